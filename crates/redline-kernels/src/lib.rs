@@ -1,1 +1,87 @@
-//! placeholder
+//! Operations on weights and activations, each with one canonical order of roundings.
+//!
+//! `format/` holds one file per weight format, `op/` one per operation. A result depends on the weights, the
+//! format and the inputs of its own row only: never on tiles, threads, the number of rows or the tier. Kernels know
+//! matrices and pages, not models.
+
+pub mod format;
+pub mod memory;
+pub mod op;
+pub mod threads;
+mod tile;
+
+pub use format::{Format, Matrix};
+pub use memory::{Buffer, OutOfMemory};
+pub use redline_simd::{Simd, Tier, Unavailable};
+pub use threads::Team;
+
+/// What every operation runs on: the instructions and the threads.
+#[derive(Clone, Copy, Debug)]
+pub struct Exec<'a> {
+    /// The tier.
+    pub simd: Simd,
+    /// The threads.
+    pub team: &'a Team,
+}
+
+/// Rows of f32: `[rows, width]`, the first element of a row `stride >= width` after that of the row before.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// At least `(rows - 1) * stride + width` values.
+    pub data: &'a [f32],
+    /// Number of rows.
+    pub rows: usize,
+    /// Values in a row.
+    pub width: usize,
+    /// Distance between the beginnings of rows.
+    pub stride: usize,
+}
+
+/// Rows of f32 to be written, laid out as [`Rows`].
+#[derive(Debug)]
+pub struct RowsMut<'a> {
+    /// At least `(rows - 1) * stride + width` values.
+    pub data: &'a mut [f32],
+    /// Number of rows.
+    pub rows: usize,
+    /// Values in a row.
+    pub width: usize,
+    /// Distance between the beginnings of rows.
+    pub stride: usize,
+}
+
+/// Whether `rows` rows of `width` values at distance `stride` lie within `len` values.
+fn rows_fit(len: usize, rows: usize, width: usize, stride: usize) -> bool {
+    rows == 0 || (width <= stride && (rows - 1) * stride + width <= len)
+}
+
+impl<'a> Rows<'a> {
+    /// Checks that the rows lie within `data`.
+    pub fn new(data: &'a [f32], rows: usize, width: usize, stride: usize) -> Self {
+        assert!(rows_fit(data.len(), rows, width, stride), "{rows} rows of {width}/{stride} in {}", data.len());
+        Self { data, rows, width, stride }
+    }
+
+    /// Row `r`.
+    pub fn row(&self, r: usize) -> &'a [f32] {
+        &self.data[r * self.stride..][..self.width]
+    }
+}
+
+impl<'a> RowsMut<'a> {
+    /// Checks that the rows lie within `data`.
+    pub fn new(data: &'a mut [f32], rows: usize, width: usize, stride: usize) -> Self {
+        assert!(rows_fit(data.len(), rows, width, stride), "{rows} rows of {width}/{stride} in {}", data.len());
+        Self { data, rows, width, stride }
+    }
+
+    /// Row `r`.
+    pub fn row(&mut self, r: usize) -> &mut [f32] {
+        &mut self.data[r * self.stride..][..self.width]
+    }
+
+    /// The same rows, to read.
+    pub fn as_rows(&self) -> Rows<'_> {
+        Rows { data: self.data, rows: self.rows, width: self.width, stride: self.stride }
+    }
+}

@@ -1,1 +1,23 @@
-//! placeholder
+//! Architectures over named blocks, and the mechanism that runs them.
+//!
+//! `arch/` turns a configuration into a [`spec::DecoderSpec`], which is data: names, shapes, options. `block/` holds
+//! what all architectures are made of. `load` checks a checkpoint against the specification and builds a
+//! [`Model`]; everything that can fail fails there, so that `forward` cannot.
+#![forbid(unsafe_code)]
+
+pub mod arch;
+pub mod block;
+mod error;
+mod family;
+mod keys;
+pub mod kv;
+mod load;
+pub mod model;
+mod rotary;
+pub mod spec;
+pub mod step;
+pub mod synth;
+
+pub use error::ModelError;
+pub use load::{LoadOptions, load};
+pub use model::Model;

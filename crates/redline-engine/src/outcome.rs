@@ -1,0 +1,120 @@
+//! What the engine answers: plain types, full f32 precision, nothing rounded.
+
+/// Token counts of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Prompt tokens; for `score` the sum over items of query plus item.
+    pub prompt_tokens: usize,
+    /// Generated tokens; 0 for `score`.
+    pub completion_tokens: usize,
+    /// Prompt tokens taken from a cache filled by an earlier request.
+    pub cached_tokens: usize,
+}
+
+/// Why one item of a score request has no row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemError {
+    /// The item's index in the request.
+    pub index: usize,
+    /// Fact with numbers.
+    pub message: String,
+}
+
+/// Answer to one item.
+#[derive(Clone, Debug)]
+pub struct ItemScore {
+    /// One score per label.
+    pub scores: Vec<f32>,
+    /// Log-probability of each label: over the vocabulary, or (softmax over labels without
+    /// `full_logprobs`) the logarithm of the returned row.
+    pub logprobs: Vec<f32>,
+    /// Summed probability of the distinct labels over the vocabulary; `None` where the normaliser was not computed.
+    pub label_mass: Option<f32>,
+    /// Tokens of this prompt.
+    pub prompt_tokens: usize,
+    /// The prompt was cut to fit the context.
+    pub truncated: bool,
+    /// Text only: concatenated and separate tokenisation differ at the boundary of query and item.
+    pub boundary_mismatch: Option<bool>,
+    /// The scored token ids, on request.
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// Answer to `score`.
+#[derive(Clone, Debug)]
+pub struct ScoreOutcome {
+    /// In the order of the items.
+    pub items: Vec<Result<ItemScore, ItemError>>,
+    /// The labels as token ids, in the order of the columns.
+    pub label_token_ids: Vec<u32>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Tokens run through the model (the shared prefix once).
+    pub computed_tokens: usize,
+    /// Length of the longest token prefix common to all items.
+    pub shared_prefix_tokens: usize,
+    /// Seconds from the request reaching the engine to the last row.
+    pub compute_s: f64,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FinishReason {
+    /// An end-of-sequence token or a stop string.
+    Stop,
+    /// `max_new_tokens` reached.
+    Length,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+/// One token with its log-probability over the whole vocabulary (before any sampling filter).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// Token id.
+    pub id: u32,
+    /// What the id decodes to on its own (lossy).
+    pub text: String,
+    /// Natural logarithm of its probability at temperature 1.
+    pub logprob: f32,
+}
+
+/// Log-probabilities at one generated position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PositionLogprobs {
+    /// The chosen token.
+    pub chosen: TokenLogprob,
+    /// The n most probable tokens, most probable first, ties by lower id.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// Answer to `generate`.
+#[derive(Clone, Debug)]
+pub struct GenerateOutcome {
+    /// The new text, up to a stop string.
+    pub text: String,
+    /// The new token ids, an end-of-sequence token included.
+    pub token_ids: Vec<u32>,
+    /// The prompt as token ids.
+    pub prompt_token_ids: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Per new token, if asked for.
+    pub logprobs: Option<Vec<PositionLogprobs>>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Seconds until the first new token was chosen.
+    pub prefill_s: f64,
+    /// Seconds for all further tokens.
+    pub decode_s: f64,
+    /// New tokens after the first, per second of `decode_s`; `None` with fewer than two tokens.
+    pub decode_tokens_per_s: Option<f64>,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}

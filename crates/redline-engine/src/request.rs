@@ -1,0 +1,110 @@
+//! What a caller may ask of the engine: plain types, no JSON, nothing that can block.
+
+/// Text, or token ids as they are. Ids are signed so that a negative one can be refused by value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Prompt {
+    /// Text, to be tokenised by the model's tokenizer.
+    Text(String),
+    /// Token ids, taken as they are: nothing is added before or after them.
+    Ids(Vec<i64>),
+}
+
+impl Prompt {
+    /// Whether this prompt is text (mixing text and ids in one request is refused).
+    pub fn is_text(&self) -> bool {
+        matches!(self, Self::Text(_))
+    }
+}
+
+/// One label whose probability is asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Label {
+    /// Text that must be exactly one token.
+    Text(String),
+    /// A token id.
+    Id(i64),
+}
+
+/// How query and item become one token sequence.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tokenization {
+    /// The texts are concatenated, then tokenised as one string (the default).
+    #[default]
+    Concat,
+    /// Query and item are tokenised apart; special tokens go to whichever comes first only.
+    Separate,
+}
+
+/// Which end of an over-long prompt is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Truncate {
+    /// Drop tokens at the beginning.
+    Left,
+    /// Drop tokens at the end.
+    Right,
+}
+
+/// `score`: for each item, the probability of each label as the next token after query and item.
+#[derive(Clone, Debug)]
+pub struct ScoreRequest {
+    /// What all items share.
+    pub query: Prompt,
+    /// One score row per item, in this order. May be empty: then no row is returned.
+    pub items: Vec<Prompt>,
+    /// The labels, in the order of the columns. Duplicates keep their place.
+    pub labels: Vec<Label>,
+    /// `true`: softmax over the labels only. `false`: true probability over the whole vocabulary.
+    pub softmax: bool,
+    /// Put the item before the query.
+    pub item_first: bool,
+    /// Evaluate the whole vocabulary even when the softmax is over labels, so that log-probabilities are true ones.
+    pub full_logprobs: bool,
+    /// How texts are joined.
+    pub tokenization: Tokenization,
+    /// What to do with a prompt longer than the context: `None` is an error.
+    pub truncate: Option<Truncate>,
+    /// Report an item's error in its place instead of failing the whole request.
+    pub item_errors: bool,
+    /// Return the token ids of every scored prompt.
+    pub return_token_ids: bool,
+}
+
+/// Sampling parameters, applied in the order temperature, top-k, top-p, min-p.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sampling {
+    /// 0 is greedy. Must be finite and not negative.
+    pub temperature: f32,
+    /// Keep the k most probable tokens; 0 keeps all.
+    pub top_k: usize,
+    /// Keep the smallest set whose probability reaches this; 1 keeps all. In (0, 1].
+    pub top_p: f32,
+    /// Drop tokens below this share of the most probable one; 0 keeps all. In [0, 1].
+    pub min_p: f32,
+    /// The random number of position p is a pure function of (seed, p).
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 }
+    }
+}
+
+/// `generate`: continue a prompt token by token.
+#[derive(Clone, Debug)]
+pub struct GenerateRequest {
+    /// The prompt. At least one token after tokenising.
+    pub prompt: Prompt,
+    /// Upper bound of new tokens; at least 1.
+    pub max_new_tokens: usize,
+    /// How the next token is chosen.
+    pub sampling: Sampling,
+    /// Generation ends before the first of these strings; it is not part of the text.
+    pub stop: Vec<String>,
+    /// Go on after an end-of-sequence token (for measurements).
+    pub ignore_eos: bool,
+    /// With `Some(n)`: the log-probability of every new token and of the n most probable ones.
+    pub logprobs: Option<usize>,
+    /// `false`: recompute the whole sequence for every token (the reference arm of the cache).
+    pub kv_cache: bool,
+}

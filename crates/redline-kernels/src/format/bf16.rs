@@ -1,0 +1,141 @@
+//! bf16 weights: strips `[k/2][16][2]` with pairs swapped (element k in the high half, k + 1 in the low half), so that
+//! `vdpbf16ps`, which adds the high product first, runs k ascending like every other tier.
+//!
+//! Weights and inputs with magnitude below 2^-55 are flushed to +0: then no product and no partial sum can be
+//! denormal, and the instruction's own flushing never shows.
+
+use redline_simd::{Isa, LANES};
+
+use super::{Format, Mac};
+use crate::threads::Disjoint;
+use crate::{Exec, Rows};
+
+pub(super) const FORMAT: Format = Format::Bf16;
+
+/// Smallest magnitude kept: 2^-55.
+const SMALLEST: u32 = (127 - 55) << 23;
+
+/// Rounds to bf16, to nearest even; NaN becomes the quiet NaN of its sign; below 2^-55 becomes +0.
+#[inline(always)]
+pub fn round(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let magnitude = bits & 0x7fff_ffff;
+    let rounded = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let kept = if magnitude < SMALLEST { 0 } else { rounded };
+    (if magnitude > 0x7f80_0000 { bits >> 31 << 15 | 0x7fc0 } else { kept }) as u16
+}
+
+/// The f32 of the same value.
+#[inline(always)]
+pub fn widen(half: u16) -> f32 {
+    f32::from_bits(u32::from(half) << 16)
+}
+
+#[inline(always)]
+pub(super) fn insert(word: &mut u32, k: usize, value: f32) {
+    let half = u32::from(round(value));
+    *word = if k % 2 == 0 { half << 16 | *word & 0xffff } else { *word & 0xffff_0000 | half };
+}
+
+#[inline(always)]
+pub(super) fn extract(word: u32, k: usize) -> f32 {
+    f32::from_bits(if k % 2 == 0 { word & 0xffff_0000 } else { word << 16 })
+}
+
+/// Writes rows `[rows, width]` as words of swapped pairs, `[rows, steps]`.
+pub(crate) fn pack_inputs(exec: Exec<'_>, x: Rows<'_>, out: &mut [u32]) {
+    let steps = Format::Bf16.steps(x.width);
+    assert!(out.len() >= x.rows * steps);
+    let to = Disjoint::new(out);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            // SAFETY: each row of `out` is written by the one member that owns the row.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * steps), steps) };
+            pack_row(x.row(r), out);
+        }
+    });
+}
+
+/// One row as words of swapped pairs; a missing last element is +0.
+pub(crate) fn pack_row(row: &[f32], out: &mut [u32]) {
+    let (pairs, last) = row.as_chunks::<2>();
+    for (word, pair) in out.iter_mut().zip(pairs) {
+        *word = u32::from(round(pair[0])) << 16 | u32::from(round(pair[1]));
+    }
+    if let [x] = last {
+        out[pairs.len()] = u32::from(round(*x)) << 16;
+    }
+}
+
+/// bf16 pairs of weights times bf16 pairs of inputs.
+pub(crate) struct Bf16Mac;
+
+impl Mac for Bf16Mac {
+    const WORDS: usize = LANES;
+    type Weight<S: Isa> = S::W;
+    type Input<S: Isa> = S::W;
+    #[inline(always)]
+    unsafe fn weight<S: Isa>(s: S, p: *const u32) -> S::W {
+        // SAFETY: 16 readable words by contract.
+        unsafe { s.load_words(p) }
+    }
+    #[inline(always)]
+    fn input<S: Isa>(s: S, word: u32) -> S::W {
+        s.splat_word(word)
+    }
+    #[inline(always)]
+    fn mac<S: Isa>(s: S, acc: S::F, w: S::W, x: S::W) -> S::F {
+        s.dot_bf16(acc, w, x)
+    }
+}
+
+/// bf16 values, widened exactly, times f32 inputs: probabilities times values.
+pub(crate) struct WidenMac;
+
+impl Mac for WidenMac {
+    const WORDS: usize = LANES / 2;
+    type Weight<S: Isa> = S::F;
+    type Input<S: Isa> = S::F;
+    #[inline(always)]
+    unsafe fn weight<S: Isa>(s: S, p: *const u32) -> S::F {
+        // SAFETY: 8 readable words, sixteen bf16, by contract.
+        unsafe { s.load_bf16(p.cast()) }
+    }
+    #[inline(always)]
+    fn input<S: Isa>(s: S, word: u32) -> S::F {
+        s.splat(f32::from_bits(word))
+    }
+    #[inline(always)]
+    fn mac<S: Isa>(s: S, acc: S::F, w: S::F, x: S::F) -> S::F {
+        s.fma(w, x, acc)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rounding_is_to_nearest_even_and_flushes_tiny_values() {
+        let one = 1.0f32.to_bits();
+        assert_eq!(round(f32::from_bits(one + 0x7fff)), 0x3f80);
+        assert_eq!(round(f32::from_bits(one + 0x8000)), 0x3f80, "a tie goes to even");
+        assert_eq!(round(f32::from_bits(one + 0x8001)), 0x3f81);
+        assert_eq!(round(f32::from_bits(one + 0x18000)), 0x3f82, "a tie goes to even");
+        assert_eq!(round(2f32.powi(-55)), (127 - 55) << 7);
+        assert_eq!(round(-(2f32.powi(-56))), 0);
+        assert_eq!(round(f32::MAX), 0x7f80, "rounds up to infinity");
+        assert_eq!(round(f32::NEG_INFINITY), 0xff80);
+        assert_eq!(round(f32::from_bits(0xff80_0001)), 0xffc0);
+        for half in 0..=u16::MAX {
+            let value = widen(half);
+            if value.is_nan() {
+                assert!(widen(round(value)).is_nan());
+            } else if value.abs() >= 2f32.powi(-55) {
+                assert_eq!(round(value), half);
+            } else {
+                assert_eq!(round(value), 0);
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Memory: aligned buffers (huge pages where the system gives them) and the allocator that counts.
+//!
+//! All `mmap`, `madvise` and `GlobalAlloc` of the project stand in this file. Both sources count into the same
+//! two numbers, so the peak that the engine reports is the allocator's truth, not an estimate.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Buffers of at least this many bytes are mapped on their own and advised to use huge pages.
+const MAP_FROM: usize = 1 << 20;
+const HUGE_PAGE: usize = 2 << 20;
+const ALIGN: usize = 64;
+
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+static PEAK: AtomicU64 = AtomicU64::new(0);
+static COUNTING: AtomicBool = AtomicBool::new(false);
+
+fn count_up(bytes: usize) {
+    let now = CURRENT.fetch_add(bytes as u64, Relaxed) + bytes as u64;
+    PEAK.fetch_max(now, Relaxed);
+}
+
+fn count_down(bytes: usize) {
+    CURRENT.fetch_sub(bytes as u64, Relaxed);
+}
+
+/// Bytes allocated now: buffers, and everything else if [`CountingAllocator`] is installed.
+pub fn current_bytes() -> u64 {
+    CURRENT.load(Relaxed)
+}
+
+/// Largest value of [`current_bytes`] since [`reset_peak`]; `None` when the counting allocator is not installed.
+pub fn peak_bytes() -> Option<u64> {
+    COUNTING.load(Relaxed).then(|| PEAK.load(Relaxed))
+}
+
+/// Lets [`peak_bytes`] start again from the present value.
+pub fn reset_peak() {
+    PEAK.store(CURRENT.load(Relaxed), Relaxed);
+}
+
+/// The system allocator, counted. A binary installs it with `#[global_allocator]`.
+#[derive(Debug)]
+pub struct CountingAllocator;
+
+// SAFETY: every call goes to the system allocator with the arguments unchanged.
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe impl GlobalAlloc for CountingAllocator {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let p = unsafe { System.alloc(layout) };
+        if !p.is_null() {
+            COUNTING.store(true, Relaxed);
+            count_up(layout.size());
+        }
+        p
+    }
+    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
+        let p = unsafe { System.alloc_zeroed(layout) };
+        if !p.is_null() {
+            count_up(layout.size());
+        }
+        p
+    }
+    unsafe fn dealloc(&self, p: *mut u8, layout: Layout) {
+        unsafe { System.dealloc(p, layout) };
+        count_down(layout.size());
+    }
+    unsafe fn realloc(&self, p: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        let q = unsafe { System.realloc(p, layout, new_size) };
+        if !q.is_null() {
+            count_up(new_size);
+            count_down(layout.size());
+        }
+        q
+    }
+}
+
+/// The system refused memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OutOfMemory {
+    /// Bytes asked for.
+    pub bytes: usize,
+}
+
+impl fmt::Display for OutOfMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the system refused {} bytes of memory", self.bytes)
+    }
+}
+
+impl std::error::Error for OutOfMemory {}
+
+mod sealed {
+    /// Types for which any bit pattern is a value, zero included.
+    pub trait Plain: Copy + Send + Sync + 'static {}
+    impl Plain for u8 {}
+    impl Plain for u16 {}
+    impl Plain for u32 {}
+    impl Plain for f32 {}
+}
+pub use sealed::Plain;
+
+/// A zero-initialised array, aligned to 64 bytes; large ones are mapped and advised to use huge pages.
+pub struct Buffer<T: Plain> {
+    start: NonNull<T>,
+    len: usize,
+    /// Address and length of the mapping, where there is one.
+    mapping: Option<(NonNull<u8>, usize)>,
+    owns: PhantomData<T>,
+}
+
+// SAFETY: a buffer owns its memory; `T` is plain data.
+unsafe impl<T: Plain> Send for Buffer<T> {}
+// SAFETY: as above; shared access only reads.
+unsafe impl<T: Plain> Sync for Buffer<T> {}
+
+impl<T: Plain> Buffer<T> {
+    /// `len` zeros.
+    pub fn zeroed(len: usize) -> Result<Self, OutOfMemory> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
+        if bytes == 0 {
+            return Ok(Self { start: NonNull::dangling(), len, mapping: None, owns: PhantomData });
+        }
+        if bytes >= MAP_FROM {
+            if let Some(buffer) = Self::mapped(len, bytes)? {
+                return Ok(buffer);
+            }
+        }
+        let layout = Layout::from_size_align(bytes, ALIGN).map_err(|_| OutOfMemory { bytes })?;
+        // SAFETY: the layout has a size above zero.
+        let start = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(OutOfMemory { bytes })?;
+        Ok(Self { start: start.cast(), len, mapping: None, owns: PhantomData })
+    }
+
+    /// The values copied into a new buffer.
+    pub fn from_slice(values: &[T]) -> Result<Self, OutOfMemory> {
+        let mut buffer = Self::zeroed(values.len())?;
+        buffer.copy_from_slice(values);
+        Ok(buffer)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn mapped(len: usize, bytes: usize) -> Result<Option<Self>, OutOfMemory> {
+        let whole = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
+        // SAFETY: an anonymous private mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                whole,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            return Err(OutOfMemory { bytes });
+        }
+        let base = base.cast::<u8>();
+        let skip = base.align_offset(HUGE_PAGE);
+        // SAFETY: `skip + bytes <= whole`; advice cannot change contents. Its failure only costs speed.
+        let start = unsafe {
+            libc::madvise(base.add(skip).cast(), bytes, libc::MADV_HUGEPAGE);
+            base.add(skip)
+        };
+        count_up(bytes);
+        // SAFETY: a successful mapping is not null.
+        let (start, base) = unsafe { (NonNull::new_unchecked(start.cast()), NonNull::new_unchecked(base)) };
+        Ok(Some(Self { start, len, mapping: Some((base, whole)), owns: PhantomData }))
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[allow(clippy::unnecessary_wraps)]
+    fn mapped(_len: usize, _bytes: usize) -> Result<Option<Self>, OutOfMemory> {
+        Ok(None)
+    }
+
+    /// The address, to write disjoint elements from several threads while nobody reads them.
+    pub(crate) fn as_mut_ptr_shared(&self) -> *mut T {
+        self.start.as_ptr()
+    }
+
+    /// Bytes of the contents.
+    pub fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+}
+
+impl<T: Plain> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        let bytes = self.bytes();
+        if bytes == 0 {
+            return;
+        }
+        match self.mapping {
+            // SAFETY: the mapping was made by `mapped` and nothing else refers to it.
+            #[cfg(target_os = "linux")]
+            Some((base, whole)) => unsafe {
+                libc::munmap(base.as_ptr().cast(), whole);
+                count_down(bytes);
+            },
+            #[cfg(not(target_os = "linux"))]
+            Some(_) => {}
+            None => {
+                let layout = Layout::from_size_align(bytes, ALIGN).expect("the layout it was made with");
+                // SAFETY: allocated in `zeroed` with this layout.
+                unsafe { std::alloc::dealloc(self.start.as_ptr().cast(), layout) }
+            }
+        }
+    }
+}
+
+impl<T: Plain> Deref for Buffer<T> {
+    type Target = [T];
+    fn deref(&self) -> &[T] {
+        // SAFETY: `len` initialised values that this buffer owns.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> DerefMut for Buffer<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl<T: Plain> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({} x {} bytes)", self.len, size_of::<T>())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_zeroed_aligned_and_writable() {
+        for len in [0usize, 1, 63, 1000, MAP_FROM / 4, MAP_FROM] {
+            let mut b = Buffer::<f32>::zeroed(len).unwrap();
+            assert_eq!(b.len(), len);
+            assert!(b.iter().all(|&x| x == 0.0));
+            if len > 0 {
+                assert_eq!(b.as_ptr() as usize % ALIGN, 0);
+                b[len - 1] = 2.0;
+                assert_eq!(b[len - 1], 2.0);
+            }
+        }
+    }
+
+    #[test]
+    fn an_impossible_size_is_an_error() {
+        assert!(Buffer::<f32>::zeroed(usize::MAX / 2).is_err());
+        assert!(Buffer::<u8>::zeroed(1 << 60).is_err());
+    }
+}

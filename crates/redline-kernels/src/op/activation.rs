@@ -1,0 +1,81 @@
+//! Activations: GELU (tanh form, `gelu_new`) and the SiLU gate.
+//!
+//! `gelu_new(x) = 0.5 x (1 + tanh u) = x / (1 + exp(-2u))`, `u = sqrt(2/pi) (x + 0.044715 x^3)`; `silu(x) = x / (1 + exp(-x))`:
+//! the second forms have no cancellation. True divisions, exp of [`super::exp`].
+
+use redline_simd::{Isa, Kernel, LANES};
+
+use super::exp::exp;
+use crate::threads::Disjoint;
+use crate::{Exec, Rows, RowsMut};
+
+/// An element-wise function after a linear layer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activation {
+    /// Nothing.
+    #[default]
+    None,
+    /// GELU in its tanh form (`gelu_new`, `gelu_pytorch_tanh`).
+    GeluNew,
+}
+
+#[inline(always)]
+pub(crate) fn apply<S: Isa>(s: S, activation: Activation, x: S::F) -> S::F {
+    match activation {
+        Activation::None => x,
+        Activation::GeluNew => gelu_new(s, x),
+    }
+}
+
+/// -2 sqrt(2/pi)
+const GELU_SCALE: f32 = -1.595_769_1;
+
+#[inline(always)]
+fn gelu_new<S: Isa>(s: S, x: S::F) -> S::F {
+    let square = s.mul(x, x);
+    let inner = s.fma(s.mul(square, x), s.splat(0.044_715), x);
+    let e = exp(s, s.mul(inner, s.splat(GELU_SCALE)));
+    s.div(x, s.add(e, s.splat(1.0)))
+}
+
+#[inline(always)]
+fn silu<S: Isa>(s: S, x: S::F) -> S::F {
+    s.div(x, s.add(exp(s, s.neg(x)), s.splat(1.0)))
+}
+
+/// `out[r][i] = silu(x[r][i]) * x[r][width + i]`, where `x` holds gate and up side by side, `[rows, 2 * width]`.
+pub fn silu_gate(exec: Exec<'_>, x: Rows<'_>, out: &mut RowsMut<'_>) {
+    let (width, stride) = (out.width, out.stride);
+    assert!(x.width == 2 * width && x.rows == out.rows, "gate and up of {width} values, got {}", x.width);
+    let to = Disjoint::new(out.data);
+    exec.team.split(x.rows, 1, 4, |rows| {
+        for r in rows {
+            let (gate, up) = x.row(r).split_at(width);
+            // SAFETY: each row is written by the one member that owns it.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
+            exec.simd.run(SiluGate { gate, up, out });
+        }
+    });
+}
+
+struct SiluGate<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Kernel for SiluGate<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        for at in (0..self.out.len()).step_by(LANES) {
+            let n = (self.out.len() - at).min(LANES);
+            // SAFETY: gate, up and out have the same length; `n` lanes remain from `at`.
+            unsafe {
+                let gate = s.load_partial(self.gate.as_ptr().add(at), n);
+                let up = s.load_partial(self.up.as_ptr().add(at), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.mul(silu(s, gate), up), n);
+            }
+        }
+    }
+}

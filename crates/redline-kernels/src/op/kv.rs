@@ -1,0 +1,182 @@
+//! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer.
+//!
+//! Per page, layer and KV head: keys as strips of 16 tokens, `[4][steps of head_dim][16]` words, then values as strips of
+//! 16 dimensions, `[strips][64 tokens][16]`. Keys and values are used only after they passed through the cache's
+//! format, also within the pass that computed them: a result never depends on what was cached.
+
+use redline_simd::LANES;
+
+use crate::format::{Format, bf16};
+use crate::memory::{Buffer, OutOfMemory};
+use crate::{Exec, Rows};
+
+/// Tokens of a page.
+pub const PAGE_TOKENS: usize = 64;
+pub(crate) const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
+
+/// Shape of a cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KvShape {
+    /// How keys and values are stored.
+    pub format: Format,
+    /// Layers of the model.
+    pub layers: usize,
+    /// KV heads of a layer.
+    pub kv_heads: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+}
+
+impl KvShape {
+    pub(crate) fn steps(self) -> usize {
+        self.format.steps(self.head_dim)
+    }
+    pub(crate) fn value_strips(self) -> usize {
+        self.head_dim.div_ceil(LANES)
+    }
+    /// Words of one row of sixteen value dimensions.
+    pub(crate) fn value_words(self) -> usize {
+        match self.format {
+            Format::F32 => LANES,
+            Format::Bf16 => LANES / 2,
+        }
+    }
+    pub(crate) fn key_words(self) -> usize {
+        PAGE_BLOCKS * self.steps() * LANES
+    }
+    fn head_words(self) -> usize {
+        self.key_words() + self.value_strips() * PAGE_TOKENS * self.value_words()
+    }
+    fn page_words(self) -> usize {
+        self.layers * self.kv_heads * self.head_words()
+    }
+    /// Bytes of one page.
+    pub fn page_bytes(self) -> usize {
+        self.page_words() * size_of::<u32>()
+    }
+}
+
+/// The pages of a cache. Which sequence owns a page is decided above.
+#[derive(Debug)]
+pub struct KvPages {
+    shape: KvShape,
+    pages: Vec<Buffer<u32>>,
+}
+
+/// Consecutive rows of a batch that belong to one sequence.
+#[derive(Clone, Copy, Debug)]
+pub struct Segment<'a> {
+    /// The sequence's pages; enough for `start + rows` tokens.
+    pub pages: &'a [u32],
+    /// Position of the first row in the sequence.
+    pub start: usize,
+    /// The first row in the batch.
+    pub first_row: usize,
+    /// Number of rows.
+    pub rows: usize,
+}
+
+impl KvPages {
+    /// A cache without pages.
+    pub fn new(shape: KvShape) -> Self {
+        Self { shape, pages: Vec::new() }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> KvShape {
+        self.shape
+    }
+
+    /// Pages that exist.
+    pub fn len(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// Whether no page exists.
+    pub fn is_empty(&self) -> bool {
+        self.pages.is_empty()
+    }
+
+    /// Adds a page of zeros; returns its number.
+    pub fn grow(&mut self) -> Result<u32, OutOfMemory> {
+        self.pages.push(Buffer::zeroed(self.shape.page_words())?);
+        Ok((self.pages.len() - 1) as u32)
+    }
+
+    /// Copies page `from` to page `to`.
+    pub fn copy(&mut self, from: u32, to: u32) {
+        if let Ok([from, to]) = self.pages.get_disjoint_mut([from as usize, to as usize]) {
+            to.copy_from_slice(from);
+        }
+    }
+
+    /// The words of one head of one layer in one page: keys first.
+    pub(crate) fn head(&self, page: u32, layer: usize, head: usize) -> &[u32] {
+        let words = self.shape.head_words();
+        &self.pages[page as usize][(layer * self.shape.kv_heads + head) * words..][..words]
+    }
+
+    /// Stores the keys and values of all rows of a batch: row r of `k` and `v` is `[kv_heads * head_dim]`.
+    pub fn store(&mut self, exec: Exec<'_>, layer: usize, segments: &[Segment<'_>], k: Rows<'_>, v: Rows<'_>) {
+        let shape = self.shape;
+        assert!(k.width == shape.kv_heads * shape.head_dim && v.width == k.width, "keys and values of every head");
+        for segment in segments {
+            assert!(segment.first_row + segment.rows <= k.rows && k.rows == v.rows, "rows of the batch");
+            assert!(segment.start + segment.rows <= segment.pages.len() * PAGE_TOKENS, "pages for every row");
+            let pages = &self.pages;
+            exec.team.split(segment.rows, 1, 8, |rows| {
+                for r in rows {
+                    let position = segment.start + r;
+                    let page = &pages[segment.pages[position / PAGE_TOKENS] as usize];
+                    let (k, v) = (k.row(segment.first_row + r), v.row(segment.first_row + r));
+                    let at = layer * shape.kv_heads * shape.head_words();
+                    // SAFETY: the layer lies within the page; `&mut self` excludes readers; a token's words are
+                    // written by the one member that owns its row, and no two rows of a batch are the same token.
+                    unsafe { write_token(shape, page.as_mut_ptr_shared().add(at), position % PAGE_TOKENS, k, v) };
+                }
+            });
+        }
+    }
+}
+
+/// Writes one token of one layer, all heads.
+///
+/// # Safety
+/// `words` is valid for the words of a layer, and no other thread touches those of this slot.
+unsafe fn write_token(shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]) {
+    let per_step = shape.format.k_per_step();
+    for (head, (k, v)) in k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim)).enumerate() {
+        // SAFETY: keys and values of this head and slot lie within the layer's words.
+        unsafe {
+            let words = words.add(head * shape.head_words());
+            let keys = words.add(slot / LANES * shape.steps() * LANES + slot % LANES);
+            for (d, &x) in k.iter().enumerate() {
+                shape.format.insert(&mut *keys.add(d / per_step * LANES), d, x);
+            }
+            for (strip, v) in v.chunks(LANES).enumerate() {
+                let row = words.add(shape.key_words() + (strip * PAGE_TOKENS + slot) * shape.value_words());
+                write_value(shape.format, row, v);
+            }
+        }
+    }
+}
+
+/// # Safety
+/// `row` is valid for the words of sixteen value dimensions.
+unsafe fn write_value(format: Format, row: *mut u32, v: &[f32]) {
+    // SAFETY: at most sixteen values by the caller's chunking.
+    unsafe {
+        match format {
+            Format::F32 => {
+                for (i, x) in v.iter().enumerate() {
+                    *row.add(i) = x.to_bits();
+                }
+            }
+            Format::Bf16 => {
+                for (i, &x) in v.iter().enumerate() {
+                    *row.cast::<u16>().add(i) = bf16::round(x);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Operations: one file each. Their canonical orders stand in their documentation.
+
+pub mod activation;
+pub mod add;
+pub mod attention;
+pub mod exp;
+pub mod kv;
+pub mod linear;
+pub mod norm;
+pub mod probe;
+pub mod rope;
+pub mod softmax;

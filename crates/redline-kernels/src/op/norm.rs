@@ -1,0 +1,134 @@
+//! RMSNorm and LayerNorm.
+//!
+//! Sums run in 16 lanes (lane = index mod 16, ascending), then the tree +8, +4, +2, +1; tails are padded with +0.
+//! RMSNorm: `r = 1 / sqrt(sum(x^2) / n + eps)`; `(x * r) * w`. LayerNorm: mean first, then centred squares;
+//! `fma((x - mean) * r, w, b)`. One row is one thread's work.
+
+use redline_simd::{Isa, Kernel, LANES};
+
+use crate::threads::Disjoint;
+use crate::{Exec, Rows, RowsMut};
+
+/// RMSNorm (Zhang and Sennrich 2019). `weight` has `x.width` values.
+pub fn rms_norm(exec: Exec<'_>, x: Rows<'_>, weight: &[f32], eps: f32, out: &mut RowsMut<'_>) {
+    assert!(x.width == weight.len() && x.width == out.width && x.rows == out.rows, "same shape");
+    let (width, stride) = (out.width, out.stride);
+    let to = Disjoint::new(out.data);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            let x = x.row(r);
+            // SAFETY: each row is written by the one member that owns it.
+            let out = unsafe { to.get().add(r * stride) };
+            exec.simd.run(Rms { x: x.as_ptr(), weight, eps, out, width });
+        }
+    });
+}
+
+/// RMSNorm of every head of a row on its own, in place: `x` is `[rows, heads * head_dim]`, `weight` `[head_dim]`.
+pub fn rms_norm_heads(exec: Exec<'_>, x: &mut RowsMut<'_>, at: usize, heads: usize, weight: &[f32], eps: f32) {
+    let (width, stride) = (weight.len(), x.stride);
+    assert!(at + heads * width <= x.width, "{heads} heads of {width} at {at} in {}", x.width);
+    let to = Disjoint::new(x.data);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            for head in 0..heads {
+                // SAFETY: each row is written by the one member that owns it; the head lies within the row.
+                let out = unsafe { to.get().add(r * stride + at + head * width) };
+                exec.simd.run(Rms { x: out, weight, eps, out, width });
+            }
+        }
+    });
+}
+
+/// LayerNorm (Ba, Kiros and Hinton 2016). `weight` and `bias` have `x.width` values.
+pub fn layer_norm(exec: Exec<'_>, x: Rows<'_>, weight: &[f32], bias: &[f32], eps: f32, out: &mut RowsMut<'_>) {
+    assert!(x.width == weight.len() && x.width == bias.len(), "same width");
+    assert!(x.width == out.width && x.rows == out.rows, "same shape");
+    let (width, stride) = (out.width, out.stride);
+    let to = Disjoint::new(out.data);
+    exec.team.split(x.rows, 1, 8, |rows| {
+        for r in rows {
+            // SAFETY: each row is written by the one member that owns it.
+            let out = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride), width) };
+            exec.simd.run(Layer { x: x.row(r), weight, bias, eps, out });
+        }
+    });
+}
+
+/// `out` may be `x`.
+struct Rms<'a> {
+    x: *const f32,
+    weight: &'a [f32],
+    eps: f32,
+    out: *mut f32,
+    width: usize,
+}
+
+impl Kernel for Rms<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let mut squares = s.splat(0.0);
+        for at in (0..self.width).step_by(LANES) {
+            let n = (self.width - at).min(LANES);
+            // SAFETY: `n` values remain from `at`.
+            let x = unsafe { s.load_partial(self.x.add(at), n) };
+            squares = s.fma(x, x, squares);
+        }
+        let r = s.splat(1.0 / (s.reduce_add(squares) / self.width as f32 + self.eps).sqrt());
+        for at in (0..self.width).step_by(LANES) {
+            let n = (self.width - at).min(LANES);
+            // SAFETY: as above; input, weight and output have the same width.
+            unsafe {
+                let x = s.load_partial(self.x.add(at), n);
+                let w = s.load_partial(self.weight.as_ptr().add(at), n);
+                s.store_partial(self.out.add(at), s.mul(s.mul(x, r), w), n);
+            }
+        }
+    }
+}
+
+struct Layer<'a> {
+    x: &'a [f32],
+    weight: &'a [f32],
+    bias: &'a [f32],
+    eps: f32,
+    out: &'a mut [f32],
+}
+
+impl Kernel for Layer<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let width = self.x.len();
+        let mut sum = s.splat(0.0);
+        for at in (0..width).step_by(LANES) {
+            let n = (width - at).min(LANES);
+            // SAFETY: `n` values remain from `at`.
+            sum = s.add(sum, unsafe { s.load_partial(self.x.as_ptr().add(at), n) });
+        }
+        let mean = s.splat(s.reduce_add(sum) / width as f32);
+        let mut squares = s.splat(0.0);
+        for at in (0..width).step_by(LANES) {
+            let n = (width - at).min(LANES);
+            // SAFETY: as above. The centred values go through `out`, so that lanes beyond the width stay +0.
+            let d = unsafe {
+                let x = s.load_partial(self.x.as_ptr().add(at), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.sub(x, mean), n);
+                s.load_partial(self.out.as_ptr().add(at), n)
+            };
+            squares = s.fma(d, d, squares);
+        }
+        let r = s.splat(1.0 / (s.reduce_add(squares) / width as f32 + self.eps).sqrt());
+        for at in (0..width).step_by(LANES) {
+            let n = (width - at).min(LANES);
+            // SAFETY: as above; all five slices have the same width.
+            unsafe {
+                let d = s.load_partial(self.out.as_ptr().add(at), n);
+                let w = s.load_partial(self.weight.as_ptr().add(at), n);
+                let b = s.load_partial(self.bias.as_ptr().add(at), n);
+                s.store_partial(self.out.as_mut_ptr().add(at), s.fma(s.mul(d, r), w, b), n);
+            }
+        }
+    }
+}

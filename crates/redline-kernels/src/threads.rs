@@ -1,0 +1,257 @@
+//! One persistent team of threads: spin, then park.
+//!
+//! The calling thread is member 0. Work is shared out statically by [`share`], so which member computes an element
+//! never depends on timing (and by the canonical orders would not matter if it did).
+
+use std::cell::{Cell, UnsafeCell};
+use std::io;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::thread::JoinHandle;
+
+/// Rounds of spinning before a worker parks: some tens of microseconds, longer than any gap inside a forward pass.
+const SPINS_BEFORE_PARK: u32 = 20_000;
+/// Rounds of spinning before the waiting leader lets others run (matters when threads outnumber cores).
+const SPINS_BEFORE_YIELD: u32 = 20_000;
+
+type Job = *const (dyn Fn(usize) + Sync);
+
+#[repr(align(128))]
+struct Padded<T>(T);
+
+struct Shared {
+    generation: Padded<AtomicU64>,
+    pending: Padded<AtomicUsize>,
+    job: UnsafeCell<Option<Job>>,
+    parked: Vec<Padded<AtomicBool>>,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+}
+
+// SAFETY: `job` is written by the leader only while no worker runs (`pending` is 0) and read by workers only after
+// they acquired the new generation.
+unsafe impl Sync for Shared {}
+// SAFETY: the pointer in `job` is only followed between the two barriers of `run`, while the closure is alive.
+unsafe impl Send for Shared {}
+
+/// A team of `size` threads, the creating thread included. It is used from one thread at a time (not `Sync`).
+pub struct Team {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    not_sync: PhantomData<Cell<()>>,
+}
+
+impl std::fmt::Debug for Team {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Team({})", self.size())
+    }
+}
+
+impl Team {
+    /// A team of `size >= 1` members; `size - 1` threads are started.
+    pub fn new(size: usize) -> io::Result<Self> {
+        let helpers = size.max(1) - 1;
+        let shared = Arc::new(Shared {
+            generation: Padded(AtomicU64::new(0)),
+            pending: Padded(AtomicUsize::new(0)),
+            job: UnsafeCell::new(None),
+            parked: (0..helpers).map(|_| Padded(AtomicBool::new(false))).collect(),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+        });
+        let mut team = Self { shared, workers: Vec::with_capacity(helpers), not_sync: PhantomData };
+        for index in 0..helpers {
+            let shared = Arc::clone(&team.shared);
+            let worker = std::thread::Builder::new()
+                .name(format!("redline-{}", index + 1))
+                .spawn(move || work(&shared, index))?;
+            team.workers.push(worker);
+        }
+        Ok(team)
+    }
+
+    /// Members of the team.
+    pub fn size(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Calls `f(member)` once for every member, each on its own thread, and returns when all are done.
+    pub fn run(&self, f: impl Fn(usize) + Sync) {
+        if self.workers.is_empty() {
+            return f(0);
+        }
+        let job: &(dyn Fn(usize) + Sync) = &f;
+        // SAFETY: erases the lifetime only: this function returns after every worker has finished with `f`.
+        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
+        let shared = &*self.shared;
+        // SAFETY: no worker runs between two calls of `run`.
+        unsafe { *shared.job.get() = Some(job) };
+        shared.pending.0.store(self.workers.len(), Ordering::Relaxed);
+        shared.generation.0.fetch_add(1, Ordering::SeqCst);
+        for (parked, worker) in shared.parked.iter().zip(&self.workers) {
+            if parked.0.load(Ordering::SeqCst) {
+                worker.thread().unpark();
+            }
+        }
+        let mine = catch_unwind(AssertUnwindSafe(|| f(0)));
+        let mut spins = 0u32;
+        while shared.pending.0.load(Ordering::Acquire) != 0 {
+            spins += 1;
+            if spins < SPINS_BEFORE_YIELD { std::hint::spin_loop() } else { std::thread::yield_now() }
+        }
+        match mine {
+            Err(panic) => std::panic::resume_unwind(panic),
+            Ok(()) => assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker of the team panicked"),
+        }
+    }
+
+    /// Runs `f(range)` over `0..items` split into contiguous ranges of whole `unit`s, one per member. With fewer than
+    /// `least` items everything runs on the calling thread: waking others would cost more than it gains.
+    pub fn split(&self, items: usize, unit: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
+        if items < least || self.workers.is_empty() {
+            return f(0..items);
+        }
+        let members = self.size();
+        self.run(|member| {
+            let range = share(items, unit, member, members);
+            if !range.is_empty() {
+                f(range);
+            }
+        });
+    }
+}
+
+impl Drop for Team {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        self.shared.generation.0.fetch_add(1, Ordering::SeqCst);
+        for worker in self.workers.drain(..) {
+            worker.thread().unpark();
+            // A worker only ends by `stop`; its panics were caught.
+            let _ = worker.join();
+        }
+    }
+}
+
+fn work(shared: &Shared, index: usize) {
+    assert!(redline_simd::float_environment_is_default(), "a new thread starts with the default rounding");
+    let mut seen = 0u64;
+    loop {
+        seen = wait_for_next(shared, index, seen);
+        if shared.stop.load(Ordering::Relaxed) {
+            return;
+        }
+        // SAFETY: the leader wrote `job` before it published the generation that this thread acquired.
+        if let Some(job) = unsafe { *shared.job.get() } {
+            // SAFETY: the leader keeps the closure alive until `pending` reaches 0.
+            let job = unsafe { &*job };
+            if catch_unwind(AssertUnwindSafe(|| job(index + 1))).is_err() {
+                shared.panicked.store(true, Ordering::Relaxed);
+            }
+        }
+        shared.pending.0.fetch_sub(1, Ordering::Release);
+    }
+}
+
+/// Waits until the generation differs from `seen`; returns it.
+fn wait_for_next(shared: &Shared, index: usize, seen: u64) -> u64 {
+    let mut spins = 0u32;
+    loop {
+        let now = shared.generation.0.load(Ordering::Acquire);
+        if now != seen {
+            return now;
+        }
+        spins += 1;
+        if spins < SPINS_BEFORE_PARK {
+            std::hint::spin_loop();
+            continue;
+        }
+        let parked = &shared.parked[index].0;
+        parked.store(true, Ordering::SeqCst);
+        while shared.generation.0.load(Ordering::SeqCst) == seen {
+            std::thread::park();
+        }
+        parked.store(false, Ordering::SeqCst);
+    }
+}
+
+/// The contiguous part of `0..items` that belongs to `member`, in whole units (the last may be cut).
+pub fn share(items: usize, unit: usize, member: usize, members: usize) -> Range<usize> {
+    let units = items.div_ceil(unit);
+    let cut = |m: usize| (units * m / members * unit).min(items);
+    cut(member)..cut(member + 1)
+}
+
+/// A pointer that members of a team may share to write disjoint elements.
+#[derive(Clone, Copy)]
+pub(crate) struct Disjoint<T>(*mut T);
+
+// SAFETY: users write disjoint elements only; that is checked where a `Disjoint` is used.
+unsafe impl<T: Send> Send for Disjoint<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send> Sync for Disjoint<T> {}
+
+impl<T> Disjoint<T> {
+    pub(crate) fn new(slice: &mut [T]) -> Self {
+        Self(slice.as_mut_ptr())
+    }
+    pub(crate) fn get(self) -> *mut T {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_everything_once_in_order() {
+        for items in [0usize, 1, 5, 16, 17, 100] {
+            for unit in [1usize, 4, 6] {
+                for members in [1usize, 2, 3, 8] {
+                    let mut next = 0;
+                    for m in 0..members {
+                        let r = share(items, unit, m, members);
+                        assert_eq!(r.start, next.min(items).max(r.start.min(next)));
+                        assert!(r.start % unit == 0 || r.start == items);
+                        next = r.end;
+                    }
+                    assert_eq!(next, items);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn every_member_runs_once_per_call_even_after_parking() {
+        for size in [1usize, 2, 5] {
+            let team = Team::new(size).unwrap();
+            for round in 0..50u32 {
+                let hits: Vec<AtomicUsize> = (0..size).map(|_| AtomicUsize::new(0)).collect();
+                team.run(|m| {
+                    hits[m].fetch_add(1, Ordering::Relaxed);
+                });
+                assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1), "round {round}");
+                if round % 20 == 0 {
+                    // Longer than the spin phase: the workers park.
+                    std::thread::sleep(std::time::Duration::from_millis(3));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_panicking_member_is_reported_and_the_team_lives_on() {
+        let team = Team::new(3).unwrap();
+        let outcome = catch_unwind(AssertUnwindSafe(|| team.run(|m| assert!(m != 2, "on purpose"))));
+        assert!(outcome.is_err());
+        let count = AtomicUsize::new(0);
+        team.run(|_| {
+            count.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.load(Ordering::Relaxed), 3);
+    }
+}

@@ -1,0 +1,68 @@
+//! GPT-2 (Radford et al. 2019): learned positions, LayerNorm, `Conv1D` weights stored `[in, out]`, tied head.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{check_head_dim, config_error, positive};
+use crate::keys;
+use crate::spec::{
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+};
+
+/// In `config.json`: `GPT2LMHeadModel`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "GPT2LMHeadModel", model_type: "gpt2", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    // `reorder_and_upcast_attn` changes where the reference rounds, not what it computes.
+    keys::refuse_unknown(config, &["scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn"])?;
+    if !matches!(config.opt_str("activation_function")?, None | Some("gelu_new" | "gelu_pytorch_tanh")) {
+        return Err(config.refuse("activation_function", "`gelu_new`").into());
+    }
+    let hidden = positive(config, "n_embd")?;
+    let heads = positive(config, "n_head")?;
+    if hidden % heads != 0 {
+        return Err(config_error(config, format!("`n_embd` {hidden} is not a multiple of `n_head` {heads}")));
+    }
+    check_head_dim(config, hidden / heads)?;
+    let inner = config.opt_usize("n_inner")?.unwrap_or(4 * hidden);
+    let eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
+    let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: true };
+    let conv = |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);
+    let scale_by_root = config.bool_or("scale_attn_weights", true)?;
+    let scale_by_layer = config.bool_or("scale_attn_by_inverse_layer_idx", false)?;
+    let scale = |layer: usize| {
+        let root = if scale_by_root { 1.0 / ((hidden / heads) as f32).sqrt() } else { 1.0 };
+        if scale_by_layer { root / (layer + 1) as f32 } else { root }
+    };
+    let layer = |i: usize| LayerSpec {
+        attention_norm: norm(format!("h.{i}.ln_1")),
+        attention: AttentionSpec {
+            heads,
+            kv_heads: heads,
+            head_dim: hidden / heads,
+            scale: scale(i),
+            window: None,
+            qkv: conv(format!("h.{i}.attn.c_attn"), hidden, 3 * hidden),
+            output: conv(format!("h.{i}.attn.c_proj"), hidden, hidden),
+            head_norms: None,
+        },
+        mlp_norm: norm(format!("h.{i}.ln_2")),
+        mlp: MlpSpec::Gelu {
+            up: conv(format!("h.{i}.mlp.c_fc"), hidden, inner),
+            down: conv(format!("h.{i}.mlp.c_proj"), inner, hidden),
+        },
+    };
+    Ok(DecoderSpec {
+        prefix: "transformer.",
+        hidden,
+        vocab: positive(config, "vocab_size")?,
+        context: config.opt_usize("n_positions")?.map_or_else(|| positive(config, "n_ctx"), Ok)?,
+        embedding: "wte".into(),
+        positions: PositionSpec::Learned("wpe".into()),
+        layers: (0..positive(config, "n_layer")?).map(layer).collect(),
+        final_norm: norm("ln_f".into()),
+        tied: config.bool_or("tie_word_embeddings", true)?,
+        ignored: &[".attn.bias", ".attn.masked_bias"],
+    })
+}

@@ -1,0 +1,25 @@
+//! Llama 2 and 3.x (Touvron et al. 2023; Meta 2024): grouped-query attention, llama3 rope scaling.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::keys;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `LlamaForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "LlamaForCausalLM", model_type: "llama", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &["attention_bias", "mlp_bias", "rope_scaling", "rope_parameters"])?;
+    let bias = config.bool_or("attention_bias", false)?;
+    let options = Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        mlp_bias: config.bool_or("mlp_bias", false)?,
+        default_eps: 1e-6,
+        ..Options::default()
+    };
+    family::decoder(config, &options)
+}

@@ -1,0 +1,22 @@
+//! Mistral (Jiang et al. 2023): Llama with a sliding window on every layer.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::keys;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `MistralForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "MistralForCausalLM", model_type: "mistral", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(config, &["sliding_window", "layer_types", "rope_scaling", "rope_parameters"])?;
+    let options = Options {
+        windows: family::windows(config, family::sliding_window(config)?, 0)?,
+        default_eps: 1e-6,
+        ..Options::default()
+    };
+    family::decoder(config, &options)
+}

@@ -1,0 +1,50 @@
+//! The architectures: one file each, one line each in [`ALL`].
+
+use redline_weights::ConfigFile;
+
+use crate::ModelError;
+use crate::spec::DecoderSpec;
+
+pub mod gpt2;
+pub mod llama;
+pub mod mistral;
+pub mod qwen2;
+pub mod qwen3;
+
+/// What the loader needs to know of an architecture.
+#[derive(Clone, Copy, Debug)]
+pub struct Architecture {
+    /// The entry of `architectures` in `config.json`.
+    pub name: &'static str,
+    /// `model_type` in `config.json`, used where `architectures` is absent.
+    pub model_type: &'static str,
+    /// From a configuration to a decoder.
+    pub spec: fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
+}
+
+/// Every architecture there is.
+pub const ALL: &[Architecture] = &[
+    gpt2::ARCHITECTURE,
+    llama::ARCHITECTURE,
+    mistral::ARCHITECTURE,
+    qwen2::ARCHITECTURE,
+    qwen3::ARCHITECTURE,
+];
+
+/// The names, for messages.
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|a| a.name).collect()
+}
+
+/// The architecture that a configuration names.
+pub fn find(config: &ConfigFile) -> Result<&'static Architecture, ModelError> {
+    let named = config.strings("architectures")?;
+    let (name, found) = match named.first() {
+        Some(name) => (name.clone(), ALL.iter().find(|a| a.name == name)),
+        None => {
+            let model_type = config.str("model_type")?;
+            (model_type.to_owned(), ALL.iter().find(|a| a.model_type == model_type))
+        }
+    };
+    found.ok_or_else(|| ModelError::UnknownArchitecture { name, file: config.file().display().to_string() })
+}

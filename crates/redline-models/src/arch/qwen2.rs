@@ -1,0 +1,28 @@
+//! Qwen2 and Qwen2.5 (Yang et al. 2024): biases on queries, keys and values.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::keys;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `Qwen2ForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "Qwen2ForCausalLM", model_type: "qwen2", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(
+        config,
+        &["use_sliding_window", "sliding_window", "layer_types", "rope_scaling", "rope_parameters"],
+    )?;
+    let options = Options { qkv_bias: true, windows: windows(config)?, default_eps: 1e-6, ..Options::default() };
+    family::decoder(config, &options)
+}
+
+/// The window counts only where `use_sliding_window` is set, from layer `max_window_layers` on.
+pub(super) fn windows(config: &ConfigFile) -> Result<Vec<Option<usize>>, ModelError> {
+    let in_use = config.bool_or("use_sliding_window", false)?;
+    let window = if in_use { family::sliding_window(config)? } else { None };
+    family::windows(config, window, config.usize_or("max_window_layers", 28)?)
+}

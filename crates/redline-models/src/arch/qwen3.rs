@@ -1,0 +1,37 @@
+//! Qwen3 (Yang et al. 2025): RMSNorm on every query and key head, explicit `head_dim`.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use super::qwen2::windows;
+use crate::ModelError;
+use crate::family::{self, Options};
+use crate::keys;
+use crate::spec::DecoderSpec;
+
+/// In `config.json`: `Qwen3ForCausalLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "Qwen3ForCausalLM", model_type: "qwen3", spec };
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    keys::refuse_unknown(
+        config,
+        &[
+            "attention_bias",
+            "use_sliding_window",
+            "sliding_window",
+            "layer_types",
+            "rope_scaling",
+            "rope_parameters",
+        ],
+    )?;
+    let bias = config.bool_or("attention_bias", false)?;
+    let options = Options {
+        qkv_bias: bias,
+        output_bias: bias,
+        head_norms: true,
+        windows: windows(config)?,
+        default_eps: 1e-6,
+        ..Options::default()
+    };
+    family::decoder(config, &options)
+}

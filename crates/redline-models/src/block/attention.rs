@@ -1,0 +1,47 @@
+//! Multi-head attention with grouped keys and values.
+
+use redline_kernels::op::attention::AttentionShape;
+
+use super::linear::Linear;
+use super::norm::Norm;
+use crate::step::{Act, Step};
+
+/// Self-attention of one layer.
+#[derive(Debug)]
+pub struct Attention {
+    /// Index of the layer in the cache.
+    pub layer: usize,
+    /// Query heads, scale, window.
+    pub shape: AttentionShape,
+    /// Heads of keys and values.
+    pub kv_heads: usize,
+    /// Values of a head.
+    pub head_dim: usize,
+    /// `[heads * head_dim | kv_heads * head_dim | kv_heads * head_dim, hidden]`
+    pub qkv: Linear,
+    /// `[hidden, heads * head_dim]`
+    pub output: Linear,
+    /// RMSNorm of every query head and every key head.
+    pub head_norms: Option<(Norm, Norm)>,
+}
+
+impl Attention {
+    /// `output(softmax(q k^T) v)`.
+    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+        let (heads, kv_heads) = (self.shape.heads, self.kv_heads);
+        let (q_width, kv_width) = (heads * self.head_dim, kv_heads * self.head_dim);
+        let qkv = s.linear(x, &self.qkv);
+        let q = qkv.columns(0, q_width);
+        let k = qkv.columns(q_width, kv_width);
+        let v = qkv.columns(q_width + kv_width, kv_width);
+        if let Some((q_norm, k_norm)) = &self.head_norms {
+            s.norm_heads(q, heads, &q_norm.weight, q_norm.eps);
+            s.norm_heads(k, kv_heads, &k_norm.weight, k_norm.eps);
+        }
+        s.rope(q, heads);
+        s.rope(k, kv_heads);
+        s.store(self.layer, k, v);
+        let a = s.attention(self.layer, self.shape, q);
+        s.linear(a, &self.output)
+    }
+}

@@ -1,0 +1,48 @@
+//! The feed-forward part.
+
+use super::linear::Linear;
+use crate::step::{Act, Step};
+
+/// Two linear layers with something between them.
+#[derive(Debug)]
+pub enum Mlp {
+    /// `down(activation(up(x)))`; the activation belongs to `up`.
+    Gelu {
+        /// `[inner, hidden]`
+        up: Linear,
+        /// `[hidden, inner]`
+        down: Linear,
+    },
+    /// `down(silu(gate(x)) * up(x))` (Shazeer 2020).
+    SwiGlu {
+        /// `[inner | inner, hidden]`
+        gate_up: Linear,
+        /// `[hidden, inner]`
+        down: Linear,
+    },
+}
+
+impl Mlp {
+    /// The block's output, to be added to the residual stream.
+    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+        match self {
+            Self::Gelu { up, down } => {
+                let h = s.linear(x, up);
+                s.linear(h, down)
+            }
+            Self::SwiGlu { gate_up, down } => {
+                let h = s.linear(x, gate_up);
+                let h = s.silu_gate(h);
+                s.linear(h, down)
+            }
+        }
+    }
+
+    /// Both layers.
+    pub fn layers(&self) -> (&Linear, &Linear) {
+        match self {
+            Self::Gelu { up, down } => (up, down),
+            Self::SwiGlu { gate_up, down } => (gate_up, down),
+        }
+    }
+}

@@ -1,0 +1,29 @@
+//! Normalisation: RMSNorm or LayerNorm.
+
+use redline_kernels::op::norm::{layer_norm, rms_norm};
+use redline_kernels::{Buffer, Exec, Rows, RowsMut};
+
+/// A normalisation over the hidden width.
+#[derive(Debug)]
+pub struct Norm {
+    /// `[width]`
+    pub weight: Buffer<f32>,
+    /// `[width]`, LayerNorm only.
+    pub bias: Option<Buffer<f32>>,
+    /// Added to the mean square or the variance.
+    pub eps: f32,
+}
+
+impl Norm {
+    pub(crate) fn apply(&self, exec: Exec<'_>, x: Rows<'_>, out: &mut RowsMut<'_>) {
+        match &self.bias {
+            None => rms_norm(exec, x, &self.weight, self.eps, out),
+            Some(bias) => layer_norm(exec, x, &self.weight, bias, self.eps, out),
+        }
+    }
+
+    /// Resident bytes.
+    pub fn bytes(&self) -> usize {
+        self.weight.bytes() + self.bias.as_ref().map_or(0, Buffer::bytes)
+    }
+}

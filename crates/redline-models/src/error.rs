@@ -1,0 +1,70 @@
+//! What can go wrong when a model is loaded.
+
+use std::fmt::Write as _;
+
+use redline_kernels::OutOfMemory;
+use redline_weights::WeightsError;
+
+/// Why a checkpoint cannot be loaded.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// A file could not be read, or what it holds is wrong.
+    #[error(transparent)]
+    Weights(#[from] WeightsError),
+    /// The configuration names an architecture that is not in the list.
+    #[error("architecture `{name}` is not known\n  in `{file}`")]
+    UnknownArchitecture {
+        /// As the configuration has it.
+        name: String,
+        /// The configuration.
+        file: String,
+    },
+    /// The checkpoint holds tensors that no part of the architecture reads.
+    #[error("{count} tensors are not part of this architecture: {names}\n  in `{file}`")]
+    UnexpectedTensors {
+        /// How many.
+        count: usize,
+        /// The first few names.
+        names: String,
+        /// The checkpoint.
+        file: String,
+    },
+    /// Two configuration values contradict each other or exceed what the kernels hold.
+    #[error("{fact}\n  in `{file}`")]
+    Config {
+        /// What is wrong, with the numbers.
+        fact: String,
+        /// The configuration.
+        file: String,
+    },
+    /// The system refused memory.
+    #[error("{0}")]
+    Memory(#[from] OutOfMemory),
+    /// A shape name that `synth` does not know.
+    #[error("there is no shape `{0}`")]
+    UnknownShape(String),
+}
+
+impl ModelError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Weights(e) => e.hint(),
+            Self::UnknownArchitecture { .. } => {
+                Some(format!("known architectures: {}", crate::arch::names().join(", ")))
+            }
+            Self::UnexpectedTensors { .. } => {
+                Some("`config.json` describes another variant (layers, biases, tied head) than these weights".into())
+            }
+            Self::UnknownShape(_) => {
+                let mut names = String::from("shapes: ");
+                for (i, shape) in crate::synth::SHAPES.iter().enumerate() {
+                    let _ = write!(names, "{}{}", if i == 0 { "" } else { ", " }, shape.name);
+                }
+                Some(names)
+            }
+            Self::Memory(_) => Some("use a smaller `--format`, or a machine with more memory".into()),
+            Self::Config { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! What Llama, Mistral and Qwen share: rotary decoders with RMSNorm and a SwiGLU, differing in a few options.
+
+use redline_kernels::op::attention::MAX_HEAD_DIM;
+use redline_weights::{ConfigFile, WeightsError};
+
+use crate::ModelError;
+use crate::rotary;
+use crate::spec::{
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+};
+
+/// Where members of the family differ.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    /// Queries, keys and values have biases.
+    pub(crate) qkv_bias: bool,
+    /// The attention output has a bias.
+    pub(crate) output_bias: bool,
+    /// The linear layers of the feed-forward part have biases.
+    pub(crate) mlp_bias: bool,
+    /// Queries and keys are normalised per head.
+    pub(crate) head_norms: bool,
+    /// Keys that a query of each layer sees; empty: all see everything.
+    pub(crate) windows: Vec<Option<usize>>,
+    /// `rms_norm_eps` where the key is absent.
+    pub(crate) default_eps: f32,
+}
+
+/// A configuration error with the file it is in.
+pub(crate) fn config_error(config: &ConfigFile, fact: String) -> ModelError {
+    ModelError::Config { fact, file: config.file().display().to_string() }
+}
+
+/// Reads a key that must be at least 1.
+pub(crate) fn positive(config: &ConfigFile, key: &str) -> Result<usize, ModelError> {
+    match config.usize(key)? {
+        0 => Err(config.refuse(key, "a value of at least 1").into()),
+        n => Ok(n),
+    }
+}
+
+/// Query heads, KV heads and values per head.
+struct Heads {
+    query: usize,
+    kv: usize,
+    dim: usize,
+}
+
+impl Heads {
+    fn read(config: &ConfigFile, hidden: usize) -> Result<Self, ModelError> {
+        let query = positive(config, "num_attention_heads")?;
+        let kv = config.usize_or("num_key_value_heads", query)?;
+        if kv == 0 || query % kv != 0 {
+            let fact = format!("`num_attention_heads` {query} is not a multiple of `num_key_value_heads` {kv}");
+            return Err(config_error(config, fact));
+        }
+        let dim = match config.opt_usize("head_dim")? {
+            Some(dim) => dim,
+            None if hidden % query == 0 => hidden / query,
+            None => {
+                let fact =
+                    format!("`hidden_size` {hidden} is not a multiple of {query} heads, and `head_dim` is missing");
+                return Err(config_error(config, fact));
+            }
+        };
+        check_head_dim(config, dim)?;
+        if dim % 2 != 0 {
+            return Err(config_error(config, format!("`head_dim` {dim} is odd and cannot be rotated")));
+        }
+        Ok(Self { query, kv, dim })
+    }
+}
+
+/// Head dimensions that the kernels hold.
+pub(crate) fn check_head_dim(config: &ConfigFile, dim: usize) -> Result<(), ModelError> {
+    if (1..=MAX_HEAD_DIM).contains(&dim) {
+        return Ok(());
+    }
+    Err(config_error(config, format!("a head of {dim} values; supported are 1 to {MAX_HEAD_DIM}")))
+}
+
+/// The decoder of a family member.
+pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderSpec, ModelError> {
+    if !matches!(config.opt_str("hidden_act")?, None | Some("silu" | "swish")) {
+        return Err(config.refuse("hidden_act", "`silu`").into());
+    }
+    let hidden = positive(config, "hidden_size")?;
+    let inner = positive(config, "intermediate_size")?;
+    let heads = Heads::read(config, hidden)?;
+    let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
+    let norm = |name: String, width| NormSpec { name, width, eps, layer_norm: false };
+    let layer = |i: usize| LayerSpec {
+        attention_norm: norm(format!("layers.{i}.input_layernorm"), hidden),
+        attention: attention(i, hidden, &heads, eps, options),
+        mlp_norm: norm(format!("layers.{i}.post_attention_layernorm"), hidden),
+        mlp: MlpSpec::SwiGlu {
+            gate_up: LinearSpec::of(
+                Orientation::OutIn,
+                hidden,
+                ["gate_proj", "up_proj"].map(|p| (format!("layers.{i}.mlp.{p}"), inner, options.mlp_bias)),
+            ),
+            down: LinearSpec::of(
+                Orientation::OutIn,
+                inner,
+                [(format!("layers.{i}.mlp.down_proj"), hidden, options.mlp_bias)],
+            ),
+        },
+    };
+    Ok(DecoderSpec {
+        prefix: "model.",
+        hidden,
+        vocab: positive(config, "vocab_size")?,
+        context: positive(config, "max_position_embeddings")?,
+        embedding: "embed_tokens".into(),
+        positions: PositionSpec::Rotary(rotary::inverse_frequencies(config, heads.dim)?),
+        layers: (0..positive(config, "num_hidden_layers")?).map(layer).collect(),
+        final_norm: norm("norm".into(), hidden),
+        tied: config.bool_or("tie_word_embeddings", false)?,
+        ignored: &["rotary_emb.inv_freq"],
+    })
+}
+
+fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Options) -> AttentionSpec {
+    let name = |part: &str| format!("layers.{layer}.self_attn.{part}");
+    let (query, kv) = (heads.query * heads.dim, heads.kv * heads.dim);
+    let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
+    let head_norm = |part| NormSpec { name: name(part), width: heads.dim, eps, layer_norm: false };
+    AttentionSpec {
+        heads: heads.query,
+        kv_heads: heads.kv,
+        head_dim: heads.dim,
+        scale: 1.0 / (heads.dim as f32).sqrt(),
+        window: options.windows.get(layer).copied().flatten(),
+        qkv: LinearSpec::of(
+            Orientation::OutIn,
+            hidden,
+            parts.map(|(part, outputs)| (name(part), outputs, options.qkv_bias)),
+        ),
+        output: LinearSpec::of(Orientation::OutIn, query, [(name("o_proj"), hidden, options.output_bias)]),
+        head_norms: options.head_norms.then(|| (head_norm("q_norm"), head_norm("k_norm"))),
+    }
+}
+
+/// Windows per layer for families that switch between full and sliding attention: `layer_types` decides where it is
+/// present; otherwise layers from `first_sliding` on.
+pub(crate) fn windows(
+    config: &ConfigFile,
+    window: Option<usize>,
+    first_sliding: usize,
+) -> Result<Vec<Option<usize>>, ModelError> {
+    let layers = positive(config, "num_hidden_layers")?;
+    let types = config.strings("layer_types")?;
+    if types.is_empty() {
+        return Ok((0..layers).map(|i| if i >= first_sliding { window } else { None }).collect());
+    }
+    if types.len() != layers {
+        let fact = format!("`layer_types` has {} entries for {layers} layers", types.len());
+        return Err(config_error(config, fact));
+    }
+    let kind = |name: &String| match (name.as_str(), window) {
+        ("full_attention", _) => Ok(None),
+        ("sliding_attention", Some(window)) => Ok(Some(window)),
+        ("sliding_attention", None) => {
+            Err(config_error(config, "`layer_types` has sliding layers, but no `sliding_window` is in use".into()))
+        }
+        _ => Err(config.refuse("layer_types", "`full_attention` and `sliding_attention`").into()),
+    };
+    types.iter().map(kind).collect()
+}
+
+/// A sliding window of at least one key, if the key is set.
+pub(crate) fn sliding_window(config: &ConfigFile) -> Result<Option<usize>, WeightsError> {
+    match config.opt_usize("sliding_window")? {
+        Some(0) => Err(config.refuse("sliding_window", "a value of at least 1")),
+        window => Ok(window),
+    }
+}

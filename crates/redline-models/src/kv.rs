@@ -1,0 +1,225 @@
+//! Which sequence owns which page of keys and values.
+//!
+//! Sequences share full pages; a partly filled page is copied when a sequence that shares it writes on. Pages come
+//! back when the last owner lets go. Reserving is the only thing that can fail, and it happens before a pass.
+
+use redline_kernels::OutOfMemory;
+use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
+
+/// A sequence in the cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SeqId(usize);
+
+#[derive(Debug, Default)]
+struct Sequence {
+    pages: Vec<u32>,
+    tokens: usize,
+    live: bool,
+}
+
+/// Pages and their owners.
+#[derive(Debug)]
+pub struct KvCache {
+    pages: KvPages,
+    owners: Vec<u32>,
+    free: Vec<u32>,
+    sequences: Vec<Sequence>,
+}
+
+impl KvCache {
+    /// An empty cache.
+    pub fn new(shape: KvShape) -> Self {
+        Self { pages: KvPages::new(shape), owners: Vec::new(), free: Vec::new(), sequences: Vec::new() }
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> KvShape {
+        self.pages.shape()
+    }
+
+    /// Bytes of all pages, used or free.
+    pub fn bytes(&self) -> usize {
+        self.pages.len() * self.pages.shape().page_bytes()
+    }
+
+    /// Pages that some sequence owns.
+    pub fn pages_in_use(&self) -> usize {
+        self.pages.len() - self.free.len()
+    }
+
+    /// A new sequence without tokens.
+    pub fn create(&mut self) -> SeqId {
+        let fresh = Sequence { live: true, ..Sequence::default() };
+        if let Some(index) = self.sequences.iter().position(|s| !s.live) {
+            self.sequences[index] = fresh;
+            return SeqId(index);
+        }
+        self.sequences.push(fresh);
+        SeqId(self.sequences.len() - 1)
+    }
+
+    /// A new sequence that begins with the first `tokens` tokens of `parent`, sharing its pages.
+    pub fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
+        assert!(tokens <= self.tokens(parent), "fork at {tokens} of {}", self.tokens(parent));
+        let pages = self.sequences[parent.0].pages[..tokens.div_ceil(PAGE_TOKENS)].to_vec();
+        for &page in &pages {
+            self.owners[page as usize] += 1;
+        }
+        let child = self.create();
+        self.sequences[child.0] = Sequence { pages, tokens, live: true };
+        child
+    }
+
+    /// Tokens stored.
+    pub fn tokens(&self, id: SeqId) -> usize {
+        self.sequences[id.0].tokens
+    }
+
+    /// The sequence's pages.
+    pub fn pages(&self, id: SeqId) -> &[u32] {
+        &self.sequences[id.0].pages
+    }
+
+    /// Makes room for `more` further tokens. On failure the sequence is unchanged but for pages it may have gained.
+    pub fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), OutOfMemory> {
+        let tokens = self.tokens(id);
+        if more > 0 && tokens % PAGE_TOKENS != 0 {
+            self.own_page(id, tokens / PAGE_TOKENS)?;
+        }
+        let needed = (tokens + more).div_ceil(PAGE_TOKENS);
+        while self.sequences[id.0].pages.len() < needed {
+            let page = self.take()?;
+            self.sequences[id.0].pages.push(page);
+        }
+        Ok(())
+    }
+
+    /// Replaces a page shared with others by a copy.
+    fn own_page(&mut self, id: SeqId, index: usize) -> Result<(), OutOfMemory> {
+        let shared = self.sequences[id.0].pages[index];
+        if self.owners[shared as usize] > 1 {
+            let own = self.take()?;
+            self.pages.copy(shared, own);
+            self.owners[shared as usize] -= 1;
+            self.sequences[id.0].pages[index] = own;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> Result<u32, OutOfMemory> {
+        let page = match self.free.pop() {
+            Some(page) => page,
+            None => {
+                let page = self.pages.grow()?;
+                self.owners.push(0);
+                page
+            }
+        };
+        self.owners[page as usize] = 1;
+        Ok(page)
+    }
+
+    /// Counts `more` tokens as stored, after the pass that stored them.
+    pub fn advance(&mut self, id: SeqId, more: usize) {
+        let sequence = &mut self.sequences[id.0];
+        sequence.tokens += more;
+        assert!(sequence.tokens <= sequence.pages.len() * PAGE_TOKENS, "tokens were reserved before");
+    }
+
+    /// Forgets everything after the first `tokens` tokens.
+    pub fn truncate(&mut self, id: SeqId, tokens: usize) {
+        let sequence = &mut self.sequences[id.0];
+        assert!(tokens <= sequence.tokens, "truncate to {tokens} of {}", sequence.tokens);
+        sequence.tokens = tokens;
+        let surplus = sequence.pages.split_off(tokens.div_ceil(PAGE_TOKENS));
+        self.give_back(&surplus);
+    }
+
+    /// Ends a sequence.
+    pub fn release(&mut self, id: SeqId) {
+        let sequence = std::mem::take(&mut self.sequences[id.0]);
+        self.give_back(&sequence.pages);
+    }
+
+    fn give_back(&mut self, pages: &[u32]) {
+        for &page in pages {
+            let owners = &mut self.owners[page as usize];
+            *owners -= 1;
+            if *owners == 0 {
+                self.free.push(page);
+            }
+        }
+    }
+
+    /// The storage, and each sequence's pages, for a pass.
+    pub(crate) fn split(&mut self) -> (&mut KvPages, PageTables<'_>) {
+        (&mut self.pages, PageTables(&self.sequences))
+    }
+}
+
+/// Read access to every sequence's pages while the storage is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PageTables<'a>(&'a [Sequence]);
+
+impl<'a> PageTables<'a> {
+    pub(crate) fn of(self, id: SeqId) -> (&'a [u32], usize) {
+        let sequence = &self.0[id.0];
+        (&sequence.pages, sequence.tokens)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use redline_kernels::Format;
+
+    fn cache() -> KvCache {
+        KvCache::new(KvShape { format: Format::F32, layers: 1, kv_heads: 1, head_dim: 8 })
+    }
+
+    #[test]
+    fn a_fork_shares_full_pages_and_copies_the_partial_one_when_written() {
+        let mut kv = cache();
+        let parent = kv.create();
+        kv.reserve(parent, 100).unwrap();
+        kv.advance(parent, 100);
+        let child = kv.fork(parent, 100);
+        assert_eq!(kv.pages_in_use(), 2);
+        kv.reserve(child, 1).unwrap();
+        assert_eq!(kv.pages(child)[0], kv.pages(parent)[0]);
+        assert_ne!(kv.pages(child)[1], kv.pages(parent)[1]);
+        assert_eq!(kv.pages_in_use(), 3);
+        // The parent is now alone on its page and keeps it.
+        let page = kv.pages(parent)[1];
+        kv.reserve(parent, 1).unwrap();
+        assert_eq!(kv.pages(parent)[1], page);
+    }
+
+    #[test]
+    fn pages_come_back_when_the_last_owner_lets_go() {
+        let mut kv = cache();
+        let parent = kv.create();
+        kv.reserve(parent, 200).unwrap();
+        kv.advance(parent, 200);
+        let child = kv.fork(parent, 64);
+        kv.release(parent);
+        assert_eq!(kv.pages_in_use(), 1);
+        kv.release(child);
+        assert_eq!(kv.pages_in_use(), 0);
+        let again = kv.create();
+        kv.reserve(again, 256).unwrap();
+        assert_eq!(kv.pages.len(), 4, "free pages are used before new ones are made");
+    }
+
+    #[test]
+    fn truncating_gives_back_whole_pages() {
+        let mut kv = cache();
+        let id = kv.create();
+        kv.reserve(id, 130).unwrap();
+        kv.advance(id, 130);
+        kv.truncate(id, 64);
+        assert_eq!((kv.tokens(id), kv.pages_in_use()), (64, 1));
+        kv.truncate(id, 0);
+        assert_eq!(kv.pages_in_use(), 0);
+    }
+}

@@ -1,0 +1,208 @@
+//! A loaded model: the decoder, its head, and the way a batch passes through.
+
+use redline_kernels::op::attention::MAX_HEAD_DIM;
+use redline_kernels::op::kv::{KvShape, Segment};
+use redline_kernels::op::linear::scratch_words;
+use redline_kernels::op::rope::RopeTable;
+use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
+
+use crate::block::decoder::Decoder;
+use crate::kv::{KvCache, SeqId};
+use crate::step::{Act, Arena, ArenaSize, Step, StepInput, padded};
+
+/// Facts about a loaded model.
+#[derive(Clone, Debug)]
+pub struct Facts {
+    /// The architecture's name in `config.json`.
+    pub architecture: &'static str,
+    /// Longest sequence.
+    pub context: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of parameters, a tied head counted once.
+    pub parameters: u64,
+    /// How weights are held.
+    pub format: Format,
+}
+
+/// A model, ready to run.
+#[derive(Debug)]
+pub struct Model {
+    pub(crate) facts: Facts,
+    pub(crate) decoder: Decoder,
+    /// `[vocab, hidden]`; `None`: the embedding.
+    pub(crate) head: Option<Matrix>,
+    pub(crate) rope: Option<RopeTable>,
+}
+
+/// Some tokens of one sequence, to be run in one pass.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// The sequence; its tokens so far are in the cache, room for the new ones was reserved.
+    pub sequence: SeqId,
+    /// How many of the batch's tokens are its own; parts follow each other in the order of the tokens.
+    pub tokens: usize,
+}
+
+/// Tokens of several sequences, run in one pass.
+#[derive(Clone, Debug, Default)]
+pub struct Batch {
+    tokens: Vec<u32>,
+    positions: Vec<u32>,
+    parts: Vec<Part>,
+}
+
+impl Batch {
+    /// Appends tokens of `sequence`, whose first `start` tokens are stored.
+    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32]) {
+        self.tokens.extend_from_slice(tokens);
+        self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
+        self.parts.push(Part { sequence, tokens: tokens.len() });
+    }
+
+    /// Empties the batch.
+    pub fn clear(&mut self) {
+        self.tokens.clear();
+        self.positions.clear();
+        self.parts.clear();
+    }
+
+    /// Rows of the pass.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+}
+
+impl Model {
+    /// Facts.
+    pub fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    /// The head, `[vocab, hidden]`.
+    pub fn head(&self) -> &Matrix {
+        self.head.as_ref().unwrap_or(&self.decoder.embedding.tokens)
+    }
+
+    /// Layers.
+    pub fn layers(&self) -> usize {
+        self.decoder.layers.len()
+    }
+
+    /// Shape of the cache this model needs, in a given format.
+    pub fn kv_shape(&self, format: Format) -> KvShape {
+        let (kv_heads, head_dim) =
+            self.decoder.layers.first().map_or((1, 1), |l| (l.attention.kv_heads, l.attention.head_dim));
+        debug_assert!(head_dim <= MAX_HEAD_DIM);
+        KvShape { format, layers: self.layers(), kv_heads, head_dim }
+    }
+
+    /// Bytes of the resident weights.
+    pub fn weight_bytes(&self) -> u64 {
+        let embedding = &self.decoder.embedding;
+        let mut bytes = embedding.tokens.bytes() + embedding.positions.as_ref().map_or(0, Matrix::bytes);
+        bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, Matrix::bytes);
+        for layer in &self.decoder.layers {
+            bytes += layer.attention_norm.bytes() + layer.mlp_norm.bytes();
+            bytes += layer.attention.qkv.bytes() + layer.attention.output.bytes();
+            let (first, second) = layer.mlp.layers();
+            bytes += first.bytes() + second.bytes();
+        }
+        bytes as u64
+    }
+
+    /// Bytes of weights that one decoding step reads: everything but the embedding tables, the head included.
+    pub fn bytes_per_token(&self) -> u64 {
+        let embedding = &self.decoder.embedding;
+        let tables = embedding.positions.as_ref().map_or(0, Matrix::bytes)
+            + if self.head.is_some() { embedding.tokens.bytes() } else { 0 };
+        self.weight_bytes() - tables as u64
+    }
+
+    /// Floating-point operations of one pass: `rows` tokens of one sequence that begin at position `start`, logits for
+    /// `outputs` rows. Multiply and add count as two.
+    pub fn operations(&self, start: usize, rows: usize, outputs: usize) -> f64 {
+        let mut weights = 0usize;
+        let mut attention = 0f64;
+        for layer in &self.decoder.layers {
+            let (first, second) = layer.mlp.layers();
+            for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
+                weights += linear.matrix().rows() * linear.matrix().cols();
+            }
+            let shape = layer.attention.shape;
+            for position in start..start + rows {
+                let keys = shape.window.map_or(position + 1, |w| w.min(position + 1));
+                attention += (4 * shape.heads * layer.attention.head_dim * keys) as f64;
+            }
+        }
+        2.0 * weights as f64 * rows as f64
+            + attention
+            + 2.0 * (self.facts.vocab * self.facts.hidden) as f64 * outputs as f64
+    }
+
+    /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
+    pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
+        let hidden = padded(self.facts.hidden);
+        let mut widest = hidden;
+        let mut words = scratch_words(self.facts.format, outputs, self.facts.hidden);
+        for layer in &self.decoder.layers {
+            let (first, second) = layer.mlp.layers();
+            let attention = &layer.attention;
+            let (qkv, output) = (attention.qkv.matrix(), attention.output.matrix());
+            let inner = first.matrix();
+            let width = 4 * hidden
+                + padded(qkv.rows())
+                + padded(output.cols())
+                + padded(inner.rows())
+                + padded(second.matrix().cols());
+            widest = widest.max(width);
+            for matrix in [qkv, output, inner, second.matrix()] {
+                words = words.max(scratch_words(matrix.format(), rows, matrix.cols()));
+            }
+        }
+        let logits = outputs * (2 * hidden + padded(self.facts.vocab));
+        ArenaSize { values: rows * (hidden + widest) + logits, words }
+    }
+
+    /// Prepares for sequences of up to `positions` tokens.
+    pub fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
+        self.rope.as_mut().map_or(Ok(()), |table| table.reserve(positions))
+    }
+
+    /// Runs a batch, then hands the last residual stream to `read` together with the pass, and counts the tokens as
+    /// stored. Room for them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
+    pub fn run<T>(
+        &self,
+        exec: Exec<'_>,
+        arena: &mut Arena,
+        kv: &mut KvCache,
+        batch: &Batch,
+        read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
+    ) -> T {
+        let (pages, tables) = kv.split();
+        let mut segments = Vec::with_capacity(batch.parts.len());
+        let mut first_row = 0;
+        for part in &batch.parts {
+            let (pages, start) = tables.of(part.sequence);
+            segments.push(Segment { pages, start, first_row, rows: part.tokens });
+            first_row += part.tokens;
+        }
+        let input = StepInput { tokens: &batch.tokens, positions: &batch.positions, segments: &segments, kv: pages };
+        let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
+        let x = self.decoder.forward(&mut step);
+        let out = read(self, x, &mut step);
+        for part in &batch.parts {
+            kv.advance(part.sequence, part.tokens);
+        }
+        out
+    }
+
+    /// Logits of the rows `rows` over the rows of `head` (the whole head, or labels gathered from it).
+    pub fn logits(&self, x: Act, rows: &[usize], head: &Matrix, s: &mut Step<'_>) -> Act {
+        let x = s.gather(x, rows);
+        let h = s.norm(x, &self.decoder.final_norm);
+        s.matmul(h, head)
+    }
+}

@@ -1,0 +1,251 @@
+//! One pass over a batch: what blocks see of the world.
+//!
+//! [`Act`] is a handle into the [`Arena`], memory that was set aside before; blocks allocate from it like from a stack
+//! and give back whole layers. Nothing here can fail and nothing allocates.
+
+use redline_kernels::op::activation::{Activation, silu_gate};
+use redline_kernels::op::add::add;
+use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::kv::{KvPages, Segment};
+use redline_kernels::op::linear::{Epilogue, linear};
+use redline_kernels::op::norm::rms_norm_heads;
+use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
+
+use crate::block::linear::Linear;
+use crate::block::norm::Norm;
+
+/// Activations: `[rows, width]` in the arena, rows `stride` values apart.
+#[derive(Clone, Copy, Debug)]
+pub struct Act {
+    at: usize,
+    rows: usize,
+    width: usize,
+    stride: usize,
+}
+
+impl Act {
+    /// Columns `first..first + width` of the same rows.
+    pub fn columns(self, first: usize, width: usize) -> Self {
+        assert!(first + width <= self.width, "columns {first}..{} of {}", first + width, self.width);
+        Self { at: self.at + first, width, ..self }
+    }
+
+    /// Number of rows.
+    pub fn rows(self) -> usize {
+        self.rows
+    }
+
+    /// The values' place in the arena.
+    fn range(self) -> std::ops::Range<usize> {
+        self.at..self.at + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
+    }
+}
+
+/// Values of a row, rounded up so that whole strips of outputs can be written.
+pub fn padded(width: usize) -> usize {
+    width.next_multiple_of(16)
+}
+
+/// Memory for the activations of one pass.
+#[derive(Debug)]
+pub struct Arena {
+    values: Buffer<f32>,
+    /// Inputs of linear layers in the format of their weights.
+    words: Buffer<u32>,
+}
+
+/// How much an [`Arena`] must hold.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ArenaSize {
+    /// f32 values of activations.
+    pub values: usize,
+    /// Words of packed inputs.
+    pub words: usize,
+}
+
+impl Arena {
+    /// Sets memory aside.
+    pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {
+        Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
+    }
+
+    /// Bytes set aside.
+    pub fn bytes(&self) -> usize {
+        self.values.bytes() + self.words.bytes()
+    }
+}
+
+/// One pass: the batch, where its keys and values go, and the memory for its activations.
+#[derive(Debug)]
+pub struct Step<'a> {
+    exec: Exec<'a>,
+    arena: &'a mut Arena,
+    used: usize,
+    tokens: &'a [u32],
+    positions: &'a [u32],
+    segments: &'a [Segment<'a>],
+    kv: &'a mut KvPages,
+    rope: Option<&'a RopeTable>,
+}
+
+/// What a [`Step`] is made of.
+#[derive(Debug)]
+pub struct StepInput<'a> {
+    /// Token ids, one per row.
+    pub tokens: &'a [u32],
+    /// Position of each row in its sequence.
+    pub positions: &'a [u32],
+    /// Which rows belong to which sequence; every row to exactly one.
+    pub segments: &'a [Segment<'a>],
+    /// Keys and values.
+    pub kv: &'a mut KvPages,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn new(
+        exec: Exec<'a>,
+        arena: &'a mut Arena,
+        rope: Option<&'a RopeTable>,
+        input: StepInput<'a>,
+    ) -> Self {
+        let StepInput { tokens, positions, segments, kv } = input;
+        assert_eq!(tokens.len(), positions.len(), "a position for every token");
+        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope }
+    }
+
+    /// Token ids of the batch.
+    pub fn tokens(&self) -> &'a [u32] {
+        self.tokens
+    }
+
+    /// Positions of the batch.
+    pub fn positions(&self) -> &'a [u32] {
+        self.positions
+    }
+
+    /// Rows of the batch.
+    pub fn rows(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// Memory for `rows` rows of `width` values; contents are whatever was there.
+    pub fn alloc(&mut self, rows: usize, width: usize) -> Act {
+        let act = Act { at: self.used, rows, width, stride: padded(width) };
+        self.used += rows * act.stride;
+        assert!(self.used <= self.arena.values.len(), "the arena holds {} values", self.arena.values.len());
+        act
+    }
+
+    /// The present height of the stack, to [`Step::release`] to.
+    pub fn mark(&self) -> usize {
+        self.used
+    }
+
+    /// Gives back everything allocated since `mark`.
+    pub fn release(&mut self, mark: usize) {
+        self.used = mark;
+    }
+
+    /// The values of `x`.
+    pub fn read(&self, x: Act) -> Rows<'_> {
+        Rows::new(&self.arena.values[x.range()], x.rows, x.width, x.stride)
+    }
+
+    /// The values of `x`, to write.
+    pub fn write(&mut self, x: Act) -> RowsMut<'_> {
+        RowsMut::new(&mut self.arena.values[x.range()], x.rows, x.width, x.stride)
+    }
+
+    /// Values of `from` to read and of `to` to write, which do not overlap; `to` with its padding.
+    fn both(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
+        let whole = to.at..to.at + to.rows * to.stride;
+        let [a, b] = values.get_disjoint_mut([from.range(), whole]).expect("activations do not overlap");
+        (Rows::new(a, from.rows, from.width, from.stride), RowsMut::new(b, to.rows, to.width, to.stride))
+    }
+
+    /// `layer(x)`.
+    pub fn linear(&mut self, x: Act, layer: &Linear) -> Act {
+        let y = self.alloc(x.rows, layer.matrix().rows());
+        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
+        linear(self.exec, layer.matrix(), from, &mut to, epilogue, &mut self.arena.words);
+        y
+    }
+
+    /// `x W^T` for a bare matrix.
+    pub fn matmul(&mut self, x: Act, matrix: &Matrix) -> Act {
+        let y = self.alloc(x.rows, matrix.rows());
+        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        let epilogue = Epilogue { bias: None, activation: Activation::None };
+        linear(self.exec, matrix, from, &mut to, epilogue, &mut self.arena.words);
+        y
+    }
+
+    /// `norm(x)`.
+    pub fn norm(&mut self, x: Act, norm: &Norm) -> Act {
+        let y = self.alloc(x.rows, x.width);
+        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        norm.apply(self.exec, from, &mut to);
+        y
+    }
+
+    /// RMSNorm of each of `heads` heads, in place.
+    pub fn norm_heads(&mut self, x: Act, heads: usize, weight: &[f32], eps: f32) {
+        let exec = self.exec;
+        rms_norm_heads(exec, &mut self.write(x), 0, heads, weight, eps);
+    }
+
+    /// `x += a`; returns `x`.
+    pub fn add(&mut self, x: Act, a: Act) -> Act {
+        let (from, mut to) = Self::both(&mut self.arena.values, a, x);
+        add(self.exec, &mut to, from);
+        x
+    }
+
+    /// `silu(gate) * up` of gate and up side by side.
+    pub fn silu_gate(&mut self, gate_up: Act) -> Act {
+        let y = self.alloc(gate_up.rows, gate_up.width / 2);
+        let (from, mut to) = Self::both(&mut self.arena.values, gate_up, y);
+        silu_gate(self.exec, from, &mut to);
+        y
+    }
+
+    /// Rotates `heads` heads in place; nothing for architectures without rotation.
+    pub fn rope(&mut self, x: Act, heads: usize) {
+        let (exec, positions) = (self.exec, self.positions);
+        if let Some(table) = self.rope {
+            rope(exec, table, positions, &mut self.write(x), 0, heads);
+        }
+    }
+
+    /// Stores the batch's keys and values of one layer.
+    pub fn store(&mut self, layer: usize, k: Act, v: Act) {
+        let values = &self.arena.values;
+        let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
+        self.kv.store(self.exec, layer, self.segments, rows(k), rows(v));
+    }
+
+    /// Attention of the queries over what is stored.
+    pub fn attention(&mut self, layer: usize, shape: AttentionShape, q: Act) -> Act {
+        let y = self.alloc(q.rows, q.width);
+        let (from, mut to) = Self::both(&mut self.arena.values, q, y);
+        attention(self.exec, shape, self.kv, layer, self.segments, from, &mut to);
+        y
+    }
+
+    /// The rows `rows` of `x`, in that order.
+    pub fn gather(&mut self, x: Act, rows: &[usize]) -> Act {
+        let y = self.alloc(rows.len(), x.width);
+        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        for (i, &r) in rows.iter().enumerate() {
+            to.row(i).copy_from_slice(from.row(r));
+        }
+        y
+    }
+
+    /// What the kernels run on.
+    pub fn exec(&self) -> Exec<'a> {
+        self.exec
+    }
+}

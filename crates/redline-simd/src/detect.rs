@@ -1,0 +1,287 @@
+//! Which tiers this machine has, and the way into one.
+
+use std::fmt;
+
+#[cfg(target_arch = "x86_64")]
+use crate::isa::{avx2::Avx2, avx512::Avx512};
+use crate::isa::{Kernel, scalar::Scalar};
+
+/// An instruction-set tier. The order is from the most general to the fastest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tier {
+    /// Arrays of sixteen lanes: any machine.
+    Scalar,
+    /// AVX2, FMA, F16C.
+    Avx2,
+    /// AVX-512 F, BW, DQ, VL, VNNI; BF16 where present.
+    Avx512,
+}
+
+/// Why a tier cannot run here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unavailable {
+    /// The tier asked for.
+    pub tier: Tier,
+    /// The processor features that are missing.
+    pub missing: Vec<&'static str>,
+}
+
+impl fmt::Display for Unavailable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "`{}` needs {}, which this processor lacks", self.tier.name(), self.missing.join(", "))
+    }
+}
+
+impl std::error::Error for Unavailable {}
+
+impl Tier {
+    /// Every tier there is.
+    pub const ALL: &[Tier] = &[Tier::Scalar, Tier::Avx2, Tier::Avx512];
+
+    /// The name used by `--isa`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Scalar => "scalar",
+            Self::Avx2 => "avx2",
+            Self::Avx512 => "avx512",
+        }
+    }
+
+    /// The tier of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|t| t.name() == name)
+    }
+
+    /// The fastest tier of this machine.
+    pub fn best() -> Self {
+        Self::ALL.iter().copied().rev().find(|t| t.available().is_ok()).unwrap_or(Self::Scalar)
+    }
+
+    /// Whether this machine has the tier.
+    pub fn available(self) -> Result<(), Unavailable> {
+        let missing = missing_features(self);
+        if missing.is_empty() { Ok(()) } else { Err(Unavailable { tier: self, missing }) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn missing_features(tier: Tier) -> Vec<&'static str> {
+    macro_rules! missing {
+        ($($feature:tt),*) => {{
+            let mut out = Vec::new();
+            $(if !std::arch::is_x86_feature_detected!($feature) { out.push($feature); })*
+            out
+        }};
+    }
+    match tier {
+        Tier::Scalar => Vec::new(),
+        Tier::Avx2 => missing!("avx2", "fma", "f16c"),
+        Tier::Avx512 => {
+            missing!("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c")
+        }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn missing_features(tier: Tier) -> Vec<&'static str> {
+    match tier {
+        Tier::Scalar => Vec::new(),
+        Tier::Avx2 | Tier::Avx512 => vec!["x86-64"],
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    Scalar,
+    #[cfg(target_arch = "x86_64")]
+    ScalarFma,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+    #[cfg(target_arch = "x86_64")]
+    Avx512Bf16,
+}
+
+/// A tier that this machine was found to have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Simd {
+    tier: Tier,
+    path: Path,
+}
+
+impl Simd {
+    /// The fastest tier of this machine.
+    pub fn best() -> Self {
+        Self::new(Tier::best()).unwrap_or(Self { tier: Tier::Scalar, path: Path::Scalar })
+    }
+
+    /// A given tier, if the machine has it.
+    pub fn new(tier: Tier) -> Result<Self, Unavailable> {
+        tier.available()?;
+        Ok(Self { tier, path: path_of(tier) })
+    }
+
+    /// The tier.
+    pub fn tier(self) -> Tier {
+        self.tier
+    }
+
+    /// The tier and the instructions chosen inside it, such as `avx512+bf16`.
+    pub fn name(self) -> &'static str {
+        match self.path {
+            Path::Scalar => "scalar",
+            #[cfg(target_arch = "x86_64")]
+            Path::ScalarFma => "scalar+fma",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => "avx2",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512 => "avx512",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16 => "avx512+bf16",
+        }
+    }
+
+    /// Whether bf16 dot products have an instruction of their own here.
+    pub fn has_bf16_dot(self) -> bool {
+        self.name() == "avx512+bf16"
+    }
+
+    /// Runs `kernel` with this tier's instructions.
+    #[inline]
+    pub fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        match self.path {
+            Path::Scalar => kernel.run(Scalar::new()),
+            // SAFETY: a `Simd` with this path is only made after the features were detected.
+            #[cfg(target_arch = "x86_64")]
+            Path::ScalarFma => unsafe { enter_scalar_fma(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx2 => unsafe { enter_avx2(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512 => unsafe { enter_avx512(kernel) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16 => unsafe { enter_avx512_bf16(kernel) },
+        }
+    }
+
+    /// Every variant of every tier that this machine can run, for tests and candidates: more than one per tier
+    /// where an instruction is optional.
+    pub fn variants() -> Vec<Self> {
+        let mut all = vec![Self { tier: Tier::Scalar, path: Path::Scalar }];
+        #[cfg(target_arch = "x86_64")]
+        {
+            if std::arch::is_x86_feature_detected!("fma") {
+                all.push(Self { tier: Tier::Scalar, path: Path::ScalarFma });
+            }
+            if Tier::Avx2.available().is_ok() {
+                all.push(Self { tier: Tier::Avx2, path: Path::Avx2 });
+            }
+            if Tier::Avx512.available().is_ok() {
+                all.push(Self { tier: Tier::Avx512, path: Path::Avx512 });
+                if path_of(Tier::Avx512) == Path::Avx512Bf16 {
+                    all.push(Self { tier: Tier::Avx512, path: Path::Avx512Bf16 });
+                }
+            }
+        }
+        all
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+fn path_of(tier: Tier) -> Path {
+    match tier {
+        Tier::Scalar if std::arch::is_x86_feature_detected!("fma") => Path::ScalarFma,
+        Tier::Scalar => Path::Scalar,
+        Tier::Avx2 => Path::Avx2,
+        Tier::Avx512 if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() => {
+            Path::Avx512Bf16
+        }
+        Tier::Avx512 => Path::Avx512,
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+fn path_of(_tier: Tier) -> Path {
+    Path::Scalar
+}
+
+/// Self-test: `vdpbf16ps` must be two sequential fused multiply-adds, odd element first. A processor that computes it
+/// otherwise would give other bits than the other tiers and uses plain FMA instead.
+#[cfg(target_arch = "x86_64")]
+fn bf16_dot_is_sequential() -> bool {
+    static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // SAFETY: called only after `avx512bf16` and the features of the tier were detected.
+    *VERDICT.get_or_init(|| unsafe { enter_avx512_bf16(crate::probe::Bf16Dot) == enter_avx512(crate::probe::Bf16Dot) })
+}
+
+/// # Safety
+/// The machine has FMA.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "fma,avx")]
+unsafe fn enter_scalar_fma<K: Kernel>(kernel: K) -> K::Output {
+    kernel.run(Scalar::new())
+}
+
+/// # Safety
+/// The machine has AVX2, FMA, F16C.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma,f16c")]
+unsafe fn enter_avx2<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's contract is the constructor's.
+    kernel.run(unsafe { Avx2::new() })
+}
+
+/// # Safety
+/// The machine has AVX-512 F, BW, DQ, VL, VNNI.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
+unsafe fn enter_avx512<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's contract is the constructor's.
+    kernel.run(unsafe { Avx512::<false>::new() })
+}
+
+/// # Safety
+/// The machine has AVX-512 F, BW, DQ, VL, VNNI, BF16.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
+unsafe fn enter_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
+    // SAFETY: this function's contract is the constructor's.
+    kernel.run(unsafe { Avx512::<true>::new() })
+}
+
+/// A kernel that only names the type it ran with; used to check that tiers are entered as asked.
+#[cfg(test)]
+struct NameOf;
+
+#[cfg(test)]
+impl Kernel for NameOf {
+    type Output = &'static str;
+    #[inline(always)]
+    fn run<S: crate::Isa>(self, _isa: S) -> &'static str {
+        std::any::type_name::<S>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tier_has_a_name_that_parses_back() {
+        for &tier in Tier::ALL {
+            assert_eq!(Tier::parse(tier.name()), Some(tier));
+        }
+        assert_eq!(Tier::parse("sse9"), None);
+    }
+
+    #[test]
+    fn a_tier_is_entered_as_asked() {
+        for simd in Simd::variants() {
+            let entered = simd.run(NameOf).to_lowercase();
+            assert!(entered.contains(simd.tier().name()), "{} entered {entered}", simd.name());
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
+
+use core::arch::x86_64::{
+    __m512, __m512i, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32, _mm512_add_ps,
+    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepu16_epi32,
+    _mm512_div_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_blend_ps,
+    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps,
+};
+
+use super::{Isa, LANES};
+
+/// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and with `BF16` a `vdpbf16ps` that passed the self-test.
+#[derive(Clone, Copy, Debug)]
+pub struct Avx512<const BF16: bool>(());
+
+impl<const BF16: bool> Avx512<BF16> {
+    /// # Safety
+    /// The machine has the instructions named in the type's documentation.
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+// SAFETY: in this block, every intrinsic needs AVX-512 F, BW, DQ or VL only (and BF16 where `BF16` says so), which
+// the existence of `self` proves; pointers are valid for the stated widths by the contracts of the trait.
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
+    type F = __m512;
+    type W = __m512i;
+    const TILE_STRIPS: usize = 4;
+
+    #[inline(always)]
+    fn splat(self, x: f32) -> __m512 {
+        unsafe { _mm512_set1_ps(x) }
+    }
+    #[inline(always)]
+    unsafe fn load(self, p: *const f32) -> __m512 {
+        unsafe { _mm512_loadu_ps(p) }
+    }
+    #[inline(always)]
+    unsafe fn store(self, p: *mut f32, v: __m512) {
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> __m512 {
+        unsafe { _mm512_maskz_loadu_ps(((1u32 << n) - 1) as u16, p) }
+    }
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: __m512, n: usize) {
+        unsafe { _mm512_mask_storeu_ps(p, ((1u32 << n) - 1) as u16, v) }
+    }
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_add_ps(a, b) }
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        unsafe { _mm512_div_ps(a, b) }
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        // `maxps(b, a)` is `if b > a { b } else { a }`, NaN included.
+        unsafe { _mm512_max_ps(b, a) }
+    }
+    #[inline(always)]
+    fn select_lt(self, a: __m512, b: __m512, x: __m512, y: __m512) -> __m512 {
+        unsafe { _mm512_mask_blend_ps(_mm512_cmp_ps_mask::<_CMP_LT_OQ>(a, b), y, x) }
+    }
+    #[inline(always)]
+    fn neg(self, a: __m512) -> __m512 {
+        unsafe { _mm512_xor_ps(a, _mm512_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    fn scale_by_exponent(self, p: __m512, n: __m512) -> __m512 {
+        unsafe {
+            let shift = _mm512_slli_epi32::<23>(_mm512_castps_si512(n));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), shift))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_words(self, p: *const u32) -> __m512i {
+        unsafe { _mm512_loadu_si512(p.cast()) }
+    }
+    #[inline(always)]
+    fn splat_word(self, x: u32) -> __m512i {
+        unsafe { _mm512_set1_epi32(x as i32) }
+    }
+    #[inline(always)]
+    fn dot_bf16(self, acc: __m512, w: __m512i, x: __m512i) -> __m512 {
+        #[inline(always)]
+        unsafe fn high(v: __m512i) -> __m512 {
+            unsafe { _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(0xffff_0000_u32 as i32))) }
+        }
+        #[inline(always)]
+        unsafe fn low(v: __m512i) -> __m512 {
+            unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v)) }
+        }
+        unsafe {
+            if BF16 {
+                // Adds the odd (high) elements first, then the even ones, each with one rounding.
+                return _mm512_dpbf16_ps(acc, core::mem::transmute(w), core::mem::transmute(x));
+            }
+            _mm512_fmadd_ps(low(w), low(x), _mm512_fmadd_ps(high(w), high(x), acc))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_bf16(self, p: *const u16) -> __m512 {
+        unsafe {
+            let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
+    fn add_words(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_add_epi32(a, b) }
+    }
+    #[inline(always)]
+    fn words_to_array(self, v: __m512i) -> [u32; LANES] {
+        let mut out = [0u32; LANES];
+        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) };
+        out
+    }
+    #[inline(always)]
+    fn prefetch(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+}

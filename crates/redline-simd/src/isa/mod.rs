@@ -1,0 +1,138 @@
+//! The tiers: one file each, one line each in [`crate::Tier::ALL`].
+//!
+//! All tiers show the same machine: vectors of sixteen 32-bit lanes. AVX2 holds one in two registers, the scalar
+//! tier in an array.
+
+#[cfg(target_arch = "x86_64")]
+pub mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub mod avx512;
+pub mod scalar;
+
+/// Lanes of a vector on every tier.
+pub const LANES: usize = 16;
+
+/// A piece of work that can run on any tier. Implementations mark `run` as `#[inline(always)]`, so that the body
+/// is compiled with the instructions of the tier it is entered through.
+pub trait Kernel {
+    /// What the work returns.
+    type Output;
+    /// Does the work with the operations of `S`.
+    fn run<S: Isa>(self, isa: S) -> Self::Output;
+}
+
+/// Operations on vectors of sixteen lanes. Each is one IEEE-754 rounding to nearest even per lane, or exact.
+///
+/// # Safety
+/// A value of an implementing type is proof that the machine has its instructions: implementors are only
+/// constructed by [`crate::Simd`]. Methods that take pointers state how many bytes they touch.
+pub unsafe trait Isa: Copy + Send + Sync + 'static {
+    /// Sixteen f32.
+    type F: Copy;
+    /// Sixteen 32-bit words without interpretation.
+    type W: Copy;
+    /// Strips of sixteen outputs that one register tile spans.
+    const TILE_STRIPS: usize;
+
+    /// All lanes `x`.
+    fn splat(self, x: f32) -> Self::F;
+    /// Reads 64 bytes, any alignment.
+    /// # Safety
+    /// `p` is valid for reading 16 f32.
+    unsafe fn load(self, p: *const f32) -> Self::F;
+    /// Writes 64 bytes, any alignment.
+    /// # Safety
+    /// `p` is valid for writing 16 f32.
+    unsafe fn store(self, p: *mut f32, v: Self::F);
+    /// Reads `n <= 16` lanes, the rest are +0.
+    /// # Safety
+    /// `p` is valid for reading `n` f32.
+    #[inline(always)]
+    unsafe fn load_partial(self, p: *const f32, n: usize) -> Self::F {
+        let mut lanes = [0f32; LANES];
+        // SAFETY: `n <= 16` lanes are readable by contract; the array holds 16.
+        unsafe {
+            std::ptr::copy_nonoverlapping(p, lanes.as_mut_ptr(), n);
+            self.load(lanes.as_ptr())
+        }
+    }
+    /// Writes the first `n <= 16` lanes.
+    /// # Safety
+    /// `p` is valid for writing `n` f32.
+    #[inline(always)]
+    unsafe fn store_partial(self, p: *mut f32, v: Self::F, n: usize) {
+        let lanes = self.to_array(v);
+        // SAFETY: `n <= 16` lanes are writable by contract.
+        unsafe { std::ptr::copy_nonoverlapping(lanes.as_ptr(), p, n) }
+    }
+    /// The lanes as an array.
+    #[inline(always)]
+    fn to_array(self, v: Self::F) -> [f32; LANES] {
+        let mut lanes = [0f32; LANES];
+        // SAFETY: the array holds 16 f32.
+        unsafe { self.store(lanes.as_mut_ptr(), v) };
+        lanes
+    }
+    /// `a * b + c`, rounded once.
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F;
+    /// `a + b`.
+    fn add(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a - b`.
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a * b`.
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F;
+    /// `a / b`, correctly rounded.
+    fn div(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Per lane `if a < b { b } else { a }`: a NaN in either operand keeps `a`.
+    fn max(self, a: Self::F, b: Self::F) -> Self::F;
+    /// Per lane `if a < b { x } else { y }`; a comparison with NaN is false.
+    fn select_lt(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
+    /// The bits of each lane with the sign flipped.
+    fn neg(self, a: Self::F) -> Self::F;
+    /// Adds `bits(n) << 23` to the bits of `p`: multiplies by two to the power of the integer that the low bits of `n` hold.
+    fn scale_by_exponent(self, p: Self::F, n: Self::F) -> Self::F;
+
+    /// Reads 64 bytes, any alignment.
+    /// # Safety
+    /// `p` is valid for reading 16 u32.
+    unsafe fn load_words(self, p: *const u32) -> Self::W;
+    /// All lanes `x`.
+    fn splat_word(self, x: u32) -> Self::W;
+    /// Two bf16 products per lane added to `acc`: first the high halves of `w` and `x`, then the low halves, each
+    /// one fused multiply-add with one rounding. Inputs must be zero or at least 2^-55 in magnitude.
+    fn dot_bf16(self, acc: Self::F, w: Self::W, x: Self::W) -> Self::F;
+    /// Reads 32 bytes as sixteen bf16, widened exactly.
+    /// # Safety
+    /// `p` is valid for reading 16 u16.
+    unsafe fn load_bf16(self, p: *const u16) -> Self::F;
+    /// Lanes where the signed words are added, wrapping (used to read memory without arithmetic on floats).
+    fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// The words as an array.
+    fn words_to_array(self, v: Self::W) -> [u32; LANES];
+    /// Asks for the cache line at `p` to be brought near; `p` may be any address.
+    fn prefetch(self, p: *const u8);
+
+    /// Sum of the lanes as a tree: +8, +4, +2, +1.
+    #[inline(always)]
+    fn reduce_add(self, v: Self::F) -> f32 {
+        let mut lanes = self.to_array(v);
+        let mut half = LANES / 2;
+        while half > 0 {
+            for i in 0..half {
+                lanes[i] += lanes[i + half];
+            }
+            half /= 2;
+        }
+        lanes[0]
+    }
+    /// Largest lane, by [`Isa::max`] in ascending order.
+    #[inline(always)]
+    fn reduce_max(self, v: Self::F) -> f32 {
+        let lanes = self.to_array(v);
+        let mut m = lanes[0];
+        for &x in &lanes[1..] {
+            m = if m < x { x } else { m };
+        }
+        m
+    }
+}

@@ -1,0 +1,77 @@
+//! Questions to the processor itself: the floating-point environment and the arithmetic of its bf16 dot product.
+
+use crate::isa::{Isa, Kernel, LANES};
+
+/// Whether rounding is to nearest and denormals are neither flushed nor read as zero on this thread. A host
+/// process may have changed that; results would then differ.
+pub fn float_environment_is_default() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let mut csr = 0u32;
+        // SAFETY: stores the 32-bit control register to a local.
+        unsafe { core::arch::asm!("stmxcsr [{}]", in(reg) &raw mut csr, options(nostack, preserves_flags)) };
+        // The low six bits are sticky exception flags.
+        csr & !0x3f == 0x1f80
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    true
+}
+
+/// Runs a fixed set of bf16 dot products and returns the bits of the results.
+pub(crate) struct Bf16Dot;
+
+impl Kernel for Bf16Dot {
+    type Output = Vec<u32>;
+
+    #[inline(always)]
+    fn run<S: Isa>(self, isa: S) -> Vec<u32> {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut bits = Vec::with_capacity(64 * LANES);
+        for _ in 0..64 {
+            let mut acc = isa.splat(0.37);
+            for _ in 0..8 {
+                let (mut w, mut x) = ([0u32; LANES], [0u32; LANES]);
+                for i in 0..LANES {
+                    w[i] = pair(&mut state);
+                    x[i] = pair(&mut state);
+                }
+                // SAFETY: both arrays hold 16 words.
+                let (w, x) = unsafe { (isa.load_words(w.as_ptr()), isa.load_words(x.as_ptr())) };
+                acc = isa.dot_bf16(acc, w, x);
+            }
+            bits.extend(isa.to_array(acc).map(f32::to_bits));
+        }
+        bits
+    }
+}
+
+/// Two bf16 numbers with exponents from 2^-40 to 2^24, either sign.
+fn pair(state: &mut u64) -> u32 {
+    let mut half = || {
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        let exponent = 87 + (*state >> 40) % 65;
+        (((*state >> 20) & 1) << 15 | exponent << 7 | (*state >> 30) & 0x7f) as u32
+    };
+    half() << 16 | half()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Simd;
+
+    #[test]
+    fn bf16_dot_gives_the_same_bits_on_every_variant() {
+        let reference = Simd::variants()[0].run(Bf16Dot);
+        for simd in Simd::variants() {
+            assert_eq!(simd.run(Bf16Dot), reference, "{}", simd.name());
+        }
+    }
+
+    #[test]
+    fn the_test_thread_has_the_default_environment() {
+        assert!(float_environment_is_default());
+    }
+}

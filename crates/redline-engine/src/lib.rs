@@ -1,1 +1,27 @@
-//! placeholder
+//! The engine: score and generate on a loaded model.
+//!
+//! API boundary: plain types in, plain types out, nothing here is `Serialize`. The engine runs on a thread of its own; it
+//! knows no HTTP, reads no environment variable and no clock but the one it is given, and touches files through the
+//! weights and tokenizer rooms only.
+#![forbid(unsafe_code)]
+
+mod cancel;
+mod core;
+mod engine;
+mod error;
+mod mode;
+mod options;
+mod outcome;
+mod prompt;
+mod request;
+mod sampler;
+mod transcript;
+
+pub use cancel::Cancel;
+pub use engine::{Engine, ModelInfo};
+pub use error::EngineError;
+pub use options::{Clock, Embedded, Options, Source};
+pub use outcome::{
+    FinishReason, GenerateOutcome, ItemError, ItemScore, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
+};
+pub use request::{GenerateRequest, Label, Prompt, Sampling, ScoreRequest, Tokenization, Truncate};

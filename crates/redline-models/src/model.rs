@@ -121,25 +121,17 @@ impl Model {
         self.weight_bytes() - tables as u64
     }
 
-    /// Floating-point operations of one pass: `rows` tokens of one sequence that begin at position `start`, logits for
-    /// `outputs` rows. Multiply and add count as two.
-    pub fn operations(&self, start: usize, rows: usize, outputs: usize) -> f64 {
-        let mut weights = 0usize;
-        let mut attention = 0f64;
+    /// Floating-point operations `(per token, per token and key seen, per row of logits)`, multiply and add counted as two.
+    pub fn operations(&self) -> (f64, f64, f64) {
+        let (mut weights, mut keys) = (0usize, 0usize);
         for layer in &self.decoder.layers {
             let (first, second) = layer.mlp.layers();
             for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
                 weights += linear.matrix().rows() * linear.matrix().cols();
             }
-            let shape = layer.attention.shape;
-            for position in start..start + rows {
-                let keys = shape.window.map_or(position + 1, |w| w.min(position + 1));
-                attention += (4 * shape.heads * layer.attention.head_dim * keys) as f64;
-            }
+            keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
-        2.0 * weights as f64 * rows as f64
-            + attention
-            + 2.0 * (self.facts.vocab * self.facts.hidden) as f64 * outputs as f64
+        (2.0 * weights as f64, 4.0 * keys as f64, 2.0 * (self.facts.vocab * self.facts.hidden) as f64)
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.

@@ -1,1 +1,41 @@
-//! placeholder
+//! Files on disk: everything Redline reads from a model directory and everything it writes to one.
+//!
+//! - [`Checkpoint`]: the weights of a model directory (one safetensors file or an index with shards), or of
+//!   bytes embedded in the binary; tensors are read whole as `f32`, checked to be finite.
+//! - [`ConfigFile`]: a JSON configuration file with typed getters.
+//! - [`resolve_model`]: from a `--model` argument to a directory, through the local Hugging Face cache.
+//! - [`DirWriter`], [`SafetensorsWriter`]: a directory that appears whole or not at all.
+//!
+//! Every file is taken as hostile: lengths are held against the real file before anything is allocated, every
+//! rule of a format is checked, and a broken one is a [`WeightsError`] that names file, tensor and numbers.
+//! The files under `attacks/` break the rules one at a time. No environment variable is read here.
+#![forbid(unsafe_code)]
+
+mod checkpoint;
+mod config;
+mod directory;
+mod dtype;
+mod error;
+mod fault;
+mod file;
+mod half;
+mod header;
+mod hub;
+mod index;
+mod json;
+mod quoted;
+mod safetensors;
+mod source;
+mod write;
+
+pub use checkpoint::Checkpoint;
+pub use config::ConfigFile;
+pub use directory::DirWriter;
+pub use dtype::{Dtype, StoredDtype};
+pub use error::{Result, WeightsError};
+pub use fault::{HeaderFault, IndexFault};
+pub use file::{FileWriter, read_file};
+pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
+pub use hub::{HubRoots, resolve_model};
+pub use safetensors::TensorInfo;
+pub use write::{SafetensorsWriter, TensorSpec};

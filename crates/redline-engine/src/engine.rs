@@ -1,0 +1,431 @@
+//! The front of the engine: loads a model, checks requests, and hands them to the engine's thread.
+
+use std::path::Path;
+use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use redline_kernels::{Format, Simd, Team, Tier};
+use redline_models::kv::KvCache;
+use redline_models::model::Batch;
+use redline_models::step::Arena;
+use redline_models::{LoadOptions, Model, load};
+use redline_tokenizer::Tokenizer;
+use redline_weights::{Checkpoint, ConfigFile};
+
+use crate::cancel::Cancel;
+use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
+use crate::error::EngineError;
+use crate::mode::autoregressive::{GenerateJob, NewToken, Timing};
+use crate::mode::score::ScoreJob;
+use crate::options::{Options, Source};
+use crate::outcome::{
+    FinishReason, GenerateOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
+};
+use crate::prompt::Limits;
+use crate::request::{GenerateRequest, ScoreRequest};
+use crate::sampler;
+use crate::transcript::Transcript;
+
+/// Requests that may wait in the inbox.
+const INBOX: usize = 64;
+
+/// Facts about the loaded model and how it runs.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// Directory name, or the embedded model's name.
+    pub name: String,
+    /// The architecture in `config.json`.
+    pub architecture: String,
+    /// Number of parameters, a tied head counted once.
+    pub parameters: u64,
+    /// Resident bytes of the weights.
+    pub weight_bytes: u64,
+    /// Bytes of weights that one decoding step reads.
+    pub bytes_per_token: u64,
+    /// Longest sequence.
+    pub context: usize,
+    /// Rows of the embedding.
+    pub vocab: usize,
+    /// Layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Threads of the team.
+    pub threads: usize,
+    /// The tier that runs.
+    pub tier: Tier,
+    /// How weights are held.
+    pub format: Format,
+    /// How keys and values are held.
+    pub kv_format: Format,
+    /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
+    pub kernel_path: String,
+    /// Floating-point operations of a prefill of `n` tokens from position 0 with logits for the last are
+    /// `operations.0 * n + operations.1 * n * (n + 1) / 2 + operations.2`, windows left aside.
+    pub operations: (f64, f64, f64),
+}
+
+enum Job {
+    Score(ScoreJob, Sender<Result<ScoreOutcome, EngineError>>),
+    Generate(GenerateJob, Vec<String>, Sender<Event>),
+}
+
+enum Event {
+    Text(String),
+    Done(Result<Generated, EngineError>),
+}
+
+struct Generated {
+    tokens: Vec<NewToken>,
+    text: String,
+    stopped: bool,
+    timing: Timing,
+}
+
+/// A loaded model and the thread that runs it.
+pub struct Engine {
+    info: ModelInfo,
+    tokenizer: Option<Arc<Tokenizer>>,
+    end_ids: Vec<u32>,
+    inbox: Option<SyncSender<Job>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Closing the inbox ends the thread; joining it frees the model before this returns.
+        self.inbox = None;
+        if let Ok(mut thread) = self.thread.lock()
+            && let Some(thread) = thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Everything read from the source.
+struct Parts {
+    name: String,
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    end_ids: Vec<u32>,
+}
+
+impl Parts {
+    fn read(options: &Options) -> Result<Self, EngineError> {
+        let load_options = LoadOptions { format: options.format };
+        match &options.source {
+            Source::Directory(dir) => {
+                let config = ConfigFile::open(&dir.join("config.json"))?;
+                let generation = dir.join("generation_config.json");
+                let generation = if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
+                let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
+                let name = dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
+                Ok(Self {
+                    name,
+                    model: load(&config, &Checkpoint::open(dir)?, load_options)?,
+                    tokenizer,
+                    end_ids: end_ids(&config, generation.as_ref())?,
+                })
+            }
+            Source::Embedded(e) => {
+                let config = ConfigFile::from_bytes("config.json", e.config)?;
+                let generation = ConfigFile::from_bytes("generation_config.json", e.generation_config)?;
+                let checkpoint = Checkpoint::from_bytes("model.safetensors", e.weights)?;
+                Ok(Self {
+                    name: e.name.into(),
+                    model: load(&config, &checkpoint, load_options)?,
+                    tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
+                    end_ids: end_ids(&config, Some(&generation))?,
+                })
+            }
+        }
+    }
+}
+
+fn has_tokenizer(dir: &Path) -> bool {
+    ["tokenizer.json", "vocab.json", "merges.txt"].iter().any(|name| dir.join(name).exists())
+}
+
+/// `generation_config.json` decides what ends a generation; `config.json` where it does not say.
+fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u32>, EngineError> {
+    let named = match generation {
+        Some(generation) => generation.ids("eos_token_id")?,
+        None => Vec::new(),
+    };
+    Ok(if named.is_empty() { config.ids("eos_token_id")? } else { named })
+}
+
+impl Engine {
+    /// Loads the model and starts the engine's thread.
+    pub fn load(options: Options) -> Result<Self, EngineError> {
+        if options.threads == 0 {
+            return Err(EngineError::Option("0 threads cannot run a model".into()));
+        }
+        let simd = match options.tier {
+            Some(tier) => Simd::new(tier)?,
+            None => Simd::best(),
+        };
+        let Parts { name, model, tokenizer, end_ids } = Parts::read(&options)?;
+        let facts = model.facts();
+        let context = match options.max_context {
+            Some(0) => return Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
+            Some(n) if n > facts.context => {
+                let fact = format!("a context of {n} tokens exceeds the model's own {}", facts.context);
+                return Err(EngineError::request(fact, "leave out `--max-context`, or give less"));
+            }
+            Some(n) => n,
+            None => facts.context,
+        };
+        let kv_format = options.kv_format.unwrap_or(match facts.format {
+            Format::F32 => Format::F32,
+            Format::Bf16 => Format::Bf16,
+        });
+        let info = ModelInfo {
+            name,
+            architecture: facts.architecture.into(),
+            parameters: facts.parameters,
+            weight_bytes: model.weight_bytes(),
+            bytes_per_token: model.bytes_per_token(),
+            context,
+            vocab: facts.vocab,
+            layers: model.layers(),
+            hidden: facts.hidden,
+            threads: options.threads,
+            tier: simd.tier(),
+            format: facts.format,
+            kv_format,
+            kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format.name(), kv_format.name()),
+            operations: model.operations(),
+        };
+        let tokenizer = tokenizer.map(Arc::new);
+        let (inbox, jobs) = sync_channel(INBOX);
+        let runner = Runner { model, kv_format, simd, options, tokenizer: tokenizer.clone() };
+        let thread = runner.start(jobs, info.kernel_path.clone(), context.min(CHUNK_TOKENS))?;
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), thread: Mutex::new(Some(thread)) })
+    }
+
+    /// Facts about the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// The tokenizer, where the model has one.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_deref()
+    }
+
+    fn limits(&self) -> Limits<'_> {
+        Limits {
+            vocab: self.info.vocab,
+            context: self.info.context,
+            model: &self.info.name,
+            tokenizer: self.tokenizer.as_deref(),
+        }
+    }
+
+    fn send(&self, job: Job) -> Result<(), EngineError> {
+        self.inbox.as_ref().ok_or(EngineError::Stopped)?.send(job).map_err(|_| EngineError::Stopped)
+    }
+
+    /// The probability of each label after query and item.
+    pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
+        let limits = self.limits();
+        let labels = limits.labels(&request.labels)?;
+        let prompts = limits.items(&request)?;
+        let job = ScoreJob {
+            prompts,
+            labels,
+            softmax: request.softmax,
+            full_logprobs: request.full_logprobs,
+            return_token_ids: request.return_token_ids,
+            item_errors: request.item_errors,
+        };
+        let (reply, answer) = channel();
+        self.send(Job::Score(job, reply))?;
+        answer.recv().map_err(|_| EngineError::Stopped)?
+    }
+
+    /// Continues a prompt. `on_text` gets the text as it becomes final.
+    pub fn generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<GenerateOutcome, EngineError> {
+        sampler::check(&request.sampling)?;
+        if request.max_new_tokens == 0 {
+            return Err(EngineError::request("0 new tokens were asked for", "give `--max-new-tokens` at least 1"));
+        }
+        if request.stop.iter().any(String::is_empty) {
+            return Err(EngineError::request("a stop string is empty", "leave it out"));
+        }
+        if !request.stop.is_empty() && self.tokenizer.is_none() {
+            return Err(EngineError::NoTokenizer(self.info.name.clone()));
+        }
+        let prompt = self.limits().prompt(&request.prompt, request.max_new_tokens)?;
+        let job = GenerateJob {
+            prompt: prompt.clone(),
+            max_new_tokens: request.max_new_tokens,
+            sampling: request.sampling,
+            end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
+            logprobs: request.logprobs,
+            kv_cache: request.kv_cache,
+            cancel: cancel.clone(),
+        };
+        let (reply, events) = channel();
+        self.send(Job::Generate(job, request.stop.clone(), reply))?;
+        for event in events {
+            match event {
+                Event::Text(text) => on_text(&text),
+                Event::Done(outcome) => return self.outcome(&request, prompt, outcome?),
+            }
+        }
+        Err(EngineError::Stopped)
+    }
+
+    fn outcome(
+        &self,
+        request: &GenerateRequest,
+        prompt: Vec<u32>,
+        generated: Generated,
+    ) -> Result<GenerateOutcome, EngineError> {
+        let Generated { tokens, text, stopped, timing } = generated;
+        let finish_reason = if stopped || tokens.last().is_some_and(|t| t.ends) {
+            FinishReason::Stop
+        } else if tokens.len() < request.max_new_tokens {
+            FinishReason::Cancelled
+        } else {
+            FinishReason::Length
+        };
+        let logprobs = match request.logprobs {
+            Some(_) => Some(tokens.iter().map(|t| self.position(t)).collect::<Result<Vec<_>, _>>()?),
+            None => None,
+        };
+        let decoded = tokens.len().saturating_sub(1);
+        Ok(GenerateOutcome {
+            text,
+            usage: Usage { prompt_tokens: prompt.len(), completion_tokens: tokens.len(), cached_tokens: 0 },
+            token_ids: tokens.into_iter().map(|t| t.id).collect(),
+            prompt_token_ids: prompt,
+            finish_reason,
+            logprobs,
+            prefill_s: timing.prefill_s,
+            decode_s: timing.decode_s,
+            decode_tokens_per_s: (decoded > 0 && timing.decode_s > 0.0).then(|| decoded as f64 / timing.decode_s),
+            peak_memory_bytes: timing.peak_memory_bytes,
+            kernel_path: self.info.kernel_path.clone(),
+        })
+    }
+
+    fn position(&self, token: &NewToken) -> Result<PositionLogprobs, EngineError> {
+        let named = |id: u32, logprob: f32| {
+            let text = match self.tokenizer() {
+                Some(tokenizer) if (id as usize) < tokenizer.vocab_size() => tokenizer.token_text(id)?,
+                _ => String::new(),
+            };
+            Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
+        };
+        let (own, top) = token.logprobs.as_ref().map_or((0.0, &[][..]), |(own, top)| (*own, &top[..]));
+        let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
+        Ok(PositionLogprobs { chosen: named(token.id, own)?, top })
+    }
+}
+
+/// What the engine's thread starts from.
+struct Runner {
+    model: Model,
+    kv_format: Format,
+    simd: Simd,
+    options: Options,
+    tokenizer: Option<Arc<Tokenizer>>,
+}
+
+impl Runner {
+    /// Starts the thread; returns once it is ready or has failed.
+    fn start(self, jobs: Receiver<Job>, kernel_path: String, rows: usize) -> Result<JoinHandle<()>, EngineError> {
+        let (ready, started) = channel();
+        let threads = self.options.threads;
+        let failed = |reason: String| EngineError::Threads { threads, reason };
+        let thread = std::thread::Builder::new().name("redline-0".into()).spawn(move || {
+            let tokenizer = self.tokenizer.clone();
+            match self.core(rows) {
+                Ok(mut core) => {
+                    // A caller that is gone closed the inbox too.
+                    let _ = ready.send(Ok(()));
+                    while let Ok(job) = jobs.recv() {
+                        run(&mut core, job, tokenizer.as_deref(), &kernel_path);
+                    }
+                }
+                Err(e) => {
+                    let _ = ready.send(Err(e));
+                }
+            }
+        });
+        let thread = thread.map_err(|e| failed(e.to_string()))?;
+        started.recv().map_err(|e| failed(e.to_string()))??;
+        Ok(thread)
+    }
+
+    fn core(self, rows: usize) -> Result<Core, EngineError> {
+        let threads = self.options.threads;
+        let team = Team::new(threads).map_err(|e| EngineError::Threads { threads, reason: e.to_string() })?;
+        Ok(Core {
+            arena: Arena::new(self.model.arena_size(rows, OUTPUT_ROWS))?,
+            kv: KvCache::new(self.model.kv_shape(self.kv_format)),
+            model: self.model,
+            team,
+            simd: self.simd,
+            clock: self.options.clock,
+            batch: Batch::default(),
+        })
+    }
+}
+
+/// Runs one job; a caller that went away is no error.
+fn run(core: &mut Core, job: Job, tokenizer: Option<&Tokenizer>, kernel_path: &str) {
+    match job {
+        Job::Score(job, reply) => {
+            let _ = reply.send(core.score(job, kernel_path));
+        }
+        Job::Generate(job, stops, reply) => {
+            let outcome = generate(core, &job, tokenizer, &stops, &reply);
+            let _ = reply.send(Event::Done(outcome));
+        }
+    }
+}
+
+fn generate(
+    core: &mut Core,
+    job: &GenerateJob,
+    tokenizer: Option<&Tokenizer>,
+    stops: &[String],
+    reply: &Sender<Event>,
+) -> Result<Generated, EngineError> {
+    let mut transcript = Transcript::new(tokenizer, stops);
+    let mut tokens = Vec::new();
+    let mut failed = None;
+    let show = |text: &str| text.is_empty() || reply.send(Event::Text(text.into())).is_ok();
+    let timing = core.generate(job, |token| {
+        let id = token.id;
+        let ends = token.ends;
+        tokens.push(token);
+        if ends {
+            return false;
+        }
+        match transcript.push(id) {
+            Ok(text) => show(text) && !transcript.stopped(),
+            Err(e) => {
+                failed = Some(e);
+                false
+            }
+        }
+    })?;
+    if let Some(e) = failed {
+        return Err(e.into());
+    }
+    show(transcript.finish()?);
+    let stopped = transcript.stopped();
+    Ok(Generated { tokens, text: transcript.into_text(), stopped, timing })
+}

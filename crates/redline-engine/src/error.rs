@@ -1,0 +1,78 @@
+//! What a request or a load can fail with.
+
+use redline_kernels::{OutOfMemory, Unavailable};
+use redline_models::ModelError;
+use redline_tokenizer::TokenizerError;
+use redline_weights::WeightsError;
+
+/// Why the engine refuses or fails. `Display` is the fact with its numbers; [`EngineError::hint`] the advice.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// The model cannot be loaded.
+    #[error(transparent)]
+    Model(#[from] ModelError),
+    /// The tokenizer cannot be loaded or refuses a text.
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
+    /// The tier asked for is not there.
+    #[error("{0}")]
+    Tier(#[from] Unavailable),
+    /// Threads could not be started.
+    #[error("{threads} threads could not be started: {reason}")]
+    Threads {
+        /// How many were asked for.
+        threads: usize,
+        /// The system's words.
+        reason: String,
+    },
+    /// The system refused memory.
+    #[error("{0}")]
+    Memory(#[from] OutOfMemory),
+    /// An option has no meaning.
+    #[error("{0}")]
+    Option(String),
+    /// Text was given to a model without a tokenizer.
+    #[error("text needs a tokenizer, and this model has none\n  in `{0}`")]
+    NoTokenizer(String),
+    /// Something in a request has no meaning; nothing was computed.
+    #[error("{fact}")]
+    Request {
+        /// The fact with its numbers.
+        fact: String,
+        /// What to do instead.
+        hint: Option<String>,
+    },
+    /// The model's output is not a number; weights or input are damaged beyond what was checked.
+    #[error("the model returned a value that is not finite for {0}")]
+    NonFinite(String),
+    /// The engine's thread ended.
+    #[error("the engine has stopped")]
+    Stopped,
+}
+
+impl EngineError {
+    pub(crate) fn request(fact: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Request { fact: fact.into(), hint: Some(hint.into()) }
+    }
+
+    /// What the caller can do about it.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Model(e) => e.hint(),
+            Self::Tokenizer(e) => e.hint(),
+            Self::Tier(_) => Some("leave out `--isa`, or choose a tier that `redline doctor` lists".into()),
+            Self::Memory(_) => Some("use a smaller `--max-context` or `--format`".into()),
+            Self::NoTokenizer(_) => Some("give token ids instead of text, or add `tokenizer.json`".into()),
+            Self::Request { hint, .. } => hint.clone(),
+            Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
+            Self::Threads { .. } => Some("use fewer `--threads`".into()),
+            Self::Option(_) | Self::Stopped => None,
+        }
+    }
+}
+
+impl From<WeightsError> for EngineError {
+    fn from(e: WeightsError) -> Self {
+        Self::Model(ModelError::Weights(e))
+    }
+}

@@ -1,0 +1,4 @@
+//! What a request can be: one file each.
+
+pub(crate) mod autoregressive;
+pub(crate) mod score;

@@ -1,0 +1,52 @@
+//! What an engine is made of.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use redline_kernels::{Format, Tier};
+
+/// Nanoseconds since some fixed moment, never going back.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// A model inside the binary.
+#[derive(Clone, Copy, Debug)]
+pub struct Embedded {
+    /// What the model is called in answers and messages.
+    pub name: &'static str,
+    /// `config.json`
+    pub config: &'static [u8],
+    /// `generation_config.json`
+    pub generation_config: &'static [u8],
+    /// `tokenizer.json`
+    pub tokenizer: &'static [u8],
+    /// `model.safetensors`
+    pub weights: &'static [u8],
+}
+
+/// Where the model comes from.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A Hugging Face model directory.
+    Directory(PathBuf),
+    /// Bytes in the binary.
+    Embedded(Embedded),
+}
+
+/// How to load and run a model.
+#[derive(Clone)]
+pub struct Options {
+    /// The model.
+    pub source: Source,
+    /// Threads of the team, at least 1.
+    pub threads: usize,
+    /// Instruction tier; `None` takes the fastest of this machine.
+    pub tier: Option<Tier>,
+    /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
+    pub format: Option<Format>,
+    /// Format of keys and values; `None`: f32 with f32 weights, else bf16.
+    pub kv_format: Option<Format>,
+    /// Longest sequence, where less than the model's own limit is wanted.
+    pub max_context: Option<usize>,
+    /// The time, for the durations in answers.
+    pub clock: Clock,
+}

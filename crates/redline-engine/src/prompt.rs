@@ -1,0 +1,227 @@
+//! From requests to token ids: everything that can be refused is refused here, before anything runs.
+
+use redline_tokenizer::Tokenizer;
+
+use crate::error::EngineError;
+use crate::outcome::ItemError;
+use crate::request::{Label, Prompt, ScoreRequest, Tokenization, Truncate};
+
+/// What requests are checked against.
+#[derive(Clone, Copy)]
+pub(crate) struct Limits<'a> {
+    pub(crate) vocab: usize,
+    pub(crate) context: usize,
+    pub(crate) model: &'a str,
+    pub(crate) tokenizer: Option<&'a Tokenizer>,
+}
+
+/// One prompt, ready to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Tokens {
+    pub(crate) ids: Vec<u32>,
+    pub(crate) truncated: bool,
+    pub(crate) boundary_mismatch: Option<bool>,
+}
+
+/// At most this many offending ids are listed.
+const LISTED: usize = 8;
+
+impl Limits<'_> {
+    fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
+        self.tokenizer.ok_or_else(|| EngineError::NoTokenizer(self.model.into()))
+    }
+
+    /// Token ids within the vocabulary.
+    fn ids(&self, what: &str, ids: &[i64]) -> Result<Vec<u32>, EngineError> {
+        let vocab = self.vocab;
+        let bad: Vec<String> =
+            ids.iter().filter(|&&id| id < 0 || id as u64 >= vocab as u64).map(i64::to_string).collect();
+        if bad.is_empty() {
+            return Ok(ids.iter().map(|&id| id as u32).collect());
+        }
+        let (count, more) = (bad.len(), if bad.len() > LISTED { ", ..." } else { "" });
+        let fact = format!(
+            "{what}: {count} token id{} outside 0..{vocab}: {}{more}",
+            if count == 1 { "" } else { "s" },
+            bad[..count.min(LISTED)].join(", ")
+        );
+        Err(EngineError::request(fact, format!("this model's vocabulary has {vocab} entries, special tokens included")))
+    }
+
+    /// Text with the special tokens that the tokenizer puts around it, the ones in front exactly once.
+    fn text(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+        let tokenizer = self.tokenizer()?;
+        let mut ids = tokenizer.encode(text, true)?;
+        let prefix = tokenizer.prefix_ids();
+        if !prefix.is_empty() && ids.starts_with(prefix) && ids[prefix.len()..].starts_with(prefix) {
+            ids.drain(..prefix.len());
+        }
+        Ok(ids)
+    }
+
+    /// A prompt for generation.
+    pub(crate) fn prompt(&self, prompt: &Prompt, new_tokens: usize) -> Result<Vec<u32>, EngineError> {
+        let ids = match prompt {
+            Prompt::Text(text) => self.text(text)?,
+            Prompt::Ids(ids) => self.ids("prompt", ids)?,
+        };
+        self.check_ids("the prompt", &ids)?;
+        if ids.is_empty() {
+            return Err(EngineError::request("the prompt has 0 tokens", "give at least one token to continue from"));
+        }
+        let (have, context) = (ids.len(), self.context);
+        if have + new_tokens > context {
+            let hint = if have < context {
+                format!("at most `--max-new-tokens {}` fits", context - have)
+            } else {
+                format!("shorten the prompt to at most {} tokens", context.saturating_sub(1))
+            };
+            let fact = format!("the prompt of {have} tokens and {new_tokens} new ones exceed the context of {context}");
+            return Err(EngineError::request(fact, hint));
+        }
+        Ok(ids)
+    }
+
+    /// A tokenizer may know more ids than the model has rows.
+    fn check_ids(&self, what: &str, ids: &[u32]) -> Result<(), EngineError> {
+        match ids.iter().find(|&&id| id as usize >= self.vocab) {
+            None => Ok(()),
+            Some(id) => Err(EngineError::request(
+                format!("{what} contains token id {id}, but the model has {} rows", self.vocab),
+                "the tokenizer belongs to another model",
+            )),
+        }
+    }
+
+    /// The labels as ids. A text must be one token.
+    pub(crate) fn labels(&self, labels: &[Label]) -> Result<Vec<u32>, EngineError> {
+        if labels.is_empty() {
+            return Err(EngineError::request("there are 0 labels", "give at least one `--label` or `--label-id`"));
+        }
+        let numbers: Vec<i64> =
+            labels.iter().filter_map(|l| if let Label::Id(id) = l { Some(*id) } else { None }).collect();
+        self.ids("labels", &numbers)?;
+        labels
+            .iter()
+            .map(|label| match label {
+                Label::Id(id) => Ok(*id as u32),
+                Label::Text(text) => self.label(text),
+            })
+            .collect()
+    }
+
+    fn label(&self, text: &str) -> Result<u32, EngineError> {
+        let tokenizer = self.tokenizer()?;
+        let ids = tokenizer.encode(text, false)?;
+        if let [id] = ids[..] {
+            self.check_ids(&format!("label {text:?}"), &ids)?;
+            return Ok(id);
+        }
+        let parts = ids.iter().map(|&id| tokenizer.token_text(id).map(|t| format!("{t:?} ({id})")));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?.join(" ");
+        let fact = match ids.len() {
+            0 => format!("label {text:?} is 0 tokens"),
+            n => format!("label {text:?} is {n} tokens: {parts}"),
+        };
+        Err(EngineError::request(fact, "a label must be one token; a leading space often makes it one"))
+    }
+
+    /// All prompts of a score request, in the order of the items.
+    pub(crate) fn items(&self, request: &ScoreRequest) -> Result<Vec<Result<Tokens, ItemError>>, EngineError> {
+        for (index, item) in request.items.iter().enumerate() {
+            if item.is_text() != request.query.is_text() {
+                let kind = |p: &Prompt| if p.is_text() { "text" } else { "token ids" };
+                let fact = format!("the query is {}, but item {index} is {}", kind(&request.query), kind(item));
+                return Err(EngineError::request(fact, "give query and all items either as text or as token ids"));
+            }
+        }
+        let query = self.query(request)?;
+        let mut prompts = Vec::with_capacity(request.items.len());
+        for (index, item) in request.items.iter().enumerate() {
+            match self.item(request, &query, index, item) {
+                Ok(tokens) => prompts.push(Ok(tokens)),
+                Err(e) if request.item_errors => prompts.push(Err(ItemError { index, message: e.to_string() })),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(prompts)
+    }
+
+    /// The query's own tokens, without special ones.
+    fn query(&self, request: &ScoreRequest) -> Result<Vec<u32>, EngineError> {
+        match &request.query {
+            Prompt::Text(text) if !request.items.is_empty() => Ok(self.tokenizer()?.encode(text, false)?),
+            Prompt::Text(_) => Ok(Vec::new()),
+            Prompt::Ids(ids) => self.ids("query", ids),
+        }
+    }
+
+    fn item(
+        &self,
+        request: &ScoreRequest,
+        query: &[u32],
+        index: usize,
+        item: &Prompt,
+    ) -> Result<Tokens, EngineError> {
+        let (ids, boundary_mismatch) = match (&request.query, item) {
+            (Prompt::Text(query_text), Prompt::Text(text)) => {
+                let separate = self.separate(query, text, request.item_first)?;
+                let joined =
+                    if request.item_first { format!("{text}{query_text}") } else { format!("{query_text}{text}") };
+                let concat = self.text(&joined)?;
+                let mismatch = concat != separate;
+                let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };
+                (ids, Some(mismatch))
+            }
+            (_, Prompt::Ids(ids)) => {
+                let ids = self.ids(&format!("item {index}"), ids)?;
+                let both = if request.item_first { [&ids[..], query] } else { [query, &ids[..]] };
+                (both.concat(), None)
+            }
+            // Mixed kinds were refused before.
+            (Prompt::Ids(_), Prompt::Text(_)) => (Vec::new(), None),
+        };
+        self.check_ids(&format!("item {index}"), &ids)?;
+        let (ids, truncated) = self.fit(request.truncate, index, ids)?;
+        Ok(Tokens { ids, truncated, boundary_mismatch })
+    }
+
+    /// Query and item tokenised apart, special tokens around the whole.
+    fn separate(&self, query: &[u32], item: &str, item_first: bool) -> Result<Vec<u32>, EngineError> {
+        let tokenizer = self.tokenizer()?;
+        let item = tokenizer.encode(item, false)?;
+        let (first, second) = if item_first { (&item[..], query) } else { (query, &item[..]) };
+        let prefix = tokenizer.prefix_ids();
+        let prefix = if first.starts_with(prefix) { &[][..] } else { prefix };
+        Ok([prefix, first, second, tokenizer.suffix_ids()].concat())
+    }
+
+    fn fit(
+        &self,
+        truncate: Option<Truncate>,
+        index: usize,
+        mut ids: Vec<u32>,
+    ) -> Result<(Vec<u32>, bool), EngineError> {
+        let (have, context) = (ids.len(), self.context);
+        if have == 0 {
+            return Err(EngineError::request(
+                format!("item {index}: query and item have 0 tokens together"),
+                "give at least one token",
+            ));
+        }
+        if have <= context {
+            return Ok((ids, false));
+        }
+        match truncate {
+            None => Err(EngineError::request(
+                format!("item {index}: {have} tokens exceed the context of {context}"),
+                "shorten it, or choose an end to cut with `--truncate left|right`",
+            )),
+            Some(Truncate::Left) => Ok((ids.split_off(have - context), true)),
+            Some(Truncate::Right) => {
+                ids.truncate(context);
+                Ok((ids, true))
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! From new tokens to text: UTF-8 is never split, and nothing of a stop string is let out.
+
+use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
+
+/// The text of one generation as it grows.
+pub(crate) struct Transcript<'a> {
+    stream: Option<TextStream<'a>>,
+    stops: &'a [String],
+    /// Everything decoded so far, up to a stop string.
+    text: String,
+    /// Bytes of `text` that were let out.
+    shown: usize,
+    stopped: bool,
+}
+
+impl<'a> Transcript<'a> {
+    /// Without a tokenizer the text stays empty.
+    pub(crate) fn new(tokenizer: Option<&'a Tokenizer>, stops: &'a [String]) -> Self {
+        Self { stream: tokenizer.map(Tokenizer::stream), stops, text: String::new(), shown: 0, stopped: false }
+    }
+
+    /// Takes a token; returns the text that has become final.
+    pub(crate) fn push(&mut self, id: u32) -> Result<&str, TokenizerError> {
+        let piece = match &mut self.stream {
+            Some(stream) => stream.push(id)?,
+            None => String::new(),
+        };
+        Ok(self.extend(&piece))
+    }
+
+    /// Lets out what was held back.
+    pub(crate) fn finish(&mut self) -> Result<&str, TokenizerError> {
+        if !self.stopped {
+            let rest = match self.stream.take() {
+                Some(stream) => stream.finish()?,
+                None => String::new(),
+            };
+            self.extend(&rest);
+        }
+        let from = std::mem::replace(&mut self.shown, self.text.len());
+        Ok(&self.text[from..])
+    }
+
+    /// Whether a stop string was met.
+    pub(crate) fn stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// The whole text.
+    pub(crate) fn into_text(self) -> String {
+        self.text
+    }
+
+    fn extend(&mut self, piece: &str) -> &str {
+        if self.stopped {
+            return "";
+        }
+        self.text.push_str(piece);
+        let from = self.shown;
+        // A stop string may have begun in what is held back, not before.
+        let earliest = self.stops.iter().filter_map(|s| self.text[from..].find(s.as_str())).min();
+        if let Some(at) = earliest {
+            self.text.truncate(from + at);
+            self.stopped = true;
+            self.shown = self.text.len();
+        } else {
+            self.shown = self.text.len() - self.held_back(from);
+        }
+        &self.text[from..self.shown]
+    }
+
+    /// Bytes at the end of the text that may be the beginning of a stop string.
+    fn held_back(&self, from: usize) -> usize {
+        let tail = &self.text[from..];
+        let longest = |stop: &String| {
+            (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && tail.ends_with(&stop[..n])).unwrap_or(0)
+        };
+        self.stops.iter().map(longest).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(stops: &[&str], pieces: &[&str]) -> (Vec<String>, String, bool) {
+        let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
+        let mut transcript = Transcript::new(None, &stops);
+        let mut out: Vec<String> = pieces.iter().map(|p| transcript.extend(p).to_owned()).collect();
+        out.push(transcript.finish().unwrap().to_owned());
+        let stopped = transcript.stopped();
+        (out, transcript.into_text(), stopped)
+    }
+
+    #[test]
+    fn a_stop_string_over_several_tokens_never_shows() {
+        let (out, text, stopped) = run(&["END"], &["one E", "N", "D two"]);
+        assert_eq!(out, ["one ", "", "", ""]);
+        assert_eq!((text.as_str(), stopped), ("one ", true));
+    }
+
+    #[test]
+    fn a_false_start_is_let_out() {
+        let (out, text, stopped) = run(&["END"], &["E", "NO", "EN"]);
+        assert_eq!(out, ["", "ENO", "", "EN"]);
+        assert_eq!((text.as_str(), stopped), ("ENOEN", false));
+    }
+
+    #[test]
+    fn the_earliest_stop_string_wins() {
+        let (_, text, stopped) = run(&["b", "abc"], &["xabc"]);
+        assert_eq!((text.as_str(), stopped), ("x", true));
+    }
+
+    #[test]
+    fn text_without_stop_strings_flows_at_once() {
+        let (out, ..) = run(&[], &["a", "\u{e9}", ""]);
+        assert_eq!(out, ["a", "\u{e9}", "", ""]);
+    }
+}

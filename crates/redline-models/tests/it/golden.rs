@@ -1,0 +1,47 @@
+//! Logits and greedy ids of every architecture against transformers in f32.
+
+use redline_kernels::{Format, Simd};
+
+use crate::reference::{Bench, argmax, goldens, nmse, open, reference};
+
+#[test]
+fn f32_logits_match_the_reference() {
+    for dir in goldens() {
+        let want = reference(&dir);
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), Format::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let got = bench.pass(&[(sequence, &want.prompt)]).concat();
+        let error = nmse(&got, &want.logits);
+        assert!(error <= 1e-9, "{}: NMSE {error:e}", dir.display());
+    }
+}
+
+#[test]
+fn greedy_ids_match_the_reference() {
+    for dir in goldens() {
+        let want = reference(&dir);
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), Format::F32, Simd::best(), 2);
+        let sequence = bench.sequence();
+        let mut next = argmax(bench.pass(&[(sequence, &want.prompt)]).last().unwrap());
+        let mut ids = vec![next];
+        while ids.len() < want.greedy.len() {
+            next = argmax(&bench.pass(&[(sequence, &[next])])[0]);
+            ids.push(next);
+        }
+        assert_eq!(ids, want.greedy, "{}", dir.display());
+    }
+}
+
+#[test]
+fn bf16_logits_stay_close_to_the_reference() {
+    for dir in goldens() {
+        let want = reference(&dir);
+        for kv in [Format::F32, Format::Bf16] {
+            let mut bench = Bench::new(open(&dir, Some(Format::Bf16)), kv, Simd::best(), 2);
+            let sequence = bench.sequence();
+            let got = bench.pass(&[(sequence, &want.prompt)]).concat();
+            let error = nmse(&got, &want.logits);
+            assert!(error <= 1e-4, "{}: NMSE {error:e} with {} keys", dir.display(), kv.name());
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Same bits: whatever the tier, the threads, the chunks, the batch or the cache.
+
+use redline_kernels::{Format, Simd};
+
+use crate::reference::{Bench, bits, goldens, open, reference};
+
+const FORMATS: [Format; 2] = [Format::F32, Format::Bf16];
+
+#[test]
+fn tiers_and_threads_give_the_same_bits() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        for format in FORMATS {
+            let mut first: Option<Vec<u32>> = None;
+            for simd in Simd::variants() {
+                for threads in [1, 2, 3] {
+                    let mut bench = Bench::new(open(&dir, Some(format)), format, simd, threads);
+                    let sequence = bench.sequence();
+                    let got = bits(&bench.pass(&[(sequence, &prompt)]));
+                    let same = *first.get_or_insert_with(|| got.clone()) == got;
+                    assert!(same, "{} {} {} {threads} threads", dir.display(), format.name(), simd.name());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn chunks_and_single_tokens_give_the_same_bits() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        for format in FORMATS {
+            let mut bench = Bench::new(open(&dir, Some(format)), format, Simd::best(), 2);
+            let whole = bench.sequence();
+            let want = bits(&bench.pass(&[(whole, &prompt)]));
+            for size in [1, 2, 7, 16, 40] {
+                let sequence = bench.sequence();
+                let mut got = Vec::new();
+                for piece in prompt.chunks(size) {
+                    got.extend(bits(&bench.pass(&[(sequence, piece)])));
+                }
+                assert!(got == want, "{} {} in pieces of {size}", dir.display(), format.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn neighbours_in_a_batch_and_shared_prefixes_do_not_show() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        for format in FORMATS {
+            let mut bench = Bench::new(open(&dir, Some(format)), format, Simd::best(), 2);
+            let alone = bench.sequence();
+            let want = bench.pass(&[(alone, &prompt)]);
+            let (others, shared) = (bench.sequence(), bench.sequence());
+            bench.pass(&[(shared, &prompt[..13])]);
+            let (left, right) = (bench.fork(shared, 13), bench.fork(shared, 5));
+            let reversed: Vec<u32> = prompt.iter().rev().copied().collect();
+            let got =
+                bench.pass(&[(others, &reversed[..9]), (left, &prompt[13..]), (right, &prompt[5..30]), (shared, &[1])]);
+            assert!(bits(&got[9..9 + prompt.len() - 13]) == bits(&want[13..]), "{}", dir.display());
+            let after = 9 + prompt.len() - 13;
+            assert!(bits(&got[after..after + 25]) == bits(&want[5..30]), "{}", dir.display());
+        }
+    }
+}

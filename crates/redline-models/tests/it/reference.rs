@@ -1,0 +1,125 @@
+//! Reads the reference values beside each golden checkpoint, and runs a model the plain way.
+
+use std::path::{Path, PathBuf};
+
+use redline_kernels::{Exec, Format, Simd, Team};
+use redline_models::kv::{KvCache, SeqId};
+use redline_models::model::Batch;
+use redline_models::step::Arena;
+use redline_models::{LoadOptions, Model, load};
+use redline_weights::{Checkpoint, ConfigFile};
+
+/// What the reference implementation computed.
+pub(crate) struct Reference {
+    pub(crate) prompt: Vec<u32>,
+    /// `[prompt, vocab]`
+    pub(crate) logits: Vec<f32>,
+    pub(crate) greedy: Vec<u32>,
+}
+
+pub(crate) fn golden_root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+/// Every golden checkpoint.
+pub(crate) fn goldens() -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = std::fs::read_dir(golden_root())
+        .unwrap()
+        .map(|e| e.unwrap().path())
+        .filter(|p| p.join("reference.safetensors").exists())
+        .collect();
+    dirs.sort();
+    assert!(dirs.len() >= 2 * redline_models::arch::ALL.len(), "two checkpoints per architecture, found {dirs:?}");
+    dirs
+}
+
+pub(crate) fn reference(dir: &Path) -> Reference {
+    let bytes = std::fs::read(dir.join("reference.safetensors")).unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let json: serde_json::Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
+    let data = |name: &str| {
+        let at = |i: usize| json[name]["data_offsets"][i].as_u64().unwrap() as usize + 8 + header;
+        bytes[at(0)..at(1)].to_vec()
+    };
+    let ids = |name: &str| -> Vec<u32> {
+        assert_eq!(json[name]["dtype"], "I64");
+        data(name).chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap()) as u32).collect()
+    };
+    assert_eq!(json["logits"]["dtype"], "F32");
+    Reference {
+        prompt: ids("prompt"),
+        logits: data("logits").chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
+        greedy: ids("greedy"),
+    }
+}
+
+pub(crate) fn open(dir: &Path, format: Option<Format>) -> Model {
+    let config = ConfigFile::open(&dir.join("config.json")).unwrap();
+    let checkpoint = Checkpoint::open(dir).unwrap();
+    let mut model = load(&config, &checkpoint, LoadOptions { format }).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    model.reserve_positions(model.facts().context.min(256)).unwrap();
+    model
+}
+
+/// A model with everything a pass needs.
+pub(crate) struct Bench {
+    pub(crate) model: Model,
+    kv: KvCache,
+    arena: Arena,
+    team: Team,
+    simd: Simd,
+}
+
+impl Bench {
+    pub(crate) fn new(model: Model, kv_format: Format, simd: Simd, threads: usize) -> Self {
+        let kv = KvCache::new(model.kv_shape(kv_format));
+        let arena = Arena::new(model.arena_size(300, 300)).unwrap();
+        Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }
+    }
+
+    pub(crate) fn sequence(&mut self) -> SeqId {
+        self.kv.create()
+    }
+
+    /// Logits of every row of one pass over `parts`.
+    pub(crate) fn pass(&mut self, parts: &[(SeqId, &[u32])]) -> Vec<Vec<f32>> {
+        let mut batch = Batch::default();
+        for &(sequence, tokens) in parts {
+            self.kv.reserve(sequence, tokens.len()).unwrap();
+            batch.push(sequence, self.kv.tokens(sequence), tokens);
+        }
+        let rows: Vec<usize> = (0..batch.rows()).collect();
+        let exec = Exec { simd: self.simd, team: &self.team };
+        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, |model, x, step| {
+            let logits = model.logits(x, &rows, model.head(), step);
+            let values = step.read(logits);
+            rows.iter().map(|&r| values.row(r).to_vec()).collect()
+        })
+    }
+
+    pub(crate) fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
+        self.kv.fork(parent, tokens)
+    }
+}
+
+pub(crate) fn argmax(row: &[f32]) -> u32 {
+    let mut best = 0;
+    for (i, x) in row.iter().enumerate() {
+        if *x > row[best] {
+            best = i;
+        }
+    }
+    best as u32
+}
+
+/// Squared error over squared reference.
+pub(crate) fn nmse(got: &[f32], want: &[f32]) -> f64 {
+    assert_eq!(got.len(), want.len());
+    let error: f64 = got.iter().zip(want).map(|(a, b)| (f64::from(*a) - f64::from(*b)).powi(2)).sum();
+    let power: f64 = want.iter().map(|b| f64::from(*b).powi(2)).sum();
+    error / power
+}
+
+pub(crate) fn bits(rows: &[Vec<f32>]) -> Vec<u32> {
+    rows.iter().flatten().map(|x| x.to_bits()).collect()
+}

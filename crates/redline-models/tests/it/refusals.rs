@@ -1,0 +1,85 @@
+//! Configurations that must be refused by name.
+
+use redline_models::arch;
+use redline_weights::ConfigFile;
+
+const LLAMA: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":64,"intermediate_size":96,
+    "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":100,
+    "max_position_embeddings":64,"rms_norm_eps":1e-5,"hidden_act":"silu","rope_theta":10000.0}"#;
+const GPT2: &str = r#"{"architectures":["GPT2LMHeadModel"],"n_embd":48,"n_head":4,"n_layer":2,"vocab_size":100,
+    "n_positions":64,"activation_function":"gelu_new"}"#;
+
+/// The base configuration with some keys replaced or added; the error text of its specification.
+fn refusal(base: &str, changes: &str) -> String {
+    let mut config: serde_json::Value = serde_json::from_str(base).unwrap();
+    let changes: serde_json::Value = serde_json::from_str(changes).unwrap();
+    for (key, value) in changes.as_object().unwrap() {
+        config[key] = value.clone();
+    }
+    let config = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+    let spec = arch::find(&config).and_then(|a| (a.spec)(&config));
+    match spec {
+        Ok(_) => format!("accepted {changes}"),
+        Err(e) => format!("{e}"),
+    }
+}
+
+fn refused(base: &str, changes: &str, names: &[&str]) {
+    let message = refusal(base, changes);
+    for name in names.iter().chain(&["config.json"]) {
+        assert!(message.contains(name), "{changes}: {message:?} does not name {name}");
+    }
+}
+
+#[test]
+fn the_base_configurations_are_accepted() {
+    assert!(refusal(LLAMA, "{}").starts_with("accepted"));
+    assert!(refusal(GPT2, "{}").starts_with("accepted"));
+}
+
+#[test]
+fn unknown_architectures_and_activations() {
+    refused(LLAMA, r#"{"architectures":["FalconForCausalLM"]}"#, &["FalconForCausalLM"]);
+    refused(LLAMA, r#"{"architectures":null,"model_type":"falcon"}"#, &["falcon"]);
+    refused(LLAMA, r#"{"hidden_act":"gelu"}"#, &["hidden_act", "gelu", "silu"]);
+    refused(GPT2, r#"{"activation_function":"relu"}"#, &["activation_function", "relu", "gelu_new"]);
+}
+
+#[test]
+fn keys_that_change_the_result_are_not_ignored() {
+    for (changes, key) in [
+        (r#"{"sliding_window":16}"#, "sliding_window"),
+        (r#"{"attn_logit_softcapping":30.0}"#, "attn_logit_softcapping"),
+        (r#"{"partial_rotary_factor":0.5}"#, "partial_rotary_factor"),
+        (r#"{"attention_multiplier":0.1}"#, "attention_multiplier"),
+        (r#"{"embedding_multiplier":12.0}"#, "embedding_multiplier"),
+        (r#"{"quantization_config":{"bits":4}}"#, "quantization_config"),
+        (r#"{"layer_types":["sliding_attention","full_attention"]}"#, "layer_types"),
+        (r#"{"rope_scaling":{"type":"linear","factor":2.0}}"#, "linear"),
+        (r#"{"rope_scaling":{"rope_type":"yarn","factor":4.0}}"#, "yarn"),
+        (r#"{"rope_parameters":{"rope_type":"dynamic","factor":4.0,"rope_theta":1e4}}"#, "dynamic"),
+        (r#"{"num_local_experts":8}"#, "num_local_experts"),
+    ] {
+        refused(LLAMA, changes, &[key]);
+    }
+    refused(GPT2, r#"{"add_cross_attention":true}"#, &["add_cross_attention"]);
+}
+
+#[test]
+fn shapes_that_contradict_each_other() {
+    refused(LLAMA, r#"{"num_key_value_heads":3}"#, &["num_attention_heads", "4", "3"]);
+    refused(LLAMA, r#"{"hidden_size":63}"#, &["hidden_size", "63", "head_dim"]);
+    refused(LLAMA, r#"{"head_dim":512}"#, &["512", "256"]);
+    refused(LLAMA, r#"{"head_dim":7}"#, &["7"]);
+    refused(LLAMA, r#"{"num_hidden_layers":0}"#, &["num_hidden_layers"]);
+    refused(GPT2, r#"{"n_head":5}"#, &["n_embd", "48", "5"]);
+}
+
+#[test]
+fn missing_keys_and_wrong_types() {
+    refused(LLAMA, r#"{"hidden_size":null}"#, &["hidden_size"]);
+    refused(LLAMA, r#"{"vocab_size":"many"}"#, &["vocab_size", "many"]);
+    refused(LLAMA, r#"{"rope_scaling":{"rope_type":"llama3","factor":8.0}}"#, &["low_freq_factor"]);
+    refused(LLAMA, r#"{"rope_theta":-1.0}"#, &["rope_theta"]);
+    refused(GPT2, r#"{"n_layer":1.5}"#, &["n_layer"]);
+}

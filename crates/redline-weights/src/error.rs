@@ -1,0 +1,159 @@
+//! The one error type: the fact with its numbers, then the place; [`WeightsError::hint`] is the advice.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::dtype::{Dtype, StoredDtype};
+use crate::fault::{HeaderFault, IndexFault};
+use crate::quoted::{Dims, Quoted};
+
+/// `Result` with [`WeightsError`].
+pub type Result<T, E = WeightsError> = std::result::Result<T, E>;
+
+/// Why files of a model could not be read, written or found.
+///
+/// `Display` is the fact with its numbers, then a line `  in ...` with the place. No variant has a `source`:
+/// the system's own words are part of the fact.
+#[derive(Debug, thiserror::Error)]
+#[allow(missing_docs)] // each message says what its fields are
+pub enum WeightsError {
+    #[error("cannot {action}: {error}\n  in `{}`", .path.display())]
+    Io { action: &'static str, path: PathBuf, error: io::Error },
+    #[error("a model directory is needed, but this is a file\n  in `{}`", .path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("a regular file is needed, but this is something else\n  in `{}`", .path.display())]
+    NotAFile { path: PathBuf },
+    #[error("the file has {bytes} bytes, but at most {limit} are read\n  in `{}`", .path.display())]
+    FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
+    /// `other` is a weight file of another format that was seen there.
+    #[error("neither `model.safetensors` nor `model.safetensors.index.json` exists\n  in `{}`", .dir.display())]
+    NoWeights { dir: PathBuf, other: Option<&'static str> },
+    #[error("{fault}\n  in `{}`", .file.display())]
+    Header { file: PathBuf, fault: HeaderFault },
+    #[error("{fault}\n  in `{}`", .file.display())]
+    Index { file: PathBuf, fault: IndexFault },
+
+    #[error("tensor `{}` is missing\n  in `{}`", Quoted(.tensor), .file.display())]
+    MissingTensor { tensor: String, file: PathBuf },
+    #[error("tensor `{}` is not part of this model\n  in `{}`", Quoted(.tensor), .file.display())]
+    UnexpectedTensor { tensor: String, file: PathBuf },
+    #[error(
+        "`{}` is {}, but this config needs {}\n  in `{}` ({dtype})",
+        Quoted(.tensor), Dims(.found), Dims(.needed), .file.display()
+    )]
+    Shape { tensor: String, found: Vec<usize>, needed: Vec<usize>, dtype: StoredDtype, file: PathBuf },
+    #[error(
+        "tensor `{}` is {dtype}, but weights are read from F32, F16 and BF16\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    Dtype { tensor: String, dtype: StoredDtype, file: PathBuf },
+    /// A caller's mistake: the buffer to read into does not fit the tensor.
+    #[error(
+        "tensor `{}` has {elements} elements, but the buffer for it has {given}\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    BufferLength { tensor: String, elements: usize, given: usize, file: PathBuf },
+    #[error("tensor `{}` ends at byte {needs}, but the file now has {has}\n  in `{}`", Quoted(.tensor), .file.display())]
+    Truncated { tensor: String, needs: u64, has: u64, file: PathBuf },
+    /// `index` is flat, row-major.
+    #[error("tensor `{}` is {value} at element {index}\n  in `{}` ({dtype})", Quoted(.tensor), .file.display())]
+    NonFinite { tensor: String, index: usize, value: f32, dtype: Dtype, file: PathBuf },
+
+    #[error(
+        "tensor `{}` is {value} at element {index}, which is infinite in {dtype}\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    Overflow { tensor: String, index: usize, value: f32, dtype: Dtype, file: PathBuf },
+    #[error(
+        "tensor `{}` was declared with {declared} elements, but {given} were given\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    Written { tensor: String, declared: usize, given: usize, file: PathBuf },
+    #[error(
+        "tensor `{}` was given where `{}` was declared\n  in `{}`",
+        Quoted(.given), Quoted(.declared), .file.display()
+    )]
+    WriteOrder { given: String, declared: String, file: PathBuf },
+    #[error("the directory to be written exists and is not empty\n  in `{}`", .path.display())]
+    DestinationNotEmpty { path: PathBuf },
+    #[error("`{}` is not a plain file name\n  in `{}`", Quoted(.name), .dir.display())]
+    FileName { name: String, dir: PathBuf },
+
+    #[error("not a JSON object: {}\n  in `{}`", Quoted(.message), .file.display())]
+    ConfigJson { file: PathBuf, message: String },
+    #[error("the key `{}` is missing\n  in `{}`", Quoted(.key), .file.display())]
+    ConfigMissingKey { file: PathBuf, key: String },
+    #[error("`{}` is {}, but {needed} is needed\n  in `{}`", Quoted(.key), Quoted(.value), .file.display())]
+    ConfigBadType { file: PathBuf, key: String, value: String, needed: &'static str },
+    #[error("`{}` is {}, but only {supported} is supported\n  in `{}`", Quoted(.key), Quoted(.value), .file.display())]
+    ConfigUnsupported { file: PathBuf, key: String, value: String, supported: String },
+
+    /// `hub_id` holds when `model` has the form of a Hugging Face id.
+    #[error("model `{}` was not found\n  in {}", Quoted(.model), places(.tried))]
+    NotFound { model: String, tried: Vec<PathBuf>, hub_id: bool },
+}
+
+impl WeightsError {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NotADirectory { .. } => {
+                "give the directory that holds `config.json` and the weights".into()
+            }
+            Self::NoWeights { other: Some(other), .. } => format!(
+                "only safetensors is read for now; `{other}` can be converted with transformers: load it and \
+                 `save_pretrained` it"
+            ),
+            Self::NoWeights { other: None, .. } => {
+                "the directory may belong to another kind of model, or its download is not complete".into()
+            }
+            Self::Header { fault, .. } => header_hint(fault)?.into(),
+            Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
+                format!("the download is not complete: get `{}` too", Quoted(shard))
+            }
+            Self::Index { fault: IndexFault::NotInShard { .. } | IndexFault::Unlisted { .. }, .. } => {
+                "index and shards are not from one model; download them again".into()
+            }
+            Self::MissingTensor { .. } | Self::UnexpectedTensor { .. } | Self::Shape { .. } => {
+                "config and weights are not from one model, or `architectures` names another one".into()
+            }
+            Self::Dtype { .. } => {
+                "use the weights in their F32, F16 or BF16 form, before quantisation".into()
+            }
+            Self::Truncated { .. } => "the file changed while it was being read".into(),
+            Self::NonFinite { .. } => {
+                "the weights are damaged, or the training that made them diverged".into()
+            }
+            Self::Overflow { .. } => "write it as F32 or BF16".into(),
+            Self::DestinationNotEmpty { .. } => "choose a new directory, or remove this one first".into(),
+            Self::NotFound { model, hub_id: true, .. } => {
+                format!("`hf download {}` puts it there; or give a model directory", Quoted(model))
+            }
+            Self::NotFound { hub_id: false, .. } => "the path does not exist; check its spelling".into(),
+            _ => return None,
+        })
+    }
+
+    /// For `map_err`: an [`WeightsError::Io`] at `path`.
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |error| Self::Io { action, path: path.to_owned(), error }
+    }
+}
+
+fn header_hint(fault: &HeaderFault) -> Option<&'static str> {
+    Some(match fault {
+        HeaderFault::TooShort { .. }
+        | HeaderFault::LengthBeyondFile { .. }
+        | HeaderFault::BeyondEnd { .. } => "the file is incomplete: download it again",
+        HeaderFault::LengthLimit { .. } | HeaderFault::NotObject { .. } | HeaderFault::NotUtf8 { .. } => {
+            "this is not a safetensors file: perhaps a git LFS pointer, or another format under its name"
+        }
+        HeaderFault::Trailing { .. } => "data that no tensor owns is refused: it may hide another file",
+        _ => return None,
+    })
+}
+
+fn places(tried: &[PathBuf]) -> String {
+    let quoted: Vec<_> = tried.iter().map(|path| format!("`{}`", path.display())).collect();
+    quoted.join("\n  in ")
+}

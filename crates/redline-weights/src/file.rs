@@ -1,0 +1,54 @@
+//! Opening and naming single files, and reading small ones whole.
+
+use std::fs::{self, File};
+use std::io::{self, BufWriter, Read};
+use std::path::{Component, Path};
+
+use crate::error::{Result, WeightsError};
+
+/// A file being written inside a [`crate::DirWriter`].
+pub type FileWriter = BufWriter<File>;
+
+/// The whole file at `path`, refused when it is longer than `limit` bytes or not a regular file.
+pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
+    let (file, bytes) = open_regular(path)?;
+    let too_large = |bytes| WeightsError::FileTooLarge { path: path.to_owned(), bytes, limit };
+    if bytes > limit {
+        return Err(too_large(bytes));
+    }
+    let mut content = Vec::with_capacity(bytes as usize);
+    let read = file.take(limit.saturating_add(1)).read_to_end(&mut content);
+    let read = read.map_err(WeightsError::io("read the file", path))? as u64;
+    if read > limit { Err(too_large(read)) } else { Ok(content) }
+}
+
+/// The file at `path` and its length. Pipes and devices are refused before they are opened, since opening may
+/// block.
+pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
+    let refuse = WeightsError::io("open the file", path);
+    let opened = fs::metadata(path).and_then(|about| {
+        if !about.is_file() {
+            return Ok(None);
+        }
+        let file = File::open(path)?;
+        let about = file.metadata()?;
+        Ok(about.is_file().then_some((file, about.len())))
+    });
+    opened.map_err(refuse)?.ok_or_else(|| WeightsError::NotAFile { path: path.to_owned() })
+}
+
+/// Whether something bears this name; a dangling link counts, so that opening it can say what is wrong.
+pub(crate) fn exists(path: &Path) -> Result<bool> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(WeightsError::io("look for the file", path)(error)),
+    }
+}
+
+/// One plain component: not empty, not absolute, no separator of any system, no `.` or `..`, no NUL.
+pub(crate) fn is_plain_name(name: &str) -> bool {
+    let mut components = Path::new(name).components();
+    let plain = matches!(components.next(), Some(Component::Normal(only)) if only == name);
+    plain && components.next().is_none() && !name.contains(['/', '\\', ':', '\0'])
+}

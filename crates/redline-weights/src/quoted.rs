@@ -1,0 +1,31 @@
+//! Text out of files, made fit for messages: control characters escaped, long text cut.
+
+use std::fmt::{self, Write};
+
+const LONGEST: usize = 160;
+
+/// Displays at most 160 characters, control characters escaped.
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, c) in self.0.chars().enumerate() {
+            if place == LONGEST {
+                return f.write_str("...");
+            }
+            if c.is_control() { write!(f, "{}", c.escape_default())? } else { f.write_char(c)? }
+        }
+        Ok(())
+    }
+}
+
+/// Displays a shape as `4096 x 11008`, the empty shape as `a scalar`.
+pub(crate) struct Dims<'a>(pub(crate) &'a [usize]);
+
+impl fmt::Display for Dims<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((first, rest)) = self.0.split_first() else { return f.write_str("a scalar") };
+        write!(f, "{first}")?;
+        rest.iter().try_for_each(|dim| write!(f, " x {dim}"))
+    }
+}

@@ -1,0 +1,197 @@
+//! Model directories as they are found: good ones, wrong ones, and files that change or are no files.
+
+use std::fs::{self, File};
+use std::path::Path;
+
+use redline_weights::{Checkpoint, Dtype, StoredDtype};
+use tempfile::tempdir;
+
+use crate::{check, file};
+
+const PAIR: &str = r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
+
+fn open(dir: &Path) -> redline_weights::Result<()> {
+    Checkpoint::open(dir).map(drop)
+}
+
+#[test]
+fn a_single_file_is_read_in_every_format() {
+    let header = r#"{"c":{"dtype":"BF16","shape":[],"data_offsets":[12,14]},
+        "b":{"dtype":"F16","shape":[2,1],"data_offsets":[8,12]},
+        "a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},
+        "n":{"dtype":"I64","shape":[1],"data_offsets":[14,22]},
+        "e":{"dtype":"F32","shape":[0,7],"data_offsets":[14,14]}}  "#;
+    let data =
+        [&1.5f32.to_le_bytes()[..], &(-0.0f32).to_le_bytes(), &[0x01, 0x00, 0xff, 0xfb, 0x80, 0xbf], &[0; 8]];
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("model.safetensors"), file(header, &data.concat())).unwrap();
+
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["a", "b", "c", "e", "n"]);
+    assert_eq!(checkpoint.origin(), dir.path());
+    assert_eq!(checkpoint.file_of("a").unwrap(), dir.path().join("model.safetensors"));
+    assert!(checkpoint.file_of("z").is_none() && checkpoint.info("z").is_none());
+    let info = checkpoint.require("b", &[2, 1]).unwrap();
+    assert_eq!((info.dtype, info.elements(), info.bytes()), (StoredDtype::F16, 2, 4));
+    assert_eq!(checkpoint.info("n").unwrap().dtype.float(), None);
+    assert_eq!(checkpoint.info("b").unwrap().dtype.float(), Some(Dtype::F16));
+
+    for (name, expect) in
+        [("a", &[1.5, -0.0][..]), ("b", &[2f32.powi(-24), -65504.0]), ("c", &[-1.0]), ("e", &[])]
+    {
+        let mut values = vec![f32::NAN; expect.len()];
+        checkpoint.read_f32(name, &mut values).unwrap();
+        assert_eq!(values, expect, "{name}");
+    }
+}
+
+#[test]
+fn a_tensor_longer_than_the_buffer_is_read_whole() {
+    let elements = 3 * (1 << 19) + 5;
+    let header =
+        format!(r#"{{"w":{{"dtype":"BF16","shape":[{elements}],"data_offsets":[0,{}]}}}}"#, 2 * elements);
+    let bits = |nth: usize| (nth % 0x7f80) as u16;
+    let data: Vec<u8> = (0..elements).flat_map(|nth| bits(nth).to_le_bytes()).collect();
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    fs::write(&path, file(&header, &data)).unwrap();
+    let mut values = vec![0.0; elements];
+    Checkpoint::open(dir.path()).unwrap().read_f32("w", &mut values).unwrap();
+    assert!((0..elements).all(|nth| values[nth] == redline_weights::bf16_to_f32(bits(nth))));
+
+    let mut damaged = data;
+    damaged[2 * (elements - 2)..2 * (elements - 1)].copy_from_slice(&0xff80u16.to_le_bytes());
+    fs::write(&path, file(&header, &damaged)).unwrap();
+    let read = Checkpoint::open(dir.path()).unwrap().read_f32("w", &mut values);
+    let expect = "tensor `w` is -inf at element 1572867\n  in `DIR/model.safetensors` (BF16)\n\n\
+                  the weights are damaged, or the training that made them diverged";
+    check(read, dir.path(), expect);
+}
+
+#[test]
+fn shards_are_read_through_the_index() {
+    let dir = tempdir().unwrap();
+    let named = |name: &str| PAIR.replace('w', name);
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    write("one.safetensors", &file(&named("v"), &[0; 8]));
+    write("two.safetensors", &file(&named("w"), &[0, 0, 0x80, 0x3f, 0, 0, 0, 0x40]));
+    write(
+        "model.safetensors.index.json",
+        br#"{"metadata":{"total_size":16},"weight_map":{"w":"two.safetensors","v":"one.safetensors"}}"#,
+    );
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["v", "w"]);
+    assert_eq!(checkpoint.file_of("w").unwrap(), dir.path().join("two.safetensors"));
+    let mut values = [0.0; 2];
+    checkpoint.read_f32("w", &mut values).unwrap();
+    assert_eq!(values, [1.0, 2.0]);
+}
+
+#[test]
+fn what_a_model_needs_is_named() {
+    let here = Path::new("DIR");
+    let checkpoint = Checkpoint::from_bytes("demo", file(PAIR, &[0; 8]).leak()).unwrap();
+    let hint = "config and weights are not from one model, or `architectures` names another one";
+    check(checkpoint.require("v", &[2]), here, &format!("tensor `v` is missing\n  in `demo`\n\n{hint}"));
+    let expect = format!("`w` is 2, but this config needs 2 x 3\n  in `demo` (F32)\n\n{hint}");
+    check(checkpoint.require("w", &[2, 3]), here, &expect);
+    let expect = format!("`w` is 2, but this config needs a scalar\n  in `demo` (F32)\n\n{hint}");
+    check(checkpoint.require("w", &[]), here, &expect);
+    let expect = "tensor `w` has 2 elements, but the buffer for it has 3\n  in `demo`";
+    check(checkpoint.read_f32("w", &mut [0.0; 3]), here, expect);
+}
+
+#[test]
+fn names_from_files_are_made_fit_for_a_terminal() {
+    let header = PAIR.replace('w', r"\u001b[31m\n").replace("[0,8]", "[8,0]");
+    let opened = Checkpoint::from_bytes("demo", file(&header, &[0; 8]).leak()).map(drop);
+    let expect = "tensor `\\u{1b}[31m\\n` ends at 0, before it begins at 8\n  in `demo`";
+    check(opened, Path::new("DIR"), expect);
+    let header = PAIR.replace('w', &"w".repeat(1000)).replace("[0,8]", "[8,0]");
+    let opened = Checkpoint::from_bytes("demo", file(&header, &[0; 8]).leak());
+    assert!(opened.err().unwrap().to_string().len() < 250);
+}
+
+#[test]
+fn a_directory_without_weights() {
+    let dir = tempdir().unwrap();
+    let fact = "neither `model.safetensors` nor `model.safetensors.index.json` exists\n  in `DIR`\n\n";
+    let expect = "the directory may belong to another kind of model, or its download is not complete";
+    check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
+
+    fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
+    let expect = "only safetensors is read for now; `pytorch_model.bin` can be converted with transformers: load it \
+                  and `save_pretrained` it";
+    check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
+
+    let expect = "cannot open the model directory: No such file or directory (os error 2)\n  in `DIR/gone`";
+    check(open(&dir.path().join("gone")), dir.path(), expect);
+    let expect = "a model directory is needed, but this is a file\n  in `DIR/pytorch_model.bin`\n\n\
+                  give the directory that holds `config.json` and the weights";
+    check(open(&dir.path().join("pytorch_model.bin")), dir.path(), expect);
+}
+
+#[test]
+fn a_header_of_the_largest_size_in_a_sparse_file() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    fs::write(&path, 100_000_000u64.to_le_bytes()).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(100_000_008).unwrap();
+    let expect = "the header is not a JSON object: it begins with `\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}\\u{0}`\n  \
+                  in `DIR/model.safetensors`\n\n\
+                  this is not a safetensors file: perhaps a git LFS pointer, or another format under its name";
+    check(open(dir.path()), dir.path(), expect);
+}
+
+#[test]
+fn a_file_that_shrinks_after_it_was_opened() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    fs::write(&path, file(PAIR, &[0; 8])).unwrap();
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    File::options().write(true).open(&path).unwrap().set_len(66).unwrap();
+    let expect = "tensor `w` ends at byte 70, but the file now has 66\n  in `DIR/model.safetensors`\n\n\
+                  the file changed while it was being read";
+    check(checkpoint.read_f32("w", &mut [0.0; 2]), dir.path(), expect);
+}
+
+#[test]
+fn a_file_that_is_replaced_after_it_was_opened_is_read_as_it_was() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    fs::write(&path, file(PAIR, &[0; 8])).unwrap();
+    let checkpoint = Checkpoint::open(dir.path()).unwrap();
+    fs::write(dir.path().join("new"), "").unwrap();
+    fs::rename(dir.path().join("new"), &path).unwrap();
+    let mut values = [1.0; 2];
+    checkpoint.read_f32("w", &mut values).unwrap();
+    assert_eq!(values, [0.0; 2]);
+}
+
+#[test]
+fn a_directory_in_the_place_of_the_weights() {
+    let dir = tempdir().unwrap();
+    fs::create_dir(dir.path().join("model.safetensors")).unwrap();
+    let expect = "a regular file is needed, but this is something else\n  in `DIR/model.safetensors`";
+    check(open(dir.path()), dir.path(), expect);
+}
+
+#[cfg(unix)]
+#[test]
+fn devices_pipes_and_dangling_links_do_not_block() {
+    let dir = tempdir().unwrap();
+    let path = dir.path().join("model.safetensors");
+    std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+    let expect = "a regular file is needed, but this is something else\n  in `DIR/model.safetensors`";
+    check(open(dir.path()), dir.path(), expect);
+
+    fs::remove_file(&path).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&path).status().unwrap();
+    assert!(made.success());
+    check(open(dir.path()), dir.path(), expect);
+
+    fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink("blobs/gone", &path).unwrap();
+    let expect = "cannot open the file: No such file or directory (os error 2)\n  in `DIR/model.safetensors`";
+    check(open(dir.path()), dir.path(), expect);
+}

@@ -1,0 +1,128 @@
+//! Random damage to valid files: never a panic, and what still opens is consistent.
+
+use proptest::prelude::*;
+use redline_weights::{Checkpoint, ConfigFile};
+
+const HEADER: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"F16","shape":[4],"data_offsets":[24,32]},"c":{"dtype":"BF16","shape":[],"data_offsets":[32,34]},"d":{"dtype":"I64","shape":[1],"data_offsets":[34,42]}}"#;
+const INDEX: &str = r#"{"metadata":{"total_size":42},"weight_map":{"a":"m.safetensors","b":"m.safetensors","c":"m.safetensors","d":"m.safetensors"}}"#;
+const CONFIG: &str =
+    r#"{"hidden_size":64,"eps":1e-5,"scaling":{"type":"x","factor":8.0},"ids":[1,2],"tie":true,"none":null}"#;
+
+/// One change to a file; places are taken modulo its length.
+#[derive(Debug, Clone)]
+enum Change {
+    Set(usize, u8),
+    Insert(usize, u8),
+    Remove(usize, usize),
+    /// Copies a stretch of the file to another place.
+    Copy(usize, usize, usize),
+}
+
+fn changes() -> impl Strategy<Value = Vec<Change>> {
+    // JSON's own characters keep the damage from being refused at the first character.
+    let byte = || prop_oneof![any::<u8>(), prop::sample::select(br#"{}[]:,"0123456789-.eFBI\u "#.to_vec())];
+    let place = || any::<usize>();
+    let change = prop_oneof![
+        4 => (place(), byte()).prop_map(|(at, byte)| Change::Set(at, byte)),
+        1 => (place(), byte()).prop_map(|(at, byte)| Change::Insert(at, byte)),
+        1 => (place(), 1usize..20).prop_map(|(at, length)| Change::Remove(at, length)),
+        1 => (place(), place(), 1usize..80).prop_map(|(from, to, length)| Change::Copy(from, to, length)),
+    ];
+    prop::collection::vec(change, 1..4)
+}
+
+fn damaged(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
+    for change in changes {
+        let end = bytes.len() + 1;
+        match *change {
+            Change::Set(at, byte) if end > 1 => bytes[at % (end - 1)] = byte,
+            Change::Insert(at, byte) | Change::Set(at, byte) => bytes.insert(at % end, byte),
+            Change::Remove(at, length) => drop(bytes.drain(at % end..(at % end + length).min(end - 1))),
+            Change::Copy(from, to, length) => {
+                let stretch: Vec<u8> = bytes.iter().copied().skip(from % end).take(length).collect();
+                bytes.splice(to % end..to % end, stretch);
+            }
+        }
+    }
+    bytes
+}
+
+/// The file with its header length put right after the damage, so that the damage reaches the JSON.
+fn with_damaged_header(changes: &[Change]) -> Vec<u8> {
+    let header = damaged(HEADER.into(), changes);
+    [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 42]].concat()
+}
+
+fn whole() -> Vec<u8> {
+    crate::file(HEADER, &[0; 42])
+}
+
+/// Every tensor has the bytes its shape and type ask for, and together they are all the data there is.
+fn consistent(checkpoint: &Checkpoint, bytes: &[u8]) {
+    let mut data = 0;
+    for name in checkpoint.names() {
+        let info = checkpoint.info(name).unwrap();
+        assert_eq!(info.elements(), info.shape.iter().product::<usize>());
+        assert_eq!(info.bytes() * 8, (info.elements() * info.dtype.bits()) as u64);
+        data += info.bytes();
+        let mut values = vec![f32::NAN; info.elements()];
+        if let Err(error) = checkpoint.read_f32(name, &mut values) {
+            let message = error.to_string();
+            assert!(message.starts_with("tensor `") && message.contains("\n  in `damaged`"), "{message}");
+        } else {
+            assert!(values.iter().all(|value| value.is_finite()));
+        }
+    }
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap());
+    assert_eq!(8 + header + data, bytes.len() as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3000))]
+
+    #[test]
+    fn a_damaged_file(changes in changes(), only_header in any::<bool>()) {
+        let bytes = if only_header { with_damaged_header(&changes) } else { damaged(whole(), &changes) };
+        let bytes: &'static [u8] = bytes.leak();
+        match Checkpoint::from_bytes("damaged", bytes) {
+            Ok(checkpoint) => consistent(&checkpoint, bytes),
+            Err(error) => prop_assert!(error.to_string().ends_with("\n  in `damaged`")),
+        }
+    }
+
+    #[test]
+    fn a_damaged_config(changes in changes()) {
+        if let Ok(config) = ConfigFile::from_bytes("damaged", &damaged(CONFIG.into(), &changes)) {
+            for key in config.keys() {
+                let _ = (config.usize(key), config.f32(key), config.opt_bool(key), config.ids(key), config.strings(key));
+                if let Ok(Some(inner)) = config.object(key) {
+                    prop_assert!(inner.refuse("x", "y").to_string().contains(".x` is"));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_damaged_index(changes in changes()) {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("m.safetensors"), whole()).unwrap();
+        let index = damaged(INDEX.into(), &changes);
+        std::fs::write(dir.path().join("model.safetensors.index.json"), index).unwrap();
+        match Checkpoint::open(dir.path()) {
+            Ok(checkpoint) => prop_assert_eq!(checkpoint.names().collect::<Vec<_>>(), ["a", "b", "c", "d"]),
+            Err(error) => prop_assert!(error.to_string().contains("\n  in `")),
+        }
+    }
+}
+
+#[test]
+fn every_cut_file_is_refused() {
+    let bytes = whole();
+    for cut in 0..bytes.len() {
+        assert!(Checkpoint::from_bytes("cut", bytes[..cut].to_vec().leak()).is_err(), "{cut}");
+    }
+}

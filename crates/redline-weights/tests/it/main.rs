@@ -1,0 +1,28 @@
+//! Tests of the public surface: hostile files, damaged files, round trips, and what the messages say.
+
+mod attacks;
+mod checkpoint;
+mod config;
+mod damage;
+mod half;
+mod hub;
+mod round_trip;
+mod write;
+
+use std::fmt::Debug;
+use std::path::Path;
+
+use redline_weights::{Result, WeightsError};
+
+/// Holds the message of an error, and its hint after an empty line, against `expect`; `dir` is written `DIR`
+/// there.
+fn check<T: Debug>(result: Result<T>, dir: &Path, expect: &str) {
+    let error: WeightsError = result.expect_err(expect);
+    let hint = error.hint().map(|hint| format!("\n\n{hint}")).unwrap_or_default();
+    assert_eq!(format!("{error}{hint}").replace(&dir.display().to_string(), "DIR"), expect);
+}
+
+/// A safetensors file of this header and data.
+fn file(header: &str, data: &[u8]) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat()
+}

@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Simd, Team, Tier};
 use redline_models::kv::KvCache;
 use redline_models::model::Batch;
@@ -43,6 +44,8 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// Bytes of weights that one decoding step reads.
     pub bytes_per_token: u64,
+    /// Bytes of keys and values that one stored token takes, all layers.
+    pub kv_bytes_per_token: u64,
     /// Longest sequence.
     pub context: usize,
     /// Rows of the embedding.
@@ -61,8 +64,8 @@ pub struct ModelInfo {
     pub kv_format: Format,
     /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
     pub kernel_path: String,
-    /// Floating-point operations of a prefill of `n` tokens from position 0 with logits for the last are
-    /// `operations.0 * n + operations.1 * n * (n + 1) / 2 + operations.2`, windows left aside.
+    /// Floating-point operations per token, per pair of token and key it sees, per row of logits. Multiply and add
+    /// count as two.
     pub operations: (f64, f64, f64),
 }
 
@@ -188,6 +191,7 @@ impl Engine {
             parameters: facts.parameters,
             weight_bytes: model.weight_bytes(),
             bytes_per_token: model.bytes_per_token(),
+            kv_bytes_per_token: (model.kv_shape(kv_format).page_bytes() / PAGE_TOKENS) as u64,
             context,
             vocab: facts.vocab,
             layers: model.layers(),
@@ -425,7 +429,7 @@ fn generate(
     if let Some(e) = failed {
         return Err(e.into());
     }
-    show(transcript.finish()?);
+    show(transcript.finish());
     let stopped = transcript.stopped();
     Ok(Generated { tokens, text: transcript.into_text(), stopped, timing })
 }

@@ -29,16 +29,13 @@ impl<'a> Transcript<'a> {
     }
 
     /// Lets out what was held back.
-    pub(crate) fn finish(&mut self) -> Result<&str, TokenizerError> {
+    pub(crate) fn finish(&mut self) -> &str {
         if !self.stopped {
-            let rest = match self.stream.take() {
-                Some(stream) => stream.finish()?,
-                None => String::new(),
-            };
+            let rest = self.stream.take().map_or_else(String::new, |mut stream| stream.finish());
             self.extend(&rest);
         }
         let from = std::mem::replace(&mut self.shown, self.text.len());
-        Ok(&self.text[from..])
+        &self.text[from..]
     }
 
     /// Whether a stop string was met.
@@ -87,7 +84,7 @@ mod tests {
         let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
         let mut transcript = Transcript::new(None, &stops);
         let mut out: Vec<String> = pieces.iter().map(|p| transcript.extend(p).to_owned()).collect();
-        out.push(transcript.finish().unwrap().to_owned());
+        out.push(transcript.finish().to_owned());
         let stopped = transcript.stopped();
         (out, transcript.into_text(), stopped)
     }

@@ -1,0 +1,179 @@
+//! Attention against a literal reading of its canonical order: spans of 256 keys, merged ascending.
+
+use redline_kernels::op::attention::{AttentionShape, SPAN, attention};
+use redline_kernels::op::exp::exp_in_place;
+use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS, Segment};
+use redline_kernels::{Exec, Format, Rows, RowsMut, Simd, Team};
+
+use crate::values::{Random, bf16, everywhere, same};
+
+#[derive(Clone, Copy)]
+struct Case {
+    format: Format,
+    heads: usize,
+    kv_heads: usize,
+    head_dim: usize,
+    tokens: usize,
+    window: Option<usize>,
+}
+
+struct Data {
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+impl Case {
+    fn data(&self, seed: u64) -> Data {
+        let mut random = Random(seed);
+        let mut values = |heads: usize| random.values(self.tokens * heads * self.head_dim);
+        Data { q: values(self.heads), k: values(self.kv_heads), v: values(self.kv_heads) }
+    }
+
+    fn shape(&self) -> AttentionShape {
+        AttentionShape { heads: self.heads, scale: 0.3, window: self.window }
+    }
+
+    fn stored(&self, x: f32) -> f32 {
+        match self.format {
+            Format::F32 => x,
+            Format::Bf16 => bf16(x),
+        }
+    }
+
+    /// One query row and head, read literally.
+    fn reference(&self, data: &Data, position: usize, head: usize) -> Vec<f32> {
+        let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
+        let key = |j: usize| &data.k[(j * self.kv_heads + kv_head) * d..][..d];
+        let value = |j: usize| &data.v[(j * self.kv_heads + kv_head) * d..][..d];
+        let q: Vec<f32> =
+            data.q[(position * self.heads + head) * d..][..d].iter().map(|x| self.stored(x * 0.3)).collect();
+        let first = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let mut merged: Option<(f32, f32, Vec<f32>)> = None;
+        for start in (0..=position).step_by(SPAN) {
+            let keys: Vec<usize> = (start.max(first)..(start + SPAN).min(position + 1)).collect();
+            if keys.is_empty() {
+                continue;
+            }
+            let dot = |j: usize| q.iter().zip(key(j)).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
+            let logits: Vec<f32> = keys.iter().map(|&j| dot(j)).collect();
+            let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
+            let mut lanes = [0f32; 16];
+            for (&j, p) in keys.iter().zip(&p) {
+                lanes[j % 16] += p;
+            }
+            for half in [8, 4, 2, 1] {
+                for i in 0..half {
+                    lanes[i] += lanes[i + half];
+                }
+            }
+            let mut o = vec![0f32; d];
+            for (&j, p) in keys.iter().zip(&p) {
+                for (o, v) in o.iter_mut().zip(value(j)) {
+                    *o = self.stored(*v).mul_add(*p, *o);
+                }
+            }
+            merged = Some(match merged {
+                None => (m, lanes[0], o),
+                Some((top, sum, out)) => {
+                    let max = if top < m { m } else { top };
+                    let (a, b) = (exp(top - max), exp(m - max));
+                    let out = out.iter().zip(&o).map(|(out, o)| o.mul_add(b, out * a)).collect();
+                    (max, lanes[0].mul_add(b, sum * a), out)
+                }
+            });
+        }
+        let (_, sum, out) = merged.unwrap();
+        out.iter().map(|o| o / sum).collect()
+    }
+
+    /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
+    fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
+        let shape = KvShape { format: self.format, layers: 2, kv_heads: self.kv_heads, head_dim: self.head_dim };
+        let mut kv = KvPages::new(shape);
+        let count = self.tokens.div_ceil(PAGE_TOKENS);
+        let mut pages: Vec<u32> = (0..count).map(|_| kv.grow().unwrap()).collect();
+        pages.reverse();
+        let (q_width, kv_width) = (self.heads * self.head_dim, self.kv_heads * self.head_dim);
+        let mut out = vec![f32::NAN; self.tokens * q_width];
+        for start in (0..self.tokens).step_by(piece) {
+            let rows = piece.min(self.tokens - start);
+            let segments = [Segment { pages: &pages, start, first_row: 0, rows }];
+            let part = |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
+            kv.store(exec, 1, &segments, part(&data.k, kv_width), part(&data.v, kv_width));
+            let mut to = RowsMut::new(&mut out[start * q_width..], rows, q_width, q_width);
+            attention(exec, self.shape(), &kv, 1, &segments, part(&data.q, q_width), &mut to);
+        }
+        out
+    }
+}
+
+fn exp(x: f32) -> f32 {
+    let mut v = [x];
+    exp_in_place(Simd::variants()[0], &mut v);
+    v[0]
+}
+
+fn cases() -> Vec<Case> {
+    let mut all = Vec::new();
+    for &format in Format::ALL {
+        for (heads, kv_heads, head_dim, tokens, window) in [
+            (1, 1, 8, 1, None),
+            (3, 3, 12, 70, None),
+            (7, 1, 40, 130, None),
+            (4, 2, 64, 300, None),
+            (2, 1, 16, 530, None),
+            (2, 2, 17, 90, Some(16)),
+            (6, 3, 64, 560, Some(300)),
+            (2, 1, 8, 520, Some(1)),
+        ] {
+            all.push(Case { format, heads, kv_heads, head_dim, tokens, window });
+        }
+    }
+    all
+}
+
+#[test]
+fn every_row_matches_the_canonical_order() {
+    for (seed, case) in cases().iter().enumerate() {
+        let data = case.data(seed as u64);
+        let mut want = Vec::new();
+        for position in 0..case.tokens {
+            for head in 0..case.heads {
+                want.extend(case.reference(&data, position, head));
+            }
+        }
+        everywhere(|exec, name| {
+            let got = case.run(exec, &data, case.tokens);
+            assert!(same(&got, &want), "case {seed} on {name}");
+        });
+    }
+}
+
+#[test]
+fn pieces_do_not_show() {
+    let team = Team::new(2).unwrap();
+    let exec = Exec { simd: Simd::best(), team: &team };
+    for (seed, case) in cases().iter().enumerate() {
+        let data = case.data(seed as u64);
+        let whole = case.run(exec, &data, case.tokens);
+        for piece in [1, 16, 63, 64, 255, 256, 257] {
+            assert!(same(&case.run(exec, &data, piece), &whole), "case {seed} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn a_later_nan_does_not_reach_earlier_rows() {
+    let case = Case { format: Format::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };
+    let mut data = case.data(1);
+    let team = Team::new(1).unwrap();
+    let exec = Exec { simd: Simd::best(), team: &team };
+    let clean = case.run(exec, &data, 40);
+    data.v[33 * 32] = f32::NAN;
+    data.k[35 * 32] = f32::NAN;
+    let got = case.run(exec, &data, 40);
+    assert!(same(&got[..33 * 64], &clean[..33 * 64]));
+    assert!(got[33 * 64..].iter().any(|x| x.is_nan()));
+}

@@ -1,0 +1,186 @@
+//! Norms, gates, rotation, addition, log-sum-exp.
+
+use redline_kernels::op::activation::{Activation, silu_gate};
+use redline_kernels::op::add::add;
+use redline_kernels::op::linear::{Epilogue, linear};
+use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
+use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::op::softmax::log_sum_exp;
+use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut};
+
+use crate::values::{Random, everywhere, same};
+
+const WIDTHS: [usize; 7] = [1, 8, 15, 16, 17, 40, 131];
+
+/// Sum in 16 lanes, ascending, then the tree.
+fn lanes(values: impl Iterator<Item = f32>, mut fold: impl FnMut(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0f32; 16];
+    for (i, x) in values.enumerate() {
+        lanes[i % 16] = fold(lanes[i % 16], x);
+    }
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}
+
+#[test]
+fn rms_norm_follows_its_order_everywhere() {
+    for width in WIDTHS {
+        let mut random = Random(width as u64);
+        let (x, w) = (random.awkward(9 * width), random.values(width));
+        let want: Vec<f32> = x
+            .chunks(width)
+            .flat_map(|row| {
+                let sum = lanes(row.iter().copied(), |acc, x| x.mul_add(x, acc));
+                let r = 1.0 / (sum / width as f32 + 1e-5).sqrt();
+                row.iter().zip(&w).map(move |(x, w)| (x * r) * w).collect::<Vec<_>>()
+            })
+            .collect();
+        everywhere(|exec, name| {
+            let mut y = vec![f32::NAN; 9 * width];
+            let mut out = RowsMut::new(&mut y, 9, width, width);
+            rms_norm(exec, Rows::new(&x, 9, width, width), &w, 1e-5, &mut out);
+            assert!(same(&y, &want), "width {width} on {name}");
+            let mut heads = x.clone();
+            rms_norm_heads(exec, &mut RowsMut::new(&mut heads, 3, 3 * width, 3 * width), 0, 3, &w, 1e-5);
+            assert!(same(&heads, &want), "heads of {width} on {name}");
+        });
+    }
+}
+
+#[test]
+fn layer_norm_follows_its_order_everywhere() {
+    for width in WIDTHS {
+        let mut random = Random(width as u64);
+        let (x, w, b) = (random.values(9 * width), random.values(width), random.values(width));
+        let want: Vec<f32> = x
+            .chunks(width)
+            .flat_map(|row| {
+                let mean = lanes(row.iter().copied(), |acc, x| acc + x) / width as f32;
+                let squares = lanes(row.iter().map(|x| x - mean), |acc, d| d.mul_add(d, acc));
+                let r = 1.0 / (squares / width as f32 + 1e-5).sqrt();
+                (0..width).map(|i| ((row[i] - mean) * r).mul_add(w[i], b[i])).collect::<Vec<_>>()
+            })
+            .collect();
+        everywhere(|exec, name| {
+            let mut y = vec![f32::NAN; 9 * width];
+            let mut out = RowsMut::new(&mut y, 9, width, width);
+            layer_norm(exec, Rows::new(&x, 9, width, width), &w, &b, 1e-5, &mut out);
+            assert!(same(&y, &want), "width {width} on {name}");
+        });
+    }
+}
+
+/// The output of `f` must be the same everywhere and within `tolerance` of `truth` (relative, or absolute below 1).
+fn close(truth: &[f64], tolerance: f64, mut f: impl FnMut(Exec<'_>) -> Vec<f32>) {
+    let mut first: Option<Vec<f32>> = None;
+    everywhere(|exec, name| {
+        let got = f(exec);
+        assert!(same(first.get_or_insert_with(|| got.clone()), &got), "{name}");
+        for (i, (got, want)) in got.iter().zip(truth).enumerate() {
+            let error = (f64::from(*got) - want).abs() / want.abs().max(1.0);
+            assert!(error <= tolerance, "{i}: {got} instead of {want} on {name}");
+        }
+    });
+}
+
+#[test]
+fn gates_are_accurate_and_alike() {
+    let mut gate: Vec<f32> = (-400..400).map(|i| i as f32 * 0.25).collect();
+    gate.extend([0.0, -0.0, 1e-30, -1e-30, 88.7, -88.7, 1000.0, -1000.0, 1e-41]);
+    let n = gate.len();
+    let up = Random(5).values(n);
+    let x = [gate.clone(), up.clone()].concat();
+    let truth: Vec<f64> = gate
+        .iter()
+        .zip(&up)
+        .map(|(&g, &u)| f64::from(g) / (1.0 + libm::exp(-f64::from(g))) * f64::from(u))
+        .collect();
+    close(&truth, 1e-6, |exec| {
+        let mut y = vec![f32::NAN; n];
+        silu_gate(exec, Rows::new(&x, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+        y
+    });
+    // GELU through a linear layer that is the identity.
+    let truth: Vec<f64> = gate
+        .iter()
+        .map(|&x| {
+            let x = f64::from(x);
+            0.5 * x * (1.0 + libm::tanh((2.0 / std::f64::consts::PI).sqrt() * (x + 0.044_715 * x * x * x)))
+        })
+        .collect();
+    let mut one = Matrix::zeroed(Format::F32, 1, 1).unwrap();
+    one.set_rows(0, &[1.0]);
+    close(&truth, 1e-6, |exec| {
+        let mut y = vec![f32::NAN; n * 16];
+        let epilogue = Epilogue { bias: None, activation: Activation::GeluNew };
+        linear(exec, &one, Rows::new(&gate, n, 1, 1), &mut RowsMut::new(&mut y, n, 1, 16), epilogue, &mut []);
+        y.chunks(16).map(|row| row[0]).collect()
+    });
+}
+
+#[test]
+fn rope_rotates_by_position_times_frequency() {
+    for half in [4usize, 16, 20] {
+        let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
+        let mut table = RopeTable::new(frequencies.clone()).unwrap();
+        table.reserve(10).unwrap();
+        table.reserve(3000).unwrap();
+        let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
+        let x = Random(half as u64).values(20 * 4 * half);
+        let mut truth = Vec::new();
+        for (r, row) in x.chunks(4 * half).enumerate() {
+            for head in row.chunks(2 * half) {
+                let turn = |i: usize| libm::sincos(f64::from(positions[r]) * frequencies[i]);
+                let (a, b) = (|i: usize| f64::from(head[i]), |i: usize| f64::from(head[i + half]));
+                truth.extend((0..half).map(|i| a(i) * turn(i).1 - b(i) * turn(i).0));
+                truth.extend((0..half).map(|i| b(i) * turn(i).1 + a(i) * turn(i).0));
+            }
+        }
+        close(&truth, 3e-7, |exec| {
+            let mut y = x.clone();
+            rope(exec, &table, &positions, &mut RowsMut::new(&mut y, 20, 4 * half, 4 * half), 0, 2);
+            y
+        });
+    }
+}
+
+#[test]
+fn adding_rounds_once() {
+    let (x, a) = (Random(1).awkward(20 * 37), Random(2).awkward(20 * 37));
+    let want: Vec<f32> = x.iter().zip(&a).map(|(x, a)| x + a).collect();
+    everywhere(|exec, name| {
+        let mut y = x.clone();
+        add(exec, &mut RowsMut::new(&mut y, 20, 37, 37), Rows::new(&a, 20, 37, 37));
+        assert!(same(&y, &want), "{name}");
+    });
+}
+
+#[test]
+fn log_sum_exp_is_accurate_alike_and_shows_nan() {
+    for width in [1usize, 15, 16, 4095, 4096, 4097, 9000] {
+        let mut x: Vec<f32> = Random(width as u64).values(3 * width).iter().map(|v| v * 30.0).collect();
+        let truth = |row: &[f32]| {
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+            f64::from(max) + libm::log(row.iter().map(|&v| libm::exp(f64::from(v) - f64::from(max))).sum())
+        };
+        let mut first: Option<[u64; 3]> = None;
+        everywhere(|exec, name| {
+            let mut out = [0f64; 3];
+            log_sum_exp(exec, Rows::new(&x, 3, width, width), &mut out);
+            for (got, row) in out.iter().zip(x.chunks(width)) {
+                assert!((got - truth(row)).abs() < 1e-6, "width {width} on {name}");
+            }
+            assert_eq!(*first.get_or_insert(out.map(f64::to_bits)), out.map(f64::to_bits), "{name}");
+        });
+        x[width / 2] = f32::NAN;
+        everywhere(|exec, name| {
+            let mut out = [0f64; 3];
+            log_sum_exp(exec, Rows::new(&x, 3, width, width), &mut out);
+            assert!(out[0].is_nan() && out[1].is_finite(), "width {width} on {name}");
+        });
+    }
+}

@@ -1,0 +1,6 @@
+//! Every operation on every variant of every tier against a plain reading of its canonical order.
+
+mod attention;
+mod elementwise;
+mod linear;
+mod values;

@@ -1,1 +1,22 @@
-//! placeholder
+//! The laboratory: measures, keeps the raw samples, names the machine, judges.
+//!
+//! A measurement is its raw [`Samples`] and the [`Machine`] they were taken on; everything else is computed from
+//! these. What could not be read is `None`, never a guess. The only clock is [`Clock`].
+
+#![forbid(unsafe_code)]
+
+mod clock;
+pub mod doctor;
+pub mod lanes;
+pub mod limits;
+pub mod machine;
+mod number;
+pub mod result;
+pub mod stats;
+mod table;
+
+pub use clock::{Clock, ClockFn};
+pub use doctor::Doctor;
+pub use machine::Machine;
+pub use result::{LaneResult, Metric, Row};
+pub use stats::{Direction, Samples};

@@ -1,0 +1,103 @@
+//! The one place that reads the clock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// A clock as a value: nanoseconds since some fixed moment, never running backwards.
+pub type ClockFn = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// A monotonic clock. Clones share the moment they count from.
+#[derive(Clone)]
+pub struct Clock {
+    read: ClockFn,
+}
+
+impl Clock {
+    /// A clock that counts from now.
+    pub fn start() -> Self {
+        let start = Instant::now();
+        Self { read: Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)) }
+    }
+
+    /// A clock that reads `read`, nanoseconds that never decrease: lets tests script the time.
+    pub fn scripted(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self { read: Arc::new(read) }
+    }
+
+    /// Nanoseconds since the clock was started.
+    pub fn now_ns(&self) -> u64 {
+        (self.read)()
+    }
+
+    /// Nanoseconds since the reading `earlier_ns`.
+    pub fn elapsed_ns(&self, earlier_ns: u64) -> u64 {
+        self.now_ns().saturating_sub(earlier_ns)
+    }
+
+    /// Seconds since the reading `earlier_ns`.
+    pub fn elapsed_s(&self, earlier_ns: u64) -> f64 {
+        self.elapsed_ns(earlier_ns) as f64 * 1e-9
+    }
+
+    /// Does `work`; its result and the nanoseconds it took.
+    pub fn time<R>(&self, work: impl FnOnce() -> R) -> (R, u64) {
+        let begin = self.now_ns();
+        let result = work();
+        let end = self.now_ns();
+        (result, end.saturating_sub(begin))
+    }
+
+    /// The clock as the engine takes it.
+    pub fn as_fn(&self) -> ClockFn {
+        Arc::clone(&self.read)
+    }
+}
+
+impl fmt::Debug for Clock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Clock").field("now_ns", &self.now_ns()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// Counts 0, 100, 200, ... by readings.
+    fn ticking() -> Clock {
+        let next = AtomicU64::new(0);
+        Clock::scripted(move || next.fetch_add(100, Ordering::Relaxed))
+    }
+
+    #[test]
+    fn never_runs_backwards() {
+        let clock = Clock::start();
+        let mut last = clock.now_ns();
+        for _ in 0..1000 {
+            let now = clock.now_ns();
+            assert!(now >= last);
+            last = now;
+        }
+    }
+
+    #[test]
+    fn the_function_and_clones_share_the_start() {
+        let clock = Clock::start();
+        let read = clock.as_fn();
+        let (first, second, third) = (clock.now_ns(), read(), clock.clone().now_ns());
+        assert!(first <= second && second <= third);
+    }
+
+    #[test]
+    fn elapsed_is_the_difference_of_readings() {
+        let clock = ticking();
+        assert_eq!(clock.now_ns(), 0);
+        assert_eq!(clock.elapsed_ns(40), 60);
+        assert_eq!(clock.elapsed_s(0), 200.0 * 1e-9);
+        assert_eq!(clock.elapsed_ns(u64::MAX), 0);
+        assert_eq!(clock.time(|| "done"), ("done", 100));
+    }
+}

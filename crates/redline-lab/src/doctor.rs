@@ -1,0 +1,104 @@
+//! The doctor: what the machine is, what it was measured to reach, and what would disturb a measurement.
+//!
+//! A report is a pure function of the [`Machine`] and of what the caller found out about instructions and limits.
+//! Every remark follows from a fact that stands beside it.
+
+mod sections;
+
+use serde::Serialize;
+
+use crate::machine::Machine;
+
+/// An instruction-set tier and whether it can run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct TierStatus {
+    /// The tier's name.
+    pub name: String,
+    /// Whether this machine has it.
+    pub available: bool,
+    /// Why not, or what else is to be known of it.
+    pub reason: Option<String>,
+}
+
+/// A limit of the machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Limit {
+    /// What is limited, such as `read bandwidth`.
+    pub name: String,
+    /// The number of threads it was measured with.
+    pub threads: usize,
+    /// The measured value; `None` if it was not measured.
+    pub value: Option<f64>,
+    /// Its unit, such as `GB/s`.
+    pub unit: String,
+}
+
+/// A report on a machine.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Doctor {
+    machine: Machine,
+    tiers: Vec<TierStatus>,
+    limits: Vec<Limit>,
+    sections: Vec<Section>,
+}
+
+/// Lines that belong together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Section {
+    /// What they are about.
+    pub title: String,
+    /// The lines.
+    pub entries: Vec<Entry>,
+}
+
+/// A line of the report.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Entry {
+    /// What is told.
+    pub name: String,
+    /// The fact; `unknown` if it could not be read.
+    pub value: String,
+    /// What follows from it, if anything does.
+    pub remark: Option<String>,
+}
+
+impl Doctor {
+    /// Examines a machine with the tiers it was asked for and the limits it was measured to have.
+    pub fn examine(machine: Machine, tiers: Vec<TierStatus>, limits: Vec<Limit>) -> Self {
+        let sections = sections::all(&machine, &tiers, &limits);
+        Self { machine, tiers, limits, sections }
+    }
+
+    /// The sections of the report.
+    pub fn sections(&self) -> &[Section] {
+        &self.sections
+    }
+
+    /// Every line with a remark, with the title of its section.
+    pub fn remarks(&self) -> impl Iterator<Item = (&str, &Entry)> {
+        let entries = self.sections.iter().flat_map(|s| s.entries.iter().map(|e| (s.title.as_str(), e)));
+        entries.filter(|(_, entry)| entry.remark.is_some())
+    }
+
+    /// The report as text: sections, names and values in columns, each remark below its line.
+    pub fn text(&self) -> String {
+        let names = self.sections.iter().flat_map(|s| &s.entries).map(|e| e.name.chars().count());
+        let width = names.max().unwrap_or(0);
+        let mut text = format!("{}\n", self.machine.one_line());
+        for section in &self.sections {
+            text.push_str(&format!("\n{}\n", section.title));
+            for entry in &section.entries {
+                text.push_str(&format!("  {:<width$}  {}\n", entry.name, entry.value));
+                for line in entry.remark.iter().flat_map(|r| r.lines()) {
+                    text.push_str(&format!("  {:<width$}  > {line}\n", ""));
+                }
+            }
+        }
+        text
+    }
+
+    /// The report as one JSON document, indented, with a line break at the end.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}

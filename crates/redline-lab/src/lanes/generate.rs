@@ -1,0 +1,253 @@
+//! Lane `generate`: what the KV cache is worth, and how close prefill and decode come to the machine's limits.
+//!
+//! Warm-up is at least as long as the test and in the same configuration. Every trial is held between two readings of its
+//! limit. Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree.
+
+use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Sampling};
+use redline_kernels::Simd;
+
+use super::{Bench, Flag, Lane, LaneError, Values};
+use crate::limits::Probe;
+use crate::{Direction, LaneResult, Row, Samples};
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "generate",
+    asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
+    flags: &[
+        Flag { name: "prompt-tokens", value: "N", default: "64", help: "Tokens of the prompt" },
+        Flag { name: "new-tokens", value: "N", default: "256", help: "Tokens to generate" },
+        Flag {
+            name: "trials",
+            value: "N",
+            default: "5",
+            help: "Timed repetitions after one warm-up of the same length",
+        },
+        Flag { name: "kv-cache", value: "WHICH", default: "both", help: "Arms to run: on, off or both" },
+    ],
+    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
+    run,
+};
+
+struct Case {
+    prompt: Vec<i64>,
+    new_tokens: usize,
+    trials: usize,
+}
+
+/// One trial between two readings of its limit.
+struct Trial {
+    outcome: GenerateOutcome,
+    bandwidth: f64,
+    peak: f64,
+}
+
+fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let arms: &[bool] = match values.choice("kv-cache", &["on", "off", "both"])? {
+        "on" => &[true],
+        "off" => &[false],
+        _ => &[true, false],
+    };
+    let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
+    let trials = values.count("trials")?;
+    if new_tokens < 2 {
+        return Err(LaneError::Usage("`--new-tokens` is 1, but the first token belongs to prefill".into()));
+    }
+    let mut rows = Vec::new();
+    for &threads in &bench.threads {
+        let engine = (bench.load)(threads)?;
+        let prompt = (0..prompt_tokens).map(|i| ((i * 7919 + 11) % engine.info().vocab) as i64).collect();
+        let case = Case { prompt, new_tokens, trials };
+        rows.extend(threads_rows(bench, &engine, &case, arms)?);
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+/// All rows of one thread count.
+fn threads_rows(
+    bench: &Bench<'_>,
+    engine: &Engine,
+    case: &Case,
+    arms: &[bool],
+) -> Result<Vec<Row>, LaneError> {
+    let info = engine.info();
+    let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
+    let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
+    let mut rows = Vec::new();
+    let mut ids: Option<Vec<u32>> = None;
+    let mut rates = Vec::new();
+    for &kv_cache in arms {
+        let trials = trials(bench, engine, &probe, case, kv_cache)?;
+        let first = ids.get_or_insert_with(|| trials[0].outcome.token_ids.clone());
+        if let Some(other) = trials.iter().find(|t| t.outcome.token_ids != *first) {
+            let fact =
+                format!("greedy ids differ between trials: {:?} and {:?}", first, other.outcome.token_ids);
+            return Err(LaneError::Incorrect(fact));
+        }
+        let total = |t: &Trial| case.new_tokens as f64 / (t.outcome.prefill_s + t.outcome.decode_s);
+        rates.push(samples("tokens/s", Direction::Higher, &trials, total)?);
+        if kv_cache {
+            rows.push(prefill_row(info, case, &trials)?);
+            rows.push(decode_row(info, case, &trials)?);
+        } else {
+            let forward = forward_rate(engine, case)?;
+            rows.push(recompute_row(info, case, &trials, forward)?);
+        }
+        (bench.progress)(&format!(
+            "{} threads, kv-cache {}",
+            info.threads,
+            if kv_cache { "on" } else { "off" }
+        ));
+    }
+    if let [on, off] = &rates[..]
+        && let (Some(on), Some(off)) = (on.median(), off.median())
+        && let Some(row) = rows.pop()
+    {
+        let speedup = Samples::new("x", Direction::Higher, vec![on / off])?;
+        rows.push(row.metric("kv_cache_speedup", speedup));
+    }
+    Ok(rows)
+}
+
+fn trials(
+    bench: &Bench<'_>,
+    engine: &Engine,
+    probe: &Probe,
+    case: &Case,
+    kv_cache: bool,
+) -> Result<Vec<Trial>, LaneError> {
+    generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
+    let format = engine.info().format;
+    let read = || (probe.read_bandwidth(bench.clock), probe.arithmetic_peak(format, bench.clock));
+    let mut before = read();
+    (0..case.trials)
+        .map(|_| {
+            let outcome = generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
+            let after = read();
+            let trial = Trial {
+                outcome,
+                bandwidth: f64::midpoint(before.0, after.0),
+                peak: f64::midpoint(before.1, after.1),
+            };
+            before = after;
+            Ok(trial)
+        })
+        .collect()
+}
+
+fn generate(
+    engine: &Engine,
+    prompt: &[i64],
+    new: usize,
+    kv_cache: bool,
+) -> Result<GenerateOutcome, LaneError> {
+    let request = GenerateRequest {
+        prompt: Prompt::Ids(prompt.to_vec()),
+        max_new_tokens: new,
+        sampling: Sampling::default(),
+        stop: Vec::new(),
+        ignore_eos: true,
+        logprobs: None,
+        kv_cache,
+    };
+    Ok(engine.generate(request, &Cancel::new(), &mut |_| ())?)
+}
+
+/// Seconds per token of one forward pass over the mean length that the arm without cache recomputes.
+fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
+    let length = case.prompt.len() + case.new_tokens / 2;
+    let vocab = engine.info().vocab;
+    let prompt: Vec<i64> = (0..length).map(|i| ((i * 7919 + 11) % vocab) as i64).collect();
+    let mut rates = Vec::new();
+    for _ in 0..case.trials + 1 {
+        let outcome = generate(engine, &prompt, 1, true)?;
+        rates.push(length as f64 / outcome.prefill_s);
+    }
+    Ok(Samples::new("tokens/s", Direction::Higher, rates.split_off(1))?.median().unwrap_or(f64::NAN))
+}
+
+fn samples(
+    unit: &str,
+    direction: Direction,
+    trials: &[Trial],
+    value: impl Fn(&Trial) -> f64,
+) -> Result<Samples, LaneError> {
+    Ok(Samples::new(unit, direction, trials.iter().map(value).collect())?)
+}
+
+fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {
+    let mut row = Row::new(format!("{name}/t{}", info.threads))
+        .param("model", info.name.clone())
+        .param("threads", info.threads)
+        .param("format", info.format.name())
+        .param("kv_format", info.kv_format.name())
+        .param("prompt_tokens", case.prompt.len())
+        .param("new_tokens", case.new_tokens);
+    row.kernel_path = Some(info.kernel_path.clone());
+    row.checked = true;
+    row
+}
+
+/// Operations of a prefill of `n` tokens with logits for the last.
+fn operations(info: &ModelInfo, n: usize) -> f64 {
+    let (per_token, per_key, per_output) = info.operations;
+    let n = n as f64;
+    per_token * n + per_key * n * (n + 1.0) / 2.0 + per_output
+}
+
+fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {
+    let n = case.prompt.len();
+    let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.outcome.prefill_s)?;
+    let share =
+        samples("share", Direction::Higher, trials, |t| operations(info, n) / t.outcome.prefill_s / t.peak)?;
+    let peak = samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?;
+    Ok(base("prefill", info, case)
+        .limit(format!("{}_peak", info.format.name()), share.median())
+        .metric("prefill_tokens_per_s", rate)
+        .metric("share", share)
+        .metric("limit", peak))
+}
+
+fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {
+    let rate = |t: &Trial| t.outcome.decode_tokens_per_s.unwrap_or(0.0);
+    // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
+    let mean_context = case.prompt.len() as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
+    let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
+    let share = samples("share", Direction::Higher, trials, |t| rate(t) * bytes / t.bandwidth)?;
+    let memory: Vec<f64> =
+        trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
+    let total = |t: &Trial| case.new_tokens as f64 / (t.outcome.prefill_s + t.outcome.decode_s);
+    Ok(base("decode", info, case)
+        .param("kv_cache", true)
+        .limit("read_bandwidth", share.median())
+        .metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, trials, rate)?)
+        .metric("tokens_per_s", samples("tokens/s", Direction::Higher, trials, total)?)
+        .metric("prefill_s", samples("s", Direction::Lower, trials, |t| t.outcome.prefill_s)?)
+        .metric("decode_s", samples("s", Direction::Lower, trials, |t| t.outcome.decode_s)?)
+        .metric("share", share)
+        .metric("limit", samples("GB/s", Direction::Info, trials, |t| t.bandwidth * 1e-9)?)
+        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
+}
+
+fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) -> Result<Row, LaneError> {
+    let lengths = case.prompt.len()..case.prompt.len() + case.new_tokens;
+    let tokens: usize = lengths.clone().sum();
+    let work: f64 = lengths.map(|n| operations(info, n)).sum();
+    let seconds = |t: &Trial| t.outcome.prefill_s + t.outcome.decode_s;
+    let recomputed = |t: &Trial| tokens as f64 / seconds(t);
+    let memory: Vec<f64> =
+        trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
+    let share = samples("share", Direction::Higher, trials, |t| work / seconds(t) / t.peak)?;
+    Ok(base("decode", info, case)
+        .param("kv_cache", false)
+        .limit(format!("{}_peak", info.format.name()), share.median())
+        .metric(
+            "tokens_per_s",
+            samples("tokens/s", Direction::Higher, trials, |t| case.new_tokens as f64 / seconds(t))?,
+        )
+        .metric("recomputed_tokens_per_s", samples("tokens/s", Direction::Higher, trials, recomputed)?)
+        .metric("share_of_forward", samples("share", Direction::Higher, trials, |t| recomputed(t) / forward)?)
+        .metric("share", share)
+        .metric("limit", samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?)
+        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
+}

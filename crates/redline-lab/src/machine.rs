@@ -1,0 +1,248 @@
+//! Which machine this is: what the operating system tells, nothing invented.
+//!
+//! Everything is read below a root directory, so that a made-up tree can stand for a machine. What cannot be read is
+//! `None`; on other systems than Linux that is nearly everything.
+
+mod accelerators;
+mod cpu;
+mod load;
+mod memory;
+mod quota;
+mod topology;
+mod tree;
+
+use std::path::Path;
+
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+
+pub use accelerators::{Accelerators, PciDevice};
+pub use cpu::Cpu;
+pub use load::{Frequency, Load};
+pub use memory::{HugePages, Memory};
+pub use quota::Usable;
+pub use topology::{Cache, Topology};
+
+use crate::number;
+use tree::Tree;
+
+/// A computer as this process sees it, at the moment it was read.
+///
+/// As JSON it begins with its [`one_line`](Self::one_line) as `summary` and its
+/// [`fingerprint`](Self::fingerprint); both are computed and not read back.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+pub struct Machine {
+    /// The operating system's name.
+    pub os: Option<String>,
+    /// The kernel's release.
+    pub kernel: Option<String>,
+    /// Whether a hypervisor runs this system.
+    pub hypervisor: Option<bool>,
+    /// The processor.
+    pub cpu: Cpu,
+    /// Processors, cores, sockets, nodes.
+    pub topology: Topology,
+    /// What this process may use of them.
+    pub usable: Usable,
+    /// The caches, by level.
+    pub caches: Vec<Cache>,
+    /// Memory.
+    pub memory: Memory,
+    /// How the clock frequency is chosen.
+    pub frequency: Frequency,
+    /// What else is going on.
+    pub load: Load,
+    /// Accelerators that are seen.
+    pub accelerators: Accelerators,
+}
+
+impl Machine {
+    /// This machine.
+    pub fn here() -> Self {
+        let parallelism = std::thread::available_parallelism().ok().map(std::num::NonZero::get);
+        Self::read_with(Tree::new(Path::new("/")), parallelism)
+    }
+
+    /// The machine that the files below `root` tell of.
+    pub fn read(root: &Path) -> Self {
+        Self::read_with(Tree::new(root), None)
+    }
+
+    fn read_with(tree: Tree, parallelism: Option<usize>) -> Self {
+        let info = tree.text("proc/cpuinfo").map(|t| cpu::parse(&t)).unwrap_or_default();
+        let cpus = topology::Cpus::read(tree, &info);
+        let release = tree.text("etc/os-release").or_else(|| tree.text("usr/lib/os-release"));
+        Self {
+            os: release.and_then(|t| os_name(&t)),
+            kernel: tree.word("proc/sys/kernel/osrelease"),
+            hypervisor: tree.word("sys/hypervisor/type").map(|_| true).or(info.hypervisor),
+            topology: Topology::read(tree, &info, &cpus),
+            usable: Usable::read(tree, &cpus, parallelism),
+            caches: topology::caches(tree, &cpus),
+            memory: Memory::read(tree),
+            frequency: Frequency::read(tree, &cpus),
+            load: Load::read(tree),
+            accelerators: Accelerators::read(tree),
+            cpu: info.cpu,
+        }
+    }
+
+    /// Threads to use unless told otherwise: the physical cores this process may use; its hardware threads where cores
+    /// are not told; 1 where nothing is.
+    pub fn default_threads(&self) -> usize {
+        self.usable.cores.or(self.usable.cpus).unwrap_or(1).max(1)
+    }
+
+    /// What must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.
+    pub fn identity(&self) -> Vec<(&'static str, String)> {
+        let count = |n: Option<usize>| n.map_or("?".to_owned(), |n| n.to_string());
+        let number = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
+        let text = |t: &Option<String>| t.clone().unwrap_or_else(|| "?".to_owned());
+        let cpu = &self.cpu;
+        let data = self.caches.iter().filter(|c| c.kind != "instruction");
+        let caches: Vec<String> =
+            data.map(|c| format!("{} x{}", cache_text(c), count(c.instances))).collect();
+        let memory = self.memory.total_bytes.map(size_class);
+        vec![
+            ("vendor", text(&cpu.vendor)),
+            ("cpu", text(&cpu.model_name)),
+            ("family", number(cpu.family)),
+            ("model", number(cpu.model)),
+            ("usable cpus", count(self.usable.cpus)),
+            ("usable cores", count(self.usable.cores)),
+            ("caches", if caches.is_empty() { "?".to_owned() } else { caches.join(", ") }),
+            ("memory class", memory.map_or("?".to_owned(), number::bytes)),
+            ("hypervisor", self.hypervisor.map_or("?".to_owned(), |h| h.to_string())),
+        ]
+    }
+
+    /// A digest of [`identity`](Self::identity): equal on the same kind of machine. `None` if the processor, its usable
+    /// number or the memory is unknown: such machines cannot be told apart.
+    pub fn fingerprint(&self) -> Option<String> {
+        self.cpu.model_name.as_ref().map(|_| ()).or(self.cpu.model.map(|_| ()))?;
+        self.usable.cpus?;
+        self.memory.total_bytes?;
+        let lines: Vec<String> =
+            self.identity().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        // FNV-1a, 64 bits.
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        Some(format!("{:016x}", lines.join("\n").bytes().fold(0xcbf2_9ce4_8422_2325, step)))
+    }
+
+    /// The machine in one line: `AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB`.
+    pub fn one_line(&self) -> String {
+        let mut parts = vec![self.cpu_text().unwrap_or_else(|| "unknown processor".to_owned())];
+        parts.extend(self.cores_text());
+        let last = self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level);
+        parts.extend(last.filter(|c| c.size_bytes.is_some()).map(|c| match c.instances {
+            Some(n) if n > 1 => format!("{n} x {}", cache_text(c)),
+            _ => cache_text(c),
+        }));
+        parts.extend(self.memory.total_bytes.map(whole_gib));
+        parts.join(", ")
+    }
+
+    /// The processor's name without trade marks, with its core design.
+    pub(crate) fn cpu_text(&self) -> Option<String> {
+        let cpu = &self.cpu;
+        let name = cpu.model_name.as_ref().or(cpu.vendor.as_ref())?;
+        let plain = ["(R)", "(r)", "(TM)", "(tm)"].iter().fold(name.clone(), |n, mark| n.replace(mark, " "));
+        let words: Vec<&str> =
+            plain.split_whitespace().take_while(|w| *w != "@").filter(|w| *w != "CPU").collect();
+        let name = words.join(" ");
+        Some(match &cpu.microarchitecture {
+            Some(core) => format!("{name} ({core})"),
+            None => name,
+        })
+    }
+
+    /// The cores, and how many of them this process may use.
+    fn cores_text(&self) -> Option<String> {
+        let usable = self.usable.cores;
+        match (usable, self.topology.physical_cores, self.usable.cpus.or(self.topology.logical_cpus)) {
+            (Some(some), Some(all), _) if some < all => {
+                Some(format!("{some} of {}", number::count(all, "core")))
+            }
+            (_, Some(all), _) => Some(number::count(all, "core")),
+            (_, None, Some(cpus)) => Some(number::count(cpus, "hardware thread")),
+            (_, None, None) => None,
+        }
+    }
+}
+
+/// `32 MiB L3`; data caches of split levels are `L1d`.
+pub(crate) fn cache_text(cache: &Cache) -> String {
+    let suffix = match cache.kind.as_str() {
+        "data" => "d",
+        "instruction" => "i",
+        _ => "",
+    };
+    let size = cache.size_bytes.map_or("?".to_owned(), number::bytes);
+    format!("{size} L{}{suffix}", cache.level)
+}
+
+/// `bytes` in whole GiB, in tenths where it is little.
+fn whole_gib(bytes: u64) -> String {
+    let gib = bytes as f64 / f64::from(1 << 30);
+    if gib < 8.0 { number::bytes(bytes) } else { format!("{gib:.0} GiB") }
+}
+
+/// `bytes` rounded up to a quarter of the power of two below it: what is installed, whatever the kernel reserves.
+fn size_class(bytes: u64) -> u64 {
+    let quarter = (1_u64 << bytes.max(1).ilog2()) / 4;
+    bytes.checked_next_multiple_of(quarter.max(1)).unwrap_or(u64::MAX)
+}
+
+/// The value of `PRETTY_NAME` in `/etc/os-release`.
+fn os_name(text: &str) -> Option<String> {
+    let value = text.lines().find_map(|l| l.strip_prefix("PRETTY_NAME="))?.trim();
+    let quoted = |quote| value.strip_prefix(quote).and_then(|v| v.strip_suffix(quote));
+    let name = quoted('"').or_else(|| quoted('\'')).unwrap_or(value);
+    (!name.is_empty()).then(|| name.to_owned())
+}
+
+impl Serialize for Machine {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut fields = to.serialize_struct("Machine", 13)?;
+        fields.serialize_field("summary", &self.one_line())?;
+        fields.serialize_field("fingerprint", &self.fingerprint())?;
+        fields.serialize_field("os", &self.os)?;
+        fields.serialize_field("kernel", &self.kernel)?;
+        fields.serialize_field("hypervisor", &self.hypervisor)?;
+        fields.serialize_field("cpu", &self.cpu)?;
+        fields.serialize_field("topology", &self.topology)?;
+        fields.serialize_field("usable", &self.usable)?;
+        fields.serialize_field("caches", &self.caches)?;
+        fields.serialize_field("memory", &self.memory)?;
+        fields.serialize_field("frequency", &self.frequency)?;
+        fields.serialize_field("load", &self.load)?;
+        fields.serialize_field("accelerators", &self.accelerators)?;
+        fields.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_operating_systems() {
+        assert_eq!(os_name("ID=x\nPRETTY_NAME=\"Debian 12\"\n").as_deref(), Some("Debian 12"));
+        assert_eq!(os_name("PRETTY_NAME='A'").as_deref(), Some("A"));
+        assert_eq!(os_name("PRETTY_NAME=Plain").as_deref(), Some("Plain"));
+        for none in ["", "NAME=x", "PRETTY_NAME=", "PRETTY_NAME=\"\""] {
+            assert_eq!(os_name(none), None, "{none:?}");
+        }
+    }
+
+    #[test]
+    fn memory_classes_forgive_what_the_kernel_reserves() {
+        let gib = |n: f64| (n * f64::from(1 << 30)) as u64;
+        for (seen, class) in
+            [(23.54, 24.0), (14.9, 16.0), (15.6, 16.0), (62.7, 64.0), (503.5, 512.0), (24.0, 24.0)]
+        {
+            assert_eq!(size_class(gib(seen)), gib(class), "{seen}");
+        }
+        assert_eq!((size_class(0), size_class(1), size_class(u64::MAX)), (0, 1, u64::MAX));
+    }
+}

@@ -1,0 +1,225 @@
+//! The processor by name: `/proc/cpuinfo`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// Which processor this is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cpu {
+    /// `AuthenticAMD`, `GenuineIntel`, or the name of an ARM implementer.
+    pub vendor: Option<String>,
+    /// The marketing name; on ARM the name of the core, several joined by ` + `.
+    pub model_name: Option<String>,
+    /// The name of the core design, where the numbers below are known.
+    pub microarchitecture: Option<String>,
+    /// The family number (x86).
+    pub family: Option<u32>,
+    /// The model number; on ARM the part number of the first core.
+    pub model: Option<u32>,
+    /// The stepping; on ARM the revision.
+    pub stepping: Option<u32>,
+    /// The microcode revision.
+    pub microcode: Option<String>,
+}
+
+/// What `/proc/cpuinfo` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct CpuInfo {
+    pub(super) cpu: Cpu,
+    /// Whether the processor says that a hypervisor runs it (x86 only).
+    pub(super) hypervisor: Option<bool>,
+    /// By processor number: (package, core), where told.
+    pub(super) processors: BTreeMap<usize, Option<(usize, usize)>>,
+}
+
+/// Reads the text of `/proc/cpuinfo`, whatever the architecture.
+pub(super) fn parse(text: &str) -> CpuInfo {
+    let blocks: Vec<Vec<(&str, &str)>> = text.split("\n\n").map(pairs).collect();
+    let processors = blocks.iter().filter_map(|b| processor(b)).collect();
+    // ARM kernels before 3.8 and some vendors name the cores once, after the list of processors.
+    let lines: Vec<(&str, &str)> = blocks.concat();
+    let hypervisor = value(&lines, "flags").map(|flags| flags.split(' ').any(|f| f == "hypervisor"));
+    let cpu = if value(&lines, "CPU implementer").is_some() { arm(&lines) } else { x86(&lines) };
+    CpuInfo { cpu, hypervisor, processors }
+}
+
+/// The `key : value` lines of a block that have a value.
+fn pairs(block: &str) -> Vec<(&str, &str)> {
+    let lines =
+        block.lines().filter_map(|l| l.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
+    lines.filter(|(_, value)| !value.is_empty()).collect()
+}
+
+/// The first value of a key.
+fn value<'a>(lines: &[(&'a str, &'a str)], key: &str) -> Option<&'a str> {
+    lines.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
+}
+
+/// The number of the processor that a block describes, its package and its core.
+fn processor(block: &[(&str, &str)]) -> Option<(usize, Option<(usize, usize)>)> {
+    let number = |key| value(block, key).and_then(|v| v.parse::<usize>().ok());
+    Some((number("processor")?, number("physical id").zip(number("core id"))))
+}
+
+/// A number with or without `0x`.
+fn number(text: &str) -> Option<u32> {
+    match text.strip_prefix("0x") {
+        Some(hex) => u32::from_str_radix(hex, 16).ok(),
+        None => text.parse().ok(),
+    }
+}
+
+fn x86(lines: &[(&str, &str)]) -> Cpu {
+    let text = |key| value(lines, key).map(ToOwned::to_owned);
+    let get = |key| value(lines, key).and_then(number);
+    let (vendor, family, model, stepping) =
+        (text("vendor_id"), get("cpu family"), get("model"), get("stepping"));
+    let known = |v: &String| x86_core(v, family?, model?, stepping.unwrap_or(0));
+    let microarchitecture = vendor.as_ref().and_then(known).map(ToOwned::to_owned);
+    let (model_name, microcode) = (text("model name"), text("microcode"));
+    Cpu { vendor, model_name, microarchitecture, family, model, stepping, microcode }
+}
+
+/// The core design behind x86 numbers, as in the Linux kernel's own tables.
+fn x86_core(vendor: &str, family: u32, model: u32, stepping: u32) -> Option<&'static str> {
+    Some(match (vendor, family, model) {
+        ("AuthenticAMD", 0x17, 0x00..=0x2f | 0x50..=0x5f) => "Zen",
+        ("AuthenticAMD", 0x17, 0x30..=0x4f | 0x60..=0x7f | 0x90..=0x91 | 0xa0..=0xaf) => "Zen 2",
+        ("AuthenticAMD", 0x19, 0x00..=0x0f | 0x20..=0x5f) => "Zen 3",
+        ("AuthenticAMD", 0x19, 0x10..=0x1f | 0x60..=0xaf) => "Zen 4",
+        ("AuthenticAMD", 0x1a, 0x00..=0x2f | 0x40..=0x4f | 0x60..=0x7f) => "Zen 5",
+        ("GenuineIntel", 6, 0x3c | 0x3f | 0x45 | 0x46) => "Haswell",
+        ("GenuineIntel", 6, 0x3d | 0x47 | 0x4f | 0x56) => "Broadwell",
+        ("GenuineIntel", 6, 0x55) if stepping >= 10 => "Cooper Lake",
+        ("GenuineIntel", 6, 0x55) if stepping >= 5 => "Cascade Lake",
+        ("GenuineIntel", 6, 0x4e | 0x5e | 0x55) => "Skylake",
+        ("GenuineIntel", 6, 0x8e | 0x9e) => "Kaby Lake",
+        ("GenuineIntel", 6, 0xa5 | 0xa6) => "Comet Lake",
+        ("GenuineIntel", 6, 0x6a | 0x6c | 0x7d | 0x7e) => "Ice Lake",
+        ("GenuineIntel", 6, 0x8c | 0x8d) => "Tiger Lake",
+        ("GenuineIntel", 6, 0xa7) => "Rocket Lake",
+        ("GenuineIntel", 6, 0x97 | 0x9a) => "Alder Lake",
+        ("GenuineIntel", 6, 0xb7 | 0xba | 0xbf) => "Raptor Lake",
+        ("GenuineIntel", 6, 0xaa | 0xac) => "Meteor Lake",
+        ("GenuineIntel", 6, 0xc5 | 0xc6) => "Arrow Lake",
+        ("GenuineIntel", 6, 0xbd) => "Lunar Lake",
+        ("GenuineIntel", 6, 0x8f) => "Sapphire Rapids",
+        ("GenuineIntel", 6, 0xcf) => "Emerald Rapids",
+        ("GenuineIntel", 6, 0xad | 0xae) => "Granite Rapids",
+        ("GenuineIntel", 6, 0xaf) => "Sierra Forest",
+        _ => return None,
+    })
+}
+
+fn arm(lines: &[(&str, &str)]) -> Cpu {
+    let get = |key| value(lines, key).and_then(number);
+    let implementer = get("CPU implementer");
+    let mut parts: Vec<u32> = Vec::new();
+    for part in lines.iter().filter(|(k, _)| *k == "CPU part").filter_map(|(_, v)| number(v)) {
+        if !parts.contains(&part) {
+            parts.push(part);
+        }
+    }
+    let named: Vec<&str> = parts.iter().filter_map(|&p| arm_core(implementer?, p)).collect();
+    let all_named = !named.is_empty() && named.len() == parts.len();
+    let given = value(lines, "model name").map(ToOwned::to_owned);
+    let vendor =
+        implementer.map(|i| arm_vendor(i).map_or(format!("implementer {i:#04x}"), ToOwned::to_owned));
+    let model_name = all_named.then(|| named.join(" + ")).or(given);
+    Cpu {
+        vendor,
+        model_name,
+        microarchitecture: None,
+        family: None,
+        model: parts.first().copied(),
+        stepping: get("CPU revision"),
+        microcode: None,
+    }
+}
+
+fn arm_vendor(implementer: u32) -> Option<&'static str> {
+    Some(match implementer {
+        0x41 => "ARM",
+        0x43 => "Cavium",
+        0x46 => "Fujitsu",
+        0x48 => "HiSilicon",
+        0x4e => "NVIDIA",
+        0x51 => "Qualcomm",
+        0x61 => "Apple",
+        0x6d => "Microsoft",
+        0xc0 => "Ampere",
+        _ => return None,
+    })
+}
+
+fn arm_core(implementer: u32, part: u32) -> Option<&'static str> {
+    Some(match (implementer, part) {
+        (0x41, 0xd03) => "Cortex-A53",
+        (0x41, 0xd05) => "Cortex-A55",
+        (0x41, 0xd07) => "Cortex-A57",
+        (0x41, 0xd08) => "Cortex-A72",
+        (0x41, 0xd0b) => "Cortex-A76",
+        (0x41, 0xd0c) => "Neoverse-N1",
+        (0x41, 0xd40) => "Neoverse-V1",
+        (0x41, 0xd49) => "Neoverse-N2",
+        (0x41, 0xd4f) => "Neoverse-V2",
+        (0x41, 0xd84) => "Neoverse-V3",
+        (0x41, 0xd8e) => "Neoverse-N3",
+        (0x46, 0x001) => "A64FX",
+        (0xc0, 0xac3) => "Ampere-1",
+        (0xc0, 0xac4) => "Ampere-1a",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_invented() {
+        for text in
+            ["", "\n\n\n", ":", "processor", "processor : x", "model : -1\nflags :", "a\n:b:c\n\n::\n"]
+        {
+            let info = parse(text);
+            assert_eq!(info, CpuInfo::default(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn keys_are_whole_words() {
+        let cpu = parse("processor : 3\nmodel name : X 1: y\nmodel\t: 7\n").cpu;
+        assert_eq!((cpu.model_name.as_deref(), cpu.model), (Some("X 1: y"), Some(7)));
+    }
+
+    #[test]
+    fn numbers_name_the_core_design() {
+        let core = |vendor: &str, family, model, stepping| x86_core(vendor, family, model, stepping);
+        assert_eq!(core("AuthenticAMD", 25, 17, 1), Some("Zen 4"));
+        assert_eq!(core("AuthenticAMD", 25, 1, 1), Some("Zen 3"));
+        assert_eq!(core("GenuineIntel", 6, 85, 4), Some("Skylake"));
+        assert_eq!(core("GenuineIntel", 6, 85, 7), Some("Cascade Lake"));
+        assert_eq!(core("GenuineIntel", 6, 143, 8), Some("Sapphire Rapids"));
+        assert_eq!(core("GenuineIntel", 25, 17, 1), None);
+        assert_eq!(core("AuthenticAMD", 25, 0xff, 1), None);
+    }
+
+    #[test]
+    fn a_hypervisor_is_a_flag_of_its_own() {
+        assert_eq!(parse("flags : fpu hypervisor sse").hypervisor, Some(true));
+        assert_eq!(parse("flags : fpu hypervisors sse").hypervisor, Some(false));
+        assert_eq!(parse("Features : fp asimd").hypervisor, None);
+    }
+
+    #[test]
+    fn mixed_arm_cores_are_all_named() {
+        let text = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd03\nCPU revision : 4\n\n\
+                    processor : 1\nCPU implementer : 0x41\nCPU part : 0xd08\n";
+        let cpu = parse(text).cpu;
+        assert_eq!(cpu.model_name.as_deref(), Some("Cortex-A53 + Cortex-A72"));
+        assert_eq!((cpu.vendor.as_deref(), cpu.model, cpu.stepping), (Some("ARM"), Some(0xd03), Some(4)));
+        let unknown = parse("CPU implementer : 0x99\nCPU part : 0x123\n").cpu;
+        assert_eq!((unknown.vendor.as_deref(), unknown.model_name), (Some("implementer 0x99"), None));
+    }
+}

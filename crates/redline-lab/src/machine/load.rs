@@ -1,0 +1,118 @@
+//! What else happens on the machine: load, stolen time, frequency policy.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::topology::Cpus;
+use super::tree::Tree;
+
+/// How busy the machine was when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Mean number of runnable threads over the last minute.
+    pub average_1: Option<f64>,
+    /// Over the last five minutes.
+    pub average_5: Option<f64>,
+    /// Over the last fifteen minutes.
+    pub average_15: Option<f64>,
+    /// Threads that are runnable besides the one that asks.
+    pub other_runnable: Option<u64>,
+    /// Share of all processor time since boot that the hypervisor gave to others.
+    pub steal_share: Option<f64>,
+    /// Seconds since boot.
+    pub uptime_s: Option<f64>,
+}
+
+impl Load {
+    pub(super) fn read(tree: Tree) -> Self {
+        let load = tree.text("proc/loadavg").map(|t| loadavg(&t)).unwrap_or_default();
+        Self {
+            steal_share: tree.text("proc/stat").and_then(|t| steal_share(&t)),
+            uptime_s: tree.text("proc/uptime").and_then(|t| amount(t.split_whitespace().next()?)),
+            ..load
+        }
+    }
+}
+
+/// A number that is finite and not negative.
+fn amount(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0)
+}
+
+/// Reads the text of `/proc/loadavg`: `0.12 0.86 0.66 1/96 10371`.
+fn loadavg(text: &str) -> Load {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    let average = |at: usize| fields.get(at).and_then(|f| amount(f));
+    let runnable = fields.get(3).and_then(|f| f.split_once('/')?.0.parse::<u64>().ok());
+    Load {
+        average_1: average(0),
+        average_5: average(1),
+        average_15: average(2),
+        other_runnable: runnable.map(|r| r.saturating_sub(1)),
+        steal_share: None,
+        uptime_s: None,
+    }
+}
+
+/// The eighth column of the line `cpu` of `/proc/stat` over the first eight (the others are counted in these).
+fn steal_share(text: &str) -> Option<f64> {
+    let columns = text.lines().find_map(|l| l.strip_prefix("cpu "))?.split_whitespace().take(8);
+    let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
+    let steal = *times.get(7)?;
+    let all = times.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
+    (all > 0).then(|| steal as f64 / all as f64)
+}
+
+/// How the clock frequency is chosen.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frequency {
+    /// The kernel's driver.
+    pub driver: Option<String>,
+    /// The governors in use; several if the processors differ, none if they cannot be read.
+    pub governors: Vec<String>,
+    /// Whether frequencies above the nominal one are allowed.
+    pub boost: Option<bool>,
+}
+
+impl Frequency {
+    pub(super) fn read(tree: Tree, cpus: &Cpus) -> Self {
+        let file = |cpu: &usize, name| tree.word(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}"));
+        let governors: BTreeSet<String> =
+            cpus.online.iter().filter_map(|c| file(c, "scaling_governor")).collect();
+        let switch = |path: &str, on: u8| tree.number::<u8>(path).filter(|&v| v <= 1).map(|v| v == on);
+        let boost = switch("sys/devices/system/cpu/cpufreq/boost", 1);
+        Self {
+            driver: cpus.online.iter().find_map(|c| file(c, "scaling_driver")),
+            governors: governors.into_iter().collect(),
+            boost: boost.or_else(|| switch("sys/devices/system/cpu/intel_pstate/no_turbo", 0)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn load_averages() {
+        let load = loadavg("0.12 0.86 0.66 3/96 10371\n");
+        assert_eq!((load.average_1, load.average_5, load.average_15), (Some(0.12), Some(0.86), Some(0.66)));
+        assert_eq!(load.other_runnable, Some(2));
+        assert_eq!(loadavg("0 0 0 0/9 1").other_runnable, Some(0));
+        for bad in ["", "nan inf -1 x", "a b c 1 2", "- - - /"] {
+            assert_eq!(loadavg(bad), Load::default(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn stolen_time() {
+        assert_eq!(steal_share("cpu  10 20 30 35 0 0 0 5 7 9\ncpu0 1 1 1 1 1 1 1 1\n"), Some(0.05));
+        for bad in
+            ["", "cpu0 1 1 1 1 1 1 1 1", "cpu  1 2 3 4", "cpu  0 0 0 0 0 0 0 0", "cpu  1 2 3 x 5 6 7 8"]
+        {
+            assert_eq!(steal_share(bad), None, "{bad:?}");
+        }
+        assert_eq!(steal_share("cpu  18446744073709551615 1 0 0 0 0 0 1"), None);
+    }
+}

@@ -1,0 +1,132 @@
+//! Memory, swap and huge pages.
+
+use serde::{Deserialize, Serialize};
+
+use super::tree::Tree;
+
+/// When the kernel backs memory with huge pages by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HugePages {
+    /// Wherever it can.
+    Always,
+    /// Where a program asks for it.
+    Madvise,
+    /// Nowhere.
+    Never,
+}
+
+impl HugePages {
+    /// The kernel's word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Always => "always",
+            Self::Madvise => "madvise",
+            Self::Never => "never",
+        }
+    }
+}
+
+/// The memory of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Memory {
+    /// What the kernel manages.
+    pub total_bytes: Option<u64>,
+    /// What a program could get without swapping.
+    pub available_bytes: Option<u64>,
+    /// Size of the swap space.
+    pub swap_total_bytes: Option<u64>,
+    /// How much of it is in use.
+    pub swap_used_bytes: Option<u64>,
+    /// Transparent huge pages.
+    pub transparent_huge_pages: Option<HugePages>,
+    /// Reserved huge pages (hugetlb).
+    pub hugetlb_pages: Option<u64>,
+    /// Those of them that nobody uses.
+    pub hugetlb_free: Option<u64>,
+    /// Size of one.
+    pub hugetlb_page_bytes: Option<u64>,
+}
+
+impl Memory {
+    pub(super) fn read(tree: Tree) -> Self {
+        let setting = tree.text("sys/kernel/mm/transparent_hugepage/enabled");
+        let memory = tree.text("proc/meminfo").map(|t| meminfo(&t)).unwrap_or_default();
+        Self { transparent_huge_pages: setting.and_then(|t| transparent(&t)), ..memory }
+    }
+}
+
+/// Reads the text of `/proc/meminfo`.
+fn meminfo(text: &str) -> Memory {
+    let field = |name: &str| {
+        let mut words =
+            text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?.split_whitespace();
+        let number: u64 = words.next()?.parse().ok()?;
+        match words.next() {
+            Some("kB") => number.checked_mul(1024),
+            Some(_) => None,
+            None => Some(number),
+        }
+    };
+    let swap_total_bytes = field("SwapTotal");
+    Memory {
+        total_bytes: field("MemTotal"),
+        available_bytes: field("MemAvailable"),
+        swap_total_bytes,
+        swap_used_bytes: swap_total_bytes
+            .zip(field("SwapFree"))
+            .and_then(|(all, free)| all.checked_sub(free)),
+        transparent_huge_pages: None,
+        hugetlb_pages: field("HugePages_Total"),
+        hugetlb_free: field("HugePages_Free"),
+        hugetlb_page_bytes: field("Hugepagesize"),
+    }
+}
+
+/// The choice in brackets of `always [madvise] never`.
+fn transparent(text: &str) -> Option<HugePages> {
+    let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))?;
+    [HugePages::Always, HugePages::Madvise, HugePages::Never].into_iter().find(|h| h.name() == chosen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_choice_in_brackets() {
+        assert_eq!(transparent("always [madvise] never\n"), Some(HugePages::Madvise));
+        assert_eq!(transparent("[always] madvise never"), Some(HugePages::Always));
+        assert_eq!(transparent("always madvise [never]"), Some(HugePages::Never));
+        for bad in ["", "always madvise never", "[sometimes]", "[", "[]"] {
+            assert_eq!(transparent(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn fields_of_meminfo() {
+        let text =
+            "MemTotal: 100 kB\nMemAvailable: 40 kB\nSwapTotal: 8 kB\nSwapFree: 6 kB\nHugePages_Total: 3\n";
+        let memory = meminfo(text);
+        assert_eq!((memory.total_bytes, memory.available_bytes), (Some(102_400), Some(40_960)));
+        assert_eq!((memory.swap_total_bytes, memory.swap_used_bytes), (Some(8192), Some(2048)));
+        assert_eq!((memory.hugetlb_pages, memory.hugetlb_free), (Some(3), None));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_none() {
+        let all = [
+            "",
+            "MemTotal",
+            "MemTotal:",
+            "MemTotal: x kB",
+            "MemTotal: 1 MB",
+            "MemTotal: -1 kB",
+            "MemTotalX: 1 kB",
+        ];
+        for text in all.iter().copied().chain(["MemTotal: 18446744073709551615 kB", "SwapFree: 1 kB"]) {
+            assert_eq!(meminfo(text), Memory::default(), "{text:?}");
+        }
+        assert_eq!(meminfo("SwapTotal: 1 kB\nSwapFree: 2 kB").swap_used_bytes, None);
+    }
+}

@@ -1,0 +1,169 @@
+//! What of the machine this process may use: affinity and control groups.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::topology::Cpus;
+use super::tree::{Tree, cpu_list};
+
+/// What this process may use.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Usable {
+    /// Hardware threads that affinity leaves.
+    pub allowed_cpus: Option<usize>,
+    /// Processor time per time that the control group allows, in hardware threads; `None` without a limit.
+    pub cpu_quota: Option<f64>,
+    /// Hardware threads to count on: the allowed ones, at most the whole ones of the quota, at least 1.
+    pub cpus: Option<usize>,
+    /// Cores to count on: those with an allowed hardware thread, at most `cpus`.
+    pub cores: Option<usize>,
+    /// Memory that the control group allows; `None` without a limit.
+    pub memory_limit_bytes: Option<u64>,
+}
+
+impl Usable {
+    /// `parallelism` is what the standard library found, where it may be asked.
+    pub(super) fn read(tree: Tree, cpus: &Cpus, parallelism: Option<usize>) -> Self {
+        let groups = Groups::read(tree);
+        let cpu_quota = groups.cpu_quota(tree);
+        let allowed = tree.text("proc/self/status").and_then(|t| allowed(&t)).map(|set| {
+            // The kernel names processors that could be plugged in, too.
+            if cpus.online.is_empty() { set } else { set.intersection(&cpus.online).copied().collect() }
+        });
+        let allowed = allowed.filter(|set| !set.is_empty());
+        let whole = cpu_quota.map(|q| (q.floor() as usize).max(1));
+        let count = allowed.as_ref().map(BTreeSet::len);
+        let usable = [count, parallelism, whole].into_iter().flatten().min();
+        let usable = usable.filter(|_| count.or(parallelism).is_some());
+        let cores = cpus.cores.as_ref().map(|cores| match &allowed {
+            Some(set) => cores.iter().filter(|core| !core.is_disjoint(set)).count(),
+            None => cores.len(),
+        });
+        Self {
+            allowed_cpus: count,
+            cpu_quota,
+            cpus: usable,
+            cores: cores.map(|c| [Some(c), usable].into_iter().flatten().min().unwrap_or(c)),
+            memory_limit_bytes: groups.memory_limit(tree),
+        }
+    }
+}
+
+/// The processors of the line `Cpus_allowed_list` of `/proc/self/status`.
+fn allowed(status: &str) -> Option<BTreeSet<usize>> {
+    cpu_list(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
+}
+
+/// Directories of the control groups that hold this process, from the innermost to the root.
+#[derive(Debug, Default)]
+struct Groups {
+    unified: Vec<String>,
+    cpu: Vec<String>,
+    memory: Vec<String>,
+}
+
+impl Groups {
+    fn read(tree: Tree) -> Self {
+        let text = tree.text("proc/self/cgroup").unwrap_or_default();
+        let mut groups = Self {
+            unified: chain("sys/fs/cgroup", unified_path(&text)),
+            cpu: chain("sys/fs/cgroup/cpu", controller_path(&text, "cpu")),
+            memory: chain("sys/fs/cgroup/memory", controller_path(&text, "memory")),
+        };
+        groups.cpu.extend(chain("sys/fs/cgroup/cpu,cpuacct", controller_path(&text, "cpu")));
+        groups
+    }
+
+    /// The tightest quota of all groups, in hardware threads.
+    fn cpu_quota(&self, tree: Tree) -> Option<f64> {
+        let second = self.unified.iter().filter_map(|d| cpu_max(&tree.text(&format!("{d}/cpu.max"))?));
+        let first = self.cpu.iter().filter_map(|d| {
+            let microseconds = |name| tree.number::<f64>(&format!("{d}/cpu.cfs_{name}_us"));
+            quota(microseconds("quota")?, microseconds("period")?)
+        });
+        second.chain(first).min_by(f64::total_cmp)
+    }
+
+    /// The tightest memory limit of all groups.
+    fn memory_limit(&self, tree: Tree) -> Option<u64> {
+        let second = self.unified.iter().filter_map(|d| tree.number(&format!("{d}/memory.max")));
+        let first = self.memory.iter().filter_map(|d| tree.number(&format!("{d}/memory.limit_in_bytes")));
+        // The first version says "no limit" with the largest number of whole pages.
+        second.chain(first).filter(|&bytes: &u64| bytes < 1 << 62).min()
+    }
+}
+
+/// The path of the second version's group in `/proc/self/cgroup`.
+fn unified_path(text: &str) -> &str {
+    text.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("")
+}
+
+/// The path of a first-version controller's group in `/proc/self/cgroup`.
+fn controller_path<'a>(text: &'a str, controller: &str) -> &'a str {
+    let path = |line: &'a str| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let controllers = fields.next()?;
+        controllers.split(',').any(|c| c == controller).then_some(fields.next()?)
+    };
+    text.lines().find_map(path).unwrap_or("")
+}
+
+/// `mount` joined with `path`, then with each of its parents down to the mount itself. Parts that would leave the
+/// mount are dropped: a container may be told a path from outside.
+fn chain(mount: &str, path: &str) -> Vec<String> {
+    let parts: Vec<&str> = path.split('/').filter(|p| !matches!(*p, "" | "." | "..")).collect();
+    let directory = |depth| [&[mount], &parts[..depth]].concat().join("/");
+    (0..=parts.len()).rev().map(directory).collect()
+}
+
+/// Reads `cpu.max`: `200000 100000`, or `max 100000` without a limit.
+fn cpu_max(text: &str) -> Option<f64> {
+    let mut fields = text.split_whitespace().map(|f| f.parse().ok());
+    quota(fields.next()??, fields.next()??)
+}
+
+/// Hardware threads that a quota per period amounts to; negative means no limit.
+fn quota(quota: f64, period: f64) -> Option<f64> {
+    Some(quota / period).filter(|q| quota > 0.0 && period > 0.0 && q.is_finite())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quotas_of_both_versions() {
+        assert_eq!(cpu_max("150000 100000\n"), Some(1.5));
+        for text in ["max 100000", "", "1", "1 0", "-1 100000", "nan 1", "a b", "inf 1"] {
+            assert_eq!(cpu_max(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn groups_are_searched_from_the_inside() {
+        assert_eq!(chain("m", "/a/b"), ["m/a/b", "m/a", "m"]);
+        assert_eq!(chain("m", "/"), ["m"]);
+        assert_eq!(chain("m", "/../../a/./b"), ["m/a/b", "m/a", "m"]);
+    }
+
+    #[test]
+    fn paths_of_controllers() {
+        let text = "12:cpuset:/x\n4:cpu,cpuacct:/a:b\n3:memory:/m\n0::/u\nbroken\n9:\n";
+        assert_eq!(controller_path(text, "cpu"), "/a:b");
+        assert_eq!(controller_path(text, "memory"), "/m");
+        assert_eq!(controller_path(text, "pids"), "");
+        assert_eq!(unified_path(text), "/u");
+        assert_eq!(unified_path(""), "");
+    }
+
+    #[test]
+    fn allowed_processors() {
+        assert_eq!(
+            allowed("Name:\tx\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n").map(|s| s.len()),
+            Some(2)
+        );
+        assert_eq!(allowed("Cpus_allowed_list:\n"), None);
+        assert_eq!(allowed(""), None);
+    }
+}

@@ -1,0 +1,199 @@
+//! The result of a lane: what was measured, on what, how near to which limit.
+//!
+//! The names and the order of the JSON fields are a promise; readers ignore fields they do not know.
+
+mod csv;
+mod ordered;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+pub use ordered::Ordered;
+
+use crate::machine::Machine;
+use crate::number;
+use crate::stats::{Direction, NotFinite, Samples};
+use crate::table::Table;
+
+/// A share of a limit above this means that the accounting is wrong, not that the machine was outdone.
+pub const MAX_SHARE: f64 = 1.15;
+
+/// What a lane measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LaneResult {
+    /// The lane's name.
+    pub lane: String,
+    /// The machine it ran on.
+    pub machine: Machine,
+    /// One row per case.
+    pub rows: Vec<Row>,
+}
+
+/// One case of a lane.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The case's name, unique in its lane.
+    pub case: String,
+    /// What the case was given.
+    pub params: Ordered<serde_json::Value>,
+    /// What was measured, by name.
+    pub metrics: Ordered<Metric>,
+    /// The limit that bounds this case, such as `read_bandwidth`.
+    pub limit: Option<String>,
+    /// How much of that limit was reached; 1 is all.
+    pub share_of_limit: Option<f64>,
+    /// The kernels that ran.
+    pub kernel_path: Option<String>,
+    /// Whether the outcome was found correct before it was timed.
+    pub checked: bool,
+}
+
+/// Samples with their summary, as they are written.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "Stored")]
+pub struct Metric(Samples);
+
+/// What is read back of a metric; the rest follows from it.
+#[derive(Deserialize)]
+struct Stored {
+    unit: String,
+    direction: Direction,
+    samples: Vec<f64>,
+}
+
+impl TryFrom<Stored> for Metric {
+    type Error = NotFinite;
+
+    fn try_from(stored: Stored) -> Result<Self, NotFinite> {
+        Samples::new(stored.unit, stored.direction, stored.samples).map(Self)
+    }
+}
+
+impl From<Samples> for Metric {
+    fn from(samples: Samples) -> Self {
+        Self(samples)
+    }
+}
+
+impl Metric {
+    /// The samples.
+    pub fn samples(&self) -> &Samples {
+        &self.0
+    }
+}
+
+impl Serialize for Metric {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct Written<'a> {
+            unit: &'a str,
+            direction: Direction,
+            median: Option<f64>,
+            mean: Option<f64>,
+            std: Option<f64>,
+            min: Option<f64>,
+            max: Option<f64>,
+            n: usize,
+            samples: &'a [f64],
+        }
+        let s = &self.0;
+        let (unit, direction, samples) = (s.unit(), s.direction(), s.values());
+        let (median, mean, std, min, max, n) = (s.median(), s.mean(), s.std(), s.min(), s.max(), s.n());
+        Written { unit, direction, median, mean, std, min, max, n, samples }.serialize(to)
+    }
+}
+
+impl Row {
+    /// An empty row for a case.
+    pub fn new(case: impl Into<String>) -> Self {
+        Self { case: case.into(), ..Self::default() }
+    }
+
+    /// Adds a parameter of the case.
+    pub fn param(mut self, name: impl Into<String>, value: impl Into<serde_json::Value>) -> Self {
+        self.params.insert(name, value.into());
+        self
+    }
+
+    /// Adds a metric.
+    pub fn metric(mut self, name: impl Into<String>, samples: Samples) -> Self {
+        self.metrics.insert(name, samples.into());
+        self
+    }
+
+    /// States the limit and the share of it that was reached, if the limit is known.
+    pub fn limit(mut self, name: impl Into<String>, share: Option<f64>) -> Self {
+        self.limit = Some(name.into());
+        self.share_of_limit = share;
+        self
+    }
+
+    /// Why the row must not be believed; `None` if it may.
+    pub fn invalid(&self) -> Option<String> {
+        if !self.checked {
+            return Some("not checked".to_owned());
+        }
+        let share = self.share_of_limit.filter(|s| !(0.0..=MAX_SHARE).contains(s))?;
+        Some(format!("{} of the limit", number::percent(share)))
+    }
+}
+
+impl LaneResult {
+    /// The document of `--json`, indented, with a line break at the end.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+
+    /// A table for people: one line per row and metric; what belongs to the row stands in its first line.
+    pub fn table(&self) -> String {
+        let mut table = Table::new(&[
+            ("case", false),
+            ("metric", false),
+            ("median", true),
+            ("unit", false),
+            ("mean", true),
+            ("std", true),
+            ("min", true),
+            ("max", true),
+            ("n", true),
+            ("of limit", true),
+            ("limit", false),
+            ("kernels", false),
+            ("", false),
+        ]);
+        for row in &self.rows {
+            for (index, line) in row.lines().into_iter().enumerate() {
+                let case = if index == 0 { row.case.clone() } else { String::new() };
+                let about = if index == 0 { row.about() } else { Vec::new() };
+                table.push([vec![case], line, about].concat());
+            }
+        }
+        table.render()
+    }
+}
+
+impl Row {
+    /// The cells of each metric; one line of blanks if there is none.
+    fn lines(&self) -> Vec<Vec<String>> {
+        if self.metrics.is_empty() {
+            return vec![vec![String::new(); 8]];
+        }
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
+        let line = |(name, metric): (&str, &Metric)| {
+            let s = metric.samples();
+            let texts = [name.to_owned(), cell(s.median()), s.unit().to_owned()];
+            let numbers = [s.mean(), s.std(), s.min(), s.max()].map(cell);
+            texts.into_iter().chain(numbers).chain([s.n().to_string()]).collect()
+        };
+        self.metrics.iter().map(line).collect()
+    }
+
+    /// The cells that belong to the whole row.
+    fn about(&self) -> Vec<String> {
+        vec![
+            self.share_of_limit.map(number::percent).unwrap_or_default(),
+            self.limit.clone().unwrap_or_default(),
+            self.kernel_path.clone().unwrap_or_default(),
+            self.invalid().map(|why| format!("INVALID: {why}")).unwrap_or_default(),
+        ]
+    }
+}

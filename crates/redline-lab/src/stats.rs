@@ -1,0 +1,235 @@
+//! What raw samples say: location, spread, and percentiles only where the samples can support them.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Which way a number gets better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Direction {
+    /// Lower is better: times, bytes.
+    Lower,
+    /// Higher is better: rates.
+    Higher,
+    /// Neither: told, never judged.
+    Info,
+}
+
+impl Direction {
+    /// The word used in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Lower => "lower",
+            Self::Higher => "higher",
+            Self::Info => "info",
+        }
+    }
+}
+
+/// A sample that is no number.
+#[derive(Clone, Copy, Debug)]
+pub struct NotFinite {
+    /// Its place among the samples, from 0.
+    pub index: usize,
+    /// NaN or an infinity.
+    pub value: f64,
+}
+
+impl fmt::Display for NotFinite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "sample {} is {}, which cannot be measured", self.index, self.value)
+    }
+}
+
+impl std::error::Error for NotFinite {}
+
+/// Raw values of one quantity in the order they were taken: finite, possibly none.
+///
+/// Every statistic is `None` where it is not defined: all of them without samples, the standard deviation below two,
+/// a relative spread around 0.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    unit: String,
+    direction: Direction,
+    values: Vec<f64>,
+    sorted: Vec<f64>,
+}
+
+/// A percentile and the interval that holds the true one with at least 95 % confidence.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Percentile {
+    /// The estimate, interpolated linearly between neighbouring samples.
+    pub value: f64,
+    /// Lower end of the interval: a sample.
+    pub low: f64,
+    /// Upper end of the interval: a sample.
+    pub high: f64,
+}
+
+impl Samples {
+    /// Takes the values in the order they were measured; NaN and infinities are refused.
+    pub fn new(unit: impl Into<String>, direction: Direction, values: Vec<f64>) -> Result<Self, NotFinite> {
+        if let Some(index) = values.iter().position(|v| !v.is_finite()) {
+            return Err(NotFinite { index, value: values[index] });
+        }
+        let mut sorted = values.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        Ok(Self { unit: unit.into(), direction, values, sorted })
+    }
+
+    /// The unit of the values.
+    pub fn unit(&self) -> &str {
+        &self.unit
+    }
+
+    /// Which way the quantity gets better.
+    pub fn direction(&self) -> Direction {
+        self.direction
+    }
+
+    /// The values in the order they were taken.
+    pub fn values(&self) -> &[f64] {
+        &self.values
+    }
+
+    /// How many there are.
+    pub fn n(&self) -> usize {
+        self.values.len()
+    }
+
+    /// The smallest.
+    pub fn min(&self) -> Option<f64> {
+        self.sorted.first().copied()
+    }
+
+    /// The largest.
+    pub fn max(&self) -> Option<f64> {
+        self.sorted.last().copied()
+    }
+
+    /// The middle one; the midpoint of the two in the middle where their number is even.
+    pub fn median(&self) -> Option<f64> {
+        median_of_sorted(&self.sorted)
+    }
+
+    /// The arithmetic mean.
+    pub fn mean(&self) -> Option<f64> {
+        let mean = compensated_sum(self.scaled()) / self.n() as f64 * self.scale();
+        Some(mean.clamp(self.min()?, self.max()?))
+    }
+
+    /// The sample standard deviation (divisor n - 1).
+    pub fn std(&self) -> Option<f64> {
+        if self.n() < 2 {
+            return None;
+        }
+        let n = self.n() as f64;
+        let mean = compensated_sum(self.scaled()) / n;
+        let off = compensated_sum(self.scaled().map(|v| v - mean));
+        let squares = compensated_sum(self.scaled().map(|v| (v - mean) * (v - mean)));
+        let variance = ((squares - off * off / n) / (n - 1.0)).max(0.0);
+        Some((variance.sqrt() * self.scale()).min(f64::MAX))
+    }
+
+    /// The median distance from the median, unscaled.
+    pub fn mad(&self) -> Option<f64> {
+        let median = self.median()?;
+        let mut distances: Vec<f64> = self.sorted.iter().map(|v| (v - median).abs().min(f64::MAX)).collect();
+        distances.sort_unstable_by(f64::total_cmp);
+        median_of_sorted(&distances)
+    }
+
+    /// Standard deviation over mean.
+    pub fn variation(&self) -> Option<f64> {
+        ratio(self.std()?, self.mean()?)
+    }
+
+    /// Range over median: (max - min) / median.
+    pub fn spread(&self) -> Option<f64> {
+        ratio(self.max()? - self.min()?, self.median()?)
+    }
+
+    /// The percentile `percent` (between 0 and 100), if there are samples enough for a two-sided 95 % order-statistic
+    /// interval: 6 for the 50th, 36 for the 90th, 72 for the 95th, 368 for the 99th.
+    pub fn percentile(&self, percent: f64) -> Option<Percentile> {
+        let p = percent / 100.0;
+        let (low, high) = interval_ranks(self.n(), p)?;
+        let place = (self.n() - 1) as f64 * p;
+        let below = self.sorted[place.floor() as usize];
+        let above = self.sorted[place.ceil() as usize];
+        let part = place.fract();
+        let value = (below * (1.0 - part) + above * part).clamp(below, above);
+        Some(Percentile { value, low: self.sorted[low], high: self.sorted[high] })
+    }
+
+    /// A power of two near the largest magnitude: values over it neither overflow nor vanish when squared.
+    fn scale(&self) -> f64 {
+        let largest =
+            self.sorted.first().map_or(0.0, |v| v.abs()).max(self.sorted.last().map_or(0.0, |v| v.abs()));
+        f64::from_bits(largest.to_bits() & f64::INFINITY.to_bits()).max(f64::MIN_POSITIVE)
+    }
+
+    fn scaled(&self) -> impl Iterator<Item = f64> {
+        let scale = self.scale();
+        self.sorted.iter().map(move |v| v / scale)
+    }
+}
+
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let n = sorted.len();
+    match n {
+        0 => None,
+        _ if n % 2 == 1 => Some(sorted[n / 2]),
+        _ => Some(f64::midpoint(sorted[n / 2 - 1], sorted[n / 2])),
+    }
+}
+
+/// `part / |whole|`, if that is a number.
+fn ratio(part: f64, whole: f64) -> Option<f64> {
+    Some(part / whole.abs()).filter(|r| r.is_finite())
+}
+
+/// Neumaier's sum: the error of every addition is kept and added at the end.
+fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
+    let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
+    for value in values {
+        let next = sum + value;
+        lost += if sum.abs() >= value.abs() { (sum - next) + value } else { (value - next) + sum };
+        sum = next;
+    }
+    sum + lost
+}
+
+/// Places (from 0) of the two order statistics that enclose the quantile `p` of any distribution, each missing it with a
+/// probability of at most 2.5 %; `None` where even the extremes miss it more often.
+///
+/// The number of samples below the quantile is binomial(n, p): its weights are walked outwards from the mode, where
+/// they neither overflow nor vanish together.
+fn interval_ranks(n: usize, p: f64) -> Option<(usize, usize)> {
+    const TAIL: f64 = 0.025;
+    if n == 0 || !(p > 0.0 && p < 1.0) {
+        return None;
+    }
+    let odds = p / (1.0 - p);
+    let mode = (((n + 1) as f64 * p) as usize).min(n);
+    let mut weights = vec![0.0; n + 1];
+    weights[mode] = 1.0;
+    for k in mode..n {
+        weights[k + 1] = weights[k] * odds * (n - k) as f64 / (k + 1) as f64;
+    }
+    for k in (0..mode).rev() {
+        weights[k] = weights[k + 1] / odds * (k + 1) as f64 / (n - k) as f64;
+    }
+    let allowed = TAIL * compensated_sum(weights.iter().copied());
+    let fitting = |tail: &mut dyn Iterator<Item = &f64>| {
+        let mut mass = 0.0;
+        tail.take_while(|w| {
+            mass += **w;
+            mass <= allowed
+        })
+        .count()
+    };
+    let (below, above) = (fitting(&mut weights.iter()), fitting(&mut weights.iter().rev()));
+    (below > 0 && above > 0).then(|| (below - 1, n - above))
+}

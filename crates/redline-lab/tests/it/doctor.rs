@@ -1,0 +1,117 @@
+//! Advice follows from facts, and only from them.
+
+use redline_lab::doctor::{Doctor, Limit, TierStatus};
+
+use crate::trees::{Root, small_vm, two_sockets};
+
+fn examine(root: &Root) -> Doctor {
+    Doctor::examine(root.machine(), Vec::new(), Vec::new())
+}
+
+/// The names of the lines with remarks.
+fn remarks(root: &Root) -> Vec<String> {
+    examine(root).remarks().map(|(section, entry)| format!("{section}: {}", entry.name)).collect()
+}
+
+/// The remark of a line.
+fn remark(root: &Root, name: &str) -> String {
+    let doctor = examine(root);
+    let found = doctor.remarks().find(|(_, entry)| entry.name == name);
+    found.and_then(|(_, entry)| entry.remark.clone()).unwrap_or_default()
+}
+
+#[test]
+fn the_report_of_a_small_machine() {
+    let tiers = vec![
+        TierStatus { name: "scalar".to_owned(), available: true, reason: None },
+        TierStatus {
+            name: "avx512".to_owned(),
+            available: false,
+            reason: Some("avx512vnni is missing".to_owned()),
+        },
+    ];
+    let limit = |name: &str, threads, value, unit: &str| Limit {
+        name: name.to_owned(),
+        threads,
+        value,
+        unit: unit.to_owned(),
+    };
+    let limits = vec![limit("read bandwidth", 1, Some(31.416), "GB/s"), limit("f32 FMA", 2, None, "GFLOP/s")];
+    let text = Doctor::examine(small_vm().machine(), tiers, limits).text();
+    assert_eq!(text, include_str!("fixtures/small-vm.doctor"));
+}
+
+#[test]
+fn a_quiet_machine_gets_no_advice() {
+    let text = include_str!("fixtures/epyc-vm.cpuinfo").replace(" hypervisor ", " ");
+    assert_eq!(remarks(&small_vm().file("proc/cpuinfo", text)), [""; 0]);
+}
+
+#[test]
+fn every_fact_has_its_advice() {
+    let cases = [
+        (
+            "sys/kernel/mm/transparent_hugepage/enabled",
+            "always madvise [never]",
+            "transparent huge pages",
+            "hint: echo",
+        ),
+        (
+            "sys/devices/system/cpu/cpu1/cpufreq/scaling_governor",
+            "powersave",
+            "frequency governor",
+            "hint: sudo cpupower",
+        ),
+        ("proc/loadavg", "1.50 0 0 1/96 1", "load average", "measurements will be noisy"),
+        ("proc/loadavg", "0 0 0 3/96 1", "other runnable threads", "measurements will be noisy"),
+        ("proc/stat", "cpu  90 0 0 0 0 0 0 10", "stolen time since boot", "measurements will be noisy"),
+        ("sys/fs/cgroup/cpu.max", "150000 100000", "processor quota", "default threads here 1"),
+        ("sys/fs/cgroup/memory.max", "1048576", "limit", "ends this process"),
+        ("proc/meminfo", "SwapTotal: 9 kB\nSwapFree: 5 kB", "swap", "swapped out"),
+        ("proc/self/status", "Cpus_allowed_list: 1", "usable here", "affinity"),
+        ("dev/nvidia0", "", "device files", "seen, not used yet"),
+    ];
+    for (path, content, name, advice) in cases {
+        assert_eq!(remark(&small_vm(), name), "", "{name} without cause");
+        let found = remark(&small_vm().file(path, content), name);
+        assert!(found.contains(advice), "{path} {content:?}: {name}: {found:?}");
+    }
+}
+
+#[test]
+fn nodes_and_shared_cores_are_remarked() {
+    let found = remarks(&two_sockets());
+    assert_eq!(
+        found,
+        ["processor: memory nodes", "processor: hardware threads", "processor: frequency governor"]
+    );
+    assert!(remark(&two_sockets(), "hardware threads").contains("(8 here)"));
+}
+
+#[test]
+fn sections_without_lines_are_left_out() {
+    let doctor = examine(&small_vm());
+    let titles: Vec<&str> = doctor.sections().iter().map(|s| s.title.as_str()).collect();
+    assert_eq!(titles, ["machine", "processor", "memory", "noise", "accelerators"]);
+}
+
+#[test]
+fn what_is_not_known_is_said() {
+    let doctor = examine(&Root::empty());
+    assert_eq!(remarks(&Root::empty()), ["machine: fingerprint"]);
+    let unknown = doctor.sections().iter().flat_map(|s| &s.entries).filter(|e| e.value == "unknown").count();
+    assert!(unknown > 10, "{}", doctor.text());
+}
+
+#[test]
+fn json_holds_facts_and_sections() {
+    let json: serde_json::Value = serde_json::from_str(&examine(&small_vm()).json().unwrap()).unwrap();
+    assert_eq!(json["machine"]["usable"]["cores"], 2);
+    assert_eq!(json["sections"][0]["title"], "machine");
+    assert_eq!(json["sections"][0]["entries"][1]["value"], "6.18.44");
+    assert!(json["sections"][0]["entries"][1]["remark"].is_null());
+    assert_eq!(
+        (json["tiers"].as_array().map(Vec::len), json["limits"].as_array().map(Vec::len)),
+        (Some(0), Some(0))
+    );
+}

@@ -1,0 +1,254 @@
+//! Made-up machines are read as what they are.
+
+use redline_lab::Machine;
+use redline_lab::machine::{Cache, HugePages, Topology, Usable};
+
+use crate::trees::{Root, small_vm, two_sockets};
+
+#[test]
+fn a_small_virtual_machine() {
+    let machine = small_vm().machine();
+    assert_eq!(machine.one_line(), "AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB");
+    assert_eq!(machine.os.as_deref(), Some("Debian GNU/Linux 12 (bookworm)"));
+    assert_eq!(machine.kernel.as_deref(), Some("6.18.44"));
+    assert_eq!(machine.hypervisor, Some(true));
+    let cpu = &machine.cpu;
+    assert_eq!((cpu.family, cpu.model, cpu.stepping), (Some(25), Some(17), Some(1)));
+    assert_eq!(cpu.vendor.as_deref(), Some("AuthenticAMD"));
+    let one_node =
+        Topology { logical_cpus: Some(2), physical_cores: Some(2), sockets: Some(1), numa_nodes: Some(1) };
+    assert_eq!(machine.topology, one_node);
+    let all = Usable {
+        allowed_cpus: Some(2),
+        cpu_quota: None,
+        cpus: Some(2),
+        cores: Some(2),
+        memory_limit_bytes: None,
+    };
+    assert_eq!(machine.usable, all);
+    assert_eq!(machine.default_threads(), 2);
+    assert_eq!(machine.memory.transparent_huge_pages, Some(HugePages::Madvise));
+    assert_eq!(machine.load.other_runnable, Some(0));
+    assert_eq!(machine.load.steal_share, Some(300.0 / 457_450.0));
+    assert!(machine.frequency.governors.is_empty());
+    assert!(machine.accelerators.is_empty());
+}
+
+#[test]
+fn two_sockets_with_two_threads_per_core() {
+    let machine = two_sockets().machine();
+    assert_eq!(machine.one_line(), "Intel Xeon Platinum 8352Y (Ice Lake), 8 cores, 2 x 48 MiB L3, 503 GiB",);
+    let both =
+        Topology { logical_cpus: Some(16), physical_cores: Some(8), sockets: Some(2), numa_nodes: Some(2) };
+    assert_eq!(machine.topology, both);
+    // The kernel allows processors that are not there.
+    assert_eq!(machine.usable.allowed_cpus, Some(16));
+    assert_eq!((machine.usable.cpus, machine.default_threads()), (Some(16), 8));
+    let cache = |level, kind: &str, kib: u64, shared_by, instances| Cache {
+        level,
+        kind: kind.to_owned(),
+        size_bytes: Some(kib << 10),
+        line_bytes: Some(64),
+        shared_by: Some(shared_by),
+        instances: Some(instances),
+    };
+    let expected = [
+        cache(1, "data", 48, 2, 8),
+        cache(1, "instruction", 32, 2, 8),
+        cache(2, "unified", 2048, 2, 8),
+        cache(3, "unified", 49152, 8, 2),
+    ];
+    assert_eq!(machine.caches, expected);
+    assert_eq!(machine.hypervisor, Some(false));
+    assert_eq!(machine.frequency.governors, ["performance", "powersave"]);
+    assert_eq!(machine.frequency.driver.as_deref(), Some("intel_pstate"));
+    assert_eq!(machine.frequency.boost, Some(false));
+}
+
+#[test]
+fn affinity_counts_the_cores_it_leaves() {
+    let usable = |list: &str| {
+        two_sockets().file("proc/self/status", format!("Cpus_allowed_list:\t{list}\n")).machine()
+    };
+    let half = usable("0-3");
+    assert_eq!((half.usable.cpus, half.usable.cores), (Some(4), Some(4)));
+    assert!(half.one_line().contains(", 4 of 8 cores,"), "{}", half.one_line());
+    let one_core = usable("2,10");
+    assert_eq!(
+        (one_core.usable.cpus, one_core.usable.cores, one_core.default_threads()),
+        (Some(2), Some(1), 1)
+    );
+}
+
+#[test]
+fn the_tightest_control_group_counts() {
+    let second = two_sockets()
+        .file("proc/self/cgroup", "0::/outer/inner\n")
+        .file("sys/fs/cgroup/outer/inner/cpu.max", "max 100000\n")
+        .file("sys/fs/cgroup/outer/cpu.max", "350000 100000\n")
+        .file("sys/fs/cgroup/outer/memory.max", "1073741824\n")
+        .file("sys/fs/cgroup/outer/inner/memory.max", "max\n")
+        .machine();
+    assert_eq!(second.usable.cpu_quota, Some(3.5));
+    assert_eq!((second.usable.cpus, second.usable.cores, second.default_threads()), (Some(3), Some(3), 3));
+    assert_eq!(second.usable.memory_limit_bytes, Some(1 << 30));
+
+    // A container that is told its path from outside, which does not exist inside.
+    let first = two_sockets()
+        .file("proc/self/cgroup", "3:cpu,cpuacct:/docker/0123\n2:memory:/docker/0123\n")
+        .file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n")
+        .file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n")
+        .file("sys/fs/cgroup/memory/memory.limit_in_bytes", "2147483648\n")
+        .machine();
+    assert_eq!(first.usable.cpu_quota, Some(0.5));
+    assert_eq!((first.usable.cpus, first.default_threads()), (Some(1), 1));
+    assert_eq!(first.usable.memory_limit_bytes, Some(2 << 30));
+}
+
+#[test]
+fn without_sysfs_cores_come_from_cpuinfo() {
+    let cpuinfo = std::fs::read(two_sockets().path().join("proc/cpuinfo")).unwrap();
+    let machine = Root::empty().file("proc/cpuinfo", cpuinfo).machine();
+    let topology = &machine.topology;
+    assert_eq!((topology.logical_cpus, topology.physical_cores), (Some(16), Some(8)));
+    assert_eq!((topology.sockets, topology.numa_nodes), (Some(2), None));
+    assert_eq!((machine.usable.cpus, machine.default_threads()), (None, 8));
+}
+
+#[test]
+fn arm_names_its_cores_by_part() {
+    let machine = Root::empty()
+        .file("proc/cpuinfo", include_str!("fixtures/neoverse.cpuinfo"))
+        .file("proc/self/status", "Cpus_allowed_list:\t0-1\n")
+        .machine();
+    assert_eq!(machine.one_line(), "Neoverse-N1, 2 hardware threads");
+    assert_eq!(machine.cpu.vendor.as_deref(), Some("ARM"));
+    assert_eq!((machine.hypervisor, machine.topology.physical_cores), (None, None));
+    assert_eq!(machine.default_threads(), 2);
+}
+
+#[test]
+fn nothing_readable_is_nothing_known() {
+    let machine = Root::empty().machine();
+    assert_eq!(machine, Machine::default());
+    assert_eq!(machine.one_line(), "unknown processor");
+    assert_eq!((machine.fingerprint(), machine.default_threads()), (None, 1));
+}
+
+#[test]
+fn garbage_is_nothing_known() {
+    let files = [
+        "proc/cpuinfo",
+        "proc/meminfo",
+        "proc/loadavg",
+        "proc/stat",
+        "proc/uptime",
+        "proc/self/status",
+        "proc/self/cgroup",
+        "etc/os-release",
+        "sys/fs/cgroup/cpu.max",
+        "sys/fs/cgroup/memory.max",
+        "sys/kernel/mm/transparent_hugepage/enabled",
+        "sys/devices/system/cpu/online",
+        "sys/devices/system/node/online",
+        "sys/devices/system/cpu/cpufreq/boost",
+        "sys/bus/pci/devices/x/vendor",
+        "sys/bus/pci/devices/x/class",
+        "dev/dri",
+    ];
+    for garbage in [&b""[..], b"\0\xff\xfe: :\n::\n\n-", b"cpu  -1 x\n0x : : 0-\n[[]]"] {
+        let root = files.iter().fold(Root::empty(), |root, path| root.file(path, garbage));
+        assert_eq!(root.machine(), Machine::default(), "{garbage:?}");
+    }
+}
+
+#[test]
+fn this_machine_can_be_read() {
+    let machine = Machine::here();
+    assert!(machine.default_threads() >= 1);
+    let json = serde_json::to_string(&machine).unwrap();
+    assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), machine);
+}
+
+#[test]
+fn accelerators_are_seen() {
+    let device = |root: Root, address: &str, vendor: &str, class: &str| {
+        let at = |name| format!("sys/bus/pci/devices/{address}/{name}");
+        root.file(&at("vendor"), vendor).file(&at("class"), class).file(&at("device"), "0x2330\n")
+    };
+    let mut root = Root::empty();
+    for (address, vendor, class) in [
+        ("0000:01:00.0", "0x10de\n", "0x030200\n"),
+        ("0000:02:00.0", "0x1a03\n", "0x030000\n"),
+        ("0000:03:00.0", "0x8086\n", "0x020000\n"),
+        ("0000:04:00.0", "0x1da3\n", "0x120000\n"),
+    ] {
+        root = device(root, address, vendor, class);
+    }
+    for path in
+        ["nvidia0", "nvidia10", "nvidia2", "nvidiactl", "kfd", "accel/accel0", "dri/renderD128", "dri/card0"]
+    {
+        root = root.file(&format!("dev/{path}"), "");
+    }
+    let machine =
+        root.file("proc/driver/nvidia/version", "NVRM version: NVIDIA 570.1\nGCC version: 12\n").machine();
+    let seen = &machine.accelerators;
+    let pci: Vec<_> =
+        seen.pci.iter().map(|d| (d.address.as_str(), d.vendor.as_deref(), d.class.as_str())).collect();
+    let expected =
+        [("0000:01:00.0", Some("NVIDIA"), "display"), ("0000:04:00.0", None, "processing accelerator")];
+    assert_eq!(pci, expected);
+    assert_eq!(seen.pci[0].device_id, Some(0x2330));
+    let files = [
+        "/dev/nvidia0",
+        "/dev/nvidia2",
+        "/dev/nvidia10",
+        "/dev/accel/accel0",
+        "/dev/dri/renderD128",
+        "/dev/kfd",
+    ];
+    assert_eq!(seen.device_files, files);
+    assert_eq!(seen.nvidia_driver.as_deref(), Some("NVRM version: NVIDIA 570.1"));
+}
+
+#[test]
+fn the_fingerprint_is_stable() {
+    // This value is stored in results: it may change only together with what identifies a machine.
+    assert_eq!(small_vm().machine().fingerprint().as_deref(), Some("8723a70165c6888a"));
+}
+
+#[test]
+fn the_fingerprint_ignores_what_passes() {
+    let same = small_vm()
+        .file("proc/loadavg", "9.0 9.0 9.0 8/96 1\n")
+        .file("proc/sys/kernel/osrelease", "7.0\n")
+        .file("proc/meminfo", "MemTotal: 24600000 kB\nMemAvailable: 1 kB\n")
+        .file("sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");
+    assert_eq!(same.machine().fingerprint(), small_vm().machine().fingerprint());
+}
+
+#[test]
+fn the_fingerprint_tells_machines_apart() {
+    let base = small_vm().machine();
+    let others = [
+        small_vm().file("proc/self/status", "Cpus_allowed_list:\t0\n"),
+        small_vm().file("proc/meminfo", "MemTotal: 8000000 kB\n"),
+        small_vm().file("sys/devices/system/cpu/cpu0/cache/index3/size", "16384K\n"),
+        small_vm().file("proc/cpuinfo", include_str!("fixtures/neoverse.cpuinfo")),
+    ];
+    for other in others.map(|root| root.machine()) {
+        assert_ne!(other.fingerprint(), base.fingerprint(), "{}", other.one_line());
+        assert_ne!(other.identity(), base.identity());
+    }
+}
+
+#[test]
+fn json_begins_with_what_is_computed_and_reads_back() {
+    for root in [Root::empty(), small_vm(), two_sockets()] {
+        let machine = root.machine();
+        let json = serde_json::to_string(&machine).unwrap();
+        let begin = format!(r#"{{"summary":"{}","fingerprint":"#, machine.one_line());
+        assert!(json.starts_with(&begin), "{json}");
+        assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), machine);
+    }
+}

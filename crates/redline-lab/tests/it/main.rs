@@ -1,0 +1,7 @@
+//! The laboratory from outside: made-up machines, golden numbers, written files.
+
+mod doctor;
+mod machine;
+mod result;
+mod stats;
+mod trees;

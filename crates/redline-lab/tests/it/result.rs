@@ -1,0 +1,127 @@
+//! What is written is fixed, and reads back.
+
+use redline_lab::machine::Machine;
+use redline_lab::result::{LaneResult, Ordered};
+use redline_lab::{Direction, Row, Samples};
+
+use crate::trees::small_vm;
+
+fn samples(unit: &str, direction: Direction, values: &[f64]) -> Samples {
+    Samples::new(unit, direction, values.to_vec()).expect("the values are finite")
+}
+
+fn decode() -> Row {
+    let row = Row::new("decode/w8/b1")
+        .param("threads", 2)
+        .param("format", "w8")
+        .metric("tpot", samples("ms", Direction::Lower, &[40.0, 42.0, 41.0]))
+        .metric("rate", samples("tokens/s", Direction::Higher, &[25.0]))
+        .limit("read_bandwidth", Some(0.834));
+    Row { kernel_path: Some("avx512".to_owned()), checked: true, ..row }
+}
+
+fn result(rows: Vec<Row>) -> LaneResult {
+    LaneResult { lane: "generate".to_owned(), machine: Machine::default(), rows }
+}
+
+#[test]
+fn the_json_of_a_row_is_fixed() {
+    let json = serde_json::to_string(&decode()).unwrap();
+    let expected = concat!(
+        r#"{"case":"decode/w8/b1","params":{"threads":2,"format":"w8"},"metrics":{"#,
+        r#""tpot":{"unit":"ms","direction":"lower","median":41.0,"mean":41.0,"std":1.0,"min":40.0,"max":42.0,"#,
+        r#""n":3,"samples":[40.0,42.0,41.0]},"#,
+        r#""rate":{"unit":"tokens/s","direction":"higher","median":25.0,"mean":25.0,"std":null,"min":25.0,"max":25.0,"#,
+        r#""n":1,"samples":[25.0]}},"#,
+        r#""limit":"read_bandwidth","share_of_limit":0.834,"kernel_path":"avx512","checked":true}"#,
+    );
+    assert_eq!(json, expected);
+}
+
+#[test]
+fn the_document_has_lane_machine_rows() {
+    let result = LaneResult { machine: small_vm().machine(), ..result(vec![decode()]) };
+    let json = serde_json::to_string(&result).unwrap();
+    assert!(json.starts_with(r#"{"lane":"generate","machine":{"summary":"AMD EPYC"#), "{json}");
+    assert!(json.contains(r#"},"rows":[{"case":"#), "{json}");
+}
+
+#[test]
+fn documents_read_back() {
+    let result = LaneResult { machine: small_vm().machine(), ..result(vec![decode(), Row::new("empty")]) };
+    let json = result.json().unwrap();
+    assert!(json.ends_with("}\n"));
+    assert_eq!(serde_json::from_str::<LaneResult>(&json).unwrap(), result);
+}
+
+#[test]
+fn unknown_fields_are_ignored_and_summaries_are_computed() {
+    let json = r#"{"case":"a","params":{},"metrics":{"m":{"unit":"s","direction":"info","median":99,"later":1,
+                  "samples":[1,2]}},"limit":null,"share_of_limit":null,"kernel_path":null,"checked":true,"later":2}"#;
+    let row: Row = serde_json::from_str(json).unwrap();
+    assert_eq!(row.metrics.get("m").unwrap().samples().median(), Some(1.5));
+    let bad = json.replace("[1,2]", "[1,null]");
+    assert!(serde_json::from_str::<Row>(&bad).is_err());
+}
+
+#[test]
+fn names_keep_their_first_place() {
+    let mut map = Ordered::default();
+    assert!(map.is_empty());
+    for (name, value) in [("z", 1), ("a", 2), ("z", 3)] {
+        map.insert(name, value);
+    }
+    assert_eq!(map.iter().collect::<Vec<_>>(), [("z", &3), ("a", &2)]);
+    assert_eq!((map.len(), map.get("a"), map.get("b")), (2, Some(&2), None));
+    let json = r#"{"z":3,"a":2}"#;
+    assert_eq!(serde_json::to_string(&map).unwrap(), json);
+    assert_eq!(serde_json::from_str::<Ordered<i32>>(json).unwrap(), map);
+}
+
+#[test]
+fn rows_that_must_not_be_believed_say_why() {
+    let share = |share| decode().limit("read_bandwidth", Some(share)).invalid();
+    assert_eq!((share(0.0), share(1.0), share(1.15)), (None, None, None));
+    assert_eq!(share(1.2).as_deref(), Some("120.0 % of the limit"));
+    assert!(share(-0.1).is_some() && share(f64::NAN).is_some());
+    let unchecked = Row { checked: false, ..decode() };
+    assert_eq!(unchecked.invalid().as_deref(), Some("not checked"));
+}
+
+#[test]
+fn the_table_lines_up() {
+    let unchecked = Row { checked: false, ..Row::new("broken") };
+    let table = result(vec![decode(), unchecked]).table();
+    let expected = "\
+case          metric  median  unit       mean    std    min    max  n  of limit  limit           kernels
+decode/w8/b1  tpot     41.00  ms        41.00  1.000  40.00  42.00  3    83.4 %  read_bandwidth  avx512
+              rate     25.00  tokens/s  25.00      -  25.00  25.00  1
+broken                                                                                                    INVALID: not checked
+";
+    assert_eq!(table, expected);
+}
+
+#[test]
+fn csv_has_one_line_per_row_and_metric() {
+    let odd = Row::new("a,\"b\"").metric("m", samples("s", Direction::Info, &[]));
+    let mut out = Vec::new();
+    result(vec![decode(), odd, Row::new("no metric")]).write_csv(&mut out).unwrap();
+    let expected = "\
+lane,case,metric,unit,median,mean,std,min,max,n
+generate,decode/w8/b1,tpot,ms,41,41,1,40,42,3
+generate,decode/w8/b1,rate,tokens/s,25,25,,25,25,1
+generate,\"a,\"\"b\"\"\",m,s,,,,,,0
+";
+    assert_eq!(String::from_utf8(out).unwrap(), expected);
+}
+
+#[test]
+fn csv_keeps_every_digit() {
+    let third = 1.0 / 3.0;
+    let mut out = Vec::new();
+    let row = Row::new("c").metric("m", samples("s", Direction::Lower, &[third]));
+    result(vec![row]).write_csv(&mut out).unwrap();
+    let text = String::from_utf8(out).unwrap();
+    let median: f64 = text.lines().nth(1).unwrap().split(',').nth(4).unwrap().parse().unwrap();
+    assert_eq!(median.to_bits(), third.to_bits());
+}

@@ -1,0 +1,67 @@
+//! Tokens that stand beside the model's own vocabulary: special tokens and others found before any merge.
+
+use serde::Deserialize;
+
+/// A token that is found in the text as a whole, before the model sees the rest.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(from = "Written")]
+pub struct AddedToken {
+    /// The text of the token.
+    pub content: String,
+    /// Its id; `None` takes the vocabulary's id of the same content, or the next free id.
+    pub id: Option<u32>,
+    /// Left out by `decode(.., skip_special = true)`.
+    pub special: bool,
+    /// Found in the normalised text instead of in the text as written.
+    pub normalized: bool,
+    /// Found only where no word character touches it.
+    pub single_word: bool,
+    /// Takes the whitespace on its left with it.
+    pub lstrip: bool,
+    /// Takes the whitespace on its right with it.
+    pub rstrip: bool,
+}
+
+impl AddedToken {
+    /// A special token, found as written, with no demands on its surroundings.
+    pub fn special(content: impl Into<String>) -> Self {
+        Self {
+            content: content.into(),
+            id: None,
+            special: true,
+            normalized: false,
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+        }
+    }
+
+    /// The same token at a fixed id.
+    pub fn with_id(self, id: u32) -> Self {
+        Self { id: Some(id), ..self }
+    }
+}
+
+/// The JSON form, where `normalized` is by default the opposite of `special`.
+#[derive(Deserialize)]
+struct Written {
+    content: String,
+    id: Option<u32>,
+    #[serde(default)]
+    special: bool,
+    normalized: Option<bool>,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+}
+
+impl From<Written> for AddedToken {
+    fn from(written: Written) -> Self {
+        let Written { content, id, special, normalized, single_word, lstrip, rstrip } = written;
+        let normalized = normalized.unwrap_or(!special);
+        Self { content, id, special, normalized, single_word, lstrip, rstrip }
+    }
+}

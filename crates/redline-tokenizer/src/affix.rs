@@ -1,0 +1,97 @@
+//! The ids that a post-processor puts around every text.
+
+use crate::{TokenizerError, json::form};
+use serde_json::Value;
+
+/// What stands before (BOS) and after (EOS) a text encoded with `special = true`.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(crate) struct Affixes {
+    pub(crate) prefix: Vec<u32>,
+    pub(crate) suffix: Vec<u32>,
+}
+
+const KNOWN: &str = "`TemplateProcessing`, `RobertaProcessing`, `BertProcessing`, `ByteLevel`, `Sequence`";
+
+impl Affixes {
+    /// Reads the `post_processor` of a `tokenizer.json`, for a single text (pairs are not used here).
+    pub(crate) fn from_json(place: &str, value: &Value) -> Result<Self, TokenizerError> {
+        let mut affixes = Self::default();
+        affixes.surround(place, value)?;
+        Ok(affixes)
+    }
+
+    /// Adds what one processor puts around everything before it.
+    fn surround(&mut self, place: &str, value: &Value) -> Result<(), TokenizerError> {
+        let kind = match value {
+            Value::Null => return Ok(()),
+            _ => value["type"].as_str().unwrap_or("without a type"),
+        };
+        match kind {
+            // It moves offsets only.
+            "ByteLevel" => Ok(()),
+            "Sequence" => {
+                let list = value["processors"].as_array();
+                let list = list.ok_or_else(|| form(place, "`post_processor.processors` is not a list"))?;
+                list.iter().try_for_each(|processor| self.surround(place, processor))
+            }
+            "TemplateProcessing" => {
+                let (before, after) = template(place, value)?;
+                self.prefix.splice(0..0, before);
+                self.suffix.extend(after);
+                Ok(())
+            }
+            "RobertaProcessing" | "BertProcessing" => {
+                let id = |name: &str| {
+                    let id = value[name][1].as_u64().and_then(|id| u32::try_from(id).ok());
+                    id.ok_or_else(|| form(place, format!("`post_processor.{name}` is not a token and an id")))
+                };
+                self.prefix.insert(0, id("cls")?);
+                self.suffix.push(id("sep")?);
+                Ok(())
+            }
+            _ => Err(TokenizerError::Unsupported {
+                place: place.to_owned(),
+                part: "post-processor",
+                found: kind.to_owned(),
+                known: KNOWN.to_owned(),
+            }),
+        }
+    }
+}
+
+/// The ids before and after the text `$A` in the template for one text.
+fn template(place: &str, value: &Value) -> Result<(Vec<u32>, Vec<u32>), TokenizerError> {
+    let single = value["single"].as_array();
+    let single = single.ok_or_else(|| form(place, "`post_processor.single` is not a list"))?;
+    let (mut before, mut after) = (Vec::new(), Vec::new());
+    let mut texts = 0;
+    for piece in single {
+        if let Some(name) = piece["SpecialToken"]["id"].as_str() {
+            let ids = special_ids(place, value, name)?;
+            if texts == 0 { &mut before } else { &mut after }.extend(ids);
+        } else if piece["Sequence"]["id"] == "A" {
+            texts += 1;
+        } else {
+            let reason =
+                format!("`post_processor.single` has a piece that is neither a token nor `A`: {piece}");
+            return Err(form(place, reason));
+        }
+    }
+    match texts {
+        1 => Ok((before, after)),
+        _ => Err(form(place, format!("`post_processor.single` has the text {texts} times instead of once"))),
+    }
+}
+
+fn special_ids(place: &str, value: &Value, name: &str) -> Result<Vec<u32>, TokenizerError> {
+    let ids = value["special_tokens"][name]["ids"].as_array();
+    let ids = ids.ok_or_else(|| form(place, format!("`post_processor.special_tokens` lacks `{name}`")))?;
+    let number = |id: &Value| id.as_u64().and_then(|id| u32::try_from(id).ok());
+    ids.iter()
+        .map(|id| {
+            let reason =
+                || format!("`post_processor.special_tokens` gives `{name}` the id {id}, not a number");
+            number(id).ok_or_else(|| form(place, reason()))
+        })
+        .collect()
+}

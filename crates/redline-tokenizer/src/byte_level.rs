@@ -1,0 +1,96 @@
+//! Byte-level BPE from `vocab.json` and `merges.txt`, which say nothing of how text is split before the merges.
+
+use crate::tokenizer::Parts;
+use crate::{AddedToken, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, model::BpeModel};
+use serde_json::{Value, json};
+
+/// What `vocab.json` and `merges.txt` leave open.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ByteLevelOptions {
+    /// How text is split into words.
+    pub split: Split,
+    /// A space is put before a text that does not begin with one.
+    pub add_prefix_space: bool,
+    /// Special and other added tokens. Those without an id take the vocabulary's, or the next free one.
+    pub added: Vec<AddedToken>,
+    /// Tokens put before every text encoded with `special = true` (BOS).
+    pub prefix: Vec<String>,
+    /// Tokens put after it (EOS).
+    pub suffix: Vec<String>,
+}
+
+/// The rule that splits text into words before the merges.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Split {
+    /// GPT-2: runs of letters, of digits, of others, each with the space before it.
+    #[default]
+    Gpt2,
+    /// Qwen2 and Dream: normalised to NFC first; digits one by one; line ends by themselves.
+    Qwen2,
+}
+
+/// From the `PRETOKENIZE_REGEX` of Qwen2's tokenizer.
+const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
+impl Split {
+    fn normalizer(self) -> Value {
+        match self {
+            Self::Gpt2 => Value::Null,
+            Self::Qwen2 => json!({ "type": "NFC" }),
+        }
+    }
+
+    fn pre_tokenizer(self, add_prefix_space: bool) -> Value {
+        let bytes = |use_regex: bool| {
+            json!({
+                "type": "ByteLevel",
+                "add_prefix_space": add_prefix_space,
+                "trim_offsets": true,
+                "use_regex": use_regex,
+            })
+        };
+        match self {
+            Self::Gpt2 => bytes(true),
+            Self::Qwen2 => {
+                let pattern = json!({ "Regex": QWEN2 });
+                let words =
+                    json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false });
+                json!({ "type": "Sequence", "pretokenizers": [words, bytes(false)] })
+            }
+        }
+    }
+}
+
+/// Builds the tokenizer from the two files' contents.
+pub(crate) fn build(
+    place: &str,
+    vocab: Vec<(String, u32)>,
+    merges: Vec<(String, String)>,
+    options: &ByteLevelOptions,
+) -> Result<Tokenizer, TokenizerError> {
+    let mut added = options.added.clone();
+    // Ids are given in this order, so those that are stated come first.
+    added.sort_by_key(|token| token.id.unwrap_or(u32::MAX));
+    let mut tokenizer = Tokenizer::build(Parts {
+        place,
+        model: BpeModel { vocab, merges, ..BpeModel::default() },
+        added,
+        normalizer: options.split.normalizer(),
+        pre_tokenizer: options.split.pre_tokenizer(options.add_prefix_space),
+        affixes: Affixes::default(),
+        decoder: Decoder::byte_level(),
+    })?;
+    let ids = |user: &str, tokens: &[String]| -> Result<Vec<u32>, TokenizerError> {
+        let missing = |token: &String| {
+            let (place, user, token) = (place.to_owned(), user.to_owned(), token.clone());
+            TokenizerError::MissingToken { place, user, token }
+        };
+        tokens.iter().map(|token| tokenizer.id(token).ok_or_else(|| missing(token))).collect()
+    };
+    let affixes = Affixes {
+        prefix: ids("the beginning of a text", &options.prefix)?,
+        suffix: ids("the end of a text", &options.suffix)?,
+    };
+    tokenizer.affixes = affixes;
+    Ok(tokenizer)
+}

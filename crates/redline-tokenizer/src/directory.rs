@@ -1,0 +1,230 @@
+//! A model directory: which files make its tokenizer, and what its configuration says about tokens.
+
+use crate::{AddedToken, ByteLevelOptions, Split, Tokenizer, TokenizerError, byte_level, json};
+use serde_json::{Map, Value};
+use std::io::ErrorKind;
+use std::path::Path;
+
+/// The tokenizer classes whose `vocab.json` and `merges.txt` can be read, without `Fast` at the end.
+const CLASSES: [(&str, Split); 4] = [
+    ("GPT2Tokenizer", Split::Gpt2),
+    ("CodeGenTokenizer", Split::Gpt2),
+    ("Qwen2Tokenizer", Split::Qwen2),
+    ("DreamTokenizer", Split::Qwen2),
+];
+
+/// The `model_type`s of `config.json` that split like Qwen2, for directories that name no tokenizer class.
+const QWEN2_MODELS: [&str; 3] = ["qwen2", "qwen3", "Dream"];
+
+/// The token that GPT-2 and its descendants use where no other is named.
+const END_OF_TEXT: &str = "<|endoftext|>";
+
+const NAMED: [&str; 7] =
+    ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
+const LISTED: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
+
+pub(crate) fn load(dir: &Path) -> Result<Tokenizer, TokenizerError> {
+    if let Some(bytes) = read(&dir.join("tokenizer.json"))? {
+        return Tokenizer::from_bytes(&place(dir, "tokenizer.json"), &bytes);
+    }
+    let (vocab, merges) = match (read(&dir.join("vocab.json"))?, read(&dir.join("merges.txt"))?) {
+        (Some(vocab), Some(merges)) => (vocab, merges),
+        (vocab, merges) => {
+            let found = [vocab.map(|_| "vocab.json"), merges.map(|_| "merges.txt")];
+            let found = found.into_iter().flatten().collect();
+            return Err(TokenizerError::NotFound { dir: dir.to_owned(), found });
+        }
+    };
+    let vocab = json::vocab(&place(dir, "vocab.json"), &vocab)?;
+    let merges = json::merges(&place(dir, "merges.txt"), &merges)?;
+    let options = Config::read(dir)?.options(vocab.iter().any(|(token, _)| token == END_OF_TEXT))?;
+    byte_level::build(&dir.display().to_string(), vocab, merges, &options)
+}
+
+/// The configuration beside `vocab.json` and `merges.txt`; an absent file is an empty object.
+struct Config {
+    /// The place named in messages: `tokenizer_config.json`.
+    place: String,
+    tokenizer: Map<String, Value>,
+    special: Map<String, Value>,
+    added: Map<String, Value>,
+    model: Map<String, Value>,
+}
+
+impl Config {
+    fn read(dir: &Path) -> Result<Self, TokenizerError> {
+        let object = |name: &str| match read(&dir.join(name))? {
+            Some(bytes) => json::parse(&place(dir, name), &bytes),
+            None => Ok(Map::new()),
+        };
+        let mut config = Self {
+            place: place(dir, "tokenizer_config.json"),
+            tokenizer: object("tokenizer_config.json")?,
+            special: Map::new(),
+            added: Map::new(),
+            model: object("config.json")?,
+        };
+        // The older two files count only where the newer one does not list the added tokens itself.
+        if !config.tokenizer.contains_key("added_tokens_decoder") {
+            config.special = object("special_tokens_map.json")?;
+            config.added = object("added_tokens.json")?;
+        }
+        Ok(config)
+    }
+
+    fn options(&self, has_end_of_text: bool) -> Result<ByteLevelOptions, TokenizerError> {
+        let split = self.split()?;
+        let mut added = self.stated()?;
+        for token in self.specials()? {
+            enter(&mut added, token);
+        }
+        if has_end_of_text && self.get("eos_token").is_none() {
+            enter(&mut added, AddedToken::special(END_OF_TEXT));
+        }
+        // Qwen2 has no BOS unless one is named.
+        let bos = if split == Split::Gpt2 { Some(END_OF_TEXT) } else { None };
+        Ok(ByteLevelOptions {
+            split,
+            add_prefix_space: self.flag("add_prefix_space")?,
+            prefix: self.around("add_bos_token", "bos_token", bos)?,
+            suffix: self.around("add_eos_token", "eos_token", Some(END_OF_TEXT))?,
+            added,
+        })
+    }
+
+    fn split(&self) -> Result<Split, TokenizerError> {
+        let Some(class) = self.tokenizer.get("tokenizer_class").and_then(Value::as_str) else {
+            let model = self.model.get("model_type").and_then(Value::as_str).unwrap_or("");
+            return Ok(if QWEN2_MODELS.contains(&model) { Split::Qwen2 } else { Split::Gpt2 });
+        };
+        let name = class.strip_suffix("Fast").unwrap_or(class);
+        let split = CLASSES.iter().find(|(known, _)| *known == name).map(|(_, split)| *split);
+        split.ok_or_else(|| TokenizerError::Unsupported {
+            place: self.place.clone(),
+            part: "tokenizer class",
+            found: class.to_owned(),
+            known: format!("`{}`", CLASSES.map(|(name, _)| name).join("`, `")),
+        })
+    }
+
+    /// The added tokens whose ids are stated.
+    fn stated(&self) -> Result<Vec<AddedToken>, TokenizerError> {
+        let mut tokens = Vec::new();
+        if let Some(decoder) = self.tokenizer.get("added_tokens_decoder") {
+            let entries = decoder.as_object();
+            let entries = entries.ok_or_else(|| self.wrong("added_tokens_decoder", "an object"))?;
+            for (id, value) in entries {
+                let id = id.parse().map_err(|_| self.wrong("added_tokens_decoder", "keyed by ids"))?;
+                tokens.push(self.token("added_tokens_decoder", value)?.with_id(id));
+            }
+        }
+        for (content, id) in &self.added {
+            let id = id.as_u64().and_then(|id| u32::try_from(id).ok());
+            let id = id.ok_or_else(|| {
+                let place = self.place.replace("tokenizer_config.json", "added_tokens.json");
+                json::form(&place, format!("the id of `{content}` is not a number of 32 bits"))
+            })?;
+            let plain = AddedToken { special: false, normalized: true, ..AddedToken::special(content) };
+            tokens.push(plain.with_id(id));
+        }
+        tokens.sort_by_key(|token| token.id);
+        Ok(tokens)
+    }
+
+    /// The special tokens that are named, most of which have their id from elsewhere.
+    fn specials(&self) -> Result<Vec<AddedToken>, TokenizerError> {
+        let mut tokens = Vec::new();
+        for name in NAMED {
+            if let Some(value) = self.get(name).filter(|value| !value.is_null()) {
+                tokens.push(self.token(name, value)?);
+            }
+        }
+        for name in LISTED {
+            match self.get(name) {
+                None | Some(Value::Null) => {}
+                Some(Value::Array(list)) => {
+                    for value in list {
+                        tokens.push(self.token(name, value)?);
+                    }
+                }
+                Some(Value::Object(map)) => {
+                    for value in map.values() {
+                        tokens.push(self.token(name, value)?);
+                    }
+                }
+                Some(_) => return Err(self.wrong(name, "a list of tokens")),
+            }
+        }
+        for token in &mut tokens {
+            token.special = true;
+        }
+        Ok(tokens)
+    }
+
+    /// A token written as a string or as an object with its flags.
+    fn token(&self, name: &str, value: &Value) -> Result<AddedToken, TokenizerError> {
+        match value {
+            Value::String(content) => Ok(AddedToken::special(content)),
+            Value::Object(_) => {
+                let mut value = value.clone();
+                // Special by its place; the flag is there in `added_tokens_decoder` only.
+                if name != "added_tokens_decoder" {
+                    value["special"] = true.into();
+                }
+                serde_json::from_value(value).map_err(|error| self.wrong(name, &format!("a token: {error}")))
+            }
+            _ => Err(self.wrong(name, "a token")),
+        }
+    }
+
+    /// The token put before or after every text, if there is to be one.
+    fn around(&self, add: &str, name: &str, otherwise: Option<&str>) -> Result<Vec<String>, TokenizerError> {
+        if !self.flag(add)? {
+            return Ok(Vec::new());
+        }
+        let token = match self.get(name) {
+            None => otherwise.map(str::to_owned),
+            Some(Value::Null) => None,
+            Some(value) => Some(self.token(name, value)?.content),
+        };
+        Ok(token.into_iter().collect())
+    }
+
+    fn flag(&self, name: &str) -> Result<bool, TokenizerError> {
+        match self.tokenizer.get(name) {
+            None | Some(Value::Null) => Ok(false),
+            Some(value) => value.as_bool().ok_or_else(|| self.wrong(name, "true or false")),
+        }
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        self.special.get(name).or_else(|| self.tokenizer.get(name))
+    }
+
+    fn wrong(&self, name: &str, expected: &str) -> TokenizerError {
+        json::form(&self.place, format!("`{name}` is not {expected}"))
+    }
+}
+
+/// Adds a special token, or marks the one that is there as special.
+fn enter(tokens: &mut Vec<AddedToken>, token: AddedToken) {
+    match tokens.iter_mut().find(|there| there.content == token.content) {
+        Some(there) if there.special => {}
+        // From `added_tokens.json`, which knows no flags.
+        Some(there) => (there.special, there.normalized) = (true, false),
+        None => tokens.push(token),
+    }
+}
+
+fn place(dir: &Path, name: &str) -> String {
+    dir.join(name).display().to_string()
+}
+
+/// The bytes of a file, `None` where there is none.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(TokenizerError::Read { path: path.to_owned(), source }),
+    }
+}

@@ -1,0 +1,46 @@
+//! Decoding ids that arrive one by one.
+
+use crate::{Tokenizer, TokenizerError, text::Text};
+
+/// Text from ids as they arrive. What all [`push`](Self::push)es and [`finish`](Self::finish) return, put together,
+/// is `decode(ids, skip_special = true)` to the byte.
+///
+/// A byte that may still become a character is held back, never replaced early. With the byte-fallback tokens of
+/// SentencePiece (`<0xE4>`) a whole run of them is held back until a token of another kind ends it, because there
+/// one bad byte makes the whole run unreadable. Each push takes time in proportion to its token, whatever came
+/// before.
+#[derive(Clone)]
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    text: Text,
+}
+
+impl<'a> TextStream<'a> {
+    pub(crate) fn new(tokenizer: &'a Tokenizer) -> Self {
+        Self { tokenizer, text: Text::default() }
+    }
+
+    /// Takes the next id and returns the text that has become final, often empty or more than the id's own. An id
+    /// without a token is an error and changes nothing.
+    pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
+        let token = self.tokenizer.entry(id)?;
+        let mut out = String::new();
+        if !token.special {
+            self.tokenizer.decoder.push(&mut self.text, token.decoded(), &mut out);
+        }
+        Ok(out)
+    }
+
+    /// Returns what was held back, bytes that never became a character as U+FFFD. The next push begins a new text.
+    pub fn finish(&mut self) -> String {
+        let mut out = String::new();
+        self.tokenizer.decoder.finish(&mut self.text, &mut out);
+        out
+    }
+}
+
+impl std::fmt::Debug for TextStream<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TextStream").field("text", &self.text).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,247 @@
+//! The tokenizer: one vocabulary, text to ids and back.
+
+use crate::{
+    AddedToken, ByteLevelOptions, TextStream, TokenizerError, affix::Affixes, backend::Backend, byte_level,
+    decoder::Decoder, directory, json, json::TokenizerJson, model::BpeModel, text::Text,
+};
+use serde_json::Value;
+use std::path::Path;
+
+/// Text to token ids and back, for one vocabulary. Shared between threads behind an `Arc`.
+pub struct Tokenizer {
+    backend: Backend,
+    /// By id; `None` for an id that no token has.
+    tokens: Vec<Option<Token>>,
+    pub(crate) affixes: Affixes,
+    pub(crate) decoder: Decoder,
+}
+
+/// One entry of the vocabulary.
+pub(crate) struct Token {
+    written: Box<str>,
+    /// The form that goes through the decoder, where it is another.
+    decoded: Option<Box<str>>,
+    pub(crate) special: bool,
+}
+
+/// Everything that makes a tokenizer, read but not yet checked against each other.
+pub(crate) struct Parts<'a> {
+    pub(crate) place: &'a str,
+    pub(crate) model: BpeModel,
+    pub(crate) added: Vec<AddedToken>,
+    pub(crate) normalizer: Value,
+    pub(crate) pre_tokenizer: Value,
+    pub(crate) affixes: Affixes,
+    pub(crate) decoder: Decoder,
+}
+
+impl Tokenizer {
+    /// Loads the tokenizer of a model directory: `tokenizer.json` where there is one, else `vocab.json` and
+    /// `merges.txt` with what `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say
+    /// about added tokens, special tokens, BOS and EOS.
+    pub fn from_dir(dir: &Path) -> Result<Self, TokenizerError> {
+        directory::load(dir)
+    }
+
+    /// Loads a `tokenizer.json`.
+    pub fn from_file(path: &Path) -> Result<Self, TokenizerError> {
+        let bytes =
+            std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
+        Self::from_bytes(&path.display().to_string(), &bytes)
+    }
+
+    /// Reads the bytes of a `tokenizer.json`; `origin` names them in messages.
+    pub fn from_bytes(origin: &str, json: &[u8]) -> Result<Self, TokenizerError> {
+        let file = TokenizerJson::parse(origin, json)?;
+        Self::build(Parts {
+            place: origin,
+            affixes: Affixes::from_json(origin, &file.post_processor)?,
+            decoder: Decoder::from_json(origin, &file.decoder)?,
+            model: file.model,
+            added: file.added,
+            normalizer: file.normalizer,
+            pre_tokenizer: file.pre_tokenizer,
+        })
+    }
+
+    /// Reads the bytes of a `vocab.json` and a `merges.txt`, the older form of byte-level BPE; `options` says
+    /// what those two files leave open, `origin` names their directory in messages.
+    pub fn from_vocab_and_merges(
+        origin: &str,
+        vocab: &[u8],
+        merges: &[u8],
+        options: &ByteLevelOptions,
+    ) -> Result<Self, TokenizerError> {
+        let vocab = json::vocab(&format!("{origin}/vocab.json"), vocab)?;
+        let merges = json::merges(&format!("{origin}/merges.txt"), merges)?;
+        byte_level::build(origin, vocab, merges, options)
+    }
+
+    /// The ids of a text. With `special`, the ids of [`prefix_ids`](Self::prefix_ids) and
+    /// [`suffix_ids`](Self::suffix_ids) stand around them. Special tokens written in the text become their ids
+    /// either way.
+    pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
+        let ids = self.backend.encode(text)?;
+        if !special || (self.prefix_ids().is_empty() && self.suffix_ids().is_empty()) {
+            return Ok(ids);
+        }
+        Ok([self.prefix_ids(), &ids, self.suffix_ids()].concat())
+    }
+
+    /// The ids of several texts, in their order. Runs on the calling thread.
+    pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
+        texts.iter().map(|text| self.encode(text, special)).collect()
+    }
+
+    /// The text of the ids; bytes that are not UTF-8 become U+FFFD. With `skip_special`, special tokens are left
+    /// out. An id without a token is an error.
+    pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
+        let mut text = Text::default();
+        let mut out = String::new();
+        for &id in ids {
+            let token = self.entry(id)?;
+            if !(skip_special && token.special) {
+                self.decoder.push(&mut text, token.decoded(), &mut out);
+            }
+        }
+        self.decoder.finish(&mut text, &mut out);
+        Ok(out)
+    }
+
+    /// A decoder for ids that arrive one by one; leaves special tokens out.
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream::new(self)
+    }
+
+    /// The highest id + 1, added tokens included.
+    pub fn vocab_size(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The token of an id as the vocabulary writes it (`Ġthe`, `▁the`, `<0x0A>`).
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.entry(id).ok().map(|token| token.written.to_string())
+    }
+
+    /// The id of a token as the vocabulary writes it.
+    pub fn id(&self, token: &str) -> Option<u32> {
+        self.backend.id(token)
+    }
+
+    /// What this id adds to a text that already has something in it (so a leading space stays), special tokens
+    /// included; bytes that are no whole character become U+FFFD. For messages and log-probabilities.
+    pub fn token_text(&self, id: u32) -> Result<String, TokenizerError> {
+        let mut text = Text::middle();
+        let mut out = String::new();
+        self.decoder.push(&mut text, self.entry(id)?.decoded(), &mut out);
+        self.decoder.finish(&mut text, &mut out);
+        Ok(out)
+    }
+
+    /// `encode(.., special = true)` puts something before the text.
+    pub fn adds_bos(&self) -> bool {
+        !self.affixes.prefix.is_empty()
+    }
+
+    /// The ids that `encode(.., special = true)` puts before any text.
+    pub fn prefix_ids(&self) -> &[u32] {
+        &self.affixes.prefix
+    }
+
+    /// The ids that `encode(.., special = true)` puts after any text.
+    pub fn suffix_ids(&self) -> &[u32] {
+        &self.affixes.suffix
+    }
+
+    pub(crate) fn entry(&self, id: u32) -> Result<&Token, TokenizerError> {
+        let size = self.tokens.len();
+        self.tokens.get(id as usize).and_then(Option::as_ref).ok_or(TokenizerError::UnknownId { id, size })
+    }
+
+    /// Checks the parts against each other and puts them together.
+    pub(crate) fn build(parts: Parts<'_>) -> Result<Self, TokenizerError> {
+        let Parts { place, model, added, normalizer, pre_tokenizer, affixes, decoder } = parts;
+        if let Some(token) = added.iter().find(|token| token.content.is_empty()) {
+            return Err(json::form(place, format!("an added token has no text: {token:?}")));
+        }
+        let tokens = model.by_id(place)?;
+        let mut tokens: Vec<_> = tokens.into_iter().map(|token| token.map(Token::plain)).collect();
+        let unk_token = model.unk_token.clone();
+        let backend = Backend::new(place, model, &added, &normalizer, &pre_tokenizer)?;
+        for token in &added {
+            place_added(place, &backend, token, &mut tokens)?;
+        }
+        let tokenizer = Self { backend, tokens, affixes, decoder };
+        tokenizer.check_names(place, unk_token)?;
+        Ok(tokenizer)
+    }
+
+    /// What is named by the unknown token, by prefix and suffix exists.
+    fn check_names(&self, place: &str, unk_token: Option<String>) -> Result<(), TokenizerError> {
+        let missing = |user: &str, token| TokenizerError::MissingToken {
+            place: place.into(),
+            user: user.into(),
+            token,
+        };
+        if let Some(token) = unk_token.filter(|token| self.id(token).is_none()) {
+            return Err(missing("`model.unk_token`", token));
+        }
+        let around = self.affixes.prefix.iter().chain(&self.affixes.suffix);
+        for id in around {
+            self.entry(*id).map_err(|_| missing("`post_processor`", format!("id {id}")))?;
+        }
+        Ok(())
+    }
+}
+
+/// Enters an added token into the table, at the id that encoding gives it.
+fn place_added(
+    place: &str,
+    backend: &Backend,
+    token: &AddedToken,
+    tokens: &mut Vec<Option<Token>>,
+) -> Result<(), TokenizerError> {
+    let content = &token.content;
+    let Some(id) = backend.id(content) else {
+        return Err(json::form(place, format!("added token `{content}` gets no id")));
+    };
+    if let Some(stated) = token.id.filter(|stated| *stated != id) {
+        let (place, token) = (place.to_owned(), content.clone());
+        return Err(TokenizerError::AddedId { place, token, stated, given: id });
+    }
+    let at = id as usize;
+    if tokens.len() <= at {
+        tokens.resize_with(at + 1, || None);
+    }
+    if let Some(first) = tokens[at].as_ref().filter(|first| *first.written != **content) {
+        let (place, first) = (place.to_owned(), first.written.to_string());
+        return Err(TokenizerError::DuplicateId { place, id, first, second: content.clone() });
+    }
+    let decoded = backend.decoded_form(id).filter(|decoded| decoded != content);
+    tokens[at] = Some(Token {
+        special: backend.is_special(decoded.as_ref().unwrap_or(content)),
+        decoded: decoded.map(String::into_boxed_str),
+        written: content.as_str().into(),
+    });
+    Ok(())
+}
+
+impl Token {
+    fn plain(written: &str) -> Self {
+        Self { written: written.into(), decoded: None, special: false }
+    }
+
+    pub(crate) fn decoded(&self) -> &str {
+        self.decoded.as_deref().unwrap_or(&self.written)
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("vocab_size", &self.vocab_size())
+            .field("affixes", &self.affixes)
+            .field("decoder", &self.decoder)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,55 @@
+//! Our decoding against the reference library's, on ids that no text would give.
+
+use crate::fixtures;
+use proptest::prelude::*;
+use redline_tokenizer::Tokenizer;
+use std::sync::LazyLock;
+
+type Pair = (String, Tokenizer, tokenizers::Tokenizer);
+
+static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
+    let pair = |value: &serde_json::Value| {
+        (value["decoder"].to_string(), fixtures::load(value), fixtures::library(value))
+    };
+    fixtures::decoder_variations().iter().map(pair).collect()
+});
+
+/// Ids of both fixtures (the smaller has 706), the low ones more often: there the single bytes are.
+fn ids() -> impl Strategy<Value = Vec<u32>> {
+    prop::collection::vec(prop_oneof![0..260_u32, 0..706_u32], 0..40)
+}
+
+proptest! {
+    #[test]
+    fn decoding_is_the_librarys(ids in ids(), skip in any::<bool>()) {
+        for (name, ours, library) in PAIRS.iter() {
+            prop_assert_eq!(ours.decode(&ids, skip).unwrap(), library.decode(&ids, skip).unwrap(), "{}", name);
+        }
+    }
+
+    #[test]
+    fn encoding_is_the_librarys(text in "(\\PC|[ \\n<>|▁'s0-9]|red ?line|<s>|<think>){0,30}") {
+        for (name, ours, library) in PAIRS.iter().step_by(12) {
+            let expected = library.encode_fast(text.as_str(), true).unwrap();
+            prop_assert_eq!(ours.encode(&text, true).unwrap(), expected.get_ids(), "{}", name);
+        }
+    }
+}
+
+#[test]
+fn strips_both_ends_of_the_whole_text() {
+    let mut value = fixtures::json("llama.json");
+    value["decoder"]["decoders"][3]["stop"] = 2.into();
+    let tokenizer = fixtures::load(&value);
+    let mark = tokenizer.id("▁").unwrap();
+    let letter = tokenizer.id("a").unwrap();
+    let decode = |ids: &[u32]| tokenizer.decode(ids, true).unwrap();
+    assert_eq!(decode(&[mark, mark, letter, mark, letter, mark, mark, mark]), " a a ");
+    assert_eq!(decode(&[mark, letter, mark]), "a");
+    // The library panics where there is less to strip than it may.
+    assert_eq!(decode(&[mark]), "");
+    assert_eq!(decode(&[mark, mark, mark, mark]), " ");
+    let mut stream = tokenizer.stream();
+    let pushed: Vec<_> = [letter, mark, mark, mark, letter].map(|id| stream.push(id).unwrap()).into();
+    assert_eq!(pushed, ["a", "", "", " ", "  a"]);
+}

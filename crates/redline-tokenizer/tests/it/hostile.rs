@@ -1,0 +1,236 @@
+//! Broken and malicious `tokenizer.json` files: a named error, never a panic.
+
+use crate::fixtures;
+use proptest::prelude::*;
+use redline_tokenizer::{Tokenizer, TokenizerError};
+use serde_json::{Value, json};
+
+/// The smallest tokenizer that has every part.
+fn small() -> Value {
+    json!({
+        "version": "1.0",
+        "added_tokens": [{ "id": 4, "content": "<s>", "special": true }],
+        "normalizer": { "type": "Sequence", "normalizers": [{ "type": "NFC" }] },
+        "pre_tokenizer": { "type": "Sequence", "pretokenizers": [
+            { "type": "Split", "pattern": { "Regex": "b+" }, "behavior": "Isolated", "invert": false },
+            { "type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true },
+        ]},
+        "post_processor": { "type": "TemplateProcessing",
+            "single": [{ "SpecialToken": { "id": "<s>", "type_id": 0 } }, { "Sequence": { "id": "A", "type_id": 0 } }],
+            "pair": [], "special_tokens": { "<s>": { "id": "<s>", "ids": [4], "tokens": ["<s>"] } } },
+        "decoder": { "type": "Sequence", "decoders": [{ "type": "ByteLevel" }, { "type": "Fuse" },
+            { "type": "Strip", "content": " ", "start": 1, "stop": 1 }] },
+        "model": { "type": "BPE", "vocab": { "a": 0, "b": 1, "ab": 2, "Ġ": 3 }, "merges": [["a", "b"]],
+            "unk_token": "a" },
+    })
+}
+
+fn error(value: &Value) -> TokenizerError {
+    Tokenizer::from_bytes("small.json", value.to_string().as_bytes()).expect_err(&value.to_string())
+}
+
+/// Puts `value` at `pointer` and says what the loader answers.
+fn with(pointer: &str, value: Value) -> String {
+    let mut json = small();
+    *json.pointer_mut(pointer).expect(pointer) = value;
+    let message = error(&json).to_string();
+    assert!(message.ends_with("\n  in `small.json`"), "{message}");
+    message
+}
+
+fn without(pointer: &str, name: &str) -> String {
+    let mut json = small();
+    json.pointer_mut(pointer).unwrap().as_object_mut().unwrap().remove(name).expect(name);
+    error(&json).to_string()
+}
+
+fn check(message: &str, expected: &str) {
+    assert!(message.contains(expected), "expected {expected:?} in {message:?}");
+}
+
+#[test]
+fn the_small_one_is_sound() {
+    let tokenizer = Tokenizer::from_bytes("small.json", small().to_string().as_bytes()).unwrap();
+    assert_eq!(tokenizer.encode("ab<s>a", true).unwrap(), [4, 0, 1, 4, 0]);
+}
+
+#[test]
+fn not_a_document() {
+    let message = |bytes: &[u8]| Tokenizer::from_bytes("x", bytes).unwrap_err().to_string();
+    check(&message(b""), "not valid JSON: EOF");
+    check(
+        &message(b"version https://git-lfs.github.com/spec/v1"),
+        "not valid JSON: expected value at line 1",
+    );
+    check(&message(b"[]"), "invalid length 0");
+    check(&message(b"7"), "invalid type: integer");
+    check(&message(b"\xff\xfe"), "not valid UTF-8: the byte at offset 0");
+    check(&message("[".repeat(100_000).as_bytes()), "line 1 column");
+    check(&message(format!("{{\"decoder\":{}", "[".repeat(100_000)).as_bytes()), "recursion limit");
+    let whole = small().to_string();
+    for end in 0..whole.len() {
+        assert!(Tokenizer::from_bytes("cut", &whole.as_bytes()[..end]).is_err());
+    }
+}
+
+#[test]
+fn parts_that_are_missing_or_of_another_kind() {
+    check(&without("", "model"), "`model` is missing");
+    check(&without("/model", "vocab"), "`model.vocab` is missing");
+    check(&without("/model", "merges"), "`model.merges` is missing");
+    check(&with("/model", json!([])), "");
+    check(&with("/model/vocab", json!([["a", -1.0]])), "expected a vocabulary");
+    check(&with("/model/vocab/a", json!("zero")), "expected u32");
+    check(&with("/model/vocab/a", json!(0.5)), "expected u32");
+    check(&with("/model/merges", json!("a b")), "expected a sequence");
+    check(&with("/model/merges/0", json!(5)), "expected a merge");
+    check(&with("/model/type", json!("Unigram")), "model type `Unigram` is not one that can be read");
+    check(&with("/version", json!("2.0")), "version `2.0`");
+    check(&with("/added_tokens/0", json!({ "id": 4 })), "missing field `content`");
+    check(&with("/added_tokens", json!({})), "expected a sequence");
+    // A vocabulary in the form of another model: its type is the better answer.
+    let mut unigram = small();
+    unigram["model"] = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0]] });
+    check(&error(&unigram).to_string(), "model type `Unigram`");
+}
+
+#[test]
+fn a_vocabulary_that_contradicts_itself() {
+    check(&with("/model/vocab/b", json!(0)), "id 0 belongs to two tokens");
+    let twice = small().to_string().replace("\"b\":1", "\"b\":1,\"b\":9");
+    let error = Tokenizer::from_bytes("x", twice.as_bytes()).unwrap_err();
+    assert!(matches!(error, TokenizerError::DuplicateToken { first: 1, second: 9, .. }), "{error:?}");
+    check(&with("/model/vocab/b", json!(u32::MAX)), "but an id can be at most 16777215");
+    check(&with("/model/vocab/b", json!(1_u64 << 32)), "expected u32");
+    check(&with("/model/unk_token", json!("<unk>")), "`model.unk_token` needs the token `<unk>`");
+    check(&with("/model/merges/0", json!(["a"])), "merge 1 has 1 part(s)");
+    check(&with("/model/merges/0", json!("a b c")), "merge 1 has 3 part(s)");
+    check(&with("/model/merges/0", json!(["a", "x"])), "merge 1 needs the token `x`");
+    // Both parts are there, but not what they make: longer than any token, which overruns a buffer elsewhere.
+    check(&with("/model/merges/0", json!(["ab", "ab"])), "merge 1 needs the token `abab`");
+    let mut prefixed = small();
+    prefixed["model"]["continuing_subword_prefix"] = json!("####");
+    check(&self::error(&prefixed).to_string(), "merge 1 needs the token `####b`");
+    let mut random = small();
+    random["model"]["dropout"] = json!(0.1);
+    check(&self::error(&random).to_string(), "`model.dropout` is 0.1");
+}
+
+#[test]
+fn added_tokens_that_contradict_the_vocabulary() {
+    check(
+        &with("/added_tokens/0/id", json!(7)),
+        "added token `<s>` states id 7, but encoding would give it 4",
+    );
+    check(&with("/added_tokens/0/content", json!("")), "an added token has no text");
+    check(&with("/added_tokens/0/content", json!("b")), "states id 4, but encoding would give it 1");
+    // The library numbers from the count of tokens, which a gap makes the id of another.
+    let mut gap = small();
+    gap["model"]["vocab"] = json!({ "a": 0, "b": 1, "ab": 2, "Ġ": 4 });
+    gap["added_tokens"] = json!([{ "content": "<s>", "special": true }]);
+    check(&error(&gap).to_string(), "id 4 belongs to two tokens, `Ġ` and `<s>`");
+}
+
+#[test]
+fn components_nobody_can_read() {
+    let precompiled = json!({ "type": "Precompiled", "precompiled_charsmap": "AAAA" });
+    check(&with("/normalizer/normalizers/0", precompiled), "normalizer `Precompiled` is not one");
+    check(&with("/normalizer", json!("NFC")), "normalizer `without a type`");
+    check(
+        &with("/pre_tokenizer/pretokenizers/0/pattern/Regex", json!("(")),
+        "`pre_tokenizer` cannot be read",
+    );
+    let nothing = json!({ "type": "Replace", "pattern": { "String": "" }, "content": "a" });
+    check(&with("/normalizer/normalizers/0", nothing), "a `Replace` has an empty pattern");
+    let fixed = json!({ "type": "FixedLength", "length": 0 });
+    check(&with("/pre_tokenizer", fixed), "pre_tokenizer `FixedLength` is not one");
+    check(&with("/decoder", json!({ "type": "WordPiece" })), "decoder `WordPiece` is not one");
+    check(&with("/decoder", json!({ "type": "Sequence" })), "`decoder.decoders` is not a list");
+    check(&with("/decoder/decoders/2/content", json!("ab")), "`content` is not one character");
+    check(&with("/decoder/decoders/2/start", json!(-1)), "needs a number as `start`");
+    check(
+        &with("/decoder/decoders/1", json!({ "type": "ByteFallback" })),
+        "decoder `ByteFallback` is not one",
+    );
+    let regex = json!({ "type": "Replace", "pattern": { "Regex": "." }, "content": "" });
+    check(&with("/decoder", regex), "a `Replace` needs a string");
+}
+
+#[test]
+fn templates_that_lead_nowhere() {
+    check(&with("/post_processor/special_tokens", json!({})), "`post_processor.special_tokens` lacks `<s>`");
+    check(
+        &with("/post_processor/special_tokens/<s>/ids/0", json!(99)),
+        "`post_processor` needs the token `id 99`",
+    );
+    check(&with("/post_processor/special_tokens/<s>/ids/0", json!("x")), "gives `<s>` the id \"x\"");
+    check(&with("/post_processor/single", json!([])), "has the text 0 times");
+    check(&with("/post_processor/single/1/Sequence/id", json!("B")), "neither a token nor `A`");
+    check(&with("/post_processor", json!({ "type": "BertProcessing" })), "`post_processor.cls` is not");
+    check(&with("/post_processor", json!({ "type": "Other" })), "post-processor `Other` is not one");
+}
+
+/// Replaces the `n`th value of the document, counted depth first.
+fn replace(value: &mut Value, n: &mut usize, with: &Value) {
+    if *n == 0 {
+        *value = with.clone();
+    }
+    *n = n.wrapping_sub(1);
+    match value {
+        Value::Array(list) => list.iter_mut().for_each(|value| replace(value, n, with)),
+        Value::Object(map) => map.values_mut().for_each(|value| replace(value, n, with)),
+        _ => {}
+    }
+}
+
+const STRINGS: [&str; 12] =
+    ["", "a", "b", "ab", "Ġ", "<s>", "Sequence", "ByteLevel", "Metaspace", "Always", "Removed", "\\s"];
+
+fn any_value() -> impl Strategy<Value = Value> {
+    let replace = json!({ "type": "Replace", "pattern": { "String": "" }, "content": "ab" });
+    prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (0..8_u32).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        prop::sample::select(&STRINGS[..]).prop_map(Value::from),
+        Just(json!([])),
+        Just(json!({})),
+        Just(json!([["a", "b"], "b a"])),
+        Just(json!({ "type": "Prepend", "prepend": "ab" })),
+        Just(json!({ "type": "Strip", "strip_left": true, "strip_right": true })),
+        Just(replace),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn any_change_loads_soundly_or_is_refused(
+        places in prop::collection::vec((0..90_usize, any_value()), 1..4),
+        text in "[ab <s>é\\n]{0,12}",
+    ) {
+        let mut json = small();
+        for (mut place, value) in places {
+            replace(&mut json, &mut place, &value);
+        }
+        if let Ok(tokenizer) = Tokenizer::from_bytes("changed", json.to_string().as_bytes()) {
+            let ids: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| tokenizer.token(*id).is_some()).collect();
+            prop_assert!(tokenizer.decode(&ids, false).is_ok());
+            match tokenizer.encode(&text, true) {
+                Ok(ids) => prop_assert!(tokenizer.decode(&ids, true).is_ok(), "ids out of the vocabulary: {:?}", ids),
+                // The one thing that shows only with the text: the unknown token is no entry of the model's own.
+                Err(error) => prop_assert!(error.to_string().contains("Unk token"), "{} for {}", error, json),
+            }
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_refused_or_load(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..2000_usize) {
+        let mut whole = fixtures::json("llama.json").to_string().into_bytes();
+        let at = at * whole.len() / 2000;
+        let end = (at + bytes.len()).min(whole.len());
+        whole.splice(at..end, bytes);
+        let _ = Tokenizer::from_bytes("bytes", &whole);
+    }
+}

@@ -20,9 +20,7 @@ use crate::error::EngineError;
 use crate::mode::autoregressive::{GenerateJob, NewToken, Timing};
 use crate::mode::score::ScoreJob;
 use crate::options::{Options, Source};
-use crate::outcome::{
-    FinishReason, GenerateOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
-};
+use crate::outcome::{FinishReason, GenerateOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage};
 use crate::prompt::Limits;
 use crate::request::{GenerateRequest, ScoreRequest};
 use crate::sampler;
@@ -122,9 +120,11 @@ impl Parts {
             Source::Directory(dir) => {
                 let config = ConfigFile::open(&dir.join("config.json"))?;
                 let generation = dir.join("generation_config.json");
-                let generation = if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
+                let generation =
+                    if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
                 let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
-                let name = dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
+                let name =
+                    dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
                 Ok(Self {
                     name,
                     model: load(&config, &Checkpoint::open(dir)?, load_options)?,
@@ -181,10 +181,7 @@ impl Engine {
             Some(n) => n,
             None => facts.context,
         };
-        let kv_format = options.kv_format.unwrap_or(match facts.format {
-            Format::F32 => Format::F32,
-            Format::Bf16 => Format::Bf16,
-        });
+        let kv_format = options.kv_format.unwrap_or(facts.format);
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
@@ -260,7 +257,10 @@ impl Engine {
     ) -> Result<GenerateOutcome, EngineError> {
         sampler::check(&request.sampling)?;
         if request.max_new_tokens == 0 {
-            return Err(EngineError::request("0 new tokens were asked for", "give `--max-new-tokens` at least 1"));
+            return Err(EngineError::request(
+                "0 new tokens were asked for",
+                "give `--max-new-tokens` at least 1",
+            ));
         }
         if request.stop.iter().any(String::is_empty) {
             return Err(EngineError::request("a stop string is empty", "leave it out"));
@@ -317,7 +317,8 @@ impl Engine {
             logprobs,
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
-            decode_tokens_per_s: (decoded > 0 && timing.decode_s > 0.0).then(|| decoded as f64 / timing.decode_s),
+            decode_tokens_per_s: (decoded > 0 && timing.decode_s > 0.0)
+                .then(|| decoded as f64 / timing.decode_s),
             peak_memory_bytes: timing.peak_memory_bytes,
             kernel_path: self.info.kernel_path.clone(),
         })
@@ -348,7 +349,12 @@ struct Runner {
 
 impl Runner {
     /// Starts the thread; returns once it is ready or has failed.
-    fn start(self, jobs: Receiver<Job>, kernel_path: String, rows: usize) -> Result<JoinHandle<()>, EngineError> {
+    fn start(
+        self,
+        jobs: Receiver<Job>,
+        kernel_path: String,
+        rows: usize,
+    ) -> Result<JoinHandle<()>, EngineError> {
         let (ready, started) = channel();
         let threads = self.options.threads;
         let failed = |reason: String| EngineError::Threads { threads, reason };

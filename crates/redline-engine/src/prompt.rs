@@ -45,7 +45,10 @@ impl Limits<'_> {
             if count == 1 { "" } else { "s" },
             bad[..count.min(LISTED)].join(", ")
         );
-        Err(EngineError::request(fact, format!("this model's vocabulary has {vocab} entries, special tokens included")))
+        Err(EngineError::request(
+            fact,
+            format!("this model's vocabulary has {vocab} entries, special tokens included"),
+        ))
     }
 
     /// Text with the special tokens that the tokenizer puts around it, the ones in front exactly once.
@@ -67,7 +70,10 @@ impl Limits<'_> {
         };
         self.check_ids("the prompt", &ids)?;
         if ids.is_empty() {
-            return Err(EngineError::request("the prompt has 0 tokens", "give at least one token to continue from"));
+            return Err(EngineError::request(
+                "the prompt has 0 tokens",
+                "give at least one token to continue from",
+            ));
         }
         let (have, context) = (ids.len(), self.context);
         if have + new_tokens > context {
@@ -76,7 +82,9 @@ impl Limits<'_> {
             } else {
                 format!("shorten the prompt to at most {} tokens", context.saturating_sub(1))
             };
-            let fact = format!("the prompt of {have} tokens and {new_tokens} new ones exceed the context of {context}");
+            let fact = format!(
+                "the prompt of {have} tokens and {new_tokens} new ones exceed the context of {context}"
+            );
             return Err(EngineError::request(fact, hint));
         }
         Ok(ids)
@@ -96,7 +104,10 @@ impl Limits<'_> {
     /// The labels as ids. A text must be one token.
     pub(crate) fn labels(&self, labels: &[Label]) -> Result<Vec<u32>, EngineError> {
         if labels.is_empty() {
-            return Err(EngineError::request("there are 0 labels", "give at least one `--label` or `--label-id`"));
+            return Err(EngineError::request(
+                "there are 0 labels",
+                "give at least one `--label` or `--label-id`",
+            ));
         }
         let numbers: Vec<i64> =
             labels.iter().filter_map(|l| if let Label::Id(id) = l { Some(*id) } else { None }).collect();
@@ -127,12 +138,19 @@ impl Limits<'_> {
     }
 
     /// All prompts of a score request, in the order of the items.
-    pub(crate) fn items(&self, request: &ScoreRequest) -> Result<Vec<Result<Tokens, ItemError>>, EngineError> {
+    pub(crate) fn items(
+        &self,
+        request: &ScoreRequest,
+    ) -> Result<Vec<Result<Tokens, ItemError>>, EngineError> {
         for (index, item) in request.items.iter().enumerate() {
             if item.is_text() != request.query.is_text() {
                 let kind = |p: &Prompt| if p.is_text() { "text" } else { "token ids" };
-                let fact = format!("the query is {}, but item {index} is {}", kind(&request.query), kind(item));
-                return Err(EngineError::request(fact, "give query and all items either as text or as token ids"));
+                let fact =
+                    format!("the query is {}, but item {index} is {}", kind(&request.query), kind(item));
+                return Err(EngineError::request(
+                    fact,
+                    "give query and all items either as text or as token ids",
+                ));
             }
         }
         let query = self.query(request)?;
@@ -140,7 +158,9 @@ impl Limits<'_> {
         for (index, item) in request.items.iter().enumerate() {
             match self.item(request, &query, index, item) {
                 Ok(tokens) => prompts.push(Ok(tokens)),
-                Err(e) if request.item_errors => prompts.push(Err(ItemError { index, message: e.to_string() })),
+                Err(e) if request.item_errors => {
+                    prompts.push(Err(ItemError { index, message: e.to_string() }));
+                }
                 Err(e) => return Err(e),
             }
         }
@@ -166,8 +186,11 @@ impl Limits<'_> {
         let (ids, boundary_mismatch) = match (&request.query, item) {
             (Prompt::Text(query_text), Prompt::Text(text)) => {
                 let separate = self.separate(query, text, request.item_first)?;
-                let joined =
-                    if request.item_first { format!("{text}{query_text}") } else { format!("{query_text}{text}") };
+                let joined = if request.item_first {
+                    format!("{text}{query_text}")
+                } else {
+                    format!("{query_text}{text}")
+                };
                 let concat = self.text(&joined)?;
                 let mismatch = concat != separate;
                 let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };

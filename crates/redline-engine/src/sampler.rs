@@ -49,7 +49,13 @@ pub(crate) struct Sampler {
 
 impl Sampler {
     /// The next token at `position`; `None` if the logits are not numbers.
-    pub(crate) fn choose(&mut self, simd: Simd, logits: &[f32], s: &Sampling, position: usize) -> Option<u32> {
+    pub(crate) fn choose(
+        &mut self,
+        simd: Simd,
+        logits: &[f32],
+        s: &Sampling,
+        position: usize,
+    ) -> Option<u32> {
         let best = greedy(logits)?;
         if s.temperature == 0.0 {
             return Some(best);
@@ -61,7 +67,8 @@ impl Sampler {
         let weights = &self.weights;
         self.order.clear();
         self.order.extend((0..logits.len() as u32).filter(|&i| weights[i as usize] > 0.0));
-        let by_weight = |a: &u32, b: &u32| weights[*b as usize].total_cmp(&weights[*a as usize]).then(a.cmp(b));
+        let by_weight =
+            |a: &u32, b: &u32| weights[*b as usize].total_cmp(&weights[*a as usize]).then(a.cmp(b));
         if s.top_k > 0 && s.top_k < self.order.len() {
             self.order.select_nth_unstable_by(s.top_k - 1, by_weight);
             self.order.truncate(s.top_k);
@@ -145,7 +152,12 @@ mod tests {
     fn filters_keep_what_they_say() {
         let logits = [0.0, 1.0, 2.0, -1.0, 1.9];
         let kept = |s: Sampling| {
-            counts(s, &logits, 3000).iter().enumerate().filter(|(_, c)| **c > 0).map(|(i, _)| i).collect::<Vec<_>>()
+            counts(s, &logits, 3000)
+                .iter()
+                .enumerate()
+                .filter(|(_, c)| **c > 0)
+                .map(|(i, _)| i)
+                .collect::<Vec<_>>()
         };
         assert_eq!(kept(Sampling { top_k: 1, ..sampling() }), [2]);
         assert_eq!(kept(Sampling { top_k: 3, ..sampling() }), [1, 2, 4]);

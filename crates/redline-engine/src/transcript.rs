@@ -16,7 +16,13 @@ pub(crate) struct Transcript<'a> {
 impl<'a> Transcript<'a> {
     /// Without a tokenizer the text stays empty.
     pub(crate) fn new(tokenizer: Option<&'a Tokenizer>, stops: &'a [String]) -> Self {
-        Self { stream: tokenizer.map(Tokenizer::stream), stops, text: String::new(), shown: 0, stopped: false }
+        Self {
+            stream: tokenizer.map(Tokenizer::stream),
+            stops,
+            text: String::new(),
+            shown: 0,
+            stopped: false,
+        }
     }
 
     /// Takes a token; returns the text that has become final.
@@ -70,7 +76,10 @@ impl<'a> Transcript<'a> {
     fn held_back(&self, from: usize) -> usize {
         let tail = &self.text[from..];
         let longest = |stop: &String| {
-            (1..stop.len()).rev().find(|&n| stop.is_char_boundary(n) && tail.ends_with(&stop[..n])).unwrap_or(0)
+            (1..stop.len())
+                .rev()
+                .find(|&n| stop.is_char_boundary(n) && tail.ends_with(&stop[..n]))
+                .unwrap_or(0)
         };
         self.stops.iter().map(longest).max().unwrap_or(0)
     }

@@ -58,7 +58,11 @@ fn rows_fit(len: usize, rows: usize, width: usize, stride: usize) -> bool {
 impl<'a> Rows<'a> {
     /// Checks that the rows lie within `data`.
     pub fn new(data: &'a [f32], rows: usize, width: usize, stride: usize) -> Self {
-        assert!(rows_fit(data.len(), rows, width, stride), "{rows} rows of {width}/{stride} in {}", data.len());
+        assert!(
+            rows_fit(data.len(), rows, width, stride),
+            "{rows} rows of {width}/{stride} in {}",
+            data.len()
+        );
         Self { data, rows, width, stride }
     }
 
@@ -71,7 +75,11 @@ impl<'a> Rows<'a> {
 impl<'a> RowsMut<'a> {
     /// Checks that the rows lie within `data`.
     pub fn new(data: &'a mut [f32], rows: usize, width: usize, stride: usize) -> Self {
-        assert!(rows_fit(data.len(), rows, width, stride), "{rows} rows of {width}/{stride} in {}", data.len());
+        assert!(
+            rows_fit(data.len(), rows, width, stride),
+            "{rows} rows of {width}/{stride} in {}",
+            data.len()
+        );
         Self { data, rows, width, stride }
     }
 

@@ -125,10 +125,10 @@ impl<T: Plain> Buffer<T> {
         if bytes == 0 {
             return Ok(Self { start: NonNull::dangling(), len, mapping: None, owns: PhantomData });
         }
-        if bytes >= MAP_FROM {
-            if let Some(buffer) = Self::mapped(len, bytes)? {
-                return Ok(buffer);
-            }
+        if bytes >= MAP_FROM
+            && let Some(buffer) = Self::mapped(len, bytes)?
+        {
+            return Ok(buffer);
         }
         let layout = Layout::from_size_align(bytes, ALIGN).map_err(|_| OutOfMemory { bytes })?;
         // SAFETY: the layout has a size above zero.

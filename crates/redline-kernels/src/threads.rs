@@ -104,7 +104,9 @@ impl Team {
         }
         match mine {
             Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker of the team panicked"),
+            Ok(()) => {
+                assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker of the team panicked");
+            }
         }
     }
 

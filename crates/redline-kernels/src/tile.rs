@@ -46,7 +46,7 @@ pub(crate) unsafe fn tiles<S: Isa, M: Mac>(s: S, a: TileArgs, rows: usize, strip
             let c = (strips - done).min(GROUP_STRIPS);
             // SAFETY: strips `done..done + c` lie within the caller's.
             unsafe {
-                let a = a.from_strip(done);
+                let a = a.at_strip(done);
                 match c {
                     4 => by_rows::<S, M, 4>(s, a, rows),
                     3 => by_rows::<S, M, 3>(s, a, rows),
@@ -59,7 +59,7 @@ pub(crate) unsafe fn tiles<S: Isa, M: Mac>(s: S, a: TileArgs, rows: usize, strip
     } else {
         for c in 0..strips {
             // SAFETY: strip `c` lies within the caller's.
-            unsafe { by_rows::<S, M, 1>(s, a.from_strip(c), rows) }
+            unsafe { by_rows::<S, M, 1>(s, a.at_strip(c), rows) }
         }
     }
 }
@@ -68,7 +68,7 @@ impl TileArgs {
     /// # Safety
     /// Strip `c` exists.
     #[inline(always)]
-    unsafe fn from_strip(self, c: usize) -> Self {
+    unsafe fn at_strip(self, c: usize) -> Self {
         // SAFETY: by contract.
         unsafe { Self { w: self.w.add(c * self.w_stride), y: self.y.add(c * LANES), ..self } }
     }

@@ -53,9 +53,10 @@ impl ModelError {
             Self::UnknownArchitecture { .. } => {
                 Some(format!("known architectures: {}", crate::arch::names().join(", ")))
             }
-            Self::UnexpectedTensors { .. } => {
-                Some("`config.json` describes another variant (layers, biases, tied head) than these weights".into())
-            }
+            Self::UnexpectedTensors { .. } => Some(
+                "`config.json` describes another variant (layers, biases, tied head) than these weights"
+                    .into(),
+            ),
             Self::UnknownShape(_) => {
                 let mut names = String::from("shapes: ");
                 for (i, shape) in crate::synth::SHAPES.iter().enumerate() {

@@ -39,6 +39,13 @@ pub(crate) fn positive(config: &ConfigFile, key: &str) -> Result<usize, ModelErr
     }
 }
 
+/// Refuses a configuration without one of `keys`: their defaults in the reference belong to one model of the family.
+pub(crate) fn require(config: &ConfigFile, keys: &[&str]) -> Result<(), WeightsError> {
+    let missing = keys.iter().find(|key| !config.keys().any(|k| k == **key));
+    // Reading a key that is absent is the error that names it.
+    missing.map_or(Ok(()), |key| config.usize(key).map(drop))
+}
+
 /// Query heads, KV heads and values per head.
 struct Heads {
     query: usize,
@@ -51,15 +58,17 @@ impl Heads {
         let query = positive(config, "num_attention_heads")?;
         let kv = config.usize_or("num_key_value_heads", query)?;
         if kv == 0 || query % kv != 0 {
-            let fact = format!("`num_attention_heads` {query} is not a multiple of `num_key_value_heads` {kv}");
+            let fact =
+                format!("`num_attention_heads` {query} is not a multiple of `num_key_value_heads` {kv}");
             return Err(config_error(config, fact));
         }
         let dim = match config.opt_usize("head_dim")? {
             Some(dim) => dim,
             None if hidden % query == 0 => hidden / query,
             None => {
-                let fact =
-                    format!("`hidden_size` {hidden} is not a multiple of {query} heads, and `head_dim` is missing");
+                let fact = format!(
+                    "`hidden_size` {hidden} is not a multiple of {query} heads, and `head_dim` is missing"
+                );
                 return Err(config_error(config, fact));
             }
         };
@@ -160,9 +169,10 @@ pub(crate) fn windows(
     let kind = |name: &String| match (name.as_str(), window) {
         ("full_attention", _) => Ok(None),
         ("sliding_attention", Some(window)) => Ok(Some(window)),
-        ("sliding_attention", None) => {
-            Err(config_error(config, "`layer_types` has sliding layers, but no `sliding_window` is in use".into()))
-        }
+        ("sliding_attention", None) => Err(config_error(
+            config,
+            "`layer_types` has sliding layers, but no `sliding_window` is in use".into(),
+        )),
         _ => Err(config.refuse("layer_types", "`full_attention` and `sliding_attention`").into()),
     };
     types.iter().map(kind).collect()

@@ -7,11 +7,12 @@ use redline_weights::{ConfigFile, WeightsError};
 /// The value with which a key changes nothing.
 enum Neutral {
     False,
+    True,
     Number(f64),
     /// Only absent or null.
     Absent,
 }
-use Neutral::{Absent, False, Number};
+use Neutral::{Absent, False, Number, True};
 
 /// Every such key that published configurations of decoder families carry.
 const SENSITIVE: &[(&str, Neutral)] = &[
@@ -48,6 +49,7 @@ const SENSITIVE: &[(&str, Neutral)] = &[
     ("reorder_and_upcast_attn", False),
     ("add_cross_attention", False),
     ("is_encoder_decoder", False),
+    ("is_causal", True),
     ("attention_chunk_size", Absent),
     ("use_bidirectional_attention", False),
 ];
@@ -60,7 +62,10 @@ pub(crate) fn refuse_unknown(config: &ConfigFile, honoured: &[&str]) -> Result<(
         }
         let (is_neutral, supported) = match neutral {
             False => (matches!(config.opt_bool(key), Ok(None | Some(false))), "`false`".to_owned()),
-            Number(n) => (matches!(config.opt_f64(key), Ok(x) if x.is_none_or(|x| x == *n)), format!("`{n}`")),
+            True => (matches!(config.opt_bool(key), Ok(None | Some(true))), "`true`".to_owned()),
+            Number(n) => {
+                (matches!(config.opt_f64(key), Ok(x) if x.is_none_or(|x| x == *n)), format!("`{n}`"))
+            }
             // Any value that is not null fails to read as a bool, or is one.
             Absent => (matches!(config.opt_bool(key), Ok(None)), "`null`".to_owned()),
         };

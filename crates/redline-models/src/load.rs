@@ -15,7 +15,8 @@ use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
 use crate::model::{Facts, Model};
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec, Role,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    Role,
 };
 use crate::step::padded;
 
@@ -41,7 +42,7 @@ pub fn load(config: &ConfigFile, checkpoint: &Checkpoint, options: LoadOptions) 
     let layers = spec.layers.iter().enumerate().map(|(i, layer)| loader.layer(i, layer));
     let layers = layers.collect::<Result<Vec<_>, _>>()?;
     let final_norm = loader.norm(&spec.final_norm)?;
-    let head = if spec.tied { None } else { Some(loader.head(&spec)?) };
+    let head = if spec.tied { loader.check_tied(&spec)? } else { Some(loader.head(&spec)?) };
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
         architecture: architecture.name,
@@ -51,7 +52,12 @@ pub fn load(config: &ConfigFile, checkpoint: &Checkpoint, options: LoadOptions) 
         parameters,
         format,
     };
-    Ok(Model { facts, decoder: Decoder { embedding: Embedding { tokens, positions }, layers, final_norm }, head, rope })
+    Ok(Model {
+        facts,
+        decoder: Decoder { embedding: Embedding { tokens, positions }, layers, final_norm },
+        head,
+        rope,
+    })
 }
 
 /// A checkpoint whose tensors are those of the specification, no more and no fewer.
@@ -71,12 +77,9 @@ impl<'a> Source<'a> {
             checkpoint.require(&name, &tensor.shape)?;
             expected.insert(name);
         }
-        if spec.tied {
-            // Some tied checkpoints carry the head once more; the embedding is what counts, as in the reference.
-            if checkpoint.info(HEAD).is_some() {
-                checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
-                expected.insert(HEAD.to_owned());
-            }
+        if spec.tied && checkpoint.info(HEAD).is_some() {
+            checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
+            expected.insert(HEAD.to_owned());
         }
         let mut unexpected: Vec<&str> = checkpoint
             .names()
@@ -88,7 +91,11 @@ impl<'a> Source<'a> {
         unexpected.sort_unstable();
         let shown = unexpected.iter().take(4).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
         let names = if unexpected.len() > 4 { format!("{shown}, ...") } else { shown };
-        Err(ModelError::UnexpectedTensors { count: unexpected.len(), names, file: checkpoint.origin().display().to_string() })
+        Err(ModelError::UnexpectedTensors {
+            count: unexpected.len(),
+            names,
+            file: checkpoint.origin().display().to_string(),
+        })
     }
 
     fn name(&self, name: &str) -> String {
@@ -134,6 +141,21 @@ impl Loader<'_> {
         Ok(matrix)
     }
 
+    /// Some tied checkpoints carry the head once more. One that differs from the embedding contradicts the
+    /// configuration: the reference would use it with a warning.
+    fn check_tied(&mut self, spec: &DecoderSpec) -> Result<Option<Matrix>, ModelError> {
+        if self.source.checkpoint.info(HEAD).is_some() {
+            let len = spec.vocab * spec.hidden;
+            let head = self.read(HEAD, len)?.to_vec();
+            if self.read(&format!("{}.weight", spec.embedding), len)? != head {
+                let file = self.source.checkpoint.origin().display().to_string();
+                let fact = format!("`tie_word_embeddings` is true, but `{HEAD}` differs from the embedding");
+                return Err(ModelError::Config { fact, file });
+            }
+        }
+        Ok(None)
+    }
+
     fn linear(&mut self, spec: &LinearSpec, activation: Activation) -> Result<Linear, ModelError> {
         let mut matrix = Matrix::zeroed(self.format, spec.outputs(), spec.inputs)?;
         let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
@@ -155,8 +177,11 @@ impl Loader<'_> {
 
     fn norm(&mut self, spec: &NormSpec) -> Result<Norm, ModelError> {
         let weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
-        let bias =
-            if spec.layer_norm { Some(self.vector(&format!("{}.bias", spec.name), spec.width)?) } else { None };
+        let bias = if spec.layer_norm {
+            Some(self.vector(&format!("{}.bias", spec.name), spec.width)?)
+        } else {
+            None
+        };
         Ok(Norm { weight, bias, eps: spec.eps })
     }
 

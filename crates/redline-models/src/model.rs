@@ -181,7 +181,8 @@ impl Model {
             segments.push(Segment { pages, start, first_row, rows: part.tokens });
             first_row += part.tokens;
         }
-        let input = StepInput { tokens: &batch.tokens, positions: &batch.positions, segments: &segments, kv: pages };
+        let input =
+            StepInput { tokens: &batch.tokens, positions: &batch.positions, segments: &segments, kv: pages };
         let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
         let x = self.decoder.forward(&mut step);
         let out = read(self, x, &mut step);

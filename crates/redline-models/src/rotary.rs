@@ -10,6 +10,9 @@ use crate::ModelError;
 /// `llama3`, others are refused by name.
 pub(crate) fn inverse_frequencies(config: &ConfigFile, head_dim: usize) -> Result<Vec<f64>, ModelError> {
     let parameters = config.object("rope_parameters")?;
+    if parameters.is_some() && config.object("rope_scaling")?.is_some() {
+        return Err(config.refuse("rope_scaling", "one of `rope_scaling` and `rope_parameters`").into());
+    }
     let scaling = match &parameters {
         Some(parameters) => Some(parameters.clone()),
         None => config.object("rope_scaling")?,
@@ -29,7 +32,9 @@ pub(crate) fn inverse_frequencies(config: &ConfigFile, head_dim: usize) -> Resul
         None | Some("default") => {}
         Some("llama3") => {
             let llama3 = Llama3::read(&scaling)?;
-            frequencies.iter_mut().for_each(|f| *f = llama3.scale(*f));
+            for frequency in &mut frequencies {
+                *frequency = llama3.scale(*frequency);
+            }
         }
         Some(_) => return Err(scaling.refuse(key, "`default` or `llama3`").into()),
     }

@@ -207,9 +207,17 @@ impl MlpSpec {
 
 impl NormSpec {
     fn tensors(&self, all: &mut Vec<TensorSpec>) {
-        all.push(TensorSpec { name: format!("{}.weight", self.name), shape: vec![self.width], role: Role::Scale });
+        all.push(TensorSpec {
+            name: format!("{}.weight", self.name),
+            shape: vec![self.width],
+            role: Role::Scale,
+        });
         if self.layer_norm {
-            all.push(TensorSpec { name: format!("{}.bias", self.name), shape: vec![self.width], role: Role::Bias });
+            all.push(TensorSpec {
+                name: format!("{}.bias", self.name),
+                shape: vec![self.width],
+                role: Role::Bias,
+            });
         }
     }
 }

@@ -2,9 +2,9 @@
 
 use std::fmt;
 
+use crate::isa::{Kernel, scalar::Scalar};
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{avx2::Avx2, avx512::Avx512};
-use crate::isa::{Kernel, scalar::Scalar};
 
 /// An instruction-set tier. The order is from the most general to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -214,7 +214,9 @@ fn path_of(_tier: Tier) -> Path {
 fn bf16_dot_is_sequential() -> bool {
     static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     // SAFETY: called only after `avx512bf16` and the features of the tier were detected.
-    *VERDICT.get_or_init(|| unsafe { enter_avx512_bf16(crate::probe::Bf16Dot) == enter_avx512(crate::probe::Bf16Dot) })
+    *VERDICT.get_or_init(|| unsafe {
+        enter_avx512_bf16(crate::probe::Bf16Dot) == enter_avx512(crate::probe::Bf16Dot)
+    })
 }
 
 /// # Safety

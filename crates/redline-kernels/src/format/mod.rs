@@ -143,7 +143,9 @@ impl Matrix {
 
     /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`).
     pub fn set_rows(&mut self, first: usize, values: &[f32]) {
-        assert!(self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows);
+        assert!(
+            self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows
+        );
         for start in (0..self.cols).step_by(PACK_COLS) {
             let end = (start + PACK_COLS).min(self.cols);
             for (r, row) in values.chunks_exact(self.cols).enumerate() {
@@ -157,7 +159,9 @@ impl Matrix {
 
     /// Packs rows `first..first + count` from `values`, `[cols, count]`, inputs first (GPT-2's `Conv1D`).
     pub fn set_rows_transposed(&mut self, first: usize, values: &[f32]) {
-        assert!(self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows);
+        assert!(
+            self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows
+        );
         let count = values.len() / self.cols;
         for (col, column) in values.chunks_exact(count).enumerate() {
             for (r, &value) in column.iter().enumerate() {
@@ -169,7 +173,12 @@ impl Matrix {
 
     /// Row `row` as f32, exactly as the linear layer sees it.
     pub fn row(&self, row: usize, out: &mut [f32]) {
-        assert!(row < self.rows && out.len() == self.cols, "row {row} of {}, {} columns", self.rows, out.len());
+        assert!(
+            row < self.rows && out.len() == self.cols,
+            "row {row} of {}, {} columns",
+            self.rows,
+            out.len()
+        );
         for (col, value) in out.iter_mut().enumerate() {
             *value = self.format.extract(self.words[self.word_at(row, col)], col);
         }

@@ -28,7 +28,7 @@ pub(crate) fn apply<S: Isa>(s: S, activation: Activation, x: S::F) -> S::F {
 }
 
 /// -2 sqrt(2/pi)
-const GELU_SCALE: f32 = -1.595_769_1;
+const GELU_SCALE: f32 = -1.595_769;
 
 #[inline(always)]
 fn gelu_new<S: Isa>(s: S, x: S::F) -> S::F {

@@ -68,7 +68,18 @@ pub fn attention(
                     }
                     let first = t * TILE_ROWS;
                     let rows = first..(first + TILE_ROWS).min(segment.rows * group);
-                    exec.simd.run(HeadTile { shape, kv, layer, segment, q, out: to, stride, kv_head, group, rows });
+                    exec.simd.run(HeadTile {
+                        shape,
+                        kv,
+                        layer,
+                        segment,
+                        q,
+                        out: to,
+                        stride,
+                        kv_head,
+                        group,
+                        rows,
+                    });
                 }
             }
         }
@@ -166,7 +177,10 @@ impl HeadTile<'_> {
             }
             // SAFETY: `steps <= MAX_HEAD_DIM` words of row `r`.
             let words = unsafe {
-                std::slice::from_raw_parts_mut(scratch.q.as_mut_ptr().cast::<u32>().add(r * MAX_HEAD_DIM), steps)
+                std::slice::from_raw_parts_mut(
+                    scratch.q.as_mut_ptr().cast::<u32>().add(r * MAX_HEAD_DIM),
+                    steps,
+                )
             };
             match self.kv.shape().format {
                 Format::F32 => words.iter_mut().zip(&scaled).for_each(|(word, x)| *word = x.to_bits()),
@@ -177,13 +191,20 @@ impl HeadTile<'_> {
 
     /// One span: logits, softmax, values, merge.
     #[inline(always)]
-    fn span<S: Isa, K: Mac, V: Mac>(&self, s: S, start: usize, scratch: &mut Scratch, states: &mut [State; TILE_ROWS]) {
+    fn span<S: Isa, K: Mac, V: Mac>(
+        &self,
+        s: S,
+        start: usize,
+        scratch: &mut Scratch,
+        states: &mut [State; TILE_ROWS],
+    ) {
         let mut keys: [Range<usize>; TILE_ROWS] = [0..0, 0..0, 0..0, 0..0, 0..0, 0..0];
         let (mut from, mut to) = (usize::MAX, 0);
         let (mut low, mut high) = (SPAN, 0);
         for r in 0..self.rows.len() {
             let seen = self.visible(r);
-            let (a, b) = (seen.start.clamp(start, start + SPAN) - start, seen.end.clamp(start, start + SPAN) - start);
+            let (a, b) =
+                (seen.start.clamp(start, start + SPAN) - start, seen.end.clamp(start, start + SPAN) - start);
             keys[r] = a..b;
             if a < b {
                 // Rows that see keys of this span are neighbours: both ends grow with the position.
@@ -199,7 +220,9 @@ impl HeadTile<'_> {
         let mut tops = [(0f32, 0f32); TILE_ROWS];
         for r in rows.clone() {
             // SAFETY: the logits of row `r` were computed for all keys up to `high`, rounded up to whole blocks.
-            tops[r] = unsafe { softmax(s, scratch.logits.as_mut_ptr().cast::<f32>().add(r * SPAN), keys[r].clone()) };
+            tops[r] = unsafe {
+                softmax(s, scratch.logits.as_mut_ptr().cast::<f32>().add(r * SPAN), keys[r].clone())
+            };
         }
         self.values::<S, V>(s, start, &keys, rows.clone(), scratch);
         for r in rows {
@@ -209,7 +232,14 @@ impl HeadTile<'_> {
 
     /// Logits of keys `range` (span-relative, beginning at a block) for `rows`.
     #[inline(always)]
-    fn logits<S: Isa, K: Mac>(&self, s: S, start: usize, range: Range<usize>, rows: Range<usize>, scratch: &mut Scratch) {
+    fn logits<S: Isa, K: Mac>(
+        &self,
+        s: S,
+        start: usize,
+        range: Range<usize>,
+        rows: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
         let steps = self.kv.shape().steps();
         let mut block = range.start / LANES;
         let end = range.end.div_ceil(LANES);
@@ -277,7 +307,14 @@ impl HeadTile<'_> {
 
     /// Adds `p v` of keys `range` (span-relative) to `rows`.
     #[inline(always)]
-    fn weighted<S: Isa, V: Mac>(&self, s: S, start: usize, range: Range<usize>, rows: Range<usize>, scratch: &mut Scratch) {
+    fn weighted<S: Isa, V: Mac>(
+        &self,
+        s: S,
+        start: usize,
+        range: Range<usize>,
+        rows: Range<usize>,
+        scratch: &mut Scratch,
+    ) {
         let shape = self.kv.shape();
         let mut key = range.start;
         while key < range.end {
@@ -305,11 +342,19 @@ impl HeadTile<'_> {
 
     /// Merges the span's result of row `r` into what earlier spans left.
     #[inline(always)]
-    fn merge<S: Isa>(&self, s: S, r: usize, (max, sum): (f32, f32), scratch: &mut Scratch, state: &mut State) {
+    fn merge<S: Isa>(
+        &self,
+        s: S,
+        r: usize,
+        (max, sum): (f32, f32),
+        scratch: &mut Scratch,
+        state: &mut State,
+    ) {
         let top = if state.max < max { max } else { state.max };
         let (a, b) = if state.started {
             let [a, b] = [exp(s, s.splat(state.max - top)), exp(s, s.splat(max - top))];
-            *state = State { max: top, sum: sum.mul_add(first(s, b), state.sum * first(s, a)), started: true };
+            *state =
+                State { max: top, sum: sum.mul_add(first(s, b), state.sum * first(s, a)), started: true };
             (Some(a), b)
         } else {
             *state = State { max, sum, started: true };

@@ -117,9 +117,19 @@ impl KvPages {
     }
 
     /// Stores the keys and values of all rows of a batch: row r of `k` and `v` is `[kv_heads * head_dim]`.
-    pub fn store(&mut self, exec: Exec<'_>, layer: usize, segments: &[Segment<'_>], k: Rows<'_>, v: Rows<'_>) {
+    pub fn store(
+        &mut self,
+        exec: Exec<'_>,
+        layer: usize,
+        segments: &[Segment<'_>],
+        k: Rows<'_>,
+        v: Rows<'_>,
+    ) {
         let shape = self.shape;
-        assert!(k.width == shape.kv_heads * shape.head_dim && v.width == k.width, "keys and values of every head");
+        assert!(
+            k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
+            "keys and values of every head"
+        );
         for segment in segments {
             assert!(segment.first_row + segment.rows <= k.rows && k.rows == v.rows, "rows of the batch");
             assert!(segment.start + segment.rows <= segment.pages.len() * PAGE_TOKENS, "pages for every row");
@@ -132,7 +142,9 @@ impl KvPages {
                     let at = layer * shape.kv_heads * shape.head_words();
                     // SAFETY: the layer lies within the page; `&mut self` excludes readers; a token's words are
                     // written by the one member that owns its row, and no two rows of a batch are the same token.
-                    unsafe { write_token(shape, page.as_mut_ptr_shared().add(at), position % PAGE_TOKENS, k, v) };
+                    unsafe {
+                        write_token(shape, page.as_mut_ptr_shared().add(at), position % PAGE_TOKENS, k, v);
+                    };
                 }
             });
         }

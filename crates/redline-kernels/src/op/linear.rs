@@ -39,11 +39,21 @@ pub fn scratch_words(format: Format, rows: usize, k: usize) -> usize {
 
 /// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must
 /// hold that many. `scratch` holds at least [`scratch_words`] words.
-pub fn linear(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, y: &mut RowsMut<'_>, epilogue: Epilogue<'_>, scratch: &mut [u32]) {
+pub fn linear(
+    exec: Exec<'_>,
+    w: &Matrix,
+    x: Rows<'_>,
+    y: &mut RowsMut<'_>,
+    epilogue: Epilogue<'_>,
+    scratch: &mut [u32],
+) {
     let padded = w.strips() * LANES;
     assert_eq!(x.width, w.cols(), "inputs per row");
     assert_eq!(x.rows, y.rows, "rows");
-    assert!(y.rows == 0 || (y.rows - 1) * y.stride + padded <= y.data.len(), "outputs need {padded} values a row");
+    assert!(
+        y.rows == 0 || (y.rows - 1) * y.stride + padded <= y.data.len(),
+        "outputs need {padded} values a row"
+    );
     assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
     assert!(epilogue.bias.is_none_or(|b| b.len() >= padded), "a bias of {padded} values");
     let (inputs, x_stride) = match w.format() {

@@ -25,7 +25,14 @@ pub fn rms_norm(exec: Exec<'_>, x: Rows<'_>, weight: &[f32], eps: f32, out: &mut
 }
 
 /// RMSNorm of every head of a row on its own, in place: `x` is `[rows, heads * head_dim]`, `weight` `[head_dim]`.
-pub fn rms_norm_heads(exec: Exec<'_>, x: &mut RowsMut<'_>, at: usize, heads: usize, weight: &[f32], eps: f32) {
+pub fn rms_norm_heads(
+    exec: Exec<'_>,
+    x: &mut RowsMut<'_>,
+    at: usize,
+    heads: usize,
+    weight: &[f32],
+    eps: f32,
+) {
     let (width, stride) = (weight.len(), x.stride);
     assert!(at + heads * width <= x.width, "{heads} heads of {width} at {at} in {}", x.width);
     let to = Disjoint::new(x.data);
@@ -41,7 +48,14 @@ pub fn rms_norm_heads(exec: Exec<'_>, x: &mut RowsMut<'_>, at: usize, heads: usi
 }
 
 /// LayerNorm (Ba, Kiros and Hinton 2016). `weight` and `bias` have `x.width` values.
-pub fn layer_norm(exec: Exec<'_>, x: Rows<'_>, weight: &[f32], bias: &[f32], eps: f32, out: &mut RowsMut<'_>) {
+pub fn layer_norm(
+    exec: Exec<'_>,
+    x: Rows<'_>,
+    weight: &[f32],
+    bias: &[f32],
+    eps: f32,
+    out: &mut RowsMut<'_>,
+) {
     assert!(x.width == weight.len() && x.width == bias.len(), "same width");
     assert!(x.width == out.width && x.rows == out.rows, "same shape");
     let (width, stride) = (out.width, out.stride);

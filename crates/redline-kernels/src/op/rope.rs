@@ -46,9 +46,20 @@ impl RopeTable {
 }
 
 /// Rotates `heads` heads of every row in place, the first at column `at`. `positions[r]` is row r's position.
-pub fn rope(exec: Exec<'_>, table: &RopeTable, positions: &[u32], x: &mut RowsMut<'_>, at: usize, heads: usize) {
+pub fn rope(
+    exec: Exec<'_>,
+    table: &RopeTable,
+    positions: &[u32],
+    x: &mut RowsMut<'_>,
+    at: usize,
+    heads: usize,
+) {
     let half = table.inverse_frequencies.len();
-    assert!(positions.len() == x.rows && at + heads * 2 * half <= x.width, "{heads} heads of {} at {at}", 2 * half);
+    assert!(
+        positions.len() == x.rows && at + heads * 2 * half <= x.width,
+        "{heads} heads of {} at {at}",
+        2 * half
+    );
     assert!(positions.iter().all(|&p| (p as usize) < table.positions), "{} positions", table.positions);
     let (stride, to) = (x.stride, Disjoint::new(x.data));
     exec.team.split(positions.len(), 1, 16, |rows| {
@@ -56,7 +67,8 @@ pub fn rope(exec: Exec<'_>, table: &RopeTable, positions: &[u32], x: &mut RowsMu
             let position = positions[r] as usize * half;
             let (cos, sin) = (&table.cos[position..][..half], &table.sin[position..][..half]);
             // SAFETY: each row is written by the one member that owns it; the heads lie within the row.
-            let x = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride + at), heads * 2 * half) };
+            let x =
+                unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride + at), heads * 2 * half) };
             exec.simd.run(Rotate { x, cos, sin });
         }
     });

@@ -159,7 +159,7 @@ fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     let vocab = engine.info().vocab;
     let prompt: Vec<i64> = (0..length).map(|i| ((i * 7919 + 11) % vocab) as i64).collect();
     let mut rates = Vec::new();
-    for _ in 0..case.trials + 1 {
+    for _ in 0..=case.trials {
         let outcome = generate(engine, &prompt, 1, true)?;
         rates.push(length as f64 / outcome.prefill_s);
     }

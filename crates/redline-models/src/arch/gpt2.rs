@@ -28,7 +28,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let inner = config.opt_usize("n_inner")?.unwrap_or(4 * hidden);
     let eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: true };
-    let conv = |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);
+    let conv =
+        |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);
     let scale_by_root = config.bool_or("scale_attn_weights", true)?;
     let scale_by_layer = config.bool_or("scale_attn_by_inverse_layer_idx", false)?;
     let scale = |layer: usize| {

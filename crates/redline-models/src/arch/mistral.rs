@@ -9,10 +9,13 @@ use crate::keys;
 use crate::spec::DecoderSpec;
 
 /// In `config.json`: `MistralForCausalLM`.
-pub const ARCHITECTURE: Architecture = Architecture { name: "MistralForCausalLM", model_type: "mistral", spec };
+pub const ARCHITECTURE: Architecture =
+    Architecture { name: "MistralForCausalLM", model_type: "mistral", spec };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    keys::refuse_unknown(config, &["sliding_window", "layer_types", "rope_scaling", "rope_parameters"])?;
+    keys::refuse_unknown(config, &["sliding_window", "rope_scaling", "rope_parameters"])?;
+    // In the reference these default to Mistral 7B's values, which a file that lacks them hardly means.
+    family::require(config, &["sliding_window", "num_key_value_heads"])?;
     let options = Options {
         windows: family::windows(config, family::sliding_window(config)?, 0)?,
         default_eps: 1e-6,

@@ -16,7 +16,9 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         config,
         &["use_sliding_window", "sliding_window", "layer_types", "rope_scaling", "rope_parameters"],
     )?;
-    let options = Options { qkv_bias: true, windows: windows(config)?, default_eps: 1e-6, ..Options::default() };
+    family::require(config, &["num_key_value_heads"])?;
+    let options =
+        Options { qkv_bias: true, windows: windows(config)?, default_eps: 1e-6, ..Options::default() };
     family::decoder(config, &options)
 }
 

@@ -24,6 +24,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
             "rope_parameters",
         ],
     )?;
+    family::require(config, &["num_key_value_heads", "head_dim"])?;
     let bias = config.bool_or("attention_bias", false)?;
     let options = Options {
         qkv_bias: bias,

@@ -59,6 +59,7 @@ fn keys_that_change_the_result_are_not_ignored() {
         (r#"{"rope_scaling":{"rope_type":"yarn","factor":4.0}}"#, "yarn"),
         (r#"{"rope_parameters":{"rope_type":"dynamic","factor":4.0,"rope_theta":1e4}}"#, "dynamic"),
         (r#"{"num_local_experts":8}"#, "num_local_experts"),
+        (r#"{"is_causal":false}"#, "is_causal"),
     ] {
         refused(LLAMA, changes, &[key]);
     }
@@ -73,6 +74,21 @@ fn shapes_that_contradict_each_other() {
     refused(LLAMA, r#"{"head_dim":7}"#, &["7"]);
     refused(LLAMA, r#"{"num_hidden_layers":0}"#, &["num_hidden_layers"]);
     refused(GPT2, r#"{"n_head":5}"#, &["n_embd", "48", "5"]);
+}
+
+#[test]
+fn keys_whose_defaults_belong_to_one_model() {
+    let with = |name: &str| LLAMA.replace("LlamaForCausalLM", name);
+    refused(&with("MistralForCausalLM"), "{}", &["sliding_window"]);
+    refused(&with("Qwen3ForCausalLM"), "{}", &["head_dim"]);
+    let no_kv_heads = with("Qwen2ForCausalLM").replace(r#""num_key_value_heads":2,"#, "");
+    refused(&no_kv_heads, "{}", &["num_key_value_heads"]);
+}
+
+#[test]
+fn both_spellings_of_rope_scaling_at_once() {
+    let both = r#"{"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"default","rope_theta":1e4}}"#;
+    refused(LLAMA, both, &["rope_scaling", "rope_parameters"]);
 }
 
 #[test]

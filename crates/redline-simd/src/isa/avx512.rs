@@ -1,11 +1,12 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m512, __m512i, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32, _mm512_add_ps,
-    _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepu16_epi32,
-    _mm512_div_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512, _mm512_mask_blend_ps,
-    _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps, _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_slli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps,
+    __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32,
+    _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps,
+    _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
+    _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps,
 };
 
 use super::{Isa, LANES};
@@ -111,7 +112,11 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         unsafe {
             if BF16 {
                 // Adds the odd (high) elements first, then the even ones, each with one rounding.
-                return _mm512_dpbf16_ps(acc, core::mem::transmute(w), core::mem::transmute(x));
+                return _mm512_dpbf16_ps(
+                    acc,
+                    core::mem::transmute::<__m512i, __m512bh>(w),
+                    core::mem::transmute::<__m512i, __m512bh>(x),
+                );
             }
             _mm512_fmadd_ps(low(w), low(x), _mm512_fmadd_ps(high(w), high(x), acc))
         }

@@ -1,0 +1,124 @@
+//! Generation: the cache, stop conditions, log-probabilities, streaming, cancelling.
+
+use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, Sampling};
+use redline_kernels::Format;
+
+use crate::models::{demo, demo_dir, generation, golden, ids, long, options, text};
+
+fn run(engine: &Engine, request: GenerateRequest) -> (GenerateOutcome, Vec<String>) {
+    let mut pieces = Vec::new();
+    let outcome = engine.generate(request, &Cancel::new(), &mut |t| pieces.push(t.to_owned())).unwrap();
+    (outcome, pieces)
+}
+
+#[test]
+fn with_and_without_cache_the_logprobs_are_the_same_bits() {
+    for &format in Format::ALL {
+        let engine = Engine::load(Options { format: Some(format), ..options(&demo_dir()) }).unwrap();
+        let request = GenerateRequest { logprobs: Some(5), ..generation(text("And the LORD said unto"), 40) };
+        let (on, _) = run(&engine, request.clone());
+        let (off, _) = run(&engine, GenerateRequest { kv_cache: false, ..request });
+        assert_eq!(on.token_ids, off.token_ids);
+        assert_eq!(on.logprobs, off.logprobs);
+    }
+}
+
+#[test]
+fn prompts_longer_than_a_pass_continue_alike_with_and_without_cache() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = long(dir.path());
+    let prompt: Vec<i64> = (0..700).map(|i| (i * 17) % 300).collect();
+    let request = GenerateRequest { logprobs: Some(3), ..generation(ids(&prompt), 6) };
+    let (on, _) = run(&engine, request.clone());
+    let (off, _) = run(&engine, GenerateRequest { kv_cache: false, ..request });
+    assert_eq!((on.token_ids, on.logprobs), (off.token_ids, off.logprobs));
+}
+
+#[test]
+fn the_streamed_pieces_are_the_text() {
+    let engine = demo();
+    let (outcome, pieces) = run(&engine, generation(text("In the beginning"), 30));
+    assert_eq!(pieces.concat(), outcome.text);
+    assert!(pieces.len() > 5);
+    assert_eq!(outcome.finish_reason, FinishReason::Length);
+    assert_eq!(outcome.usage.completion_tokens, 30);
+    assert_eq!(engine.tokenizer().unwrap().decode(&outcome.token_ids, true).unwrap(), outcome.text);
+}
+
+#[test]
+fn a_stop_string_ends_the_text_before_it() {
+    let engine = demo();
+    let (free, _) = run(&engine, generation(text("In the beginning"), 30));
+    // A stop string in the middle of the text, across a token boundary wherever it falls.
+    let at = (free.text.len() / 2..).find(|&i| free.text.is_char_boundary(i)).unwrap();
+    let end = (at + 3..).find(|&i| free.text.is_char_boundary(i)).unwrap();
+    let stop = free.text[at..end].to_owned();
+    let first = free.text.find(&stop).unwrap();
+    let (stopped, pieces) = run(&engine, GenerateRequest { stop: vec![stop], ..generation(text("In the beginning"), 30) });
+    assert_eq!(stopped.text, free.text[..first]);
+    assert_eq!(pieces.concat(), stopped.text);
+    assert_eq!(stopped.finish_reason, FinishReason::Stop);
+    assert!(stopped.token_ids.len() < 30 && free.token_ids.starts_with(&stopped.token_ids));
+}
+
+#[test]
+fn logprobs_hold_the_chosen_token_and_are_sorted() {
+    let engine = demo();
+    let request = GenerateRequest { logprobs: Some(4), ..generation(text("In the beginning"), 8) };
+    let (outcome, _) = run(&engine, request);
+    let positions = outcome.logprobs.unwrap();
+    assert_eq!(positions.len(), 8);
+    for (position, id) in positions.iter().zip(&outcome.token_ids) {
+        assert_eq!(position.chosen.id, *id);
+        assert_eq!(position.top[0], position.chosen, "greedy takes the most probable");
+        assert!(position.top.windows(2).all(|w| w[0].logprob >= w[1].logprob));
+        assert!(position.top.iter().map(|t| t.logprob.exp()).sum::<f32>() <= 1.0 + 1e-5);
+    }
+}
+
+#[test]
+fn sampling_depends_on_the_seed_only() {
+    let engine = demo();
+    let sampling = Sampling { temperature: 1.0, top_p: 0.95, seed: 3, ..Sampling::default() };
+    let request = GenerateRequest { sampling, ..generation(text("In the beginning"), 20) };
+    let (one, _) = run(&engine, request.clone());
+    let (again, _) = run(&engine, GenerateRequest { kv_cache: false, ..request.clone() });
+    assert_eq!(one.token_ids, again.token_ids);
+    let other = GenerateRequest { sampling: Sampling { seed: 4, ..sampling }, ..request };
+    assert_ne!(one.token_ids, run(&engine, other).0.token_ids);
+}
+
+#[test]
+fn an_end_token_ends_and_is_not_text() {
+    let engine = golden();
+    // Among the greedy ids of this checkpoint one is declared to end: take any that occurs after the first.
+    let (free, _) = run(&engine, generation(ids(&[5, 9, 30, 77]), 30));
+    assert_eq!(free.finish_reason, FinishReason::Length);
+    let honest = GenerateRequest { ignore_eos: false, ..generation(ids(&[5, 9, 30, 77]), 30) };
+    let (outcome, _) = run(&engine, honest);
+    assert!(free.token_ids.starts_with(&outcome.token_ids));
+    match outcome.finish_reason {
+        FinishReason::Stop => assert!(outcome.token_ids.len() <= 30),
+        FinishReason::Length => assert_eq!(outcome.token_ids, free.token_ids),
+        FinishReason::Cancelled => panic!("nobody cancelled"),
+    }
+}
+
+#[test]
+fn cancelling_keeps_what_there_is() {
+    let engine = demo();
+    let cancel = Cancel::new();
+    let mut pieces = 0;
+    let outcome = engine
+        .generate(generation(text("In the beginning"), 400), &cancel, &mut |_| {
+            pieces += 1;
+            if pieces == 3 {
+                cancel.cancel();
+            }
+        })
+        .unwrap();
+    assert!((3..=400).contains(&outcome.token_ids.len()));
+    assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.token_ids.len() == 400);
+    // The engine is free again.
+    assert_eq!(run(&engine, generation(text("In"), 2)).0.token_ids.len(), 2);
+}

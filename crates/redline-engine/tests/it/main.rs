@@ -1,0 +1,8 @@
+//! The engine as a library: scoring rules, generation, invariance, refusals.
+
+mod digests;
+mod generation;
+mod invariance;
+mod models;
+mod refusals;
+mod scoring;

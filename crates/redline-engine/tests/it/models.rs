@@ -1,0 +1,144 @@
+//! Engines to test: the demo model, a golden checkpoint, a tiny model with a long context.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redline_engine::{
+    Engine, EngineError, GenerateRequest, Label, Options, Prompt, Sampling, ScoreOutcome, ScoreRequest, Source,
+};
+use redline_kernels::{Format, Tier};
+use redline_models::arch;
+use redline_models::spec::Role;
+use redline_weights::{ConfigFile, DirWriter, Dtype, TensorSpec};
+
+pub(crate) fn demo_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
+}
+
+pub(crate) fn options(dir: &Path) -> Options {
+    Options {
+        source: Source::Directory(dir.to_owned()),
+        threads: 2,
+        tier: None,
+        format: None,
+        kv_format: None,
+        max_context: None,
+        clock: Arc::new(|| 0),
+    }
+}
+
+pub(crate) fn demo() -> Engine {
+    Engine::load(options(&demo_dir())).unwrap()
+}
+
+/// A checkpoint of the reference set: token ids only, no tokenizer.
+pub(crate) fn golden() -> Engine {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b");
+    Engine::load(options(&dir)).unwrap()
+}
+
+/// Every way to run that must not show, for one weight format.
+pub(crate) fn ways(format: Format) -> Vec<Options> {
+    let mut all = Vec::new();
+    for &tier in Tier::ALL {
+        if tier.available().is_ok() {
+            for threads in [1, 2] {
+                all.push(Options { threads, tier: Some(tier), format: Some(format), ..options(&demo_dir()) });
+            }
+        }
+    }
+    all
+}
+
+const LONG: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":32,"intermediate_size":48,
+    "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300,
+    "max_position_embeddings":2048,"rms_norm_eps":1e-5,"hidden_act":"silu","rope_theta":10000.0}"#;
+
+/// A tiny random model whose context is longer than one pass.
+pub(crate) fn long(dir: &Path) -> Engine {
+    let config = ConfigFile::from_bytes("config.json", LONG.as_bytes()).unwrap();
+    let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
+    let tensors = spec.tensors();
+    let files: Vec<_> =
+        tensors.iter().map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone())).collect();
+    let to = dir.join("long");
+    let mut writer = DirWriter::create(&to).unwrap();
+    writer.write("config.json", LONG.as_bytes()).unwrap();
+    let mut state = 1u64;
+    writer
+        .safetensors("model.safetensors", &files, |out| {
+            for tensor in &tensors {
+                let values: Vec<f32> = (0..tensor.shape.iter().product::<usize>())
+                    .map(|_| {
+                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        let x = (state >> 40) as f32 / 8_388_608.0 - 1.0;
+                        if tensor.role == Role::Scale { 1.0 + 0.1 * x } else { 0.3 * x }
+                    })
+                    .collect();
+                out.write_f32(&values)?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    writer.finish().unwrap();
+    Engine::load(options(&to)).unwrap()
+}
+
+pub(crate) fn text(s: &str) -> Prompt {
+    Prompt::Text(s.into())
+}
+
+pub(crate) fn ids(ids: &[i64]) -> Prompt {
+    Prompt::Ids(ids.to_vec())
+}
+
+/// A score request with defaults.
+pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> ScoreRequest {
+    ScoreRequest {
+        query,
+        items,
+        labels,
+        softmax: false,
+        item_first: false,
+        full_logprobs: false,
+        tokenization: redline_engine::Tokenization::Concat,
+        truncate: None,
+        item_errors: false,
+        return_token_ids: false,
+    }
+}
+
+/// The seed's example.
+pub(crate) fn pledge() -> ScoreRequest {
+    let items = [" to", " of", " for"].map(text).to_vec();
+    let labels = [" the", " a", " his"].map(|l| Label::Text(l.into())).to_vec();
+    request(text("I pledge allegiance"), items, labels)
+}
+
+pub(crate) fn scores(outcome: &ScoreOutcome) -> Vec<Vec<f32>> {
+    outcome.items.iter().map(|i| i.as_ref().unwrap().scores.clone()).collect()
+}
+
+pub(crate) fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
+    rows.iter().map(|row| row.iter().map(|x| x.to_bits()).collect()).collect()
+}
+
+pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateRequest {
+    GenerateRequest {
+        prompt,
+        max_new_tokens,
+        sampling: Sampling::default(),
+        stop: Vec::new(),
+        ignore_eos: true,
+        logprobs: None,
+        kv_cache: true,
+    }
+}
+
+/// The error's text with its hint; panics if there is none.
+pub(crate) fn refusal<T>(result: Result<T, EngineError>) -> String {
+    match result {
+        Ok(_) => panic!("accepted"),
+        Err(e) => format!("{e}\nhint: {}", e.hint().unwrap_or_default()),
+    }
+}

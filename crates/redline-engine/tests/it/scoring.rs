@@ -1,0 +1,246 @@
+//! The score rules, by their numbers.
+
+use redline_engine::{Cancel, Label, ScoreRequest, Tokenization, Truncate};
+
+use crate::models::{
+    bits, demo, generation, golden, ids, long, pledge, refusal, request, scores, text,
+};
+
+fn labels(ids: &[i64]) -> Vec<Label> {
+    ids.iter().map(|&id| Label::Id(id)).collect()
+}
+
+#[test]
+fn s1_a_score_is_the_probability_that_generation_reports() {
+    let engine = demo();
+    let outcome = engine.score(pledge()).unwrap();
+    for (item, label_row) in [" to", " of", " for"].iter().zip(&outcome.items) {
+        let mut request = generation(text(&format!("I pledge allegiance{item}")), 1);
+        request.logprobs = Some(engine.info().vocab);
+        let generated = engine.generate(request, &Cancel::new(), &mut |_| ()).unwrap();
+        let all = &generated.logprobs.unwrap()[0].top;
+        assert_eq!(all.len(), engine.info().vocab);
+        for (id, logprob) in outcome.label_token_ids.iter().zip(&label_row.as_ref().unwrap().logprobs) {
+            let same = all.iter().find(|t| t.id == *id).unwrap();
+            assert_eq!(same.logprob.to_bits(), logprob.to_bits());
+        }
+    }
+}
+
+#[test]
+fn s1_probabilities_of_the_whole_vocabulary_sum_to_one() {
+    let engine = golden();
+    let vocab = engine.info().vocab as i64;
+    let all: Vec<i64> = (0..vocab).collect();
+    let outcome = engine.score(request(ids(&[5, 6, 7]), vec![ids(&[9])], labels(&all))).unwrap();
+    let item = outcome.items[0].as_ref().unwrap();
+    let sum: f64 = item.scores.iter().map(|&p| f64::from(p)).sum();
+    assert!((sum - 1.0).abs() < 1e-5, "{sum}");
+    assert!((item.label_mass.unwrap() - 1.0).abs() < 1e-5);
+}
+
+#[test]
+fn s5_no_value_is_nan_or_infinite() {
+    let engine = demo();
+    let vocab = engine.info().vocab as i64;
+    let all: Vec<i64> = (0..vocab).collect();
+    for softmax in [false, true] {
+        let request = ScoreRequest { softmax, ..request(text("And it came to pass"), vec![text("")], labels(&all)) };
+        let outcome = engine.score(request).unwrap();
+        let item = outcome.items[0].as_ref().unwrap();
+        assert!(item.scores.iter().chain(&item.logprobs).all(|x| x.is_finite()));
+        assert!(item.scores.iter().all(|p| (0.0..=1.0).contains(p)));
+    }
+}
+
+#[test]
+fn s7_softmax_is_over_the_labels_and_the_default_is_not() {
+    let engine = demo();
+    let plain = engine.score(pledge()).unwrap();
+    let soft = engine.score(ScoreRequest { softmax: true, ..pledge() }).unwrap();
+    let full = engine.score(ScoreRequest { softmax: true, full_logprobs: true, ..pledge() }).unwrap();
+    for ((plain, soft), full) in plain.items.iter().zip(&soft.items).zip(&full.items) {
+        let (plain, soft, full) = (plain.as_ref().unwrap(), soft.as_ref().unwrap(), full.as_ref().unwrap());
+        let sum: f64 = soft.scores.iter().map(|&p| f64::from(p)).sum();
+        assert!((sum - 1.0).abs() <= 1e-6);
+        let mass: f32 = plain.scores.iter().sum();
+        assert!(mass < 0.999, "true probabilities leave room for other tokens");
+        assert!((plain.label_mass.unwrap() - mass).abs() < 1e-5);
+        assert_eq!(soft.label_mass, None);
+        for i in 0..3 {
+            assert!((plain.scores[i] / mass - soft.scores[i]).abs() < 1e-5);
+            assert!((plain.logprobs[i].exp() - plain.scores[i]).abs() < 1e-6);
+            assert!((soft.logprobs[i].exp() - soft.scores[i]).abs() < 1e-6);
+            assert_eq!(full.scores[i].to_bits(), soft.scores[i].to_bits(), "the normaliser cancels exactly");
+            assert_eq!(full.logprobs[i].to_bits(), plain.logprobs[i].to_bits());
+        }
+    }
+}
+
+#[test]
+fn s8_rows_and_columns_keep_the_order_of_the_request() {
+    let engine = demo();
+    let outcome = engine.score(pledge()).unwrap();
+    let mut reversed = pledge();
+    reversed.items.reverse();
+    reversed.labels.reverse();
+    let mut other = scores(&engine.score(reversed).unwrap());
+    other.reverse();
+    other.iter_mut().for_each(|row| row.reverse());
+    assert_eq!(bits(&scores(&outcome)), bits(&other));
+}
+
+#[test]
+fn s8_duplicate_labels_keep_their_places_and_share_the_softmax() {
+    let engine = golden();
+    let run = |ids_: &[i64], softmax| {
+        let request = ScoreRequest { softmax, ..request(ids(&[1, 2, 3]), vec![ids(&[4])], labels(ids_)) };
+        engine.score(request).unwrap().items.remove(0).unwrap()
+    };
+    let plain = run(&[8, 9, 8], false);
+    assert_eq!(plain.scores[0].to_bits(), plain.scores[2].to_bits());
+    assert_eq!(plain.label_mass, run(&[8, 9], false).label_mass, "a label counts once in the mass");
+    let soft = run(&[8, 9, 8], true);
+    assert!((soft.scores.iter().sum::<f32>() - 1.0).abs() < 1e-6);
+}
+
+#[test]
+fn s9_no_items_is_an_empty_answer_and_an_empty_item_is_one() {
+    let engine = demo();
+    let none = engine.score(ScoreRequest { items: Vec::new(), ..pledge() }).unwrap();
+    assert!(none.items.is_empty() && none.usage.prompt_tokens == 0 && none.computed_tokens == 0);
+    let one = engine.score(ScoreRequest { items: vec![text("")], ..pledge() }).unwrap();
+    assert_eq!(one.items.len(), 1);
+}
+
+#[test]
+fn s10_labels_are_checked_on_both_sides() {
+    let engine = golden();
+    let vocab = engine.info().vocab as i64;
+    let run = |labels: Vec<Label>| engine.score(request(ids(&[1]), vec![ids(&[2])], labels));
+    assert!(refusal(run(Vec::new())).contains("0 labels"));
+    let message = refusal(run(labels(&[3, -1, vocab, 99_999])));
+    for part in ["3 token ids", "-1", &vocab.to_string(), "99999"] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert!(run(labels(&[0, vocab - 1])).is_ok());
+    let demo = demo();
+    let message = refusal(demo.score(ScoreRequest { labels: vec![Label::Text(" zyxwvut".into())], ..pledge() }));
+    assert!(message.contains("zyxwvut") && message.contains("tokens:"), "{message}");
+    let message = refusal(demo.score(ScoreRequest { labels: vec![Label::Text(String::new())], ..pledge() }));
+    assert!(message.contains("0 tokens"), "{message}");
+}
+
+#[test]
+fn s11_text_and_ids_do_not_mix_and_the_item_is_named() {
+    let engine = demo();
+    let mut mixed = pledge();
+    mixed.items.push(ids(&[1]));
+    let message = refusal(engine.score(mixed));
+    assert!(message.contains("item 3") && message.contains("token ids"), "{message}");
+    let message = refusal(engine.score(request(ids(&[1]), vec![text("x")], labels(&[1]))));
+    assert!(message.contains("item 0"), "{message}");
+}
+
+#[test]
+fn s12_an_empty_query_is_fine_unless_nothing_is_left() {
+    let engine = golden();
+    let empty = engine.score(request(ids(&[]), vec![ids(&[4, 5])], labels(&[1]))).unwrap();
+    let whole = engine.score(request(ids(&[4]), vec![ids(&[5])], labels(&[1]))).unwrap();
+    assert_eq!(bits(&scores(&empty)), bits(&scores(&whole)));
+    let message = refusal(engine.score(request(ids(&[]), vec![ids(&[4]), ids(&[])], labels(&[1]))));
+    assert!(message.contains("item 1") && message.contains("0 tokens"), "{message}");
+}
+
+#[test]
+fn s13_over_long_items_are_refused_cut_or_reported() {
+    let engine = golden();
+    let context = engine.info().context as i64;
+    let many: Vec<i64> = (0..context).map(|i| i % 7).collect();
+    let base = request(ids(&[100, 101]), vec![ids(&[3]), ids(&many)], labels(&[1, 2]));
+    let message = refusal(engine.score(base.clone()));
+    let (have, limit) = ((context + 2).to_string(), context.to_string());
+    assert!(message.contains("item 1") && message.contains(&have) && message.contains(&limit), "{message}");
+    for (truncate, kept) in [(Truncate::Left, many.clone()), (Truncate::Right, [&[100, 101], &many[..many.len() - 2]].concat())] {
+        let cut = ScoreRequest { truncate: Some(truncate), return_token_ids: true, ..base.clone() };
+        let outcome = engine.score(cut).unwrap();
+        let item = outcome.items[1].as_ref().unwrap();
+        assert!(item.truncated && !outcome.items[0].as_ref().unwrap().truncated);
+        let kept: Vec<u32> = kept.iter().map(|&i| i as u32).collect();
+        assert_eq!(item.token_ids.as_ref().unwrap(), &kept);
+    }
+    let outcome = engine.score(ScoreRequest { item_errors: true, ..base.clone() }).unwrap();
+    assert!(outcome.items[1].as_ref().unwrap_err().message.contains(&have));
+    let alone = engine.score(ScoreRequest { items: vec![ids(&[3])], ..base }).unwrap();
+    assert_eq!(outcome.items[0].as_ref().unwrap().scores, alone.items[0].as_ref().unwrap().scores);
+}
+
+#[test]
+fn s14_item_first_puts_the_item_before_the_query() {
+    let engine = golden();
+    let first = ScoreRequest { item_first: true, ..request(ids(&[4, 5]), vec![ids(&[6]), ids(&[7, 8])], labels(&[1])) };
+    let outcome = engine.score(first).unwrap();
+    let by_hand = request(ids(&[]), vec![ids(&[6, 4, 5]), ids(&[7, 8, 4, 5])], labels(&[1]));
+    assert_eq!(bits(&scores(&outcome)), bits(&scores(&engine.score(by_hand).unwrap())));
+    let demo = demo();
+    let outcome = demo.score(ScoreRequest { item_first: true, return_token_ids: true, ..pledge() }).unwrap();
+    let tokenizer = demo.tokenizer().unwrap();
+    let ids = outcome.items[0].as_ref().unwrap().token_ids.as_ref().unwrap();
+    assert_eq!(tokenizer.decode(ids, true).unwrap(), " toI pledge allegiance");
+}
+
+#[test]
+fn s15_special_tokens_stand_once_in_both_modes_and_a_moved_boundary_is_flagged() {
+    let engine = demo();
+    let prefix = engine.tokenizer().unwrap().prefix_ids().to_vec();
+    assert!(!prefix.is_empty(), "the demo tokenizer puts a token in front");
+    let run = |query: &str, item: &str, tokenization| {
+        let request = ScoreRequest {
+            tokenization,
+            return_token_ids: true,
+            ..request(text(query), vec![text(item)], labels(&[1]))
+        };
+        engine.score(request).unwrap().items.remove(0).unwrap()
+    };
+    for (query, item, moves) in [("I pledge", " allegiance", false), ("I ple", "dge allegiance", true), ("", "In", false)] {
+        let concat = run(query, item, Tokenization::Concat);
+        let separate = run(query, item, Tokenization::Separate);
+        assert_eq!(concat.boundary_mismatch, Some(moves), "{query}|{item}");
+        assert_eq!(separate.boundary_mismatch, Some(moves));
+        assert_eq!(concat.token_ids == separate.token_ids, !moves);
+        for row in [&concat, &separate] {
+            let ids = row.token_ids.as_ref().unwrap();
+            assert!(ids.starts_with(&prefix) && !ids[prefix.len()..].starts_with(&prefix), "{ids:?}");
+        }
+    }
+    let bos = engine.tokenizer().unwrap().token(prefix[0]).unwrap();
+    let doubled = run(&format!("{bos}I pledge"), " allegiance", Tokenization::Concat);
+    assert_eq!(doubled.token_ids, run("I pledge", " allegiance", Tokenization::Concat).token_ids);
+}
+
+#[test]
+fn usage_sums_over_items_and_the_shared_prefix_is_computed_once() {
+    let engine = golden();
+    let outcome =
+        engine.score(request(ids(&[1, 2, 3, 4]), vec![ids(&[5]), ids(&[6, 7]), ids(&[5, 8])], labels(&[1]))).unwrap();
+    assert_eq!((outcome.usage.prompt_tokens, outcome.usage.completion_tokens), (5 + 6 + 6, 0));
+    assert_eq!(outcome.shared_prefix_tokens, 4);
+    assert_eq!(outcome.computed_tokens, 4 + 1 + 2 + 2);
+}
+
+#[test]
+fn many_items_and_long_items_equal_items_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = long(dir.path());
+    let query: Vec<i64> = (0..70).map(|i| i % 290).collect();
+    let lengths = [1usize, 600, 3, 511, 512, 513, 1100, 2];
+    let mut items: Vec<Vec<i64>> =
+        lengths.iter().map(|&n| (0..n as i64).map(|i| (i * 31 + n as i64) % 300).collect()).collect();
+    items.extend((0..150).map(|i| vec![i % 300, 7]));
+    let all = request(ids(&query), items.iter().map(|i| ids(i)).collect(), labels(&[1, 2, 299]));
+    let together = bits(&scores(&engine.score(all.clone()).unwrap()));
+    for (item, row) in items.iter().zip(&together).take(12) {
+        let alone = engine.score(ScoreRequest { items: vec![ids(item)], ..all.clone() }).unwrap();
+        assert_eq!(&bits(&scores(&alone))[0], row, "an item of {} tokens", item.len());
+    }
+}

@@ -1,2 +1,164 @@
-//! placeholder
-fn main() {}
+//! `cargo xtask`: the chores of the project, one subcommand each.
+#![forbid(unsafe_code)]
+
+mod ci;
+mod process;
+mod python;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Why a chore ended early.
+enum Failure {
+    /// The command line makes no sense: exit code 2.
+    Usage(String),
+    /// The work failed: exit code 1.
+    Work(anyhow::Error),
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::Work(error)
+    }
+}
+
+/// One subcommand.
+struct Command {
+    name: &'static str,
+    arguments: &'static str,
+    about: &'static str,
+    run: fn(&[String]) -> Result<(), Failure>,
+}
+
+/// Every subcommand, in the order of the help.
+const COMMANDS: &[Command] = &[
+    Command {
+        name: "test",
+        arguments: "[ARGS...]",
+        about: "all the tests: `cargo test --workspace ARGS...`",
+        run: ci::test,
+    },
+    Command {
+        name: "ci",
+        arguments: "",
+        about: "what must pass before a change lands: formatting, tidy, clippy, tests, docs, demo",
+        run: ci::ci,
+    },
+    Command {
+        name: "tidy",
+        arguments: "",
+        about: "the invariants of the house (also run by the tests)",
+        run: tidy::command,
+    },
+    Command {
+        name: "golden",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "remake tests/golden with the reference implementation",
+        run: python::golden,
+    },
+    Command {
+        name: "train-demo",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "train the model in models/demo again",
+        run: python::train_demo,
+    },
+    Command {
+        name: "peers",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: try --quick, --help)",
+        run: python::peers,
+    },
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match dispatch(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(Failure::Work(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(Failure::Usage(message)) => {
+            eprintln!("error: {message}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Finds the subcommand that the first argument names and runs it with the rest.
+fn dispatch(arguments: &[String]) -> Result<(), Failure> {
+    let Some((name, rest)) = arguments.split_first() else {
+        return Err(Failure::Usage(format!("no command given\n\nhint: one of {}", names().join(", "))));
+    };
+    if matches!(name.as_str(), "help" | "--help" | "-h") {
+        print!("{}", help());
+        return Ok(());
+    }
+    let Some(command) = COMMANDS.iter().find(|c| c.name == name) else {
+        return Err(Failure::Usage(format!("no command `{name}`\n\nhint: one of {}", names().join(", "))));
+    };
+    if rest.first().is_some_and(|a| a == "--help" || a == "-h") {
+        println!("cargo xtask {} {}\n\n{}", command.name, command.arguments, command.about);
+        return Ok(());
+    }
+    if command.arguments.is_empty() && !rest.is_empty() {
+        let hint = format!("hint: cargo xtask {}", command.name);
+        return Err(Failure::Usage(format!(
+            "`{name}` takes no argument, got `{}`\n\n{hint}",
+            rest.join(" ")
+        )));
+    }
+    (command.run)(rest)
+}
+
+/// The names of all subcommands.
+fn names() -> Vec<&'static str> {
+    COMMANDS.iter().map(|c| c.name).collect()
+}
+
+/// The text of `--help`.
+fn help() -> String {
+    let mut text = String::from("cargo xtask COMMAND\n\n");
+    for command in COMMANDS {
+        let call = format!("{} {}", command.name, command.arguments);
+        text.push_str(&format!("  {call:<35} {}\n", command.about));
+    }
+    text
+}
+
+/// The root of the repository.
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask stands in the root of the repository")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage_error(arguments: &[&str]) -> String {
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        match dispatch(&arguments) {
+            Err(Failure::Usage(message)) => message,
+            Err(Failure::Work(error)) => panic!("{arguments:?} failed with {error:#}"),
+            Ok(()) => panic!("{arguments:?} was accepted"),
+        }
+    }
+
+    #[test]
+    fn wrong_use_names_the_hint() {
+        assert!(usage_error(&[]).contains("one of test, ci, tidy"));
+        assert!(usage_error(&["tests"]).contains("no command `tests`"));
+        assert!(usage_error(&["ci", "--fast"]).contains("`ci` takes no argument, got `--fast`"));
+        assert!(usage_error(&["golden", "--venv"]).contains("`--venv` needs a directory"));
+    }
+
+    #[test]
+    fn help_lists_every_command() {
+        for command in COMMANDS {
+            assert!(help().contains(command.about));
+            let arguments = [command.name.to_string(), "--help".to_string()];
+            assert!(dispatch(&arguments).is_ok(), "{} --help", command.name);
+        }
+    }
+}

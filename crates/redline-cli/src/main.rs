@@ -1,2 +1,31 @@
-//! placeholder
-fn main() {}
+//! `redline`: scores, generates, and measures the machine it does so on.
+
+#![forbid(unsafe_code)]
+
+mod command;
+mod demo_model;
+mod env;
+mod figure;
+mod jsonl;
+mod model;
+mod output;
+mod progress;
+mod report;
+mod usage;
+mod value;
+
+use std::process::ExitCode;
+
+use redline_kernels::memory::CountingAllocator;
+
+/// Counts allocated memory, so that requests can say how much they needed.
+#[global_allocator]
+static ALLOCATOR: CountingAllocator = CountingAllocator;
+
+fn main() -> ExitCode {
+    let arguments = env::arguments();
+    match command::run(&arguments) {
+        Ok(code) => code,
+        Err(failure) => failure.report(),
+    }
+}

@@ -1,1 +1,23 @@
-//! placeholder
+//! The JSON of requests and answers, shared by everything that speaks JSON.
+//!
+//! Types here know serde and nothing of engines: whoever answers a request converts. Requests refuse unknown keys by
+//! name and report what was expected in place of a wrong type. Answers print every `f32` with the fewest digits that
+//! parse back to the same `f32`, and cannot print a NaN or an infinity.
+
+#![forbid(unsafe_code)]
+
+mod fault;
+mod finite;
+mod generate;
+mod input;
+mod score;
+mod usage;
+
+pub use fault::LineFault;
+pub use finite::Finite;
+pub use generate::{
+    Choice, FinishReason, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob,
+};
+pub use input::{Items, Strings, TextOrIds};
+pub use score::{ItemFault, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use usage::{PromptTokensDetails, Usage};

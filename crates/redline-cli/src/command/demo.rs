@@ -1,0 +1,247 @@
+//! `redline demo`: the main job on the embedded model, in a few seconds.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_engine::{
+    Cancel, Engine, GenerateOutcome, GenerateRequest, Label, Prompt, Sampling, ScoreRequest,
+};
+use redline_lab::{Machine, limits};
+
+use super::Context;
+use crate::demo_model::{self, Question};
+use crate::figure;
+use crate::model::MachineFlags;
+use crate::output::{self, Stream};
+use crate::report::Failure;
+
+/// Questions that are scored.
+const QUESTIONS: usize = 20;
+/// Questions that are shown.
+const SHOWN: usize = 4;
+/// Characters of a question that are shown.
+const SHOWN_CHARS: usize = 68;
+/// Characters after which a line of generated text is broken at the next space.
+const LINE_CHARS: usize = 84;
+/// Words of held-out text that are continued.
+const PROMPT_WORDS: usize = 12;
+/// New tokens.
+const NEW_TOKENS: usize = 160;
+/// Sampling of the continuation.
+const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: 0, top_p: 0.95, min_p: 0.0, seed: 7 };
+
+/// Flags of `demo`.
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    #[command(flatten)]
+    machine: MachineFlags,
+}
+
+/// Shows the machine, the model, its scores, its text and its speed.
+pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let clock = context.clock.as_fn();
+    let start = clock();
+    let engine = settings.load(demo_model::NAME, context.environment)?.engine;
+    let load_s = (clock() - start) as f64 / 1e9;
+    output::piece(&introduction(&engine, load_s))?;
+    score(&engine)?;
+    let outcome = continue_text(&engine)?;
+    let (threads, bytes) = (engine.info().threads, engine.info().bytes_per_token as usize);
+    let bandwidth = limits::read_bandwidth(threads, bytes, &context.clock)
+        .map_err(|error| Failure::failed(error.to_string(), None))?;
+    output::piece(&speed(&engine, &outcome, bandwidth))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn introduction(engine: &Engine, load_s: f64) -> String {
+    let info = engine.info();
+    format!(
+        "machine  {}\nrunning  {} on {}\nmodel    {}: {}, {} parameters as {}, {}; context {}; loaded in {}\n",
+        Machine::here().one_line(),
+        info.kernel_path,
+        figure::threads(info.threads),
+        info.name,
+        info.architecture,
+        figure::count(info.parameters),
+        info.format.name(),
+        figure::bytes(info.weight_bytes),
+        info.context,
+        figure::seconds(load_s),
+    )
+}
+
+/// Which word comes next in text that the model has never seen?
+fn score(engine: &Engine) -> Result<(), Failure> {
+    output::piece("\nScore: which word comes next? (text the model was never trained on)\n")?;
+    let questions = demo_model::questions();
+    let asked = &questions[..QUESTIONS.min(questions.len())];
+    let (mut right, mut seconds) = (0, 0.0);
+    for (at, question) in asked.iter().enumerate() {
+        let outcome = engine.score(request(question))?;
+        seconds += outcome.compute_s;
+        let Some(Ok(item)) = outcome.items.first() else { continue };
+        let best = best(&item.scores);
+        right += usize::from(best == question.answer);
+        if at < SHOWN {
+            output::piece(&shown(question, &item.scores, best))?;
+        }
+    }
+    let n = asked.len();
+    output::line(&format!(
+        "\n  {right} of {n} such questions right (guessing: {}); {} for all",
+        n / 4,
+        figure::seconds(seconds)
+    ))
+}
+
+fn request(question: &Question) -> ScoreRequest {
+    ScoreRequest {
+        query: Prompt::Text(question.context.clone()),
+        items: vec![Prompt::Text(String::new())],
+        labels: question.choices.iter().cloned().map(Label::Text).collect(),
+        softmax: true,
+        item_first: false,
+        full_logprobs: false,
+        tokenization: redline_engine::Tokenization::Concat,
+        truncate: None,
+        item_errors: false,
+        return_token_ids: false,
+    }
+}
+
+/// The index of the highest score, the first of equals.
+fn best(scores: &[f32]) -> usize {
+    (1..scores.len()).fold(0, |best, at| if scores[at] > scores[best] { at } else { best })
+}
+
+/// The last whole words of a text, on one line, with a mark where it was cut.
+fn ending(text: &str) -> String {
+    let mut ending = String::new();
+    for word in text.split_whitespace().rev() {
+        if ending.chars().count() + word.chars().count() >= SHOWN_CHARS {
+            return format!("… {ending}");
+        }
+        ending = if ending.is_empty() { word.to_owned() } else { format!("{word} {ending}") };
+    }
+    ending
+}
+
+fn shown(question: &Question, scores: &[f32], best: usize) -> String {
+    let mut text = format!("\n  {} ___\n", ending(&question.context));
+    for (at, (choice, score)) in question.choices.iter().zip(scores).enumerate() {
+        let mark = match (at == best, at == question.answer) {
+            (true, true) => "  <- right",
+            (true, false) => "  <- wrong",
+            (false, true) => "  <- would be right",
+            (false, false) => "",
+        };
+        text.push_str(&format!("    {:<14} {:>5.1} %{mark}\n", choice.trim(), score * 100.0));
+    }
+    text
+}
+
+/// Goes on where the first words of the held-out text end.
+fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
+    let words: Vec<_> = demo_model::HELD_OUT.split_whitespace().take(PROMPT_WORDS).collect();
+    let prompt = words.join(" ");
+    output::piece(&format!(
+        "\nGenerate: temperature {}, seed {}\n\n  {prompt} |",
+        SAMPLING.temperature, SAMPLING.seed
+    ))?;
+    let request = GenerateRequest {
+        prompt: Prompt::Text(prompt.clone()),
+        max_new_tokens: NEW_TOKENS,
+        sampling: SAMPLING,
+        stop: Vec::new(),
+        ignore_eos: true,
+        logprobs: None,
+        kv_cache: true,
+    };
+    let cancel = Cancel::new();
+    let mut stream = Stream::default();
+    let mut lines = Lines { column: prompt.chars().count() };
+    let mut on_text = |text: &str| {
+        if !stream.push(&lines.wrap(text)) {
+            cancel.cancel();
+        }
+    };
+    let outcome = engine.generate(request, &cancel, &mut on_text)?;
+    stream.finish()?;
+    Ok(outcome)
+}
+
+/// Breaks a stream of text into indented lines.
+struct Lines {
+    column: usize,
+}
+
+impl Lines {
+    fn wrap(&mut self, text: &str) -> String {
+        let mut out = String::with_capacity(text.len());
+        for char in text.chars() {
+            if char == '\n' || (char == ' ' && self.column >= LINE_CHARS) {
+                out.push_str("\n  ");
+                self.column = 0;
+            } else {
+                out.push(char);
+                self.column += 1;
+            }
+        }
+        out
+    }
+}
+
+fn speed(engine: &Engine, outcome: &GenerateOutcome, bandwidth: f64) -> String {
+    let Some(rate) = outcome.decode_tokens_per_s else { return String::new() };
+    let bytes = engine.info().bytes_per_token;
+    let reached = rate * bytes as f64;
+    format!(
+        "\nSpeed: {rate:.0} tokens/s, after {} for the prompt\n  Every token reads {} of weights: {}/s, {:.0} % of \
+         the {}/s at which {} read a buffer of that size here.\n",
+        figure::seconds(outcome.prefill_s),
+        figure::bytes(bytes),
+        figure::bytes(reached as u64),
+        100.0 * reached / bandwidth,
+        figure::bytes(bandwidth as u64),
+        figure::threads(engine.info().threads),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_equals_is_best() {
+        assert_eq!(best(&[0.1, 0.4, 0.4, 0.1]), 1);
+        assert_eq!(best(&[0.25; 4]), 0);
+    }
+
+    #[test]
+    fn text_is_broken_at_spaces_wherever_it_was_cut() {
+        let text = "word ".repeat(40) + "\nlast";
+        let whole = Lines { column: 0 }.wrap(&text);
+        let mut lines = Lines { column: 0 };
+        let pieces: String =
+            text.as_bytes().chunks(3).map(|c| lines.wrap(std::str::from_utf8(c).unwrap())).collect();
+        assert_eq!(pieces, whole);
+        assert!(whole.lines().all(|line| line.len() <= LINE_CHARS + 7), "{whole}");
+        assert!(whole.ends_with("\n  last"));
+    }
+
+    #[test]
+    fn a_question_shows_what_was_right() {
+        let question = Question {
+            context: "word ".repeat(40),
+            choices: vec![" a".to_owned(), " b".to_owned()],
+            answer: 1,
+        };
+        let text = shown(&question, &[0.75, 0.25], 0);
+        assert!(
+            text.contains("…")
+                && text.contains("75.0 %  <- wrong")
+                && text.contains("25.0 %  <- would be right")
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! `redline doctor`: what this machine is, and what of it can be used.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_kernels::{Format, Simd, Tier};
+use redline_lab::doctor::{Limit, TierStatus};
+use redline_lab::limits::Probe;
+use redline_lab::{Clock, Doctor, Machine};
+
+use super::Context;
+use crate::output;
+use crate::progress;
+use crate::report::Failure;
+
+/// Bytes read to measure the bandwidth of memory: more than any cache holds.
+const BUFFER: usize = 1 << 30;
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the report.
+pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let machine = Machine::here();
+    let limits = progress::during("measuring", || measure(&machine, context));
+    let doctor = Doctor::examine(machine, tiers(), limits);
+    if args.json {
+        output::piece(&doctor.json().map_err(|error| Failure::failed(error.to_string(), None))?)?;
+    } else {
+        output::piece(&doctor.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn tiers() -> Vec<TierStatus> {
+    Tier::ALL.iter().map(|&tier| status(tier)).collect()
+}
+
+fn status(tier: Tier) -> TierStatus {
+    let name = tier.name().to_owned();
+    match Simd::new(tier) {
+        Ok(simd) if simd.name() == name => TierStatus { name, available: true, reason: None },
+        Ok(simd) => TierStatus { name, available: true, reason: Some(format!("runs as {}", simd.name())) },
+        Err(why) => TierStatus { name, available: false, reason: Some(why.to_string()) },
+    }
+}
+
+/// What one thread reaches, and what all of them reach.
+fn measure(machine: &Machine, context: &Context) -> Vec<Limit> {
+    // A quarter of what is free, at most: the doctor must not push anyone out of memory.
+    let free =
+        machine.memory.available_bytes.map_or(BUFFER, |free| usize::try_from(free / 4).unwrap_or(BUFFER));
+    let mut threads = vec![1, machine.default_threads()];
+    threads.dedup();
+    threads.into_iter().flat_map(|threads| measured(threads, free.min(BUFFER), &context.clock)).collect()
+}
+
+fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
+    let probe = Probe::new(threads, Simd::best(), bytes).ok();
+    let limit =
+        |name: String, unit: &str, value: Option<f64>| Limit { name, threads, value, unit: unit.to_owned() };
+    let bandwidth = probe.as_ref().map(|probe| probe.read_bandwidth(clock) / 1e9);
+    let mut limits = vec![limit("read bandwidth".to_owned(), "GB/s", bandwidth)];
+    for &format in Format::ALL {
+        let peak = probe.as_ref().map(|probe| probe.arithmetic_peak(format, clock) / 1e9);
+        limits.push(limit(format!("{} multiply-add", format.name()), "GFLOP/s", peak));
+    }
+    limits
+}

@@ -1,0 +1,175 @@
+//! `redline generate`: continues a prompt, token by token.
+
+mod answer;
+mod interrupt;
+mod request;
+
+use std::io::BufRead;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest};
+
+use self::interrupt::Interrupt;
+use super::Context;
+use crate::jsonl::{self, Answer};
+use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::output::{self, Stream};
+use crate::report::{self, FAILED, Failure, INTERRUPTED};
+use crate::value::{self, Ids};
+
+/// Keys of a line of `--jsonl`, for the help.
+const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
+    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs. A key that is left out takes the \
+    command's flag.";
+
+/// Flags of `generate`.
+#[derive(Debug, Args)]
+#[command(after_help = KEYS)]
+pub(super) struct GenerateArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// What is continued
+    #[arg(long, value_name = "TEXT", conflicts_with = "prompt_ids")]
+    prompt: Option<String>,
+    /// The prompt as token ids
+    #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
+    prompt_ids: Option<Ids>,
+    /// Requests from a file, one JSON object per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
+    jsonl: Option<PathBuf>,
+    /// Most new tokens
+    #[arg(long, value_name = "N", default_value = "128", value_parser = value::count)]
+    max_new_tokens: usize,
+    /// End before this text (repeatable)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Go on after an end-of-sequence token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Recompute the whole sequence for every token (the reference arm of the cache)
+    #[arg(long)]
+    no_kv_cache: bool,
+    /// Log-probabilities of every new token and of the N most probable ones
+    #[arg(long, value_name = "N")]
+    logprobs: Option<usize>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but the text
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    sampling: SamplingFlags,
+    #[command(flatten)]
+    machine: MachineFlags,
+}
+
+/// How the next token is chosen: greedily, unless one of these is given.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Sampling (greedy unless one of the first four is given)")]
+struct SamplingFlags {
+    /// 0 is greedy; default: 1 if one of the next three is given, else 0
+    #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
+    temperature: Option<f32>,
+    /// Keep the K most probable tokens; 0 keeps all
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Keep the smallest set of tokens whose probability reaches P
+    #[arg(long, value_name = "P", value_parser = value::top_p, allow_negative_numbers = true)]
+    top_p: Option<f32>,
+    /// Drop tokens below this share of the most probable one
+    #[arg(long, value_name = "P", value_parser = value::min_p, allow_negative_numbers = true)]
+    min_p: Option<f32>,
+    /// Same seed, same text [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+}
+
+/// Continues what the flags or a file of requests give.
+pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let template = request::template(args);
+    if let Some(path) = &args.jsonl {
+        let mut input = jsonl::open(path)?;
+        let loaded = settings.load(&model, context.environment)?;
+        return generate_lines(&loaded, path, &mut *input, &template);
+    }
+    let request = request::complete(args, template)?;
+    let loaded = settings.load(&model, context.environment)?;
+    generate_once(&loaded, args, request)
+}
+
+fn generate_once(
+    loaded: &Loaded,
+    args: &GenerateArgs,
+    request: GenerateRequest,
+) -> Result<ExitCode, Failure> {
+    let interrupt = Interrupt::install()?;
+    if args.json {
+        let told = answer::Told::of(&request);
+        let outcome = interrupt.during(|cancel| loaded.engine.generate(request, cancel, &mut |_| ()))?;
+        let code = code(outcome.finish_reason);
+        output::line(&output::json(&answer::completion(loaded, told, outcome))?)?;
+        return Ok(code);
+    }
+    let outcome = stream(&loaded.engine, &interrupt, request)?;
+    if let Some(positions) = &outcome.logprobs {
+        output::piece(&answer::logprobs(positions))?;
+    }
+    if !args.quiet {
+        report::say(answer::summary(loaded, &outcome));
+    }
+    Ok(code(outcome.finish_reason))
+}
+
+/// Prints the text as it comes. A reader that leaves ends the generation.
+fn stream(
+    engine: &Engine,
+    interrupt: &Interrupt,
+    request: GenerateRequest,
+) -> Result<GenerateOutcome, Failure> {
+    let mut stream = Stream::default();
+    let outcome = interrupt.during(|cancel| {
+        let mut on_text = |text: &str| {
+            if !stream.push(text) {
+                cancel.cancel();
+            }
+        };
+        engine.generate(request, cancel, &mut on_text)
+    })?;
+    stream.finish()?;
+    Ok(outcome)
+}
+
+fn generate_lines(
+    loaded: &Loaded,
+    path: &Path,
+    input: &mut dyn BufRead,
+    template: &request::Template,
+) -> Result<ExitCode, Failure> {
+    let interrupt = Interrupt::install()?;
+    let mut answer = |line| {
+        let request = request::from_line(line, template);
+        let told = answer::Told::of(&request);
+        let outcome = interrupt.during(|cancel| loaded.engine.generate(request, cancel, &mut |_| ()))?;
+        let stop = outcome.finish_reason == FinishReason::Cancelled;
+        let json = output::json(&answer::completion(loaded, told, outcome))?;
+        Ok(Answer { json, stop })
+    };
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut answer)?;
+    Ok(match tally {
+        _ if tally.stopped => ExitCode::from(INTERRUPTED),
+        _ if tally.faults > 0 => ExitCode::from(FAILED),
+        _ => ExitCode::SUCCESS,
+    })
+}
+
+fn code(reason: FinishReason) -> ExitCode {
+    match reason {
+        FinishReason::Cancelled => ExitCode::from(INTERRUPTED),
+        FinishReason::Stop | FinishReason::Length => ExitCode::SUCCESS,
+    }
+}

@@ -1,0 +1,154 @@
+//! From flags and lines to the engine's request.
+
+use redline_engine::{GenerateRequest, Prompt, Sampling};
+use redline_wire::{GenerateLine, TextOrIds};
+
+use super::{GenerateArgs, SamplingFlags};
+use crate::report::{self, Failure};
+
+/// What the flags give, before a prompt.
+#[derive(Clone, Debug)]
+pub(super) struct Template {
+    max_new_tokens: usize,
+    sampling: Chosen,
+    stop: Vec<String>,
+    ignore_eos: bool,
+    logprobs: Option<usize>,
+    kv_cache: bool,
+}
+
+/// Sampling parameters that were given, and those that were not.
+#[derive(Clone, Copy, Debug, Default)]
+struct Chosen {
+    temperature: Option<f32>,
+    top_k: Option<usize>,
+    top_p: Option<f32>,
+    min_p: Option<f32>,
+    seed: Option<u64>,
+}
+
+impl Chosen {
+    fn of(flags: &SamplingFlags) -> Self {
+        let &SamplingFlags { temperature, top_k, top_p, min_p, seed } = flags;
+        Self { temperature, top_k, top_p, min_p, seed }
+    }
+
+    /// Greedy unless a temperature or a filter was given; a filter alone samples at temperature 1.
+    fn sampling(self) -> Sampling {
+        let filtered = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
+        let default = Sampling::default();
+        Sampling {
+            temperature: self.temperature.unwrap_or(if filtered { 1.0 } else { default.temperature }),
+            top_k: self.top_k.unwrap_or(default.top_k),
+            top_p: self.top_p.unwrap_or(default.top_p),
+            min_p: self.min_p.unwrap_or(default.min_p),
+            seed: self.seed.unwrap_or(default.seed),
+        }
+    }
+}
+
+/// The flags, without a prompt.
+pub(super) fn template(args: &GenerateArgs) -> Template {
+    Template {
+        max_new_tokens: args.max_new_tokens,
+        sampling: Chosen::of(&args.sampling),
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        logprobs: args.logprobs,
+        kv_cache: !args.no_kv_cache,
+    }
+}
+
+/// The template with the prompt that the flags must give.
+pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<GenerateRequest, Failure> {
+    let prompt = match (&args.prompt, &args.prompt_ids) {
+        (Some(text), _) => Prompt::Text(text.clone()),
+        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
+        (None, None) => {
+            return Err(Failure::usage(
+                "no prompt given",
+                "`--prompt TEXT`, `--prompt-ids 1,2,3`, or whole requests with `--jsonl FILE`",
+            ));
+        }
+    };
+    let sampling = template.sampling.sampling();
+    if sampling.temperature == 0.0 && template.sampling.seed.is_some() && !args.quiet {
+        report::note("--seed changes nothing without sampling; add --temperature 1");
+    }
+    Ok(GenerateRequest {
+        prompt,
+        max_new_tokens: template.max_new_tokens,
+        sampling,
+        stop: template.stop,
+        ignore_eos: template.ignore_eos,
+        logprobs: template.logprobs,
+        kv_cache: template.kv_cache,
+    })
+}
+
+/// A line's request; keys that it leaves out are taken from the template.
+pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequest {
+    let flags = template.sampling;
+    let sampling = Chosen {
+        temperature: line.temperature.or(flags.temperature),
+        top_k: line.top_k.or(flags.top_k),
+        top_p: line.top_p.or(flags.top_p),
+        min_p: line.min_p.or(flags.min_p),
+        seed: line.seed.or(flags.seed),
+    };
+    GenerateRequest {
+        prompt: match line.prompt {
+            TextOrIds::Text(text) => Prompt::Text(text),
+            TextOrIds::Ids(ids) => Prompt::Ids(ids),
+        },
+        max_new_tokens: line.max_new_tokens.unwrap_or(template.max_new_tokens),
+        sampling: sampling.sampling(),
+        stop: line.stop.map_or_else(|| template.stop.clone(), |stop| stop.0),
+        ignore_eos: line.ignore_eos.unwrap_or(template.ignore_eos),
+        logprobs: line.logprobs.or(template.logprobs),
+        kv_cache: line.kv_cache.unwrap_or(template.kv_cache),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greedy_unless_asked_otherwise() {
+        let check = |chosen: Chosen, temperature: f32| assert_eq!(chosen.sampling().temperature, temperature);
+        check(Chosen::default(), 0.0);
+        check(Chosen { seed: Some(7), ..Chosen::default() }, 0.0);
+        check(Chosen { top_k: Some(5), ..Chosen::default() }, 1.0);
+        check(Chosen { top_p: Some(0.5), ..Chosen::default() }, 1.0);
+        check(Chosen { min_p: Some(0.1), ..Chosen::default() }, 1.0);
+        check(Chosen { temperature: Some(0.0), top_k: Some(5), ..Chosen::default() }, 0.0);
+        check(Chosen { temperature: Some(0.7), ..Chosen::default() }, 0.7);
+    }
+
+    #[test]
+    fn a_line_wins_over_the_flags() {
+        let template = Template {
+            max_new_tokens: 9,
+            sampling: Chosen { top_k: Some(3), seed: Some(1), ..Chosen::default() },
+            stop: vec![".".to_owned()],
+            ignore_eos: true,
+            logprobs: Some(2),
+            kv_cache: false,
+        };
+        let line = |json: &str| from_line(serde_json::from_str(json).unwrap(), &template);
+        let bare = line(r#"{"prompt":"p"}"#);
+        assert_eq!((bare.max_new_tokens, bare.sampling.top_k, bare.sampling.temperature), (9, 3, 1.0));
+        assert_eq!(
+            (bare.stop.len(), bare.ignore_eos, bare.logprobs, bare.kv_cache),
+            (1, true, Some(2), false)
+        );
+        let full = line(
+            r#"{"prompt":[4],"max_new_tokens":2,"temperature":0,"top_k":1,"seed":5,"stop":[],"ignore_eos":false,
+            "kv_cache":true,"logprobs":0}"#,
+        );
+        assert_eq!((full.max_new_tokens, full.sampling.top_k, full.sampling.temperature), (2, 1, 0.0));
+        assert_eq!((full.sampling.seed, full.stop.len(), full.ignore_eos), (5, 0, false));
+        assert_eq!((full.logprobs, full.kv_cache, full.prompt), (Some(0), true, Prompt::Ids(vec![4])));
+    }
+}

@@ -1,0 +1,91 @@
+//! The commands: one file each, with its flags beside what it does.
+
+mod bench;
+mod demo;
+mod doctor;
+mod generate;
+mod score;
+mod synth;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use redline_lab::Clock;
+
+use crate::env::{self, Environment};
+use crate::report::Failure;
+use crate::usage;
+
+/// LLM inference at the limit of the machine: scores, generates, measures.
+#[derive(Debug, Parser)]
+#[command(name = "redline", version, after_help = env::help(), disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// The main job on the embedded model, in a few seconds
+    Demo(demo::DemoArgs),
+    /// Probability of each label as the next token after query and item
+    Score(Box<score::ScoreArgs>),
+    /// Continue a prompt
+    Generate(Box<generate::GenerateArgs>),
+    /// Write a model of a real shape with random weights
+    Synth(synth::SynthArgs),
+    /// Run a benchmark lane
+    Bench(bench::BenchArgs),
+    /// What this machine is and what of it can be used
+    Doctor(doctor::DoctorArgs),
+}
+
+/// What every command receives besides its arguments.
+#[derive(Clone, Debug)]
+struct Context {
+    environment: Environment,
+    clock: Clock,
+}
+
+/// Runs the command that the arguments name.
+pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
+    let mut definition = Cli::command();
+    let parsed =
+        definition.try_get_matches_from_mut(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
+    let cli = match parsed {
+        Ok(cli) => cli,
+        Err(error) => {
+            return usage::refusal(&error, arguments, &definition).map_or(Ok(ExitCode::SUCCESS), Err);
+        }
+    };
+    let context = Context { environment: Environment::of_process(), clock: Clock::start() };
+    match cli.command {
+        Command::Demo(args) => demo::run(&args, &context),
+        Command::Score(args) => score::run(&args, &context),
+        Command::Generate(args) => generate::run(&args, &context),
+        Command::Synth(args) => synth::run(&args),
+        Command::Bench(args) => bench::run(&args, &context),
+        Command::Doctor(args) => doctor::run(&args, &context),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_flag_has_help() {
+        for command in Cli::command().get_subcommands() {
+            assert!(command.get_about().is_some(), "{}", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {}", command.get_name(), argument.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `redline score`: the probability of each label as the next token after query and item.
+
+mod answer;
+mod labels;
+mod request;
+mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use redline_engine::ScoreRequest;
+
+use self::labels::Labels;
+use super::Context;
+use crate::jsonl::{self, Answer};
+use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::output;
+use crate::report::{self, FAILED, Failure};
+use crate::value::{self, Ids};
+
+/// Keys of a line of `--jsonl`, for the help.
+const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
+    lists of ids), labels (list of texts) and/or label_token_ids, apply_softmax (or softmax), item_first, full_logprobs, \
+    tokenization, truncate, item_errors, return_token_ids. A key that is left out takes the command's flag.";
+
+/// Flags of `score`.
+#[derive(Debug, Args)]
+#[command(after_help = KEYS)]
+pub(super) struct ScoreArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// What all items share
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids"])]
+    query: Option<String>,
+    /// The query as token ids
+    #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
+    query_ids: Option<Ids>,
+    /// An item; one row of scores each (repeatable, may be empty)
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids", "items_file"])]
+    item: Vec<String>,
+    /// An item as token ids (repeatable)
+    #[arg(long, value_name = "4,5", value_parser = value::ids, allow_hyphen_values = true)]
+    item_ids: Vec<Ids>,
+    /// Items from a file, one per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["query_ids", "item_ids"])]
+    items_file: Option<PathBuf>,
+    /// Requests from a file, one JSON object per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["query", "query_ids", "item", "item_ids", "items_file"])]
+    jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    labels: Labels,
+    /// Softmax over the labels only, instead of the true probability over the vocabulary
+    #[arg(long)]
+    softmax: bool,
+    /// Put the item before the query
+    #[arg(long)]
+    item_first: bool,
+    /// Evaluate the whole vocabulary even with --softmax, so that log-probabilities are true ones
+    #[arg(long)]
+    full_logprobs: bool,
+    /// How query and item become tokens: joined as text, or tokenised apart
+    #[arg(long, value_enum, default_value_t = TokenizationFlag::Concat, value_name = "HOW")]
+    tokenization: TokenizationFlag,
+    /// Which end of a prompt longer than the context is dropped; without it such a prompt is an error
+    #[arg(long, value_enum, value_name = "END")]
+    truncate: Option<TruncateFlag>,
+    /// Report an item's error in its place instead of failing the whole request
+    #[arg(long)]
+    item_errors: bool,
+    /// Return the token ids of every scored prompt
+    #[arg(long)]
+    return_token_ids: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but the answer
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+}
+
+/// `--tokenization`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TokenizationFlag {
+    /// The texts are joined, then tokenised as one
+    Concat,
+    /// Query and item are tokenised apart
+    Separate,
+}
+
+/// `--truncate`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TruncateFlag {
+    /// Drop tokens at the beginning
+    Left,
+    /// Drop tokens at the end
+    Right,
+}
+
+/// Scores what the flags or a file of requests ask for.
+pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let template = request::template(args);
+    if let Some(path) = &args.jsonl {
+        let mut input = jsonl::open(path)?;
+        let loaded = settings.load(&model, context.environment)?;
+        return score_lines(&loaded, path, &mut *input, &template);
+    }
+    let request = request::complete(args, template)?;
+    let loaded = settings.load(&model, context.environment)?;
+    score_once(&loaded, args, request)
+}
+
+fn score_once(loaded: &Loaded, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
+    if args.json {
+        let scoring = answer::scoring(loaded, loaded.engine.score(request)?);
+        output::line(&output::json(&scoring)?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let (items, labels) = (request.items.clone(), request.labels.clone());
+    let outcome = loaded.engine.score(request)?;
+    output::piece(&table::render(&items, &labels, &outcome))?;
+    if !args.quiet {
+        report::say(answer::summary(loaded, &outcome));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn score_lines(
+    loaded: &Loaded,
+    path: &Path,
+    input: &mut dyn std::io::BufRead,
+    template: &ScoreRequest,
+) -> Result<ExitCode, Failure> {
+    let mut answer = |line| {
+        let outcome = loaded.engine.score(request::from_line(line, template)?)?;
+        let json = output::json(&answer::scoring(loaded, outcome))?;
+        Ok(Answer { json, stop: false })
+    };
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut answer)?;
+    Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}

@@ -1,0 +1,83 @@
+//! From the engine's outcome to JSON, and to a line for people.
+
+use redline_engine::{ItemScore, ScoreOutcome};
+use redline_wire::{Finite, ItemFault, ScoreMeta, Scoring, Usage};
+
+use crate::figure;
+use crate::model::Loaded;
+
+/// The JSON document.
+pub(super) fn scoring(loaded: &Loaded, outcome: ScoreOutcome) -> Scoring {
+    let usage = outcome.usage;
+    Scoring {
+        object: "scoring".to_owned(),
+        model: loaded.name.clone(),
+        scores: each(&outcome, |item| finite(&item.scores)),
+        usage: Usage::new(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        meta: meta(loaded, outcome),
+    }
+}
+
+fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
+    let rows = || outcome.items.iter().flatten();
+    let masses = rows().all(|item| item.label_mass.is_some());
+    let ids = rows().any(|item| item.token_ids.is_some());
+    let faults = outcome.items.iter().filter_map(|item| item.as_ref().err());
+    ScoreMeta {
+        logprobs: each(&outcome, |item| finite(&item.logprobs)),
+        label_mass: masses.then(|| each_known(&outcome, |item| item.label_mass.map(Finite))),
+        cache_miss_count: 0,
+        computed_tokens: outcome.computed_tokens,
+        shared_prefix_tokens: outcome.shared_prefix_tokens,
+        compute_s: Finite(outcome.compute_s),
+        peak_memory_bytes: outcome.peak_memory_bytes,
+        threads: loaded.engine.info().threads,
+        prompt_tokens: each(&outcome, |item| item.prompt_tokens),
+        truncated: each(&outcome, |item| item.truncated),
+        boundary_mismatch: each_known(&outcome, |item| item.boundary_mismatch),
+        item_errors: faults.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
+        token_ids: ids.then(|| each_known(&outcome, |item| item.token_ids.clone())),
+        label_token_ids: outcome.label_token_ids,
+        kernel_path: outcome.kernel_path,
+    }
+}
+
+/// Something of every item, `None` where the item failed.
+fn each<T>(outcome: &ScoreOutcome, of: impl Fn(&ItemScore) -> T) -> Vec<Option<T>> {
+    each_known(outcome, |item| Some(of(item)))
+}
+
+/// Something that not every item has.
+fn each_known<T>(outcome: &ScoreOutcome, of: impl Fn(&ItemScore) -> Option<T>) -> Vec<Option<T>> {
+    outcome.items.iter().map(|item| item.as_ref().ok().and_then(&of)).collect()
+}
+
+fn finite(row: &[f32]) -> Vec<Finite<f32>> {
+    row.iter().copied().map(Finite).collect()
+}
+
+/// What it took, for people.
+pub(super) fn summary(loaded: &Loaded, outcome: &ScoreOutcome) -> String {
+    let failed = outcome.items.iter().filter(|item| item.is_err()).count();
+    let mut text = format!(
+        "{} prompt tokens, {} computed, {} shared by all items; {}",
+        outcome.usage.prompt_tokens,
+        outcome.computed_tokens,
+        outcome.shared_prefix_tokens,
+        figure::seconds(outcome.compute_s),
+    );
+    if let Some(peak) = outcome.peak_memory_bytes {
+        text.push_str(&format!(", peak memory {}", figure::bytes(peak)));
+    }
+    text.push_str(&format!("; {}, {}\n", outcome.kernel_path, figure::threads(loaded.engine.info().threads)));
+    for item in outcome.items.iter().flatten().filter(|item| item.truncated).take(1) {
+        text.push_str(&format!(
+            "note: prompts were cut to fit the context (to {} tokens)\n",
+            item.prompt_tokens
+        ));
+    }
+    if failed > 0 {
+        text.push_str(&format!("note: {failed} of {} items failed\n", outcome.items.len()));
+    }
+    text
+}

@@ -1,0 +1,177 @@
+//! From flags and lines to the engine's request.
+
+use std::path::Path;
+
+use redline_engine::{Label, Prompt, ScoreRequest, Tokenization, Truncate};
+use redline_wire::{ScoreLine, TextOrIds};
+
+use super::{ScoreArgs, TokenizationFlag, TruncateFlag};
+use crate::jsonl;
+use crate::report::Failure;
+
+/// The flags as a request without query and items.
+pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
+    ScoreRequest {
+        query: Prompt::Text(String::new()),
+        items: Vec::new(),
+        labels: args.labels.0.clone(),
+        softmax: args.softmax,
+        item_first: args.item_first,
+        full_logprobs: args.full_logprobs,
+        tokenization: match args.tokenization {
+            TokenizationFlag::Concat => Tokenization::Concat,
+            TokenizationFlag::Separate => Tokenization::Separate,
+        },
+        truncate: args.truncate.map(|end| match end {
+            TruncateFlag::Left => Truncate::Left,
+            TruncateFlag::Right => Truncate::Right,
+        }),
+        item_errors: args.item_errors,
+        return_token_ids: args.return_token_ids,
+    }
+}
+
+/// The template with the query, the items and the labels that the flags must give.
+pub(super) fn complete(args: &ScoreArgs, template: ScoreRequest) -> Result<ScoreRequest, Failure> {
+    let query = match (&args.query, &args.query_ids) {
+        (Some(text), _) => Prompt::Text(text.clone()),
+        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
+        (None, None) => {
+            return Err(Failure::usage(
+                "no query given",
+                "`--query TEXT`, `--query-ids 1,2,3`, or whole requests with `--jsonl FILE`",
+            ));
+        }
+    };
+    if args.item.is_empty() && args.item_ids.is_empty() && args.items_file.is_none() {
+        let hint = if query.is_text() {
+            "`--item TEXT` for each item (`--item ''` scores the query alone), or `--items-file FILE`"
+        } else {
+            "`--item-ids 4,5` for each item (`--item-ids ''` scores the query alone)"
+        };
+        return Err(Failure::usage("no item given", hint));
+    }
+    if template.labels.is_empty() {
+        return Err(no_label("`--label ' yes'` or `--label-id 7` for each label, at least one"));
+    }
+    Ok(ScoreRequest { query, items: items(args)?, ..template })
+}
+
+fn no_label(hint: &str) -> Failure {
+    Failure::usage("no label given", hint)
+}
+
+fn items(args: &ScoreArgs) -> Result<Vec<Prompt>, Failure> {
+    if let Some(path) = &args.items_file {
+        return items_file(path);
+    }
+    let texts = args.item.iter().map(|text| Prompt::Text(text.clone()));
+    let ids = args.item_ids.iter().map(|ids| Prompt::Ids(ids.0.clone()));
+    Ok(texts.chain(ids).collect())
+}
+
+/// One item per line. The end of the last line begins no further item; an empty line is an empty item.
+fn items_file(path: &Path) -> Result<Vec<Prompt>, Failure> {
+    let mut input = jsonl::open(path)?;
+    let mut bytes = Vec::new();
+    input.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    let text = String::from_utf8(bytes).map_err(|error| {
+        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = before.split(|byte| *byte == b'\n').count();
+        let fact = format!("line {line} is not UTF-8\n  in `{}`", path.display());
+        Failure::failed(fact, Some("convert the file, for example with `iconv -t utf-8`".to_owned()))
+    })?;
+    Ok(text.lines().map(|line| Prompt::Text(line.to_owned())).collect())
+}
+
+/// A line's request; keys that it leaves out are taken from the template.
+pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<ScoreRequest, Failure> {
+    let labels = match (line.labels, line.label_token_ids) {
+        (None, None) if template.labels.is_empty() => {
+            return Err(no_label("`labels`, `label_token_ids`, or the command's `--label` and `--label-id`"));
+        }
+        (None, None) => template.labels.clone(),
+        (texts, ids) => {
+            let texts = texts.into_iter().flatten().map(Label::Text);
+            texts.chain(ids.into_iter().flatten().map(Label::Id)).collect()
+        }
+    };
+    Ok(ScoreRequest {
+        query: prompt(line.query),
+        items: line.items.0.into_iter().map(prompt).collect(),
+        labels,
+        softmax: line.apply_softmax.unwrap_or(template.softmax),
+        item_first: line.item_first.unwrap_or(template.item_first),
+        full_logprobs: line.full_logprobs.unwrap_or(template.full_logprobs),
+        tokenization: line.tokenization.map_or(template.tokenization, |how| match how {
+            redline_wire::Tokenization::Concat => Tokenization::Concat,
+            redline_wire::Tokenization::Separate => Tokenization::Separate,
+        }),
+        truncate: line.truncate.map_or(template.truncate, |end| {
+            Some(match end {
+                redline_wire::Truncate::Left => Truncate::Left,
+                redline_wire::Truncate::Right => Truncate::Right,
+            })
+        }),
+        item_errors: line.item_errors.unwrap_or(template.item_errors),
+        return_token_ids: line.return_token_ids.unwrap_or(template.return_token_ids),
+    })
+}
+
+/// Text or ids, as the engine takes them.
+pub(in crate::command) fn prompt(from: TextOrIds) -> Prompt {
+    match from {
+        TextOrIds::Text(text) => Prompt::Text(text),
+        TextOrIds::Ids(ids) => Prompt::Ids(ids),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn template() -> ScoreRequest {
+        ScoreRequest {
+            query: Prompt::Text(String::new()),
+            items: Vec::new(),
+            labels: vec![Label::Id(3)],
+            softmax: true,
+            item_first: false,
+            full_logprobs: true,
+            tokenization: Tokenization::Separate,
+            truncate: Some(Truncate::Left),
+            item_errors: false,
+            return_token_ids: true,
+        }
+    }
+
+    fn line(json: &str) -> ScoreRequest {
+        from_line(serde_json::from_str(json).unwrap(), &template()).unwrap()
+    }
+
+    #[test]
+    fn a_line_wins_over_the_flags() {
+        let bare = line(r#"{"query":"q","items":["a"]}"#);
+        assert_eq!(bare.labels, [Label::Id(3)]);
+        assert_eq!((bare.softmax, bare.full_logprobs, bare.return_token_ids), (true, true, true));
+        assert_eq!((bare.tokenization, bare.truncate), (Tokenization::Separate, Some(Truncate::Left)));
+        let full = line(
+            r#"{"query":[1],"items":[[2]],"labels":["x"],"label_token_ids":[9],"softmax":false,"item_first":true,
+            "tokenization":"concat","truncate":"right","return_token_ids":false}"#,
+        );
+        assert_eq!(full.labels, [Label::Text("x".to_owned()), Label::Id(9)]);
+        assert_eq!((full.softmax, full.item_first, full.return_token_ids), (false, true, false));
+        assert_eq!((full.tokenization, full.truncate), (Tokenization::Concat, Some(Truncate::Right)));
+        assert_eq!((full.query, full.items), (Prompt::Ids(vec![1]), vec![Prompt::Ids(vec![2])]));
+    }
+
+    #[test]
+    fn labels_come_from_somewhere() {
+        let without = ScoreRequest { labels: Vec::new(), ..template() };
+        let line: ScoreLine = serde_json::from_str(r#"{"query":"q","items":["a"]}"#).unwrap();
+        assert!(from_line(line.clone(), &without).is_err());
+        // An explicit empty list is the engine's to refuse.
+        let explicit = ScoreLine { labels: Some(vec![]), ..line };
+        assert!(from_line(explicit, &template()).unwrap().labels.is_empty());
+    }
+}

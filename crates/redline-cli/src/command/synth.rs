@@ -1,0 +1,52 @@
+//! `redline synth`: writes a model of a real shape with random weights, so that a machine can be measured before any
+//! download.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_kernels::Format;
+use redline_models::synth::{self, Shape};
+use redline_tokenizer::padded;
+
+use crate::demo_model;
+use crate::output;
+use crate::progress;
+use crate::report::Failure;
+use crate::value::{self, BadValue};
+
+/// Flags of `synth`.
+#[derive(Debug, Args)]
+pub(super) struct SynthArgs {
+    #[arg(value_name = "SHAPE", value_parser = shape, help = format!("The shape: {}", names()))]
+    shape: &'static Shape,
+    /// The directory to write; it must not exist or be empty
+    #[arg(value_name = "DIR")]
+    dir: PathBuf,
+    /// Format of weights: f32 or bf16
+    #[arg(long, value_name = "F", value_parser = value::format, default_value = "bf16")]
+    format: Format,
+    /// Same shape, format and seed, same bytes
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+fn names() -> String {
+    synth::SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ")
+}
+
+fn shape(text: &str) -> Result<&'static Shape, BadValue> {
+    let unknown = || BadValue { fact: "no such shape".to_owned(), hint: format!("one of {}", names()) };
+    synth::SHAPES.iter().find(|shape| shape.name == text).ok_or_else(unknown)
+}
+
+/// Writes the model and prints its directory.
+pub(super) fn run(args: &SynthArgs) -> Result<ExitCode, Failure> {
+    let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
+        .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let write = || synth::write(args.shape, &args.dir, args.format, args.seed, &tokenizer);
+    progress::during(&format!("writing {}", args.shape.name), write)
+        .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    output::line(&args.dir.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

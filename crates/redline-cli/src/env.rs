@@ -1,0 +1,149 @@
+//! The environment: the only file that reads variables and arguments of the process.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use crate::report::Failure;
+use crate::value::BadValue;
+
+/// One environment variable.
+#[derive(Debug)]
+pub(crate) struct Variable {
+    /// Its name.
+    pub(crate) name: &'static str,
+    /// What it sets.
+    pub(crate) help: &'static str,
+}
+
+/// The model of commands that need one.
+pub(crate) const MODEL: &Variable = &Variable { name: "REDLINE_MODEL", help: "--model" };
+/// Threads.
+pub(crate) const THREADS: &Variable = &Variable { name: "REDLINE_THREADS", help: "--threads" };
+/// Instruction-set tier.
+pub(crate) const ISA: &Variable = &Variable { name: "REDLINE_ISA", help: "--isa" };
+/// Weight format.
+pub(crate) const FORMAT: &Variable = &Variable { name: "REDLINE_FORMAT", help: "--format" };
+/// Format of the KV cache.
+pub(crate) const KV_FORMAT: &Variable = &Variable { name: "REDLINE_KV_FORMAT", help: "--kv-format" };
+/// Longest sequence.
+pub(crate) const MAX_CONTEXT: &Variable = &Variable { name: "REDLINE_MAX_CONTEXT", help: "--max-context" };
+/// Hugging Face cache of models.
+pub(crate) const HF_HUB_CACHE: &Variable =
+    &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
+/// Hugging Face home.
+pub(crate) const HF_HOME: &Variable = &Variable { name: "HF_HOME", help: "models in its folder `hub`" };
+/// XDG cache.
+pub(crate) const XDG_CACHE_HOME: &Variable =
+    &Variable { name: "XDG_CACHE_HOME", help: "models in its folder `huggingface/hub`" };
+/// Home.
+pub(crate) const HOME: &Variable =
+    &Variable { name: "HOME", help: "models in its folder `.cache/huggingface/hub`" };
+
+/// Every variable that is read.
+pub(crate) const VARIABLES: &[&Variable] =
+    &[MODEL, THREADS, ISA, FORMAT, KV_FORMAT, MAX_CONTEXT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME];
+
+/// The list of variables, as `redline --help` shows it.
+pub(crate) fn help() -> String {
+    let mut text =
+        "Environment variables (a flag wins over its variable; an empty variable is not set):\n".to_owned();
+    for variable in VARIABLES {
+        let _ = writeln!(text, "  {:<20} {}", variable.name, variable.help);
+    }
+    text
+}
+
+/// The arguments of the process.
+pub(crate) fn arguments() -> Vec<OsString> {
+    std::env::args_os().collect()
+}
+
+/// Where variables are looked up.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Environment {
+    get: fn(&str) -> Option<OsString>,
+}
+
+impl Environment {
+    /// The environment of this process.
+    pub(crate) fn of_process() -> Self {
+        Self { get: |name| std::env::var_os(name) }
+    }
+
+    /// A folder.
+    pub(crate) fn path(self, variable: &Variable) -> Option<PathBuf> {
+        (self.get)(variable.name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// A value that has a parser; a bad one is a usage error that names the variable.
+    pub(crate) fn value<T>(
+        self,
+        variable: &Variable,
+        parse: impl Fn(&str) -> Result<T, BadValue>,
+    ) -> Result<Option<T>, Failure> {
+        let Some(raw) = (self.get)(variable.name).filter(|value| !value.is_empty()) else { return Ok(None) };
+        let Some(text) = raw.to_str() else {
+            let fact =
+                format!("`{}` is not UTF-8\n  in environment variable `{}`", raw.display(), variable.name);
+            return Err(Failure::usage(fact, format!("unset it, or give `{}`", variable.help)));
+        };
+        parse(text).map(Some).map_err(|bad| {
+            let fact =
+                format!("invalid value `{text}`: {bad}\n  in environment variable `{}`", variable.name);
+            Failure::usage(fact, format!("{}; a flag `{}` wins over the variable", bad.hint, variable.help))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value;
+
+    #[test]
+    fn the_list_is_whole_and_shown() {
+        let shown = help();
+        for (at, variable) in VARIABLES.iter().enumerate() {
+            assert!(shown.contains(variable.name), "{}", variable.name);
+            assert!(
+                VARIABLES[..at].iter().all(|other| other.name != variable.name),
+                "{} twice",
+                variable.name
+            );
+            if variable.name.starts_with("REDLINE_") {
+                let flag =
+                    format!("--{}", variable.name["REDLINE_".len()..].to_lowercase().replace('_', "-"));
+                assert_eq!(variable.help, flag, "a variable is named after its flag");
+            }
+        }
+    }
+
+    #[test]
+    fn a_bad_value_names_its_variable() {
+        let environment = Environment { get: |name| (name == "REDLINE_THREADS").then(|| "many".into()) };
+        let Err(Failure::Usage(message)) = environment.value(THREADS, value::threads) else {
+            panic!("not refused")
+        };
+        assert!(message.fact.contains("invalid value `many`") && message.fact.contains("REDLINE_THREADS"));
+        assert!(environment.value(ISA, value::isa).unwrap().is_none());
+    }
+
+    #[test]
+    fn an_empty_variable_is_not_set() {
+        let environment = Environment { get: |_| Some(OsString::new()) };
+        assert!(environment.value(THREADS, value::threads).unwrap().is_none());
+        assert!(environment.path(HF_HOME).is_none());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_value_that_is_not_utf8_is_refused() {
+        use std::os::unix::ffi::OsStringExt;
+        let environment = Environment { get: |_| Some(OsString::from_vec(vec![0xff])) };
+        let Err(Failure::Usage(message)) = environment.value(FORMAT, value::format) else {
+            panic!("not refused")
+        };
+        assert!(message.fact.contains("not UTF-8") && message.fact.contains("REDLINE_FORMAT"));
+    }
+}

@@ -1,0 +1,174 @@
+//! Which model, on which part of the machine: the flags that commands share, and the engine they lead to.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use redline_engine::{Engine, Options, Source};
+use redline_kernels::{Format, Tier};
+use redline_lab::{Clock, Machine};
+use redline_weights::{HubRoots, resolve_model};
+
+use crate::demo_model;
+use crate::env::{self, Environment};
+use crate::progress;
+use crate::report::Failure;
+use crate::value::{self, Isa};
+
+/// Which model.
+#[derive(Debug, Args)]
+pub(crate) struct ModelFlag {
+    /// A directory, a Hugging Face id in the local cache, or `demo` [env: REDLINE_MODEL]
+    #[arg(long, value_name = "M")]
+    pub(crate) model: Option<String>,
+}
+
+/// Which part of the machine.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct MachineFlags {
+    /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
+    #[arg(long, value_name = "N", value_parser = value::threads)]
+    threads: Option<usize>,
+    #[command(flatten)]
+    backend: BackendFlags,
+}
+
+/// Which instructions and number formats.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct BackendFlags {
+    /// Instruction set: auto, scalar, avx2 or avx512 [env: REDLINE_ISA]
+    #[arg(long, value_name = "ISA", value_parser = value::isa)]
+    isa: Option<Isa>,
+    /// Format of weights: f32 or bf16; default: the checkpoint's [env: REDLINE_FORMAT]
+    #[arg(long, value_name = "F", value_parser = value::format)]
+    format: Option<Format>,
+    /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
+    #[arg(long, value_name = "F", value_parser = value::format)]
+    kv_format: Option<Format>,
+    /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
+    #[arg(long, value_name = "N", value_parser = value::count)]
+    max_context: Option<usize>,
+}
+
+impl ModelFlag {
+    /// The model's name, from the flag or the environment.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<String, Failure> {
+        let named = match &self.model {
+            Some(model) => Some(model.clone()),
+            None => environment.value(env::MODEL, |text| Ok(text.to_owned()))?,
+        };
+        named.filter(|name| !name.is_empty()).ok_or_else(|| {
+            Failure::usage(
+                "no model given",
+                "`--model demo` is the embedded one; `--model DIR` a Hugging Face directory; `--model ORG/NAME` one \
+                 in the local Hugging Face cache",
+            )
+        })
+    }
+}
+
+impl MachineFlags {
+    /// Fills what no flag gave from the environment and the machine.
+    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
+        let backend = self.backend.resolve(environment, clock)?;
+        Ok(Settings { threads: threads(self.threads, environment)?, backend })
+    }
+}
+
+/// The number of threads: the flag's, the environment's, or one per physical core that this process may use.
+pub(crate) fn threads(flag: Option<usize>, environment: Environment) -> Result<usize, Failure> {
+    let given = or_else(flag, || environment.value(env::THREADS, value::threads))?;
+    Ok(given.unwrap_or_else(|| Machine::here().default_threads()))
+}
+
+impl BackendFlags {
+    /// Fills what no flag gave from the environment.
+    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Backend, Failure> {
+        let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
+        Ok(Backend {
+            tier: isa.and_then(|isa| isa.0),
+            format: or_else(self.format, || environment.value(env::FORMAT, value::format))?,
+            kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::format))?,
+            max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
+            clock: clock.clone(),
+        })
+    }
+}
+
+fn or_else<T>(
+    flag: Option<T>,
+    other: impl FnOnce() -> Result<Option<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    if flag.is_some() { Ok(flag) } else { other() }
+}
+
+/// A loaded model under the name that answers give it.
+pub(crate) struct Loaded {
+    /// The engine.
+    pub(crate) engine: Engine,
+    /// The name.
+    pub(crate) name: String,
+}
+
+/// What an engine is loaded with, besides the model and the threads.
+#[derive(Clone, Debug)]
+pub(crate) struct Backend {
+    tier: Option<Tier>,
+    format: Option<Format>,
+    kv_format: Option<Format>,
+    max_context: Option<usize>,
+    clock: Clock,
+}
+
+impl Backend {
+    /// As the engine takes it.
+    pub(crate) fn options(&self, source: Source, threads: usize) -> Options {
+        Options {
+            source,
+            threads,
+            tier: self.tier,
+            format: self.format,
+            kv_format: self.kv_format,
+            max_context: self.max_context,
+            clock: self.clock.as_fn(),
+        }
+    }
+}
+
+/// What an engine is loaded with, besides the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    threads: usize,
+    backend: Backend,
+}
+
+impl Settings {
+    /// Loads the model of that name.
+    pub(crate) fn load(self, model: &str, environment: Environment) -> Result<Loaded, Failure> {
+        let options = self.backend.options(source(model, environment)?, self.threads);
+        let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;
+        // A model from the hub cache lies in a directory named after its commit.
+        let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
+        Ok(Loaded { engine, name })
+    }
+}
+
+/// Where the model of that name is.
+pub(crate) fn source(model: &str, environment: Environment) -> Result<Source, Failure> {
+    if model == demo_model::NAME {
+        return Ok(Source::Embedded(demo_model::MODEL));
+    }
+    find(model, environment).map(Source::Directory)
+}
+
+/// The directory of a model: as given, or in the local Hugging Face cache.
+fn find(model: &str, environment: Environment) -> Result<PathBuf, Failure> {
+    let roots = HubRoots {
+        hub_cache: environment.path(env::HF_HUB_CACHE),
+        hf_home: environment.path(env::HF_HOME),
+        xdg_cache: environment.path(env::XDG_CACHE_HOME),
+        home: environment.path(env::HOME),
+    };
+    resolve_model(model, &roots).map_err(|error| Failure::failed(error.to_string(), error.hint()))
+}

@@ -1,0 +1,50 @@
+//! Standard output: JSON documents, and text that appears as it comes.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use crate::report::Failure;
+
+/// One JSON document on one line, without the line's end.
+pub(crate) fn json(document: &impl Serialize) -> Result<String, Failure> {
+    serde_json::to_string(document).map_err(|error| {
+        Failure::failed(
+            error.to_string(),
+            Some("the model's numbers overflow: are its weights damaged?".to_owned()),
+        )
+    })
+}
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: &str) -> Result<(), Failure> {
+    piece(text)?;
+    piece("\n")
+}
+
+/// Writes to standard output at once.
+pub(crate) fn piece(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::writing(&error))
+}
+
+/// A text that is being streamed: remembers the first failure, so that a callback need not return one.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    failure: Option<Failure>,
+}
+
+impl Stream {
+    /// Writes a piece unless an earlier one failed; whether it could be written.
+    pub(crate) fn push(&mut self, text: &str) -> bool {
+        if self.failure.is_none() {
+            self.failure = piece(text).err();
+        }
+        self.failure.is_none()
+    }
+
+    /// Ends the text with a newline.
+    pub(crate) fn finish(self) -> Result<(), Failure> {
+        self.failure.map_or_else(|| piece("\n"), Err)
+    }
+}

@@ -1,0 +1,136 @@
+//! What the user is told when something goes wrong, and the exit code that goes with it.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use redline_engine::EngineError;
+
+/// Exit code of work that failed.
+pub(crate) const FAILED: u8 = 1;
+/// Exit code of a command line that makes no sense.
+pub(crate) const USAGE: u8 = 2;
+/// Exit code of a measurement that must not be believed.
+pub(crate) const INVALID: u8 = 5;
+/// Exit code of a measurement whose outputs are wrong.
+pub(crate) const INCORRECT: u8 = 6;
+/// Exit code after Ctrl-C (128 + SIGINT).
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Why a command stopped.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The command line or the environment makes no sense: exit code 2.
+    Usage(Message),
+    /// The work failed: exit code 1.
+    Failed(Message),
+    /// What was measured is wrong: exit code 6.
+    Incorrect(Message),
+    /// Whoever read our output has left: nothing to say, nothing to blame.
+    Closed,
+}
+
+/// Fact with numbers, place, hint.
+#[derive(Clone, Debug)]
+pub(crate) struct Message {
+    /// The fact; its further lines say where.
+    pub(crate) fact: String,
+    /// What to do about it.
+    pub(crate) hint: Option<String>,
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "error: {}", self.fact)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}\n")?;
+        }
+        Ok(())
+    }
+}
+
+impl Failure {
+    /// A command line that makes no sense.
+    pub(crate) fn usage(fact: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Usage(Message { fact: fact.into(), hint: Some(hint.into()) })
+    }
+
+    /// Work that failed.
+    pub(crate) fn failed(fact: impl Into<String>, hint: Option<String>) -> Self {
+        Self::Failed(Message { fact: fact.into(), hint })
+    }
+
+    /// A measurement whose outputs are wrong.
+    pub(crate) fn incorrect(fact: impl Into<String>) -> Self {
+        Self::Incorrect(Message { fact: fact.into(), hint: None })
+    }
+
+    /// A file or standard input that cannot be read.
+    pub(crate) fn reading(path: &Path, error: &io::Error) -> Self {
+        let place =
+            if is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) };
+        let fact = format!("{error}\n  in {place}");
+        Self::failed(fact, Some("check the path, and that it may be read".to_owned()))
+    }
+
+    /// Standard output that cannot be written.
+    pub(crate) fn writing(error: &io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe {
+            return Self::Closed;
+        }
+        Self::failed(format!("{error}\n  in standard output"), None)
+    }
+
+    /// Says it and gives the exit code.
+    pub(crate) fn report(self) -> ExitCode {
+        let (message, code) = match self {
+            Self::Usage(message) => (message, USAGE),
+            Self::Failed(message) => (message, FAILED),
+            Self::Incorrect(message) => (message, INCORRECT),
+            Self::Closed => return ExitCode::SUCCESS,
+        };
+        say(&message);
+        ExitCode::from(code)
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::failed(error.to_string(), error.hint())
+    }
+}
+
+/// Whether a path argument means standard input.
+pub(crate) fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// Tells something that is not an error.
+pub(crate) fn note(text: &str) {
+    say(format_args!("note: {text}\n"));
+}
+
+/// Writes to standard error; a closed standard error is no reason to fail.
+pub(crate) fn say(what: impl fmt::Display) {
+    let _ = write!(io::stderr(), "{what}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_reads_fact_place_hint() {
+        let Failure::Usage(message) = Failure::usage("3 is too many\n  in `--threads`", "take 2") else {
+            panic!("not a usage error")
+        };
+        assert_eq!(message.to_string(), "error: 3 is too many\n  in `--threads`\n\nhint: take 2\n");
+    }
+
+    #[test]
+    fn a_reader_that_left_is_not_an_error() {
+        assert!(matches!(Failure::writing(&io::ErrorKind::BrokenPipe.into()), Failure::Closed));
+        assert!(matches!(Failure::writing(&io::ErrorKind::StorageFull.into()), Failure::Failed(_)));
+    }
+}

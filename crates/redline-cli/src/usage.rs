@@ -1,0 +1,75 @@
+//! Command lines that clap refuses, told in our words: every refusal carries a hint.
+
+use std::error::Error as _;
+use std::ffi::OsString;
+
+use clap::Command;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+
+use crate::report::Failure;
+use crate::value::BadValue;
+
+/// Turns clap's refusal of `arguments` into ours. Help and version are printed: then `None`.
+pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &Command) -> Option<Failure> {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        return match error.print() {
+            Ok(()) => None,
+            Err(error) => Some(Failure::writing(&error)),
+        };
+    }
+    let named = |argument: &OsString| argument.to_str().and_then(|name| definition.find_subcommand(name));
+    let command = arguments.iter().skip(1).find_map(named).unwrap_or(definition);
+    Some(Failure::usage(fact(error), hint(error, command)))
+}
+
+/// What clap says up to the first blank line, without its prefix.
+fn fact(error: &clap::Error) -> String {
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+        || error.kind() == ErrorKind::MissingSubcommand
+    {
+        return "no command given".to_owned();
+    }
+    let rendered = error.render().to_string();
+    let lines: Vec<_> = rendered.lines().take_while(|line| !line.trim().is_empty()).collect();
+    let text = lines.join("\n");
+    text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
+}
+
+fn hint(error: &clap::Error, command: &Command) -> String {
+    if let Some(bad) = error.source().and_then(|source| source.downcast_ref::<BadValue>()) {
+        return bad.hint.clone();
+    }
+    let help = match command.get_name() {
+        "redline" => "redline --help".to_owned(),
+        name => format!("redline {name} --help"),
+    };
+    let suggested =
+        [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
+            .into_iter()
+            .find_map(|kind| error.get(kind).and_then(first));
+    if let Some(suggested) = suggested {
+        return format!("did you mean `{suggested}`? `{help}` lists what there is");
+    }
+    match error.kind() {
+        ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
+            format!("a text that begins with `-` is written `--flag='-text'`; `{help}` describes every flag")
+        }
+        ErrorKind::ArgumentConflict => format!("give one of the two, once; `{help}` says which go together"),
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand | ErrorKind::MissingSubcommand => {
+            format!("`redline demo` shows what it does; `{help}` lists the commands")
+        }
+        ErrorKind::InvalidSubcommand => {
+            let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+            format!("one of {}", names.join(", "))
+        }
+        _ => format!("`{help}` lists what there is"),
+    }
+}
+
+fn first(value: &ContextValue) -> Option<String> {
+    match value {
+        ContextValue::String(text) => Some(text.clone()),
+        ContextValue::Strings(all) => all.first().cloned(),
+        _ => None,
+    }
+}

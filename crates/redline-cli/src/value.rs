@@ -1,0 +1,195 @@
+//! Values of flags and environment variables: one parser per kind, each with the advice that goes with a bad one.
+
+use std::fmt;
+
+use redline_kernels::{Format, Tier};
+
+/// A value that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct BadValue {
+    /// What is wrong with it.
+    pub(crate) fact: String,
+    /// What would be right.
+    pub(crate) hint: String,
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.fact)
+    }
+}
+
+impl std::error::Error for BadValue {}
+
+fn bad<T>(fact: impl Into<String>, hint: impl Into<String>) -> Result<T, BadValue> {
+    Err(BadValue { fact: fact.into(), hint: hint.into() })
+}
+
+/// The most threads that a team may have.
+const MAX_THREADS: usize = 1024;
+
+/// A list of token ids, as `1,2,3`. The empty string is the empty list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ids(pub(crate) Vec<i64>);
+
+/// Parses `1,2,3`.
+pub(crate) fn ids(text: &str) -> Result<Ids, BadValue> {
+    if text.trim().is_empty() {
+        return Ok(Ids(Vec::new()));
+    }
+    let parse = |part: &str| {
+        part.trim()
+            .parse()
+            .or_else(|_| bad(format!("`{part}` is not a token id"), "token ids are given as `1,2,3`"))
+    };
+    text.split(',').map(parse).collect::<Result<_, _>>().map(Ids)
+}
+
+/// An instruction-set tier, or the best one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Isa(pub(crate) Option<Tier>);
+
+/// Parses `auto` or the name of a tier that this machine has.
+pub(crate) fn isa(text: &str) -> Result<Isa, BadValue> {
+    if text == "auto" {
+        return Ok(Isa(None));
+    }
+    let Some(tier) = Tier::parse(text) else {
+        return bad("no such instruction set", format!("one of {}", isa_choices()));
+    };
+    match tier.available() {
+        Ok(()) => Ok(Isa(Some(tier))),
+        Err(why) => {
+            let found: Vec<_> =
+                Tier::ALL.iter().filter(|t| t.available().is_ok()).map(|t| t.name()).collect();
+            bad(why.to_string(), format!("found here: {}; `auto` takes the best of them", found.join(", ")))
+        }
+    }
+}
+
+/// The values of `--isa`.
+pub(crate) fn isa_choices() -> String {
+    let tiers: Vec<_> = Tier::ALL.iter().map(|t| t.name()).collect();
+    format!("auto, {}", tiers.join(", "))
+}
+
+/// Parses the name of a number format.
+pub(crate) fn format(text: &str) -> Result<Format, BadValue> {
+    let names: Vec<_> = Format::ALL.iter().map(|f| f.name()).collect();
+    Format::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Parses a number of threads.
+pub(crate) fn threads(text: &str) -> Result<usize, BadValue> {
+    match text.parse::<usize>() {
+        Ok(0) => bad(
+            "no thread can do no work",
+            "threads are counted from 1; leave it out for one per physical core",
+        ),
+        Ok(n) if n > MAX_THREADS => {
+            bad(format!("more than {MAX_THREADS} threads"), "leave it out for one per physical core")
+        }
+        Ok(n) => Ok(n),
+        Err(error) => {
+            bad(error.to_string(), "a number of threads, from 1; leave it out for one per physical core")
+        }
+    }
+}
+
+/// Numbers of threads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadCounts(pub(crate) Vec<usize>);
+
+/// Parses `1,2`.
+pub(crate) fn thread_counts(text: &str) -> Result<ThreadCounts, BadValue> {
+    text.split(',').map(|part| threads(part.trim())).collect::<Result<_, _>>().map(ThreadCounts)
+}
+
+/// Parses a count that cannot be zero.
+pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
+    match text.parse::<usize>() {
+        Ok(0) => bad("nothing to do", "a number of tokens, from 1"),
+        Ok(n) => Ok(n),
+        Err(error) => bad(error.to_string(), "a number of tokens, from 1"),
+    }
+}
+
+/// Parses a temperature.
+pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
+    number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
+}
+
+/// Parses a nucleus.
+pub(crate) fn top_p(text: &str) -> Result<f32, BadValue> {
+    number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
+}
+
+/// Parses a share of the most probable token.
+pub(crate) fn min_p(text: &str) -> Result<f32, BadValue> {
+    number(text, "a share from 0 to 1 of the most probable token; 0 keeps every token", |p| {
+        (0.0..=1.0).contains(&p)
+    })
+}
+
+fn number(text: &str, hint: &str, fits: impl Fn(f32) -> bool) -> Result<f32, BadValue> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && fits(value) => Ok(value),
+        Ok(_) => bad("out of range", hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_lists() {
+        assert_eq!(ids("1,2, 3"), Ok(Ids(vec![1, 2, 3])));
+        assert_eq!(ids("-1"), Ok(Ids(vec![-1])));
+        assert_eq!(ids(""), Ok(Ids(vec![])));
+        for text in ["1,,2", "1.5", "a", "--item", "99999999999999999999"] {
+            assert!(ids(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_tier_and_format_has_a_spelling() {
+        for tier in Tier::ALL {
+            let parsed = isa(tier.name());
+            match tier.available() {
+                Ok(()) => assert_eq!(parsed, Ok(Isa(Some(*tier)))),
+                Err(_) => assert!(parsed.unwrap_err().hint.contains("found here: scalar")),
+            }
+        }
+        assert_eq!(isa("auto"), Ok(Isa(None)));
+        assert_eq!(isa("sse9").unwrap_err().hint, "one of auto, scalar, avx2, avx512");
+        for &one in Format::ALL {
+            assert_eq!(format(one.name()), Ok(one));
+            assert!(format("f8").unwrap_err().hint.contains(one.name()));
+        }
+    }
+
+    #[test]
+    fn numbers_stay_in_range() {
+        assert_eq!(threads("4"), Ok(4));
+        assert_eq!(thread_counts("1,2"), Ok(ThreadCounts(vec![1, 2])));
+        assert!(thread_counts("1,,2").is_err() && thread_counts("").is_err() && thread_counts("0").is_err());
+        assert_eq!(temperature("0"), Ok(0.0));
+        assert_eq!(top_p("1"), Ok(1.0));
+        assert_eq!(min_p("0"), Ok(0.0));
+        for text in ["0", "-1", "two", "", "1025"] {
+            assert!(threads(text).is_err(), "{text}");
+        }
+        for text in ["-0.5", "NaN", "inf", "-inf", "1e99", "hot", ""] {
+            assert!(temperature(text).is_err(), "{text}");
+        }
+        for text in ["0", "1.5", "-1", "nan"] {
+            assert!(top_p(text).is_err(), "{text}");
+        }
+        for text in ["-0.1", "1.01", "nan"] {
+            assert!(min_p(text).is_err(), "{text}");
+        }
+        assert!(count("0").is_err());
+    }
+}

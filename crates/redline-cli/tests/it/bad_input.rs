@@ -1,0 +1,164 @@
+//! Models that cannot be used: a clear message that names the file, the tensor and the numbers, and exit code 1.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint::{Copy, Tensor, named};
+use crate::harness::{Run, redline};
+
+const NORM: &str = "model.norm.weight";
+const DOWN: &str = "model.layers.0.mlp.down_proj.weight";
+
+fn generate(model: &str) -> Run {
+    redline(&["generate", "--model", model, "--prompt-ids", "1", "--max-new-tokens", "1"])
+}
+
+#[test]
+fn a_model_that_is_not_there_comes_with_its_download() {
+    let run = redline(&["generate", "--model", "nobody/nothing-1b", "--prompt", "p"]);
+    run.failed(&["nobody/nothing-1b", "hint: ", "download"]);
+    generate("/nonexistent/model").failed(&["/nonexistent/model", "hint: "]);
+}
+
+#[test]
+fn a_directory_without_a_model_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_str().unwrap();
+    generate(dir).failed(&["config.json"]);
+    fs::write(folder.path().join("config.json"), "{").unwrap();
+    generate(dir).failed(&["config.json"]);
+    let copy = Copy::new();
+    fs::remove_file(copy.file("model.safetensors")).unwrap();
+    generate(copy.dir()).failed(&["model.safetensors", copy.dir()]);
+}
+
+#[test]
+fn a_file_or_a_folder_in_the_wrong_place_is_named() {
+    let copy = Copy::new();
+    generate(copy.file("model.safetensors").to_str().unwrap()).failed(&["model.safetensors", "hint: "]);
+    fs::remove_file(copy.file("config.json")).unwrap();
+    fs::create_dir(copy.file("config.json")).unwrap();
+    generate(copy.dir()).failed(&["config.json"]);
+}
+
+/// Spoils `config.json`; the message must name the file and all of `expect`.
+fn config(change: impl FnOnce(&mut Map<String, Value>), expect: &[&str]) {
+    let copy = Copy::new();
+    copy.config(change);
+    let run = generate(copy.dir());
+    run.failed(expect);
+    run.failed(&["config.json"]);
+}
+
+#[test]
+fn a_config_that_does_not_fit_is_refused_by_key() {
+    let set = |key: &'static str, value: Value| {
+        move |c: &mut Map<String, Value>| drop(c.insert(key.to_owned(), value))
+    };
+    config(set("architectures", json!(["NoSuchForCausalLM"])), &["NoSuchForCausalLM", "LlamaForCausalLM"]);
+    config(set("hidden_act", json!("swishy")), &["hidden_act", "swishy"]);
+    config(|c| drop(c.remove("num_hidden_layers")), &["num_hidden_layers"]);
+    config(set("num_hidden_layers", json!("four")), &["num_hidden_layers"]);
+    config(set("num_hidden_layers", json!(0)), &["num_hidden_layers"]);
+    config(set("hidden_size", json!(-8)), &["hidden_size"]);
+    config(set("num_key_value_heads", json!(5)), &["num_key_value_heads", "5"]);
+    config(set("rms_norm_eps", json!("small")), &["rms_norm_eps"]);
+    config(set("rope_scaling", json!({"rope_type": "no-such", "factor": 2.0})), &["no-such"]);
+}
+
+/// Spoils the weights; the message must name the place and all of `expect`.
+fn tensors(change: impl FnOnce(&mut Vec<Tensor>), expect: &[&str]) {
+    let copy = Copy::new();
+    copy.tensors(change);
+    let run = generate(copy.dir());
+    run.failed(expect);
+    run.failed(&[copy.dir()]);
+}
+
+#[test]
+fn a_tensor_that_does_not_fit_is_named() {
+    tensors(|all| all.retain(|t| t.name != NORM), &[NORM]);
+    let extra = |all: &mut Vec<Tensor>| {
+        let extra = Tensor { name: "model.surprise.weight".to_owned(), ..named(all, NORM).clone() };
+        all.push(extra);
+    };
+    tensors(extra, &["model.surprise.weight"]);
+    let mut shape = Vec::new();
+    let turned = |all: &mut Vec<Tensor>| {
+        let tensor = named(all, DOWN);
+        shape.clone_from(&tensor.shape);
+        tensor.shape.reverse();
+    };
+    tensors(turned, &[DOWN]);
+    let [rows, columns] = shape[..] else { panic!("{shape:?}") };
+    let turned = |all: &mut Vec<Tensor>| named(all, DOWN).shape.reverse();
+    tensors(turned, &[&rows.to_string(), &columns.to_string()]);
+    tensors(|all| named(all, NORM).dtype = "I16".to_owned(), &[NORM, "I16"]);
+    tensors(|all| named(all, NORM).dtype = "Q7".to_owned(), &[NORM, "Q7"]);
+    tensors(|all| named(all, NORM).dtype = "F32".to_owned(), &[NORM]);
+}
+
+#[test]
+fn weights_that_are_no_numbers_are_refused() {
+    let poisoned = |bits: u16| {
+        move |all: &mut Vec<Tensor>| named(all, DOWN).bytes[6..8].copy_from_slice(&bits.to_le_bytes())
+    };
+    tensors(poisoned(0x7fc0), &[DOWN, "NaN"]);
+    tensors(poisoned(0x7f80), &[DOWN, "inf"]);
+}
+
+/// Spoils the weights as bytes.
+fn weights(change: impl FnOnce(&mut Vec<u8>), expect: &[&str]) {
+    let copy = Copy::new();
+    copy.weights(change);
+    generate(copy.dir()).failed(expect);
+}
+
+#[test]
+fn a_damaged_file_is_not_loaded() {
+    weights(|bytes| bytes.truncate(bytes.len() - 10), &["model.safetensors"]);
+    weights(|bytes| bytes.truncate(100), &["model.safetensors"]);
+    weights(Vec::clear, &["model.safetensors"]);
+    weights(|bytes| bytes.extend([0; 64]), &["model.safetensors"]);
+    weights(|bytes| bytes[..8].fill(0xff), &["model.safetensors"]);
+    weights(|bytes| bytes[8] = b'[', &["model.safetensors"]);
+    weights(|bytes| bytes[9] = 0xff, &["model.safetensors"]);
+}
+
+#[test]
+fn a_broken_tokenizer_is_named() {
+    let copy = Copy::new();
+    fs::write(copy.file("tokenizer.json"), "{\"model\": {\"type\": \"Surprise\"}}").unwrap();
+    generate(copy.dir()).failed(&["tokenizer.json"]);
+}
+
+#[test]
+fn without_a_tokenizer_ids_still_work() {
+    let copy = Copy::new();
+    fs::remove_file(copy.file("tokenizer.json")).unwrap();
+    let run = redline(&["generate", "--model", copy.dir(), "--prompt", "p"]);
+    run.failed(&["tokenizer", "hint: "]);
+    let run =
+        redline(&["generate", "--model", copy.dir(), "--prompt-ids", "5", "--max-new-tokens", "2", "--json"])
+            .ok();
+    let with = ["generate", "--model", "demo", "--prompt-ids", "5", "--max-new-tokens", "2", "--json"];
+    assert_eq!(run.completion().choices[0].token_ids, redline(&with).ok().completion().choices[0].token_ids);
+}
+
+#[test]
+fn a_context_beyond_the_models_own_is_refused() {
+    let run = redline(&["generate", "--model", "demo", "--prompt", "p", "--max-context", "999999"]);
+    run.failed(&["999999", "512"]);
+}
+
+#[test]
+fn the_message_is_one_fact_and_one_place() {
+    let copy = Copy::new();
+    copy.tensors(|all| all.retain(|t| t.name != NORM));
+    let run = generate(copy.dir());
+    let lines: Vec<_> = run.err.lines().collect();
+    assert!(lines[0].starts_with("error: ") && lines[1].starts_with("  in "), "{}", run.err);
+    assert!(Path::new(copy.dir()).exists());
+}

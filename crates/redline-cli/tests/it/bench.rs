@@ -1,0 +1,49 @@
+//! `bench`.
+
+use crate::harness::{Run, redline};
+
+const QUICK: &[&str] = &["--prompt-tokens", "5", "--new-tokens", "3", "--trials", "2", "--threads", "1,2"];
+
+/// A lane on the demo model. Whether its figures may be believed depends on the machine's noise, their shape does not.
+fn generate(arguments: &[&str]) -> Run {
+    let run = redline(&[&["bench", "generate", "--model", "demo"], QUICK, arguments].concat());
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    run
+}
+
+#[test]
+fn lanes_are_listed() {
+    let list = redline(&["bench", "--list"]).ok().out;
+    assert!(list.lines().any(|line| line.starts_with("generate ")), "{list}");
+    for lane in list.lines().filter_map(|line| line.split(' ').next()) {
+        assert!(redline(&["bench", lane, "--help"]).ok().out.contains("--model"));
+    }
+}
+
+#[test]
+fn a_lane_gives_rows_as_json() {
+    let value: serde_json::Value = serde_json::from_str(&generate(&["--json"]).out).unwrap();
+    assert_eq!(value["lane"], "generate");
+    assert!(value["machine"].is_object());
+    let rows = value["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6, "prefill, decode and recomputing decode for each number of threads");
+    for row in rows {
+        assert_eq!(row["checked"], true);
+        assert!(row["limit"].is_string() && row["share_of_limit"].as_f64() > Some(0.0), "{row}");
+        for (name, metric) in row["metrics"].as_object().unwrap() {
+            assert!(metric["samples"].as_array().is_some_and(|s| !s.is_empty()), "{name}: {metric}");
+        }
+    }
+}
+
+#[test]
+fn a_lane_gives_a_table_and_a_file() {
+    let table = generate(&[]).out;
+    assert!(table.starts_with("case") && table.contains("decode_tokens_per_s"), "{table}");
+    let csv = generate(&["--output", "-"]).out;
+    assert!(csv.starts_with("lane,case,metric,unit,") && csv.lines().count() > 6, "{csv}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("out.csv");
+    generate(&["--output", path.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(path).unwrap().starts_with("lane,case,"));
+}

@@ -1,0 +1,13 @@
+//! `demo`.
+
+use crate::harness::redline;
+
+#[test]
+fn the_main_job_is_shown() {
+    let run = redline(&["demo"]).ok();
+    for expect in ["machine", "model", "questions right", "Score", "Generate", "tokens/s", "of the"] {
+        assert!(run.out.contains(expect), "no `{expect}` in {}", run.out);
+    }
+    assert!(run.out.contains("<- right"), "{}", run.out);
+    assert_eq!(run.err, "");
+}

@@ -1,0 +1,50 @@
+//! Environment variables.
+
+use crate::harness::{command, finish, redline};
+
+/// The `REDLINE_*` variables that the help lists.
+fn variables() -> Vec<String> {
+    let help = redline(&["--help"]).ok().out;
+    let names =
+        help.lines().filter_map(|line| line.split_whitespace().next()).filter(|w| w.starts_with("REDLINE_"));
+    let names: Vec<_> = names.map(str::to_owned).collect();
+    assert!(names.len() >= 6, "{help}");
+    names
+}
+
+const SCORE: &[&str] = &["score", "--query", "The", "--item", "", "--label-id", "7", "--json"];
+
+#[test]
+fn a_bad_value_names_its_variable() {
+    for name in variables().iter().filter(|name| *name != "REDLINE_MODEL") {
+        let run = finish(command(SCORE).args(["--model", "demo"]).env(name, "bogus").output().unwrap());
+        run.usage(&[name, "bogus"]);
+    }
+}
+
+#[test]
+fn the_model_may_come_from_the_environment() {
+    finish(command(SCORE).env("REDLINE_MODEL", "demo").output().unwrap()).ok();
+    finish(command(SCORE).env("REDLINE_MODEL", "").output().unwrap()).usage(&["no model given"]);
+    finish(command(SCORE).env("REDLINE_MODEL", "/nonexistent/model").output().unwrap())
+        .failed(&["/nonexistent/model"]);
+}
+
+#[test]
+fn flags_win_over_the_environment() {
+    let run = |flags: &[&str]| {
+        let mut command = command(SCORE);
+        command.args(["--model", "demo"]).args(flags);
+        finish(command.env("REDLINE_THREADS", "2").env("REDLINE_ISA", "scalar").output().unwrap())
+            .ok()
+            .scoring()
+    };
+    let from_environment = run(&[]);
+    assert_eq!(from_environment.meta.threads, 2);
+    assert!(from_environment.meta.kernel_path.starts_with("scalar"), "{}", from_environment.meta.kernel_path);
+    assert_eq!(run(&["--threads", "1"]).meta.threads, 1);
+    // A variable that its flag overrules is not looked at.
+    let mut overruled = command(SCORE);
+    overruled.args(["--model", "demo", "--threads", "1"]).env("REDLINE_THREADS", "bogus");
+    finish(overruled.output().unwrap()).ok();
+}

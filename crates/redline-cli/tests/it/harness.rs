@@ -1,0 +1,126 @@
+//! Runs the binary with an environment of its own.
+
+use std::io::Write as _;
+use std::process::{Command, Output, Stdio};
+
+use redline_wire::{Scoring, TextCompletion};
+
+/// What a run left.
+#[derive(Debug)]
+pub(crate) struct Run {
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+/// The binary, with no variable set that it reads.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_redline"));
+    command.env_clear().env("HOME", "/nonexistent").args(arguments);
+    command
+}
+
+/// Runs it.
+pub(crate) fn redline(arguments: &[&str]) -> Run {
+    finish(command(arguments).stdin(Stdio::null()).output().expect("the binary starts"))
+}
+
+/// Runs it with that standard input.
+pub(crate) fn redline_reading(arguments: &[&str], input: &[u8]) -> Run {
+    let mut command = command(arguments);
+    let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().expect("the binary starts");
+    let mut stdin = child.stdin.take().expect("piped");
+    // A run that refuses its arguments leaves before it reads.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    finish(child.wait_with_output().expect("the binary ends"))
+}
+
+pub(crate) fn finish(output: Output) -> Run {
+    Run {
+        code: output.status.code().unwrap_or(-1),
+        out: String::from_utf8(output.stdout).expect("standard output is UTF-8"),
+        err: String::from_utf8(output.stderr).expect("standard error is UTF-8"),
+    }
+}
+
+impl Run {
+    /// It succeeded.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Self {
+        assert_eq!(self.code, 0, "{}", self.err);
+        self
+    }
+
+    /// It was refused as wrong usage, with a hint; the message contains all of `expect`.
+    #[track_caller]
+    pub(crate) fn usage(&self, expect: &[&str]) {
+        self.refused(2, expect);
+        assert!(self.err.contains("\nhint: "), "no hint: {}", self.err);
+    }
+
+    /// It failed with a clear message that contains all of `expect`.
+    #[track_caller]
+    pub(crate) fn failed(&self, expect: &[&str]) {
+        self.refused(1, expect);
+    }
+
+    #[track_caller]
+    fn refused(&self, code: i32, expect: &[&str]) {
+        assert_eq!(self.code, code, "out: {}\nerr: {}", self.out, self.err);
+        assert!(self.err.starts_with("error: ") || self.err.contains("\nerror: "), "{}", self.err);
+        assert!(!self.err.contains("panicked"), "{}", self.err);
+        assert_eq!(self.out, "", "data beside an error");
+        for expect in expect {
+            assert!(self.err.contains(expect), "no `{expect}` in: {}", self.err);
+        }
+    }
+
+    /// Standard output as one score document.
+    #[track_caller]
+    pub(crate) fn scoring(&self) -> Scoring {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
+    }
+
+    /// Standard output as one generation document.
+    #[track_caller]
+    pub(crate) fn completion(&self) -> TextCompletion {
+        serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
+    }
+}
+
+/// The bits of a document's scores.
+pub(crate) fn bits(scoring: &Scoring) -> Vec<Vec<u32>> {
+    scoring.scores.iter().map(|row| row.iter().flatten().map(|score| score.0.to_bits()).collect()).collect()
+}
+
+/// Scores with `--model demo --json` and further arguments.
+#[track_caller]
+pub(crate) fn score(arguments: &[&str]) -> Scoring {
+    redline(&[&["score", "--model", "demo", "--json"], arguments].concat()).ok().scoring()
+}
+
+/// Generates with `--model demo --json` and further arguments.
+#[track_caller]
+pub(crate) fn generate(arguments: &[&str]) -> TextCompletion {
+    redline(&[&["generate", "--model", "demo", "--json"], arguments].concat()).ok().completion()
+}
+
+/// The commands that `redline --help` lists.
+pub(crate) fn commands() -> Vec<String> {
+    let help = redline(&["--help"]).ok().out;
+    let list =
+        help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
+    let names: Vec<_> =
+        list.filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).map(str::to_owned).collect();
+    let names: Vec<_> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    assert!(names.len() >= 6, "{help}");
+    names
+}
+
+/// The tiers that this machine has, in the words of `--isa`.
+pub(crate) fn tiers() -> Vec<&'static str> {
+    let has = |tier: &&str| redline(&["score", "--isa", tier]).err.contains("no model given");
+    ["scalar", "avx2", "avx512"].into_iter().filter(has).collect()
+}

@@ -1,0 +1,135 @@
+//! `score --jsonl` and `generate --jsonl`.
+
+use std::fs;
+
+use redline_wire::{LineFault, Scoring, TextCompletion};
+
+use crate::harness::{Run, bits, generate, redline, redline_reading, score};
+
+fn score_lines(flags: &[&str], input: &str) -> Run {
+    redline_reading(&[&["score", "--model", "demo", "--jsonl", "-"], flags].concat(), input.as_bytes())
+}
+
+fn lines(run: &Run) -> Vec<&str> {
+    run.out.lines().collect()
+}
+
+#[test]
+fn requests_are_answered_in_order() {
+    let input = r#"{"query":"And the","items":[" king"," queen"],"label_token_ids":[7,8]}
+{"query":"And the","items":" king","label_token_ids":[8],"labels":[" the"],"apply_softmax":true}
+{"query":[5,6],"items":[[7],[]],"label_token_ids":[9]}
+{"query":"x","items":[],"label_token_ids":[9]}
+"#;
+    let run = score_lines(&[], input).ok();
+    let answers: Vec<Scoring> = lines(&run).iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers.len(), 4);
+    let first = score(&[
+        "--query",
+        "And the",
+        "--item",
+        " king",
+        "--item",
+        " queen",
+        "--label-id",
+        "7",
+        "--label-id",
+        "8",
+    ]);
+    assert_eq!(bits(&answers[0]), bits(&first));
+    let second =
+        score(&["--query", "And the", "--item", " king", "--label", " the", "--label-id", "8", "--softmax"]);
+    assert_eq!(bits(&answers[1]), bits(&second));
+    assert_eq!(answers[2].scores.len(), 2);
+    assert_eq!((answers[3].scores.len(), answers[3].usage.prompt_tokens), (0, 0));
+}
+
+#[test]
+fn flags_fill_what_a_line_leaves_out() {
+    let run = score_lines(
+        &["--label-id", "7", "--label-id", "9", "--softmax"],
+        r#"{"query":"And","items":[" a"]}"#,
+    )
+    .ok();
+    let answer: Scoring = serde_json::from_str(&run.out).unwrap();
+    let flags = score(&["--query", "And", "--item", " a", "--label-id", "7", "--label-id", "9", "--softmax"]);
+    assert_eq!(bits(&answer), bits(&flags));
+}
+
+#[test]
+fn a_bad_line_is_answered_with_an_error_and_nothing_else_is_lost() {
+    let good = r#"{"query":"And","items":[" a"],"label_token_ids":[7]}"#;
+    let bad = [
+        ("nonsense", "expected"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[7],"itmes":[]}"#, "unknown field `itmes`"),
+        (r#"{"query":"And","items":[" a"]}"#, "no label"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[]}"#, "label"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":null}"#, "no label"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[-4]}"#, "-4"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[1.5]}"#, "1.5"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[true]}"#, "true"),
+        (r#"{"query":"And","items":[" a",[5]],"label_token_ids":[7]}"#, "item 1"),
+        (r#"{"query":[5],"items":[[5]," a"],"label_token_ids":[7]}"#, "item 1"),
+        (r#"{"query":[5],"items":[[5],[-5]],"label_token_ids":[7]}"#, "-5"),
+        (r#"{"items":[" a"],"label_token_ids":[7]}"#, "missing field `query`"),
+        (r#"{"query":"And","label_token_ids":[7]}"#, "missing field `items`"),
+        (r#"{"query":"And","items":[5],"label_token_ids":[7]}"#, "expected a string or a list of token ids"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[7]"#, "EOF"),
+    ];
+    for (line, expect) in bad {
+        let run = score_lines(&[], &format!("{good}\n{line}\n\n{good}\n"));
+        assert_eq!(run.code, 1, "{line}: {}", run.err);
+        let answers = lines(&run);
+        assert_eq!(answers.len(), 3, "{line}: {}", run.out);
+        let fault: LineFault =
+            serde_json::from_str(answers[1]).unwrap_or_else(|e| panic!("{e}: {}", answers[1]));
+        assert_eq!((&*fault.object, fault.line), ("error", 2));
+        assert!(fault.message.contains(expect), "{line}: {}", fault.message);
+        let [first, last] =
+            [answers[0], answers[2]].map(|line| serde_json::from_str::<Scoring>(line).unwrap());
+        assert_eq!(bits(&first), bits(&last));
+    }
+}
+
+#[test]
+fn prompts_are_continued_in_order() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("prompts.jsonl");
+    let input = r#"{"prompt":"And the king","max_new_tokens":6}
+{"prompt":"In the beginning","max_new_tokens":4,"temperature":0.9,"seed":3,"top_k":20}
+{"prompt":"x","max_tokens":4}
+{"prompt":[5,6,7],"max_new_tokens":3,"kv_cache":false}
+{"prompt":"x","temperature":-1}
+{"prompt":"x","max_new_tokens":0}
+"#;
+    fs::write(&path, input).unwrap();
+    let run = redline(&["generate", "--model", "demo", "--jsonl", path.to_str().unwrap(), "--ignore-eos"]);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let answers = lines(&run);
+    assert_eq!(answers.len(), 6, "{}", run.out);
+    let text =
+        |line: &str| serde_json::from_str::<TextCompletion>(line).unwrap().choices[0].token_ids.clone();
+    let flags = ["--prompt", "And the king", "--max-new-tokens", "6", "--ignore-eos"];
+    assert_eq!(text(answers[0]), generate(&flags).choices[0].token_ids);
+    let flags =
+        ["--prompt", "In the beginning", "--max-new-tokens", "4", "--temperature", "0.9", "--seed", "3"];
+    assert_eq!(
+        text(answers[1]),
+        generate(&[&flags[..], &["--top-k", "20", "--ignore-eos"]].concat()).choices[0].token_ids
+    );
+    assert_eq!(text(answers[3]).len(), 3);
+    for (at, expect) in [(2, "unknown field `max_tokens`"), (4, "temperature"), (5, "0 new tokens")] {
+        let fault: LineFault = serde_json::from_str(answers[at]).unwrap();
+        assert_eq!(fault.line, at as u64 + 1);
+        assert!(fault.message.contains(expect), "{}", fault.message);
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_named() {
+    for command in ["score", "generate"] {
+        redline(&[command, "--model", "demo", "--jsonl", "/nonexistent/requests"])
+            .failed(&["/nonexistent/requests"]);
+    }
+    redline(&["score", "--model", "demo", "--jsonl", "/"]).failed(&["`/`"]);
+}

@@ -1,0 +1,18 @@
+//! The binary from outside: what it prints, and the code it leaves with.
+
+mod bad_input;
+mod bench;
+mod broken_models;
+mod checkpoint;
+mod demo;
+mod doctor;
+mod environment;
+mod generate;
+mod harness;
+mod help;
+mod jsonl;
+mod model;
+mod score;
+mod score_rules;
+mod synth;
+mod usage;

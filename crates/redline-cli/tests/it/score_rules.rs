@@ -1,0 +1,186 @@
+//! The rules of scoring, S1 to S16, through the binary.
+
+use redline_wire::Scoring;
+
+use crate::harness::{bits, redline, score, tiers};
+
+const LABELS: &[&str] = &["--label-id", "20", "--label-id", "300", "--label-id", "7"];
+const ITEMS: &[&str] = &["--item", " him", "--item", "", "--item", " the people of the land"];
+
+fn pledge(extra: &[&str]) -> Scoring {
+    score(&[&["--query", "And the king said unto"], ITEMS, LABELS, extra].concat())
+}
+
+/// S1, S5, S7: without softmax a score is the true probability, and `logprobs` its logarithm over the vocabulary.
+#[test]
+fn s7_without_softmax_scores_are_probabilities() {
+    let plain = pledge(&[]);
+    let mass = plain.meta.label_mass.as_ref().unwrap();
+    for ((row, logprobs), mass) in plain.scores.iter().zip(&plain.meta.logprobs).zip(mass) {
+        let (row, logprobs) = (row.as_ref().unwrap(), logprobs.as_ref().unwrap());
+        for (score, logprob) in row.iter().zip(logprobs) {
+            assert!(score.0 > 0.0 && score.0 < 1.0 && logprob.0 < 0.0);
+            assert!((score.0 - logprob.0.exp()).abs() <= 1e-6 * score.0);
+        }
+        let sum: f32 = row.iter().map(|score| score.0).sum();
+        assert!((sum - mass.unwrap().0).abs() <= 1e-6 * sum);
+    }
+}
+
+/// S7: with softmax a row sums to one, and its ratios are those of the probabilities.
+#[test]
+fn s7_with_softmax_rows_sum_to_one() {
+    let (plain, softmax) = (pledge(&[]), pledge(&["--softmax"]));
+    assert_eq!(softmax.meta.label_mass, None);
+    for (plain, row) in plain.scores.iter().zip(&softmax.scores) {
+        let (plain, row) = (plain.as_ref().unwrap(), row.as_ref().unwrap());
+        let sum: f64 = row.iter().map(|score| f64::from(score.0)).sum();
+        assert!((sum - 1.0).abs() <= 1e-6, "{sum}");
+        let ratio = (plain[0].0 / plain[1].0) / (row[0].0 / row[1].0);
+        assert!((ratio - 1.0).abs() <= 1e-4, "{ratio}");
+    }
+}
+
+/// S1: `--full-logprobs` evaluates the whole vocabulary and changes no score.
+#[test]
+fn s1_full_logprobs_are_those_over_the_vocabulary() {
+    let (plain, softmax, full) =
+        (pledge(&[]), pledge(&["--softmax"]), pledge(&["--softmax", "--full-logprobs"]));
+    assert_eq!(bits(&full), bits(&softmax));
+    assert_eq!(full.meta.logprobs, plain.meta.logprobs);
+    assert_eq!(full.meta.label_mass, plain.meta.label_mass);
+}
+
+/// S2, S4: an item's row does not depend on its company, its place, the threads, the tier or a shared prefix.
+#[test]
+fn s4_a_row_has_the_same_bits_in_any_company() {
+    let together = bits(&pledge(&[]));
+    for (at, item) in [" him", "", " the people of the land"].into_iter().enumerate() {
+        let alone = score(&[&["--query", "And the king said unto", "--item", item], LABELS].concat());
+        assert_eq!(bits(&alone)[0], together[at], "{item:?}");
+    }
+    let turned = ["--item", " the people of the land", "--item", " him", "--item", ""];
+    let turned = bits(&score(&[&["--query", "And the king said unto"], &turned[..], LABELS].concat()));
+    assert_eq!([&turned[1], &turned[2], &turned[0]], [&together[0], &together[1], &together[2]]);
+    for format in ["f32", "bf16"] {
+        let expect = bits(&pledge(&["--format", format]));
+        for tier in tiers() {
+            for threads in ["1", "2", "3"] {
+                let other = pledge(&["--format", format, "--isa", tier, "--threads", threads]);
+                assert_eq!(bits(&other), expect, "{format} {tier} {threads}");
+            }
+        }
+    }
+}
+
+/// S2: the query is computed once.
+#[test]
+fn s2_the_shared_prefix_is_computed_once() {
+    let scoring = pledge(&["--return-token-ids"]);
+    let meta = &scoring.meta;
+    let lengths: Vec<usize> = meta.prompt_tokens.iter().map(|n| n.unwrap()).collect();
+    assert_eq!(scoring.usage.prompt_tokens, lengths.iter().sum::<usize>(), "S16: the sum over items");
+    let ids: Vec<_> = meta.token_ids.as_ref().unwrap().iter().map(|ids| ids.as_ref().unwrap()).collect();
+    // Every prompt keeps a token of its own.
+    let most = lengths.iter().copied().min().unwrap() - 1;
+    let common = (0..most).take_while(|&at| ids.iter().all(|row| row[at] == ids[0][at])).count();
+    assert!(common >= 3);
+    assert_eq!(meta.shared_prefix_tokens, common, "S15: the longest common token prefix");
+    assert!(meta.computed_tokens < scoring.usage.prompt_tokens);
+}
+
+/// S8: rows and columns follow the request, duplicates keep their place.
+#[test]
+fn s8_duplicates_keep_their_place() {
+    let query = ["--query", "And", "--item", " a", "--item", " b", "--item", " a"];
+    let scoring = score(&[&query[..], &["--label-id", "9", "--label-id", "8", "--label-id", "9"]].concat());
+    assert_eq!(scoring.meta.label_token_ids, [9, 8, 9]);
+    let rows = bits(&scoring);
+    assert_eq!(rows[0], rows[2]);
+    assert_ne!(rows[0], rows[1]);
+    assert!(rows.iter().all(|row| row[0] == row[2] && row[0] != row[1]));
+    // A duplicate label is counted once in the mass.
+    let mass = scoring.meta.label_mass.unwrap()[0].unwrap().0;
+    let row = scoring.scores[0].as_ref().unwrap();
+    assert!((mass - row[0].0 - row[1].0).abs() <= 1e-6 * mass);
+}
+
+/// S10: labels are token ids of the model, or texts of exactly one token.
+#[test]
+fn s10_bad_labels_are_named() {
+    let check = |labels: &[&str], expect: &[&str]| {
+        let base = ["score", "--model", "demo", "--query", "And", "--item", " a"];
+        redline(&[&base[..], labels].concat()).failed(expect);
+    };
+    check(&["--label-id", "-1"], &["-1"]);
+    check(&["--label-id", "99999999"], &["99999999"]);
+    check(&["--label-id", "5", "--label-id", "99999999", "--label-id", "-2"], &["99999999", "-2"]);
+    check(&["--label", " incomprehensibilities"], &[" incomprehensibilities", "tokens"]);
+    check(&["--label", ""], &["label"]);
+}
+
+/// S12: an empty query is fine if the prompt is not empty.
+#[test]
+fn s12_an_empty_query_is_allowed_but_not_an_empty_prompt() {
+    let query_empty = score(&[&["--query", "", "--item", "And the king"], LABELS].concat());
+    let item_empty = score(&[&["--query", "And the king", "--item", ""], LABELS].concat());
+    assert_eq!(bits(&query_empty), bits(&item_empty));
+    let base = ["score", "--model", "demo", "--query-ids", "", "--item-ids", "5", "--item-ids", ""];
+    redline(&[&base[..], LABELS].concat()).failed(&["item 1"]);
+}
+
+/// S13: a prompt longer than the context is an error with both lengths, unless asked otherwise.
+#[test]
+fn s13_over_long_prompts() {
+    let long = "And the king said unto him. ".repeat(40);
+    let base = ["--query", "The", "--item", " a", "--item", &long, "--max-context", "32"];
+    let flags = [&base[..], LABELS].concat();
+    redline(&[&["score", "--model", "demo"], &flags[..]].concat()).failed(&["item 1", "32"]);
+    for end in ["left", "right"] {
+        let cut = score(&[&flags[..], &["--truncate", end, "--return-token-ids"]].concat());
+        assert_eq!(cut.meta.truncated, [Some(false), Some(true)]);
+        assert_eq!(cut.meta.prompt_tokens[1], Some(32));
+        assert_eq!(cut.meta.token_ids.unwrap()[1].as_ref().unwrap().len(), 32);
+    }
+    let in_place = score(&[&flags[..], &["--item-errors"]].concat());
+    assert!(in_place.scores[0].is_some() && in_place.scores[1].is_none());
+    assert_eq!(in_place.meta.item_errors.len(), 1);
+    assert_eq!(in_place.meta.item_errors[0].index, 1);
+    assert!(in_place.meta.item_errors[0].message.contains("32"), "{:?}", in_place.meta.item_errors);
+    let alone = score(&[&["--query", "The", "--item", " a"], LABELS].concat());
+    assert_eq!(bits(&in_place)[0], bits(&alone)[0]);
+    let table = redline(&[&["score", "--model", "demo", "--item-errors"], &flags[..]].concat()).ok();
+    assert!(table.out.lines().nth(2).unwrap().contains("error: "), "{}", table.out);
+}
+
+/// S14: `--item-first` is honoured.
+#[test]
+fn s14_the_item_may_come_first() {
+    let turned =
+        score(&[&["--query", " said unto", "--item", "And the king", "--item-first"], LABELS].concat());
+    let straight = score(&[&["--query", "And the king", "--item", " said unto"], LABELS].concat());
+    assert_eq!(bits(&turned), bits(&straight));
+}
+
+/// S15: `concat` joins the texts, `separate` joins the tokens; a difference is reported.
+#[test]
+fn s15_tokenization_is_named_and_its_boundary_reported() {
+    let run = |how: &str, item: &str| {
+        score(
+            &[&["--query", "The ki", "--item", item, "--tokenization", how, "--return-token-ids"], LABELS]
+                .concat(),
+        )
+    };
+    let whole = score(&[&["--query", "The king", "--item", "", "--return-token-ids"], LABELS].concat());
+    let (concat, separate) = (run("concat", "ng"), run("separate", "ng"));
+    assert_eq!(concat.meta.token_ids, whole.meta.token_ids);
+    assert_eq!(bits(&concat), bits(&whole));
+    assert_ne!(separate.meta.token_ids, concat.meta.token_ids);
+    assert_eq!(
+        (&*concat.meta.boundary_mismatch, &*separate.meta.boundary_mismatch),
+        (&[Some(true)][..], &[Some(true)][..])
+    );
+    let clean = run("concat", " and");
+    assert_eq!(clean.meta.boundary_mismatch, [Some(false)]);
+    assert_eq!(bits(&clean), bits(&run("separate", " and")));
+}

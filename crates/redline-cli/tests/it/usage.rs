@@ -1,0 +1,127 @@
+//! Command lines that make no sense: exit code 2, a fact, a hint, and nothing on standard output.
+
+use crate::harness::{commands, redline, redline_reading};
+
+/// What is wrong, and what the message must name.
+const WRONG: &[(&[&str], &[&str])] = &[
+    (&[], &["no command given", "redline demo"]),
+    (&["scroe"], &["scroe", "did you mean `score`"]),
+    (&["--frobnicate"], &["--frobnicate"]),
+    (&["demo", "extra"], &["extra", "redline demo --help"]),
+    (&["demo", "--threads", "0"], &["--threads", "counted from 1"]),
+    (&["demo", "--threads", "two"], &["two", "a number of threads"]),
+    (&["demo", "--threads", "-1"], &["hint: "]),
+    (&["demo", "--isa", "sse9"], &["sse9", "one of auto, scalar, avx2, avx512"]),
+    (&["demo", "--format", "f8"], &["f8", "one of ", "bf16"]),
+    (&["demo", "--kv-format", "int8"], &["int8", "one of ", "bf16"]),
+    (&["demo", "--max-context", "0"], &["from 1"]),
+    (&["demo", "--threads"], &["--threads"]),
+    (&["demo", "--threads", "1", "--threads", "2"], &["--threads"]),
+    (&["demo", "--model", "demo"], &["--model"]),
+    (&["score"], &["no model given", "--model demo"]),
+    (&["score", "--model", ""], &["no model given"]),
+    (&["score", "--model", "demo"], &["no query given", "--query"]),
+    (&["score", "--model", "demo", "--query", "q"], &["no item given", "--item"]),
+    (&["score", "--model", "demo", "--query-ids", "1"], &["no item given", "--item-ids"]),
+    (&["score", "--model", "demo", "--query", "q", "--item", "i"], &["no label given", "--label"]),
+    (&["score", "--model", "demo", "--query", "q", "--query-ids", "1"], &["--query", "cannot be used with"]),
+    (&["score", "--model", "demo", "--query", "q", "--item-ids", "1"], &["--query", "--item-ids"]),
+    (&["score", "--model", "demo", "--query-ids", "1", "--item", "i"], &["--query-ids", "--item"]),
+    (
+        &["score", "--model", "demo", "--query-ids", "1", "--items-file", "f"],
+        &["--items-file", "--query-ids"],
+    ),
+    (&["score", "--model", "demo", "--item", "i", "--items-file", "f"], &["--items-file", "--item"]),
+    (&["score", "--model", "demo", "--jsonl", "f", "--query", "q"], &["--jsonl", "--query"]),
+    (&["score", "--model", "demo", "--jsonl", "f", "--item-ids", "1"], &["--jsonl", "--item-ids"]),
+    (&["score", "--model", "demo", "--query-ids", "1,x"], &["`x` is not a token id", "1,2,3"]),
+    (&["score", "--model", "demo", "--label-id", "yes"], &["yes", "--label-id"]),
+    (&["score", "--model", "demo", "--label-id", "1.5"], &["1.5", "--label-id"]),
+    (&["score", "--model", "demo", "--lable", "x"], &["--lable", "did you mean `--label`"]),
+    (&["score", "--model", "demo", "--query", "--item", "x"], &["--query", "--flag='-text'"]),
+    (&["score", "--model", "demo", "--tokenization", "both"], &["both", "hint: "]),
+    (&["score", "--model", "demo", "--truncate", "middle"], &["middle", "hint: "]),
+    (&["generate"], &["no model given", "--model demo"]),
+    (&["generate", "--model", "demo"], &["no prompt given", "--prompt"]),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--prompt-ids", "1"],
+        &["--prompt", "cannot be used with"],
+    ),
+    (&["generate", "--model", "demo", "--jsonl", "f", "--prompt", "p"], &["--jsonl", "--prompt"]),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--max-new-tokens", "0"],
+        &["--max-new-tokens", "from 1"],
+    ),
+    (&["generate", "--model", "demo", "--prompt", "p", "--max-new-tokens", "-3"], &["hint: "]),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--temperature", "-1"],
+        &["--temperature", "0 is greedy"],
+    ),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--temperature", "NaN"],
+        &["--temperature", "0 is greedy"],
+    ),
+    (&["generate", "--model", "demo", "--prompt", "p", "--temperature", "hot"], &["hot", "0 is greedy"]),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--top-p", "0"],
+        &["--top-p", "above 0 and at most 1"],
+    ),
+    (
+        &["generate", "--model", "demo", "--prompt", "p", "--top-p", "1.5"],
+        &["--top-p", "above 0 and at most 1"],
+    ),
+    (&["generate", "--model", "demo", "--prompt", "p", "--min-p", "2"], &["--min-p", "from 0 to 1"]),
+    (&["generate", "--model", "demo", "--prompt", "p", "--top-k", "-1"], &["hint: "]),
+    (&["generate", "--model", "demo", "--prompt", "p", "--seed", "x"], &["--seed", "hint: "]),
+    (&["generate", "--model", "demo", "--prompt", "p", "--logprobs", "many"], &["--logprobs", "hint: "]),
+    (&["synth"], &["SHAPE", "redline synth --help"]),
+    (&["synth", "gpt5", "/tmp/x"], &["gpt5", "one of ", "gpt2"]),
+    (&["synth", "gpt2"], &["DIR"]),
+    (&["synth", "gpt2", "/tmp/x", "--format", "f8"], &["f8", "one of "]),
+    (&["synth", "gpt2", "/tmp/x", "--seed", "-1"], &["hint: "]),
+    (&["bench"], &["no lane given", "--list"]),
+    (&["bench", "no-such-lane"], &["no-such-lane", "one of ", "generate"]),
+    (&["bench", "generate"], &["no model given"]),
+    (&["bench", "generate", "--no-such-flag"], &["--no-such-flag"]),
+    (&["bench", "generate", "--model", "demo", "--threads", "1,0"], &["counted from 1"]),
+    (&["bench", "generate", "--model", "demo", "--trials", "0"], &["--trials", "at least 1"]),
+    (&["bench", "generate", "--model", "demo", "--kv-cache", "maybe"], &["--kv-cache", "on, off, both"]),
+    (
+        &["bench", "generate", "--model", "demo", "--json", "--output", "x"],
+        &["--json", "cannot be used with"],
+    ),
+    (&["doctor", "extra"], &["extra", "redline doctor --help"]),
+];
+
+#[test]
+fn wrong_use_is_refused_with_a_hint() {
+    for (arguments, expect) in WRONG {
+        let run = redline(arguments);
+        assert_eq!(run.code, 2, "{arguments:?}: {} {}", run.out, run.err);
+        run.usage(expect);
+    }
+}
+
+#[test]
+fn every_command_refuses_an_unknown_flag_and_has_a_case_of_its_own() {
+    for name in commands() {
+        redline(&[&name, "--no-such-flag"]).usage(&["--no-such-flag"]);
+        let own = WRONG.iter().any(|(arguments, _)| arguments.len() > 1 && arguments[0] == name);
+        assert!(own || name == "bench" || name == "doctor", "no case of wrong use for `{name}`");
+    }
+}
+
+#[test]
+fn a_tier_that_is_missing_is_named_with_those_that_were_found() {
+    for tier in ["avx2", "avx512"] {
+        let run = redline(&["score", "--isa", tier]);
+        if !run.err.contains("no model given") {
+            run.usage(&[tier, "found here: scalar"]);
+        }
+    }
+}
+
+#[test]
+fn bad_flags_are_found_before_input_is_read() {
+    redline_reading(&["score", "--jsonl", "-"], b"{").usage(&["no model given"]);
+}

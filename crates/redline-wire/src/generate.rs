@@ -1,0 +1,192 @@
+//! `generate`: requests and answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::finite::Finite;
+use crate::input::{Strings, TextOrIds};
+use crate::usage::Usage;
+
+/// One generation request, as a line of JSON Lines input. A key that is absent takes the command's flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GenerateLine {
+    /// What is continued.
+    pub prompt: TextOrIds,
+    /// Upper bound of new tokens.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_new_tokens: Option<usize>,
+    /// 0 is greedy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f32>,
+    /// Keep the k most probable tokens; 0 keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_k: Option<usize>,
+    /// Keep the smallest set whose probability reaches this.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_p: Option<f32>,
+    /// Drop tokens below this share of the most probable one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_p: Option<f32>,
+    /// Keys the random numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// Generation ends before the first of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Strings>,
+    /// Go on after an end-of-sequence token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ignore_eos: Option<bool>,
+    /// `false`: recompute the whole sequence for every token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kv_cache: Option<bool>,
+    /// Log-probabilities of every new token and of this many most probable ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logprobs: Option<usize>,
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FinishReason {
+    /// An end-of-sequence token or a stop string.
+    Stop,
+    /// `max_new_tokens` reached.
+    Length,
+    /// The caller cancelled.
+    Cancelled,
+}
+
+/// Answer to a generation request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TextCompletion {
+    /// Always `text_completion`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// One choice.
+    pub choices: Vec<Choice>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Everything else.
+    pub meta: GenerateMeta,
+}
+
+/// One continuation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Choice {
+    /// The new text, up to a stop string.
+    pub text: String,
+    /// The new token ids, an end-of-sequence token included.
+    pub token_ids: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Per new token, on request.
+    pub logprobs: Option<Vec<PositionLogprobs>>,
+}
+
+/// One token with its log-probability over the whole vocabulary.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TokenLogprob {
+    /// Token id.
+    pub id: u32,
+    /// What the id decodes to on its own.
+    pub text: String,
+    /// Natural logarithm of its probability at temperature 1.
+    pub logprob: Finite<f32>,
+}
+
+/// Log-probabilities at one generated position.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PositionLogprobs {
+    /// The chosen token.
+    #[serde(flatten)]
+    pub chosen: TokenLogprob,
+    /// The most probable tokens, most probable first.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// What a generation answer says besides the text.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GenerateMeta {
+    /// Seconds until the first new token was chosen.
+    pub prefill_s: Finite<f64>,
+    /// Seconds for all further tokens.
+    pub decode_s: Finite<f64>,
+    /// New tokens after the first, per second of `decode_s`; `null` with fewer than two tokens.
+    pub tokens_per_s: Option<Finite<f64>>,
+    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran.
+    pub kernel_path: String,
+    /// Threads of the engine.
+    pub threads: usize,
+    /// Whether the KV cache was used.
+    pub kv_cache: bool,
+    /// Keys the random numbers.
+    pub seed: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_key_is_read_and_written() {
+        let json = r#"{"prompt":"p","max_new_tokens":5,"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,
+            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2}"#;
+        let line: GenerateLine = serde_json::from_str(json).unwrap();
+        assert_eq!(line.seed, Some(u64::MAX));
+        let value: serde_json::Value = serde_json::from_str(json).unwrap();
+        assert_eq!(serde_json::to_value(&line).unwrap(), value);
+    }
+
+    #[test]
+    fn absent_keys_are_absent_and_one_stop_string_is_a_list() {
+        let line: GenerateLine = serde_json::from_str(r#"{"prompt":[1,2],"stop":"."}"#).unwrap();
+        assert_eq!(line.prompt, TextOrIds::Ids(vec![1, 2]));
+        assert_eq!(line.stop, Some(Strings(vec![".".to_owned()])));
+        assert_eq!((line.max_new_tokens, line.temperature, line.top_k, line.seed), (None, None, None, None));
+    }
+
+    #[test]
+    fn bad_requests_are_named() {
+        let check = |json: &str, expect: &str| {
+            let error = serde_json::from_str::<GenerateLine>(json).unwrap_err().to_string();
+            assert!(error.contains(expect), "{json}: {error}");
+        };
+        check(r#"{"prompt":"p","max_tokens":3}"#, "unknown field `max_tokens`");
+        check("{}", "missing field `prompt`");
+        check(r#"{"prompt":"p","max_new_tokens":-1}"#, "invalid value: integer `-1`");
+        check(r#"{"prompt":"p","temperature":"hot"}"#, "invalid type: string \"hot\"");
+    }
+
+    #[test]
+    fn an_answer_has_the_documented_shape() {
+        let token = TokenLogprob { id: 9, text: " a".to_owned(), logprob: Finite(-0.1) };
+        let answer = TextCompletion {
+            object: "text_completion".to_owned(),
+            model: "demo".to_owned(),
+            choices: vec![Choice {
+                text: " a".to_owned(),
+                token_ids: vec![9],
+                finish_reason: FinishReason::Length,
+                logprobs: Some(vec![PositionLogprobs { chosen: token.clone(), top: vec![token] }]),
+            }],
+            usage: Usage::new(2, 1, 0),
+            meta: GenerateMeta {
+                prefill_s: Finite(0.25),
+                decode_s: Finite(0.0),
+                tokens_per_s: None,
+                peak_memory_bytes: Some(4096),
+                kernel_path: "avx2/f32".to_owned(),
+                threads: 2,
+                kv_cache: true,
+                seed: 0,
+            },
+        };
+        let json = serde_json::to_string(&answer).unwrap();
+        let choice = r#""choices":[{"text":" a","token_ids":[9],"finish_reason":"length","logprobs":[{"id":9,"text":" a","logprob":-0.1,"top":[{"id":9,"text":" a","logprob":-0.1}]}]}]"#;
+        assert!(json.contains(choice), "{json}");
+        assert_eq!(serde_json::from_str::<TextCompletion>(&json).unwrap(), answer);
+    }
+}

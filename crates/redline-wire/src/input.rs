@@ -1,0 +1,154 @@
+//! Text or token ids, wherever a request takes either.
+
+use std::fmt;
+
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::{Serialize, Serializer};
+
+/// A string, or a list of token ids. Ids are signed so that a negative one can be refused by value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextOrIds {
+    /// To be tokenised.
+    Text(String),
+    /// Taken as they are.
+    Ids(Vec<i64>),
+}
+
+impl Serialize for TextOrIds {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => to.serialize_str(text),
+            Self::Ids(ids) => ids.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TextOrIds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = TextOrIds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of token ids")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<TextOrIds, E> {
+                Ok(TextOrIds::Text(text.to_owned()))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<TextOrIds, A::Error> {
+                collect(seq).map(TextOrIds::Ids)
+            }
+        }
+        from.deserialize_any(Either)
+    }
+}
+
+/// The items of a score request: a plain string is one item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Items(pub Vec<TextOrIds>);
+
+impl Serialize for Items {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Items {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Items;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a list of strings, or a list of lists of token ids")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Items, E> {
+                Ok(Items(vec![TextOrIds::Text(text.to_owned())]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Items, A::Error> {
+                collect(seq).map(Items)
+            }
+        }
+        from.deserialize_any(OneOrMany)
+    }
+}
+
+/// A string or a list of strings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Strings(pub Vec<String>);
+
+impl Serialize for Strings {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(to)
+    }
+}
+
+impl<'de> Deserialize<'de> for Strings {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Strings;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string or a list of strings")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Strings, E> {
+                Ok(Strings(vec![text.to_owned()]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<Strings, A::Error> {
+                collect(seq).map(Strings)
+            }
+        }
+        from.deserialize_any(OneOrMany)
+    }
+}
+
+/// The elements in order. Nothing is allocated ahead of what was read.
+fn collect<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut seq: A) -> Result<Vec<T>, A::Error> {
+    let mut all = Vec::new();
+    while let Some(one) = seq.next_element()? {
+        all.push(one);
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> TextOrIds {
+        TextOrIds::Text(text.to_owned())
+    }
+
+    #[test]
+    fn items_take_every_documented_form() {
+        let check = |json: &str, expect: Vec<TextOrIds>| {
+            let items: Items = serde_json::from_str(json).unwrap();
+            assert_eq!(items.0, expect, "{json}");
+            let again: Items = serde_json::from_str(&serde_json::to_string(&items).unwrap()).unwrap();
+            assert_eq!(again, items);
+        };
+        check(r#""one""#, vec![text("one")]);
+        check(r#""""#, vec![text("")]);
+        check("[]", vec![]);
+        check(r#"["a",""]"#, vec![text("a"), text("")]);
+        check("[[1,2],[]]", vec![TextOrIds::Ids(vec![1, 2]), TextOrIds::Ids(vec![])]);
+        check(r#"["a",[-1]]"#, vec![text("a"), TextOrIds::Ids(vec![-1])]);
+        check(r#"["\u00e9\ud83d\ude00"]"#, vec![text("é😀")]);
+    }
+
+    #[test]
+    fn a_wrong_type_says_what_was_expected() {
+        let check = |json: &str, expect: &str| {
+            let error = serde_json::from_str::<Items>(json).unwrap_err().to_string();
+            assert!(error.contains(expect), "{json}: {error}");
+        };
+        check("[1,2]", "expected a string or a list of token ids");
+        check("[[1.0]]", "floating point `1.0`, expected i64");
+        check("[[true]]", "boolean `true`, expected i64");
+        check(r#"[["a"]]"#, "string \"a\", expected i64");
+        check("[[18446744073709551615]]", "integer `18446744073709551615`, expected i64");
+        check("null", "expected a string, a list of strings");
+        check("{}", "expected a string, a list of strings");
+        assert!(
+            serde_json::from_str::<Strings>("[1]").unwrap_err().to_string().contains("expected a string")
+        );
+    }
+}

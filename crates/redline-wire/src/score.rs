@@ -1,0 +1,129 @@
+//! `score`: requests and answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::finite::Finite;
+use crate::input::{Items, TextOrIds};
+use crate::usage::Usage;
+
+/// How query and item become one token sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tokenization {
+    /// The texts are concatenated, then tokenised as one string.
+    Concat,
+    /// Query and item are tokenised apart.
+    Separate,
+}
+
+/// Which end of an over-long prompt is dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Truncate {
+    /// Tokens at the beginning.
+    Left,
+    /// Tokens at the end.
+    Right,
+}
+
+/// One score request, as a line of JSON Lines input. A key that is absent takes the command's flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScoreLine {
+    /// What all items share.
+    pub query: TextOrIds,
+    /// One row of scores per item.
+    pub items: Items,
+    /// Labels as text, each exactly one token. They come before `label_token_ids` in the columns.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub labels: Option<Vec<String>>,
+    /// Labels as token ids.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub label_token_ids: Option<Vec<i64>>,
+    /// Softmax over the labels only.
+    #[serde(default, alias = "softmax", skip_serializing_if = "Option::is_none")]
+    pub apply_softmax: Option<bool>,
+    /// Put the item before the query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_first: Option<bool>,
+    /// How texts are joined.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tokenization: Option<Tokenization>,
+    /// What to do with a prompt longer than the context; absent or `null` refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub truncate: Option<Truncate>,
+    /// Report an item's error in its place instead of failing the whole request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_errors: Option<bool>,
+    /// Evaluate the whole vocabulary even when the softmax is over labels.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub full_logprobs: Option<bool>,
+    /// Return the token ids of every scored prompt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub return_token_ids: Option<bool>,
+}
+
+/// Answer to a score request.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Scoring {
+    /// Always `scoring`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// `scores[item][label]` in the order of the request; `null` for an item listed in `meta.item_errors`.
+    pub scores: Vec<Option<Vec<Finite<f32>>>>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Everything else.
+    pub meta: ScoreMeta,
+}
+
+/// What a score answer says besides the scores. Lists over items have one entry per item, `null` where it failed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ScoreMeta {
+    /// The labels as token ids, in the order of the columns.
+    pub label_token_ids: Vec<u32>,
+    /// Log-probabilities of the labels over the vocabulary, or (softmax over labels without `full_logprobs`) the
+    /// logarithm of the returned row.
+    pub logprobs: Vec<Option<Vec<Finite<f32>>>>,
+    /// Summed probability of the distinct labels per item; `null` where the normaliser was not computed.
+    pub label_mass: Option<Vec<Option<Finite<f32>>>>,
+    /// Plans compiled because of this request.
+    pub cache_miss_count: u64,
+    /// Tokens run through the model (the shared prefix once).
+    pub computed_tokens: usize,
+    /// Length of the longest token prefix common to all items.
+    pub shared_prefix_tokens: usize,
+    /// Seconds from the request reaching the engine to the last row.
+    pub compute_s: Finite<f64>,
+    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran.
+    pub kernel_path: String,
+    /// Threads of the engine.
+    pub threads: usize,
+    /// Tokens of each prompt.
+    pub prompt_tokens: Vec<Option<usize>>,
+    /// Whether each prompt was cut to fit the context.
+    pub truncated: Vec<Option<bool>>,
+    /// Text only: whether concatenated and separate tokenisation differ at the boundary of query and item.
+    pub boundary_mismatch: Vec<Option<bool>>,
+    /// The items that failed (`item_errors`).
+    pub item_errors: Vec<ItemFault>,
+    /// The scored token ids, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_ids: Option<Vec<Option<Vec<u32>>>>,
+}
+
+/// Why one item has no row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ItemFault {
+    /// The item's index in the request, from 0.
+    pub index: usize,
+    /// The fact, with its numbers.
+    pub message: String,
+}
+
+#[cfg(test)]
+#[path = "score_tests.rs"]
+mod tests;

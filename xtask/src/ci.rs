@@ -1,0 +1,85 @@
+//! The tests, and everything else that must pass before a change lands.
+
+use std::time::Instant;
+
+use anyhow::Context;
+
+use crate::Failure;
+use crate::process::Call;
+
+/// One step of `cargo xtask ci`: a call of cargo.
+struct Step {
+    name: &'static str,
+    arguments: &'static [&'static str],
+    environment: Option<(&'static str, &'static str)>,
+}
+
+/// What must pass, the quick steps first.
+const STEPS: &[Step] = &[
+    Step { name: "formatting", arguments: &["fmt", "--all", "--check"], environment: None },
+    Step {
+        name: "tidy",
+        arguments: &["run", "--quiet", "--locked", "-p", "xtask", "tidy"],
+        environment: None,
+    },
+    Step {
+        name: "clippy",
+        arguments: &["clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        environment: None,
+    },
+    Step { name: "tests", arguments: &["test", "--locked", "--workspace"], environment: None },
+    Step {
+        name: "docs",
+        arguments: &["doc", "--locked", "--workspace", "--no-deps"],
+        environment: Some(("RUSTDOCFLAGS", "-D warnings")),
+    },
+    Step { name: "demo", arguments: &["run", "--locked", "--release", "--", "demo"], environment: None },
+];
+
+/// `cargo xtask test`: all the tests of the workspace.
+pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
+    Ok(cargo().args(["test", "--workspace"]).args(arguments).run()?)
+}
+
+/// `cargo xtask ci`: every step with its time; the first that fails ends the run.
+pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
+    let start = Instant::now();
+    for step in STEPS {
+        eprintln!("==> {}", step.name);
+        let begin = Instant::now();
+        call(step).run().with_context(|| format!("step `{}` failed", step.name))?;
+        eprintln!("==> {} passed in {:.1} s", step.name, begin.elapsed().as_secs_f64());
+    }
+    eprintln!("==> all {} steps passed in {:.1} s", STEPS.len(), start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+/// The call behind a step.
+fn call(step: &Step) -> Call {
+    let call = cargo().args(step.arguments.iter().copied());
+    step.environment.into_iter().fold(call, |call, (name, value)| call.env(name, value))
+}
+
+/// The cargo that runs this program, by the name that picks the pinned toolchain.
+pub(crate) fn cargo() -> Call {
+    Call::new("cargo")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_but_formatting_keeps_the_lock_file() {
+        for step in STEPS.iter().filter(|s| s.name != "formatting") {
+            assert!(step.arguments.contains(&"--locked"), "{}", step.name);
+        }
+    }
+
+    #[test]
+    fn a_step_shows_its_environment() {
+        let docs = STEPS.iter().find(|s| s.name == "docs").expect("there is a docs step");
+        let line = call(docs).to_string();
+        assert_eq!(line, "RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --no-deps");
+    }
+}

@@ -1,0 +1,205 @@
+//! Who may depend on whom: the edges between the crates, and where serde stands.
+
+use super::tree::{Findings, Tree};
+
+/// The house, from the ground up: a crate and those below it that it may import.
+const EDGES: &[(&str, &[&str])] = &[
+    ("redline-simd", &[]),
+    ("redline-kernels", &["redline-simd"]),
+    ("redline-weights", &["redline-kernels"]),
+    ("redline-tokenizer", &[]),
+    ("redline-wire", &[]),
+    ("redline-models", &["redline-kernels", "redline-weights"]),
+    ("redline-engine", &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels"]),
+    ("redline-lab", &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models"]),
+    ("redline-server", &["redline-wire", "redline-engine"]),
+    (
+        "redline-cli",
+        &[
+            "redline-server",
+            "redline-lab",
+            "redline-wire",
+            "redline-engine",
+            "redline-models",
+            "redline-tokenizer",
+            "redline-weights",
+            "redline-kernels",
+            "redline-simd",
+        ],
+    ),
+    ("xtask", &[]),
+];
+
+/// What the tests of a crate may import besides, sideways.
+const TEST_EDGES: &[(&str, &[&str])] = &[];
+
+/// Crates whose JSON goes to the outside.
+const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "redline-server"];
+
+/// Crates whose files on disk are JSON.
+const FILES: &[&str] = &["redline-weights", "redline-tokenizer"];
+
+/// A dependency that a manifest declares.
+struct Dependency {
+    name: String,
+    line: usize,
+    test: bool,
+}
+
+/// Dependencies between the crates are those of the house.
+pub(super) fn edges(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for (crate_name, path, dependencies) in manifests(tree) {
+        findings.seen += 1;
+        let Some((_, allowed)) = EDGES.iter().find(|(name, _)| *name == crate_name) else {
+            findings.broken(
+                path,
+                0,
+                format!("`{crate_name}` has no place in EDGES of xtask/src/tidy/edges.rs"),
+            );
+            continue;
+        };
+        for dependency in dependencies.iter().filter(|d| is_ours(&d.name)) {
+            let name = dependency.name.as_str();
+            let sideways = TEST_EDGES.iter().any(|(from, to)| *from == crate_name && to.contains(&name));
+            let fits = allowed.contains(&name) || (dependency.test && sideways);
+            if !fits {
+                let what = if dependency.test { "the tests of " } else { "" };
+                let message =
+                    format!("{what}`{crate_name}` may not import `{name}`; it may {}", list(allowed));
+                findings.broken(path, dependency.line, message);
+            }
+        }
+    }
+    findings
+}
+
+/// JSON types live in redline-wire and at files; the engine's types are not Serialize.
+pub(super) fn serde(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for (crate_name, path, dependencies) in manifests(tree) {
+        findings.seen += 1;
+        let free = SERDE.contains(&crate_name) || FILES.contains(&crate_name);
+        for dependency in dependencies.iter().filter(|d| d.name.starts_with("serde") && !d.test && !free) {
+            let message =
+                format!("`{crate_name}` may not use `{}`: JSON types live above it", dependency.name);
+            findings.broken(path, dependency.line, message);
+        }
+    }
+    for source in tree.rust(&["crates/redline-engine/src/"], &mut findings) {
+        for word in ["serde", "serde_json", "Serialize", "Deserialize"] {
+            for line in source.mentions(word) {
+                let message = format!("`{word}` in the engine: JSON types live in redline-wire");
+                findings.broken(source.path, line, message);
+            }
+        }
+    }
+    findings
+}
+
+/// `names` in a sentence.
+fn list(names: &[&str]) -> String {
+    if names.is_empty() { "import no crate of ours".into() } else { format!("import {}", names.join(", ")) }
+}
+
+/// Whether the name is one of the workspace's crates.
+fn is_ours(name: &str) -> bool {
+    name.starts_with("redline-") || name == "xtask"
+}
+
+/// Every crate's name, manifest and dependencies.
+fn manifests(tree: &Tree) -> Vec<(&str, &str, Vec<Dependency>)> {
+    let mut found = Vec::new();
+    for file in &tree.files {
+        let Some(folder) = file.path.strip_suffix("/Cargo.toml") else { continue };
+        let name = folder.strip_prefix("crates/").unwrap_or(folder);
+        if !name.contains('/') && (name != folder || name == "xtask") {
+            found.push((name, file.path.as_str(), dependencies(&file.text)));
+        }
+    }
+    found
+}
+
+/// The dependencies in a manifest, by the name of the package they bring.
+fn dependencies(manifest: &str) -> Vec<Dependency> {
+    let mut found = Vec::new();
+    let mut section = None;
+    for (index, line) in manifest.lines().enumerate() {
+        let line = line.trim();
+        if let Some(header) = line.strip_prefix('[').filter(|_| line.ends_with(']')) {
+            section = dependency_section(header.trim_end_matches(']'));
+            if let Some((test, Some(name))) = &section {
+                found.push(Dependency { name: name.clone(), line: index + 1, test: *test });
+            }
+            continue;
+        }
+        let (Some((test, table)), Some((key, value))) = (&section, line.split_once('=')) else { continue };
+        let key = key.trim().trim_matches('"');
+        let renamed = value.split_once("package").and_then(|(_, v)| v.split('"').nth(1));
+        let name = match (table, renamed) {
+            (_, Some(package)) => package,
+            (Some(_), None) if key == "package" => value.trim().trim_matches('"'),
+            (Some(_), None) => continue,
+            (None, None) => key.split(['.', '"']).next().unwrap_or(key),
+        };
+        if !name.starts_with('#') {
+            found.push(Dependency { name: name.to_string(), line: index + 1, test: *test });
+        }
+    }
+    found
+}
+
+/// Whether a table holds dependencies: for tests only or not, and of which package if it is about one.
+fn dependency_section(header: &str) -> Option<(bool, Option<String>)> {
+    let kinds = [("dev-dependencies", true), ("build-dependencies", false), ("dependencies", false)];
+    kinds.into_iter().find_map(|(kind, test)| {
+        let rest =
+            header.rsplit_once(kind).filter(|(before, _)| before.is_empty() || before.ends_with('.'))?.1;
+        match rest.strip_prefix('.') {
+            Some(name) => Some((test, Some(name.trim_matches('"').to_string()))),
+            None => rest.is_empty().then_some((test, None)),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dependencies_are_found_in_every_notation() {
+        let manifest = r#"
+[package]
+name = "redline-x"
+[dependencies]
+redline-a.workspace = true
+"redline-b" = { path = "../b", features = ["c"] }
+d = { package = "redline-d", version = "1" }
+# redline-z = "1"
+[target.'cfg(unix)'.dependencies]
+redline-e = "1"
+[dependencies.redline-f]
+path = "../f"
+[build-dependencies]
+redline-g = "1"
+[dev-dependencies]
+redline-h = "1"
+[lints]
+workspace = true
+"#;
+        let found: Vec<_> = dependencies(manifest).iter().map(|d| (d.name.clone(), d.test)).collect();
+        let expected = ["a", "b", "d", "e", "f", "g", "h"].map(|x| (format!("redline-{x}"), x == "h"));
+        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn the_house_has_no_cycle() {
+        let place =
+            |name: &str| EDGES.iter().position(|(n, _)| *n == name).expect("every edge leads to a crate");
+        for (from, to) in EDGES {
+            for name in *to {
+                assert!(place(name) < place(from), "{from} -> {name} leads upward");
+            }
+        }
+    }
+}

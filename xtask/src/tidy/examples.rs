@@ -1,0 +1,236 @@
+//! A check that cannot fail is no check: small trees that break each rule, and near misses that do not.
+
+use super::CHECKS;
+use super::tree::Tree;
+
+/// What a check must say about a tree.
+struct Example {
+    check: &'static str,
+    tree: &'static str,
+    /// Each violation, in the order found; none for a near miss.
+    expect: &'static [&'static str],
+}
+
+/// Checks whose examples must be generated; they stand beside the check.
+const GENERATED: &[&str] = &["lines", "bytes"];
+
+const EXAMPLES: &[Example] = &[
+    Example {
+        check: "edges",
+        tree: "//- crates/redline-kernels/Cargo.toml\n[dependencies]\nredline-simd.workspace = true\nlibc = \"0.2\"
+redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = true\n",
+        expect: &[
+            "crates/redline-kernels/Cargo.toml:4: `redline-kernels` may not import `redline-engine`; it may import redline-simd",
+            "crates/redline-kernels/Cargo.toml:6: the tests of `redline-kernels` may not import `redline-lab`; it may import redline-simd",
+        ],
+    },
+    Example {
+        check: "edges",
+        tree: "//- crates/redline-attic/Cargo.toml\n[package]\n",
+        expect: &[
+            "crates/redline-attic/Cargo.toml: `redline-attic` has no place in EDGES of xtask/src/tidy/edges.rs",
+        ],
+    },
+    Example {
+        check: "edges",
+        tree: "//- crates/redline-engine/Cargo.toml\n[dependencies]\nredline-models.workspace = true\n",
+        expect: &[],
+    },
+    Example {
+        check: "serde",
+        tree: "//- crates/redline-engine/Cargo.toml\n[dependencies]\nserde.workspace = true
+//- crates/redline-engine/src/lib.rs\n//! x\n#[derive(Debug, serde::Serialize)]\nstruct A;
+//- crates/redline-models/Cargo.toml\n[dev-dependencies]\nserde_json.workspace = true
+//- crates/redline-weights/Cargo.toml\n[dependencies]\nserde.workspace = true\n",
+        expect: &[
+            "crates/redline-engine/Cargo.toml:2: `redline-engine` may not use `serde`: JSON types live above it",
+            "crates/redline-engine/src/lib.rs:2: `serde` in the engine: JSON types live in redline-wire",
+            "crates/redline-engine/src/lib.rs:2: `Serialize` in the engine: JSON types live in redline-wire",
+        ],
+    },
+    Example {
+        check: "instructions",
+        tree: "//- crates/redline-kernels/src/a.rs\nuse core::{arch::x86_64::*, mem};\n// core::arch\nlet a = \"std::arch\";
+//- crates/redline-models/src/b.rs\nif is_x86_feature_detected!(\"avx2\") {}
+//- crates/redline-simd/src/c.rs\nuse core::arch::x86_64::*;\n",
+        expect: &[
+            "crates/redline-kernels/src/a.rs:1: `core::arch` outside redline-simd",
+            "crates/redline-models/src/b.rs:1: `is_x86_feature_detected` outside redline-simd",
+        ],
+    },
+    Example {
+        check: "unsafe",
+        tree: "//- crates/redline-models/src/lib.rs\n//! unsafe\nfn f() { unsafe { g() } }
+//- crates/redline-kernels/src/lib.rs\nunsafe fn h() {}
+//- crates/redline-engine/src/lib.rs\n#![forbid(unsafe_code)]\nconst A: &str = \"unsafe\";\n",
+        expect: &[
+            "crates/redline-models/src/lib.rs:2: `unsafe` outside redline-simd and redline-kernels",
+            "crates/redline-models/src/lib.rs: `#![forbid(unsafe_code)]` is missing",
+        ],
+    },
+    Example {
+        check: "unsafe",
+        tree: "//- crates/redline-weights/src/map.rs\nunsafe { mmap() }
+//- crates/redline-weights/src/lib.rs\n#![deny(unsafe_code)]
+//- crates/redline-weights/src/read.rs\nunsafe { mmap() }\n",
+        expect: &["crates/redline-weights/src/read.rs:1: `unsafe` outside redline-simd and redline-kernels"],
+    },
+    Example {
+        check: "clock",
+        tree: "//- crates/redline-engine/tests/it/main.rs\nlet t = std::time::Instant::now();
+//- crates/redline-server/src/a.rs\nuse std::time::SystemTime as S;\nS::now();
+//- crates/redline-lab/src/clock.rs\nInstant::now();
+//- xtask/src/main.rs\nInstant::now();\n",
+        expect: &[
+            "crates/redline-engine/tests/it/main.rs:1: `Instant::now` outside redline-lab/src/clock.rs: the clock comes as a value",
+            "crates/redline-server/src/a.rs:1: `SystemTime::now` outside redline-lab/src/clock.rs: the clock comes as a value",
+        ],
+    },
+    Example {
+        check: "environment",
+        tree: "//- crates/redline-lab/src/a.rs\nuse std::env;\nenv::var_os(\"HOME\");\nenv::args();\nenv!(\"X\");
+//- crates/redline-cli/src/env.rs\nstd::env::var(\"REDLINE_ISA\");\n",
+        expect: &[
+            "crates/redline-lab/src/a.rs:2: `env::var_os` outside redline-cli/src/env.rs: settings come as values",
+        ],
+    },
+    Example {
+        check: "engine",
+        tree: "//- crates/redline-engine/src/a.rs\nuse std::{fs, path::Path};\nfs::read(path);\nstd::net::TcpStream;
+//- crates/redline-weights/src/a.rs\nuse std::fs::File;\n",
+        expect: &[
+            "crates/redline-engine/src/a.rs:1: `std::fs` in the engine: files are reached through redline-weights",
+            "crates/redline-engine/src/a.rs:2: `fs::read` in the engine: files are reached through redline-weights",
+            "crates/redline-engine/src/a.rs:3: `std::net` in the engine",
+        ],
+    },
+    Example {
+        check: "same-bits",
+        tree: "//- crates/redline-engine/src/sampler.rs\nlet p = x.exp() / y.sqrt();\nlibm::expf(x);\ns.exp(x);
+x.powi(2);\n#[cfg(test)]\nmod tests { fn f() { x.ln(); } }\n",
+        expect: &[
+            "crates/redline-engine/src/sampler.rs:1: `exp` differs between platforms: use libm or the kernels' own",
+            "crates/redline-engine/src/sampler.rs:4: `powi` differs between platforms: use libm or the kernels' own",
+        ],
+    },
+    Example {
+        check: "architectures",
+        tree: "//- crates/redline-models/src/arch/llama.rs\n//! Llama.\nlet w = Format::Bf16;\nlet batch_size = 1;
+//- crates/redline-models/src/block/linear.rs\nFormat::Bf16;\n",
+        expect: &[
+            "crates/redline-models/src/arch/llama.rs:2: `bf16` names a weight format: that lives inside the blocks",
+            "crates/redline-models/src/arch/llama.rs:3: `batch` names a batch mode: that lives inside the blocks",
+        ],
+    },
+    Example {
+        check: "forward",
+        tree: "//- crates/redline-models/src/a.rs\nimpl A {\n fn forward(&self) -> Result<Act> {\n let a = vec![1];
+ rows.iter().collect::<Vec<_>>()\n }\n fn load() -> Result<A> { Vec::new() }\n fn forward_all(&self) -> Act { self.x }\n}\n",
+        expect: &[
+            "crates/redline-models/src/a.rs:2: `forward` returns a Result: fail at load",
+            "crates/redline-models/src/a.rs:3: `vec!` allocates in `forward`: lay memory out in the plan",
+            "crates/redline-models/src/a.rs:4: `.collect::` allocates in `forward`: lay memory out in the plan",
+        ],
+    },
+    Example {
+        check: "lists",
+        tree: "//- crates/redline-models/src/arch/mod.rs\npub mod gpt2;\npub(crate) mod llama;\n// mod qwen;
+pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
+//- crates/redline-models/src/arch/gpt2.rs
+//- crates/redline-models/src/arch/qwen.rs\n",
+        expect: &[
+            "crates/redline-models/src/arch/mod.rs: `mod qwen;` is missing, but `qwen.rs` is there",
+            "crates/redline-models/src/arch/mod.rs: `mod llama;` has no file beside it",
+            "crates/redline-models/src/arch/mod.rs: `ALL` does not name `llama`",
+        ],
+    },
+    Example {
+        check: "lists",
+        tree: "//- crates/redline-lab/src/lanes/mod.rs\nmod generate;
+//- crates/redline-lab/src/lanes/generate.rs\n",
+        expect: &["crates/redline-lab/src/lanes/mod.rs: has no list `const ALL`"],
+    },
+    Example {
+        check: "lists",
+        tree: "//- crates/redline-simd/src/isa/mod.rs\npub mod avx512;
+//- crates/redline-simd/src/isa/avx512.rs
+//- crates/redline-simd/src/detect.rs\npub const ALL: &[Tier] = &[Tier::Avx512];
+//- crates/redline-engine/src/mode/mod.rs\npub mod score;
+//- crates/redline-engine/src/mode/score/mod.rs\n",
+        expect: &[],
+    },
+    Example {
+        check: "module-docs",
+        tree: "//- crates/a/src/x.rs\n\n//! Late.\n//- crates/a/src/y.rs\n//! Y.\n//- crates/a/src/z.rs\n/// Z.\n",
+        expect: &[
+            "crates/a/src/x.rs:1: does not begin with a `//!` line that says what the file is",
+            "crates/a/src/z.rs:1: does not begin with a `//!` line that says what the file is",
+        ],
+    },
+    Example {
+        check: "feature-cfgs",
+        tree: "//- a.rs\n#[cfg(all(unix, feature = \"x\"))]\n#[target_feature(enable = \"avx2\")]\nlet feature = 1;\n",
+        expect: &["a.rs:1: one of 1 `cfg(feature)`, limit 0"],
+    },
+    Example {
+        check: "unfinished",
+        tree: "//- a.rs\nfn f() { todo!() }\n#[ignore = \"slow\"]\n// FIXME later\nlet hack = \"HACK\"; // SHACK\n",
+        expect: &["a.rs:1: `todo!`", "a.rs:2: `#[ignore`", "a.rs:3: `FIXME` in a comment: do it, or write an issue"],
+    },
+    Example {
+        check: "names",
+        tree: "//- crates/a/src/utils/x.rs\n//- crates/a/src/helpers.rs\n//- common/x.txt\n//- docs/misc.md\n",
+        expect: &[
+            "common/x.txt: `common` says nothing: name what is inside",
+            "crates/a/src/helpers.rs: `helpers` says nothing: name what is inside",
+            "crates/a/src/utils/x.rs: `utils` says nothing: name what is inside",
+        ],
+    },
+    Example {
+        check: "documents",
+        tree: "//- ARCHITECTURE.md\nredline-a\n//- README.md\ncargo xtask test\n//- CHANGELOG.md
+//- crates/redline-a/src/lib.rs\n//- crates/redline-b/src/lib.rs\n",
+        expect: &[
+            "ARCHITECTURE.md: does not name `redline-b`",
+            "CONTRIBUTING.md: is missing",
+            "README.md: does not name `cargo run --release -- demo`",
+        ],
+    },
+    Example {
+        check: "test-binaries",
+        tree: "//- crates/a/tests/slow.rs\n//- crates/a/tests/it/x.rs\n//- crates/b/tests/it/main.rs\n",
+        expect: &[
+            "crates/a/tests/slow.rs: stands beside `tests/it/`: one test binary per crate",
+            "crates/a/tests/it/main.rs: is missing",
+        ],
+    },
+];
+
+#[test]
+fn every_check_says_what_is_broken() {
+    for example in EXAMPLES {
+        let check = CHECKS.iter().find(|c| c.name == example.check).expect("the example names a check");
+        let findings = (check.run)(&Tree::fixture(example.tree));
+        let found: Vec<String> = findings.violations.iter().map(ToString::to_string).collect();
+        assert_eq!(found, example.expect, "{} on\n{}", example.check, example.tree);
+    }
+}
+
+#[test]
+fn every_check_has_an_example_that_fails() {
+    for check in CHECKS {
+        let fails = EXAMPLES.iter().any(|e| e.check == check.name && !e.expect.is_empty());
+        assert!(fails || GENERATED.contains(&check.name), "`{}` is not shown to fail", check.name);
+    }
+}
+
+#[test]
+fn a_missing_folder_is_said() {
+    let empty = Tree::fixture("//- xtask/src/main.rs\n");
+    for check in
+        CHECKS.iter().filter(|c| ["architectures", "forward", "lists", "test-binaries"].contains(&c.name))
+    {
+        let findings = (check.run)(&empty);
+        assert!(findings.violations.is_empty() && !findings.absent.is_empty(), "{}", check.name);
+    }
+}

@@ -1,0 +1,72 @@
+//! The listing of the folders, and the documents that explain it.
+
+use super::tree::{Findings, Tree};
+
+/// Names that say nothing.
+const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
+
+/// Lines of ARCHITECTURE.md stay below this.
+const ARCHITECTURE_LINES: usize = 200;
+
+/// What a newcomer types; README says it.
+const TWO_COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo xtask test"];
+
+/// Folders and source files are named after what they hold.
+pub(super) fn names(tree: &Tree) -> Findings {
+    let mut findings = Findings { seen: tree.files.len(), ..Findings::default() };
+    for file in &tree.files {
+        let code = file.path.strip_suffix(".rs").or_else(|| file.path.strip_suffix(".py"));
+        let folder = file.path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        for part in code.unwrap_or(folder).split('/').filter(|part| EMPTY_NAMES.contains(part)) {
+            findings.broken(&file.path, 0, format!("`{part}` says nothing: name what is inside"));
+        }
+    }
+    findings
+}
+
+/// The documents exist and are true about names.
+pub(super) fn documents(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for path in ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"] {
+        let Some(file) = tree.file(path) else {
+            findings.broken(path, 0, "is missing");
+            continue;
+        };
+        findings.seen += 1;
+        let must_name: Vec<&str> = match path {
+            "ARCHITECTURE.md" => tree.crates().into_iter().collect(),
+            "README.md" => TWO_COMMANDS.to_vec(),
+            _ => Vec::new(),
+        };
+        for name in must_name.iter().filter(|name| !file.text.contains(**name)) {
+            findings.broken(path, 0, format!("does not name `{name}`"));
+        }
+        let lines = file.text.lines().count();
+        if path == "ARCHITECTURE.md" && lines >= ARCHITECTURE_LINES {
+            findings.broken(path, 0, format!("{lines} lines; must be under {ARCHITECTURE_LINES}"));
+        }
+    }
+    findings
+}
+
+/// One binary of integration tests per crate: `tests/it/main.rs`.
+pub(super) fn test_binaries(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let mut folders: Vec<String> = tree.crates().iter().map(|name| format!("crates/{name}/tests/")).collect();
+    folders.push("xtask/tests/".to_string());
+    for folder in folders.iter().filter(|folder| tree.has(folder)) {
+        findings.seen += 1;
+        let it = format!("{folder}it/");
+        for file in tree.files.iter().filter(|f| f.path.starts_with(folder) && !f.path.starts_with(&it)) {
+            findings.broken(&file.path, 0, "stands beside `tests/it/`: one test binary per crate");
+        }
+        let main = format!("{it}main.rs");
+        if tree.file(&main).is_none() {
+            findings.broken(&main, 0, "is missing");
+        }
+    }
+    if findings.seen == 0 {
+        findings.absent.push("crates/*/tests/".to_string());
+    }
+    findings
+}

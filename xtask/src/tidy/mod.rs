@@ -1,0 +1,88 @@
+//! The invariants of the house, as checks over the files of the repository.
+
+mod edges;
+#[cfg(test)]
+mod examples;
+mod layout;
+mod lexer;
+mod lists;
+mod models;
+mod places;
+mod sizes;
+mod source;
+mod text;
+mod tree;
+
+use anyhow::anyhow;
+
+use crate::Failure;
+use tree::{Findings, Tree};
+
+/// One invariant.
+struct Check {
+    name: &'static str,
+    run: fn(&Tree) -> Findings,
+}
+
+/// Every invariant.
+const CHECKS: &[Check] = &[
+    Check { name: "edges", run: edges::edges },
+    Check { name: "serde", run: edges::serde },
+    Check { name: "instructions", run: places::instructions },
+    Check { name: "unsafe", run: places::unsafe_code },
+    Check { name: "clock", run: places::clock },
+    Check { name: "environment", run: places::environment },
+    Check { name: "engine", run: places::engine },
+    Check { name: "same-bits", run: places::same_bits },
+    Check { name: "architectures", run: models::architectures },
+    Check { name: "forward", run: models::forward },
+    Check { name: "lists", run: lists::lists },
+    Check { name: "module-docs", run: text::module_docs },
+    Check { name: "feature-cfgs", run: text::feature_cfgs },
+    Check { name: "unfinished", run: text::unfinished },
+    Check { name: "names", run: layout::names },
+    Check { name: "documents", run: layout::documents },
+    Check { name: "test-binaries", run: layout::test_binaries },
+    Check { name: "lines", run: sizes::lines },
+    Check { name: "bytes", run: sizes::bytes },
+];
+
+/// `cargo xtask tidy`: says what each check looked at, and every place where a rule is broken.
+pub(crate) fn command(_: &[String]) -> Result<(), Failure> {
+    let tree = Tree::read(crate::root())?;
+    let mut broken = 0;
+    for check in CHECKS {
+        let findings = (check.run)(&tree);
+        let verdict = if findings.violations.is_empty() { "ok" } else { "BROKEN" };
+        println!("{verdict:<7}{:<14} {} looked at", check.name, findings.seen);
+        for place in &findings.absent {
+            println!("       not there yet: {place}");
+        }
+        for violation in &findings.violations {
+            println!("       {violation}");
+        }
+        broken += findings.violations.len();
+    }
+    if broken > 0 {
+        return Err(
+            anyhow!("{broken} places break the rules of the house; CONTRIBUTING.md explains them").into()
+        );
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_tidy() {
+        let tree = Tree::read(crate::root()).expect("the repository can be read");
+        let of = |check: &Check| {
+            let violations = (check.run)(&tree).violations;
+            violations.into_iter().map(|v| format!("{}: {v}", check.name)).collect::<Vec<_>>()
+        };
+        let broken: Vec<String> = CHECKS.iter().flat_map(of).collect();
+        assert!(broken.is_empty(), "broken rules:\n  {}", broken.join("\n  "));
+    }
+}

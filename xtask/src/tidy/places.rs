@@ -1,0 +1,127 @@
+//! Where things may stand: instructions, unsafe code, the clock, the environment, files.
+
+use super::source::Source;
+use super::tree::{Findings, Tree};
+
+/// Rust that the invariants are about: all of it but this program.
+const PRODUCT: &[&str] = &["crates/", "bindings/"];
+
+/// The crates whose business is memory and instructions.
+const UNSAFE: &[&str] = &["crates/redline-simd/", "crates/redline-kernels/"];
+
+/// The one file of redline-weights that may map memory.
+const MAP: &str = "crates/redline-weights/src/map.rs";
+
+/// Sources of `PRODUCT`, without those in `exempt`.
+fn product<'a>(tree: &'a Tree, exempt: &[&str], findings: &mut Findings) -> Vec<Source<'a>> {
+    let present: Vec<&str> = PRODUCT.iter().copied().filter(|p| tree.has(p)).collect();
+    let mut sources = tree.rust(&present, findings);
+    sources.retain(|s| !exempt.iter().any(|e| s.path.starts_with(e)));
+    sources
+}
+
+/// Flags every mention of `paths` in `sources`.
+fn forbid(sources: &[Source], paths: &[&str], why: &str, findings: &mut Findings) {
+    for source in sources {
+        for path in paths {
+            for line in source.mentions(path) {
+                findings.broken(source.path, line, format!("`{path}` {why}"));
+            }
+        }
+    }
+}
+
+/// Machine instructions are named in redline-simd only.
+pub(super) fn instructions(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let sources = product(tree, &["crates/redline-simd/"], &mut findings);
+    let paths = ["core::arch", "std::arch", "is_x86_feature_detected", "is_aarch64_feature_detected", "asm"];
+    forbid(&sources, &paths, "outside redline-simd", &mut findings);
+    findings
+}
+
+/// `unsafe` stands where memory and instructions are the business; every other crate forbids it.
+pub(super) fn unsafe_code(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let sources = tree.rust(&["crates/", "xtask/"], &mut findings);
+    for source in sources.iter().filter(|s| !UNSAFE.iter().any(|u| s.path.starts_with(u))) {
+        if source.path != MAP {
+            for at in source.find(source.all(), "unsafe") {
+                findings.broken(
+                    source.path,
+                    source.line(at),
+                    "`unsafe` outside redline-simd and redline-kernels",
+                );
+            }
+        }
+        let maps = source.path.starts_with("crates/redline-weights/") && tree.file(MAP).is_some();
+        let level = if maps { "deny" } else { "forbid" };
+        let attribute = format!("# ! [ {level} ( unsafe_code ) ]");
+        if is_root(source.path) && source.find(source.all(), &attribute).is_empty() {
+            findings.broken(source.path, 0, format!("`#![{level}(unsafe_code)]` is missing"));
+        }
+    }
+    findings
+}
+
+/// Whether the file is the root of a library or a binary.
+fn is_root(path: &str) -> bool {
+    path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
+}
+
+/// The clock is read in one file of the lab and one of the server; tests do not read it either.
+pub(super) fn clock(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let clocks = ["crates/redline-lab/src/clock.rs", "crates/redline-server/src/clock.rs"];
+    let sources = product(tree, &clocks, &mut findings);
+    let paths = ["Instant::now", "SystemTime::now", "clock_gettime", "gettimeofday", "_rdtsc", "__rdtscp"];
+    forbid(&sources, &paths, "outside redline-lab/src/clock.rs: the clock comes as a value", &mut findings);
+    findings
+}
+
+/// Environment variables are read in one file of the CLI and travel down as values.
+pub(super) fn environment(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let sources = product(tree, &["crates/redline-cli/src/env.rs"], &mut findings);
+    let paths = ["env::var", "env::vars", "env::var_os", "env::vars_os", "getenv"];
+    forbid(&sources, &paths, "outside redline-cli/src/env.rs: settings come as values", &mut findings);
+    findings
+}
+
+/// The engine reaches files through weights, and neither the network nor processes.
+pub(super) fn engine(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let sources = tree.rust(&["crates/redline-engine/src/"], &mut findings);
+    let files = ["std::fs", "fs::read", "fs::write", "File::open", "File::create", "OpenOptions::new"];
+    forbid(&sources, &files, "in the engine: files are reached through redline-weights", &mut findings);
+    forbid(&sources, &["std::net", "std::process"], "in the engine", &mut findings);
+    findings
+}
+
+/// Functions of `f32` and `f64` whose last bit the standard library leaves to the platform.
+const INEXACT: &[&str] = &[
+    "exp", "exp2", "exp_m1", "ln", "ln_1p", "log2", "log10", "sin", "cos", "tan", "sin_cos", "sinh", "cosh",
+    "tanh", "asin", "acos", "atan", "cbrt",
+];
+
+/// Results do not depend on the platform's mathematical functions: kernels have their own, the rest takes libm's.
+pub(super) fn same_bits(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let rooms = ["crates/redline-kernels/src/", "crates/redline-models/src/", "crates/redline-engine/src/"];
+    let mut sources = tree.rust(&rooms, &mut findings);
+    sources.retain(|s| !s.path.ends_with("tests.rs"));
+    for source in &sources {
+        let methods = INEXACT.iter().map(|name| (*name, format!(". {name} ( )")));
+        let with_arguments = ["powf", "powi", "atan2", "hypot"].map(|name| (name, format!(". {name} (")));
+        for (name, pattern) in methods.chain(with_arguments) {
+            for at in source.find(source.all(), &pattern) {
+                let line = source.line(at);
+                if !source.in_tests(line) {
+                    let message = format!("`{name}` differs between platforms: use libm or the kernels' own");
+                    findings.broken(source.path, line, message);
+                }
+            }
+        }
+    }
+    findings
+}

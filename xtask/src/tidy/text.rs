@@ -1,0 +1,67 @@
+//! What every Rust file begins with, and what none contains.
+
+use super::lexer::is_word;
+use super::tree::{Findings, Tree};
+
+/// `cfg(feature = ...)` in the whole repository: what a build contains does not vary.
+const FEATURE_CFGS: usize = 0;
+
+/// Unfinished work, in code.
+const UNFINISHED: &[&str] = &["todo !", "unimplemented !", "dbg !", "# [ ignore"];
+
+/// Unfinished work, in comments.
+const CONFESSIONS: &[&str] = &["FIXME", "HACK"];
+
+/// Every Rust file says in its first line what it is.
+pub(super) fn module_docs(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for source in tree.rust(&[""], &mut findings) {
+        if !source.text.starts_with("//!") {
+            findings.broken(source.path, 1, "does not begin with a `//!` line that says what the file is");
+        }
+    }
+    findings
+}
+
+/// The number of features that change the code is a constant.
+pub(super) fn feature_cfgs(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let mut places = Vec::new();
+    for source in tree.rust(&[""], &mut findings) {
+        for at in source.find(source.all(), "feature =") {
+            if at > 0 && matches!(source.token(at - 1), "(" | ",") {
+                places.push((source.path.to_string(), source.line(at)));
+            }
+        }
+    }
+    if places.len() > FEATURE_CFGS {
+        let count = places.len();
+        for (path, line) in places {
+            findings.broken(&path, line, format!("one of {count} `cfg(feature)`, limit {FEATURE_CFGS}"));
+        }
+    }
+    findings
+}
+
+/// Nothing unfinished, nothing skipped.
+pub(super) fn unfinished(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for source in tree.rust(&[""], &mut findings) {
+        for pattern in UNFINISHED {
+            for at in source.find(source.all(), pattern) {
+                findings.broken(source.path, source.line(at), format!("`{}`", pattern.replace(' ', "")));
+            }
+        }
+        for (index, line) in source.comments.lines().enumerate() {
+            let words = line.split(|c: char| !(c.is_ascii() && is_word(c as u8)));
+            for word in words.filter(|w| CONFESSIONS.contains(w)) {
+                findings.broken(
+                    source.path,
+                    index + 1,
+                    format!("`{word}` in a comment: do it, or write an issue"),
+                );
+            }
+        }
+    }
+    findings
+}

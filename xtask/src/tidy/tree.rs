@@ -1,0 +1,178 @@
+//! The files of the repository, read once for all checks.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use super::source::Source;
+
+/// A file: text only where a check reads it.
+pub(super) struct File {
+    /// Path from the root of the repository, with `/`.
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    pub(super) text: String,
+}
+
+/// The files that belong to the repository, sorted by path.
+pub(super) struct Tree {
+    pub(super) files: Vec<File>,
+}
+
+/// A broken rule at its place.
+#[derive(Debug)]
+pub(super) struct Violation {
+    pub(super) path: String,
+    /// 0 where the file as a whole is meant.
+    pub(super) line: usize,
+    pub(super) message: String,
+}
+
+/// What a check saw.
+#[derive(Default)]
+pub(super) struct Findings {
+    /// Things looked at.
+    pub(super) seen: usize,
+    /// Places the check is for that do not exist.
+    pub(super) absent: Vec<String>,
+    pub(super) violations: Vec<Violation>,
+}
+
+impl Findings {
+    /// Notes a broken rule; line 0 means the file as a whole.
+    pub(super) fn broken(&mut self, path: &str, line: usize, message: impl Into<String>) {
+        self.violations.push(Violation { path: path.to_string(), line, message: message.into() });
+    }
+}
+
+impl std::fmt::Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.line {
+            0 => write!(f, "{}: {}", self.path, self.message),
+            line => write!(f, "{}:{line}: {}", self.path, self.message),
+        }
+    }
+}
+
+impl Tree {
+    /// Reads the repository at `root`: what git tracks or would track; everything but build outputs without git.
+    pub(super) fn read(root: &Path) -> Result<Self> {
+        let mut paths = git_files(root).unwrap_or_default();
+        if paths.is_empty() {
+            walk(root, "", &mut paths)?;
+        }
+        let mut files = Vec::new();
+        for path in paths {
+            let full = root.join(&path);
+            // A tracked file may be deleted in the work tree.
+            let Ok(meta) = fs::symlink_metadata(&full) else { continue };
+            if !meta.is_file() {
+                continue;
+            }
+            let read = matches!(extension(&path), "rs" | "toml" | "md");
+            let text = if read {
+                fs::read(&full).with_context(|| format!("cannot read {path}"))?
+            } else {
+                Vec::new()
+            };
+            let text = String::from_utf8_lossy(&text).into_owned();
+            files.push(File { bytes: meta.len(), text, path });
+        }
+        Ok(Self { files })
+    }
+
+    /// The Rust files whose path begins with one of `prefixes`; a prefix that has none is noted as absent.
+    pub(super) fn rust(&self, prefixes: &[&str], findings: &mut Findings) -> Vec<Source<'_>> {
+        for prefix in prefixes.iter().filter(|prefix| !self.has(prefix)) {
+            findings.absent.push((*prefix).to_string());
+        }
+        let wanted = |f: &&File| extension(&f.path) == "rs" && prefixes.iter().any(|p| f.path.starts_with(p));
+        let sources: Vec<_> =
+            self.files.iter().filter(wanted).map(|f| Source::new(&f.path, &f.text)).collect();
+        findings.seen += sources.len();
+        sources
+    }
+
+    /// Whether a path begins with `prefix`.
+    pub(super) fn has(&self, prefix: &str) -> bool {
+        self.files.iter().any(|f| f.path.starts_with(prefix))
+    }
+
+    /// The file at exactly that path.
+    pub(super) fn file(&self, path: &str) -> Option<&File> {
+        self.files.iter().find(|f| f.path == path)
+    }
+
+    /// The names of the folders in `crates/`.
+    pub(super) fn crates<'a>(&'a self) -> BTreeSet<&'a str> {
+        let folder = |f: &'a File| f.path.strip_prefix("crates/")?.split_once('/').map(|(name, _)| name);
+        self.files.iter().filter_map(folder).collect()
+    }
+}
+
+/// What stands behind the last dot of the file's name.
+fn extension(path: &str) -> &str {
+    Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or("")
+}
+
+/// Files that git tracks, and new ones it does not ignore; none where git or its folder is missing.
+fn git_files(root: &Path) -> Option<BTreeSet<String>> {
+    let mut git = Command::new("git");
+    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
+    let output = git.output().ok().filter(|o| o.status.success())?;
+    let list = String::from_utf8_lossy(&output.stdout).into_owned();
+    Some(list.split('\0').filter(|p| !p.is_empty()).map(str::to_string).collect())
+}
+
+/// Adds every file below `directory` (relative to `root`), build outputs and hidden folders of tools excepted.
+fn walk(root: &Path, directory: &str, paths: &mut BTreeSet<String>) -> Result<()> {
+    let full = root.join(directory);
+    for entry in fs::read_dir(&full).with_context(|| format!("cannot list {}", full.display()))? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let outside = matches!(name.as_str(), ".git" | "target" | "__pycache__") || name.starts_with(".venv");
+        let path = if directory.is_empty() { name } else { format!("{directory}/{name}") };
+        if outside {
+            continue;
+        }
+        if entry.file_type()?.is_dir() {
+            walk(root, &path, paths)?;
+        } else {
+            paths.insert(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+impl Tree {
+    /// A small tree written as text: each file begins with a line `//- PATH`.
+    pub(super) fn fixture(text: &str) -> Self {
+        let file = |part: &str| {
+            let (path, text) = part.split_once('\n').unwrap_or((part, ""));
+            File { path: path.trim().to_string(), bytes: text.len() as u64, text: text.to_string() }
+        };
+        let mut files: Vec<File> = text.split("//- ").skip(1).map(file).collect();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
+        Self { files }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_repository_is_read_with_and_without_git() {
+        let tree = Tree::read(crate::root()).expect("the repository can be read");
+        assert!(tree.file("xtask/src/main.rs").is_some_and(|f| f.text.starts_with("//!")));
+        assert!(tree.crates().contains("redline-cli"));
+        let mut paths = BTreeSet::new();
+        walk(crate::root(), "", &mut paths).expect("the repository can be walked");
+        assert!(paths.contains("xtask/src/main.rs"));
+        assert!(!paths.iter().any(|p| p.starts_with("target/") || p.starts_with(".git/")));
+    }
+}

@@ -61,7 +61,8 @@ def _line(engine, job, threads, samples, ours):
     ratio = per_byte = ""
     if ours and engine != "redline":
         ratio = f"{median(ours) / median(samples):.2f}"
-        per_byte = f"{tokens_per_gigabyte(ours) / tokens_per_gigabyte(samples):.2f}"
+        if job.new:  # prefill does not wait for memory
+            per_byte = f"{tokens_per_gigabyte(ours) / tokens_per_gigabyte(samples):.2f}"
     work = f"{job.name} {job.prompt}" + (f" + {job.new}" if job.new else "")
     cells = [work, threads, engine, f"{median(samples):.1f}", f"{min(values):.1f}-{max(values):.1f}"]
     cells += [f"{len(values)}/{len(samples)}", f"{bandwidth:.1f}", ratio, per_byte]
@@ -87,11 +88,14 @@ def machine():
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
     cpus = len(os.sched_getaffinity(0))
-    return {"cpu": names[0] if names else platform.machine(), "logical_cpus": cpus, "kernel": platform.release()}
+    cpu = names[0] if names else platform.machine()
+    return {"cpu": cpu, "logical_cpus": cpus, "kernel": platform.release(), "load_average": os.getloadavg()[0]}
 
 
-def document(engine, results, jobs, threads, model, checked):
-    """One engine's results in the shape of `redline bench --json`; every sample is in it, unsteady ones too."""
+def document(engine, results, jobs, threads, model, where):
+    """One engine's results in the shape of `redline bench --json`; every sample is in it, unsteady ones too.
+
+    Results exist only where the greedy ids agreed, so each row is checked."""
     rows = []
     for job in jobs:
         for count in threads:
@@ -104,8 +108,8 @@ def document(engine, results, jobs, threads, model, checked):
                 "read_bandwidth_after": _metric("GB/s", "info", [sample.after / 1e9 for sample in samples]),
             }
             case = f"{job.name}{job.prompt}/f32/t{count}"
-            rows.append({"case": case, "params": params, "metrics": metrics, "checked": checked})
-    return {"lane": "peers", "machine": machine(), "rows": rows}
+            rows.append({"case": case, "params": params, "metrics": metrics, "checked": True})
+    return {"lane": "peers", "machine": where, "rows": rows}
 
 
 def write(path, value):

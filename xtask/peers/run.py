@@ -22,6 +22,8 @@ ENGINES = ["redline", "torch", "llama"]
 CHECK_PROMPT, CHECK_NEW = 16, 8
 # Below this distance between the two largest logits, engines may choose differently.
 MARGIN = 1e-3
+# The load average, own loading included, above which a warning is due.
+BUSY = 1.5
 
 
 def arguments():
@@ -55,7 +57,8 @@ def checkpoint(options):
     if not (directory / "config.json").exists():
         shutil.rmtree(directory, ignore_errors=True)
         say(f"writing {directory}")
-        subprocess.run([options.redline, "synth", "gpt2", directory, "--format", "f32"], check=True, stdout=sys.stderr)
+        command = [options.redline, "synth", "gpt2", directory, "--format", "f32"]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return directory
 
 
@@ -138,9 +141,12 @@ def main():
     if not same:
         say("error: the engines do not compute the same function; nothing was measured")
         return 1
+    before = report.machine()
+    if before["load_average"] > BUSY:
+        say(f"warning: load average {before['load_average']:.1f}: something else runs here, the ratios may mislead")
     results = measure(engines, jobs, options)
     for engine in engines:
-        document = report.document(engine, results, jobs, options.threads, directory.name, same)
+        document = report.document(engine, results, jobs, options.threads, directory.name, before)
         report.write(options.results / f"{engine.name}.json", document)
         engine.close()
     print(report.table(results, jobs, options.threads))

@@ -8,6 +8,8 @@ import torch
 import transformers
 from transformers import AutoModelForCausalLM, DynamicCache
 
+transformers.logging.disable_progress_bar()
+
 
 class Torch:
     def __init__(self, directory):

@@ -87,9 +87,4 @@ impl<'a> RowsMut<'a> {
     pub fn row(&mut self, r: usize) -> &mut [f32] {
         &mut self.data[r * self.stride..][..self.width]
     }
-
-    /// The same rows, to read.
-    pub fn as_rows(&self) -> Rows<'_> {
-        Rows { data: self.data, rows: self.rows, width: self.width, stride: self.stride }
-    }
 }

@@ -32,16 +32,6 @@ impl KvCache {
         Self { pages: KvPages::new(shape), owners: Vec::new(), free: Vec::new(), sequences: Vec::new() }
     }
 
-    /// The shape.
-    pub fn shape(&self) -> KvShape {
-        self.pages.shape()
-    }
-
-    /// Bytes of all pages, used or free.
-    pub fn bytes(&self) -> usize {
-        self.pages.len() * self.pages.shape().page_bytes()
-    }
-
     /// Pages that some sequence owns.
     pub fn pages_in_use(&self) -> usize {
         self.pages.len() - self.free.len()

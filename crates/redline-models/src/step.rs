@@ -6,6 +6,7 @@
 use redline_kernels::op::activation::{Activation, silu_gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::kv::{KvPages, Segment};
 use redline_kernels::op::linear::{Epilogue, linear};
 use redline_kernels::op::norm::rms_norm_heads;
@@ -29,11 +30,6 @@ impl Act {
     pub fn columns(self, first: usize, width: usize) -> Self {
         assert!(first + width <= self.width, "columns {first}..{} of {}", first + width, self.width);
         Self { at: self.at + first, width, ..self }
-    }
-
-    /// Number of rows.
-    pub fn rows(self) -> usize {
-        self.rows
     }
 
     /// The values' place in the arena.
@@ -68,11 +64,6 @@ impl Arena {
     /// Sets memory aside.
     pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {
         Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
-    }
-
-    /// Bytes set aside.
-    pub fn bytes(&self) -> usize {
-        self.values.bytes() + self.words.bytes()
     }
 }
 
@@ -124,11 +115,6 @@ impl<'a> Step<'a> {
         self.positions
     }
 
-    /// Rows of the batch.
-    pub fn rows(&self) -> usize {
-        self.tokens.len()
-    }
-
     /// Memory for `rows` rows of `width` values; contents are whatever was there.
     pub fn alloc(&mut self, rows: usize, width: usize) -> Act {
         let act = Act { at: self.used, rows, width, stride: padded(width) };
@@ -162,6 +148,14 @@ impl<'a> Step<'a> {
         let whole = to.at..to.at + to.rows * to.stride;
         let [a, b] = values.get_disjoint_mut([from.range(), whole]).expect("activations do not overlap");
         (Rows::new(a, from.rows, from.width, from.stride), RowsMut::new(b, to.rows, to.width, to.stride))
+    }
+
+    /// Row `ids[r]` of a table for every row r.
+    pub fn embedding(&mut self, table: &Matrix, ids: &[u32]) -> Act {
+        let exec = self.exec;
+        let y = self.alloc(ids.len(), table.cols());
+        embedding(exec, table, ids, &mut self.write(y));
+        y
     }
 
     /// `layer(x)`.
@@ -242,10 +236,5 @@ impl<'a> Step<'a> {
             to.row(i).copy_from_slice(from.row(r));
         }
         y
-    }
-
-    /// What the kernels run on.
-    pub fn exec(&self) -> Exec<'a> {
-        self.exec
     }
 }

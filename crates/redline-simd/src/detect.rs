@@ -142,11 +142,6 @@ impl Simd {
         }
     }
 
-    /// Whether bf16 dot products have an instruction of their own here.
-    pub fn has_bf16_dot(self) -> bool {
-        self.name() == "avx512+bf16"
-    }
-
     /// Runs `kernel` with this tier's instructions.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {

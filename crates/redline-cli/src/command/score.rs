@@ -59,7 +59,7 @@ pub(super) struct ScoreArgs {
     /// Evaluate the whole vocabulary even with --softmax, so that log-probabilities are true ones
     #[arg(long)]
     full_logprobs: bool,
-    /// How query and item become tokens: joined as text, or tokenised apart
+    /// How query and item become tokens: joined as text (concat), or tokenised apart (separate)
     #[arg(long, value_enum, default_value_t = TokenizationFlag::Concat, value_name = "HOW")]
     tokenization: TokenizationFlag,
     /// Which end of a prompt longer than the context is dropped; without it such a prompt is an error
@@ -84,18 +84,14 @@ pub(super) struct ScoreArgs {
 /// `--tokenization`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TokenizationFlag {
-    /// The texts are joined, then tokenised as one
     Concat,
-    /// Query and item are tokenised apart
     Separate,
 }
 
 /// `--truncate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TruncateFlag {
-    /// Drop tokens at the beginning
     Left,
-    /// Drop tokens at the end
     Right,
 }
 

@@ -165,3 +165,15 @@ fn ctrl_c_while_waiting_for_input_ends_at_once() {
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(stdin);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_is_told() {
+    for extra in [&["--json"][..], &[]] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut child = command(&[&["generate", "--model", "demo"], PROMPT, extra].concat());
+        let run =
+            finish(child.stdout(full).stderr(Stdio::piped()).spawn().unwrap().wait_with_output().unwrap());
+        run.failed(&["No space left", "standard output"]);
+    }
+}

@@ -14,7 +14,8 @@ fn digest(format: Format) -> Vec<u64> {
             let engine = Engine::load(way).unwrap();
             let mut h = 0xcbf2_9ce4_8422_2325u64;
             for softmax in [false, true] {
-                let outcome = engine.score(ScoreRequest { softmax, items: items.clone(), ..pledge() }).unwrap();
+                let outcome =
+                    engine.score(ScoreRequest { softmax, items: items.clone(), ..pledge() }).unwrap();
                 for byte in bits(&scores(&outcome)).concat().iter().flat_map(|b| b.to_le_bytes()) {
                     h = (h ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
                 }

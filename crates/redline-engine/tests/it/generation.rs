@@ -50,11 +50,12 @@ fn a_stop_string_ends_the_text_before_it() {
     let engine = demo();
     let (free, _) = run(&engine, generation(text("In the beginning"), 30));
     // A stop string in the middle of the text, across a token boundary wherever it falls.
-    let at = (free.text.len() / 2..).find(|&i| free.text.is_char_boundary(i)).unwrap();
-    let end = (at + 3..).find(|&i| free.text.is_char_boundary(i)).unwrap();
+    let at = (free.text.len() / 2..free.text.len()).find(|&i| free.text.is_char_boundary(i)).unwrap();
+    let end = (at + 3..free.text.len()).find(|&i| free.text.is_char_boundary(i)).unwrap();
     let stop = free.text[at..end].to_owned();
     let first = free.text.find(&stop).unwrap();
-    let (stopped, pieces) = run(&engine, GenerateRequest { stop: vec![stop], ..generation(text("In the beginning"), 30) });
+    let (stopped, pieces) =
+        run(&engine, GenerateRequest { stop: vec![stop], ..generation(text("In the beginning"), 30) });
     assert_eq!(stopped.text, free.text[..first]);
     assert_eq!(pieces.concat(), stopped.text);
     assert_eq!(stopped.finish_reason, FinishReason::Stop);

@@ -6,7 +6,16 @@ use redline_kernels::Format;
 use crate::models::{bits, demo_dir, options, pledge, scores, text, ways};
 
 fn items() -> ScoreRequest {
-    let words = ["", " to", " of the LORD", " for", " and he said", " to", "\u{1f600}", " in the beginning God created"];
+    let words = [
+        "",
+        " to",
+        " of the LORD",
+        " for",
+        " and he said",
+        " to",
+        "\u{1f600}",
+        " in the beginning God created",
+    ];
     ScoreRequest { items: words.map(text).to_vec(), ..pledge() }
 }
 
@@ -28,7 +37,8 @@ fn scores_are_the_same_bits_on_every_tier_and_thread_count() {
 #[test]
 fn items_alone_together_and_in_any_order_score_alike() {
     for &format in Format::ALL {
-        let engine = Engine::load(redline_engine::Options { format: Some(format), ..options(&demo_dir()) }).unwrap();
+        let engine =
+            Engine::load(redline_engine::Options { format: Some(format), ..options(&demo_dir()) }).unwrap();
         let request = items();
         let together = bits(&scores(&engine.score(request.clone()).unwrap()));
         for (item, row) in request.items.iter().zip(&together) {

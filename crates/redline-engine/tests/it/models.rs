@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redline_engine::{
-    Engine, EngineError, GenerateRequest, Label, Options, Prompt, Sampling, ScoreOutcome, ScoreRequest, Source,
+    Engine, EngineError, GenerateRequest, Label, Options, Prompt, Sampling, ScoreOutcome, ScoreRequest,
+    Source,
 };
 use redline_kernels::{Format, Tier};
 use redline_models::arch;
@@ -59,8 +60,10 @@ pub(crate) fn long(dir: &Path) -> Engine {
     let config = ConfigFile::from_bytes("config.json", LONG.as_bytes()).unwrap();
     let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
     let tensors = spec.tensors();
-    let files: Vec<_> =
-        tensors.iter().map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone())).collect();
+    let files: Vec<_> = tensors
+        .iter()
+        .map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
+        .collect();
     let to = dir.join("long");
     let mut writer = DirWriter::create(&to).unwrap();
     writer.write("config.json", LONG.as_bytes()).unwrap();
@@ -70,7 +73,9 @@ pub(crate) fn long(dir: &Path) -> Engine {
             for tensor in &tensors {
                 let values: Vec<f32> = (0..tensor.shape.iter().product::<usize>())
                     .map(|_| {
-                        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                        state = state
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1_442_695_040_888_963_407);
                         let x = (state >> 40) as f32 / 8_388_608.0 - 1.0;
                         if tensor.role == Role::Scale { 1.0 + 0.1 * x } else { 0.3 * x }
                     })

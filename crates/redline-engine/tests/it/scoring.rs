@@ -2,9 +2,7 @@
 
 use redline_engine::{Cancel, Label, ScoreRequest, Tokenization, Truncate};
 
-use crate::models::{
-    bits, demo, generation, golden, ids, long, pledge, refusal, request, scores, text,
-};
+use crate::models::{bits, demo, generation, golden, ids, long, pledge, refusal, request, scores, text};
 
 fn labels(ids: &[i64]) -> Vec<Label> {
     ids.iter().map(|&id| Label::Id(id)).collect()
@@ -45,7 +43,8 @@ fn s5_no_value_is_nan_or_infinite() {
     let vocab = engine.info().vocab as i64;
     let all: Vec<i64> = (0..vocab).collect();
     for softmax in [false, true] {
-        let request = ScoreRequest { softmax, ..request(text("And it came to pass"), vec![text("")], labels(&all)) };
+        let request =
+            ScoreRequest { softmax, ..request(text("And it came to pass"), vec![text("")], labels(&all)) };
         let outcome = engine.score(request).unwrap();
         let item = outcome.items[0].as_ref().unwrap();
         assert!(item.scores.iter().chain(&item.logprobs).all(|x| x.is_finite()));
@@ -86,7 +85,9 @@ fn s8_rows_and_columns_keep_the_order_of_the_request() {
     reversed.labels.reverse();
     let mut other = scores(&engine.score(reversed).unwrap());
     other.reverse();
-    other.iter_mut().for_each(|row| row.reverse());
+    for row in &mut other {
+        row.reverse();
+    }
     assert_eq!(bits(&scores(&outcome)), bits(&other));
 }
 
@@ -125,7 +126,8 @@ fn s10_labels_are_checked_on_both_sides() {
     }
     assert!(run(labels(&[0, vocab - 1])).is_ok());
     let demo = demo();
-    let message = refusal(demo.score(ScoreRequest { labels: vec![Label::Text(" zyxwvut".into())], ..pledge() }));
+    let message =
+        refusal(demo.score(ScoreRequest { labels: vec![Label::Text(" zyxwvut".into())], ..pledge() }));
     assert!(message.contains("zyxwvut") && message.contains("tokens:"), "{message}");
     let message = refusal(demo.score(ScoreRequest { labels: vec![Label::Text(String::new())], ..pledge() }));
     assert!(message.contains("0 tokens"), "{message}");
@@ -161,7 +163,9 @@ fn s13_over_long_items_are_refused_cut_or_reported() {
     let message = refusal(engine.score(base.clone()));
     let (have, limit) = ((context + 2).to_string(), context.to_string());
     assert!(message.contains("item 1") && message.contains(&have) && message.contains(&limit), "{message}");
-    for (truncate, kept) in [(Truncate::Left, many.clone()), (Truncate::Right, [&[100, 101], &many[..many.len() - 2]].concat())] {
+    for (truncate, kept) in
+        [(Truncate::Left, many.clone()), (Truncate::Right, [&[100, 101], &many[..many.len() - 2]].concat())]
+    {
         let cut = ScoreRequest { truncate: Some(truncate), return_token_ids: true, ..base.clone() };
         let outcome = engine.score(cut).unwrap();
         let item = outcome.items[1].as_ref().unwrap();
@@ -178,7 +182,10 @@ fn s13_over_long_items_are_refused_cut_or_reported() {
 #[test]
 fn s14_item_first_puts_the_item_before_the_query() {
     let engine = golden();
-    let first = ScoreRequest { item_first: true, ..request(ids(&[4, 5]), vec![ids(&[6]), ids(&[7, 8])], labels(&[1])) };
+    let first = ScoreRequest {
+        item_first: true,
+        ..request(ids(&[4, 5]), vec![ids(&[6]), ids(&[7, 8])], labels(&[1]))
+    };
     let outcome = engine.score(first).unwrap();
     let by_hand = request(ids(&[]), vec![ids(&[6, 4, 5]), ids(&[7, 8, 4, 5])], labels(&[1]));
     assert_eq!(bits(&scores(&outcome)), bits(&scores(&engine.score(by_hand).unwrap())));
@@ -202,7 +209,9 @@ fn s15_special_tokens_stand_once_in_both_modes_and_a_moved_boundary_is_flagged()
         };
         engine.score(request).unwrap().items.remove(0).unwrap()
     };
-    for (query, item, moves) in [("I pledge", " allegiance", false), ("I ple", "dge allegiance", true), ("", "In", false)] {
+    for (query, item, moves) in
+        [("I pledge", " allegiance", false), ("I ple", "dge allegiance", true), ("", "In", false)]
+    {
         let concat = run(query, item, Tokenization::Concat);
         let separate = run(query, item, Tokenization::Separate);
         assert_eq!(concat.boundary_mismatch, Some(moves), "{query}|{item}");
@@ -221,8 +230,9 @@ fn s15_special_tokens_stand_once_in_both_modes_and_a_moved_boundary_is_flagged()
 #[test]
 fn usage_sums_over_items_and_the_shared_prefix_is_computed_once() {
     let engine = golden();
-    let outcome =
-        engine.score(request(ids(&[1, 2, 3, 4]), vec![ids(&[5]), ids(&[6, 7]), ids(&[5, 8])], labels(&[1]))).unwrap();
+    let outcome = engine
+        .score(request(ids(&[1, 2, 3, 4]), vec![ids(&[5]), ids(&[6, 7]), ids(&[5, 8])], labels(&[1])))
+        .unwrap();
     assert_eq!((outcome.usage.prompt_tokens, outcome.usage.completion_tokens), (5 + 6 + 6, 0));
     assert_eq!(outcome.shared_prefix_tokens, 4);
     assert_eq!(outcome.computed_tokens, 4 + 1 + 2 + 2);

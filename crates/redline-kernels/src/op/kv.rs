@@ -135,40 +135,43 @@ impl KvPages {
             assert!(segment.start + segment.rows <= segment.pages.len() * PAGE_TOKENS, "pages for every row");
             let pages = &self.pages;
             exec.team.split(segment.rows, 1, 8, |rows| {
-                for r in rows {
-                    let position = segment.start + r;
-                    let page = &pages[segment.pages[position / PAGE_TOKENS] as usize];
-                    let (k, v) = (k.row(segment.first_row + r), v.row(segment.first_row + r));
-                    let at = layer * shape.kv_heads * shape.head_words();
-                    // SAFETY: the layer lies within the page; `&mut self` excludes readers; a token's words are
-                    // written by the one member that owns its row, and no two rows of a batch are the same token.
-                    unsafe {
-                        write_token(shape, page.as_mut_ptr_shared().add(at), position % PAGE_TOKENS, k, v);
-                    };
+                // Head by head: the lines that sixteen tokens share stay in the first-level cache meanwhile.
+                for head in 0..shape.kv_heads {
+                    let at = (layer * shape.kv_heads + head) * shape.head_words();
+                    let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
+                    for r in rows.clone() {
+                        let position = segment.start + r;
+                        let page = &pages[segment.pages[position / PAGE_TOKENS] as usize];
+                        let row = segment.first_row + r;
+                        let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
+                        // SAFETY: the head lies within the page; `&mut self` excludes readers; a token's words are
+                        // written by the one member that owns its row, and no two rows of a batch are the same token.
+                        unsafe {
+                            let words = page.as_mut_ptr_shared().add(at);
+                            write_token(shape, words, position % PAGE_TOKENS, k, v);
+                        }
+                    }
                 }
             });
         }
     }
 }
 
-/// Writes one token of one layer, all heads.
+/// Writes one token of one head.
 ///
 /// # Safety
-/// `words` is valid for the words of a layer, and no other thread touches those of this slot.
+/// `words` is valid for the words of a head, and no other thread touches those of this slot.
 unsafe fn write_token(shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]) {
     let per_step = shape.format.k_per_step();
-    for (head, (k, v)) in k.chunks_exact(shape.head_dim).zip(v.chunks_exact(shape.head_dim)).enumerate() {
-        // SAFETY: keys and values of this head and slot lie within the layer's words.
-        unsafe {
-            let words = words.add(head * shape.head_words());
-            let keys = words.add(slot / LANES * shape.steps() * LANES + slot % LANES);
-            for (d, &x) in k.iter().enumerate() {
-                shape.format.insert(&mut *keys.add(d / per_step * LANES), d, x);
-            }
-            for (strip, v) in v.chunks(LANES).enumerate() {
-                let row = words.add(shape.key_words() + (strip * PAGE_TOKENS + slot) * shape.value_words());
-                write_value(shape.format, row, v);
-            }
+    // SAFETY: keys and values of this slot lie within the head's words.
+    unsafe {
+        let keys = words.add(slot / LANES * shape.steps() * LANES + slot % LANES);
+        for (d, &x) in k.iter().enumerate() {
+            shape.format.insert(&mut *keys.add(d / per_step * LANES), d, x);
+        }
+        for (strip, v) in v.chunks(LANES).enumerate() {
+            let row = words.add(shape.key_words() + (strip * PAGE_TOKENS + slot) * shape.value_words());
+            write_value(shape.format, row, v);
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod activation;
 pub mod add;
 pub mod attention;
+pub mod embedding;
 pub mod exp;
 pub mod kv;
 pub mod linear;

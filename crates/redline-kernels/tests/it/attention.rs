@@ -55,7 +55,8 @@ impl Case {
             if keys.is_empty() {
                 continue;
             }
-            let dot = |j: usize| q.iter().zip(key(j)).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
+            let dot =
+                |j: usize| q.iter().zip(key(j)).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
             let logits: Vec<f32> = keys.iter().map(|&j| dot(j)).collect();
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
@@ -90,7 +91,8 @@ impl Case {
 
     /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
     fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
-        let shape = KvShape { format: self.format, layers: 2, kv_heads: self.kv_heads, head_dim: self.head_dim };
+        let shape =
+            KvShape { format: self.format, layers: 2, kv_heads: self.kv_heads, head_dim: self.head_dim };
         let mut kv = KvPages::new(shape);
         let count = self.tokens.div_ceil(PAGE_TOKENS);
         let mut pages: Vec<u32> = (0..count).map(|_| kv.grow().unwrap()).collect();

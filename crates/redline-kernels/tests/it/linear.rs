@@ -46,7 +46,8 @@ impl Case {
             for o in 0..self.outputs {
                 let mut acc = 0f32;
                 for i in 0..self.k {
-                    let (w, x) = (self.value(self.weights[o * self.k + i]), self.value(self.inputs[r * self.k + i]));
+                    let (w, x) =
+                        (self.value(self.weights[o * self.k + i]), self.value(self.inputs[r * self.k + i]));
                     acc = w.mul_add(x, acc);
                 }
                 y.push(acc + self.bias[o]);
@@ -61,7 +62,14 @@ impl Case {
         let mut scratch = vec![0; scratch_words(self.format, rows, self.k)];
         let epilogue = Epilogue { bias: Some(&self.bias), activation: Activation::None };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
-        linear(exec, matrix, x, &mut RowsMut::new(&mut y, rows, self.outputs, stride), epilogue, &mut scratch);
+        linear(
+            exec,
+            matrix,
+            x,
+            &mut RowsMut::new(&mut y, rows, self.outputs, stride),
+            epilogue,
+            &mut scratch,
+        );
         y.chunks(stride).flat_map(|row| row[..self.outputs].to_vec()).collect()
     }
 }
@@ -70,9 +78,16 @@ impl Case {
 fn odd_shapes_match_the_canonical_order_everywhere() {
     let mut seed = 0;
     for &format in Format::ALL {
-        for (rows, k, outputs) in
-            [(1, 1, 1), (1, 7, 16), (2, 16, 17), (3, 33, 64), (6, 255, 70), (7, 256, 33), (13, 300, 100), (33, 513, 129)]
-        {
+        for (rows, k, outputs) in [
+            (1, 1, 1),
+            (1, 7, 16),
+            (2, 16, 17),
+            (3, 33, 64),
+            (6, 255, 70),
+            (7, 256, 33),
+            (13, 300, 100),
+            (33, 513, 129),
+        ] {
             seed += 1;
             let case = Case::new(format, rows, k, outputs, seed);
             let (matrix, want) = (case.matrix(), case.reference());
@@ -125,7 +140,10 @@ fn transposed_packing_and_gathered_rows_are_the_same_weights() {
     for &format in Format::ALL {
         let case = Case::new(format, 1, 37, 50, 11);
         let matrix = case.matrix();
-        let transposed: Vec<f32> = (0..37).flat_map(|i| (0..50).map(move |o| (i, o))).map(|(i, o)| case.weights[o * 37 + i]).collect();
+        let transposed: Vec<f32> = (0..37)
+            .flat_map(|i| (0..50).map(move |o| (i, o)))
+            .map(|(i, o)| case.weights[o * 37 + i])
+            .collect();
         let mut other = Matrix::zeroed(format, 50, 37).unwrap();
         other.set_rows_transposed(0, &transposed);
         let ids = [49u32, 0, 7, 7, 33];

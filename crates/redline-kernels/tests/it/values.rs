@@ -49,7 +49,8 @@ pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
 
 /// Same bits; any NaN equals any other.
 pub(crate) fn same(a: &[f32], b: &[f32]) -> bool {
-    a.len() == b.len() && a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(x, y)| x.to_bits() == y.to_bits() || (x.is_nan() && y.is_nan()))
 }
 
 /// Rounds to bf16 as the format does, flushing below 2^-55.

@@ -16,20 +16,13 @@ pub struct Embedding {
 impl Embedding {
     /// `[rows, hidden]`
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
-        let (tokens, positions) = (s.tokens(), s.positions());
-        let x = s.alloc(tokens.len(), self.tokens.cols());
-        let mut rows = s.write(x);
-        for (r, &token) in tokens.iter().enumerate() {
-            self.tokens.row(token as usize, rows.row(r));
-        }
-        if let Some(table) = &self.positions {
-            let p = s.alloc(tokens.len(), table.cols());
-            let mut rows = s.write(p);
-            for (r, &position) in positions.iter().enumerate() {
-                table.row(position as usize, rows.row(r));
+        let x = s.embedding(&self.tokens, s.tokens());
+        match &self.positions {
+            None => x,
+            Some(table) => {
+                let p = s.embedding(table, s.positions());
+                s.add(x, p)
             }
-            s.add(x, p);
         }
-        x
     }
 }

@@ -2,6 +2,6 @@
 
 mod golden;
 mod invariance;
-mod refusals;
 mod reference;
+mod refusals;
 mod synth;

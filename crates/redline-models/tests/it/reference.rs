@@ -29,7 +29,10 @@ pub(crate) fn goldens() -> Vec<PathBuf> {
         .filter(|p| p.join("reference.safetensors").exists())
         .collect();
     dirs.sort();
-    assert!(dirs.len() >= 2 * redline_models::arch::ALL.len(), "two checkpoints per architecture, found {dirs:?}");
+    assert!(
+        dirs.len() >= 2 * redline_models::arch::ALL.len(),
+        "two checkpoints per architecture, found {dirs:?}"
+    );
     dirs
 }
 
@@ -56,7 +59,8 @@ pub(crate) fn reference(dir: &Path) -> Reference {
 pub(crate) fn open(dir: &Path, format: Option<Format>) -> Model {
     let config = ConfigFile::open(&dir.join("config.json")).unwrap();
     let checkpoint = Checkpoint::open(dir).unwrap();
-    let mut model = load(&config, &checkpoint, LoadOptions { format }).unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
+    let mut model = load(&config, &checkpoint, LoadOptions { format })
+        .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     model.reserve_positions(model.facts().context.min(256)).unwrap();
     model
 }

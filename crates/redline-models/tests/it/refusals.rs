@@ -87,7 +87,8 @@ fn keys_whose_defaults_belong_to_one_model() {
 
 #[test]
 fn both_spellings_of_rope_scaling_at_once() {
-    let both = r#"{"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"default","rope_theta":1e4}}"#;
+    let both =
+        r#"{"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"default","rope_theta":1e4}}"#;
     refused(LLAMA, both, &["rope_scaling", "rope_parameters"]);
 }
 

@@ -203,7 +203,7 @@ impl Engine {
         let tokenizer = tokenizer.map(Arc::new);
         let (inbox, jobs) = sync_channel(INBOX);
         let runner = Runner { model, kv_format, simd, options, tokenizer: tokenizer.clone() };
-        let thread = runner.start(jobs, info.kernel_path.clone(), context.min(CHUNK_TOKENS))?;
+        let thread = runner.start(jobs, info.kernel_path.clone())?;
         Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), thread: Mutex::new(Some(thread)) })
     }
 
@@ -349,18 +349,13 @@ struct Runner {
 
 impl Runner {
     /// Starts the thread; returns once it is ready or has failed.
-    fn start(
-        self,
-        jobs: Receiver<Job>,
-        kernel_path: String,
-        rows: usize,
-    ) -> Result<JoinHandle<()>, EngineError> {
+    fn start(self, jobs: Receiver<Job>, kernel_path: String) -> Result<JoinHandle<()>, EngineError> {
         let (ready, started) = channel();
         let threads = self.options.threads;
         let failed = |reason: String| EngineError::Threads { threads, reason };
         let thread = std::thread::Builder::new().name("redline-0".into()).spawn(move || {
             let tokenizer = self.tokenizer.clone();
-            match self.core(rows) {
+            match self.core() {
                 Ok(mut core) => {
                     // A caller that is gone closed the inbox too.
                     let _ = ready.send(Ok(()));
@@ -378,11 +373,11 @@ impl Runner {
         Ok(thread)
     }
 
-    fn core(self, rows: usize) -> Result<Core, EngineError> {
+    fn core(self) -> Result<Core, EngineError> {
         let threads = self.options.threads;
         let team = Team::new(threads).map_err(|e| EngineError::Threads { threads, reason: e.to_string() })?;
         Ok(Core {
-            arena: Arena::new(self.model.arena_size(rows, OUTPUT_ROWS))?,
+            arena: Arena::new(self.model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?,
             kv: KvCache::new(self.model.kv_shape(self.kv_format)),
             model: self.model,
             team,

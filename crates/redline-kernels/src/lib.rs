@@ -24,30 +24,31 @@ pub struct Exec<'a> {
     pub team: &'a Team,
 }
 
-/// Rows of f32: `[rows, width]`, the first element of a row `stride >= width` after that of the row before.
+/// Rows of f32: `[rows, width]`, the first element of a row `stride >= width` after that of the row before. The fields
+/// are checked once, when the value is made: kernels rely on them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// At least `(rows - 1) * stride + width` values.
-    pub data: &'a [f32],
+    pub(crate) data: &'a [f32],
     /// Number of rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Values in a row.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Distance between the beginnings of rows.
-    pub stride: usize,
+    pub(crate) stride: usize,
 }
 
 /// Rows of f32 to be written, laid out as [`Rows`].
 #[derive(Debug)]
 pub struct RowsMut<'a> {
     /// At least `(rows - 1) * stride + width` values.
-    pub data: &'a mut [f32],
+    pub(crate) data: &'a mut [f32],
     /// Number of rows.
-    pub rows: usize,
+    pub(crate) rows: usize,
     /// Values in a row.
-    pub width: usize,
+    pub(crate) width: usize,
     /// Distance between the beginnings of rows.
-    pub stride: usize,
+    pub(crate) stride: usize,
 }
 
 /// Whether `rows` rows of `width` values at distance `stride` lie within `len` values.

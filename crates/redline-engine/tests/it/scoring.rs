@@ -1,8 +1,10 @@
 //! The score rules, by their numbers.
 
-use redline_engine::{Cancel, Label, ScoreRequest, Tokenization, Truncate};
+use redline_engine::{Cancel, Engine, Label, Options, ScoreRequest, Tokenization, Truncate};
 
-use crate::models::{bits, demo, generation, golden, ids, long, pledge, refusal, request, scores, text};
+use crate::models::{
+    bits, demo, demo_dir, generation, golden, ids, long, options, pledge, refusal, request, scores, text,
+};
 
 fn labels(ids: &[i64]) -> Vec<Label> {
     ids.iter().map(|&id| Label::Id(id)).collect()
@@ -253,4 +255,12 @@ fn many_items_and_long_items_equal_items_alone() {
         let alone = engine.score(ScoreRequest { items: vec![ids(item)], ..all.clone() }).unwrap();
         assert_eq!(&bits(&scores(&alone))[0], row, "an item of {} tokens", item.len());
     }
+}
+
+#[test]
+fn items_that_exceed_a_small_context_together_still_fit_a_pass() {
+    let engine = Engine::load(Options { max_context: Some(16), ..options(&demo_dir()) }).unwrap();
+    let items: Vec<_> = (0..20).map(|i| ids(&[i + 10, i + 11, i + 12, 4, 5])).collect();
+    let outcome = engine.score(request(ids(&[7]), items, labels(&[1, 2]))).unwrap();
+    assert_eq!(scores(&outcome).len(), 20);
 }

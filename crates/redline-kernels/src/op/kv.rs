@@ -126,6 +126,7 @@ impl KvPages {
         v: Rows<'_>,
     ) {
         let shape = self.shape;
+        assert!(layer < shape.layers, "layer {layer} of {}", shape.layers);
         assert!(
             k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
             "keys and values of every head"

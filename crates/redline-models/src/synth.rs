@@ -18,6 +18,8 @@ pub struct Shape {
     pub vocab: usize,
     /// End-of-sequence id, inside the demo tokenizer's own vocabulary.
     pub eos: u32,
+    /// How the real checkpoint is stored.
+    pub format: Format,
     /// `config.json` without its dtype and special tokens.
     config: &'static str,
 }
@@ -28,6 +30,7 @@ pub const SHAPES: &[Shape] = &[
         name: "gpt2",
         vocab: 50257,
         eos: 1,
+        format: Format::F32,
         config: r#""architectures": ["GPT2LMHeadModel"],
   "model_type": "gpt2",
   "vocab_size": 50257,
@@ -44,6 +47,7 @@ pub const SHAPES: &[Shape] = &[
         name: "llama-3.2-1b",
         vocab: 128256,
         eos: 1,
+        format: Format::Bf16,
         config: r#""architectures": ["LlamaForCausalLM"],
   "model_type": "llama",
   "vocab_size": 128256,
@@ -72,6 +76,7 @@ pub const SHAPES: &[Shape] = &[
         name: "tinyllama-1.1b",
         vocab: 32000,
         eos: 1,
+        format: Format::Bf16,
         config: r#""architectures": ["LlamaForCausalLM"],
   "model_type": "llama",
   "vocab_size": 32000,

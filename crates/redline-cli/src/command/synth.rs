@@ -23,9 +23,9 @@ pub(super) struct SynthArgs {
     /// The directory to write; it must not exist or be empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Format of weights: f32 or bf16
-    #[arg(long, value_name = "F", value_parser = value::format, default_value = "bf16")]
-    format: Format,
+    /// Format of weights: f32 or bf16; default: that of the real checkpoint (f32 for gpt2)
+    #[arg(long, value_name = "F", value_parser = value::format)]
+    format: Option<Format>,
     /// Same shape, format and seed, same bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -44,7 +44,8 @@ fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 pub(super) fn run(args: &SynthArgs) -> Result<ExitCode, Failure> {
     let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
-    let write = || synth::write(args.shape, &args.dir, args.format, args.seed, &tokenizer);
+    let format = args.format.unwrap_or(args.shape.format);
+    let write = || synth::write(args.shape, &args.dir, format, args.seed, &tokenizer);
     progress::during(&format!("writing {}", args.shape.name), write)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     output::line(&args.dir.display().to_string())?;

@@ -7,6 +7,7 @@ use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
 
+use crate::cancel::Cancel;
 use crate::options::Clock;
 
 /// Most rows whose logits are evaluated in one pass.
@@ -44,9 +45,17 @@ impl Core {
         self.kv.reserve(sequence, more)
     }
 
-    /// Runs `tokens` of one sequence without asking for logits.
-    pub(crate) fn fill(&mut self, sequence: SeqId, tokens: &[u32]) -> Result<(), OutOfMemory> {
+    /// Runs `tokens` of one sequence without asking for logits; stops early between pieces when `cancel` says so.
+    pub(crate) fn fill(
+        &mut self,
+        sequence: SeqId,
+        tokens: &[u32],
+        cancel: &Cancel,
+    ) -> Result<(), OutOfMemory> {
         for piece in tokens.chunks(CHUNK_TOKENS) {
+            if cancel.is_cancelled() {
+                break;
+            }
             self.batch.clear();
             self.push(sequence, piece)?;
             let exec = Exec { simd: self.simd, team: &self.team };

@@ -26,6 +26,10 @@ use crate::request::{GenerateRequest, ScoreRequest};
 use crate::sampler;
 use crate::transcript::Transcript;
 
+/// Most threads of a team.
+const MAX_THREADS: usize = 1024;
+/// Most tokens per position whose log-probabilities are returned.
+const MAX_LOGPROBS: usize = 1 << 14;
 /// Requests that may wait in the inbox.
 const INBOX: usize = 64;
 
@@ -166,6 +170,9 @@ impl Engine {
         if options.threads == 0 {
             return Err(EngineError::Option("0 threads cannot run a model".into()));
         }
+        if options.threads > MAX_THREADS {
+            return Err(EngineError::Option(format!("{} threads exceed {MAX_THREADS}", options.threads)));
+        }
         let simd = match options.tier {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
@@ -262,6 +269,13 @@ impl Engine {
                 "give `--max-new-tokens` at least 1",
             ));
         }
+        if let Some(n) = request.logprobs.filter(|&n| n > MAX_LOGPROBS) {
+            let hint = format!("ask for at most {MAX_LOGPROBS}");
+            return Err(EngineError::request(
+                format!("{n} log-probabilities per token were asked for"),
+                hint,
+            ));
+        }
         if request.stop.iter().any(String::is_empty) {
             return Err(EngineError::request("a stop string is empty", "leave it out"));
         }
@@ -354,6 +368,7 @@ impl Runner {
         let threads = self.options.threads;
         let failed = |reason: String| EngineError::Threads { threads, reason };
         let thread = std::thread::Builder::new().name("redline-0".into()).spawn(move || {
+            redline_kernels::set_default_float_environment();
             let tokenizer = self.tokenizer.clone();
             match self.core() {
                 Ok(mut core) => {

@@ -76,7 +76,7 @@ impl Limits<'_> {
             ));
         }
         let (have, context) = (ids.len(), self.context);
-        if have + new_tokens > context {
+        if have.saturating_add(new_tokens) > context {
             let hint = if have < context {
                 format!("at most `--max-new-tokens {}` fits", context - have)
             } else {
@@ -205,7 +205,7 @@ impl Limits<'_> {
             (Prompt::Ids(_), Prompt::Text(_)) => (Vec::new(), None),
         };
         self.check_ids(&format!("item {index}"), &ids)?;
-        let (ids, truncated) = self.fit(request.truncate, index, ids)?;
+        let (ids, truncated) = self.fit(item.is_text(), request.truncate, index, ids)?;
         Ok(Tokens { ids, truncated, boundary_mismatch })
     }
 
@@ -214,13 +214,23 @@ impl Limits<'_> {
         let tokenizer = self.tokenizer()?;
         let item = tokenizer.encode(item, false)?;
         let (first, second) = if item_first { (&item[..], query) } else { (query, &item[..]) };
+        let both = [first, second].concat();
         let prefix = tokenizer.prefix_ids();
-        let prefix = if first.starts_with(prefix) { &[][..] } else { prefix };
-        Ok([prefix, first, second, tokenizer.suffix_ids()].concat())
+        let prefix = if both.starts_with(prefix) { &[][..] } else { prefix };
+        Ok([prefix, &both, tokenizer.suffix_ids()].concat())
+    }
+
+    /// How many special tokens the tokenizer put in front of a text and after it.
+    fn special_ends(&self, ids: &[u32]) -> (usize, usize) {
+        let Some(tokenizer) = self.tokenizer else { return (0, 0) };
+        let (prefix, suffix) = (tokenizer.prefix_ids(), tokenizer.suffix_ids());
+        let count = |there: bool, part: &[u32]| if there { part.len() } else { 0 };
+        (count(ids.starts_with(prefix), prefix), count(ids.ends_with(suffix), suffix))
     }
 
     fn fit(
         &self,
+        is_text: bool,
         truncate: Option<Truncate>,
         index: usize,
         mut ids: Vec<u32>,
@@ -240,9 +250,16 @@ impl Limits<'_> {
                 format!("item {index}: {have} tokens exceed the context of {context}"),
                 "shorten it, or choose an end to cut with `--truncate left|right`",
             )),
-            Some(Truncate::Left) => Ok((ids.split_off(have - context), true)),
-            Some(Truncate::Right) => {
-                ids.truncate(context);
+            Some(end) => {
+                // Special tokens around a text stay; what is cut lies between them.
+                let (front, back) = if is_text { self.special_ends(&ids) } else { (0, 0) };
+                let surplus = have - context;
+                let room = have.saturating_sub(front + back);
+                let (front, back) = if room < surplus { (0, 0) } else { (front, back) };
+                match end {
+                    Truncate::Left => drop(ids.drain(front..front + surplus)),
+                    Truncate::Right => drop(ids.drain(have - back - surplus..have - back)),
+                }
                 Ok((ids, true))
             }
         }

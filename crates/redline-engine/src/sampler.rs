@@ -28,7 +28,7 @@ pub(crate) fn check(sampling: &Sampling) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The id of the largest logit, the lowest id among equals; `None` if any logit is NaN.
+/// The id of the largest logit, the lowest id among equals; `None` if any logit is NaN or the largest is infinite.
 pub(crate) fn greedy(logits: &[f32]) -> Option<u32> {
     let (mut best, mut id, mut nan) = (f32::NEG_INFINITY, 0, false);
     for (i, &x) in logits.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(crate) fn greedy(logits: &[f32]) -> Option<u32> {
             (best, id) = (x, i as u32);
         }
     }
-    (!nan && best > f32::NEG_INFINITY).then_some(id)
+    (!nan && best.is_finite()).then_some(id)
 }
 
 /// Memory that a sampler keeps between tokens.
@@ -135,6 +135,7 @@ mod tests {
         assert_eq!(greedy(&[1.0, 3.0, 3.0]), Some(1));
         assert_eq!(greedy(&[1.0, f32::NAN, 3.0]), None);
         assert_eq!(greedy(&[f32::NEG_INFINITY; 2]), None);
+        assert_eq!(greedy(&[0.0, f32::INFINITY]), None);
     }
 
     #[test]

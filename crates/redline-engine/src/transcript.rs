@@ -4,6 +4,7 @@ use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
 
 /// The text of one generation as it grows.
 pub(crate) struct Transcript<'a> {
+    tokenizer: Option<&'a Tokenizer>,
     stream: Option<TextStream<'a>>,
     stops: &'a [String],
     /// Everything decoded so far, up to a stop string.
@@ -17,6 +18,7 @@ impl<'a> Transcript<'a> {
     /// Without a tokenizer the text stays empty.
     pub(crate) fn new(tokenizer: Option<&'a Tokenizer>, stops: &'a [String]) -> Self {
         Self {
+            tokenizer,
             stream: tokenizer.map(Tokenizer::stream),
             stops,
             text: String::new(),
@@ -25,22 +27,25 @@ impl<'a> Transcript<'a> {
         }
     }
 
-    /// Takes a token; returns the text that has become final.
+    /// Takes a token; returns the text that has become final. An id that the tokenizer does not know (embeddings are
+    /// often padded beyond the vocabulary) has no text.
     pub(crate) fn push(&mut self, id: u32) -> Result<&str, TokenizerError> {
+        let known = self.tokenizer.is_some_and(|t| t.token(id).is_some());
         let piece = match &mut self.stream {
-            Some(stream) => stream.push(id)?,
-            None => String::new(),
+            Some(stream) if known => stream.push(id)?,
+            _ => String::new(),
         };
         Ok(self.extend(&piece))
     }
 
     /// Lets out what was held back.
     pub(crate) fn finish(&mut self) -> &str {
+        let from = self.shown;
         if !self.stopped {
             let rest = self.stream.take().map_or_else(String::new, |mut stream| stream.finish());
             self.extend(&rest);
         }
-        let from = std::mem::replace(&mut self.shown, self.text.len());
+        self.shown = self.text.len();
         &self.text[from..]
     }
 

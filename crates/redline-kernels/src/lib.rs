@@ -12,7 +12,7 @@ mod tile;
 
 pub use format::{Format, Matrix};
 pub use memory::{Buffer, OutOfMemory};
-pub use redline_simd::{Simd, Tier, Unavailable};
+pub use redline_simd::{Simd, Tier, Unavailable, set_default_float_environment};
 pub use threads::Team;
 
 /// What every operation runs on: the instructions and the threads.
@@ -53,7 +53,9 @@ pub struct RowsMut<'a> {
 
 /// Whether `rows` rows of `width` values at distance `stride` lie within `len` values.
 fn rows_fit(len: usize, rows: usize, width: usize, stride: usize) -> bool {
-    rows == 0 || (width <= stride && (rows - 1) * stride + width <= len)
+    rows == 0
+        || width <= stride
+            && (rows - 1).checked_mul(stride).and_then(|n| n.checked_add(width)).is_some_and(|n| n <= len)
 }
 
 impl<'a> Rows<'a> {

@@ -102,12 +102,11 @@ impl Team {
             spins += 1;
             if spins < SPINS_BEFORE_YIELD { std::hint::spin_loop() } else { std::thread::yield_now() }
         }
-        match mine {
-            Err(panic) => std::panic::resume_unwind(panic),
-            Ok(()) => {
-                assert!(!shared.panicked.swap(false, Ordering::Relaxed), "a worker of the team panicked");
-            }
+        let worker_panicked = shared.panicked.swap(false, Ordering::Relaxed);
+        if let Err(panic) = mine {
+            std::panic::resume_unwind(panic);
         }
+        assert!(!worker_panicked, "a worker of the team panicked");
     }
 
     /// Runs `f(range)` over `0..items` split into contiguous ranges of whole `unit`s, one per member. With fewer than
@@ -139,7 +138,7 @@ impl Drop for Team {
 }
 
 fn work(shared: &Shared, index: usize) {
-    assert!(redline_simd::float_environment_is_default(), "a new thread starts with the default rounding");
+    redline_simd::set_default_float_environment();
     let mut seen = 0u64;
     loop {
         seen = wait_for_next(shared, index, seen);

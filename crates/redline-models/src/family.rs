@@ -31,12 +31,32 @@ pub(crate) fn config_error(config: &ConfigFile, fact: String) -> ModelError {
     ModelError::Config { fact, file: config.file().display().to_string() }
 }
 
-/// Reads a key that must be at least 1.
+/// Largest dimension: products of a few of them cannot overflow before they are held against the file.
+const MAX_DIMENSION: usize = 1 << 28;
+/// Most layers: their names are made before the checkpoint is looked at.
+const MAX_LAYERS: usize = 1 << 14;
+
+/// Reads a dimension, at least 1.
 pub(crate) fn positive(config: &ConfigFile, key: &str) -> Result<usize, ModelError> {
-    match config.usize(key)? {
-        0 => Err(config.refuse(key, "a value of at least 1").into()),
-        n => Ok(n),
+    bounded(config, key, config.usize(key)?, MAX_DIMENSION)
+}
+
+/// Reads a dimension; null and absent are `default`.
+pub(crate) fn dimension_or(config: &ConfigFile, key: &str, default: usize) -> Result<usize, ModelError> {
+    config.opt_usize(key)?.map_or(Ok(default), |n| bounded(config, key, n, MAX_DIMENSION))
+}
+
+/// Reads a number of layers, at least 1.
+pub(crate) fn layers(config: &ConfigFile, key: &str) -> Result<usize, ModelError> {
+    bounded(config, key, config.usize(key)?, MAX_LAYERS)
+}
+
+/// Refuses a value outside `1..=most`.
+fn bounded(config: &ConfigFile, key: &str, value: usize, most: usize) -> Result<usize, ModelError> {
+    if (1..=most).contains(&value) {
+        return Ok(value);
     }
+    Err(config.refuse(key, format!("a value from 1 to {most}")).into())
 }
 
 /// Refuses a configuration without one of `keys`: their defaults in the reference belong to one model of the family.
@@ -122,7 +142,7 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
         context: positive(config, "max_position_embeddings")?,
         embedding: "embed_tokens".into(),
         positions: PositionSpec::Rotary(rotary::inverse_frequencies(config, heads.dim)?),
-        layers: (0..positive(config, "num_hidden_layers")?).map(layer).collect(),
+        layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
         final_norm: norm("norm".into(), hidden),
         tied: config.bool_or("tie_word_embeddings", false)?,
         ignored: &["rotary_emb.inv_freq"],
@@ -157,7 +177,7 @@ pub(crate) fn windows(
     window: Option<usize>,
     first_sliding: usize,
 ) -> Result<Vec<Option<usize>>, ModelError> {
-    let layers = positive(config, "num_hidden_layers")?;
+    let layers = layers(config, "num_hidden_layers")?;
     let types = config.strings("layer_types")?;
     if types.is_empty() {
         return Ok((0..layers).map(|i| if i >= first_sliding { window } else { None }).collect());

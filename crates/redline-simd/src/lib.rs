@@ -11,4 +11,4 @@ mod probe;
 
 pub use detect::{Simd, Tier, Unavailable};
 pub use isa::{Isa, Kernel, LANES};
-pub use probe::float_environment_is_default;
+pub use probe::{float_environment_is_default, set_default_float_environment};

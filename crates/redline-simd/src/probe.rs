@@ -17,6 +17,17 @@ pub fn float_environment_is_default() -> bool {
     true
 }
 
+/// Sets rounding to nearest, denormals kept, on this thread. A new thread inherits the settings of the one that made it,
+/// and a host process may have changed those.
+pub fn set_default_float_environment() {
+    #[cfg(target_arch = "x86_64")]
+    {
+        let csr = 0x1f80u32;
+        // SAFETY: loads the control register with its architectural default, from a local.
+        unsafe { core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const csr, options(nostack, readonly)) };
+    }
+}
+
 /// Runs a fixed set of bf16 dot products and returns the bits of the results.
 pub(crate) struct Bf16Dot;
 
@@ -73,5 +84,18 @@ mod tests {
     #[test]
     fn the_test_thread_has_the_default_environment() {
         assert!(float_environment_is_default());
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn a_changed_environment_is_noticed_and_mended() {
+        let flushing = 0x9fc0u32;
+        // SAFETY: loads the control register of this thread; it is mended below.
+        unsafe { core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flushing, options(nostack, readonly)) };
+        let changed = !float_environment_is_default();
+        let inherited = std::thread::spawn(|| !float_environment_is_default()).join().unwrap_or(false);
+        set_default_float_environment();
+        assert!(changed && float_environment_is_default());
+        assert!(inherited, "a thread inherits what its maker had set");
     }
 }

@@ -56,7 +56,7 @@ impl Core {
                 if job.cancel.is_cancelled() {
                     break;
                 }
-                let token = self.next(job, sequence, &tokens, &mut sampler)?;
+                let Some(token) = self.next(job, sequence, &tokens, &mut sampler)? else { break };
                 if index == 0 {
                     timing.prefill_s = self.seconds_since(start);
                 }
@@ -74,22 +74,25 @@ impl Core {
         outcome.map(|()| timing)
     }
 
-    /// Runs what the sequence lacks of `tokens` and chooses the token after them.
+    /// Runs what the sequence lacks of `tokens` and chooses the token after them; `None` when cancelled meanwhile.
     fn next(
         &mut self,
         job: &GenerateJob,
         sequence: SeqId,
         tokens: &[u32],
         sampler: &mut Sampler,
-    ) -> Result<NewToken, EngineError> {
+    ) -> Result<Option<NewToken>, EngineError> {
         if !job.kv_cache {
             self.kv.truncate(sequence, 0);
         }
         let stored = self.kv.tokens(sequence);
         let last = stored + (tokens.len() - stored - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
-        self.fill(sequence, &tokens[stored..last])?;
-        self.last_piece(job, sequence, &tokens[last..], tokens.len(), sampler)?
-            .ok_or_else(|| EngineError::NonFinite(format!("position {}", tokens.len())))
+        self.fill(sequence, &tokens[stored..last], &job.cancel)?;
+        if self.kv.tokens(sequence) < last {
+            return Ok(None);
+        }
+        let token = self.last_piece(job, sequence, &tokens[last..], tokens.len(), sampler)?;
+        token.map(Some).ok_or_else(|| EngineError::NonFinite(format!("position {}", tokens.len())))
     }
 
     fn last_piece(

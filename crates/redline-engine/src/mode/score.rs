@@ -7,6 +7,7 @@
 use redline_kernels::{Matrix, OutOfMemory};
 use redline_models::kv::SeqId;
 
+use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, LogitsRow, OUTPUT_ROWS};
 use crate::error::EngineError;
 use crate::outcome::{ItemError, ItemScore, ScoreOutcome, Usage};
@@ -20,6 +21,16 @@ pub(crate) struct ScoreJob {
     pub(crate) full_logprobs: bool,
     pub(crate) return_token_ids: bool,
     pub(crate) item_errors: bool,
+}
+
+/// What logits are evaluated over.
+struct Head<'a> {
+    /// The distinct labels' rows of the head; `None`: all of it.
+    labels: Option<&'a Matrix>,
+    /// Where each label of the request stands in a row of logits.
+    columns: &'a [usize],
+    /// The labels' ids, ascending, each once.
+    distinct: &'a [u32],
 }
 
 /// Scores and log-probabilities of one prompt.
@@ -36,8 +47,17 @@ impl Core {
         let prompts: Vec<&[u32]> = job.prompts.iter().flatten().map(|p| &p.ids[..]).collect();
         let shared = shared_prefix(&prompts);
         let whole_vocabulary = !job.softmax || job.full_logprobs;
-        let labels = if whole_vocabulary { None } else { Some(self.model.head().gather(&job.labels)?) };
-        let rows = self.rows(&prompts, shared, labels.as_ref(), &job)?;
+        // Each label is evaluated once, however often it stands in the request.
+        let mut distinct = job.labels.clone();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let column = |id: &u32| {
+            if whole_vocabulary { *id as usize } else { distinct.partition_point(|other| other < id) }
+        };
+        let columns: Vec<usize> = job.labels.iter().map(column).collect();
+        let labels = if whole_vocabulary { None } else { Some(self.model.head().gather(&distinct)?) };
+        let head = Head { labels: labels.as_ref(), columns: &columns, distinct: &distinct };
+        let rows = self.rows(&prompts, shared, &head, &job)?;
         let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
         let computed = prompts.iter().map(|p| p.len() - shared).sum::<usize>() + shared;
         let mut rows = rows.into_iter();
@@ -73,16 +93,16 @@ impl Core {
         &mut self,
         prompts: &[&[u32]],
         shared: usize,
-        labels: Option<&Matrix>,
+        head: &Head<'_>,
         job: &ScoreJob,
     ) -> Result<Vec<Option<Row>>, OutOfMemory> {
         let mut rows = Vec::with_capacity(prompts.len());
         let Some(first) = prompts.first() else { return Ok(rows) };
         let prefix = self.kv.create();
-        let outcome = self.fill(prefix, &first[..shared]).and_then(|()| {
+        let outcome = self.fill(prefix, &first[..shared], &Cancel::new()).and_then(|()| {
             let mut rest = prompts;
             while !rest.is_empty() {
-                let count = self.group(prefix, rest, shared, labels, job, &mut rows)?;
+                let count = self.group(prefix, rest, shared, head, job, &mut rows)?;
                 rest = &rest[count..];
             }
             Ok(())
@@ -97,13 +117,14 @@ impl Core {
         prefix: SeqId,
         prompts: &[&[u32]],
         shared: usize,
-        labels: Option<&Matrix>,
+        head: &Head<'_>,
         job: &ScoreJob,
         rows: &mut Vec<Option<Row>>,
     ) -> Result<usize, OutOfMemory> {
         let mut sequences = Vec::new();
         let outcome = self.pass(prefix, prompts, shared, &mut sequences, |core, outputs| {
-            core.run(outputs, labels, labels.is_none(), |_, row| rows.push(evaluate(&row, job)));
+            let over_labels = head.labels.is_some();
+            core.run(outputs, head.labels, !over_labels, |_, row| rows.push(evaluate(&row, head, job)));
         });
         for &sequence in &sequences {
             self.kv.release(sequence);
@@ -123,17 +144,19 @@ impl Core {
         // A continuation longer than a pass is run up to its last piece first, alone.
         let piece = |prompt: &[u32]| (prompt.len() - shared - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
         let mut outputs = Vec::new();
-        let mut tokens = 0;
+        let (mut tokens, mut long) = (0, false);
         let mut pieces = Vec::new();
         for prompt in prompts {
             let early = shared + piece(prompt);
             tokens += prompt.len() - early;
-            if !sequences.is_empty() && (tokens > CHUNK_TOKENS || sequences.len() == OUTPUT_ROWS) {
+            let full = tokens > CHUNK_TOKENS || sequences.len() == OUTPUT_ROWS;
+            if !sequences.is_empty() && (full || early > shared || long) {
                 break;
             }
+            long = early > shared;
             let sequence = self.kv.fork(prefix, shared);
             sequences.push(sequence);
-            self.fill(sequence, &prompt[shared..early])?;
+            self.fill(sequence, &prompt[shared..early], &Cancel::new())?;
             pieces.push(&prompt[early..]);
         }
         self.batch.clear();
@@ -157,13 +180,9 @@ fn shared_prefix(prompts: &[&[u32]]) -> usize {
 }
 
 /// Scores of one row of logits, over the labels or over the vocabulary.
-fn evaluate(row: &LogitsRow<'_>, job: &ScoreJob) -> Option<Row> {
-    let over_labels = job.softmax && !job.full_logprobs;
-    let logits: Vec<f64> = if over_labels {
-        row.logits.iter().map(|&x| f64::from(x)).collect()
-    } else {
-        job.labels.iter().map(|&id| f64::from(row.logits[id as usize])).collect()
-    };
+fn evaluate(row: &LogitsRow<'_>, head: &Head<'_>, job: &ScoreJob) -> Option<Row> {
+    let over_labels = head.labels.is_some();
+    let logits: Vec<f64> = head.columns.iter().map(|&column| f64::from(row.logits[column])).collect();
     let over = log_softmax(&logits);
     if !logits.iter().all(|x| x.is_finite()) || !row.log_sum_exp.is_finite() {
         return None;
@@ -175,8 +194,8 @@ fn evaluate(row: &LogitsRow<'_>, job: &ScoreJob) -> Option<Row> {
     if over_labels {
         return Some(Row { scores, logprobs: single(&over), label_mass: None });
     }
-    let distinct = job.labels.iter().enumerate().filter(|(i, id)| !job.labels[..*i].contains(id));
-    let mass: f64 = distinct.map(|(i, _)| libm::exp(full[i])).sum();
+    let probability = |id: &u32| libm::exp(f64::from(row.logits[*id as usize]) - row.log_sum_exp);
+    let mass: f64 = head.distinct.iter().map(probability).sum();
     Some(Row { scores, logprobs: single(&full), label_mass: Some(mass as f32) })
 }
 

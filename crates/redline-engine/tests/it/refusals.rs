@@ -20,6 +20,7 @@ fn prompts_that_cannot_run() {
     let message = generate(&engine, generation(ids(&[1, -5, 1_000_000]), 4));
     assert!(message.contains("-5") && message.contains("1000000") && message.contains("131"), "{message}");
     assert!(generate(&engine, generation(ids(&[1]), 0)).contains("0 new tokens"));
+    assert!(generate(&engine, generation(ids(&[1]), usize::MAX)).contains("exceed the context"));
     assert!(generate(&engine, generation(text("hello"), 4)).contains("tokenizer"));
     let ok = engine.generate(generation(ids(&vec![1; context - 4]), 4), &Cancel::new(), &mut |_| ()).unwrap();
     assert_eq!(ok.token_ids.len(), 4, "a prompt that just fits");

@@ -264,3 +264,32 @@ fn items_that_exceed_a_small_context_together_still_fit_a_pass() {
     let outcome = engine.score(request(ids(&[7]), items, labels(&[1, 2]))).unwrap();
     assert_eq!(scores(&outcome).len(), 20);
 }
+
+#[test]
+fn more_labels_than_the_vocabulary_has_entries() {
+    let engine = golden();
+    let many: Vec<i64> = (0..400).map(|i| i % 7).collect();
+    for softmax in [false, true] {
+        let request = ScoreRequest { softmax, ..request(ids(&[1, 2]), vec![ids(&[3])], labels(&many)) };
+        let row = engine.score(request).unwrap().items.remove(0).unwrap();
+        assert_eq!(row.scores.len(), 400);
+        assert!((7..400).all(|i| row.scores[i].to_bits() == row.scores[i % 7].to_bits()));
+    }
+}
+
+#[test]
+fn s13_cutting_a_text_keeps_the_special_token_in_front() {
+    let engine = Engine::load(Options { max_context: Some(8), ..options(&demo_dir()) }).unwrap();
+    let prefix = engine.tokenizer().unwrap().prefix_ids().to_vec();
+    let long = "and it came to pass in those days that there went out a decree";
+    let whole = demo().tokenizer().unwrap().encode(long, true).unwrap();
+    for (truncate, kept) in [(Truncate::Left, &whole[whole.len() - 7..]), (Truncate::Right, &whole[1..8])] {
+        let cut = ScoreRequest {
+            truncate: Some(truncate),
+            return_token_ids: true,
+            ..request(text(""), vec![text(long)], labels(&[1]))
+        };
+        let ids = engine.score(cut).unwrap().items.remove(0).unwrap().token_ids.unwrap();
+        assert_eq!(ids, [&prefix, kept].concat());
+    }
+}

@@ -98,7 +98,8 @@ const PACK_COLS: usize = 256;
 impl Matrix {
     /// A matrix of zeros.
     pub fn zeroed(format: Format, rows: usize, cols: usize) -> Result<Self, OutOfMemory> {
-        let words = rows.div_ceil(LANES).checked_mul(format.steps(cols) * LANES);
+        let strip = format.steps(cols).checked_mul(LANES);
+        let words = strip.and_then(|strip| rows.div_ceil(LANES).checked_mul(strip));
         let words = Buffer::zeroed(words.ok_or(OutOfMemory { bytes: usize::MAX })?)?;
         Ok(Self { format, rows, cols, words })
     }

@@ -14,7 +14,7 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::exp::exp;
-use super::kv::{KvPages, PAGE_TOKENS, Segment};
+use super::kv::{KvPages, PAGE_TOKENS, Segment, assert_segments};
 use crate::format::bf16::{Bf16Mac, WidenMac, pack_row};
 use crate::format::float32::F32Mac;
 use crate::format::{Format, Mac};
@@ -52,6 +52,7 @@ pub fn attention(
     let (kv_heads, head_dim) = (kv.shape().kv_heads, kv.shape().head_dim);
     assert!(head_dim <= MAX_HEAD_DIM && shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
+    assert_segments(segments);
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let group = shape.heads / kv_heads;
     let members = exec.team.size();

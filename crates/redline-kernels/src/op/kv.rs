@@ -48,7 +48,8 @@ impl KvShape {
         self.key_words() + self.value_strips() * PAGE_TOKENS * self.value_words()
     }
     fn page_words(self) -> usize {
-        self.layers * self.kv_heads * self.head_words()
+        let heads = self.layers.checked_mul(self.kv_heads);
+        heads.and_then(|heads| heads.checked_mul(self.head_words())).expect("a page that memory can hold")
     }
     /// Bytes of one page.
     pub fn page_bytes(self) -> usize {
@@ -131,6 +132,7 @@ impl KvPages {
             k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
             "keys and values of every head"
         );
+        assert_segments(segments);
         for segment in segments {
             assert!(segment.first_row + segment.rows <= k.rows && k.rows == v.rows, "rows of the batch");
             assert!(segment.start + segment.rows <= segment.pages.len() * PAGE_TOKENS, "pages for every row");
@@ -155,6 +157,19 @@ impl KvPages {
                 }
             });
         }
+    }
+}
+
+/// Every row of a batch belongs to one segment, and no page stands twice in one: then no two members write the same words.
+pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
+    let ordered = segments.windows(2).all(|w| w[0].first_row + w[0].rows <= w[1].first_row);
+    assert!(ordered, "segments follow each other without overlap");
+    for segment in segments {
+        let written = &segment.pages[(segment.start / PAGE_TOKENS).min(segment.pages.len())..];
+        debug_assert!(
+            written.iter().enumerate().all(|(i, page)| !written[..i].contains(page)),
+            "distinct pages"
+        );
     }
 }
 

@@ -4,7 +4,7 @@ use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
-use crate::family::{check_head_dim, config_error, positive};
+use crate::family::{check_head_dim, config_error, dimension_or, layers, positive};
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
@@ -25,7 +25,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         return Err(config_error(config, format!("`n_embd` {hidden} is not a multiple of `n_head` {heads}")));
     }
     check_head_dim(config, hidden / heads)?;
-    let inner = config.opt_usize("n_inner")?.unwrap_or(4 * hidden);
+    let inner = dimension_or(config, "n_inner", 4 * hidden)?;
     let eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: true };
     let conv =
@@ -58,10 +58,13 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         prefix: "transformer.",
         hidden,
         vocab: positive(config, "vocab_size")?,
-        context: config.opt_usize("n_positions")?.map_or_else(|| positive(config, "n_ctx"), Ok)?,
+        context: positive(
+            config,
+            if config.opt_usize("n_positions")?.is_some() { "n_positions" } else { "n_ctx" },
+        )?,
         embedding: "wte".into(),
         positions: PositionSpec::Learned("wpe".into()),
-        layers: (0..positive(config, "n_layer")?).map(layer).collect(),
+        layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("tie_word_embeddings", true)?,
         ignored: &[".attn.bias", ".attn.masked_bias"],

@@ -20,8 +20,11 @@ impl Embedding {
         match &self.positions {
             None => x,
             Some(table) => {
+                let mark = s.mark();
                 let p = s.embedding(table, s.positions());
-                s.add(x, p)
+                let x = s.add(x, p);
+                s.release(mark);
+                x
             }
         }
     }

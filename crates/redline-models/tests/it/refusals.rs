@@ -73,6 +73,9 @@ fn shapes_that_contradict_each_other() {
     refused(LLAMA, r#"{"head_dim":512}"#, &["512", "256"]);
     refused(LLAMA, r#"{"head_dim":7}"#, &["7"]);
     refused(LLAMA, r#"{"num_hidden_layers":0}"#, &["num_hidden_layers"]);
+    refused(LLAMA, r#"{"num_hidden_layers":1000000000000}"#, &["num_hidden_layers", "1000000000000"]);
+    refused(LLAMA, r#"{"vocab_size":1152921504606846976}"#, &["vocab_size"]);
+    refused(GPT2, r#"{"n_inner":1152921504606846976}"#, &["n_inner"]);
     refused(GPT2, r#"{"n_head":5}"#, &["n_embd", "48", "5"]);
 }
 

@@ -9,6 +9,8 @@ use crate::Clock;
 
 /// A reading lasts at least this long.
 const READING_NS: u64 = 20_000_000;
+/// Passes over the buffer that a reading has at least.
+const MIN_PASSES: usize = 5;
 /// Rounds of multiply-adds in one reading.
 const ROUNDS: usize = 400_000;
 
@@ -56,18 +58,17 @@ impl Probe {
         Exec { simd: self.simd, team: &self.team }
     }
 
-    /// Bytes per second at which the buffer is read, all threads together.
+    /// Bytes per second at which the buffer is read, all threads together: the median over the passes of one reading, so
+    /// that a pass which something else interrupted does not count.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
         let start = clock.now_ns();
-        let mut passes = 0u32;
-        loop {
-            std::hint::black_box(probe::read(self.exec(), &self.buffer));
-            passes += 1;
-            let elapsed = clock.elapsed_ns(start);
-            if elapsed >= READING_NS {
-                return self.buffer.bytes() as f64 * f64::from(passes) / (elapsed as f64 * 1e-9);
-            }
+        let mut passes = Vec::new();
+        while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
+            let (_, ns) = clock.time(|| std::hint::black_box(probe::read(self.exec(), &self.buffer)));
+            passes.push(ns.max(1));
         }
+        passes.sort_unstable();
+        self.buffer.bytes() as f64 / (passes[passes.len() / 2] as f64 * 1e-9)
     }
 
     /// Floating-point operations per second from registers, all threads together, in a format's arithmetic.

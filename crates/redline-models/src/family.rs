@@ -6,7 +6,7 @@ use redline_weights::{ConfigFile, WeightsError};
 use crate::ModelError;
 use crate::rotary;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
 };
 
 /// Where members of the family differ.
@@ -145,6 +145,8 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
         layers: (0..layers(config, "num_hidden_layers")?).map(layer).collect(),
         final_norm: norm("norm".into(), hidden),
         tied: config.bool_or("tie_word_embeddings", false)?,
+        head: HEAD,
+        bidirectional: false,
         ignored: &["rotary_emb.inv_freq"],
     })
 }

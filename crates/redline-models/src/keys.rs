@@ -28,6 +28,7 @@ const SENSITIVE: &[(&str, Neutral)] = &[
     ("partial_rotary_factor", Number(1.0)),
     ("rotary_pct", Number(1.0)),
     ("rope_interleaved", False),
+    ("use_mrope", False),
     ("attention_multiplier", Absent),
     ("attention_scale", Absent),
     ("query_pre_attn_scalar", Absent),

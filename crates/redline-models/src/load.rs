@@ -31,6 +31,10 @@ pub struct LoadOptions {
 pub fn load(config: &ConfigFile, checkpoint: &Checkpoint, options: LoadOptions) -> Result<Model, ModelError> {
     let architecture = crate::arch::find(config)?;
     let spec = (architecture.spec)(config)?;
+    if spec.bidirectional {
+        let file = config.file().display().to_string();
+        return Err(ModelError::Bidirectional { name: architecture.name, file });
+    }
     let source = Source::check(&spec, checkpoint)?;
     let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
     let mut loader = Loader { source, format, values: Vec::new() };
@@ -137,7 +141,7 @@ impl Loader<'_> {
 
     fn head(&mut self, spec: &DecoderSpec) -> Result<Matrix, ModelError> {
         let mut matrix = Matrix::zeroed(self.format, spec.vocab, spec.hidden)?;
-        matrix.set_rows(0, self.read(HEAD, spec.vocab * spec.hidden)?);
+        matrix.set_rows(0, self.read(spec.head, spec.vocab * spec.hidden)?);
         Ok(matrix)
     }
 

@@ -149,13 +149,17 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerSpec>,
     /// After the last layer.
     pub final_norm: NormSpec,
-    /// Whether the head is the embedding; otherwise it is `lm_head.weight`.
+    /// Whether the head is the embedding; otherwise it is a tensor of its own.
     pub tied: bool,
+    /// Name of the head's own tensor: [`HEAD`], or another name, which then has the prefix.
+    pub head: &'static str,
+    /// Every token sees every other, also those after it; otherwise only those before it and itself.
+    pub bidirectional: bool,
     /// Ends of names of buffers that old checkpoints carry and nothing reads.
     pub ignored: &'static [&'static str],
 }
 
-/// Name of the head's tensor, never prefixed.
+/// The usual name of the head's tensor, never prefixed.
 pub const HEAD: &str = "lm_head.weight";
 
 impl DecoderSpec {
@@ -180,7 +184,7 @@ impl DecoderSpec {
         }
         self.final_norm.tensors(&mut all);
         if !self.tied {
-            all.push(weight(HEAD.into(), [self.vocab, self.hidden]));
+            all.push(weight(self.head.into(), [self.vocab, self.hidden]));
         }
         all
     }

@@ -1,6 +1,8 @@
 //! Random-weight models of real shapes, written as ordinary Hugging Face directories: a machine can be measured before
 //! any download.
 
+mod shapes;
+
 use std::path::Path;
 
 use redline_kernels::Format;
@@ -9,96 +11,7 @@ use redline_weights::{ConfigFile, DirWriter, Dtype, SafetensorsWriter, TensorSpe
 use crate::spec::{Role, TensorSpec as Tensor};
 use crate::{ModelError, arch};
 
-/// A real model's shape.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape {
-    /// The name on the command line.
-    pub name: &'static str,
-    /// Rows of the embedding: what the tokenizer is padded to.
-    pub vocab: usize,
-    /// End-of-sequence id, inside the demo tokenizer's own vocabulary.
-    pub eos: u32,
-    /// How the real checkpoint is stored.
-    pub format: Format,
-    /// `config.json` without its dtype and special tokens.
-    config: &'static str,
-}
-
-/// Every shape there is.
-pub const SHAPES: &[Shape] = &[
-    Shape {
-        name: "gpt2",
-        vocab: 50257,
-        eos: 1,
-        format: Format::F32,
-        config: r#""architectures": ["GPT2LMHeadModel"],
-  "model_type": "gpt2",
-  "vocab_size": 50257,
-  "n_positions": 1024,
-  "n_ctx": 1024,
-  "n_embd": 768,
-  "n_layer": 12,
-  "n_head": 12,
-  "activation_function": "gelu_new",
-  "layer_norm_epsilon": 1e-05,
-  "tie_word_embeddings": true"#,
-    },
-    Shape {
-        name: "llama-3.2-1b",
-        vocab: 128256,
-        eos: 1,
-        format: Format::Bf16,
-        config: r#""architectures": ["LlamaForCausalLM"],
-  "model_type": "llama",
-  "vocab_size": 128256,
-  "max_position_embeddings": 131072,
-  "hidden_size": 2048,
-  "intermediate_size": 8192,
-  "num_hidden_layers": 16,
-  "num_attention_heads": 32,
-  "num_key_value_heads": 8,
-  "head_dim": 64,
-  "hidden_act": "silu",
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 500000.0,
-  "rope_scaling": {
-    "rope_type": "llama3",
-    "factor": 32.0,
-    "low_freq_factor": 1.0,
-    "high_freq_factor": 4.0,
-    "original_max_position_embeddings": 8192
-  },
-  "attention_bias": false,
-  "mlp_bias": false,
-  "tie_word_embeddings": true"#,
-    },
-    Shape {
-        name: "tinyllama-1.1b",
-        vocab: 32000,
-        eos: 1,
-        format: Format::Bf16,
-        config: r#""architectures": ["LlamaForCausalLM"],
-  "model_type": "llama",
-  "vocab_size": 32000,
-  "max_position_embeddings": 2048,
-  "hidden_size": 2048,
-  "intermediate_size": 5632,
-  "num_hidden_layers": 22,
-  "num_attention_heads": 32,
-  "num_key_value_heads": 4,
-  "hidden_act": "silu",
-  "rms_norm_eps": 1e-05,
-  "rope_theta": 10000.0,
-  "rope_scaling": null,
-  "attention_bias": false,
-  "tie_word_embeddings": false"#,
-    },
-];
-
-/// The shape of that name.
-pub fn find(name: &str) -> Result<&'static Shape, ModelError> {
-    SHAPES.iter().find(|s| s.name == name).ok_or_else(|| ModelError::UnknownShape(name.into()))
-}
+pub use shapes::{SHAPES, Shape, find};
 
 /// Values that are made at a time.
 const CHUNK: usize = 1 << 16;

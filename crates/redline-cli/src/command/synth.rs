@@ -23,7 +23,7 @@ pub(super) struct SynthArgs {
     /// The directory to write; it must not exist or be empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Format of weights: f32 or bf16; default: that of the real checkpoint (f32 for gpt2)
+    /// Format of weights: f32 or bf16; default: that of the real checkpoint (f32 for gpt2 and gpt2-xl)
     #[arg(long, value_name = "F", value_parser = value::format)]
     format: Option<Format>,
     /// Same shape, format and seed, same bytes

@@ -7,7 +7,7 @@ use crate::ModelError;
 use crate::family::{check_head_dim, config_error, dimension_or, layers, positive};
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -67,6 +67,8 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         layers: (0..layers(config, "n_layer")?).map(layer).collect(),
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("tie_word_embeddings", true)?,
+        head: HEAD,
+        bidirectional: false,
         ignored: &[".attn.bias", ".attn.masked_bias"],
     })
 }

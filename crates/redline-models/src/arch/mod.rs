@@ -5,7 +5,9 @@ use redline_weights::ConfigFile;
 use crate::ModelError;
 use crate::spec::DecoderSpec;
 
+pub mod dream;
 pub mod gpt2;
+pub mod llada;
 pub mod llama;
 pub mod mistral;
 pub mod qwen2;
@@ -24,7 +26,9 @@ pub struct Architecture {
 
 /// Every architecture there is.
 pub const ALL: &[Architecture] = &[
+    dream::ARCHITECTURE,
     gpt2::ARCHITECTURE,
+    llada::ARCHITECTURE,
     llama::ARCHITECTURE,
     mistral::ARCHITECTURE,
     qwen2::ARCHITECTURE,

@@ -1,5 +1,6 @@
 //! Models against the reference implementation, and their own invariance.
 
+mod bidirectional;
 mod golden;
 mod invariance;
 mod reference;

@@ -21,6 +21,9 @@ pub(crate) fn golden_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
+/// Architectures that are described but cannot run yet: they have no golden checkpoints.
+const DESCRIBED_ONLY: &[&str] = &["DreamModel", "LLaDAModelLM"];
+
 /// Every golden checkpoint.
 pub(crate) fn goldens() -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> = std::fs::read_dir(golden_root())
@@ -29,10 +32,8 @@ pub(crate) fn goldens() -> Vec<PathBuf> {
         .filter(|p| p.join("reference.safetensors").exists())
         .collect();
     dirs.sort();
-    assert!(
-        dirs.len() >= 2 * redline_models::arch::ALL.len(),
-        "two checkpoints per architecture, found {dirs:?}"
-    );
+    let running = redline_models::arch::ALL.iter().filter(|a| !DESCRIBED_ONLY.contains(&a.name)).count();
+    assert!(dirs.len() >= 2 * running, "two checkpoints per architecture, found {dirs:?}");
     dirs
 }
 

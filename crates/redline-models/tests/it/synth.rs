@@ -13,6 +13,40 @@ fn names_are_unique_and_found() {
     assert!(SHAPES.iter().all(|s| hint.contains(s.name)));
 }
 
+/// Parameters, a tied head counted once: those of published models as their authors or the hub give them, the others from
+/// vocabulary x hidden (twice: heads are untied) + layers x (4 x hidden^2 + 3 x hidden x inner + 2 x hidden) + hidden.
+const PARAMETERS: &[(&str, u64)] = &[
+    ("small", 2 * 32000 * 768 + 12 * (4 * 768 * 768 + 3 * 768 * 2048 + 2 * 768) + 768),
+    ("medium", 2 * 32000 * 1024 + 24 * (4 * 1024 * 1024 + 3 * 1024 * 2816 + 2 * 1024) + 1024),
+    ("large", 2 * 32000 * 2048 + 16 * (4 * 2048 * 2048 + 3 * 2048 * 5632 + 2 * 2048) + 2048),
+    ("gpt2", 124_439_808),
+    ("gpt2-xl", 1_557_611_200),
+    ("tinyllama-1.1b", 1_100_048_384),
+    ("llama-3.2-1b", 1_235_814_400),
+    ("llama-3.2-3b", 3_212_749_824),
+    ("llama-3.1-8b", 8_030_261_248),
+    ("mistral-7b", 7_241_732_096),
+    ("qwen2.5-0.5b", 494_032_768),
+    ("qwen2.5-1.5b", 1_543_714_304),
+    ("qwen3-0.6b", 596_049_920),
+    ("qwen3-4b", 4_022_468_096),
+    ("dream-0.5b", 494_032_768 + 151_936 * 896),
+    ("dream-7b", 7_615_616_512),
+    ("llada-8b", 8_015_581_184),
+];
+
+#[test]
+fn every_shape_has_the_parameters_of_its_model() {
+    let names: Vec<_> = SHAPES.iter().map(|s| s.name).collect();
+    assert_eq!(names, PARAMETERS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    for (shape, &(name, want)) in SHAPES.iter().zip(PARAMETERS) {
+        let spec = shape.spec().unwrap_or_else(|e| panic!("{name}: {e}"));
+        let parameters: u64 = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
+        assert_eq!((parameters, spec.vocab), (want, shape.vocab), "{name}");
+        assert_eq!(spec.bidirectional, name.starts_with("dream") || name.starts_with("llada"), "{name}");
+    }
+}
+
 #[test]
 fn a_destination_with_files_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,0 +1,137 @@
+//! LLaDA (Nie et al. 2025): a Llama-like decoder under OLMo's names that attends both ways. Row j of the logits belongs to
+//! token j.
+
+use redline_weights::ConfigFile;
+
+use super::Architecture;
+use crate::ModelError;
+use crate::family::{check_head_dim, config_error, dimension_or, layers, positive, require};
+use crate::keys;
+use crate::rotary;
+use crate::spec::{
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+};
+
+/// In `config.json`: `LLaDAModelLM`.
+pub const ARCHITECTURE: Architecture = Architecture { name: "LLaDAModelLM", model_type: "llada", spec };
+
+/// Keys of OLMo's family that change the result unless they are absent or false.
+const OFF: &[&str] = &[
+    "alibi",
+    "attention_layer_norm",
+    "bias_for_layer_norm",
+    "include_bias",
+    "input_emb_norm",
+    "multi_query_attention",
+    "scale_logits",
+];
+/// Keys that must have this value.
+const FIXED: &[(&str, &str)] =
+    &[("activation_type", "silu"), ("block_type", "llama"), ("layer_norm_type", "rms")];
+
+fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
+    // The checkpoints bring the reference's code with them (`auto_map`).
+    keys::refuse_unknown(config, &["auto_map"])?;
+    refuse_variants(config)?;
+    // The defaults of the reference's configuration are those of another model.
+    require(config, &["n_layers", "rms_norm_eps", "rope_theta", "weight_tying"])?;
+    let hidden = positive(config, "d_model")?;
+    let attention = Heads::read(config, hidden)?;
+    let inner = positive(config, "mlp_hidden_size")?;
+    let eps = config.f32("rms_norm_eps")?;
+    let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: false };
+    let layer = |i: usize| {
+        let name = |part: &str| format!("blocks.{i}.{part}");
+        let gate_up = ["ff_proj", "up_proj"].map(|part| (name(part), inner, false));
+        LayerSpec {
+            attention_norm: norm(name("attn_norm")),
+            attention: attention.spec(hidden, name),
+            mlp_norm: norm(name("ff_norm")),
+            mlp: MlpSpec::SwiGlu {
+                gate_up: LinearSpec::of(Orientation::OutIn, hidden, gate_up),
+                down: LinearSpec::plain(name("ff_out"), inner, hidden),
+            },
+        }
+    };
+    Ok(DecoderSpec {
+        prefix: "model.transformer.",
+        hidden,
+        // The embedding and the head may have more rows than the tokenizer has tokens.
+        vocab: dimension_or(config, "embedding_size", positive(config, "vocab_size")?)?,
+        context: positive(config, "max_sequence_length")?,
+        embedding: "wte".into(),
+        positions: PositionSpec::Rotary(rotary::inverse_frequencies(config, attention.dim)?),
+        layers: (0..layers(config, "n_layers")?).map(layer).collect(),
+        final_norm: norm("ln_f".into()),
+        tied: config.bool_or("weight_tying", false)?,
+        head: "ff_out.weight",
+        bidirectional: true,
+        ignored: &[],
+    })
+}
+
+/// OLMo's code has many variants; LLaDA is one of them.
+fn refuse_variants(config: &ConfigFile) -> Result<(), ModelError> {
+    for key in OFF {
+        if config.bool_or(key, false)? {
+            return Err(config.refuse(key, "`false`").into());
+        }
+    }
+    for (key, value) in FIXED {
+        if config.opt_str(key)? != Some(value) {
+            return Err(config.refuse(key, format!("`{value}`")).into());
+        }
+    }
+    for key in ["rope", "layer_norm_with_affine"] {
+        if !config.bool_or(key, true)? {
+            return Err(config.refuse(key, "`true`").into());
+        }
+    }
+    Ok(())
+}
+
+/// Query heads, KV heads and values per head.
+struct Heads {
+    query: usize,
+    kv: usize,
+    dim: usize,
+    bias: bool,
+}
+
+impl Heads {
+    fn read(config: &ConfigFile, hidden: usize) -> Result<Self, ModelError> {
+        let query = positive(config, "n_heads")?;
+        let kv = dimension_or(config, "n_kv_heads", query)?;
+        if hidden % query != 0 || query % kv != 0 {
+            let fact = format!(
+                "`d_model` {hidden} must be a multiple of `n_heads` {query}, and that of `n_kv_heads` {kv}"
+            );
+            return Err(config_error(config, fact));
+        }
+        let dim = hidden / query;
+        check_head_dim(config, dim)?;
+        if dim % 2 != 0 {
+            return Err(config_error(config, format!("a head of {dim} values is odd and cannot be rotated")));
+        }
+        Ok(Self { query, kv, dim, bias: config.bool_or("include_qkv_bias", false)? })
+    }
+
+    fn spec(&self, hidden: usize, name: impl Fn(&str) -> String) -> AttentionSpec {
+        let (query, kv) = (self.query * self.dim, self.kv * self.dim);
+        let parts = [("q_proj", query), ("k_proj", kv), ("v_proj", kv)];
+        AttentionSpec {
+            heads: self.query,
+            kv_heads: self.kv,
+            head_dim: self.dim,
+            scale: 1.0 / (self.dim as f32).sqrt(),
+            window: None,
+            qkv: LinearSpec::of(
+                Orientation::OutIn,
+                hidden,
+                parts.map(|(part, outputs)| (name(part), outputs, self.bias)),
+            ),
+            output: LinearSpec::plain(name("attn_out"), query, hidden),
+            head_norms: None,
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! The front of the engine: loads a model, checks requests, and hands them to the engine's thread.
 
+mod perplexity;
+
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
@@ -7,7 +9,7 @@ use std::thread::JoinHandle;
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Simd, Team, Tier};
-use redline_models::kv::KvCache;
+use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
 use redline_models::{LoadOptions, Model, load};
@@ -18,6 +20,7 @@ use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
 use crate::error::EngineError;
 use crate::mode::autoregressive::{GenerateJob, NewToken, Timing};
+use crate::mode::perplexity::{Evaluated, LikelihoodJob};
 use crate::mode::score::ScoreJob;
 use crate::options::{Options, Source};
 use crate::outcome::{FinishReason, GenerateOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage};
@@ -74,6 +77,8 @@ pub struct ModelInfo {
 enum Job {
     Score(ScoreJob, Sender<Result<ScoreOutcome, EngineError>>),
     Generate(GenerateJob, Vec<String>, Sender<Event>),
+    Likelihood(LikelihoodJob, Sender<Result<Evaluated, EngineError>>),
+    Release(SeqId),
 }
 
 enum Event {
@@ -413,6 +418,10 @@ fn run(core: &mut Core, job: Job, tokenizer: Option<&Tokenizer>, kernel_path: &s
             let outcome = generate(core, &job, tokenizer, &stops, &reply);
             let _ = reply.send(Event::Done(outcome));
         }
+        Job::Likelihood(job, reply) => {
+            let _ = reply.send(core.likelihood(job));
+        }
+        Job::Release(sequence) => core.kv.release(sequence),
     }
 }
 

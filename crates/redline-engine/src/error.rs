@@ -45,6 +45,9 @@ pub enum EngineError {
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
     #[error("the model returned a value that is not finite for {0}")]
     NonFinite(String),
+    /// The caller cancelled before there was anything to answer.
+    #[error("cancelled before the first token was counted")]
+    Cancelled,
     /// The engine's thread ended.
     #[error("the engine has stopped")]
     Stopped,
@@ -66,7 +69,7 @@ impl EngineError {
             Self::Request { hint, .. } => hint.clone(),
             Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
             Self::Threads { .. } => Some("use fewer `--threads`".into()),
-            Self::Option(_) | Self::Stopped => None,
+            Self::Option(_) | Self::Cancelled | Self::Stopped => None,
         }
     }
 }

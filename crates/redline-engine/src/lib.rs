@@ -1,4 +1,4 @@
-//! The engine: score and generate on a loaded model.
+//! The engine: score, generate and perplexity on a loaded model.
 //!
 //! API boundary: plain types in, plain types out, nothing here is `Serialize`. The engine runs on a thread of its own; it
 //! knows no HTTP, reads no environment variable and no clock but the one it is given, and touches files through the
@@ -15,6 +15,7 @@ mod outcome;
 mod prompt;
 mod request;
 mod sampler;
+mod statistics;
 mod transcript;
 
 pub use cancel::Cancel;
@@ -22,6 +23,9 @@ pub use engine::{Engine, ModelInfo};
 pub use error::EngineError;
 pub use options::{Clock, Embedded, Options, Source};
 pub use outcome::{
-    FinishReason, GenerateOutcome, ItemError, ItemScore, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
+    ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError, ItemScore,
+    PerplexityOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
 };
-pub use request::{GenerateRequest, Label, Prompt, Sampling, ScoreRequest, Tokenization, Truncate};
+pub use request::{
+    GenerateRequest, Label, PerplexityRequest, Prompt, Sampling, ScoreRequest, Tokenization, Truncate,
+};

@@ -118,3 +118,68 @@ pub struct GenerateOutcome {
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
+
+/// A mean and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub value: f64,
+    /// Standard deviation over the root of the number of values, which are taken as independent; `None` with fewer than two.
+    pub standard_error: Option<f64>,
+}
+
+/// How well one model predicts a text.
+#[derive(Clone, Debug)]
+pub struct PerplexityOutcome {
+    /// `e^nll`; its standard error to first order.
+    pub perplexity: Estimate,
+    /// Negative log-likelihood, nats per token.
+    pub nll: Estimate,
+    /// Tokens that were predicted.
+    pub tokens: usize,
+    /// Windows that were run.
+    pub windows: usize,
+    /// Tokens of a window; the last one may be shorter.
+    pub window: usize,
+    /// The caller cancelled: the figures are those of the tokens until then.
+    pub cancelled: bool,
+    /// Seconds inside the engine's thread.
+    pub compute_s: f64,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// How far the distributions of a model Q lie from those of a reference P, over every token that was predicted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Divergence {
+    /// KL(P || Q), nats per token.
+    pub kl: Estimate,
+    /// Half of the values are at most this; `None` with fewer than [`Divergence::ENOUGH`] of them.
+    pub kl_median: Option<f64>,
+    /// 99 of 100 values are at most this; `None` with fewer than [`Divergence::ENOUGH`] of them.
+    pub kl_p99: Option<f64>,
+    /// The largest value.
+    pub kl_max: f64,
+    /// Share of tokens for which both find the same token most probable (ties: the lower id).
+    pub top1_agreement: f64,
+    /// ln(perplexity of Q / perplexity of P), its standard error from the differences token by token.
+    pub ln_ratio: Estimate,
+}
+
+impl Divergence {
+    /// Values that a median and a 99th percentile take.
+    pub const ENOUGH: usize = 100;
+}
+
+/// Answer to `compare`.
+#[derive(Clone, Debug)]
+pub struct ComparisonOutcome {
+    /// The model.
+    pub model: PerplexityOutcome,
+    /// What it was compared with.
+    pub reference: PerplexityOutcome,
+    /// How far the model lies from the reference.
+    pub divergence: Divergence,
+}

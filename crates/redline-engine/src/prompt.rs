@@ -1,10 +1,14 @@
 //! From requests to token ids: everything that can be refused is refused here, before anything runs.
 
+mod windows;
+
 use redline_tokenizer::Tokenizer;
 
 use crate::error::EngineError;
 use crate::outcome::ItemError;
 use crate::request::{Label, Prompt, ScoreRequest, Tokenization, Truncate};
+
+pub(crate) use windows::{Window, Windows};
 
 /// What requests are checked against.
 #[derive(Clone, Copy)]

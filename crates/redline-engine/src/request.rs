@@ -108,3 +108,14 @@ pub struct GenerateRequest {
     /// `false`: recompute the whole sequence for every token (the reference arm of the cache).
     pub kv_cache: bool,
 }
+
+/// `perplexity`: how probable the model finds a text, window by window.
+#[derive(Clone, Debug)]
+pub struct PerplexityRequest {
+    /// The text. Text is cut between tokens, and every window begins with the tokens that the tokenizer puts in front of a
+    /// text; ids are cut as they are.
+    pub text: Prompt,
+    /// Tokens of a window, at least 2; `None`: 512, or the context where that is less. Windows do not overlap, and the
+    /// first token of each is not counted: nothing predicts it.
+    pub window: Option<usize>,
+}

@@ -5,5 +5,6 @@ mod digests;
 mod generation;
 mod invariance;
 mod models;
+mod perplexity;
 mod refusals;
 mod scoring;

@@ -1,0 +1,214 @@
+//! Perplexity: windows and passes, one engine alone or two in turn.
+
+use std::sync::mpsc::channel;
+
+use redline_models::kv::SeqId;
+
+use super::{Engine, Job};
+use crate::cancel::Cancel;
+use crate::core::{CHUNK_TOKENS, OUTPUT_ROWS};
+use crate::error::EngineError;
+use crate::mode::perplexity::{Distributions, Evaluated, LikelihoodJob, Wanted};
+use crate::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};
+use crate::prompt::{Window, Windows};
+use crate::request::PerplexityRequest;
+use crate::statistics;
+
+/// Tokens of a window unless the request or the context says otherwise.
+const WINDOW: usize = 512;
+
+impl Engine {
+    /// How probable the model finds a text. The figures have the same bits whatever the tier, the threads and the size of
+    /// a pass.
+    pub fn perplexity(
+        &self,
+        request: PerplexityRequest,
+        cancel: &Cancel,
+    ) -> Result<PerplexityOutcome, EngineError> {
+        let size = request.window.unwrap_or(WINDOW.min(self.info.context));
+        let windows = self.limits().windows(&request.text, size)?;
+        redline_kernels::memory::reset_peak();
+        let mut tally = Tally::default();
+        'text: for window in windows.iter() {
+            let mut sequence = Sequence::new(self);
+            for pass in passes(&window, CHUNK_TOKENS) {
+                if cancel.is_cancelled() {
+                    tally.cancelled = true;
+                    break 'text;
+                }
+                tally.begin(&pass);
+                let found = sequence.run(&window, pass, Wanted::Nothing)?;
+                tally.take(self, &found)?;
+            }
+        }
+        tally.outcome(self, &windows)
+    }
+
+    /// [`Engine::perplexity`] of this model and of a reference, and how far this model's distributions lie from the
+    /// reference's. The two take turns, so that logits of at most 64 tokens are held at a time.
+    pub fn compare(
+        &self,
+        reference: &Self,
+        request: PerplexityRequest,
+        cancel: &Cancel,
+    ) -> Result<ComparisonOutcome, EngineError> {
+        let windows = self.common_windows(reference, &request)?;
+        redline_kernels::memory::reset_peak();
+        let (mut own, mut theirs) = (Tally::default(), Tally::default());
+        let (mut kl, mut same_top) = (Vec::new(), 0usize);
+        let mut memory = Distributions::default();
+        'text: for window in windows.iter() {
+            let (mut first, mut second) = (Sequence::new(reference), Sequence::new(self));
+            for pass in passes(&window, OUTPUT_ROWS) {
+                if cancel.is_cancelled() {
+                    (own.cancelled, theirs.cancelled) = (true, true);
+                    break 'text;
+                }
+                own.begin(&pass);
+                theirs.begin(&pass);
+                let found = first.run(&window, pass.clone(), Wanted::Distributions(memory))?;
+                theirs.take(reference, &found)?;
+                let found = second.run(&window, pass, Wanted::Divergence(found.distributions))?;
+                own.take(self, &found)?;
+                memory = found.distributions;
+                for distance in &found.distances {
+                    if !distance.kl.is_finite() {
+                        return Err(own.not_finite(self, kl.len() + 1));
+                    }
+                    kl.push(distance.kl);
+                    same_top += usize::from(distance.same_top);
+                }
+            }
+        }
+        let model = own.outcome(self, &windows)?;
+        let reference = theirs.outcome(reference, &windows)?;
+        let differences: Vec<f64> = own.nll.iter().zip(&theirs.nll).map(|(q, p)| q - p).collect();
+        let (kl_median, kl_p99, kl_max) = statistics::quantiles(&kl);
+        let divergence = Divergence {
+            kl: statistics::mean(&kl),
+            kl_median,
+            kl_p99,
+            kl_max,
+            top1_agreement: same_top as f64 / kl.len() as f64,
+            ln_ratio: statistics::mean(&differences),
+        };
+        Ok(ComparisonOutcome { model, reference, divergence })
+    }
+
+    /// The text as both models see it, which must be the same.
+    fn common_windows(&self, reference: &Self, request: &PerplexityRequest) -> Result<Windows, EngineError> {
+        let (own, theirs) = (&self.info, &reference.info);
+        if own.vocab != theirs.vocab {
+            let fact = format!(
+                "`{}` has a vocabulary of {} entries and `{}` one of {}: their distributions cannot be compared",
+                own.name, own.vocab, theirs.name, theirs.vocab
+            );
+            return Err(EngineError::request(fact, "compare models of one family, or formats of one model"));
+        }
+        let size = request.window.unwrap_or(WINDOW.min(own.context).min(theirs.context));
+        let windows = self.limits().windows(&request.text, size)?;
+        let Some(difference) = windows.difference(&reference.limits().windows(&request.text, size)?) else {
+            return Ok(windows);
+        };
+        let fact =
+            format!("`{}` and `{}` tokenise the text differently: {difference}", own.name, theirs.name);
+        Err(EngineError::request(fact, "compare models of one tokenizer, or give the text as token ids"))
+    }
+}
+
+/// Tokens `from..to` of a window are run, so that tokens `from + 1..=to` are predicted.
+type Pass = std::ops::Range<usize>;
+
+/// The passes of a window. Its last token predicts nothing.
+fn passes(window: &Window, tokens: usize) -> impl Iterator<Item = Pass> + use<> {
+    let end = window.tokens.len() - 1;
+    (0..end).step_by(tokens).map(move |from| from..end.min(from + tokens))
+}
+
+/// A window's sequence in an engine; released when this is dropped.
+struct Sequence<'a> {
+    engine: &'a Engine,
+    id: Option<SeqId>,
+}
+
+impl<'a> Sequence<'a> {
+    fn new(engine: &'a Engine) -> Self {
+        Self { engine, id: None }
+    }
+
+    /// Runs the next pass of the window.
+    fn run(&mut self, window: &Window, pass: Pass, wanted: Wanted) -> Result<Evaluated, EngineError> {
+        let job = LikelihoodJob {
+            // A pass that fails releases the sequence itself.
+            sequence: self.id.take(),
+            next: window.tokens[window.first.clamp(pass.start + 1, pass.end + 1)..=pass.end].to_vec(),
+            tokens: window.tokens[pass].to_vec(),
+            wanted,
+        };
+        let (reply, answer) = channel();
+        self.engine.send(Job::Likelihood(job, reply))?;
+        let found = answer.recv().map_err(|_| EngineError::Stopped)??;
+        self.id = Some(found.sequence);
+        Ok(found)
+    }
+}
+
+impl Drop for Sequence<'_> {
+    fn drop(&mut self) {
+        if let Some(id) = self.id {
+            // An engine that has stopped has released everything.
+            let _ = self.engine.send(Job::Release(id));
+        }
+    }
+}
+
+/// What was found so far.
+#[derive(Default)]
+struct Tally {
+    /// One value per counted token.
+    nll: Vec<f64>,
+    windows: usize,
+    seconds: f64,
+    cancelled: bool,
+}
+
+impl Tally {
+    /// Before a pass.
+    fn begin(&mut self, pass: &Pass) {
+        self.windows += usize::from(pass.start == 0);
+    }
+
+    fn take(&mut self, engine: &Engine, found: &Evaluated) -> Result<(), EngineError> {
+        self.seconds += found.seconds;
+        for &nll in &found.nll {
+            if !nll.is_finite() {
+                return Err(self.not_finite(engine, self.nll.len() + 1));
+            }
+            self.nll.push(nll);
+        }
+        Ok(())
+    }
+
+    fn not_finite(&self, engine: &Engine, token: usize) -> EngineError {
+        let place = format!("counted token {token}, in window {}\n  in `{}`", self.windows, engine.info.name);
+        EngineError::NonFinite(place)
+    }
+
+    fn outcome(&self, engine: &Engine, windows: &Windows) -> Result<PerplexityOutcome, EngineError> {
+        if self.nll.is_empty() {
+            return Err(EngineError::Cancelled);
+        }
+        let nll = statistics::mean(&self.nll);
+        Ok(PerplexityOutcome {
+            perplexity: statistics::perplexity(nll),
+            nll,
+            tokens: self.nll.len(),
+            windows: self.windows,
+            window: windows.size,
+            cancelled: self.cancelled,
+            compute_s: self.seconds,
+            peak_memory_bytes: redline_kernels::memory::peak_bytes(),
+            kernel_path: engine.info.kernel_path.clone(),
+        })
+    }
+}

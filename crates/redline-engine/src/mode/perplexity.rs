@@ -1,0 +1,216 @@
+//! Perplexity: how probable the tokens of a text are, each after those before it; and how far the distributions of two
+//! models lie apart.
+//!
+//! One job is one pass over some tokens of a window; the window's sequence stays open between jobs. So two engines can
+//! take turns, and of their logits there is never more than what one pass makes.
+
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use redline_kernels::op::softmax::log_sum_exp;
+use redline_kernels::{Exec, Rows};
+use redline_models::kv::SeqId;
+
+use crate::core::{Core, OUTPUT_ROWS};
+use crate::error::EngineError;
+
+/// One pass.
+pub(crate) struct LikelihoodJob {
+    /// The sequence of a window that earlier passes began; `None` begins one.
+    pub(crate) sequence: Option<SeqId>,
+    /// The tokens to run, at most [`CHUNK_TOKENS`](crate::core::CHUNK_TOKENS).
+    pub(crate) tokens: Vec<u32>,
+    /// The token that follows, for the last so many of them: their rows are evaluated.
+    pub(crate) next: Vec<u32>,
+    /// What is wanted besides.
+    pub(crate) wanted: Wanted,
+}
+
+/// What a pass answers besides the likelihood of the tokens that follow.
+pub(crate) enum Wanted {
+    /// Nothing.
+    Nothing,
+    /// The distributions, in this memory; at most [`OUTPUT_ROWS`] of them.
+    Distributions(Distributions),
+    /// How far the model's distributions lie from these.
+    Divergence(Distributions),
+}
+
+/// Distributions over the vocabulary, one after the other: logits and their log-sum-exp.
+#[derive(Debug, Default)]
+pub(crate) struct Distributions {
+    logits: Vec<f32>,
+    log_sum_exp: Vec<f64>,
+}
+
+/// What a pass found.
+pub(crate) struct Evaluated {
+    /// The window's sequence.
+    pub(crate) sequence: SeqId,
+    /// Negative log-likelihood of every token of `next`; not finite where the model's output is not.
+    pub(crate) nll: Vec<f64>,
+    /// For every token of `next`, where it was asked for.
+    pub(crate) distances: Vec<Distance>,
+    /// The distributions that were asked for or compared with.
+    pub(crate) distributions: Distributions,
+    /// Seconds it took.
+    pub(crate) seconds: f64,
+}
+
+/// How far one distribution lies from another.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Distance {
+    /// KL(reference || model); not finite where either is not.
+    pub(crate) kl: f64,
+    /// Both find the same token most probable.
+    pub(crate) same_top: bool,
+}
+
+impl Core {
+    /// Runs one pass. A sequence whose pass fails is released.
+    pub(crate) fn likelihood(&mut self, job: LikelihoodJob) -> Result<Evaluated, EngineError> {
+        let start = (self.clock)();
+        let sequence = job.sequence.unwrap_or_else(|| self.kv.create());
+        self.batch.clear();
+        if let Err(error) = self.push(sequence, &job.tokens) {
+            self.kv.release(sequence);
+            return Err(error.into());
+        }
+        let mut nll = Vec::with_capacity(job.next.len());
+        let mut distances = Vec::new();
+        let (mut kept, mut reference) = (None, None);
+        match job.wanted {
+            Wanted::Nothing => {}
+            Wanted::Distributions(memory) => kept = Some(memory.emptied()),
+            Wanted::Divergence(distributions) => reference = Some(distributions),
+        }
+        let rows = job.tokens.len() - job.next.len()..job.tokens.len();
+        self.read_rows(rows, |exec, logits, sums| {
+            for (r, &sum) in sums.iter().enumerate() {
+                let next = job.next[nll.len()] as usize;
+                nll.push(sum - f64::from(logits.row(r)[next]));
+            }
+            if let Some(kept) = &mut kept {
+                kept.push(logits, sums);
+            }
+            if let Some(reference) = &reference {
+                reference.distances(exec, distances.len(), logits, sums, &mut distances);
+            }
+        });
+        let distributions = kept.or(reference).unwrap_or_default();
+        Ok(Evaluated { sequence, nll, distances, distributions, seconds: self.seconds_since(start) })
+    }
+
+    /// Runs the batch and hands `read` the logits of `rows` and their log-sum-exp, at most [`OUTPUT_ROWS`] at a time.
+    fn read_rows(&mut self, rows: Range<usize>, mut read: impl FnMut(Exec<'_>, Rows<'_>, &[f64])) {
+        let exec = Exec { simd: self.simd, team: &self.team };
+        let rows: Vec<usize> = rows.collect();
+        self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |model, x, step| {
+            for some in rows.chunks(OUTPUT_ROWS) {
+                let mark = step.mark();
+                let logits = model.logits(x, some, model.head(), step);
+                let values = step.read(logits);
+                let mut sums = [0f64; OUTPUT_ROWS];
+                log_sum_exp(exec, values, &mut sums);
+                read(exec, values, &sums[..some.len()]);
+                step.release(mark);
+            }
+        });
+    }
+}
+
+impl Distributions {
+    fn emptied(mut self) -> Self {
+        self.logits.clear();
+        self.log_sum_exp.clear();
+        self
+    }
+
+    fn push(&mut self, logits: Rows<'_>, sums: &[f64]) {
+        (0..sums.len()).for_each(|r| self.logits.extend_from_slice(logits.row(r)));
+        self.log_sum_exp.extend_from_slice(sums);
+    }
+
+    /// Appends how far each of some rows lies from the distributions from `first` on.
+    fn distances(
+        &self,
+        exec: Exec<'_>,
+        first: usize,
+        logits: Rows<'_>,
+        sums: &[f64],
+        to: &mut Vec<Distance>,
+    ) {
+        let found: Vec<OnceLock<Distance>> = vec![OnceLock::new(); sums.len()];
+        exec.team.split(sums.len(), 1, 2, |rows| {
+            for r in rows {
+                let width = logits.row(r).len();
+                let p = (&self.logits[(first + r) * width..][..width], self.log_sum_exp[first + r]);
+                found[r].get_or_init(|| distance(p, (logits.row(r), sums[r])));
+            }
+        });
+        to.extend(found.into_iter().filter_map(OnceLock::into_inner));
+    }
+}
+
+/// How far Q lies from P, each as logits with their log-sum-exp.
+///
+/// The sum over ids ascending of `p ln(p / q) - p + q`, in f64. With p and q that sum to 1 this is KL(P || Q); every term
+/// is at least 0, and an error of the normalisers enters with its square only.
+fn distance(p: (&[f32], f64), q: (&[f32], f64)) -> Distance {
+    let mut kl = 0.0;
+    let (mut p_top, mut q_top) = (0, 0);
+    for (i, (&x, &y)) in p.0.iter().zip(q.0).enumerate() {
+        let (ln_p, ln_q) = (f64::from(x) - p.1, f64::from(y) - q.1);
+        let (in_p, in_q) = (libm::exp(ln_p), libm::exp(ln_q));
+        // The limit of p ln(p / q) for p = 0 is 0.
+        kl += if in_p == 0.0 { in_q } else { in_p * (ln_p - ln_q) - in_p + in_q };
+        if x > p.0[p_top] {
+            p_top = i;
+        }
+        if y > q.0[q_top] {
+            q_top = i;
+        }
+    }
+    // Rounding may leave a little less than 0.
+    Distance { kl: if kl < 0.0 { 0.0 } else { kl }, same_top: p_top == q_top }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kl(p: &[f32], q: &[f32]) -> Distance {
+        let normalised = |x: &[f32]| x.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
+        distance((p, normalised(p)), (q, normalised(q)))
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        // P = 1/2, 1/4, 1/4 and Q = 1/4, 1/4, 1/2: KL = 1/2 ln 2 + 0 - 1/4 ln 2.
+        let (p, q) = ([2f32, 1.0, 1.0].map(f32::ln), [1f32, 1.0, 2.0].map(f32::ln));
+        let found = kl(&p, &q);
+        assert!((found.kl - 0.25 * 2f64.ln()).abs() < 1e-7 && !found.same_top, "{found:?}");
+        assert_eq!(kl(&p, &p), Distance { kl: 0.0, same_top: true });
+        // A constant added to all logits changes nothing.
+        let moved = p.map(|x| x + 3.0);
+        assert!(kl(&p, &moved).kl < 1e-12 && kl(&p, &moved).same_top);
+    }
+
+    #[test]
+    fn ties_go_to_the_lower_id_and_impossible_tokens_count_nothing() {
+        assert!(kl(&[1.0, 1.0, 0.0], &[2.0, 0.0, 2.0]).same_top);
+        assert!(!kl(&[1.0, 1.0, 0.0], &[0.0, 2.0, 2.0]).same_top);
+        let never = kl(&[0.0, f32::NEG_INFINITY], &[0.0, 0.0]);
+        assert!((never.kl - 2f64.ln()).abs() < 1e-12, "{never:?}");
+        assert_eq!(kl(&[0.0, 0.0], &[0.0, f32::NEG_INFINITY]).kl, f64::INFINITY);
+        assert!(kl(&[0.0, f32::NAN], &[0.0, 0.0]).kl.is_nan());
+    }
+
+    #[test]
+    fn errors_of_the_normalisers_hardly_enter() {
+        let logits = [0.5f32, -1.0, 2.0, 0.0];
+        let sum = logits.iter().map(|x| f64::from(*x).exp()).sum::<f64>().ln();
+        let found = distance((&logits, sum + 1e-6), (&logits, sum - 1e-6));
+        assert!(found.kl < 1e-11, "{found:?}");
+    }
+}

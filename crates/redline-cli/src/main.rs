@@ -6,6 +6,7 @@ mod command;
 mod demo_model;
 mod env;
 mod figure;
+mod interrupt;
 mod jsonl;
 mod model;
 mod output;

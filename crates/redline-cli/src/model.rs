@@ -144,6 +144,12 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
+    /// The same threads and instructions for another model, in formats of its own.
+    pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<Format>) -> Self {
+        let backend = Backend { format, kv_format, max_context: None, ..self.backend.clone() };
+        Self { threads: self.threads, backend }
+    }
+
     /// Loads the model of that name.
     pub(crate) fn load(self, model: &str, environment: Environment) -> Result<Loaded, Failure> {
         let options = self.backend.options(source(model, environment)?, self.threads);

@@ -114,6 +114,15 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     }
 }
 
+/// Parses a length of windows.
+pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
+    match text.parse::<usize>() {
+        Ok(0 | 1) => bad("nothing in it can be predicted", "a number of tokens, from 2"),
+        Ok(n) => Ok(n),
+        Err(error) => bad(error.to_string(), "a number of tokens, from 2"),
+    }
+}
+
 /// Parses a temperature.
 pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
     number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
@@ -191,5 +200,9 @@ mod tests {
             assert!(min_p(text).is_err(), "{text}");
         }
         assert!(count("0").is_err());
+        assert_eq!(window("2"), Ok(2));
+        for text in ["0", "1", "-2", "2.5", ""] {
+            assert!(window(text).is_err(), "{text}");
+        }
     }
 }

@@ -10,6 +10,7 @@ mod fault;
 mod finite;
 mod generate;
 mod input;
+mod perplexity;
 mod score;
 mod usage;
 
@@ -19,5 +20,6 @@ pub use generate::{
     Choice, FinishReason, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob,
 };
 pub use input::{Items, Strings, TextOrIds};
+pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use score::{ItemFault, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
 pub use usage::{PromptTokensDetails, Usage};

@@ -1,7 +1,6 @@
 //! `redline generate`: continues a prompt, token by token.
 
 mod answer;
-mod interrupt;
 mod request;
 
 use std::io::BufRead;
@@ -11,8 +10,8 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest};
 
-use self::interrupt::Interrupt;
 use super::Context;
+use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer};
 use crate::model::{Loaded, MachineFlags, ModelFlag};
 use crate::output::{self, Stream};

@@ -4,6 +4,7 @@ mod bench;
 mod demo;
 mod doctor;
 mod generate;
+mod perplexity;
 mod score;
 mod synth;
 
@@ -33,6 +34,8 @@ enum Command {
     Score(Box<score::ScoreArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
+    /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
+    Perplexity(Box<perplexity::PerplexityArgs>),
     /// Write a model of a real shape with random weights
     Synth(synth::SynthArgs),
     /// Run a benchmark lane
@@ -64,6 +67,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Demo(args) => demo::run(&args, &context),
         Command::Score(args) => score::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
+        Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Synth(args) => synth::run(&args),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Doctor(args) => doctor::run(&args, &context),

@@ -12,6 +12,7 @@ mod harness;
 mod help;
 mod jsonl;
 mod model;
+mod perplexity;
 mod score;
 mod score_rules;
 mod synth;

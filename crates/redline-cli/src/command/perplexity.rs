@@ -1,0 +1,123 @@
+//! `redline perplexity`: how well a model predicts a text, and how far it lies from another model or format.
+
+mod answer;
+mod input;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_engine::{Cancel, ComparisonOutcome, EngineError, PerplexityOutcome, PerplexityRequest};
+use redline_kernels::Format;
+
+use super::Context;
+use crate::interrupt::Interrupt;
+use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::output;
+use crate::progress;
+use crate::report::{self, Failure, INTERRUPTED};
+use crate::value;
+
+/// What is measured, for the help.
+const METHOD: &str = "The text is cut into windows that do not overlap. Each begins with the token that the tokenizer puts \
+    in front of a text, if it has one; the first token of a window is not counted. Standard errors take tokens as \
+    independent. KL divergence is that of the reference from the model, KL(M2 || M), in nats per token.";
+
+/// Flags of `perplexity`.
+#[derive(Debug, Args)]
+#[command(after_help = METHOD)]
+pub(super) struct PerplexityArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// The text; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "ids")]
+    text: Option<PathBuf>,
+    /// The text as token ids, separated by spaces, commas or line ends; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    ids: Option<PathBuf>,
+    /// Tokens of a window; default: 512, or the context where that is less
+    #[arg(long, value_name = "N", value_parser = value::window)]
+    window: Option<usize>,
+    /// The reference: a second model, or the same in another format
+    #[arg(long, value_name = "M2")]
+    against: Option<String>,
+    /// Format of the reference's weights; default: its checkpoint's
+    #[arg(long, value_name = "F", value_parser = value::format, requires = "against")]
+    against_format: Option<Format>,
+    /// Format of the reference's KV cache; default: f32 with f32 weights, else bf16
+    #[arg(long, value_name = "F", value_parser = value::format, requires = "against")]
+    against_kv_format: Option<Format>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but the figures
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+}
+
+/// What was measured.
+enum Measured {
+    Alone(PerplexityOutcome),
+    Compared(Box<ComparisonOutcome>),
+}
+
+impl Measured {
+    fn model(&self) -> &PerplexityOutcome {
+        match self {
+            Self::Alone(outcome) => outcome,
+            Self::Compared(outcome) => &outcome.model,
+        }
+    }
+}
+
+/// Reads the text, then the models, and prints the figures.
+pub(super) fn run(args: &PerplexityArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    if args.against.as_deref() == Some("") {
+        return Err(Failure::usage("no reference given", "`--against M2` takes what `--model` takes"));
+    }
+    let interrupt = Interrupt::install()?;
+    let text = input::read(args)?;
+    let reference = settings.with_formats(args.against_format, args.against_kv_format);
+    let loaded = settings.load(&model, context.environment)?;
+    let reference =
+        args.against.as_deref().map(|name| reference.load(name, context.environment)).transpose()?;
+    let request = PerplexityRequest { text, window: args.window };
+    let measured = progress::during("predicting the text", || {
+        interrupt.during(|cancel| measure(&loaded, reference.as_ref(), request, cancel))
+    });
+    let measured = match measured {
+        Err(error @ EngineError::Cancelled) => {
+            report::say(format_args!("{error}\n"));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
+        measured => measured?,
+    };
+    if args.json {
+        output::line(&output::json(&answer::document(&loaded, reference.as_ref(), &measured))?)?;
+    } else {
+        output::piece(&answer::figures(reference.as_ref(), &measured))?;
+        if !args.quiet {
+            report::say(answer::summary(&loaded, &measured));
+        }
+    }
+    Ok(if measured.model().cancelled { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
+}
+
+fn measure(
+    loaded: &Loaded,
+    reference: Option<&Loaded>,
+    request: PerplexityRequest,
+    cancel: &Cancel,
+) -> Result<Measured, EngineError> {
+    match reference {
+        None => loaded.engine.perplexity(request, cancel).map(Measured::Alone),
+        Some(reference) => {
+            let outcome = loaded.engine.compare(&reference.engine, request, cancel)?;
+            Ok(Measured::Compared(Box::new(outcome)))
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The text, from a file or standard input.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use redline_engine::Prompt;
+
+use super::PerplexityArgs;
+use crate::jsonl;
+use crate::report::{self, Failure};
+
+/// The text that the flags name.
+pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
+    match (&args.text, &args.ids) {
+        (Some(path), _) => utf8(path).map(Prompt::Text),
+        (None, Some(path)) => ids(path, &utf8(path)?).map(Prompt::Ids),
+        (None, None) => Err(Failure::usage(
+            "no text given",
+            "`--text FILE`, `--text -` for standard input, or token ids with `--ids FILE`",
+        )),
+    }
+}
+
+fn place(path: &Path) -> String {
+    if report::is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) }
+}
+
+fn utf8(path: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    if bytes.is_empty() {
+        let hint = "give a text of at least 2 tokens".to_owned();
+        return Err(Failure::failed(format!("0 bytes of text\n  in {}", place(path)), Some(hint)));
+    }
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].split(|&byte| byte == b'\n').count();
+        let fact = format!(
+            "byte {at} is {:#04x}, which is not UTF-8 there\n  in {}, line {line}",
+            error.as_bytes()[at],
+            place(path)
+        );
+        Failure::failed(fact, Some("convert the text to UTF-8; binary files are no text".to_owned()))
+    })
+}
+
+/// Ids separated by white space and commas.
+fn ids(path: &Path, text: &str) -> Result<Vec<i64>, Failure> {
+    let mut ids = Vec::new();
+    for (line, content) in (1..).zip(text.lines()) {
+        for part in content.split([' ', '\t', ',']).filter(|part| !part.trim().is_empty()) {
+            let id = part.trim().parse().map_err(|_| {
+                let fact = format!("`{}` is not a token id\n  in {}, line {line}", part.trim(), place(path));
+                Failure::failed(fact, Some("ids are whole numbers, separated by spaces or commas".to_owned()))
+            })?;
+            ids.push(id);
+        }
+    }
+    Ok(ids)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_separated_by_spaces_commas_and_line_ends() {
+        assert_eq!(ids(Path::new("f"), "1, 2,3\r\n\n4\t-5\n").unwrap(), [1, 2, 3, 4, -5]);
+        assert_eq!(ids(Path::new("f"), " \n").unwrap(), [0i64; 0]);
+        let Err(Failure::Failed(message)) = ids(Path::new("f"), "1\n2 x") else { panic!("accepted") };
+        assert_eq!(message.fact, "`x` is not a token id\n  in `f`, line 2");
+    }
+}

@@ -1,0 +1,211 @@
+//! `perplexity`.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+
+use redline_wire::Perplexity;
+
+use crate::checkpoint::Copy;
+use crate::harness::{Run, command, finish, redline, redline_reading, tiers};
+
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
+
+/// The first bytes of text that the demo model was never trained on.
+fn held_out(bytes: usize) -> String {
+    fs::read_to_string(format!("{DEMO}/held-out.txt")).unwrap()[..bytes].to_owned()
+}
+
+/// Runs with `--model demo` and a text on standard input.
+fn demo(text: &str, extra: &[&str]) -> Run {
+    let arguments = [&["perplexity", "--model", "demo", "--text", "-"], extra].concat();
+    redline_reading(&arguments, text.as_bytes())
+}
+
+#[track_caller]
+fn document(run: Run) -> Perplexity {
+    let run = run.ok();
+    serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {} {}", run.out, run.err))
+}
+
+/// What `--format` takes.
+fn formats() -> Vec<String> {
+    let help = redline(&["perplexity", "--format", "no-such"]).err;
+    let names = help.split("one of ").nth(1).expect("a list").trim();
+    let names: Vec<_> = names.split(", ").map(str::to_owned).collect();
+    assert!(names.contains(&"f32".to_owned()) && names.len() >= 2, "{names:?}");
+    names
+}
+
+#[test]
+fn the_demo_model_predicts_held_out_text_as_its_card_says() {
+    let card: serde_json::Value =
+        serde_json::from_str(&fs::read_to_string(format!("{DEMO}/expected.json")).unwrap()).unwrap();
+    let text = format!("{DEMO}/held-out.txt");
+    let got = document(redline(&["perplexity", "--model", "demo", "--text", &text, "--json"]));
+    assert_eq!((&*got.object, &*got.model, got.meta.complete), ("perplexity", "demo", true));
+    assert_eq!(got.tokens as u64, card["held_out_tokens"].as_u64().unwrap());
+    assert_eq!((got.meta.windows, got.meta.window), (got.tokens.div_ceil(511), 512));
+    // The card is of f32 arithmetic.
+    let (value, want) = (got.perplexity.value.0, card["perplexity"].as_f64().unwrap());
+    assert!((value / want - 1.0).abs() < 5e-4, "{value}, the card says {want}");
+    assert!((value.ln() - got.nll.value.0).abs() < 1e-9);
+    let error = got.nll.standard_error.unwrap().0;
+    assert!((0.005..0.02).contains(&error), "{error}");
+    assert!((got.perplexity.standard_error.unwrap().0 / value - error).abs() < 1e-9);
+    assert!(got.against.is_none() && got.meta.peak_memory_bytes.unwrap() > 0);
+    let run = &got.meta.run;
+    assert_eq!((&*run.format, &*run.kv_format), ("bf16", "bf16"));
+    assert!(run.compute_s.0 > 0.0 && run.tokens_per_s.unwrap().0 > 0.0 && run.threads > 0);
+}
+
+#[test]
+fn figures_go_to_standard_output_and_costs_to_standard_error() {
+    let text = held_out(600);
+    let json = document(demo(&text, &["--json", "--window", "100"]));
+    let run = demo(&text, &["--window", "100"]).ok();
+    let lines: Vec<_> = run.out.lines().collect();
+    assert_eq!(lines.len(), 3, "{}", run.out);
+    let figure = format!("{:.4} ± ", json.perplexity.value.0);
+    assert!(lines[0].starts_with("perplexity ") && lines[0].contains(&figure), "{}", run.out);
+    assert!(lines[1].contains(&format!("{:.5} ± ", json.nll.value.0)), "{}", run.out);
+    assert!(
+        lines[2].contains(&format!("{} in {} windows of 100", json.tokens, json.meta.windows)),
+        "{}",
+        run.out
+    );
+    assert!(run.err.contains("tokens/s") && run.err.contains("peak memory"), "{}", run.err);
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("text");
+    fs::write(&file, &text).unwrap();
+    let file = file.to_str().unwrap();
+    let quiet =
+        redline(&["perplexity", "--model", "demo", "--text", file, "--window", "100", "--quiet"]).ok();
+    assert_eq!((quiet.out, quiet.err), (run.out, String::new()));
+}
+
+#[test]
+fn the_same_bits_on_every_tier_and_thread_count() {
+    let text = held_out(3000);
+    let mut first = None;
+    for tier in tiers() {
+        for threads in ["1", "2"] {
+            let got = document(demo(&text, &["--json", "--isa", tier, "--threads", threads]));
+            let bits = (got.nll.value.0.to_bits(), got.nll.standard_error.unwrap().0.to_bits());
+            assert_eq!(*first.get_or_insert(bits), bits, "{tier} {threads}");
+        }
+    }
+}
+
+#[test]
+fn a_format_is_at_no_distance_from_itself_and_near_every_other() {
+    let text = held_out(1500);
+    for format in formats() {
+        let against = |other: &str| {
+            let flags = ["--json", "--format", &format, "--against", "demo", "--against-format", other];
+            document(demo(&text, &flags))
+        };
+        let got = against(&format);
+        let same = got.against.unwrap();
+        assert_eq!((&got.meta.run.format, &same.run.format), (&format, &format));
+        assert_eq!((same.kl_divergence.mean.value.0, same.kl_divergence.max.0), (0.0, 0.0), "{format}");
+        assert_eq!((same.top1_agreement.0, same.ln_ratio.value.0), (1.0, 0.0), "{format}");
+        assert_eq!((same.nll, same.perplexity), (got.nll, got.perplexity), "{format}");
+        if format != "f32" {
+            let got = against("f32");
+            let other = got.against.unwrap();
+            let kl = other.kl_divergence;
+            assert_eq!(&*other.run.format, "f32");
+            assert!(kl.mean.value.0 > 0.0 && kl.mean.value.0 < 0.2, "{format}: {kl:?}");
+            assert!(kl.median.unwrap() < kl.p99.unwrap() && kl.p99.unwrap() < kl.max, "{format}: {kl:?}");
+            assert!(other.top1_agreement.0 > 0.8 && other.top1_agreement.0 <= 1.0, "{format}");
+            let ratio = (got.perplexity.value.0 / other.perplexity.value.0).ln();
+            assert!((ratio - other.ln_ratio.value.0).abs() < 1e-12, "{format}");
+        }
+    }
+}
+
+#[test]
+fn a_comparison_reads_as_lines() {
+    let run = demo(&held_out(1500), &["--against", "demo", "--against-format", "f32"]).ok();
+    for start in
+        ["perplexity ", "against          demo (", "its perplexity ", "ln ratio ", "KL divergence ", "top-1 "]
+    {
+        assert!(run.out.lines().any(|line| line.starts_with(start)), "{start}: {}", run.out);
+    }
+    assert!(
+        run.out.contains("median") && run.out.contains("99 % below") && run.out.contains("/f32/"),
+        "{}",
+        run.out
+    );
+    assert!(run.err.contains("the reference in"), "{}", run.err);
+}
+
+#[test]
+fn ids_need_no_tokenizer() {
+    let ids = "1 2 3, 4,5\n6 7\n\n8";
+    let run = |extra: &[&str]| {
+        let arguments = [&["perplexity", "--model", GOLDEN, "--ids", "-"], extra].concat();
+        redline_reading(&arguments, ids.as_bytes())
+    };
+    let got = document(run(&["--json"]));
+    assert_eq!((got.tokens, got.meta.windows, got.meta.window), (7, 1, 256), "the context is 256");
+    let halves = document(run(&["--json", "--window", "4"]));
+    assert_eq!((halves.tokens, halves.meta.windows), (6, 2));
+    run(&["--window", "257"]).failed(&["257", "256", "--window"]);
+    redline_reading(&["perplexity", "--model", GOLDEN, "--text", "-"], b"text")
+        .failed(&["tokenizer", "hint: "]);
+    let against = ["--against", "demo"];
+    run(&against).failed(&["131", "4096", "vocabulary", "hint: "]);
+}
+
+#[test]
+fn texts_that_cannot_be_predicted() {
+    let golden =
+        |ids: &str| redline_reading(&["perplexity", "--model", GOLDEN, "--ids", "-"], ids.as_bytes());
+    golden("7").failed(&["1 token:", "nothing to predict", "hint: "]);
+    golden(" \n").failed(&["0 tokens", "hint: "]);
+    golden("1 2\n3 x4").failed(&["`x4` is not a token id", "standard input, line 2", "hint: "]);
+    golden("1 -2 131").failed(&["-2", "131", "0..131"]);
+    demo("", &[]).failed(&["0 bytes", "standard input", "hint: "]);
+    let broken = b"first line\nsecond \xff line";
+    let run = redline_reading(&["perplexity", "--model", "demo", "--text", "-"], broken);
+    run.failed(&["byte 18", "0xff", "UTF-8", "line 2", "hint: "]);
+    let folder = tempfile::tempdir().unwrap();
+    let missing = folder.path().join("missing");
+    for path in [folder.path(), &missing] {
+        let path = path.to_str().unwrap();
+        redline(&["perplexity", "--model", "demo", "--text", path]).failed(&[path, "hint: "]);
+    }
+    demo("words", &["--window", "513"]).failed(&["513", "512", "--window"]);
+    demo("words", &["--against", "nobody/nothing"]).failed(&["nobody/nothing"]);
+}
+
+#[test]
+fn models_with_different_tokenizers_are_not_compared() {
+    let copy = Copy::new();
+    let path = copy.file("tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    json["model"]["merges"].as_array_mut().unwrap().clear();
+    fs::write(path, json.to_string()).unwrap();
+    let run = demo("In the beginning", &["--against", copy.dir()]);
+    run.failed(&["tokenise the text differently", "token 0", "hint: "]);
+}
+
+#[test]
+fn ctrl_c_ends_it() {
+    // A text longer than a pipe holds: once it is written the command is reading, or already at work for minutes.
+    let slow = ["perplexity", "--model", "demo", "--text", "-", "--isa", "scalar", "--threads", "1"];
+    let mut child = command(&slow);
+    let piped = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = piped.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(held_out(200_000).repeat(5).as_bytes()).unwrap();
+    drop(stdin);
+    let kill = format!("kill -INT {}", child.id());
+    assert!(Command::new("sh").arg("-c").arg(kill).status().unwrap().success());
+    let run = finish(child.wait_with_output().unwrap());
+    assert_eq!(run.code, 130, "{}", run.err);
+    assert!(run.out.is_empty() || run.err.contains("(cancelled)"), "{} {}", run.out, run.err);
+}

@@ -1,0 +1,164 @@
+//! `perplexity`: answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::finite::Finite;
+
+/// A mean and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Estimate {
+    /// The mean.
+    pub value: Finite<f64>,
+    /// Its standard error; `null` where there was one value only.
+    pub standard_error: Option<Finite<f64>>,
+}
+
+/// How well a model predicts a text, and what it was compared with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Perplexity {
+    /// Always `perplexity`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// Perplexity.
+    pub perplexity: Estimate,
+    /// Negative log-likelihood, nats per token.
+    pub nll: Estimate,
+    /// Tokens that were predicted.
+    pub tokens: usize,
+    /// The comparison, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<Against>,
+    /// Everything else.
+    pub meta: PerplexityMeta,
+}
+
+/// The reference P and how far the model Q lies from it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// The reference's name.
+    pub model: String,
+    /// Its perplexity.
+    pub perplexity: Estimate,
+    /// Its negative log-likelihood, nats per token.
+    pub nll: Estimate,
+    /// KL(P || Q), nats per token.
+    pub kl_divergence: KlDivergence,
+    /// Share of tokens for which both find the same token most probable.
+    pub top1_agreement: Finite<f64>,
+    /// ln(perplexity of Q / perplexity of P).
+    pub ln_ratio: Estimate,
+    /// How the reference ran.
+    pub run: Run,
+}
+
+/// A KL divergence over many tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KlDivergence {
+    /// Its mean.
+    #[serde(flatten)]
+    pub mean: Estimate,
+    /// Half of the values are at most this; `null` with fewer than 100 tokens.
+    pub median: Option<Finite<f64>>,
+    /// 99 of 100 values are at most this; `null` with fewer than 100 tokens.
+    pub p99: Option<Finite<f64>>,
+    /// The largest value.
+    pub max: Finite<f64>,
+}
+
+/// How a model ran.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Format of weights.
+    pub format: String,
+    /// Format of keys and values.
+    pub kv_format: String,
+    /// The tier and formats that ran.
+    pub kernel_path: String,
+    /// Threads of the engine.
+    pub threads: usize,
+    /// Seconds inside the engine.
+    pub compute_s: Finite<f64>,
+    /// Tokens predicted per second of it.
+    pub tokens_per_s: Option<Finite<f64>>,
+}
+
+/// What a perplexity answer says besides the figures.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct PerplexityMeta {
+    /// Windows that were run.
+    pub windows: usize,
+    /// Tokens of a window; the last one may be shorter.
+    pub window: usize,
+    /// Whether the whole text was run; otherwise the figures are those of the tokens until Ctrl-C.
+    pub complete: bool,
+    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// How the model ran.
+    #[serde(flatten)]
+    pub run: Run,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(value: f64, standard_error: Option<f64>) -> Estimate {
+        Estimate { value: Finite(value), standard_error: standard_error.map(Finite) }
+    }
+
+    #[test]
+    fn an_answer_has_the_documented_shape() {
+        let run = Run {
+            format: "w8".to_owned(),
+            kv_format: "bf16".to_owned(),
+            kernel_path: "avx2/w8/kv-bf16".to_owned(),
+            threads: 2,
+            compute_s: Finite(0.5),
+            tokens_per_s: Some(Finite(6.0)),
+        };
+        let mut answer = Perplexity {
+            object: "perplexity".to_owned(),
+            model: "demo".to_owned(),
+            perplexity: estimate(33.5, Some(0.25)),
+            nll: estimate(3.5, None),
+            tokens: 3,
+            against: None,
+            meta: PerplexityMeta {
+                windows: 1,
+                window: 512,
+                complete: true,
+                peak_memory_bytes: None,
+                run: run.clone(),
+            },
+        };
+        let json = serde_json::to_string(&answer).unwrap();
+        let run_json = r#""format":"w8","kv_format":"bf16","kernel_path":"avx2/w8/kv-bf16","threads":2,"compute_s":0.5,"tokens_per_s":6.0}"#;
+        let expect = [
+            r#"{"object":"perplexity","model":"demo","perplexity":{"value":33.5,"standard_error":0.25},"nll":{"value":3.5,"standard_error":null},"tokens":3,"#,
+            r#""meta":{"windows":1,"window":512,"complete":true,"peak_memory_bytes":null,"#,
+            run_json,
+            "}",
+        ];
+        assert_eq!(json, expect.concat());
+        assert_eq!(serde_json::from_str::<Perplexity>(&json).unwrap(), answer);
+        answer.against = Some(Against {
+            model: "demo".to_owned(),
+            perplexity: estimate(33.0, Some(0.25)),
+            nll: estimate(3.25, Some(0.125)),
+            kl_divergence: KlDivergence {
+                mean: estimate(0.5, Some(0.25)),
+                median: Some(Finite(0.25)),
+                p99: None,
+                max: Finite(2.0),
+            },
+            top1_agreement: Finite(0.75),
+            ln_ratio: estimate(0.25, Some(0.5)),
+            run,
+        });
+        let json = serde_json::to_string(&answer).unwrap();
+        let kl = r#""kl_divergence":{"value":0.5,"standard_error":0.25,"median":0.25,"p99":null,"max":2.0},"top1_agreement":0.75,"#;
+        assert!(json.contains(kl), "{json}");
+        assert_eq!(serde_json::from_str::<Perplexity>(&json).unwrap(), answer);
+    }
+}

@@ -70,6 +70,16 @@ pub enum WeightsError {
     )]
     Written { tensor: String, declared: usize, given: usize, file: PathBuf },
     #[error(
+        "tensor `{}` was declared with {declared} bytes, but {given} were given\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    WrittenBytes { tensor: String, declared: u64, given: u64, file: PathBuf },
+    #[error(
+        "tensor `{}` is {dtype}, but values are written as F32, F16 and BF16\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    WriteDtype { tensor: String, dtype: StoredDtype, file: PathBuf },
+    #[error(
         "tensor `{}` was given where `{}` was declared\n  in `{}`",
         Quoted(.given), Quoted(.declared), .file.display()
     )]

@@ -1,4 +1,4 @@
-//! Writing a safetensors file in one pass, from values that stream.
+//! Writing a safetensors file in one pass, from values or raw bytes that stream.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,47 +9,53 @@ use crate::dtype::{Dtype, StoredDtype};
 use crate::error::{Result, WeightsError};
 use crate::fault::HeaderFault;
 use crate::header::METADATA;
-use crate::safetensors::{LENGTH_BYTES, MAX_HEADER, count, header_length, parse_header};
+use crate::safetensors::{LENGTH_BYTES, MAX_HEADER, TensorInfo, count, header_length, parse_header};
 
 /// Values converted at once.
 const CHUNK: usize = 1 << 16;
-/// The data begins at a multiple of this.
-const ALIGN: usize = 8;
+/// The data begins at a multiple of this, from the beginning of the file. The format allows no holes between
+/// tensors, so a tensor begins at a multiple too where all those before it have such a length.
+pub(crate) const ALIGN: usize = 64;
 
 /// A tensor to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Name in the file.
     pub name: String,
-    /// Element type in the file; values are rounded to it, to nearest, ties to even.
-    pub dtype: Dtype,
+    /// Element type in the file. Values are rounded to F32, F16 and BF16, to nearest, ties to even; all other
+    /// types are written as raw bytes.
+    pub dtype: StoredDtype,
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
 }
 
 impl TensorSpec {
     /// A tensor of this name, type and shape.
-    pub fn new(name: impl Into<String>, dtype: Dtype, shape: impl Into<Vec<usize>>) -> Self {
-        Self { name: name.into(), dtype, shape: shape.into() }
+    pub fn new(name: impl Into<String>, dtype: impl Into<StoredDtype>, shape: impl Into<Vec<usize>>) -> Self {
+        Self { name: name.into(), dtype: dtype.into(), shape: shape.into() }
     }
 
     fn elements(&self) -> usize {
-        count(self.dtype.into(), &self.shape).map_or(0, |(elements, _)| elements)
+        count(self.dtype, &self.shape).map_or(0, |(elements, _)| elements)
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        count(self.dtype, &self.shape).map_or(0, |(_, bits)| bits / 8)
     }
 }
 
 /// Writes a safetensors file: the header at once, then the tensors in the order they were declared.
 ///
-/// What it writes, [`crate::Checkpoint`] reads: a declaration that breaks a rule of the format is refused
-/// before anything is written, and so is a value that is not finite. After an error the file is not to be
-/// used.
+/// What it writes, [`crate::Checkpoint`] opens: a declaration that breaks a rule of the format is refused
+/// before anything is written, and so is a value that is not finite; raw bytes are taken as they are. After an
+/// error the file is not to be used.
 pub struct SafetensorsWriter<W: Write> {
     writer: W,
     file: PathBuf,
     tensors: Vec<TensorSpec>,
-    /// The tensor being written, and how many of its elements are.
+    /// The tensor being written, and how many of its bytes are.
     current: usize,
-    written: usize,
+    written: u64,
     buffer: Vec<u8>,
 }
 
@@ -61,11 +67,9 @@ impl<W: Write> SafetensorsWriter<W> {
 
     /// The same; messages name `file`.
     pub(crate) fn in_file(mut writer: W, file: &Path, tensors: &[TensorSpec]) -> Result<Self> {
-        let header =
+        let (header, _) =
             header(tensors).map_err(|fault| WeightsError::Header { file: file.to_owned(), fault })?;
-        let length = (header.len() as u64).to_le_bytes();
-        let written = writer.write_all(&length).and_then(|()| writer.write_all(header.as_bytes()));
-        written.map_err(WeightsError::io("write the header", file))?;
+        writer.write_all(&header).map_err(WeightsError::io("write the header", file))?;
         let (file, tensors) = (file.to_owned(), tensors.to_owned());
         Ok(Self { writer, file, tensors, current: 0, written: 0, buffer: Vec::new() })
     }
@@ -103,26 +107,50 @@ impl<W: Write> SafetensorsWriter<W> {
             return Ok(());
         }
         self.skip_complete(None);
-        let left = self.tensors.get(self.current).map_or(0, |tensor| tensor.elements() - self.written);
-        if values.len() > left {
+        let Some(tensor) = self.tensors.get(self.current) else { return Err(self.amount(values.len())) };
+        let Some(dtype) = tensor.dtype.float() else {
+            let (tensor, dtype, file) = (tensor.name.clone(), tensor.dtype, self.file.clone());
+            return Err(WeightsError::WriteDtype { tensor, dtype, file });
+        };
+        let size = dtype.bytes() as u64;
+        if self.written % size != 0 {
+            return Err(self.amount_of_bytes(0));
+        }
+        if values.len() as u64 > (tensor.bytes() - self.written) / size {
             return Err(self.amount(values.len()));
         }
-        let dtype = self.tensors[self.current].dtype;
         for chunk in values.chunks(CHUNK) {
             self.refuse_unholdable(dtype, chunk)?;
             dtype.encode(chunk, &mut self.buffer);
             let written = self.writer.write_all(&self.buffer);
             written.map_err(WeightsError::io("write a tensor", &self.file))?;
-            self.written += chunk.len();
+            self.written += self.buffer.len() as u64;
         }
+        Ok(())
+    }
+
+    /// Writes the next `bytes` of the current tensor, little-endian, of whatever type; once it is full, the
+    /// next one is current.
+    pub fn write_raw(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        self.skip_complete(None);
+        let left = self.tensors.get(self.current).map_or(0, |tensor| tensor.bytes() - self.written);
+        if bytes.len() as u64 > left {
+            return Err(self.amount_of_bytes(bytes.len()));
+        }
+        self.writer.write_all(bytes).map_err(WeightsError::io("write a tensor", &self.file))?;
+        self.written += bytes.len() as u64;
         Ok(())
     }
 
     /// Checks that every declared element was written, flushes and gives the writer back.
     pub fn finish(mut self) -> Result<W> {
         self.skip_complete(None);
-        if self.current < self.tensors.len() {
-            return Err(self.amount(0));
+        if let Some(tensor) = self.tensors.get(self.current) {
+            let whole = tensor.dtype.float().is_some_and(|dtype| self.written % dtype.bytes() as u64 == 0);
+            return Err(if whole { self.amount(0) } else { self.amount_of_bytes(0) });
         }
         self.writer.flush().map_err(WeightsError::io("write a tensor", &self.file))?;
         Ok(self.writer)
@@ -132,7 +160,7 @@ impl<W: Write> SafetensorsWriter<W> {
     fn skip_complete(&mut self, stop: Option<&str>) {
         while let Some(tensor) = self.tensors.get(self.current) {
             let stops = self.written == 0 && Some(tensor.name.as_str()) == stop;
-            if stops || self.written < tensor.elements() {
+            if stops || self.written < tensor.bytes() {
                 return;
             }
             self.current += 1;
@@ -142,24 +170,41 @@ impl<W: Write> SafetensorsWriter<W> {
 
     /// The error of `more` elements that are too many, or of the elements that are missing.
     fn amount(&self, more: usize) -> WeightsError {
-        // Past the end, the last tensor is the one that got too many.
-        let last = self.tensors.last();
-        let (tensor, before) = match self.tensors.get(self.current) {
-            Some(tensor) => (Some(tensor), self.written),
-            None => (last, last.map_or(0, TensorSpec::elements)),
-        };
+        let (tensor, before) = self.reached();
+        let bits = tensor.map_or(8, |tensor| tensor.dtype.bits() as u64);
         WeightsError::Written {
             tensor: tensor.map_or_else(String::new, |tensor| tensor.name.clone()),
             declared: tensor.map_or(0, TensorSpec::elements),
-            given: before + more,
+            given: (before * 8 / bits) as usize + more,
             file: self.file.clone(),
+        }
+    }
+
+    /// The same, in bytes.
+    fn amount_of_bytes(&self, more: usize) -> WeightsError {
+        let (tensor, before) = self.reached();
+        WeightsError::WrittenBytes {
+            tensor: tensor.map_or_else(String::new, |tensor| tensor.name.clone()),
+            declared: tensor.map_or(0, TensorSpec::bytes),
+            given: before + more as u64,
+            file: self.file.clone(),
+        }
+    }
+
+    /// The current tensor and how many of its bytes are written. Past the end, the last tensor is the one that
+    /// got too many.
+    fn reached(&self) -> (Option<&TensorSpec>, u64) {
+        let last = self.tensors.last();
+        match self.tensors.get(self.current) {
+            Some(tensor) => (Some(tensor), self.written),
+            None => (last, last.map_or(0, TensorSpec::bytes)),
         }
     }
 
     fn refuse_unholdable(&self, dtype: Dtype, values: &[f32]) -> Result<()> {
         let Some(place) = values.iter().position(|&value| !dtype.holds(value)) else { return Ok(()) };
         let (tensor, file) = (self.tensors[self.current].name.clone(), self.file.clone());
-        let (index, value) = (self.written + place, values[place]);
+        let (index, value) = (self.written as usize / dtype.bytes() + place, values[place]);
         Err(if value.is_finite() {
             WeightsError::Overflow { tensor, index, value, dtype, file }
         } else {
@@ -168,14 +213,14 @@ impl<W: Write> SafetensorsWriter<W> {
     }
 }
 
-/// The header, padded with spaces, and held against the reader's rules.
-fn header(tensors: &[TensorSpec]) -> Result<String, HeaderFault> {
+/// The header with its length before it, padded with spaces, and what a reader will see in it.
+pub(crate) fn header(tensors: &[TensorSpec]) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
     // Readers of the PyTorch world refuse files that do not say so.
     let mut json = format!(r#"{{"{METADATA}":{{"format":"pt"}}"#);
     let mut begin = 0u64;
     for TensorSpec { name, dtype, shape } in tensors {
         let overflow = || HeaderFault::ShapeOverflow { tensor: name.clone(), shape: shape.clone() };
-        let (_, bits) = count(StoredDtype::from(*dtype), shape).ok_or_else(overflow)?;
+        let (_, bits) = count(*dtype, shape).ok_or_else(overflow)?;
         let end = begin.checked_add(bits / 8).ok_or_else(overflow)?;
         let (name, shape) = (Value::from(name.as_str()), Value::from(shape.as_slice()));
         json.push_str(&format!(
@@ -184,12 +229,13 @@ fn header(tensors: &[TensorSpec]) -> Result<String, HeaderFault> {
         begin = end;
     }
     json.push('}');
-    json.push_str(&" ".repeat(json.len().next_multiple_of(ALIGN) - json.len()));
+    let data = (LENGTH_BYTES as usize + json.len()).next_multiple_of(ALIGN);
+    json.push_str(&" ".repeat(data - LENGTH_BYTES as usize - json.len()));
 
     let length = json.len() as u64;
     let overflow = || HeaderFault::LengthLimit { declared: length, limit: MAX_HEADER };
     let file = begin.checked_add(LENGTH_BYTES + length).ok_or_else(overflow)?;
     header_length(length.to_le_bytes(), file)?;
-    parse_header(json.as_bytes(), file)?;
-    Ok(json)
+    let tensors = parse_header(json.as_bytes(), file)?;
+    Ok(([&length.to_le_bytes(), json.as_bytes()].concat(), tensors))
 }

@@ -4,7 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use redline_weights::{Checkpoint, DirWriter, Dtype, Result, SafetensorsWriter, TensorSpec, read_file};
+use redline_weights::{
+    Checkpoint, DirWriter, Dtype, Result, SafetensorsWriter, StoredDtype, TensorSpec, read_file,
+};
 use tempfile::tempdir;
 
 use crate::check;
@@ -50,9 +52,10 @@ fn the_bytes_of_a_file() {
     let header = format!(
         "{header}{}{}",
         r#""empty":{"dtype":"BF16","shape":[0],"data_offsets":[16,16]},"#,
-        r#""b":{"dtype":"F16","shape":[],"data_offsets":[16,18]}}      "#
+        r#""b":{"dtype":"F16","shape":[],"data_offsets":[16,18]}}"#
     );
-    assert_eq!(header.len() % 8, 0);
+    let header = format!("{header:248}");
+    assert_eq!((8 + header.len()) % 64, 0);
     let data: Vec<u8> = [1f32, 2.0, 3.0, 4.0].iter().flat_map(|value| value.to_le_bytes()).collect();
     assert_eq!(by_name, crate::file(&header, &[&data[..], &[0x00, 0xc0]].concat()));
 }
@@ -92,6 +95,67 @@ fn declared_and_given_must_agree() {
         writer.tensor_f32("a", [[0.0; 3]])
     });
     says(begun, "tensor `a` was given where `nothing` was declared");
+}
+
+#[test]
+fn raw_bytes_of_every_type() {
+    let specs = [
+        TensorSpec::new("bytes", StoredDtype::U8, [3]),
+        TensorSpec::new("half", Dtype::F16, [2]),
+        TensorSpec::new("none", StoredDtype::I32, [0]),
+        TensorSpec::new("nibbles", StoredDtype::F4, [4]),
+        TensorSpec::new("ids", StoredDtype::I64, [1]),
+    ];
+    let mut bytes = Vec::new();
+    let mut writer = SafetensorsWriter::new(&mut bytes, &specs).unwrap();
+    for piece in [&[1][..], &[], &[2, 3], &[0x00], &[0x3c]] {
+        writer.write_raw(piece).unwrap();
+    }
+    writer.write_f32(&[-2.0]).unwrap();
+    writer.write_raw(&[4, 5]).unwrap();
+    writer.write_raw(&7u64.to_le_bytes()).unwrap();
+    writer.finish().unwrap();
+    let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    assert_eq!(bytes[8 + header..], [1, 2, 3, 0x00, 0x3c, 0x00, 0xc0, 4, 5, 7, 0, 0, 0, 0, 0, 0, 0]);
+
+    let checkpoint = Checkpoint::from_bytes("raw", bytes.leak()).unwrap();
+    let dtypes = ["bytes", "half", "none", "nibbles", "ids"].map(|name| checkpoint.info(name).unwrap().dtype);
+    assert_eq!(dtypes, specs.map(|spec| spec.dtype));
+    let mut half = [0.0; 2];
+    checkpoint.read_f32("half", &mut half).unwrap();
+    assert_eq!(half, [1.0, -2.0]);
+}
+
+#[test]
+fn raw_bytes_and_values_must_agree_with_the_declaration() {
+    let bytes = [TensorSpec::new("x", StoredDtype::U8, [4]), TensorSpec::new("y", Dtype::F32, [2])];
+    let written = |fill: fn(&mut SafetensorsWriter<io::Sink>) -> Result<()>| {
+        let mut writer = SafetensorsWriter::new(io::sink(), &bytes)?;
+        fill(&mut writer)?;
+        writer.finish().map(drop)
+    };
+    says(written(|_| Ok(())), "tensor `x` was declared with 4 bytes, but 0 were given");
+    says(written(|file| file.write_raw(&[0; 3])), "tensor `x` was declared with 4 bytes, but 3 were given");
+    says(written(|file| file.write_raw(&[0; 5])), "tensor `x` was declared with 4 bytes, but 5 were given");
+    let values = written(|file| file.write_f32(&[0.0]));
+    says(values, "tensor `x` is U8, but values are written as F32, F16 and BF16");
+    let half_an_element = written(|file| {
+        file.write_raw(&[0; 4])?;
+        file.write_raw(&[0; 2])?;
+        file.write_f32(&[0.0])
+    });
+    says(half_an_element, "tensor `y` was declared with 8 bytes, but 2 were given");
+    let too_few = written(|file| {
+        file.write_raw(&[0; 4])?;
+        file.write_raw(&[0; 7])
+    });
+    says(too_few, "tensor `y` was declared with 8 bytes, but 7 were given");
+    let after_the_end = written(|file| {
+        file.write_raw(&[0; 4])?;
+        file.write_f32(&[0.0; 2])?;
+        file.write_raw(&[0])
+    });
+    says(after_the_end, "tensor `y` was declared with 8 bytes, but 9 were given");
 }
 
 #[test]

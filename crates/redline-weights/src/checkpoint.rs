@@ -1,39 +1,46 @@
 //! An opened checkpoint: names, shapes and values of its tensors, wherever they lie.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::checksum::{Checksum, Hash};
 use crate::dtype::Dtype;
 use crate::error::{Result, WeightsError};
-use crate::fault::{HeaderFault, IndexFault};
-use crate::file::{exists, open_regular, read_file};
+use crate::fault::IndexFault;
+use crate::file::{exists, read_file};
 use crate::index;
-use crate::safetensors::{LENGTH_BYTES, MAX_HEADER, TensorInfo, header_length, parse_header};
-use crate::source::{Positioned, Source};
+use crate::pytorch;
+use crate::safetensors::{MAX_HEADER, TensorInfo};
+use crate::shard::Shard;
+use crate::source::Source;
 
-const SINGLE: &str = "model.safetensors";
-const INDEX: &str = "model.safetensors.index.json";
+/// A file of tensors and what it holds.
+type Opened = (Shard, Vec<TensorInfo>);
+/// Opens a file of one format.
+type Open = fn(&Path) -> Result<Opened>;
+
+/// What a directory's weights may be, in the order they are looked for; `true` for an index with shards.
+const LAYOUTS: [(&str, bool, Open); 4] = [
+    ("model.safetensors", false, safetensors),
+    ("model.safetensors.index.json", true, safetensors),
+    ("pytorch_model.bin", false, pytorch::open),
+    ("pytorch_model.bin.index.json", true, pytorch::open),
+];
 /// Weight files of other formats, recognised to say so.
-const OTHERS: [&str; 3] = ["pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5"];
+const OTHERS: [&str; 2] = ["tf_model.h5", "flax_model.msgpack"];
 /// Bytes read at once; every read of a tensor needs this much memory besides its destination.
 const CHUNK: usize = 1 << 20;
 
-/// The weights of one model: a directory with `model.safetensors` or with an index and its shards, or one
-/// safetensors file embedded in the binary.
+/// The weights of one model: a directory with `model.safetensors` or `pytorch_model.bin`, or with the index of
+/// either and its shards, or one safetensors file embedded in the binary.
 ///
 /// Headers are read and checked when it is opened; the files stay open, and tensors are read on demand, from
-/// any number of threads.
+/// any number of threads. Nothing a `pytorch_model.bin` says is executed.
 pub struct Checkpoint {
     origin: PathBuf,
     shards: Vec<Shard>,
     tensors: BTreeMap<String, Located>,
-}
-
-struct Shard {
-    file: PathBuf,
-    source: Source,
 }
 
 struct Located {
@@ -42,31 +49,33 @@ struct Located {
 }
 
 impl Checkpoint {
-    /// Opens the model directory `dir`. `model.safetensors` is taken before an index. Shards are plain names
-    /// in `dir` (links are followed, as the Hugging Face cache needs); index and shards must list the same
-    /// tensors.
+    /// Opens the model directory `dir`: `model.safetensors`, or its index, or `pytorch_model.bin`, or its index;
+    /// the first that exists is taken. Shards are plain names in `dir` (links are followed, as the Hugging Face
+    /// cache needs); index and shards must list the same tensors.
     pub fn open(dir: &Path) -> Result<Self> {
         let about = fs::metadata(dir).map_err(WeightsError::io("open the model directory", dir))?;
         if !about.is_dir() {
             return Err(WeightsError::NotADirectory { path: dir.to_owned() });
         }
-        let mut checkpoint = Self::empty(dir.to_owned());
-        if exists(&dir.join(SINGLE))? {
-            let (shard, tensors) = open_shard(dir.join(SINGLE))?;
-            checkpoint.add(shard, tensors);
-        } else if exists(&dir.join(INDEX))? {
-            checkpoint.add_indexed(dir)?;
-        } else {
-            let other = OTHERS.into_iter().find(|name| dir.join(name).exists());
-            return Err(WeightsError::NoWeights { dir: dir.to_owned(), other });
+        for (name, has_shards, open) in LAYOUTS {
+            let path = dir.join(name);
+            if exists(&path)? {
+                let files = if has_shards { indexed(&path, open)? } else { vec![open(&path)?] };
+                let mut checkpoint = Self::empty(dir.to_owned());
+                for (shard, tensors) in files {
+                    checkpoint.add(shard, tensors);
+                }
+                return Ok(checkpoint);
+            }
         }
-        Ok(checkpoint)
+        let other = OTHERS.into_iter().find(|name| dir.join(name).exists());
+        Err(WeightsError::NoWeights { dir: dir.to_owned(), other })
     }
 
     /// Opens one safetensors file held in memory; `origin` stands for its path in messages.
     pub fn from_bytes(origin: &str, safetensors: &'static [u8]) -> Result<Self> {
         let shard = Shard { file: origin.into(), source: Source::Bytes(safetensors) };
-        let tensors = read_header(&shard)?;
+        let (tensors, _) = shard.header()?;
         let mut checkpoint = Self::empty(origin.into());
         checkpoint.add(shard, tensors);
         Ok(checkpoint)
@@ -108,23 +117,60 @@ impl Checkpoint {
     /// element; `out` then holds a part of the tensor.
     pub fn read_f32(&self, name: &str, out: &mut [f32]) -> Result<()> {
         let (info, shard) = self.locate(name)?;
-        let dtype = float(info, shard)?;
         if out.len() != info.elements() {
+            float(info, shard)?;
             let (tensor, file) = (name.to_owned(), shard.file.clone());
             let (elements, given) = (info.elements(), out.len());
             return Err(WeightsError::BufferLength { tensor, elements, given, file });
         }
+        self.read_f32_range(name, 0, out)
+    }
+
+    /// Reads the `out.len()` elements that begin at element `first` of a tensor, counted row-major; for the
+    /// rest it is [`Self::read_f32`], and errors count elements from the beginning of the tensor.
+    pub fn read_f32_range(&self, name: &str, first: usize, out: &mut [f32]) -> Result<()> {
+        let (info, shard) = self.locate(name)?;
+        let dtype = float(info, shard)?;
+        if first.checked_add(out.len()).is_none_or(|end| end > info.elements()) {
+            let (tensor, file) = (name.to_owned(), shard.file.clone());
+            let (elements, count) = (info.elements(), out.len());
+            return Err(WeightsError::Range { tensor, elements, first, count, file });
+        }
         let mut buffer = Vec::new();
-        let mut offset = info.offset();
+        let mut offset = info.offset() + (first * dtype.bytes()) as u64;
         let step = CHUNK / dtype.bytes();
         for (nth, part) in out.chunks_mut(step).enumerate() {
             let length = part.len() * dtype.bytes();
-            let raw = shard.source.read(offset, length, &mut buffer);
-            dtype.decode(raw.map_err(|error| shard.read_error(error, info))?, part);
-            shard.refuse_non_finite(info, dtype, part, nth * step)?;
+            let raw = shard.source.read(offset, length, &mut buffer).map_err(shard.read_error(info))?;
+            dtype.decode(raw, part);
+            shard.refuse_non_finite(info, dtype, part, first + nth * step)?;
             offset += length as u64;
         }
         Ok(())
+    }
+
+    /// What tells this checkpoint from others: a hash over name, type, shape and bytes of all its tensors, in
+    /// the order of their names. File format and sharding do not matter. Reads everything.
+    pub fn digest(&self) -> Result<Checksum> {
+        let mut hash = Hash::new();
+        let mut buffer = Vec::new();
+        for (name, located) in &self.tensors {
+            let (info, shard) = (&located.info, &self.shards[located.shard]);
+            // Each text and list after its length, so that no two checkpoints give the same bytes.
+            for text in [name.as_str(), info.dtype.name()] {
+                hash.write(&(text.len() as u64).to_le_bytes());
+                hash.write(text.as_bytes());
+            }
+            hash.write(&(info.shape.len() as u64).to_le_bytes());
+            info.shape.iter().for_each(|&dim| hash.write(&(dim as u64).to_le_bytes()));
+            let end = info.offset() + info.bytes();
+            for offset in (info.offset()..end).step_by(CHUNK) {
+                let length = (end - offset).min(CHUNK as u64) as usize;
+                let raw = shard.source.read(offset, length, &mut buffer).map_err(shard.read_error(info))?;
+                hash.write(raw);
+            }
+        }
+        Ok(hash.checksum())
     }
 
     fn empty(origin: PathBuf) -> Self {
@@ -138,33 +184,6 @@ impl Checkpoint {
             .extend(tensors.into_iter().map(|info| (info.name.clone(), Located { shard: nth, info })));
     }
 
-    /// Opens every shard of the index and holds the two lists of tensors against each other.
-    fn add_indexed(&mut self, dir: &Path) -> Result<()> {
-        let file = dir.join(INDEX);
-        let refuse = |fault| WeightsError::Index { file: file.clone(), fault };
-        let map = index::parse(&read_file(&file, MAX_HEADER)?).map_err(refuse)?;
-        let first_of: BTreeMap<&String, &String> =
-            map.iter().rev().map(|(tensor, shard)| (shard, tensor)).collect();
-        for (shard, tensor) in first_of {
-            if !exists(&dir.join(shard))? {
-                let (tensor, shard) = (tensor.clone(), shard.clone());
-                return Err(refuse(IndexFault::MissingShard { tensor, shard }));
-            }
-            let (opened, tensors) = open_shard(dir.join(shard))?;
-            if let Some(info) = tensors.iter().find(|info| map.get(&info.name) != Some(shard)) {
-                let (tensor, shard) = (info.name.clone(), shard.clone());
-                return Err(refuse(IndexFault::Unlisted { tensor, shard }));
-            }
-            self.add(opened, tensors);
-        }
-        match map.iter().find(|(tensor, _)| !self.tensors.contains_key(*tensor)) {
-            Some((tensor, shard)) => {
-                Err(refuse(IndexFault::NotInShard { tensor: tensor.clone(), shard: shard.clone() }))
-            }
-            None => Ok(()),
-        }
-    }
-
     fn locate(&self, name: &str) -> Result<(&TensorInfo, &Shard)> {
         let located = self.tensors.get(name).ok_or_else(|| WeightsError::MissingTensor {
             tensor: name.to_owned(),
@@ -175,18 +194,6 @@ impl Checkpoint {
 }
 
 impl Shard {
-    fn read_error(&self, error: io::Error, info: &TensorInfo) -> WeightsError {
-        match self.source.len() {
-            Ok(has) if error.kind() == io::ErrorKind::UnexpectedEof => WeightsError::Truncated {
-                tensor: info.name.clone(),
-                needs: info.offset() + info.bytes(),
-                has,
-                file: self.file.clone(),
-            },
-            _ => WeightsError::io("read a tensor", &self.file)(error),
-        }
-    }
-
     /// `values` begin at element `first` of the tensor.
     fn refuse_non_finite(&self, info: &TensorInfo, dtype: Dtype, values: &[f32], first: usize) -> Result<()> {
         // One pass without branches; the search for the place runs only when there is one.
@@ -205,25 +212,38 @@ fn float(info: &TensorInfo, shard: &Shard) -> Result<Dtype> {
     dtype.float().ok_or_else(refuse)
 }
 
-fn open_shard(path: PathBuf) -> Result<(Shard, Vec<TensorInfo>)> {
-    let (file, _) = open_regular(&path)?;
-    let shard = Shard { file: path, source: Source::File(Positioned::new(file)) };
-    let tensors = read_header(&shard)?;
+fn safetensors(path: &Path) -> Result<Opened> {
+    let shard = Shard::open(path)?;
+    let (tensors, _) = shard.header()?;
     Ok((shard, tensors))
 }
 
-fn read_header(shard: &Shard) -> Result<Vec<TensorInfo>> {
-    let refuse = |fault| WeightsError::Header { file: shard.file.clone(), fault };
-    let io = |error| WeightsError::io("read the header", &shard.file)(error);
-    let bytes = shard.source.len().map_err(io)?;
-    if bytes < LENGTH_BYTES {
-        return Err(refuse(HeaderFault::TooShort { bytes }));
+/// Opens every shard of the index and holds the two lists of tensors against each other.
+fn indexed(file: &Path, open: Open) -> Result<Vec<Opened>> {
+    let refuse = |fault| WeightsError::Index { file: file.to_owned(), fault };
+    let map = index::parse(&read_file(file, MAX_HEADER)?).map_err(refuse)?;
+    let first_of: BTreeMap<&String, &String> =
+        map.iter().rev().map(|(tensor, shard)| (shard, tensor)).collect();
+    let mut all = Vec::new();
+    let mut found = BTreeSet::new();
+    for (shard, tensor) in first_of {
+        let path = file.with_file_name(shard);
+        if !exists(&path)? {
+            let (tensor, shard) = (tensor.clone(), shard.clone());
+            return Err(refuse(IndexFault::MissingShard { tensor, shard }));
+        }
+        let (opened, tensors) = open(&path)?;
+        if let Some(info) = tensors.iter().find(|info| map.get(&info.name) != Some(shard)) {
+            let (tensor, shard) = (info.name.clone(), shard.clone());
+            return Err(refuse(IndexFault::Unlisted { tensor, shard }));
+        }
+        found.extend(tensors.iter().map(|info| info.name.clone()));
+        all.push((opened, tensors));
     }
-    let mut buffer = Vec::new();
-    let first = shard.source.read(0, LENGTH_BYTES as usize, &mut buffer).map_err(io)?;
-    let mut length = [0; LENGTH_BYTES as usize];
-    length.copy_from_slice(first);
-    let length = header_length(length, bytes).map_err(refuse)?;
-    let header = shard.source.read(LENGTH_BYTES, length as usize, &mut buffer).map_err(io)?;
-    parse_header(header, bytes).map_err(refuse)
+    match map.iter().find(|(tensor, _)| !found.contains(*tensor)) {
+        Some((tensor, shard)) => {
+            Err(refuse(IndexFault::NotInShard { tensor: tensor.clone(), shard: shard.clone() }))
+        }
+        None => Ok(all),
+    }
 }

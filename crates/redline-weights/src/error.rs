@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
+use crate::pytorch::PytorchFault;
 use crate::quoted::{Dims, Quoted};
 
 /// `Result` with [`WeightsError`].
@@ -26,12 +27,16 @@ pub enum WeightsError {
     #[error("the file has {bytes} bytes, but at most {limit} are read\n  in `{}`", .path.display())]
     FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
     /// `other` is a weight file of another format that was seen there.
-    #[error("neither `model.safetensors` nor `model.safetensors.index.json` exists\n  in `{}`", .dir.display())]
+    #[error(
+        "none of `model.safetensors`, `pytorch_model.bin` and their `.index.json` exists\n  in `{}`", .dir.display()
+    )]
     NoWeights { dir: PathBuf, other: Option<&'static str> },
     #[error("{fault}\n  in `{}`", .file.display())]
     Header { file: PathBuf, fault: HeaderFault },
     #[error("{fault}\n  in `{}`", .file.display())]
     Index { file: PathBuf, fault: IndexFault },
+    #[error("{fault}\n  in `{}`", .file.display())]
+    Pytorch { file: PathBuf, fault: PytorchFault },
 
     #[error("tensor `{}` is missing\n  in `{}`", Quoted(.tensor), .file.display())]
     MissingTensor { tensor: String, file: PathBuf },
@@ -53,6 +58,12 @@ pub enum WeightsError {
         Quoted(.tensor), .file.display()
     )]
     BufferLength { tensor: String, elements: usize, given: usize, file: PathBuf },
+    /// A caller's mistake, too.
+    #[error(
+        "tensor `{}` has {elements} elements, but {count} from {first} on are to be read\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    Range { tensor: String, elements: usize, first: usize, count: usize, file: PathBuf },
     #[error("tensor `{}` ends at byte {needs}, but the file now has {has}\n  in `{}`", Quoted(.tensor), .file.display())]
     Truncated { tensor: String, needs: u64, has: u64, file: PathBuf },
     /// `index` is flat, row-major.
@@ -111,13 +122,14 @@ impl WeightsError {
                 "give the directory that holds `config.json` and the weights".into()
             }
             Self::NoWeights { other: Some(other), .. } => format!(
-                "only safetensors is read for now; `{other}` can be converted with transformers: load it and \
+                "`{other}` is not read; it can be converted with transformers: load it and \
                  `save_pretrained` it"
             ),
             Self::NoWeights { other: None, .. } => {
                 "the directory may belong to another kind of model, or its download is not complete".into()
             }
             Self::Header { fault, .. } => header_hint(fault)?.into(),
+            Self::Pytorch { fault, .. } => fault.hint()?.into(),
             Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
                 format!("the download is not complete: get `{}` too", Quoted(shard))
             }

@@ -14,7 +14,7 @@ use crate::json::refuse_twice;
 /// Reserved key of a header; its value maps strings to strings.
 pub(crate) const METADATA: &str = "__metadata__";
 /// The highest rank a tensor may have.
-const MAX_RANK: usize = 8;
+pub(crate) const MAX_RANK: usize = 8;
 
 /// What a header says about one tensor, not yet held against anything.
 pub(crate) struct Entry {

@@ -1,7 +1,8 @@
 //! Files on disk: everything Redline reads from a model directory and everything it writes to one.
 //!
-//! - [`Checkpoint`]: the weights of a model directory (one safetensors file or an index with shards), or of
-//!   bytes embedded in the binary; tensors are read whole as `f32`, checked to be finite.
+//! - [`Checkpoint`]: the weights of a model directory (one safetensors file or `pytorch_model.bin`, or an index with
+//!   shards), or of bytes embedded in the binary; tensors are read whole or in ranges as `f32`, checked to be
+//!   finite.
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
 //! - [`resolve_model`]: from a `--model` argument to a directory, through the local Hugging Face cache.
 //! - [`DirWriter`], [`SafetensorsWriter`]: a directory that appears whole or not at all.
@@ -12,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod checkpoint;
+mod checksum;
 mod config;
 mod directory;
 mod dtype;
@@ -23,12 +25,15 @@ mod header;
 mod hub;
 mod index;
 mod json;
+mod pytorch;
 mod quoted;
 mod safetensors;
+mod shard;
 mod source;
 mod write;
 
 pub use checkpoint::Checkpoint;
+pub use checksum::Checksum;
 pub use config::ConfigFile;
 pub use directory::DirWriter;
 pub use dtype::{Dtype, StoredDtype};
@@ -37,5 +42,6 @@ pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubRoots, resolve_model};
+pub use pytorch::PytorchFault;
 pub use safetensors::TensorInfo;
 pub use write::{SafetensorsWriter, TensorSpec};

@@ -30,6 +30,18 @@ pub struct TensorInfo {
 }
 
 impl TensorInfo {
+    /// A tensor whose elements and bits were counted; its data begins at `offset` of its file.
+    pub(crate) fn at(
+        name: String,
+        dtype: StoredDtype,
+        shape: Vec<usize>,
+        elements: usize,
+        offset: u64,
+    ) -> Self {
+        let bytes = elements as u64 * dtype.bits() as u64 / 8;
+        Self { name, dtype, shape, elements, bytes, offset }
+    }
+
     /// Number of elements: the product of the shape.
     pub fn elements(&self) -> usize {
         self.elements
@@ -105,7 +117,7 @@ fn measure(tensor: String, entry: Entry) -> Result<TensorInfo, HeaderFault> {
     if needs != has {
         return Err(HeaderFault::Size { tensor, dtype, shape, needs, has });
     }
-    Ok(TensorInfo { name: tensor, dtype, shape, elements, bytes: needs, offset: 0 })
+    Ok(TensorInfo::at(tensor, dtype, shape, elements, 0))
 }
 
 /// Elements and bits of a tensor, unless they cannot be counted.

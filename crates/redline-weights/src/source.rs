@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 
-/// Where the bytes of one safetensors file come from.
+/// Where the bytes of one file come from.
 pub(crate) enum Source {
     /// An open file; it stays readable when its name goes away.
     File(Positioned),
@@ -32,12 +32,22 @@ impl Source {
                 file.read_exact(offset, buffer)?;
                 Ok(buffer)
             }
-            Self::Bytes(bytes) => {
-                let from = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
-                from.and_then(|from| from.get(..length)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-            }
+            Self::Bytes(bytes) => stretch(bytes, offset, length),
         }
     }
+
+    /// Fills `out` with the bytes at `offset`.
+    pub(crate) fn read_into(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        match self {
+            Self::File(file) => file.read_exact(offset, out),
+            Self::Bytes(bytes) => stretch(bytes, offset, out.len()).map(|bytes| out.copy_from_slice(bytes)),
+        }
+    }
+}
+
+fn stretch(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
+    let from = usize::try_from(offset).ok().and_then(|offset| bytes.get(offset..));
+    from.and_then(|from| from.get(..length)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
 /// A file read at given offsets by any number of threads.

@@ -10,6 +10,9 @@ use crate::{check, file};
 
 const PAIR: &str = r#"{"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#;
 
+const MISSING_V: &str = "tensor `v` is missing\n  in `demo`\n\n\
+    config and weights are not from one model, or `architectures` names another one";
+
 fn open(dir: &Path) -> redline_weights::Result<()> {
     Checkpoint::open(dir).map(drop)
 }
@@ -115,20 +118,90 @@ fn names_from_files_are_made_fit_for_a_terminal() {
 #[test]
 fn a_directory_without_weights() {
     let dir = tempdir().unwrap();
-    let fact = "neither `model.safetensors` nor `model.safetensors.index.json` exists\n  in `DIR`\n\n";
+    let fact =
+        "none of `model.safetensors`, `pytorch_model.bin` and their `.index.json` exists\n  in `DIR`\n\n";
     let expect = "the directory may belong to another kind of model, or its download is not complete";
     check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
 
-    fs::write(dir.path().join("pytorch_model.bin"), "").unwrap();
-    let expect = "only safetensors is read for now; `pytorch_model.bin` can be converted with transformers: load it \
-                  and `save_pretrained` it";
+    fs::write(dir.path().join("tf_model.h5"), "").unwrap();
+    let expect =
+        "`tf_model.h5` is not read; it can be converted with transformers: load it and `save_pretrained` it";
     check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
 
     let expect = "cannot open the model directory: No such file or directory (os error 2)\n  in `DIR/gone`";
     check(open(&dir.path().join("gone")), dir.path(), expect);
-    let expect = "a model directory is needed, but this is a file\n  in `DIR/pytorch_model.bin`\n\n\
+    let expect = "a model directory is needed, but this is a file\n  in `DIR/tf_model.h5`\n\n\
                   give the directory that holds `config.json` and the weights";
-    check(open(&dir.path().join("pytorch_model.bin")), dir.path(), expect);
+    check(open(&dir.path().join("tf_model.h5")), dir.path(), expect);
+}
+
+#[test]
+fn ranges_are_parts_of_the_whole() {
+    let elements = (1 << 18) + 3;
+    let header =
+        format!(r#"{{"w":{{"dtype":"F32","shape":[{elements}],"data_offsets":[0,{}]}}}}"#, 4 * elements);
+    let data: Vec<u8> = (0..elements).flat_map(|nth| (nth as f32).to_le_bytes()).collect();
+    let checkpoint = Checkpoint::from_bytes("demo", file(&header, &data).leak()).unwrap();
+    for (first, count) in [(0, 0), (0, 1), (7, 5), (1, elements - 1), (elements - 2, 2), (elements, 0)] {
+        let mut values = vec![f32::NAN; count];
+        checkpoint.read_f32_range("w", first, &mut values).unwrap();
+        assert!(values.iter().enumerate().all(|(nth, &value)| value == (first + nth) as f32), "{first}");
+    }
+    let here = Path::new("DIR");
+    for (first, count) in [(elements, 1), (elements - 1, 2), (usize::MAX, 1), (usize::MAX, 0)] {
+        let read = checkpoint.read_f32_range("w", first, &mut vec![0.0; count]);
+        let expect = format!(
+            "tensor `w` has {elements} elements, but {count} from {first} on are to be read\n  in `demo`"
+        );
+        check(read, here, &expect);
+    }
+    check(checkpoint.read_f32_range("v", 0, &mut [0.0]), here, MISSING_V);
+}
+
+#[test]
+fn an_element_that_is_not_finite_is_counted_from_the_beginning_of_its_tensor() {
+    let data = [&1f32.to_le_bytes()[..], &f32::NAN.to_le_bytes()].concat();
+    let checkpoint = Checkpoint::from_bytes("demo", file(PAIR, &data).leak()).unwrap();
+    checkpoint.read_f32_range("w", 0, &mut [0.0]).unwrap();
+    let error = checkpoint.read_f32_range("w", 1, &mut [0.0]).unwrap_err().to_string();
+    assert_eq!(error, "tensor `w` is NaN at element 1\n  in `demo` (F32)");
+}
+
+#[test]
+fn a_digest_depends_on_the_tensors_and_not_on_the_files() {
+    let digest = |header: &str, data: &[u8]| {
+        Checkpoint::from_bytes("demo", file(header, data).leak()).unwrap().digest().unwrap()
+    };
+    let two = r#"{"v":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},
+        "w":{"dtype":"I32","shape":[1],"data_offsets":[4,8]}}"#;
+    let swapped = r#"{"w":{"dtype":"I32","shape":[1],"data_offsets":[0,4]},
+        "v":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}}"#;
+    let data = [1, 2, 3, 4, 5, 6, 7, 8];
+    let whole = digest(two, &data);
+    assert_eq!(whole.to_string(), "91fa3f1c2c3024fb1ff81f7cbe5ab745");
+    assert_eq!(digest(swapped, &[5, 6, 7, 8, 1, 2, 3, 4]), whole);
+
+    let dir = tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    let one = |name: &str, dtype: &str| {
+        format!(r#"{{"{name}":{{"dtype":"{dtype}","shape":[1],"data_offsets":[0,4]}}}}"#)
+    };
+    write("one.safetensors", &file(&one("v", "F32"), &data[..4]));
+    write("two.safetensors", &file(&one("w", "I32"), &data[4..]));
+    write("model.safetensors.index.json", br#"{"weight_map":{"w":"two.safetensors","v":"one.safetensors"}}"#);
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().digest().unwrap(), whole);
+
+    let others = [
+        digest(two, &[1, 2, 3, 4, 5, 6, 7, 9]),
+        digest(&two.replace("I32", "U32"), &data),
+        digest(&two.replace("\"v\"", "\"u\""), &data),
+        digest(&two.replacen("[1]", "[1,1]", 1), &data),
+        digest(&two.replacen("[1]", "[]", 1), &data),
+        digest("{}", &[]),
+    ];
+    for (nth, other) in others.iter().enumerate() {
+        assert!(*other != whole && !others[..nth].contains(other), "{nth}");
+    }
 }
 
 #[test]

@@ -1,0 +1,156 @@
+//! `pytorch_model.bin`: files of PyTorch itself, read like the safetensors of the same tensors, and damaged ones.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use proptest::prelude::*;
+use redline_weights::{Checkpoint, StoredDtype, WeightsError};
+use tempfile::tempdir;
+
+const BIN: &str = "pytorch_model.bin";
+
+/// A file or folder that `torch/make.py` made.
+fn made(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/it/torch").join(name)
+}
+
+fn expected() -> Checkpoint {
+    let bytes = fs::read(made("expected.safetensors")).unwrap();
+    Checkpoint::from_bytes("expected", bytes.leak()).unwrap()
+}
+
+fn values(checkpoint: &Checkpoint, name: &str) -> Vec<f32> {
+    let mut values = vec![f32::NAN; checkpoint.info(name).unwrap().elements()];
+    checkpoint.read_f32(name, &mut values).unwrap();
+    values
+}
+
+#[test]
+fn pytorchs_own_files_hold_what_the_safetensors_hold() {
+    let expected = expected();
+    for folder in ["single", "sharded", "wide"] {
+        let checkpoint = Checkpoint::open(&made(folder)).unwrap();
+        assert!(checkpoint.names().eq(expected.names()), "{folder}");
+        for name in expected.names() {
+            let (info, wanted) = (checkpoint.info(name).unwrap(), expected.info(name).unwrap());
+            assert_eq!((info.dtype, &info.shape), (wanted.dtype, &wanted.shape), "{folder}: {name}");
+            assert_eq!((info.elements(), info.bytes()), (wanted.elements(), wanted.bytes()));
+            if info.dtype.float().is_some() {
+                assert_eq!(values(&checkpoint, name), values(&expected, name), "{folder}: {name}");
+            }
+        }
+        assert_eq!(checkpoint.digest().unwrap(), expected.digest().unwrap(), "{folder}");
+        let mut range = [0.0; 3];
+        checkpoint.read_f32_range("slice", 1, &mut range).unwrap();
+        assert_eq!(range, values(&expected, "slice")[1..]);
+    }
+    let single = Checkpoint::open(&made("single")).unwrap();
+    assert_eq!(values(&single, "tied.weight"), values(&single, "layer.weight"));
+    assert_eq!(values(&single, "slice"), values(&single, "layer.weight")[5..9]);
+    assert_eq!(single.info("positions").unwrap().dtype, StoredDtype::I64);
+    assert_eq!(single.file_of("half").unwrap(), made("single").join(BIN));
+}
+
+#[test]
+fn safetensors_win() {
+    let dir = tempdir().unwrap();
+    fs::copy(made("single").join(BIN), dir.path().join(BIN)).unwrap();
+    assert!(Checkpoint::open(dir.path()).is_ok());
+    fs::write(dir.path().join("model.safetensors"), crate::file("{}", &[])).unwrap();
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().names().count(), 0);
+}
+
+#[test]
+fn a_refusal_says_what_to_do() {
+    let attack = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("attacks").join(name);
+    for (name, expect) in [
+        ("pytorch_legacy", "load it with transformers and `save_pretrained` it: that writes safetensors"),
+        (
+            "pytorch_not_zip",
+            "the file is incomplete, or a git LFS pointer: download it again, or take the safetensors files",
+        ),
+        (
+            "pytorch_global_os_system",
+            "a pickle can run any program, so only what a state dict needs is read; take the safetensors files",
+        ),
+        (
+            "pytorch_state_nested",
+            "perhaps a training checkpoint: save its `state_dict()` alone, or take the safetensors files",
+        ),
+        (
+            "pytorch_tensor_transposed",
+            "call `contiguous()` on it before saving, or take the safetensors files",
+        ),
+    ] {
+        let error = Checkpoint::open(&attack(name)).err().unwrap();
+        assert_eq!(error.hint().as_deref(), Some(expect), "{name}");
+    }
+}
+
+/// A state dict of so many bytes of pickle in an archive of `pytorch_model.bin`'s form.
+fn with_pickle(pickle: &[u8]) -> Vec<u8> {
+    let name = b"m/data.pkl";
+    let length = (pickle.len() as u32).to_le_bytes();
+    let mut fields = [0; 22];
+    fields[10..14].copy_from_slice(&length);
+    fields[14..18].copy_from_slice(&length);
+    fields[18..20].copy_from_slice(&(name.len() as u16).to_le_bytes());
+    let local = [b"PK\x03\x04\x14\0\0\0", &fields[..], &name[..], pickle].concat();
+    let central = [b"PK\x01\x02\x14\0\x14\0\0\0", &fields[..], &[0; 14], &name[..]].concat();
+    let at = (local.len() as u32).to_le_bytes();
+    let size = (central.len() as u32).to_le_bytes();
+    [&local, &central, &b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &size, &at, &[0; 2]].concat()
+}
+
+fn opened(bytes: &[u8]) -> redline_weights::Result<Checkpoint> {
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join(BIN), bytes).unwrap();
+    Checkpoint::open(dir.path())
+}
+
+#[test]
+fn pickles_that_would_grow_are_bounded() {
+    assert_eq!(opened(&with_pickle(b"\x80\x02}.")).unwrap().names().count(), 0);
+    let many = 1 << 20;
+    for (pickle, fact) in [
+        (b"N".repeat(many + 1), "the pickle has more than 1048576 values at byte 1048578"),
+        ([b"Nq\0".to_vec(), b"h\0".repeat(many)].concat(), "more than 1048576 values on the stack"),
+        (b"}".repeat(16 << 20), "the archive's pickle is 16777219, but at most 16777216 is read"),
+    ] {
+        let pickle = [&b"\x80\x02"[..], &pickle, b"."].concat();
+        let message = opened(&with_pickle(&pickle)).err().unwrap().to_string();
+        assert!(message.contains(fact), "{message}");
+    }
+}
+
+#[test]
+fn every_cut_file_is_refused() {
+    let whole = fs::read(made("single").join(BIN)).unwrap();
+    for cut in (0..whole.len()).step_by(7) {
+        assert!(opened(&whole[..cut]).is_err(), "{cut}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
+    #[test]
+    fn a_damaged_file(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), wide in any::<bool>()) {
+        let mut bytes = fs::read(made(if wide { "wide" } else { "single" }).join(BIN)).unwrap();
+        for (at, byte) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        match opened(&bytes) {
+            Ok(checkpoint) => for name in checkpoint.names() {
+                let info = checkpoint.info(name).unwrap();
+                prop_assert!(info.bytes() <= bytes.len() as u64);
+                match checkpoint.read_f32(name, &mut vec![0.0; info.elements()]) {
+                    Ok(()) | Err(WeightsError::Dtype { .. } | WeightsError::NonFinite { .. }) => {}
+                    Err(error) => prop_assert!(false, "{error}"),
+                }
+            },
+            Err(error) => prop_assert!(error.to_string().contains("\n  in `"), "{error}"),
+        }
+    }
+}

@@ -1,5 +1,7 @@
 //! A directory written aside and renamed into place, so that it exists whole or not at all.
 
+#[cfg(unix)]
+use std::fs::TryLockError;
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -12,12 +14,15 @@ use crate::write::{SafetensorsWriter, TensorSpec};
 const ATTEMPTS: u32 = 100;
 
 /// Writes a directory under the temporary name `.<name>.tmp-<pid>` beside its destination;
-/// [`DirWriter::finish`] makes it durable and renames it, dropping it unfinished removes it.
+/// [`DirWriter::finish`] makes it durable and renames it, dropping it unfinished removes it. What a killed
+/// process left there is removed by the next writer of the same destination.
 #[derive(Debug)]
 pub struct DirWriter {
     destination: PathBuf,
     temporary: PathBuf,
     renamed: bool,
+    /// Held until the end; the system releases it when the process dies.
+    _lock: Option<File>,
 }
 
 impl DirWriter {
@@ -31,19 +36,29 @@ impl DirWriter {
             let (name, dir) = (destination.display().to_string(), destination);
             return Err(WeightsError::FileName { name, dir });
         };
-        let name = format!(".{}.tmp-{}", name.display(), std::process::id());
+        let prefix = format!(".{}.tmp-", name.display());
+        remove_left_over(&destination, &prefix);
+        let name = format!("{prefix}{}", std::process::id());
         let mut temporary = destination.with_file_name(&name);
-        for attempt in 1.. {
-            match fs::create_dir(&temporary) {
-                Ok(()) => break,
-                // Left by a killed process of the same id, or in use by this one: neither is ours to remove.
+        let mut attempt = 0;
+        let lock = loop {
+            let made = fs::create_dir(&temporary);
+            match made.and_then(|()| claim(&temporary)) {
+                Ok(lock) => break lock,
+                // In use by this process, by one of the same id elsewhere, or just being cleared away.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
+                    attempt += 1;
                     temporary = destination.with_file_name(format!("{name}-{attempt}"));
                 }
                 Err(error) => return Err(WeightsError::io("create the directory", &temporary)(error)),
             }
-        }
-        Ok(Self { destination, temporary, renamed: false })
+        };
+        Ok(Self { destination, temporary, renamed: false, _lock: lock })
+    }
+
+    /// The directory this will be.
+    pub(crate) fn destination(&self) -> &Path {
+        &self.destination
     }
 
     /// Writes the file `name` with these bytes and syncs it.
@@ -85,17 +100,21 @@ impl DirWriter {
     }
 
     fn file(&mut self, name: &str, fill: impl FnOnce(&mut FileWriter, &Path) -> Result<()>) -> Result<()> {
-        if !is_plain_name(name) {
-            return Err(WeightsError::FileName { name: name.to_owned(), dir: self.destination.clone() });
-        }
-        let path = self.temporary.join(name);
-        // Messages name the place the file was to have.
-        let shown = self.destination.join(name);
-        let file = File::create_new(&path).map_err(WeightsError::io("create the file", &shown))?;
+        let (file, shown) = self.create_file(name)?;
         let mut writer = BufWriter::new(file);
         fill(&mut writer, &shown)?;
         let file = writer.into_inner().map_err(io::IntoInnerError::into_error);
         file.and_then(|file| file.sync_all()).map_err(WeightsError::io("write the file", &shown))
+    }
+
+    /// The new file `name`, which the caller has to sync, and the place it is to have, for messages.
+    pub(crate) fn create_file(&mut self, name: &str) -> Result<(File, PathBuf)> {
+        if !is_plain_name(name) {
+            return Err(WeightsError::FileName { name: name.to_owned(), dir: self.destination.clone() });
+        }
+        let shown = self.destination.join(name);
+        let file = File::create_new(self.temporary.join(name));
+        file.map(|file| (file, shown.clone())).map_err(WeightsError::io("create the file", &shown))
     }
 }
 
@@ -119,6 +138,57 @@ fn refuse_occupied(destination: &Path) -> Result<()> {
             _ => Err(WeightsError::io("look into the directory", destination)(error)),
         },
     }
+}
+
+/// Removes the temporary directories of writers that were killed: those nobody holds the lock of. What cannot
+/// be removed stays: it is in nobody's way.
+fn remove_left_over(destination: &Path, prefix: &str) {
+    let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let Ok(entries) = fs::read_dir(parent.unwrap_or(Path::new("."))) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        let ours = number.is_some_and(|number| number.split('-').all(is_number));
+        let ours = ours && entry.file_type().is_ok_and(|kind| kind.is_dir());
+        if let Some(_lock) = ours.then(|| abandoned(&entry.path())).flatten() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
+}
+
+/// Locks a directory just made. Where the file system knows no locks there is none, and nobody removes what is
+/// left over. `AlreadyExists` when another writer took the directory for left over first.
+#[cfg(unix)]
+fn claim(temporary: &Path) -> io::Result<Option<File>> {
+    let opened = File::open(temporary).map(|dir| (dir.try_lock(), dir));
+    match opened {
+        Ok((Err(TryLockError::WouldBlock), _)) => Err(io::ErrorKind::AlreadyExists.into()),
+        _ if !temporary.is_dir() => Err(io::ErrorKind::AlreadyExists.into()),
+        Ok((Ok(()), dir)) => Ok(Some(dir)),
+        Ok((Err(TryLockError::Error(_)), _)) | Err(_) => Ok(None),
+    }
+}
+
+/// The lock of a directory that nobody else holds.
+#[cfg(unix)]
+fn abandoned(temporary: &Path) -> Option<File> {
+    let dir = File::open(temporary).ok()?;
+    dir.try_lock().ok().map(|()| dir)
+}
+
+#[cfg(not(unix))]
+#[allow(clippy::unnecessary_wraps)] // the signature of the Unix one
+fn claim(_: &Path) -> io::Result<Option<File>> {
+    Ok(None)
+}
+
+#[cfg(not(unix))]
+fn abandoned(_: &Path) -> Option<File> {
+    None
 }
 
 #[cfg(unix)]

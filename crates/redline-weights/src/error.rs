@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
+use crate::infq::InfqFault;
 use crate::pytorch::PytorchFault;
 use crate::quoted::{Dims, Quoted};
 
@@ -37,6 +38,8 @@ pub enum WeightsError {
     Index { file: PathBuf, fault: IndexFault },
     #[error("{fault}\n  in `{}`", .file.display())]
     Pytorch { file: PathBuf, fault: PytorchFault },
+    #[error("{fault}\n  in `{}`", .file.display())]
+    Infq { file: PathBuf, fault: InfqFault },
 
     #[error("tensor `{}` is missing\n  in `{}`", Quoted(.tensor), .file.display())]
     MissingTensor { tensor: String, file: PathBuf },
@@ -58,6 +61,12 @@ pub enum WeightsError {
         Quoted(.tensor), .file.display()
     )]
     BufferLength { tensor: String, elements: usize, given: usize, file: PathBuf },
+    /// A caller's mistake, too.
+    #[error(
+        "tensor `{}` has {bytes} bytes, but the buffer for it has {given}\n  in `{}`",
+        Quoted(.tensor), .file.display()
+    )]
+    BufferBytes { tensor: String, bytes: u64, given: usize, file: PathBuf },
     /// A caller's mistake, too.
     #[error(
         "tensor `{}` has {elements} elements, but {count} from {first} on are to be read\n  in `{}`",
@@ -130,6 +139,7 @@ impl WeightsError {
             }
             Self::Header { fault, .. } => header_hint(fault)?.into(),
             Self::Pytorch { fault, .. } => fault.hint()?.into(),
+            Self::Infq { fault, .. } => fault.hint()?.into(),
             Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
                 format!("the download is not complete: get `{}` too", Quoted(shard))
             }

@@ -3,6 +3,7 @@
 //! - [`Checkpoint`]: the weights of a model directory (one safetensors file or `pytorch_model.bin`, or an index with
 //!   shards), or of bytes embedded in the binary; tensors are read whole or in ranges as `f32`, checked to be
 //!   finite.
+//! - [`Infq`], [`InfqWriter`]: a directory of packed weights, every byte of it under a [`Checksum`].
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
 //! - [`resolve_model`]: from a `--model` argument to a directory, through the local Hugging Face cache.
 //! - [`DirWriter`], [`SafetensorsWriter`]: a directory that appears whole or not at all.
@@ -24,6 +25,7 @@ mod half;
 mod header;
 mod hub;
 mod index;
+mod infq;
 mod json;
 mod pytorch;
 mod quoted;
@@ -42,6 +44,7 @@ pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 pub use hub::{HubRoots, resolve_model};
+pub use infq::{Infq, InfqFault, InfqWriter, Part, Scheme, Weight};
 pub use pytorch::PytorchFault;
 pub use safetensors::TensorInfo;
 pub use write::{SafetensorsWriter, TensorSpec};

@@ -6,6 +6,7 @@ mod config;
 mod damage;
 mod half;
 mod hub;
+mod infq;
 mod pytorch;
 mod round_trip;
 mod write;

@@ -1,0 +1,187 @@
+//! Reading an INFQ directory: everything is checked, the weights while they are read.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+use super::manifest::Manifest;
+use super::{InfqFault, MANIFEST, Scheme, WEIGHTS, Weight, tensor_name};
+use crate::checksum::{Checksum, Hash};
+use crate::error::{Result, WeightsError};
+use crate::file::{open_regular, read_file};
+use crate::safetensors::TensorInfo;
+use crate::shard::Shard;
+
+/// The longest manifest that is read, in bytes.
+const MAX_MANIFEST: u64 = 32 << 20;
+/// Bytes read and hashed at once; they stay in the cache between the two.
+const BLOCK: usize = 256 << 10;
+
+/// An opened INFQ directory.
+///
+/// Manifest, header and copied files are checked when it is opened, a part when it is read. The file stays
+/// open, and parts are read from any number of threads.
+pub struct Infq {
+    dir: PathBuf,
+    scheme: Scheme,
+    source: Checksum,
+    shard: Shard,
+    weights: BTreeMap<String, Weight>,
+    parts: BTreeMap<String, (TensorInfo, Checksum)>,
+}
+
+impl Infq {
+    /// Whether the directory says that it is one: it has an `infq.json`.
+    pub fn is(dir: &Path) -> bool {
+        dir.join(MANIFEST).symlink_metadata().is_ok()
+    }
+
+    /// Opens the directory: manifest, header and copied files have their checksums, manifest and header list the
+    /// same tensors, and no file is there that the conversion did not write. Names that begin with a dot or end
+    /// in `.md`, and directories, are left alone.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let file = dir.join(MANIFEST);
+        let refuse = |fault| WeightsError::Infq { file: file.clone(), fault };
+        let mut manifest = Manifest::parse(&read_file(&file, MAX_MANIFEST)?).map_err(refuse)?;
+        let files = std::mem::take(&mut manifest.files);
+        let (scheme, source, declared) = (manifest.scheme.clone(), manifest.source.digest, manifest.header);
+
+        let shard = Shard::open(&dir.join(WEIGHTS))?;
+        let damaged = |fault| WeightsError::Infq { file: shard.file.clone(), fault };
+        let (tensors, header) = shard.header()?;
+        let found = Checksum::of(&header);
+        if found != declared {
+            return Err(damaged(InfqFault::HeaderChecksum { declared, found }));
+        }
+        let weights = manifest.weights().map_err(refuse)?;
+        let parts = agree(&weights, tensors).map_err(damaged)?;
+        let weights = weights.into_iter().map(|(weight, _)| (weight.name.clone(), weight)).collect();
+        check_files(dir, &files)?;
+        Ok(Self { dir: dir.to_owned(), scheme, source, shard, weights, parts })
+    }
+
+    /// The directory it was opened from.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// How it was made.
+    pub fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// [`crate::Checkpoint::digest`] of what it was made from.
+    pub fn source(&self) -> Checksum {
+        self.source
+    }
+
+    /// Names of all weights, sorted.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.weights.keys().map(String::as_str)
+    }
+
+    /// What a weight is, or `None` when there is none of that name.
+    pub fn weight(&self, name: &str) -> Option<&Weight> {
+        self.weights.get(name)
+    }
+
+    /// Bytes of the part `suffix` of a weight, or `None` when there is none.
+    pub fn part_bytes(&self, weight: &str, suffix: &str) -> Option<u64> {
+        self.parts.get(&tensor_name(weight, suffix)).map(|(info, _)| info.bytes())
+    }
+
+    /// Reads the part `suffix` of a weight straight into `out`, which has its length, and checks it; after an
+    /// error `out` holds anything.
+    pub fn read_part(&self, weight: &str, suffix: &str, out: &mut [u8]) -> Result<()> {
+        let tensor = tensor_name(weight, suffix);
+        let file = || self.shard.file.clone();
+        let Some((info, declared)) = self.parts.get(&tensor) else {
+            return Err(WeightsError::MissingTensor { tensor, file: file() });
+        };
+        let (bytes, given) = (info.bytes(), out.len());
+        if given as u64 != bytes {
+            return Err(WeightsError::BufferBytes { tensor, bytes, given, file: file() });
+        }
+        let (mut hash, mut offset) = (Hash::new(), info.offset());
+        for block in out.chunks_mut(BLOCK) {
+            self.shard.source.read_into(offset, block).map_err(self.shard.read_error(info))?;
+            hash.write(block);
+            offset += block.len() as u64;
+        }
+        let (declared, found) = (*declared, hash.checksum());
+        if found != declared {
+            let fault = InfqFault::TensorChecksum { tensor, declared, found };
+            return Err(WeightsError::Infq { file: file(), fault });
+        }
+        Ok(())
+    }
+}
+
+/// The parts by their tensors' names: those of the manifest, and no others.
+fn agree(
+    weights: &[(Weight, Vec<Checksum>)],
+    tensors: Vec<TensorInfo>,
+) -> Result<BTreeMap<String, (TensorInfo, Checksum)>, InfqFault> {
+    let mut left: BTreeMap<String, TensorInfo> =
+        tensors.into_iter().map(|info| (info.name.clone(), info)).collect();
+    let mut parts = BTreeMap::new();
+    for (weight, sums) in weights {
+        for (part, &checksum) in weight.parts.iter().zip(sums) {
+            let tensor = tensor_name(&weight.name, &part.suffix);
+            let Some(info) = left.remove(&tensor) else {
+                let twice = parts.contains_key(&tensor);
+                return Err(if twice {
+                    InfqFault::Twice { tensor }
+                } else {
+                    InfqFault::MissingTensor { tensor }
+                });
+            };
+            if (info.dtype, &info.shape) != (part.dtype, &part.shape) {
+                let (found, found_shape) = (info.dtype, info.shape);
+                let (declared, declared_shape) = (part.dtype, part.shape.clone());
+                return Err(InfqFault::Differs { tensor, found, found_shape, declared, declared_shape });
+            }
+            parts.insert(tensor, (info, checksum));
+        }
+    }
+    match left.into_keys().next() {
+        Some(tensor) => Err(InfqFault::UnexpectedTensor { tensor }),
+        None => Ok(parts),
+    }
+}
+
+/// Holds the copied files against their checksums, and the directory against their list.
+fn check_files(dir: &Path, files: &BTreeMap<String, Checksum>) -> Result<()> {
+    for (name, &declared) in files {
+        let path = dir.join(name);
+        let found = checksum_of(&path)?;
+        if found != declared {
+            let fault = InfqFault::FileChecksum { declared, found };
+            return Err(WeightsError::Infq { file: path, fault });
+        }
+    }
+    for entry in fs::read_dir(dir).map_err(WeightsError::io("look into the directory", dir))? {
+        let entry = entry.map_err(WeightsError::io("look into the directory", dir))?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let ours = [MANIFEST, WEIGHTS].contains(&name.as_str()) || files.contains_key(&name);
+        let harmless = name.starts_with('.') || Path::new(&name).extension().is_some_and(|end| end == "md");
+        if !ours && !harmless && !entry.path().is_dir() {
+            return Err(WeightsError::Infq { file: entry.path(), fault: InfqFault::UnlistedFile });
+        }
+    }
+    Ok(())
+}
+
+fn checksum_of(path: &Path) -> Result<Checksum> {
+    let (mut file, _) = open_regular(path)?;
+    let (mut hash, mut block) = (Hash::new(), vec![0; BLOCK]);
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(hash.checksum()),
+            Ok(length) => hash.write(&block[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(WeightsError::io("read the file", path)(error)),
+        }
+    }
+}

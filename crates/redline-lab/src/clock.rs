@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 /// A clock as a value: nanoseconds since some fixed moment, never running backwards.
 pub type ClockFn = Arc<dyn Fn() -> u64 + Send + Sync>;
@@ -52,6 +52,11 @@ impl Clock {
     pub fn as_fn(&self) -> ClockFn {
         Arc::clone(&self.read)
     }
+}
+
+/// The date and time of day: a label for runs, never subtracted.
+pub fn wall_clock() -> SystemTime {
+    SystemTime::now()
 }
 
 impl fmt::Debug for Clock {

@@ -6,17 +6,26 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+pub mod compare;
+pub mod digest;
 pub mod doctor;
+pub mod file;
 pub mod lanes;
 pub mod limits;
 pub mod machine;
 mod number;
 pub mod result;
+pub mod run;
 pub mod stats;
 mod table;
+pub mod verdict;
+pub mod versus;
 
-pub use clock::{Clock, ClockFn};
+pub use clock::{Clock, ClockFn, wall_clock};
+pub use compare::Comparison;
 pub use doctor::Doctor;
 pub use machine::Machine;
 pub use result::{LaneResult, Metric, Row};
+pub use run::Run;
 pub use stats::{Direction, Samples};
+pub use verdict::Verdict;

@@ -23,13 +23,15 @@ pub use memory::{HugePages, Memory};
 pub use quota::Usable;
 pub use topology::{Cache, Topology};
 
+use crate::digest::digest;
 use crate::number;
+use crate::result::Ordered;
 use tree::Tree;
 
 /// A computer as this process sees it, at the moment it was read.
 ///
-/// As JSON it begins with its [`one_line`](Self::one_line) as `summary` and its
-/// [`fingerprint`](Self::fingerprint); both are computed and not read back.
+/// As JSON it begins with its [`one_line`](Self::one_line) as `summary`, its [`fingerprint`](Self::fingerprint) and its
+/// [`identity`](Self::identity); they are computed and not read back.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Machine {
     /// The operating system's name.
@@ -112,6 +114,7 @@ impl Machine {
             ("usable cores", count(self.usable.cores)),
             ("caches", if caches.is_empty() { "?".to_owned() } else { caches.join(", ") }),
             ("memory class", memory.map_or("?".to_owned(), number::bytes)),
+            ("kernel", text(&self.kernel)),
             ("hypervisor", self.hypervisor.map_or("?".to_owned(), |h| h.to_string())),
         ]
     }
@@ -124,9 +127,7 @@ impl Machine {
         self.memory.total_bytes?;
         let lines: Vec<String> =
             self.identity().iter().map(|(name, value)| format!("{name}={value}")).collect();
-        // FNV-1a, 64 bits.
-        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
-        Some(format!("{:016x}", lines.join("\n").bytes().fold(0xcbf2_9ce4_8422_2325, step)))
+        Some(digest(lines.join("\n").bytes()))
     }
 
     /// The machine in one line: `AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB`.
@@ -203,9 +204,11 @@ fn os_name(text: &str) -> Option<String> {
 
 impl Serialize for Machine {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        let mut fields = to.serialize_struct("Machine", 13)?;
+        let mut fields = to.serialize_struct("Machine", 14)?;
         fields.serialize_field("summary", &self.one_line())?;
         fields.serialize_field("fingerprint", &self.fingerprint())?;
+        let identity: Ordered<String> = self.identity().into_iter().collect();
+        fields.serialize_field("identity", &identity)?;
         fields.serialize_field("os", &self.os)?;
         fields.serialize_field("kernel", &self.kernel)?;
         fields.serialize_field("hypervisor", &self.hypervisor)?;

@@ -7,6 +7,7 @@ mod ordered;
 
 use serde::{Deserialize, Serialize, Serializer};
 
+pub(crate) use csv::line as csv_line;
 pub use ordered::Ordered;
 
 use crate::machine::Machine;
@@ -28,12 +29,13 @@ pub struct LaneResult {
     pub rows: Vec<Row>,
 }
 
-/// One case of a lane.
+/// One case of a lane. Only `case` and `metrics` must be there to be read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The case's name, unique in its lane.
     pub case: String,
     /// What the case was given.
+    #[serde(default)]
     pub params: Ordered<serde_json::Value>,
     /// What was measured, by name.
     pub metrics: Ordered<Metric>,
@@ -43,8 +45,14 @@ pub struct Row {
     pub share_of_limit: Option<f64>,
     /// The kernels that ran.
     pub kernel_path: Option<String>,
-    /// Whether the outcome was found correct before it was timed.
+    /// Whether the outcome was found correct before it was timed; not told is not checked.
+    #[serde(default)]
     pub checked: bool,
+    /// The digest of the outputs ([`crate::digest`]); equal outputs have equal ones.
+    pub digest: Option<String>,
+    /// The arm of a run with two: `a` is the base, `b` is new.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
 }
 
 /// Samples with their summary, as they are written.
@@ -58,13 +66,44 @@ struct Stored {
     unit: String,
     direction: Direction,
     samples: Vec<f64>,
+    processes: Option<Vec<Vec<f64>>>,
+}
+
+/// Why a metric cannot be read.
+#[derive(Debug)]
+enum BadMetric {
+    NotFinite(NotFinite),
+    /// How many values `processes` and `samples` hold.
+    Processes(usize, usize),
+}
+
+impl std::fmt::Display for BadMetric {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::NotFinite(e) => e.fmt(f),
+            Self::Processes(a, b) => {
+                write!(f, "`processes` ({a} values) holds not the values of `samples` ({b} values)")
+            }
+        }
+    }
 }
 
 impl TryFrom<Stored> for Metric {
-    type Error = NotFinite;
+    type Error = BadMetric;
 
-    fn try_from(stored: Stored) -> Result<Self, NotFinite> {
-        Samples::new(stored.unit, stored.direction, stored.samples).map(Self)
+    fn try_from(stored: Stored) -> Result<Self, BadMetric> {
+        let processes = stored.processes.unwrap_or_else(|| vec![stored.samples.clone()]);
+        let sorted = |mut values: Vec<f64>| {
+            values.sort_unstable_by(f64::total_cmp);
+            values
+        };
+        let all = processes.concat();
+        let (n, expected) = (all.len(), stored.samples.len());
+        if sorted(all) != sorted(stored.samples) {
+            return Err(BadMetric::Processes(n, expected));
+        }
+        let samples = Samples::by_process(stored.unit, stored.direction, &processes);
+        samples.map(Self).map_err(BadMetric::NotFinite)
     }
 }
 
@@ -94,11 +133,15 @@ impl Serialize for Metric {
             max: Option<f64>,
             n: usize,
             samples: &'a [f64],
+            headline: Option<f64>,
+            processes: Vec<&'a [f64]>,
         }
         let s = &self.0;
         let (unit, direction, samples) = (s.unit(), s.direction(), s.values());
         let (median, mean, std, min, max, n) = (s.median(), s.mean(), s.std(), s.min(), s.max(), s.n());
-        Written { unit, direction, median, mean, std, min, max, n, samples }.serialize(to)
+        let (headline, processes) = (s.headline(), s.processes().collect());
+        Written { unit, direction, median, mean, std, min, max, n, samples, headline, processes }
+            .serialize(to)
     }
 }
 
@@ -127,6 +170,12 @@ impl Row {
         self
     }
 
+    /// States the digest of the outputs.
+    pub fn digest(mut self, digest: impl Into<String>) -> Self {
+        self.digest = Some(digest.into());
+        self
+    }
+
     /// Why the row must not be believed; `None` if it may.
     pub fn invalid(&self) -> Option<String> {
         if !self.checked {
@@ -143,7 +192,8 @@ impl LaneResult {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// A table for people: one line per row and metric; what belongs to the row stands in its first line.
+    /// A table for people: one line per row and metric; what belongs to the row stands in its first line. The median is
+    /// that of the processes.
     pub fn table(&self) -> String {
         let mut table = Table::new(&[
             ("case", false),
@@ -180,7 +230,7 @@ impl Row {
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
         let line = |(name, metric): (&str, &Metric)| {
             let s = metric.samples();
-            let texts = [name.to_owned(), cell(s.median()), s.unit().to_owned()];
+            let texts = [name.to_owned(), cell(s.headline()), s.unit().to_owned()];
             let numbers = [s.mean(), s.std(), s.min(), s.max()].map(cell);
             texts.into_iter().chain(numbers).chain([s.n().to_string()]).collect()
         };

@@ -1,5 +1,7 @@
 //! What raw samples say: location, spread, and percentiles only where the samples can support them.
 
+pub mod student;
+
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -44,16 +46,30 @@ impl fmt::Display for NotFinite {
 
 impl std::error::Error for NotFinite {}
 
-/// Raw values of one quantity in the order they were taken: finite, possibly none.
+/// Raw values of one quantity by process, in the order they were taken: finite, possibly none.
 ///
-/// Every statistic is `None` where it is not defined: all of them without samples, the standard deviation below two,
-/// a relative spread around 0.
+/// Values of one process share its memory layout, so processes are what may be exchanged; the
+/// [`headline`](Self::headline) respects that, every other statistic is over all values alike. A statistic is `None`
+/// where it is not defined: all of them without samples, the standard deviation below two, a relative spread around 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     unit: String,
     direction: Direction,
     values: Vec<f64>,
     sorted: Vec<f64>,
+    /// Where each process ends in `values`; none of them is empty.
+    ends: Vec<usize>,
+}
+
+/// An interval that holds the true value with 95 % confidence, and how it was found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// Its lower end.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+    /// The method, in the words of `results.csv`.
+    pub method: &'static str,
 }
 
 /// A percentile and the interval that holds the true one with at least 95 % confidence.
@@ -68,14 +84,28 @@ pub struct Percentile {
 }
 
 impl Samples {
-    /// Takes the values in the order they were measured; NaN and infinities are refused.
+    /// Takes the values of one process in the order they were measured; NaN and infinities are refused.
     pub fn new(unit: impl Into<String>, direction: Direction, values: Vec<f64>) -> Result<Self, NotFinite> {
+        Self::by_process(unit, direction, &[values])
+    }
+
+    /// Takes the values of several processes; one without values is left out.
+    pub fn by_process(
+        unit: impl Into<String>,
+        direction: Direction,
+        processes: &[Vec<f64>],
+    ) -> Result<Self, NotFinite> {
+        let values = processes.concat();
         if let Some(index) = values.iter().position(|v| !v.is_finite()) {
             return Err(NotFinite { index, value: values[index] });
         }
         let mut sorted = values.clone();
         sorted.sort_unstable_by(f64::total_cmp);
-        Ok(Self { unit: unit.into(), direction, values, sorted })
+        let mut ends: Vec<usize> = Vec::new();
+        for process in processes.iter().filter(|p| !p.is_empty()) {
+            ends.push(ends.last().copied().unwrap_or(0) + process.len());
+        }
+        Ok(Self { unit: unit.into(), direction, values, sorted, ends })
     }
 
     /// The unit of the values.
@@ -91,6 +121,46 @@ impl Samples {
     /// The values in the order they were taken.
     pub fn values(&self) -> &[f64] {
         &self.values
+    }
+
+    /// The values of each process.
+    pub fn processes(&self) -> impl ExactSizeIterator<Item = &[f64]> {
+        let begin = |process: usize| process.checked_sub(1).map_or(0, |before| self.ends[before]);
+        self.ends.iter().enumerate().map(move |(process, &end)| &self.values[begin(process)..end])
+    }
+
+    /// The median of each process.
+    pub fn process_medians(&self) -> Vec<f64> {
+        let median = |values: &[f64]| {
+            let mut sorted = values.to_vec();
+            sorted.sort_unstable_by(f64::total_cmp);
+            median_of_sorted(&sorted)
+        };
+        self.processes().filter_map(median).collect()
+    }
+
+    /// What is told first: the median of the medians of the processes.
+    pub fn headline(&self) -> Option<f64> {
+        let mut medians = self.process_medians();
+        medians.sort_unstable_by(f64::total_cmp);
+        median_of_sorted(&medians)
+    }
+
+    /// An interval for the headline. Several processes: Student's t over the logarithms of their medians, which must be
+    /// positive. One: the order statistics of its median, from 6 values on.
+    pub fn interval(&self) -> Option<Interval> {
+        if self.ends.len() < 2 {
+            let Percentile { low, high, .. } = self.percentile(50.0)?;
+            return Some(Interval { low, high, method: "order statistics" });
+        }
+        let logs = Logs::of(&self.process_medians())?;
+        let reach = student::quantile(0.975, logs.n - 1.0) * (logs.variance / logs.n).sqrt();
+        let end = |log: f64| log.exp().min(f64::MAX);
+        Some(Interval {
+            low: end(logs.mean - reach),
+            high: end(logs.mean + reach),
+            method: "t on log process medians",
+        })
     }
 
     /// How many there are.
@@ -173,6 +243,26 @@ impl Samples {
     fn scaled(&self) -> impl Iterator<Item = f64> {
         let scale = self.scale();
         self.sorted.iter().map(move |v| v / scale)
+    }
+}
+
+/// Logarithms of positive values, at least one: their number, mean and variance (0 for one).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Logs {
+    pub(crate) n: f64,
+    pub(crate) mean: f64,
+    pub(crate) variance: f64,
+}
+
+impl Logs {
+    pub(crate) fn of(values: &[f64]) -> Option<Self> {
+        if values.is_empty() || values.iter().any(|v| *v <= 0.0) {
+            return None;
+        }
+        let n = values.len() as f64;
+        let mean = compensated_sum(values.iter().map(|v| v.ln())) / n;
+        let squares = compensated_sum(values.iter().map(|v| (v.ln() - mean) * (v.ln() - mean)));
+        Some(Self { n, mean, variance: squares / (n - 1.0).max(1.0) })
     }
 }
 

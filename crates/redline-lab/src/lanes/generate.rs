@@ -1,12 +1,14 @@
 //! Lane `generate`: what the KV cache is worth, and how close prefill and decode come to the machine's limits.
 //!
 //! Warm-up is at least as long as the test and in the same configuration. Every trial is held between two readings of its
-//! limit. Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree.
+//! limit. Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree. Shares and
+//! quotients follow from other metrics or from the limits, so they are told, not judged.
 
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Sampling};
 use redline_kernels::Simd;
 
 use super::{Bench, Flag, Lane, LaneError, Values};
+use crate::digest;
 use crate::limits::Probe;
 use crate::{Direction, LaneResult, Row, Samples};
 
@@ -103,7 +105,7 @@ fn threads_rows(
         && let (Some(on), Some(off)) = (on.median(), off.median())
         && let Some(row) = rows.pop()
     {
-        let speedup = Samples::new("x", Direction::Higher, vec![on / off])?;
+        let speedup = Samples::new("x", Direction::Info, vec![on / off])?;
         rows.push(row.metric("kv_cache_speedup", speedup));
     }
     Ok(rows)
@@ -175,7 +177,7 @@ fn samples(
     Ok(Samples::new(unit, direction, trials.iter().map(value).collect())?)
 }
 
-fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {
+fn base(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
     let mut row = Row::new(format!("{name}/t{}", info.threads))
         .param("model", info.name.clone())
         .param("threads", info.threads)
@@ -185,6 +187,7 @@ fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {
         .param("new_tokens", case.new_tokens);
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
+    row.digest = trials.first().map(|t| digest::of_ids(&t.outcome.token_ids));
     row
 }
 
@@ -199,9 +202,9 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
     let n = case.prompt.len();
     let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.outcome.prefill_s)?;
     let share =
-        samples("share", Direction::Higher, trials, |t| operations(info, n) / t.outcome.prefill_s / t.peak)?;
+        samples("share", Direction::Info, trials, |t| operations(info, n) / t.outcome.prefill_s / t.peak)?;
     let peak = samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?;
-    Ok(base("prefill", info, case)
+    Ok(base("prefill", info, case, trials)
         .limit(format!("{}_peak", info.format.name()), share.median())
         .metric("prefill_tokens_per_s", rate)
         .metric("share", share)
@@ -213,11 +216,11 @@ fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, La
     // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
     let mean_context = case.prompt.len() as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
     let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
-    let share = samples("share", Direction::Higher, trials, |t| rate(t) * bytes / t.bandwidth)?;
+    let share = samples("share", Direction::Info, trials, |t| rate(t) * bytes / t.bandwidth)?;
     let memory: Vec<f64> =
         trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
     let total = |t: &Trial| case.new_tokens as f64 / (t.outcome.prefill_s + t.outcome.decode_s);
-    Ok(base("decode", info, case)
+    Ok(base("decode", info, case, trials)
         .param("kv_cache", true)
         .limit("read_bandwidth", share.median())
         .metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, trials, rate)?)
@@ -237,8 +240,8 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
     let recomputed = |t: &Trial| tokens as f64 / seconds(t);
     let memory: Vec<f64> =
         trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
-    let share = samples("share", Direction::Higher, trials, |t| work / seconds(t) / t.peak)?;
-    Ok(base("decode", info, case)
+    let share = samples("share", Direction::Info, trials, |t| work / seconds(t) / t.peak)?;
+    Ok(base("decode-recompute", info, case, trials)
         .param("kv_cache", false)
         .limit(format!("{}_peak", info.format.name()), share.median())
         .metric(
@@ -246,7 +249,7 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
             samples("tokens/s", Direction::Higher, trials, |t| case.new_tokens as f64 / seconds(t))?,
         )
         .metric("recomputed_tokens_per_s", samples("tokens/s", Direction::Higher, trials, recomputed)?)
-        .metric("share_of_forward", samples("share", Direction::Higher, trials, |t| recomputed(t) / forward)?)
+        .metric("share_of_forward", samples("share", Direction::Info, trials, |t| recomputed(t) / forward)?)
         .metric("share", share)
         .metric("limit", samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?)
         .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))

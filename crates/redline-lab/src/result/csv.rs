@@ -28,6 +28,12 @@ impl LaneResult {
     }
 }
 
+/// Cells as a line with its end.
+pub(crate) fn line(cells: &[String]) -> String {
+    let fields: Vec<_> = cells.iter().map(|cell| field(cell)).collect();
+    fields.join(",") + "\n"
+}
+
 /// A field, in quotes where it needs them.
 fn field(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {

@@ -49,6 +49,16 @@ impl<V> Ordered<V> {
     }
 }
 
+impl<N: Into<String>, V> FromIterator<(N, V)> for Ordered<V> {
+    fn from_iter<I: IntoIterator<Item = (N, V)>>(entries: I) -> Self {
+        let mut map = Self::default();
+        for (name, value) in entries {
+            map.insert(name, value);
+        }
+        map
+    }
+}
+
 impl<V: Serialize> Serialize for Ordered<V> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_map(self.iter())

@@ -16,7 +16,8 @@ fn decode() -> Row {
         .param("format", "w8")
         .metric("tpot", samples("ms", Direction::Lower, &[40.0, 42.0, 41.0]))
         .metric("rate", samples("tokens/s", Direction::Higher, &[25.0]))
-        .limit("read_bandwidth", Some(0.834));
+        .limit("read_bandwidth", Some(0.834))
+        .digest("ab");
     Row { kernel_path: Some("avx512".to_owned()), checked: true, ..row }
 }
 
@@ -30,10 +31,10 @@ fn the_json_of_a_row_is_fixed() {
     let expected = concat!(
         r#"{"case":"decode/w8/b1","params":{"threads":2,"format":"w8"},"metrics":{"#,
         r#""tpot":{"unit":"ms","direction":"lower","median":41.0,"mean":41.0,"std":1.0,"min":40.0,"max":42.0,"#,
-        r#""n":3,"samples":[40.0,42.0,41.0]},"#,
+        r#""n":3,"samples":[40.0,42.0,41.0],"headline":41.0,"processes":[[40.0,42.0,41.0]]},"#,
         r#""rate":{"unit":"tokens/s","direction":"higher","median":25.0,"mean":25.0,"std":null,"min":25.0,"max":25.0,"#,
-        r#""n":1,"samples":[25.0]}},"#,
-        r#""limit":"read_bandwidth","share_of_limit":0.834,"kernel_path":"avx512","checked":true}"#,
+        r#""n":1,"samples":[25.0],"headline":25.0,"processes":[[25.0]]}},"#,
+        r#""limit":"read_bandwidth","share_of_limit":0.834,"kernel_path":"avx512","checked":true,"digest":"ab"}"#,
     );
     assert_eq!(json, expected);
 }
@@ -62,6 +63,31 @@ fn unknown_fields_are_ignored_and_summaries_are_computed() {
     assert_eq!(row.metrics.get("m").unwrap().samples().median(), Some(1.5));
     let bad = json.replace("[1,2]", "[1,null]");
     assert!(serde_json::from_str::<Row>(&bad).is_err());
+}
+
+#[test]
+fn a_row_needs_only_its_case_and_metrics() {
+    let json = r#"{"case":"a","metrics":{"m":{"unit":"s","direction":"lower","samples":[3,1,2]}}}"#;
+    let row: Row = serde_json::from_str(json).unwrap();
+    let expected = Row::new("a").metric("m", samples("s", Direction::Lower, &[3.0, 1.0, 2.0]));
+    assert_eq!(row, expected);
+    assert_eq!(row.invalid().as_deref(), Some("not checked"));
+}
+
+#[test]
+fn processes_hold_the_samples() {
+    let metric = |processes: &str| {
+        let json = format!(r#"{{"unit":"s","direction":"lower","samples":[1,2,3],"processes":{processes}}}"#);
+        serde_json::from_str::<redline_lab::Metric>(&json)
+    };
+    let read = metric("[[1,3],[2]]").unwrap();
+    assert_eq!(read.samples().processes().collect::<Vec<_>>(), [&[1.0, 3.0][..], &[2.0]]);
+    assert_eq!(read.samples().headline(), Some(2.0));
+    assert_eq!(metric("null").unwrap().samples().processes().len(), 1);
+    for bad in ["[[1,2]]", "[[1,2,4]]", "[]", "[[1,2,3],[3]]"] {
+        let error = metric(bad).unwrap_err().to_string();
+        assert!(error.contains("holds not the values of `samples` (3 values)"), "{error}");
+    }
 }
 
 #[test]

@@ -59,6 +59,37 @@ fn order_of_measurement_is_kept() {
     assert_eq!(samples(&[3.0, 1.0, 2.0]).values(), [3.0, 1.0, 2.0]);
 }
 
+fn by_process(processes: &[&[f64]]) -> Samples {
+    let processes: Vec<Vec<f64>> = processes.iter().map(|p| p.to_vec()).collect();
+    Samples::by_process("s", Direction::Lower, &processes).expect("the values are finite")
+}
+
+#[test]
+fn the_headline_is_the_median_of_process_medians() {
+    let s = by_process(&[&[1.0, 1.0, 1.0, 1.0, 9.0], &[5.0], &[], &[7.0, 3.0, 8.0]]);
+    assert_eq!(s.processes().collect::<Vec<_>>(), [&[1.0, 1.0, 1.0, 1.0, 9.0][..], &[5.0], &[7.0, 3.0, 8.0]]);
+    assert_eq!(s.process_medians(), [1.0, 5.0, 7.0]);
+    assert_eq!((s.headline(), s.median(), s.n()), (Some(5.0), Some(3.0), 9));
+    assert_eq!(by_process(&[&[], &[]]), samples(&[]));
+    assert_eq!(samples(&[]).headline(), None);
+    assert_eq!(samples(&[2.0, 4.0]).headline(), Some(3.0));
+    let error = Samples::by_process("s", Direction::Lower, &[vec![1.0], vec![2.0, f64::NAN]]).unwrap_err();
+    assert_eq!(error.index, 2);
+}
+
+#[test]
+fn intervals_of_the_headline() {
+    assert_eq!(samples(&[1.0, 2.0, 3.0]).interval(), None);
+    let one = samples(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]).interval().unwrap();
+    assert_eq!((one.low, one.high, one.method), (1.0, 6.0, "order statistics"));
+    // ln: -0.1, 0, 0.1; standard error 0.1 / sqrt(3); t(0.975, 2) = 4.302653.
+    let three = by_process(&[&[(-0.1_f64).exp()], &[1.0], &[0.1_f64.exp()]]).interval().unwrap();
+    let reach = 4.302653 * 0.1 / 3.0_f64.sqrt();
+    assert!((three.high.ln() - reach).abs() < 1e-6 && (three.low.ln() + reach).abs() < 1e-6, "{three:?}");
+    assert_eq!(three.method, "t on log process medians");
+    assert_eq!(by_process(&[&[0.0], &[1.0]]).interval(), None);
+}
+
 #[test]
 fn small_differences_of_large_numbers_are_not_lost() {
     let s = samples(&[1e9 + 4.0, 1e9 + 7.0, 1e9 + 13.0, 1e9 + 16.0]);

@@ -1,0 +1,306 @@
+//! Two runs against each other: a verdict for every metric of every case, and whether the two may be compared at all.
+//!
+//! Absolute figures are compared on one machine (equal fingerprints), in one lane, for cases with equal parameters. Metrics
+//! without a direction are told, never judged.
+
+mod pairs;
+mod table;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::result::{Metric, Row};
+use crate::run::Run;
+use crate::stats::{Direction, Samples};
+use crate::verdict::{self, CONFIDENCE, Effect, Judgement, Verdict, judge};
+use pairs::Pair;
+
+/// The schema of a comparison.
+pub const SCHEMA: &str = "redline.bench.compare/1";
+
+/// Parameters that say who was measured, not what.
+const WHO: &[&str] = &["engine", "version"];
+
+/// How to compare.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rules {
+    /// The relative difference that matters.
+    pub threshold: f64,
+    /// Whether figures of different machines may be compared.
+    pub different_machine: bool,
+    /// Parameters that may differ.
+    pub different_params: Vec<String>,
+    /// Whether the two are arms of one run: their flags differ on purpose, and with them parameters and names of cases.
+    pub arms: bool,
+}
+
+impl Rules {
+    /// Rules for two runs.
+    pub fn new(threshold: f64) -> Self {
+        Self { threshold, different_machine: false, different_params: Vec::new(), arms: false }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// [`SCHEMA`].
+    pub schema: &'static str,
+    /// The base.
+    pub base: Side,
+    /// What is judged.
+    pub new: Side,
+    /// The relative difference that matters.
+    pub threshold: f64,
+    /// The confidence of the intervals.
+    pub confidence: f64,
+    /// What differs between the runs and must not.
+    pub differs: Vec<Difference>,
+    /// A line per case and metric.
+    pub lines: Vec<Line>,
+    /// The geometric mean of the ratios that were judged.
+    pub geometric_mean: Option<f64>,
+    /// Over how many.
+    pub judged: usize,
+    /// Whether the outputs agree.
+    pub outputs: Outputs,
+    /// The code to leave with.
+    pub exit_code: u8,
+}
+
+/// A run in a comparison.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Side {
+    /// The run's name.
+    pub run_id: Option<String>,
+    /// When it began.
+    pub started_at: Option<String>,
+    /// The engine with its version.
+    pub engine: String,
+    /// The machine in one line.
+    pub machine: Option<String>,
+}
+
+/// A field that differs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// Its name.
+    pub field: String,
+    /// Its value in the base.
+    pub base: String,
+    /// Its value in the other run.
+    pub new: String,
+}
+
+/// A metric of a case; of a case that is on one side only or has no metric, the case alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Line {
+    /// The case; `a -> b` where the two have different names.
+    pub case: String,
+    /// The metric.
+    pub metric: Option<String>,
+    /// Its unit.
+    pub unit: Option<String>,
+    /// Which way it gets better.
+    pub direction: Option<Direction>,
+    /// Its headline in the base.
+    pub base: Option<f64>,
+    /// Its headline in the other run.
+    pub new: Option<f64>,
+    /// The ratio and its interval.
+    #[serde(flatten)]
+    pub effect: Option<Effect>,
+    /// `None`: told, not judged.
+    pub verdict: Option<Verdict>,
+    /// Why, where the numbers do not say it.
+    pub why: Option<String>,
+}
+
+/// Cases by what their digests say.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outputs {
+    /// The same outputs.
+    pub equal: Vec<String>,
+    /// Other outputs.
+    pub different: Vec<String>,
+    /// A side tells no digest.
+    pub unknown: Vec<String>,
+}
+
+/// Compares `new` with `base`.
+pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
+    let differs = differences(base, new, rules);
+    let pairs = pairs::pairs(&base.rows, &new.rows, rules.arms);
+    let mut outputs = Outputs::default();
+    let mut lines = Vec::new();
+    for pair in &pairs {
+        if let Pair::Both(b, n) = pair {
+            let list = match (&b.digest, &n.digest) {
+                (Some(b), Some(n)) if b == n => &mut outputs.equal,
+                (Some(_), Some(_)) => &mut outputs.different,
+                _ => &mut outputs.unknown,
+            };
+            list.push(pair.name());
+        }
+        lines.extend(pair_lines(pair, &differs, rules));
+    }
+    let ratios: Vec<f64> = lines.iter().filter(|l| gates(l)).filter_map(|l| Some(l.effect?.ratio)).collect();
+    let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
+    let mean = (logs / ratios.len() as f64).exp();
+    Comparison {
+        schema: SCHEMA,
+        base: Side::of(base),
+        new: Side::of(new),
+        threshold: rules.threshold,
+        confidence: CONFIDENCE,
+        differs,
+        geometric_mean: Some(mean).filter(|m| m.is_finite()),
+        judged: ratios.len(),
+        outputs,
+        exit_code: verdict::exit_code(lines.iter().filter_map(|l| l.verdict)),
+        lines,
+    }
+}
+
+/// Whether the ratio of a line counts.
+fn gates(line: &Line) -> bool {
+    !matches!(line.verdict, None | Some(Verdict::NotComparable | Verdict::Invalid | Verdict::Incorrect))
+}
+
+impl Side {
+    fn of(run: &Run) -> Self {
+        Self {
+            run_id: run.run_id.clone(),
+            started_at: run.started_at.clone(),
+            engine: run.engine.one_line(),
+            machine: run.machine.summary().map(ToOwned::to_owned),
+        }
+    }
+}
+
+/// What must agree between two runs and does not.
+fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let mut check = |field: &str, base: Option<&str>, new: Option<&str>| {
+        if base != new {
+            let text = |t: Option<&str>| t.unwrap_or("unknown").to_owned();
+            found.push(Difference { field: field.to_owned(), base: text(base), new: text(new) });
+        }
+    };
+    check("lane", Some(&base.lane), Some(&new.lane));
+    if rules.arms || rules.different_machine {
+        return found;
+    }
+    let (b, n) = (&base.machine, &new.machine);
+    match (b.fingerprint(), n.fingerprint()) {
+        (Some(b), Some(n)) if b == n => {}
+        (None, None) => {
+            let unknown = || "unknown".to_owned();
+            found.push(Difference { field: "fingerprint".to_owned(), base: unknown(), new: unknown() });
+        }
+        (old, now) => {
+            check("fingerprint", old, now);
+            for field in b.identity_fields() {
+                check(field, b.identity(field), n.identity(field));
+            }
+        }
+    }
+    found
+}
+
+fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules) -> Vec<Line> {
+    let alone = |verdict, why: Option<String>| Line {
+        case: pair.name(),
+        metric: None,
+        unit: None,
+        direction: None,
+        base: None,
+        new: None,
+        effect: None,
+        verdict: Some(verdict),
+        why,
+    };
+    let (base, new) = match pair {
+        Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
+        Pair::New(row) => {
+            return vec![
+                row.invalid()
+                    .map_or_else(|| alone(Verdict::New, None), |why| alone(Verdict::Invalid, Some(why))),
+            ];
+        }
+        Pair::Both(base, new) => (*base, *new),
+    };
+    let overruled = overruled(base, new, differs, rules);
+    let mut names: Vec<&str> = base.metrics.iter().map(|(name, _)| name).collect();
+    names.extend(new.metrics.iter().map(|(name, _)| name).filter(|name| base.metrics.get(name).is_none()));
+    let line = |name: &str| {
+        let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), rules.threshold);
+        let line = Line { case: pair.name(), ..told };
+        match (&overruled, line.verdict) {
+            (Some((verdict, why)), Some(_)) => {
+                Line { verdict: Some(*verdict), why: Some(why.clone()), ..line }
+            }
+            _ => line,
+        }
+    };
+    let mut lines: Vec<Line> = names.into_iter().map(line).collect();
+    if lines.iter().all(|l| l.verdict.is_none()) {
+        lines.extend(overruled.map(|(verdict, why)| alone(verdict, Some(why))));
+    }
+    lines
+}
+
+/// What holds for every judged metric of two rows, whatever its samples say.
+fn overruled(base: &Row, new: &Row, differs: &[Difference], rules: &Rules) -> Option<(Verdict, String)> {
+    if let Some(first) = differs.first() {
+        return Some((Verdict::NotComparable, format!("{} differs", first.field)));
+    }
+    if let Some(why) = different_param(base, new, rules) {
+        return Some((Verdict::NotComparable, why));
+    }
+    let invalid =
+        |side: &str, row: &Row| row.invalid().map(|why| (Verdict::Invalid, format!("{side}: {why}")));
+    invalid("base", base).or_else(|| invalid("new", new))
+}
+
+/// A parameter that both rows have with other values and that may not differ.
+fn different_param(base: &Row, new: &Row, rules: &Rules) -> Option<String> {
+    let may =
+        |name: &str| rules.arms || WHO.contains(&name) || rules.different_params.iter().any(|p| p == name);
+    let equal = |b: &Value, n: &Value| b == n || b.as_f64().is_some_and(|b| Some(b) == n.as_f64());
+    base.params.iter().filter(|(name, _)| !may(name)).find_map(|(name, b)| {
+        let n = new.params.get(name).filter(|n| !equal(b, n))?;
+        Some(format!("{name} is {b} against {n}"))
+    })
+}
+
+/// The metric of two rows, as yet without its case.
+fn metric_line(name: &str, base: Option<&Metric>, new: Option<&Metric>, threshold: f64) -> Line {
+    let (b, n) = (base.map(Metric::samples), new.map(Metric::samples));
+    let any = b.or(n);
+    let mut line = Line {
+        case: String::new(),
+        metric: Some(name.to_owned()),
+        unit: any.map(|s| s.unit().to_owned()),
+        direction: any.map(Samples::direction),
+        base: b.and_then(Samples::headline),
+        new: n.and_then(Samples::headline),
+        effect: None,
+        verdict: None,
+        why: None,
+    };
+    let told = |s: &Samples| s.direction() == Direction::Info;
+    match (b, n) {
+        (Some(b), Some(n)) if (told(b) && told(n)) || (b.n() == 0 && n.n() == 0) => {
+            line.effect = Effect::between(b, n);
+        }
+        (Some(b), Some(n)) => {
+            let Judgement { verdict, effect, why } = judge(b, n, threshold);
+            (line.verdict, line.effect, line.why) = (Some(verdict), effect, why);
+        }
+        (Some(b), None) => line.verdict = Some(Verdict::Missing).filter(|_| !told(b)),
+        (None, Some(n)) => line.verdict = Some(Verdict::New).filter(|_| !told(n)),
+        (None, None) => {}
+    }
+    line
+}

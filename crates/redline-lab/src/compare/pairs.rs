@@ -1,0 +1,100 @@
+//! Which row of one run belongs to which of another.
+
+use crate::result::Row;
+
+/// A row with its counterpart, if it has one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Pair<'a> {
+    /// In both.
+    Both(&'a Row, &'a Row),
+    /// In the base only.
+    Base(&'a Row),
+    /// In the other run only.
+    New(&'a Row),
+}
+
+impl Pair<'_> {
+    /// The name of the case.
+    pub(super) fn name(&self) -> String {
+        let name = |row: &Row| match &row.arm {
+            Some(arm) => format!("{} [{arm}]", row.case),
+            None => row.case.clone(),
+        };
+        match self {
+            Self::Both(base, new) if base.case != new.case => format!("{} -> {}", name(base), name(new)),
+            Self::Both(row, _) | Self::Base(row) | Self::New(row) => name(row),
+        }
+    }
+}
+
+/// The rows of the base in their order, then those that only `new` has. Rows pair by case and arm, the k-th of a name with the
+/// k-th; `by_place` pairs rows in their order where the names are not the same but as many.
+pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<Pair<'a>> {
+    let base_keys = keys(base);
+    let new_keys = keys(new);
+    let same = base_keys.iter().all(|key| new_keys.contains(key));
+    if by_place && base.len() == new.len() && !same {
+        return base.iter().zip(new).map(|(b, n)| Pair::Both(b, n)).collect();
+    }
+    let of_base = base.iter().zip(&base_keys).map(|(row, key)| {
+        let at = new_keys.iter().position(|k| k == key);
+        at.map_or(Pair::Base(row), |at| Pair::Both(row, &new[at]))
+    });
+    let of_new = new.iter().zip(&new_keys).filter(|(_, key)| !base_keys.contains(key));
+    of_base.chain(of_new.map(|(row, _)| Pair::New(row))).collect()
+}
+
+/// Case, arm, and how many rows before have the same.
+fn keys(rows: &[Row]) -> Vec<(&str, Option<&str>, usize)> {
+    let name = |row: &'_ Row| (row.case.clone(), row.arm.clone());
+    let before = |at: usize| rows[..at].iter().filter(|row| name(row) == name(&rows[at])).count();
+    rows.iter().enumerate().map(|(at, row)| (row.case.as_str(), row.arm.as_deref(), before(at))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(names: &[&str]) -> Vec<Row> {
+        names.iter().map(|name| Row::new(*name)).collect()
+    }
+
+    fn names(base: &[&str], new: &[&str], by_place: bool) -> Vec<String> {
+        let (base, new) = (rows(base), rows(new));
+        let told = |pair: &Pair<'_>| match pair {
+            Pair::Both(..) => format!("{} both", pair.name()),
+            Pair::Base(_) => format!("{} base", pair.name()),
+            Pair::New(_) => format!("{} new", pair.name()),
+        };
+        pairs(&base, &new, by_place).iter().map(told).collect()
+    }
+
+    #[test]
+    fn names_pair_whatever_their_order() {
+        for by_place in [false, true] {
+            assert_eq!(names(&["a", "b"], &["b", "a"], by_place), ["a both", "b both"]);
+        }
+        assert_eq!(names(&["a", "b"], &["b", "c"], false), ["a base", "b both", "c new"]);
+        assert_eq!(names(&["a", "a"], &["a"], true), ["a both", "a base"]);
+        assert_eq!(names(&[], &["a"], false), ["a new"]);
+    }
+
+    #[test]
+    fn places_pair_arms_whose_names_differ() {
+        assert_eq!(
+            names(&["w8/t1", "w8/t2"], &["w4/t1", "w4/t2"], true),
+            ["w8/t1 -> w4/t1 both", "w8/t2 -> w4/t2 both"]
+        );
+        assert_eq!(names(&["a/t1"], &["a/t1", "a/t2"], true), ["a/t1 both", "a/t2 new"]);
+        assert_eq!(names(&["w8"], &["w4"], false), ["w8 base", "w4 new"]);
+    }
+
+    #[test]
+    fn arms_are_told_apart() {
+        let mut base = rows(&["a", "a"]);
+        (base[0].arm, base[1].arm) = (Some("a".into()), Some("b".into()));
+        let found = pairs(&base, &base, false);
+        assert_eq!(found.iter().map(Pair::name).collect::<Vec<_>>(), ["a [a]", "a [b]"]);
+        assert_eq!(found[1], Pair::Both(&base[1], &base[1]));
+    }
+}

@@ -1,0 +1,57 @@
+//! Why a run cannot be read or written.
+
+use std::fmt;
+use std::io;
+
+use super::SCHEMA;
+
+/// Why a run cannot be read or written.
+#[derive(Debug)]
+pub enum RunError {
+    /// The file cannot be read.
+    Read(io::Error),
+    /// A file or the directory cannot be written.
+    Write(io::Error),
+    /// The directory holds a run already.
+    Occupied,
+    /// The text is no JSON, or a field is missing or of the wrong type.
+    Json(serde_json::Error),
+    /// The document names no schema.
+    NoSchema,
+    /// The document has another schema.
+    Schema(String),
+}
+
+impl fmt::Display for RunError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(e) | Self::Write(e) => e.fmt(f),
+            Self::Occupied => f.write_str("there is a run already"),
+            Self::Json(e) => e.fmt(f),
+            Self::NoSchema => write!(f, "no field `schema`, so this is no run"),
+            Self::Schema(found) => write!(f, "`schema` is {found}, but this build reads \"{SCHEMA}\""),
+        }
+    }
+}
+
+impl std::error::Error for RunError {}
+
+impl RunError {
+    /// What to do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Read(_) => "a run is a `run.json`, or the directory that `redline bench LANE -o DIR` wrote",
+            Self::Write(_) => "choose a directory that may be written",
+            Self::Occupied => "samples are not overwritten: choose another directory, or remove it",
+            Self::Json(e) if e.is_data() => {
+                "needed are `schema`, `engine.name`, `lane`, and of each row `case` and \
+                                             `metrics` with `unit`, `direction` (lower, higher or info) and `samples`"
+            }
+            Self::Json(_) => {
+                "is the file whole? JSON knows neither NaN nor infinities: leave such samples out"
+            }
+            Self::NoSchema => "`redline bench LANE -o DIR` writes runs; the document of `--json` is none",
+            Self::Schema(_) => "compare with the version of redline that wrote it",
+        }
+    }
+}

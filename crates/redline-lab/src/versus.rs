@@ -1,0 +1,117 @@
+//! Two arms in one run: the order of their processes, and the processes of an arm as one.
+//!
+//! Each process is fresh, so its memory layout is; the order A B B A cancels what drifts evenly.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use crate::result::{Metric, Ordered, Row};
+use crate::stats::{NotFinite, Samples};
+
+/// One of the two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arm {
+    /// The base.
+    A,
+    /// What is judged.
+    B,
+}
+
+impl Arm {
+    /// The name in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::A => "a",
+            Self::B => "b",
+        }
+    }
+}
+
+/// The order of `processes` of each arm, an even number: A B B A, A B B A, ...
+pub fn schedule(processes: usize) -> impl Iterator<Item = Arm> {
+    [Arm::A, Arm::B, Arm::B, Arm::A].into_iter().cycle().take(2 * processes)
+}
+
+/// Why processes of one arm are not one.
+#[derive(Debug)]
+pub enum MergeError {
+    /// They measured other cases or metrics.
+    Cases(String),
+    /// Equal flags gave different outputs: the outputs are wrong.
+    Outputs(String),
+    /// A measurement is no number.
+    Samples(NotFinite),
+}
+
+impl fmt::Display for MergeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cases(fact) | Self::Outputs(fact) => f.write_str(fact),
+            Self::Samples(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for MergeError {}
+
+/// What is read of the document that a process printed.
+#[derive(Deserialize)]
+struct Printed {
+    rows: Vec<Row>,
+}
+
+/// The rows in the document of `bench LANE --json`.
+pub fn printed_rows(text: &str) -> serde_json::Result<Vec<Row>> {
+    serde_json::from_str::<Printed>(text).map(|printed| printed.rows)
+}
+
+/// The rows of an arm: each metric holds the samples of every process. A row is checked if it was in every process; its share of
+/// a limit is the median of theirs.
+pub fn merge(processes: &[Vec<Row>]) -> Result<Vec<Row>, MergeError> {
+    let Some(first) = processes.first() else { return Ok(Vec::new()) };
+    if let Some(other) =
+        processes.iter().find(|rows| !rows.iter().map(|r| &r.case).eq(first.iter().map(|r| &r.case)))
+    {
+        let names = |rows: &[Row]| rows.iter().map(|r| r.case.as_str()).collect::<Vec<_>>().join(", ");
+        let fact = format!("one process measured {}, another {}", names(first), names(other));
+        return Err(MergeError::Cases(fact));
+    }
+    (0..first.len()).map(|at| merged(&processes.iter().map(|rows| &rows[at]).collect::<Vec<_>>())).collect()
+}
+
+fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
+    let first = rows[0];
+    if let Some(other) = rows.iter().find(|row| row.digest != first.digest) {
+        let text = |row: &Row| row.digest.clone().unwrap_or_else(|| "none".to_owned());
+        let fact = format!(
+            "outputs of `{}` differ between processes with equal flags: digests {} and {}",
+            first.case,
+            text(first),
+            text(other)
+        );
+        return Err(MergeError::Outputs(fact));
+    }
+    let shares: Vec<f64> = rows.iter().filter_map(|row| row.share_of_limit).collect();
+    let shares = Samples::new("share", crate::Direction::Info, shares).map_err(MergeError::Samples)?;
+    let mut metrics = Ordered::default();
+    for (name, _) in first.metrics.iter() {
+        metrics.insert(name, metric(name, rows)?);
+    }
+    Ok(Row {
+        metrics,
+        share_of_limit: shares.median(),
+        checked: rows.iter().all(|row| row.checked),
+        ..first.clone()
+    })
+}
+
+fn metric(name: &str, rows: &[&Row]) -> Result<Metric, MergeError> {
+    let missing = || MergeError::Cases(format!("`{}`: a process did not measure {name}", rows[0].case));
+    let metrics: Option<Vec<&Samples>> =
+        rows.iter().map(|row| row.metrics.get(name).map(Metric::samples)).collect();
+    let metrics = metrics.ok_or_else(missing)?;
+    let (unit, direction) = (metrics[0].unit(), metrics[0].direction());
+    let processes: Vec<Vec<f64>> = metrics.iter().map(|s| s.values().to_vec()).collect();
+    Samples::by_process(unit, direction, &processes).map(Metric::from).map_err(MergeError::Samples)
+}

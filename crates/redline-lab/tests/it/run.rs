@@ -1,0 +1,172 @@
+//! Runs on disk: what is written, what is read back, what is refused.
+
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+use redline_lab::result::LaneResult;
+use redline_lab::run::{Build, RunError, Start};
+use redline_lab::{Direction, Row, Run, Samples};
+use serde_json::Value;
+
+use crate::trees::small_vm;
+
+fn samples(processes: &[Vec<f64>]) -> Samples {
+    Samples::by_process("tokens/s", Direction::Higher, processes).unwrap()
+}
+
+fn row() -> Row {
+    let limit = Samples::new("GB/s", Direction::Info, vec![20.0, 22.0]).unwrap();
+    let row = Row::new("decode, \"x\"/t1")
+        .param("model", "demo")
+        .param("threads", 1)
+        .param("new_tokens", 3)
+        .metric("rate", samples(&[vec![10.0, 11.0], vec![12.0]]))
+        .metric("limit", limit)
+        .limit("read_bandwidth", Some(0.5))
+        .digest("00ff");
+    Row { checked: true, ..row }
+}
+
+fn run() -> Run {
+    let start = Start {
+        at: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_226_461)),
+        command: vec!["redline".into(), "bench".into()],
+        environment: [("REDLINE_THREADS".to_owned(), "1".to_owned())].into(),
+    };
+    let build = Build {
+        name: "redline".into(),
+        version: Some("0.1.0".into()),
+        dirty: Some(true),
+        ..Build::default()
+    };
+    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows: vec![row()] };
+    Run::new(build, start, result).unwrap()
+}
+
+#[test]
+fn the_document_is_fixed() {
+    let json: Value = serde_json::from_str(&run().json().unwrap()).unwrap();
+    let names: Vec<&String> = json.as_object().unwrap().keys().collect();
+    let mut expected = [
+        "schema",
+        "run_id",
+        "started_at",
+        "command",
+        "engine",
+        "machine",
+        "environment",
+        "lane",
+        "rows",
+        "limits",
+    ];
+    expected.sort_unstable();
+    assert_eq!(names, expected);
+    assert_eq!(json["schema"], "redline.bench.run/1");
+    assert_eq!(json["started_at"], "2026-11-21T02:01:01Z");
+    assert!(json["run_id"].as_str().unwrap().starts_with("20261121T020101Z-"), "{}", json["run_id"]);
+    let engine =
+        r#"{"dirty":true,"git":null,"name":"redline","profile":null,"rustc":null,"version":"0.1.0"}"#;
+    assert_eq!(json["engine"].to_string(), engine);
+    assert_eq!(json["machine"]["fingerprint"], small_vm().machine().fingerprint().unwrap());
+    assert_eq!(json["machine"]["identity"]["kernel"], "6.18.44");
+    assert_eq!(json["environment"]["REDLINE_THREADS"], "1");
+    assert_eq!(json["limits"].to_string(), r#"{"read_bandwidth":{"high":22.0,"low":20.0,"unit":"GB/s"}}"#);
+    assert_eq!(json["rows"][0]["metrics"]["rate"]["processes"].to_string(), "[[10.0,11.0],[12.0]]");
+}
+
+#[test]
+fn a_directory_reads_back_and_is_not_overwritten() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("made/here");
+    let run = run();
+    run.write(&dir).unwrap();
+    assert_eq!(Run::read(&dir).unwrap(), run);
+    assert_eq!(Run::read(&dir.join("run.json")).unwrap(), run);
+    let before = fs::read(dir.join("run.json")).unwrap();
+    assert!(matches!(run.write(&dir), Err(RunError::Occupied)));
+    assert!(matches!(Run::prepare(&dir), Err(RunError::Occupied)));
+    assert_eq!(fs::read(dir.join("run.json")).unwrap(), before);
+    let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["results.csv", "run.json", "samples.csv"]);
+}
+
+#[test]
+fn tables_have_a_cell_per_column() {
+    let run = run();
+    let results = run.results_csv();
+    let lines: Vec<&str> = results.lines().collect();
+    let columns: Vec<&str> = lines[0].split(',').collect();
+    assert_eq!(lines.len(), 3);
+    // The case has a comma and quotes, the parameters are JSON: the cells between are plain.
+    let start = format!("redline.bench.run/1,{},2026-11-21T02:01:01Z,", run.run_id.as_ref().unwrap());
+    assert!(lines[1].starts_with(&start), "{}", lines[1]);
+    let rest = lines[1].split_once("\"decode, \"\"x\"\"/t1\",").unwrap().1.split_once(",\"{").unwrap().0;
+    let cells: Vec<&str> = rest.split(',').collect();
+    let first = columns.iter().position(|c| *c == "arm").unwrap();
+    assert_eq!(cells.len(), columns.len() - first - 1);
+    let cell = |name: &str| cells[columns.iter().position(|c| *c == name).unwrap() - first];
+    assert_eq!(
+        [cell("model_id"), cell("threads"), cell("output_tokens"), cell("seed")],
+        ["demo", "1", "3", ""]
+    );
+    assert_eq!(
+        [cell("metric"), cell("value"), cell("n_process"), cell("n_sample")],
+        ["rate", "11.25", "2", "3"]
+    );
+    assert_eq!([cell("p50"), cell("verify"), cell("valid")], ["", "00ff", "true"]);
+    assert_eq!([cell("limit"), cell("share_of_limit")], ["read_bandwidth", "0.5"]);
+    let samples = run.samples_csv();
+    let last: Vec<&str> = samples.lines().nth(3).unwrap().rsplit(',').collect();
+    assert_eq!(last[..7], ["00ff", "tokens/s", "12", "rate", "0", "1", ""]);
+    assert_eq!(samples.lines().count(), 1 + 3 + 2);
+}
+
+#[test]
+fn few_fields_are_needed_and_unknown_ones_ignored() {
+    let text = r#"{"schema":"redline.bench.run/1","engine":{"name":"other","build":7},"lane":"generate","later":[],
+        "machine":{"cpu":"text"},"rows":[{"case":"a","metrics":{"m":{"unit":"s","direction":"lower","samples":[1,2]}}}]}"#;
+    let run = Run::parse(text).unwrap();
+    assert_eq!((run.engine.one_line().as_str(), run.machine.fingerprint()), ("other", None));
+    for field in [
+        "\"schema\":\"redline.bench.run/1\",",
+        "\"name\":\"other\",",
+        "\"lane\":\"generate\",",
+        "\"case\":\"a\",",
+    ] {
+        let without = text.replacen(field, "", 1);
+        assert_ne!(without, text);
+        assert!(Run::parse(&without).is_err(), "without {field}");
+    }
+}
+
+#[test]
+fn what_is_no_run_is_refused_by_name() {
+    let good = serde_json::to_string(&run()).unwrap();
+    let refused = |text: &str, expect: &str| {
+        let error = Run::parse(text).unwrap_err();
+        assert!(error.to_string().contains(expect), "{error} in {text:.80}");
+        assert!(!error.hint().is_empty());
+    };
+    refused("", "EOF");
+    refused(&good[..good.len() / 2], "EOF");
+    refused("[]", "invalid");
+    refused("{}", "no field `schema`");
+    refused(r#"{"schema":"redline.bench.run/9"}"#, "`schema` is \"redline.bench.run/9\"");
+    refused(r#"{"schema":1}"#, "`schema` is 1");
+    refused(&good.replacen("[10.0", "[NaN", 1), "expected value at line");
+    refused(&good.replacen("[10.0", "[null", 1), "null");
+    refused(&good.replacen("[10.0", "[1e999", 1), "number out of range");
+    refused(&good.replacen("\"higher\"", "\"up\"", 1), "unknown variant `up`");
+    refused(&good.replacen("\"rows\":[", "\"rows\":3,\"x\":[", 1), "invalid type");
+    refused(&"[".repeat(100_000), "recursion");
+    let missing = Run::read(std::path::Path::new("/nonexistent/run.json")).unwrap_err();
+    assert!(matches!(missing.1, RunError::Read(_)));
+}
+
+#[test]
+fn builds_in_one_line() {
+    let build = Build { git: Some("0123456789abcdef".into()), ..run().engine };
+    assert_eq!(build.one_line(), "redline 0.1.0 (0123456789ab, dirty)");
+    assert_eq!(Build { dirty: Some(false), ..build }.one_line(), "redline 0.1.0 (0123456789ab)");
+}

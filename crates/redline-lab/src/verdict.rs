@@ -14,7 +14,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::number;
 use crate::stats::{Direction, Logs, Samples, student};
 
 /// The confidence of the intervals.
@@ -256,10 +255,8 @@ fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgemen
     if high < 0.0 && log.ratio <= -band {
         return told(Verdict::Slower, None);
     }
-    let unseen = detectable.exp_m1().min(f64::MAX);
-    let why = format!("a difference of {} may go unseen", number::percent(unseen));
-    let noisy = unseen > NOISY * threshold;
-    told(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, Some(why))
+    let noisy = detectable.exp_m1() > NOISY * threshold;
+    told(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, None)
 }
 
 /// Values that have no ratio are the same if all of them are.

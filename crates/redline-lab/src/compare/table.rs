@@ -13,13 +13,14 @@ impl Comparison {
 
     /// Both runs, a line per case and metric, what the outputs say, and the counts of the verdicts.
     pub fn table(&self) -> String {
-        let sides = [side("base", &self.base), side("new ", &self.new)].concat();
-        [sides, self.rules(), String::new(), self.lines(), self.outcome()].join("\n")
+        let head = [side("base", &self.base), side("new ", &self.new), self.rules()].concat();
+        [head, self.lines(), self.outcome()].join("\n")
     }
 
     fn rules(&self) -> String {
         let mut text = format!(
-            "differences of {} matter; {:.0} % intervals; a ratio above 1: new is better\n",
+            "differences from {} on matter; ratio above 1: new is better; {:.0} % intervals; finds: the smallest difference \
+             seen in 4 of 5 such runs\n",
             number::percent(self.threshold),
             self.confidence * 100.0
         );

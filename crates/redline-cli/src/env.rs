@@ -59,6 +59,13 @@ pub(crate) fn arguments() -> Vec<OsString> {
     std::env::args_os().collect()
 }
 
+/// This binary: what starts it again even if its file was replaced, and where it lies.
+pub(crate) fn binary() -> (PathBuf, PathBuf) {
+    let path = std::env::current_exe().unwrap_or_else(|_| "redline".into());
+    let running = PathBuf::from("/proc/self/exe");
+    (if running.exists() { running } else { path.clone() }, path)
+}
+
 /// Where variables are looked up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Environment {
@@ -69,6 +76,15 @@ impl Environment {
     /// The environment of this process.
     pub(crate) fn of_process() -> Self {
         Self { get: |name| std::env::var_os(name) }
+    }
+
+    /// Those of our own variables that are set, by name.
+    pub(crate) fn set(self) -> impl Iterator<Item = (String, String)> {
+        let ours = VARIABLES.iter().filter(|variable| variable.name.starts_with("REDLINE_"));
+        ours.filter_map(move |variable| {
+            let value = (self.get)(variable.name).filter(|value| !value.is_empty())?;
+            Some((variable.name.to_owned(), value.to_string_lossy().into_owned()))
+        })
     }
 
     /// A folder.
@@ -130,10 +146,19 @@ mod tests {
     }
 
     #[test]
+    fn our_own_variables_that_are_set_are_listed() {
+        let environment = Environment { get: |name| (name != "REDLINE_ISA").then(|| "2".into()) };
+        let set: Vec<_> = environment.set().collect();
+        assert!(set.contains(&("REDLINE_THREADS".to_owned(), "2".to_owned())));
+        assert!(set.iter().all(|(name, _)| name.starts_with("REDLINE_") && name != "REDLINE_ISA"), "{set:?}");
+    }
+
+    #[test]
     fn an_empty_variable_is_not_set() {
         let environment = Environment { get: |_| Some(OsString::new()) };
         assert!(environment.value(THREADS, value::threads).unwrap().is_none());
         assert!(environment.path(HF_HOME).is_none());
+        assert_eq!(environment.set().count(), 0);
     }
 
     #[cfg(unix)]

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod built;
 mod command;
 mod demo_model;
 mod env;

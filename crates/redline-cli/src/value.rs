@@ -123,6 +123,30 @@ pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
     }
 }
 
+/// The most processes of an arm.
+const MAX_PROCESSES: usize = 1000;
+
+/// Parses a number of processes for each of two arms.
+pub(crate) fn processes(text: &str) -> Result<usize, BadValue> {
+    let hint = "an even number from 2: the order is A B B A";
+    match text.parse::<usize>() {
+        Ok(n) if n > MAX_PROCESSES => bad(format!("more than {MAX_PROCESSES} processes"), hint),
+        Ok(n) if n > 0 && n % 2 == 0 => Ok(n),
+        Ok(_) => bad("not an even number from 2", hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+/// Parses percent, with or without the sign, as a share.
+pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
+    let hint = "percent above 0 and at most 100, such as 3";
+    match text.trim_end_matches('%').trim_end().parse::<f64>() {
+        Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(percent / 100.0),
+        Ok(_) => bad("out of range", hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
 /// Parses a temperature.
 pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
     number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
@@ -203,6 +227,14 @@ mod tests {
         assert_eq!(window("2"), Ok(2));
         for text in ["0", "1", "-2", "2.5", ""] {
             assert!(window(text).is_err(), "{text}");
+        }
+        assert_eq!((processes("2"), processes("8")), (Ok(2), Ok(8)));
+        for text in ["0", "1", "3", "-2", "1002", "x"] {
+            assert!(processes(text).is_err(), "{text}");
+        }
+        assert_eq!((percent("3"), percent("2.5 %"), percent("100%")), (Ok(0.03), Ok(0.025), Ok(1.0)));
+        for text in ["0", "-1", "101", "NaN", "inf", "", "%", "x"] {
+            assert!(percent(text).is_err(), "{text}");
         }
     }
 }

@@ -1,20 +1,25 @@
 //! `redline bench`: asks one question of the machine. Each lane of the laboratory is a command with flags of its own.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write as _};
-use std::path::{Path, PathBuf};
+mod record;
+mod versus;
+
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::Engine;
+use redline_lab::Machine;
 use redline_lab::lanes::{self, Bench, Lane, LaneError, Values};
-use redline_lab::{LaneResult, Machine};
 
 use super::Context;
+use super::compare::EXIT_CODES;
 use crate::model::{self, BackendFlags, ModelFlag};
 use crate::output;
-use crate::report::{self, Failure, INVALID};
+use crate::report::{self, Failure};
+use crate::usage;
 use crate::value::{self, ThreadCounts};
+use record::{RecordArgs, Recorder};
+use versus::{VersusArgs, Word};
 
 /// Arguments of `bench`: a lane with its flags, or nothing.
 #[derive(Debug)]
@@ -27,9 +32,14 @@ pub(super) struct BenchArgs {
 #[derive(Debug)]
 struct LaneArgs {
     common: CommonArgs,
+    record: RecordArgs,
+    versus: VersusArgs,
     own: Vec<(&'static str, String)>,
+    /// The flags of the measurement that were given, for processes that repeat it.
+    given: Vec<Word>,
 }
 
+/// What is measured.
 #[derive(Debug, Args)]
 struct CommonArgs {
     #[command(flatten)]
@@ -37,12 +47,6 @@ struct CommonArgs {
     /// Thread counts to run with, such as 1,2; default: the physical cores [env: REDLINE_THREADS]
     #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
     threads: Option<ThreadCounts>,
-    /// Print one JSON document
-    #[arg(long)]
-    json: bool,
-    /// Write comma-separated values; `-` is standard output
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    output: Option<PathBuf>,
     #[command(flatten)]
     backend: BackendFlags,
 }
@@ -59,11 +63,28 @@ impl Args for BenchArgs {
 }
 
 fn definition(lane: &'static Lane) -> Command {
+    let command = RecordArgs::augment_args(measurement(lane));
+    // The last word on what it is about is the lane's.
+    VersusArgs::augment_args(command).about(lane.asks).after_help(EXIT_CODES)
+}
+
+/// The flags that say what is measured.
+fn measurement(lane: &'static Lane) -> Command {
     let flags = lane.flags.iter().map(|flag| {
         let default = flag.default;
         Arg::new(flag.name).long(flag.name).value_name(flag.value).default_value(default).help(flag.help)
     });
-    CommonArgs::augment_args(Command::new(lane.name).args(flags)).about(lane.asks)
+    CommonArgs::augment_args(Command::new(lane.name).args(flags))
+}
+
+/// Refuses flags of a measurement that this binary would refuse.
+fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
+    let line: Vec<OsString> = [lane.name.into()].into_iter().chain(words.iter().cloned()).collect();
+    let mut definition = measurement(lane);
+    match definition.try_get_matches_from_mut(&line) {
+        Ok(_) => Ok(()),
+        Err(error) => usage::refusal(&error, &line, &definition).map_or(Ok(()), Err),
+    }
 }
 
 impl FromArgMatches for BenchArgs {
@@ -71,15 +92,8 @@ impl FromArgMatches for BenchArgs {
         let lane = match matches.subcommand() {
             None => None,
             Some((name, matches)) => {
-                let common = CommonArgs::from_arg_matches(matches)?;
-                let value = |lane: &'static Lane| {
-                    let own = lane
-                        .flags
-                        .iter()
-                        .filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
-                    (lane, LaneArgs { common, own: own.collect() })
-                };
-                lanes::ALL.iter().find(|lane| lane.name == name).map(value)
+                let lane = lanes::ALL.iter().find(|lane| lane.name == name);
+                lane.map(|lane| Ok::<_, clap::Error>((lane, LaneArgs::of(lane, matches)?))).transpose()?
             }
         };
         Ok(Self { list: matches.get_flag("list"), lane })
@@ -91,10 +105,32 @@ impl FromArgMatches for BenchArgs {
     }
 }
 
+impl LaneArgs {
+    fn of(lane: &'static Lane, matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let own =
+            lane.flags.iter().filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
+        let flags = measurement(lane);
+        let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
+        Ok(Self {
+            common: CommonArgs::from_arg_matches(matches)?,
+            record: RecordArgs::from_arg_matches(matches)?,
+            versus: VersusArgs::from_arg_matches(matches)?,
+            own: own.collect(),
+            given: versus::given(names, matches),
+        })
+    }
+}
+
 /// Runs a lane, or lists them.
 pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failure> {
     match &args.lane {
-        Some((lane, lane_args)) => measure(lane, lane_args, context),
+        Some((lane, args)) => {
+            args.versus.check(args.record.rules.given(), args.record.baseline.is_some())?;
+            if args.versus.asked() {
+                return versus::run(lane, &args.versus, &args.given, &args.record, context);
+            }
+            measure(lane, args, context)
+        }
         None if args.list => {
             let line = |lane: &Lane| format!("{:<12} {}\n", lane.name, lane.asks);
             output::piece(&lanes::ALL.iter().map(line).collect::<String>())?;
@@ -117,13 +153,13 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         None => vec![model::threads(None, context.environment)?],
     };
     let source = model::source(&name, context.environment)?;
+    let recorder = Recorder::new(&args.record, context)?;
     let load = |threads| Engine::load(backend.options(source.clone(), threads));
     let progress = |case: &str| report::say(format_args!("{case}\n"));
     let bench = Bench { clock: &context.clock, machine, threads, load: &load, progress: &progress };
     let values = Values::new(lane.flags, args.own.iter().map(|(name, value)| (*name, value.as_str())));
     let result = (lane.run)(&bench, &values).map_err(|error| refused(lane, &error))?;
-    show(&result, common)?;
-    Ok(verdict(&result))
+    recorder.finish(result)
 }
 
 fn refused(lane: &Lane, error: &LaneError) -> Failure {
@@ -134,37 +170,4 @@ fn refused(lane: &Lane, error: &LaneError) -> Failure {
         LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
         other => Failure::failed(other.to_string(), other.hint()),
     }
-}
-
-fn show(result: &LaneResult, args: &CommonArgs) -> Result<(), Failure> {
-    if args.json {
-        return output::piece(&result.json().map_err(|error| Failure::failed(error.to_string(), None))?);
-    }
-    let Some(path) = &args.output else { return output::piece(&result.table()) };
-    let mut csv = Vec::new();
-    result.write_csv(&mut csv).map_err(|error| Failure::writing(&error))?;
-    if report::is_stdin(path) {
-        return output::piece(&String::from_utf8_lossy(&csv));
-    }
-    write_file(path, &csv)
-        .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))?;
-    output::piece(&result.table())
-}
-
-fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = BufWriter::new(File::create(path)?);
-    file.write_all(bytes)?;
-    file.flush()
-}
-
-/// A row that must not be believed makes the whole run invalid.
-fn verdict(result: &LaneResult) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
-    for row in &result.rows {
-        if let Some(why) = row.invalid() {
-            report::say(format_args!("invalid: {}: {why}\n", row.case));
-            code = ExitCode::from(INVALID);
-        }
-    }
-    code
 }

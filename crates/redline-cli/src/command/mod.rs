@@ -1,6 +1,7 @@
 //! The commands: one file each, with its flags beside what it does.
 
 mod bench;
+mod compare;
 mod demo;
 mod doctor;
 mod generate;
@@ -39,7 +40,9 @@ enum Command {
     /// Write a model of a real shape with random weights
     Synth(synth::SynthArgs),
     /// Run a benchmark lane
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
+    /// Judge a run against an earlier one
+    Compare(compare::CompareArgs),
     /// What this machine is and what of it can be used
     Doctor(doctor::DoctorArgs),
 }
@@ -70,6 +73,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Synth(args) => synth::run(&args),
         Command::Bench(args) => bench::run(&args, &context),
+        Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),
     }
 }

@@ -104,6 +104,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["bench", "generate", "--model", "demo", "--json", "--output", "x"],
         &["--json", "cannot be used with"],
     ),
+    (&["compare", "one"], &["NEW", "redline compare --help"]),
+    (&["compare", "/nonexistent/a", "/nonexistent/b"], &["/nonexistent/a"]),
+    (&["compare", "a", "b", "--threshold", "none"], &["none", "percent above 0"]),
     (&["doctor", "extra"], &["extra", "redline doctor --help"]),
 ];
 

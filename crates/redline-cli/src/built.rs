@@ -1,0 +1,19 @@
+//! Which build this is: what the build script found out.
+
+use redline_lab::run::Build;
+
+/// The version of this binary.
+pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// This build.
+pub(crate) fn this() -> Build {
+    let text = |told: Option<&str>| told.map(ToOwned::to_owned);
+    Build {
+        name: "redline".to_owned(),
+        version: Some(VERSION.to_owned()),
+        git: text(option_env!("REDLINE_BUILT_FROM")),
+        dirty: option_env!("REDLINE_BUILT_DIRTY").map(|dirty| dirty == "true"),
+        rustc: text(option_env!("REDLINE_BUILT_BY")),
+        profile: Some(if cfg!(debug_assertions) { "dev" } else { "release" }.to_owned()),
+    }
+}

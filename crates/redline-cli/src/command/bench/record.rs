@@ -1,0 +1,134 @@
+//! What becomes of a measurement: a table, a document, files, a comparison with an earlier run.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_lab::compare;
+use redline_lab::run::{Run, RunError, Start};
+use redline_lab::{LaneResult, file, wall_clock};
+
+use super::Context;
+use crate::built;
+use crate::command::compare::{RuleFlags, read};
+use crate::env;
+use crate::output;
+use crate::report::{self, Failure, INVALID};
+
+/// Where results go, and what they are compared with.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Results")]
+pub(super) struct RecordArgs {
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Write comma-separated values; `-` is standard output
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(super) output: Option<PathBuf>,
+    /// Write run.json, results.csv and samples.csv into this directory
+    #[arg(short = 'o', id = "directory", value_name = "DIR")]
+    pub(super) directory: Option<PathBuf>,
+    /// Compare with an earlier run: a directory with run.json, or such a file
+    #[arg(long, value_name = "RUN", help_heading = "Comparison")]
+    pub(super) baseline: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "Comparison")]
+    pub(super) rules: RuleFlags,
+}
+
+/// A run about to be recorded: everything that can be refused is refused before the measurement.
+pub(super) struct Recorder<'a> {
+    args: &'a RecordArgs,
+    start: Start,
+    baseline: Option<Run>,
+}
+
+impl<'a> Recorder<'a> {
+    /// Reads the baseline and makes the directory.
+    pub(super) fn new(args: &'a RecordArgs, context: &Context) -> Result<Self, Failure> {
+        let baseline = args.baseline.as_deref().map(read).transpose()?;
+        if let Some(dir) = &args.directory {
+            Run::prepare(dir).map_err(|error| refused(dir, &error))?;
+        }
+        let command = env::arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let environment = context.environment.set().collect();
+        let start = Start { at: Some(wall_clock()), command, environment };
+        Ok(Self { args, start, baseline })
+    }
+
+    /// When and how it was started.
+    pub(super) fn start(&self) -> Start {
+        self.start.clone()
+    }
+
+    /// Shows and writes the result of one arm; the code of its rows, or of its comparison.
+    pub(super) fn finish(self, result: LaneResult) -> Result<ExitCode, Failure> {
+        let code = validity(&result);
+        if self.baseline.is_none() && self.args.directory.is_none() {
+            show(&result, self.args)?;
+            return Ok(code);
+        }
+        let mut run = Run::new(built::this(), self.start, result.clone()).map_err(|error| written(&error))?;
+        let comparison = self.baseline.map(|base| compare::compare(&base, &run, &self.args.rules.rules()));
+        if let Some(comparison) = &comparison {
+            run.comparison = serde_json::to_value(comparison).map_err(|error| written(&error))?;
+        }
+        write(&run, self.args)?;
+        let Some(comparison) = comparison else {
+            show(&result, self.args)?;
+            return Ok(code);
+        };
+        if self.args.json {
+            output::piece(&run.json().map_err(|error| written(&error))?)?;
+        } else {
+            show(&result, self.args)?;
+            output::piece(&format!("\n{}", comparison.table()))?;
+        }
+        Ok(ExitCode::from(comparison.exit_code))
+    }
+}
+
+/// Writes the files of a run where they were asked for.
+pub(super) fn write(run: &Run, args: &RecordArgs) -> Result<(), Failure> {
+    let Some(dir) = &args.directory else { return Ok(()) };
+    run.write(dir).map_err(|error| refused(dir, &error))
+}
+
+/// A result that cannot be written as JSON.
+pub(super) fn written(error: &serde_json::Error) -> Failure {
+    Failure::failed(error.to_string(), None)
+}
+
+fn refused(dir: &Path, error: &RunError) -> Failure {
+    let fact = format!("{error}\n  in `{}`", dir.display());
+    match error {
+        RunError::Occupied => Failure::usage(fact, error.hint()),
+        _ => Failure::failed(fact, Some(error.hint().to_owned())),
+    }
+}
+
+fn show(result: &LaneResult, args: &RecordArgs) -> Result<(), Failure> {
+    if args.json {
+        return output::piece(&result.json().map_err(|error| written(&error))?);
+    }
+    let Some(path) = &args.output else { return output::piece(&result.table()) };
+    let mut csv = Vec::new();
+    result.write_csv(&mut csv).map_err(|error| Failure::writing(&error))?;
+    if report::is_stdin(path) {
+        return output::piece(&String::from_utf8_lossy(&csv));
+    }
+    file::write(path, &csv)
+        .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))?;
+    output::piece(&result.table())
+}
+
+/// A row that must not be believed makes the whole run invalid.
+fn validity(result: &LaneResult) -> ExitCode {
+    let mut code = ExitCode::SUCCESS;
+    for row in &result.rows {
+        if let Some(why) = row.invalid() {
+            report::say(format_args!("invalid: {}: {why}\n", row.case));
+            code = ExitCode::from(INVALID);
+        }
+    }
+    code
+}

@@ -1,0 +1,276 @@
+//! Two arms in one run: processes of this binary, or of another, in the order A B B A.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+
+use clap::{ArgMatches, Args, parser::ValueSource};
+use redline_lab::compare::{self, Rules};
+use redline_lab::lanes::Lane;
+use redline_lab::result::LaneResult;
+use redline_lab::run::{Build, Run, Start};
+use redline_lab::versus::{self, Arm, MergeError};
+use redline_lab::{Machine, Row};
+use serde_json::json;
+
+use super::record::{self, RecordArgs, Recorder};
+use crate::built;
+use crate::command::Context;
+use crate::env;
+use crate::output;
+use crate::report::{self, Failure, INCORRECT, INVALID, USAGE};
+use crate::value;
+
+/// Processes of each arm unless told otherwise.
+const PROCESSES: usize = 4;
+/// Lines of a process's complaint that are shown.
+const COMPLAINT: usize = 20;
+
+/// Against what to run.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Comparison")]
+pub(super) struct VersusArgs {
+    /// Run a second arm with these flags besides, in fresh processes A B B A, and judge it
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, conflicts_with_all = ["baseline", "output"])]
+    versus: Option<String>,
+    /// Run the second arm with this binary
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["baseline", "output"])]
+    versus_binary: Option<PathBuf>,
+    /// Processes of each arm, an even number; default 4
+    #[arg(long, value_name = "N", value_parser = value::processes)]
+    processes: Option<usize>,
+}
+
+impl VersusArgs {
+    /// Whether there is a second arm.
+    pub(super) fn asked(&self) -> bool {
+        self.versus.is_some() || self.versus_binary.is_some()
+    }
+
+    /// Refuses flags that only two arms have use for.
+    pub(super) fn check(&self, rules_given: bool, baseline: bool) -> Result<(), Failure> {
+        let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
+        if self.processes.is_some() && !self.asked() {
+            return Err(Failure::usage("`--processes` is for two arms, but there is one", hint));
+        }
+        if rules_given && !self.asked() && !baseline {
+            let fact = "`--threshold` and `--allow-different-..` are for a comparison, but there is none";
+            return Err(Failure::usage(fact, format!("{hint}, or `--baseline RUN`")));
+        }
+        Ok(())
+    }
+}
+
+/// The flags among `ids` that were given, each as one word with its value.
+pub(super) fn given<'a>(ids: impl Iterator<Item = (&'a str, &'a str)>, matches: &ArgMatches) -> Vec<Word> {
+    let mut words = Vec::new();
+    for (id, long) in ids.filter(|(id, _)| matches.value_source(id) == Some(ValueSource::CommandLine)) {
+        for value in matches.get_raw(id).into_iter().flatten() {
+            let mut word = OsString::from(format!("--{long}="));
+            word.push(value);
+            words.push(Word { long: long.to_owned(), word });
+        }
+    }
+    words
+}
+
+/// A flag with its value.
+#[derive(Clone, Debug)]
+pub(super) struct Word {
+    long: String,
+    word: OsString,
+}
+
+/// An arm: a program and its flags.
+struct Contestant {
+    /// What is started.
+    program: PathBuf,
+    /// Where it lies.
+    path: PathBuf,
+    words: Vec<OsString>,
+    build: Build,
+}
+
+/// Runs both arms, judges B against A, and leaves with the code of the worst verdict.
+pub(super) fn run(
+    lane: &'static Lane,
+    args: &VersusArgs,
+    common: &[Word],
+    record: &RecordArgs,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
+    let contestants = contestants(lane, args, common)?;
+    let recorder = Recorder::new(record, context)?;
+    let processes = args.processes.unwrap_or(PROCESSES);
+    let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
+    for (at, arm) in versus::schedule(processes).enumerate() {
+        let place = format!("process {} of {}, arm {}", at + 1, 2 * processes, arm.name());
+        report::say(format_args!("{place}\n"));
+        measured[arm as usize].push(contestants[arm as usize].measure(lane, &place)?);
+    }
+    let machine = Machine::here();
+    let result = |rows| LaneResult { lane: lane.name.to_owned(), machine: machine.clone(), rows };
+    let [a, b] = [Arm::A, Arm::B].map(|arm| merged(arm, &measured[arm as usize]));
+    let (a, b) = (a?, b?);
+    let [base, new] = [(Arm::A, &a), (Arm::B, &b)].map(|(arm, rows)| {
+        Run::new(contestants[arm as usize].build.clone(), Start::default(), result(rows.clone()))
+    });
+    let rules = Rules { arms: true, ..record.rules.rules() };
+    let comparison = compare::compare(&base.map_err(unwritten)?, &new.map_err(unwritten)?, &rules);
+
+    let named = |arm: Arm, rows: Vec<Row>| {
+        rows.into_iter().map(move |row| Row { arm: Some(arm.name().to_owned()), ..row })
+    };
+    let rows = named(Arm::A, a).chain(named(Arm::B, b)).collect();
+    let mut run = Run::new(built::this(), recorder.start(), result(rows)).map_err(unwritten)?;
+    run.arms =
+        [Arm::A, Arm::B].map(|arm| (arm.name(), contestants[arm as usize].told())).into_iter().collect();
+    run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;
+    record::write(&run, record)?;
+    if record.json {
+        output::piece(&run.json().map_err(unwritten)?)?;
+    } else {
+        let [a, b] = contestants.map(|arm| arm.line(lane));
+        output::piece(&format!("a     {a}\nb     {b}\n{}", comparison.table()))?;
+    }
+    Ok(ExitCode::from(comparison.exit_code))
+}
+
+/// A: this binary with the common flags. B: this or the other binary, with flags that replace common ones or add to them.
+fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Result<[Contestant; 2], Failure> {
+    let flags = split(args.versus.as_deref().unwrap_or_default())?;
+    let replaced = |word: &Word| flags.iter().any(|flag| long(flag) == Some(&word.long));
+    let kept = common.iter().filter(|word| !replaced(word)).map(|word| word.word.clone());
+    let words: Vec<OsString> = kept.chain(flags.iter().map(OsString::from)).collect();
+    let (program, path) = env::binary();
+    let a = Contestant {
+        program: program.clone(),
+        path: path.clone(),
+        words: common.iter().map(|word| word.word.clone()).collect(),
+        build: built::this(),
+    };
+    let b = match &args.versus_binary {
+        Some(other) => {
+            Contestant { build: version(other)?, program: other.clone(), path: other.clone(), words }
+        }
+        None => {
+            super::parses(lane, &words)?;
+            Contestant { program, path, words, build: built::this() }
+        }
+    };
+    Ok([a, b])
+}
+
+/// The flags in the text of `--versus`.
+fn split(text: &str) -> Result<Vec<String>, Failure> {
+    let refused = |fact: String, hint: &str| Failure::usage(format!("{fact}\n  in `--versus`"), hint);
+    let flags = shlex::split(text).ok_or_else(|| {
+        refused(format!("`{text}` has a quote that does not end"), "write it as for a shell")
+    })?;
+    let ours = VersusArgs::augment_args(RecordArgs::augment_args(clap::Command::new("")));
+    let ours: Vec<&str> = ours.get_arguments().filter_map(clap::Arg::get_long).chain(["help"]).collect();
+    let belongs = |flag: &&String| {
+        long(flag).is_some_and(|name| ours.contains(&name)) || flag.starts_with("-o") || *flag == "-h"
+    };
+    match flags.iter().find(belongs) {
+        Some(flag) => {
+            let fact = format!("`{flag}` says what becomes of both arms");
+            Err(refused(fact, "give it beside `--versus`; FLAGS are those of the measurement"))
+        }
+        None => Ok(flags),
+    }
+}
+
+/// The name of a flag that begins with two dashes.
+fn long(flag: &str) -> Option<&str> {
+    Some(flag.strip_prefix("--")?.split('=').next().unwrap_or_default()).filter(|name| !name.is_empty())
+}
+
+/// The build that another binary says it is.
+fn version(path: &Path) -> Result<Build, Failure> {
+    let failed = |fact: String| {
+        let hint = "`--versus-binary` takes a `redline` that was built elsewhere";
+        Failure::failed(format!("{fact}\n  in `{}`", path.display()), Some(hint.to_owned()))
+    };
+    let output = start(path, &["--version"]).map_err(|error| failed(error.to_string()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    match text.trim().split_once(' ') {
+        Some((name, version)) if output.status.success() && !text.trim().contains('\n') => {
+            Ok(Build { name: name.to_owned(), version: Some(version.to_owned()), ..Build::default() })
+        }
+        _ => Err(failed(format!("`--version` ended with {} and no version", output.status))),
+    }
+}
+
+fn start(program: &Path, words: &[impl AsRef<OsStr>]) -> io::Result<Output> {
+    Command::new(program).args(words).stdin(Stdio::null()).output()
+}
+
+impl Contestant {
+    /// The rows that a fresh process measures.
+    fn measure(&self, lane: &Lane, place: &str) -> Result<Vec<Row>, Failure> {
+        let words: Vec<&OsStr> = [OsStr::new("bench"), OsStr::new(lane.name), OsStr::new("--json")]
+            .into_iter()
+            .chain(self.words.iter().map(OsString::as_os_str))
+            .collect();
+        let shown = self.line(lane);
+        let output = start(&self.program, &words)
+            .map_err(|error| Failure::failed(format!("{error}\n  in {place}: `{shown}`"), None))?;
+        let fact = |what: String| {
+            let complaint = complaint(&output.stderr);
+            format!("{what}\n  in {place}: `{shown}`{complaint}")
+        };
+        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
+        match code {
+            Some(0 | INVALID) => {
+                let text = String::from_utf8_lossy(&output.stdout);
+                versus::printed_rows(&text).map_err(|error| {
+                    Failure::failed(fact(format!("its document cannot be read: {error}")), None)
+                })
+            }
+            Some(USAGE) => Err(Failure::usage(
+                fact("the process refused its flags".to_owned()),
+                format!("`{} bench {} --help`", self.path.display(), lane.name),
+            )),
+            Some(INCORRECT) => Err(Failure::incorrect(fact("outputs are wrong".to_owned()))),
+            _ => Err(Failure::failed(fact(format!("the process ended with {}", output.status)), None)),
+        }
+    }
+
+    /// Its command line.
+    fn line(&self, lane: &Lane) -> String {
+        let words = [self.path.to_string_lossy(), "bench".into(), lane.name.into()];
+        let flags = self.words.iter().map(|word| word.to_string_lossy());
+        words.into_iter().chain(flags).collect::<Vec<_>>().join(" ")
+    }
+
+    /// As `run.json` tells it.
+    fn told(&self) -> serde_json::Value {
+        let flags: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
+        json!({"binary": self.path.display().to_string(), "flags": flags, "engine": self.build})
+    }
+}
+
+/// The last lines that a process wrote to standard error, set in.
+fn complaint(stderr: &[u8]) -> String {
+    let text = String::from_utf8_lossy(stderr);
+    let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+    let last = &lines[lines.len().saturating_sub(COMPLAINT)..];
+    last.iter().flat_map(|line| ["\n  | ", line]).collect()
+}
+
+/// The processes of an arm as one.
+fn merged(arm: Arm, processes: &[Vec<Row>]) -> Result<Vec<Row>, Failure> {
+    versus::merge(processes).map_err(|error| {
+        let fact = format!("{error}\n  in arm {}", arm.name());
+        match error {
+            MergeError::Outputs(_) => Failure::incorrect(fact),
+            _ => Failure::failed(fact, None),
+        }
+    })
+}
+
+fn unwritten(error: serde_json::Error) -> Failure {
+    record::written(&error)
+}

@@ -1,0 +1,83 @@
+//! `redline compare`: a verdict for every metric of two runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_lab::compare::{self, Rules};
+use redline_lab::run::Run;
+use redline_lab::{Comparison, verdict};
+
+use crate::output;
+use crate::report::Failure;
+use crate::value;
+
+/// Exit codes, for `--help`.
+pub(super) const EXIT_CODES: &str = "\
+Exit codes: 0 same, faster or new; 1 slower or missing; 2 usage, or a run that cannot be read; 3 inconclusive; \
+4 not comparable; 5 too noisy, or a row that must not be believed; 6 wrong outputs. The worst verdict decides: \
+6, 4, 5 (invalid), 1, 5 (too noisy), 3, 0.";
+
+/// Arguments of `compare`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub(super) struct CompareArgs {
+    /// The run to compare with: a directory with `run.json`, or such a file
+    base: PathBuf,
+    /// The run to judge
+    new: PathBuf,
+    #[command(flatten)]
+    rules: RuleFlags,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// What may differ, and how much.
+#[derive(Clone, Debug, Args)]
+pub(super) struct RuleFlags {
+    /// Percent below which a difference does not matter; default 3
+    #[arg(long, value_name = "PERCENT", value_parser = value::percent)]
+    threshold: Option<f64>,
+    /// Compare figures of different machines
+    #[arg(long)]
+    allow_different_machine: bool,
+    /// A parameter of cases that may differ, such as format (repeatable)
+    #[arg(long, value_name = "NAME")]
+    allow_different_param: Vec<String>,
+}
+
+impl RuleFlags {
+    /// The rules for two runs.
+    pub(super) fn rules(&self) -> Rules {
+        Rules {
+            different_machine: self.allow_different_machine,
+            different_params: self.allow_different_param.clone(),
+            ..Rules::new(self.threshold.unwrap_or(verdict::THRESHOLD))
+        }
+    }
+
+    /// Whether any of them was given.
+    pub(super) fn given(&self) -> bool {
+        self.threshold.is_some() || self.allow_different_machine || !self.allow_different_param.is_empty()
+    }
+}
+
+/// Compares and leaves with the code of the worst verdict.
+pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
+    let (base, new) = (read(&args.base)?, read(&args.new)?);
+    let comparison = compare::compare(&base, &new, &args.rules.rules());
+    let text = if args.json { json(&comparison)? } else { comparison.table() };
+    output::piece(&text)?;
+    Ok(ExitCode::from(comparison.exit_code))
+}
+
+/// Reads a run; what is none is wrong usage.
+pub(super) fn read(path: &Path) -> Result<Run, Failure> {
+    Run::read(path)
+        .map_err(|(path, error)| Failure::usage(format!("{error}\n  in `{}`", path.display()), error.hint()))
+}
+
+fn json(comparison: &Comparison) -> Result<String, Failure> {
+    comparison.json().map_err(|error| Failure::failed(error.to_string(), None))
+}

@@ -1,0 +1,236 @@
+//! `bench LANE` with `-o`, `--baseline`, `--versus` and `--versus-binary`.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::{Run, redline};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-a");
+
+/// The lane on a tiny model.
+fn bench(arguments: &[&str]) -> Run {
+    let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--trials", "2", "--threads", "1"];
+    redline(&[&["bench", "generate", "--model", GOLDEN], &quick[..], arguments].concat())
+}
+
+/// It measured: whatever the machine's noise let it conclude, nothing was refused and nothing failed.
+#[track_caller]
+fn measured(run: Run) -> Run {
+    assert!(matches!(run.code, 0 | 1 | 3 | 5), "{} {}", run.code, run.err);
+    assert!(!run.err.contains("error: "), "{}", run.err);
+    run
+}
+
+fn document(path: &Path) -> Value {
+    serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+}
+
+#[test]
+fn a_directory_holds_the_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let dir = dir.to_str().unwrap();
+    let table = measured(bench(&["-o", dir]));
+    assert!(table.out.starts_with("case"), "{}", table.out);
+    let run = document(&folder.path().join("run/run.json"));
+    assert_eq!((&run["schema"], &run["lane"]), (&"redline.bench.run/1".into(), &"generate".into()));
+    assert_eq!(
+        (&run["engine"]["name"], &run["engine"]["version"]),
+        (&"redline".into(), &env!("CARGO_PKG_VERSION").into())
+    );
+    assert!(run["machine"]["identity"].is_object() && run["started_at"].as_str().unwrap().ends_with('Z'));
+    assert!(run["command"].as_array().unwrap().contains(&"--new-tokens".into()));
+    let cases: Vec<&str> =
+        run["rows"].as_array().unwrap().iter().map(|r| r["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["prefill/t1", "decode/t1", "decode-recompute/t1"]);
+    for row in run["rows"].as_array().unwrap() {
+        assert_eq!(row["digest"], run["rows"][0]["digest"], "all three gave the same ids");
+        assert!(row["digest"].as_str().is_some_and(|d| d.len() == 16));
+    }
+    for (name, start) in [("results.csv", "schema,run_id,"), ("samples.csv", "schema,run_id,")] {
+        let text = fs::read_to_string(folder.path().join("run").join(name)).unwrap();
+        assert!(text.starts_with(start) && text.lines().count() > 10, "{text}");
+    }
+    // A run is not overwritten, and is found before anything is measured.
+    let again = bench(&["-o", dir]);
+    again.usage(&["there is a run already", dir]);
+    assert_eq!(document(&folder.path().join("run/run.json")), run);
+    // It compares with itself, unless a row must not be believed.
+    let itself = redline(&["compare", dir, dir]);
+    assert!(itself.out.contains("outputs: 3 equal, 0 different, 0 unknown"), "{}", itself.out);
+    // One document: the run with its comparison.
+    let later = measured(bench(&["--baseline", dir, "--json"]));
+    let json: Value = serde_json::from_str(&later.out).unwrap();
+    assert_eq!(json["comparison"]["base"]["run_id"], run["run_id"]);
+    assert_eq!(json["comparison"]["outputs"]["equal"].as_array().unwrap().len(), 3);
+    assert_eq!(json["comparison"]["exit_code"], later.code);
+    assert_eq!(json["schema"], "redline.bench.run/1");
+    let text = measured(bench(&["--baseline", dir])).out;
+    assert!(text.starts_with("case") && text.contains("result: "), "{text}");
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_refused_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    let below = file.join("below");
+    bench(&["-o", below.to_str().unwrap()]).failed(&["file/below", "hint: "]);
+}
+
+#[test]
+fn two_arms_run_in_fresh_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let run = measured(bench(&[
+        "--versus",
+        "--threads 2 --kv-cache 'both'",
+        "--processes",
+        "2",
+        "-o",
+        dir.to_str().unwrap(),
+    ]));
+    let order: Vec<&str> =
+        run.err.lines().filter_map(|line| line.split_once(", arm ")).map(|(_, arm)| arm).collect();
+    assert_eq!(order, ["a", "b", "b", "a"], "{}", run.err);
+    assert!(
+        run.out.starts_with("a  ") && run.out.contains("\nb  ") && run.out.contains("2+2 processes"),
+        "{}",
+        run.out
+    );
+    let document = document(&dir.join("run.json"));
+    let flags = |arm: &str| document["arms"][arm]["flags"].as_array().unwrap().clone();
+    assert!(flags("a").contains(&"--threads=1".into()) && !flags("b").contains(&"--threads=1".into()));
+    assert_eq!(flags("b")[flags("b").len() - 4..], ["--threads", "2", "--kv-cache", "both"].map(Value::from));
+    let rows = document["rows"].as_array().unwrap();
+    let arms: Vec<_> =
+        rows.iter().map(|r| (r["arm"].as_str().unwrap(), r["case"].as_str().unwrap().to_owned())).collect();
+    let cases = |arm, threads| {
+        ["prefill", "decode", "decode-recompute"].map(|case| (arm, format!("{case}/t{threads}")))
+    };
+    let expected = [cases("a", 1), cases("b", 2)];
+    assert_eq!(arms, expected.concat());
+    assert!(run.out.contains("decode/t1 -> decode/t2"), "{}", run.out);
+    for row in rows {
+        assert_eq!(row["metrics"]["tokens_per_s"]["processes"].as_array().map_or(2, Vec::len), 2);
+        assert_eq!(row["digest"], rows[0]["digest"], "threads do not change bits");
+    }
+    assert_eq!(document["comparison"]["exit_code"], run.code);
+    let samples = fs::read_to_string(dir.join("samples.csv")).unwrap();
+    assert!(samples.lines().any(|line| line.contains(",decode/t2,b,1,")), "{samples}");
+}
+
+#[test]
+fn an_arm_against_itself_has_equal_outputs() {
+    let run = measured(bench(&["--versus", "", "--processes", "2", "--json"]));
+    let json: Value = serde_json::from_str(&run.out).unwrap();
+    let outputs = &json["comparison"]["outputs"];
+    assert_eq!(outputs["equal"].as_array().unwrap().len(), 3, "{outputs}");
+    assert!(json["comparison"]["lines"].as_array().unwrap().iter().all(|line| line["basis"] != "samples"));
+}
+
+#[test]
+fn flags_of_arms_are_refused_before_anything_runs() {
+    let cases: &[(&[&str], &[&str])] = &[
+        (&["--versus", "--no-such-flag 1"], &["--no-such-flag"]),
+        (&["--versus", "--format f8"], &["f8"]),
+        (&["--versus", "word"], &["word"]),
+        (&["--versus", "'open"], &["a quote that does not end", "in `--versus`"]),
+        (&["--versus", "--json"], &["`--json` says what becomes of both arms"]),
+        (&["--versus", "-o /tmp/x"], &["`-o`", "both arms"]),
+        (&["--versus", "--processes=2"], &["both arms"]),
+        (&["--versus", "--help"], &["both arms"]),
+        (&["--versus", "", "--processes", "3"], &["--processes", "an even number from 2"]),
+        (&["--versus", "", "--threshold", "0"], &["--threshold", "percent above 0"]),
+        (&["--versus", "", "--output", "x"], &["--output", "cannot be used with"]),
+        (&["--versus", "", "--baseline", "x"], &["--baseline", "cannot be used with"]),
+        (&["--processes", "2"], &["`--processes` is for two arms"]),
+        (&["--threshold", "5"], &["for a comparison, but there is none"]),
+    ];
+    for (arguments, expect) in cases {
+        let run = bench(arguments);
+        run.usage(expect);
+        assert!(!run.err.contains("process 1"), "{}", run.err);
+    }
+    // What only the lane itself refuses ends the first process.
+    bench(&["--versus", "--kv-cache maybe"]).usage(&["arm b", "on, off, both"]);
+}
+
+/// A program that answers `--version` and `bench ..` as told. Another process writes it, so that none of ours holds it open
+/// when it is started.
+#[cfg(unix)]
+fn program(folder: &Path, name: &str, bench: &str) -> String {
+    use std::io::Write as _;
+    use std::process::{Command, Stdio};
+    let path = folder.join(name);
+    let mut shell = Command::new("/bin/sh")
+        .args(["-c", "cat > \"$0\" && chmod 755 \"$0\""])
+        .arg(&path)
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let script =
+        format!("#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'redline 9.9'; exit; fi\n{bench}\n");
+    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    assert!(shell.wait().unwrap().success());
+    path.to_str().unwrap().to_owned()
+}
+
+#[cfg(unix)]
+#[test]
+fn another_binary_is_an_arm() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut printed: Value = serde_json::from_str(&measured(bench(&["--json"])).out).unwrap();
+    for row in printed["rows"].as_array_mut().unwrap() {
+        row["digest"] = "0123456789abcdef".into();
+        for (_, metric) in row["metrics"].as_object_mut().unwrap().iter_mut() {
+            // A thousand times as good, whichever way is better.
+            let factor = if metric["direction"] == "lower" { 1e-3 } else { 1e3 };
+            let samples = metric["samples"].as_array().unwrap();
+            metric["samples"] = samples.iter().map(|s| s.as_f64().unwrap() * factor).collect();
+            metric["processes"] = Value::Null;
+        }
+    }
+    printed["machine"] = "another version's".into();
+    fs::write(folder.path().join("printed"), printed.to_string()).unwrap();
+    let other = program(folder.path(), "other", "cat \"${0%/*}/printed\"");
+    let run = measured(bench(&["--versus-binary", &other, "--processes", "2", "--json"]));
+    assert_ne!(run.code, 1, "{}", run.out);
+    let json: Value = serde_json::from_str(&run.out).unwrap();
+    assert_eq!(json["arms"]["b"]["engine"]["version"], "9.9");
+    assert_eq!(json["comparison"]["new"]["engine"], "redline 9.9");
+    assert_eq!(json["comparison"]["outputs"]["different"].as_array().unwrap().len(), 3);
+    let lines = json["comparison"]["lines"].as_array().unwrap();
+    for line in lines.iter().filter(|line| line["direction"] != "info") {
+        assert!(line["ratio"].as_f64() > Some(10.0), "{line}");
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_arm_that_fails_is_told_with_its_complaint() {
+    let folder = tempfile::tempdir().unwrap();
+    let against = |name: &str, script: &str| {
+        bench(&["--versus-binary", &program(folder.path(), name, script), "--processes", "2"])
+    };
+    against("broken", "echo 'out of luck' >&2; exit 7").failed(&["exit status: 7", "arm b", "| out of luck"]);
+    against("killed", "kill -9 $$").failed(&["signal: 9", "arm b"]);
+    against("garbage", "echo no document").failed(&["its document cannot be read", "arm b"]);
+    against("strict", "echo 'error: no such flag' >&2; exit 2")
+        .usage(&["the process refused its flags", "no such flag"]);
+    let wrong = against("wrong", "echo 'ids differ' >&2; exit 6");
+    assert_eq!(wrong.code, 6);
+    assert!(wrong.err.contains("outputs are wrong") && wrong.err.contains("ids differ"), "{}", wrong.err);
+    let row = r#"{"case":"a","checked":true,"digest":"'$$'","metrics":{}}"#;
+    let unstable = against("unstable", &format!("echo '{{\"rows\":[{row}]}}'"));
+    assert_eq!(unstable.code, 6);
+    assert!(
+        unstable.err.contains("outputs of `a` differ between processes with equal flags"),
+        "{}",
+        unstable.err
+    );
+    bench(&["--versus-binary", "/nonexistent/redline"]).failed(&["/nonexistent/redline", "built elsewhere"]);
+    bench(&["--versus-binary", "/bin/false"]).failed(&["/bin/false", "no version"]);
+}

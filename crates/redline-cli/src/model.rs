@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use redline_engine::{Engine, Options, Source};
-use redline_kernels::{Format, Tier};
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Exec, Format, Simd, Team, Tier, set_default_float_environment};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, resolve_model};
 
@@ -12,7 +13,7 @@ use crate::demo_model;
 use crate::env::{self, Environment};
 use crate::progress;
 use crate::report::Failure;
-use crate::value::{self, Isa};
+use crate::value::{self, Device, Isa};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -40,15 +41,69 @@ pub(crate) struct BackendFlags {
     /// Instruction set: auto, scalar, avx2 or avx512 [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
-    /// Format of weights: f32 or bf16; default: the checkpoint's [env: REDLINE_FORMAT]
-    #[arg(long, value_name = "F", value_parser = value::format)]
-    format: Option<Format>,
+    /// Device: auto or cpu
+    #[arg(long, value_name = "D", default_value = "auto", value_parser = value::device)]
+    device: Device,
+    #[command(flatten)]
+    weights: WeightFlags,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
-    #[arg(long, value_name = "F", value_parser = value::format)]
-    kv_format: Option<Format>,
+    #[arg(long, value_name = "F", value_parser = value::kv_format)]
+    kv_format: Option<KvFormat>,
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
+}
+
+/// A format of weights.
+#[derive(Debug, Args)]
+pub(crate) struct FormatFlags {
+    /// Format of weights: f32, bf16, w8 or w4; default: the checkpoint's [env: REDLINE_FORMAT]
+    #[arg(long, value_name = "F", value_parser = value::format)]
+    format: Option<Format>,
+    /// Inputs that share a scale: w8 128 (default) or 0 for one scale per output; w4 32, 64 (default) or 128
+    #[arg(long, value_name = "N")]
+    group: Option<usize>,
+}
+
+/// How weights are held.
+#[derive(Debug, Args)]
+pub(crate) struct WeightFlags {
+    #[command(flatten)]
+    format: FormatFlags,
+    /// Share of every layer's input columns that w8 and w4 keep as bf16: those with the largest weights
+    #[arg(long, value_name = "FRACTION", default_value_t = 0.0, value_parser = value::fraction)]
+    pub(crate) outliers: f64,
+}
+
+impl WeightFlags {
+    /// The format with its group, from the flags or the environment.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<Option<Format>, Failure> {
+        let format = self.format.resolve(|| environment.value(env::FORMAT, value::format))?;
+        if self.outliers > 0.0 && !format.is_some_and(Format::is_integer) {
+            let fact = format!("`--outliers {}` without a format of integers", self.outliers);
+            return Err(Failure::usage(fact, "`--format w8` and `--format w4` keep columns apart"));
+        }
+        Ok(format)
+    }
+}
+
+impl FormatFlags {
+    /// The format with its group; `otherwise` where no flag names one.
+    pub(crate) fn resolve(
+        &self,
+        otherwise: impl FnOnce() -> Result<Option<Format>, Failure>,
+    ) -> Result<Option<Format>, Failure> {
+        let format = or_else(self.format, otherwise)?;
+        let Some(group) = self.group else { return Ok(format) };
+        let Some(format) = format.filter(|f| f.is_integer()) else {
+            let fact = format!("`--group {group}` without a format of groups");
+            return Err(Failure::usage(fact, "`--format w8` and `--format w4` have groups"));
+        };
+        let groups: Vec<_> = format.groups().iter().map(usize::to_string).collect();
+        let fact = || format!("{} has no group of {group}", format.name());
+        let with_group = format.with_group(group);
+        with_group.map(Some).ok_or_else(|| Failure::usage(fact(), format!("one of {}", groups.join(", "))))
+    }
 }
 
 impl ModelFlag {
@@ -88,8 +143,9 @@ impl BackendFlags {
         let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
         Ok(Backend {
             tier: isa.and_then(|isa| isa.0),
-            format: or_else(self.format, || environment.value(env::FORMAT, value::format))?,
-            kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::format))?,
+            format: self.weights.resolve(environment)?,
+            outliers: self.weights.outliers,
+            kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             clock: clock.clone(),
         })
@@ -116,7 +172,8 @@ pub(crate) struct Loaded {
 pub(crate) struct Backend {
     tier: Option<Tier>,
     format: Option<Format>,
-    kv_format: Option<Format>,
+    outliers: f64,
+    kv_format: Option<KvFormat>,
     max_context: Option<usize>,
     clock: Clock,
 }
@@ -129,6 +186,7 @@ impl Backend {
             threads,
             tier: self.tier,
             format: self.format,
+            outliers: self.outliers,
             kv_format: self.kv_format,
             max_context: self.max_context,
             clock: self.clock.as_fn(),
@@ -145,8 +203,8 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// The same threads and instructions for another model, in formats of its own.
-    pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<Format>) -> Self {
-        let backend = Backend { format, kv_format, max_context: None, ..self.backend.clone() };
+    pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
+        let backend = Backend { format, kv_format, outliers: 0.0, max_context: None, ..self.backend.clone() };
         Self { threads: self.threads, backend }
     }
 
@@ -177,4 +235,22 @@ fn find(model: &str, environment: Environment) -> Result<PathBuf, Failure> {
         home: environment.path(env::HOME),
     };
     resolve_model(model, &roots).map_err(|error| Failure::failed(error.to_string(), error.hint()))
+}
+
+/// Does work that packs weights, on a thread whose rounding nobody has changed.
+pub(crate) fn with_team<T: Send>(
+    threads: usize,
+    tier: Option<Tier>,
+    work: impl FnOnce(Exec<'_>) -> T + Send,
+) -> Result<T, Failure> {
+    let failed = |fact: String| Failure::failed(fact, None);
+    let simd = tier.map_or_else(|| Ok(Simd::best()), Simd::new).map_err(|error| failed(error.to_string()))?;
+    let run = || {
+        set_default_float_environment();
+        let team = Team::new(threads)
+            .map_err(|error| failed(format!("{threads} threads could not be started: {error}")))?;
+        Ok(work(Exec { simd, team: &team }))
+    };
+    let joined = std::thread::scope(|scope| scope.spawn(run).join());
+    joined.unwrap_or_else(|_| Err(failed("the work ended early".to_owned())))
 }

@@ -5,12 +5,39 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How long work may take before it is mentioned.
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How often the sign moves.
 const TICK: Duration = Duration::from_millis(120);
+
+/// How much of some work is done, shown once it took over a second.
+pub(crate) struct Bar(ProgressBar);
+
+impl Bar {
+    /// A bar that says `what` is done.
+    pub(crate) fn new(what: String) -> Self {
+        Self(ProgressBar::hidden().with_message(what))
+    }
+
+    /// Moves it to `done` of `total`.
+    pub(crate) fn show(&self, done: u64, total: u64) {
+        if self.0.is_hidden() && io::stderr().is_terminal() && self.0.elapsed() > PATIENCE {
+            if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}") {
+                self.0.set_style(style);
+            }
+            self.0.set_draw_target(ProgressDrawTarget::stderr());
+        }
+        self.0.set_length(total);
+        self.0.set_position(done);
+    }
+
+    /// Takes it away.
+    pub(crate) fn clear(&self) {
+        self.0.finish_and_clear();
+    }
+}
 
 /// Does the work, and says `what` it is once that took over a second.
 pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 
 /// A value that makes no sense.
@@ -73,10 +74,40 @@ pub(crate) fn isa_choices() -> String {
     format!("auto, {}", tiers.join(", "))
 }
 
-/// Parses the name of a number format.
+/// Parses the name of a format of weights.
 pub(crate) fn format(text: &str) -> Result<Format, BadValue> {
     let names: Vec<_> = Format::ALL.iter().map(|f| f.name()).collect();
     Format::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Parses the name of a format of keys and values.
+pub(crate) fn kv_format(text: &str) -> Result<KvFormat, BadValue> {
+    let names: Vec<_> = KvFormat::ALL.iter().map(|f| f.name()).collect();
+    KvFormat::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// A device that this version runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Device;
+
+/// Parses the name of a device.
+pub(crate) fn device(text: &str) -> Result<Device, BadValue> {
+    match text {
+        "auto" | "cpu" => Ok(Device),
+        _ => bad(
+            "no such device here",
+            "found: cpu; `auto` takes it, and `redline doctor` lists the accelerators it sees, none of which this version uses",
+        ),
+    }
+}
+
+/// Parses a share from 0 to 1.
+pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
+    match text.parse::<f64>() {
+        Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
+        Ok(x) => bad(format!("{x} is no share"), "a number from 0 to 1"),
+        Err(error) => bad(error.to_string(), "a number from 0 to 1"),
+    }
 }
 
 /// Parses a number of threads.

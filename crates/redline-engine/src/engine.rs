@@ -7,14 +7,14 @@ use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use redline_kernels::op::kv::PAGE_TOKENS;
-use redline_kernels::{Format, Simd, Team, Tier};
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
+use redline_kernels::{Exec, Format, Simd, Team, Tier, set_default_float_environment};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
-use redline_models::{LoadOptions, Model, load};
+use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
-use redline_weights::{Checkpoint, ConfigFile};
+use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
@@ -66,7 +66,7 @@ pub struct ModelInfo {
     /// How weights are held.
     pub format: Format,
     /// How keys and values are held.
-    pub kv_format: Format,
+    pub kv_format: KvFormat,
     /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
     pub kernel_path: String,
     /// Floating-point operations per token, per pair of token and key it sees, per row of logits. Multiply and add
@@ -123,8 +123,18 @@ struct Parts {
 }
 
 impl Parts {
-    fn read(options: &Options) -> Result<Self, EngineError> {
-        let load_options = LoadOptions { format: options.format };
+    /// Reads on a thread of its own: packing rounds, and somebody may have changed how the caller's thread does.
+    fn read(options: &Options, simd: Simd) -> Result<Self, EngineError> {
+        let read = || {
+            set_default_float_environment();
+            let team = start_team(options.threads)?;
+            Self::read_here(options, Exec { simd, team: &team })
+        };
+        std::thread::scope(|scope| scope.spawn(read).join()).map_err(|_| EngineError::Stopped)?
+    }
+
+    fn read_here(options: &Options, exec: Exec<'_>) -> Result<Self, EngineError> {
+        let load_options = LoadOptions { format: options.format, outliers: options.outliers };
         match &options.source {
             Source::Directory(dir) => {
                 let config = ConfigFile::open(&dir.join("config.json"))?;
@@ -134,12 +144,12 @@ impl Parts {
                 let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
-                Ok(Self {
-                    name,
-                    model: load(&config, &Checkpoint::open(dir)?, load_options)?,
-                    tokenizer,
-                    end_ids: end_ids(&config, generation.as_ref())?,
-                })
+                let model = if Infq::is(dir) {
+                    load(exec, &config, Weights::Infq(&Infq::open(dir)?), load_options)?
+                } else {
+                    load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?
+                };
+                Ok(Self { name, model, tokenizer, end_ids: end_ids(&config, generation.as_ref())? })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -147,13 +157,17 @@ impl Parts {
                 let checkpoint = Checkpoint::from_bytes("model.safetensors", e.weights)?;
                 Ok(Self {
                     name: e.name.into(),
-                    model: load(&config, &checkpoint, load_options)?,
+                    model: load(exec, &config, Weights::Checkpoint(&checkpoint), load_options)?,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
                 })
             }
         }
     }
+}
+
+fn start_team(threads: usize) -> Result<Team, EngineError> {
+    Team::new(threads).map_err(|e| EngineError::Threads { threads, reason: e.to_string() })
 }
 
 fn has_tokenizer(dir: &Path) -> bool {
@@ -182,7 +196,7 @@ impl Engine {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
         };
-        let Parts { name, model, tokenizer, end_ids } = Parts::read(&options)?;
+        let Parts { name, model, tokenizer, end_ids } = Parts::read(&options, simd)?;
         let facts = model.facts();
         let context = match options.max_context {
             Some(0) => return Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
@@ -193,7 +207,8 @@ impl Engine {
             Some(n) => n,
             None => facts.context,
         };
-        let kv_format = options.kv_format.unwrap_or(facts.format);
+        let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
+        let kv_format = options.kv_format.unwrap_or(natural);
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
@@ -209,7 +224,7 @@ impl Engine {
             tier: simd.tier(),
             format: facts.format,
             kv_format,
-            kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format.name(), kv_format.name()),
+            kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
             operations: model.operations(),
         };
         let tokenizer = tokenizer.map(Arc::new);
@@ -360,7 +375,7 @@ impl Engine {
 /// What the engine's thread starts from.
 struct Runner {
     model: Model,
-    kv_format: Format,
+    kv_format: KvFormat,
     simd: Simd,
     options: Options,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -394,8 +409,7 @@ impl Runner {
     }
 
     fn core(self) -> Result<Core, EngineError> {
-        let threads = self.options.threads;
-        let team = Team::new(threads).map_err(|e| EngineError::Threads { threads, reason: e.to_string() })?;
+        let team = start_team(self.options.threads)?;
         Ok(Core {
             arena: Arena::new(self.model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?,
             kv: KvCache::new(self.model.kv_shape(self.kv_format)),

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 
 /// Nanoseconds since some fixed moment, never going back.
@@ -26,7 +27,7 @@ pub struct Embedded {
 /// Where the model comes from.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A Hugging Face model directory.
+    /// A Hugging Face model directory, or one that was converted.
     Directory(PathBuf),
     /// Bytes in the binary.
     Embedded(Embedded),
@@ -43,8 +44,10 @@ pub struct Options {
     pub tier: Option<Tier>,
     /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
     pub format: Option<Format>,
+    /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`.
+    pub outliers: f64,
     /// Format of keys and values; `None`: f32 with f32 weights, else bf16.
-    pub kv_format: Option<Format>,
+    pub kv_format: Option<KvFormat>,
     /// Longest sequence, where less than the model's own limit is wanted.
     pub max_context: Option<usize>,
     /// The time, for the durations in answers.

@@ -4,13 +4,16 @@
 //! format and the inputs of its own row only: never on tiles, threads, the number of rows or the tier. Kernels know
 //! matrices and pages, not models.
 
+mod dot;
 pub mod format;
+pub mod matrix;
 pub mod memory;
 pub mod op;
 pub mod threads;
 mod tile;
 
-pub use format::{Format, Matrix};
+pub use format::{Arithmetic, Format};
+pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory};
 pub use redline_simd::{Simd, Tier, Unavailable, set_default_float_environment};
 pub use threads::Team;

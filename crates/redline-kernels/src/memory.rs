@@ -184,6 +184,18 @@ impl<T: Plain> Buffer<T> {
         self.start.as_ptr()
     }
 
+    /// The contents as bytes, in the machine's order.
+    pub fn as_bytes(&self) -> &[u8] {
+        // SAFETY: plain data without padding that this buffer owns.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), self.bytes()) }
+    }
+
+    /// The contents as bytes; any bytes are a value of a plain type.
+    pub fn as_bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as above, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), self.bytes()) }
+    }
+
     /// Bytes of the contents.
     pub fn bytes(&self) -> usize {
         self.len * size_of::<T>()

@@ -3,7 +3,7 @@
 //! A limit is measured with the same threads and the same tier as the work it is held against, before and after it.
 
 use redline_kernels::op::probe;
-use redline_kernels::{Buffer, Exec, Format, OutOfMemory, Simd, Team};
+use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use crate::Clock;
 
@@ -71,12 +71,10 @@ impl Probe {
         self.buffer.bytes() as f64 / (passes[passes.len() / 2] as f64 * 1e-9)
     }
 
-    /// Floating-point operations per second from registers, all threads together, in a format's arithmetic.
-    pub fn arithmetic_peak(&self, format: Format, clock: &Clock) -> f64 {
-        let work = || std::hint::black_box(probe::multiply_add(self.exec(), format, ROUNDS));
-        let (_, ns) = clock.time(work);
-        probe::operations_per_round(format) * ROUNDS as f64 * self.team.size() as f64
-            / (ns.max(1) as f64 * 1e-9)
+    /// Operations per second from registers, all threads together; a multiplication and an addition count as two.
+    pub fn arithmetic_peak(&self, arithmetic: Arithmetic, clock: &Clock) -> f64 {
+        let (operations, ns) = clock.time(|| probe::multiply_add(self.exec(), arithmetic, ROUNDS));
+        operations / (ns.max(1) as f64 * 1e-9)
     }
 }
 

@@ -48,6 +48,37 @@ pub enum ModelError {
         /// The configuration.
         file: String,
     },
+    /// A weight is beyond the range of the format asked for.
+    #[error("`{name}` holds {magnitude:e}, but {format} holds at most {largest:e}")]
+    TooLarge {
+        /// The tensor.
+        name: String,
+        /// The largest magnitude in it.
+        magnitude: f32,
+        /// The format.
+        format: String,
+        /// Its largest magnitude.
+        largest: f32,
+    },
+    /// A converted directory is to be converted.
+    #[error("this model is converted already\n  in `{dir}`")]
+    AlreadyConverted {
+        /// The directory.
+        dir: String,
+    },
+    /// Another format is asked for than a converted directory is in.
+    #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
+    Converted {
+        /// What it is in.
+        format: String,
+        /// What was asked for.
+        wanted: String,
+        /// The directory.
+        dir: String,
+    },
+    /// Whoever waits for a conversion has given it up.
+    #[error("cancelled")]
+    Cancelled,
     /// The system refused memory.
     #[error("{0}")]
     Memory(#[from] OutOfMemory),
@@ -57,6 +88,21 @@ pub enum ModelError {
 }
 
 impl ModelError {
+    /// An error that names the first few, if there are any.
+    pub(crate) fn refuse_unexpected<'a>(
+        names: impl Iterator<Item = &'a str>,
+        file: &std::path::Path,
+    ) -> Result<(), Self> {
+        let mut unexpected: Vec<&str> = names.collect();
+        if unexpected.is_empty() {
+            return Ok(());
+        }
+        unexpected.sort_unstable();
+        let shown = unexpected.iter().take(4).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
+        let names = if unexpected.len() > 4 { format!("{shown}, ...") } else { shown };
+        Err(Self::UnexpectedTensors { count: unexpected.len(), names, file: file.display().to_string() })
+    }
+
     /// What the user can do about it.
     pub fn hint(&self) -> Option<String> {
         match self {
@@ -80,7 +126,12 @@ impl ModelError {
                 Some(names)
             }
             Self::Memory(_) => Some("use a smaller `--format`, or a machine with more memory".into()),
-            Self::Config { .. } => None,
+            Self::TooLarge { .. } => Some("load it as f32".into()),
+            Self::Converted { .. } => {
+                Some("leave out `--format`, or load the model that was converted".into())
+            }
+            Self::AlreadyConverted { .. } => Some("convert the model that it was made of".into()),
+            Self::Config { .. } | Self::Cancelled => None,
         }
     }
 }

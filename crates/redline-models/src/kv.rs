@@ -161,10 +161,10 @@ impl<'a> PageTables<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use redline_kernels::Format;
+    use redline_kernels::op::kv::KvFormat;
 
     fn cache() -> KvCache {
-        KvCache::new(KvShape { format: Format::F32, layers: 1, kv_heads: 1, head_dim: 8 })
+        KvCache::new(KvShape { format: KvFormat::F32, layers: 1, kv_heads: 1, head_dim: 8 })
     }
 
     #[test]

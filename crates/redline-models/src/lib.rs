@@ -7,17 +7,21 @@
 
 pub mod arch;
 pub mod block;
+mod convert;
 mod error;
 mod family;
 mod keys;
 pub mod kv;
 mod load;
 pub mod model;
+mod packing;
 mod rotary;
 pub mod spec;
 pub mod step;
 pub mod synth;
+mod tensors;
 
+pub use convert::{ConvertOptions, Progress, convert};
 pub use error::ModelError;
-pub use load::{LoadOptions, load};
+pub use load::{LoadOptions, Weights, load};
 pub use model::Model;

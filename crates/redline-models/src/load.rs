@@ -1,10 +1,13 @@
-//! From a checkpoint to a model: every tensor is checked against the specification before any is read.
+//! From files to a model: every tensor is checked against the specification before any is read.
+
+mod packed;
+pub(crate) mod unpacked;
 
 use redline_kernels::op::activation::Activation;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::rope::RopeTable;
-use redline_kernels::{Buffer, Format, Matrix};
-use redline_weights::{Checkpoint, ConfigFile, StoredDtype};
+use redline_kernels::{Buffer, Exec, Format, Matrix};
+use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use crate::ModelError;
 use crate::block::attention::Attention;
@@ -14,39 +17,67 @@ use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
 use crate::model::{Facts, Model};
-use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
-    Role,
-};
+use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, PositionSpec};
 use crate::step::padded;
+use crate::tensors::Source;
+
+use packed::Packed;
+use unpacked::Unpacked;
 
 /// How to hold what is loaded.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
     /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
     pub format: Option<Format>,
+    /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`; those with the largest weights.
+    pub outliers: f64,
 }
 
-/// Loads the model that `config` describes from `checkpoint`.
-pub fn load(config: &ConfigFile, checkpoint: &Checkpoint, options: LoadOptions) -> Result<Model, ModelError> {
+/// Where weights come from.
+#[derive(Clone, Copy)]
+pub enum Weights<'a> {
+    /// Tensors as they were trained.
+    Checkpoint(&'a Checkpoint),
+    /// Packed before.
+    Infq(&'a Infq),
+}
+
+/// Loads the model that `config` describes.
+pub fn load(
+    exec: Exec<'_>,
+    config: &ConfigFile,
+    weights: Weights<'_>,
+    options: LoadOptions,
+) -> Result<Model, ModelError> {
     let architecture = crate::arch::find(config)?;
     let spec = (architecture.spec)(config)?;
     if spec.bidirectional {
         let file = config.file().display().to_string();
         return Err(ModelError::Bidirectional { name: architecture.name, file });
     }
-    let source = Source::check(&spec, checkpoint)?;
-    let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
-    let mut loader = Loader { source, format, values: Vec::new() };
-    let tokens = loader.matrix(&spec.embedding, spec.vocab, spec.hidden)?;
-    let (positions, rope) = match &spec.positions {
-        PositionSpec::Learned(name) => (Some(loader.matrix(name, spec.context, spec.hidden)?), None),
-        PositionSpec::Rotary(frequencies) => (None, Some(RopeTable::new(frequencies.clone())?)),
+    let (decoder, head, format) = match weights {
+        Weights::Checkpoint(checkpoint) => {
+            let source = Source::check(&spec, checkpoint)?;
+            let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
+            let outliers = if format.is_integer() { options.outliers } else { 0.0 };
+            let builder = Builder { spec: &spec, from: Unpacked { exec, source, outliers }, format };
+            let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;
+            let (decoder, head) = builder.assemble(pieces)?;
+            (decoder, head, format)
+        }
+        Weights::Infq(infq) => {
+            let from = Packed::check(&spec, infq, options.format)?;
+            let format = from.format();
+            let builder = Builder { spec: &spec, from, format };
+            let pieces = packed::in_parallel(exec.team.size(), builder.pieces(), |i| builder.piece(i))?;
+            let (decoder, head) = builder.assemble(pieces)?;
+            (decoder, head, format)
+        }
     };
-    let layers = spec.layers.iter().enumerate().map(|(i, layer)| loader.layer(i, layer));
-    let layers = layers.collect::<Result<Vec<_>, _>>()?;
-    let final_norm = loader.norm(&spec.final_norm)?;
-    let head = if spec.tied { loader.check_tied(&spec)? } else { Some(loader.head(&spec)?) };
+    let rope = match &spec.positions {
+        PositionSpec::Learned(_) => None,
+        PositionSpec::Rotary(frequencies) => Some(RopeTable::new(frequencies.clone())?),
+    };
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
         architecture: architecture.name,
@@ -56,130 +87,84 @@ pub fn load(config: &ConfigFile, checkpoint: &Checkpoint, options: LoadOptions) 
         parameters,
         format,
     };
-    Ok(Model {
-        facts,
-        decoder: Decoder { embedding: Embedding { tokens, positions }, layers, final_norm },
-        head,
-        rope,
-    })
+    Ok(Model { facts, decoder, head, rope })
 }
 
-/// A checkpoint whose tensors are those of the specification, no more and no fewer.
-struct Source<'a> {
-    checkpoint: &'a Checkpoint,
-    prefix: &'static str,
+/// What a model is built from.
+trait Blocks {
+    /// The weights of all projections of a layer, one below the other.
+    fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError>;
+    /// A tensor of `out.len()` values.
+    fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError>;
 }
 
-impl<'a> Source<'a> {
-    fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
-        let first = format!("{}.weight", spec.embedding);
-        let prefixed = checkpoint.info(&spec.prefixed(&first)).is_some();
-        let source = Self { checkpoint, prefix: if prefixed { spec.prefix } else { "" } };
-        let mut expected = std::collections::HashSet::new();
-        for tensor in spec.tensors() {
-            let name = source.name(&tensor.name);
-            checkpoint.require(&name, &tensor.shape)?;
-            expected.insert(name);
-        }
-        if spec.tied && checkpoint.info(HEAD).is_some() {
-            checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
-            expected.insert(HEAD.to_owned());
-        }
-        let mut unexpected: Vec<&str> = checkpoint
-            .names()
-            .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)))
-            .collect();
-        if unexpected.is_empty() {
-            return Ok(source);
-        }
-        unexpected.sort_unstable();
-        let shown = unexpected.iter().take(4).map(|n| format!("`{n}`")).collect::<Vec<_>>().join(", ");
-        let names = if unexpected.len() > 4 { format!("{shown}, ...") } else { shown };
-        Err(ModelError::UnexpectedTensors {
-            count: unexpected.len(),
-            names,
-            file: checkpoint.origin().display().to_string(),
+/// The large parts of a model, which are made independently.
+enum Piece {
+    Tokens(Matrix),
+    Head(Option<Matrix>),
+    Layer(Box<Layer>),
+}
+
+struct Builder<'a, B> {
+    spec: &'a DecoderSpec,
+    from: B,
+    format: Format,
+}
+
+impl<B: Blocks> Builder<'_, B> {
+    fn pieces(&self) -> usize {
+        self.spec.layers.len() + 2
+    }
+
+    fn piece(&self, i: usize) -> Result<Piece, ModelError> {
+        Ok(match i {
+            0 => Piece::Tokens(self.from.matrix(&self.spec.token_table(), self.format)?),
+            1 => Piece::Head(match self.spec.head_linear() {
+                None => None,
+                Some(head) => Some(self.from.matrix(&head, self.format)?),
+            }),
+            _ => Piece::Layer(Box::new(self.layer(i - 2, &self.spec.layers[i - 2])?)),
         })
     }
 
-    fn name(&self, name: &str) -> String {
-        if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
-    }
-
-    /// The format that the checkpoint's matrices are stored in: bf16 if all are.
-    fn stored_format(&self, spec: &DecoderSpec) -> Format {
-        let weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
-        let mut dtypes = weights.map(|t| self.checkpoint.info(&self.name(&t.name)).map(|info| info.dtype));
-        if dtypes.all(|d| d == Some(StoredDtype::BF16)) { Format::Bf16 } else { Format::F32 }
-    }
-}
-
-struct Loader<'a> {
-    source: Source<'a>,
-    format: Format,
-    /// One tensor at a time, as f32.
-    values: Vec<f32>,
-}
-
-impl Loader<'_> {
-    fn read(&mut self, name: &str, len: usize) -> Result<&[f32], ModelError> {
-        self.values.resize(len, 0.0);
-        self.source.checkpoint.read_f32(&self.source.name(name), &mut self.values)?;
-        Ok(&self.values)
-    }
-
-    fn vector(&mut self, name: &str, len: usize) -> Result<Buffer<f32>, ModelError> {
-        Ok(Buffer::from_slice(self.read(name, len)?)?)
-    }
-
-    /// `{name}.weight`, `[rows, cols]`.
-    fn matrix(&mut self, name: &str, rows: usize, cols: usize) -> Result<Matrix, ModelError> {
-        let mut matrix = Matrix::zeroed(self.format, rows, cols)?;
-        matrix.set_rows(0, self.read(&format!("{name}.weight"), rows * cols)?);
-        Ok(matrix)
-    }
-
-    fn head(&mut self, spec: &DecoderSpec) -> Result<Matrix, ModelError> {
-        let mut matrix = Matrix::zeroed(self.format, spec.vocab, spec.hidden)?;
-        matrix.set_rows(0, self.read(spec.head, spec.vocab * spec.hidden)?);
-        Ok(matrix)
-    }
-
-    /// Some tied checkpoints carry the head once more. One that differs from the embedding contradicts the
-    /// configuration: the reference would use it with a warning.
-    fn check_tied(&mut self, spec: &DecoderSpec) -> Result<Option<Matrix>, ModelError> {
-        if self.source.checkpoint.info(HEAD).is_some() {
-            let len = spec.vocab * spec.hidden;
-            let head = self.read(HEAD, len)?.to_vec();
-            if self.read(&format!("{}.weight", spec.embedding), len)? != head {
-                let file = self.source.checkpoint.origin().display().to_string();
-                let fact = format!("`tie_word_embeddings` is true, but `{HEAD}` differs from the embedding");
-                return Err(ModelError::Config { fact, file });
+    fn assemble(&self, pieces: Vec<Piece>) -> Result<(Decoder, Option<Matrix>), ModelError> {
+        let (mut tokens, mut head) = (Matrix::zeroed(self.format, 0, self.spec.hidden)?, None);
+        let mut layers = Vec::with_capacity(self.spec.layers.len());
+        for piece in pieces {
+            match piece {
+                Piece::Tokens(matrix) => tokens = matrix,
+                Piece::Head(matrix) => head = matrix,
+                Piece::Layer(layer) => layers.push(*layer),
             }
         }
-        Ok(None)
+        let positions = match self.spec.position_table() {
+            None => None,
+            Some(table) => Some(self.from.matrix(&table, position_format(self.format))?),
+        };
+        let final_norm = self.norm(&self.spec.final_norm)?;
+        Ok((Decoder { embedding: Embedding { tokens, positions }, layers, final_norm }, head))
     }
 
-    fn linear(&mut self, spec: &LinearSpec, activation: Activation) -> Result<Linear, ModelError> {
-        let mut matrix = Matrix::zeroed(self.format, spec.outputs(), spec.inputs)?;
+    fn vector(&self, name: &str, len: usize) -> Result<Buffer<f32>, ModelError> {
+        let mut values = Buffer::zeroed(len)?;
+        self.from.values(name, &mut values)?;
+        Ok(values)
+    }
+
+    fn linear(&self, spec: &LinearSpec, activation: Activation) -> Result<Linear, ModelError> {
+        let matrix = self.from.matrix(spec, self.format)?;
         let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
         let mut first = 0;
         for part in &spec.parts {
-            let values = self.read(&format!("{}.weight", part.name), part.outputs * spec.inputs)?;
-            match spec.orientation {
-                Orientation::OutIn => matrix.set_rows(first, values),
-                Orientation::InOut => matrix.set_rows_transposed(first, values),
-            }
             if let (true, Some(bias)) = (part.bias, bias.as_mut()) {
-                let values = self.read(&format!("{}.bias", part.name), part.outputs)?;
-                bias[first..first + part.outputs].copy_from_slice(values);
+                self.from.values(&part.bias_name(), &mut bias[first..first + part.outputs])?;
             }
             first += part.outputs;
         }
         Ok(Linear::new(matrix, bias, activation))
     }
 
-    fn norm(&mut self, spec: &NormSpec) -> Result<Norm, ModelError> {
+    fn norm(&self, spec: &NormSpec) -> Result<Norm, ModelError> {
         let weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
         let bias = if spec.layer_norm {
             Some(self.vector(&format!("{}.bias", spec.name), spec.width)?)
@@ -189,7 +174,7 @@ impl Loader<'_> {
         Ok(Norm { weight, bias, eps: spec.eps })
     }
 
-    fn attention(&mut self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
+    fn attention(&self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
         let head_norms = match &spec.head_norms {
             Some((q, k)) => Some((self.norm(q)?, self.norm(k)?)),
             None => None,
@@ -205,7 +190,7 @@ impl Loader<'_> {
         })
     }
 
-    fn mlp(&mut self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
+    fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
         Ok(match spec {
             MlpSpec::Gelu { up, down } => Mlp::Gelu {
                 up: self.linear(up, Activation::GeluNew)?,
@@ -218,7 +203,7 @@ impl Loader<'_> {
         })
     }
 
-    fn layer(&mut self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
+    fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
         Ok(Layer {
             attention_norm: self.norm(&spec.attention_norm)?,
             attention: self.attention(index, &spec.attention)?,
@@ -226,4 +211,9 @@ impl Loader<'_> {
             mlp: self.mlp(&spec.mlp)?,
         })
     }
+}
+
+/// Learned positions are added to every token and small beside all else: integer formats keep them as bf16.
+pub(crate) fn position_format(format: Format) -> Format {
+    if format.is_integer() { Format::Bf16 } else { format }
 }

@@ -1,7 +1,7 @@
 //! A loaded model: the decoder, its head, and the way a batch passes through.
 
 use redline_kernels::op::attention::MAX_HEAD_DIM;
-use redline_kernels::op::kv::{KvShape, Segment};
+use redline_kernels::op::kv::{KvFormat, KvShape, Segment};
 use redline_kernels::op::linear::scratch_words;
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
@@ -92,7 +92,7 @@ impl Model {
     }
 
     /// Shape of the cache this model needs, in a given format.
-    pub fn kv_shape(&self, format: Format) -> KvShape {
+    pub fn kv_shape(&self, format: KvFormat) -> KvShape {
         let (kv_heads, head_dim) =
             self.decoder.layers.first().map_or((1, 1), |l| (l.attention.kv_heads, l.attention.head_dim));
         debug_assert!(head_dim <= MAX_HEAD_DIM);
@@ -138,7 +138,7 @@ impl Model {
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let hidden = padded(self.facts.hidden);
         let mut widest = hidden;
-        let mut words = scratch_words(self.facts.format, outputs, self.facts.hidden);
+        let mut words = scratch_words(self.head(), outputs);
         for layer in &self.decoder.layers {
             let (first, second) = layer.mlp.layers();
             let attention = &layer.attention;
@@ -151,7 +151,7 @@ impl Model {
                 + padded(second.matrix().cols());
             widest = widest.max(width);
             for matrix in [qkv, output, inner, second.matrix()] {
-                words = words.max(scratch_words(matrix.format(), rows, matrix.cols()));
+                words = words.max(scratch_words(matrix, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.facts.vocab));

@@ -189,6 +189,37 @@ impl DecoderSpec {
         all
     }
 
+    /// The token embedding as a layer: `[vocab, hidden]`.
+    pub fn token_table(&self) -> LinearSpec {
+        LinearSpec::plain(self.embedding.clone(), self.hidden, self.vocab)
+    }
+
+    /// The learned positions as a layer: `[context, hidden]`.
+    pub fn position_table(&self) -> Option<LinearSpec> {
+        match &self.positions {
+            PositionSpec::Learned(name) => Some(LinearSpec::plain(name.clone(), self.hidden, self.context)),
+            PositionSpec::Rotary(_) => None,
+        }
+    }
+
+    /// The head, unless it is the embedding.
+    pub fn head_linear(&self) -> Option<LinearSpec> {
+        let name = self.head.strip_suffix(".weight").unwrap_or(self.head);
+        (!self.tied).then(|| LinearSpec::plain(name.to_owned(), self.hidden, self.vocab))
+    }
+
+    /// Everything that is multiplied with: the token embedding, the layers, the head.
+    pub fn linears(&self) -> Vec<LinearSpec> {
+        let mut all = vec![self.token_table()];
+        for layer in &self.layers {
+            let (first, second) = layer.mlp.parts();
+            let linears = [&layer.attention.qkv, &layer.attention.output, first, second];
+            all.extend(linears.into_iter().cloned());
+        }
+        all.extend(self.head_linear());
+        all
+    }
+
     /// The name as this family writes it with its prefix.
     pub fn prefixed(&self, name: &str) -> String {
         if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
@@ -223,6 +254,18 @@ impl NormSpec {
                 role: Role::Bias,
             });
         }
+    }
+}
+
+impl PartSpec {
+    /// Name of the weight's tensor.
+    pub fn weight(&self) -> String {
+        format!("{}.weight", self.name)
+    }
+
+    /// Name of the bias's tensor.
+    pub fn bias_name(&self) -> String {
+        format!("{}.bias", self.name)
     }
 }
 

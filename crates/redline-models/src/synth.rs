@@ -5,80 +5,132 @@ mod shapes;
 
 use std::path::Path;
 
-use redline_kernels::Format;
-use redline_weights::{ConfigFile, DirWriter, Dtype, SafetensorsWriter, TensorSpec, WeightsError};
+use redline_kernels::{Exec, Format};
+use redline_weights::{
+    Checksum, DirWriter, Dtype, InfqWriter, SafetensorsWriter, TensorSpec, WeightsError, bf16_to_f32,
+    f32_to_bf16_rne,
+};
 
-use crate::spec::{Role, TensorSpec as Tensor};
-use crate::{ModelError, arch};
+use crate::convert::{ConvertOptions, Plan};
+use crate::spec::{DecoderSpec, Role, TensorSpec as Tensor};
+use crate::tensors::Tensors;
+use crate::{ModelError, packing};
 
 pub use shapes::{SHAPES, Shape, find};
 
 /// Values that are made at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Writes a model of `shape` to `dir`, which must not exist or be empty. Weights are a pure function of shape, seed
-/// and tensor name; `tokenizer_json` is copied as it is.
+/// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats
+/// what [`crate::convert`] makes of it. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is
+/// copied as it is.
 pub fn write(
+    exec: Exec<'_>,
     shape: &Shape,
     dir: &Path,
     format: Format,
     seed: u64,
     tokenizer_json: &[u8],
 ) -> Result<(), ModelError> {
-    let dtype = match format {
-        Format::F32 => Dtype::F32,
-        Format::Bf16 => Dtype::BF16,
-    };
-    let torch = match format {
-        Format::F32 => "float32",
-        Format::Bf16 => "bfloat16",
-    };
+    let stored = if format.is_integer() { shape.format } else { format };
+    let (dtype, torch) =
+        if stored == Format::Bf16 { (Dtype::BF16, "bfloat16") } else { (Dtype::F32, "float32") };
     let config = format!(
         "{{\n  {},\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {},\n  \"torch_dtype\": \"{torch}\"\n}}\n",
         shape.config, shape.eos
     );
-    let parsed = ConfigFile::from_bytes(shape.name, config.as_bytes())?;
-    let spec = (arch::find(&parsed)?.spec)(&parsed)?;
+    let generation = format!("{{\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {}\n}}\n", shape.eos);
+    let companions = [
+        ("config.json", config.as_bytes()),
+        ("generation_config.json", generation.as_bytes()),
+        ("tokenizer.json", tokenizer_json),
+    ];
+    let spec = shape.spec()?;
+    if format.is_integer() {
+        return write_packed(exec, &Random { spec: &spec, stored, seed }, format, dir, &companions);
+    }
     let tensors = spec.tensors();
     let files: Vec<TensorSpec> =
         tensors.iter().map(|t| TensorSpec::new(spec.prefixed(&t.name), dtype, t.shape.clone())).collect();
-    let generation = format!("{{\n  \"bos_token_id\": 0,\n  \"eos_token_id\": {}\n}}\n", shape.eos);
     let mut out = DirWriter::create(dir)?;
-    out.write("config.json", config.as_bytes())?;
-    out.write("generation_config.json", generation.as_bytes())?;
-    out.write("tokenizer.json", tokenizer_json)?;
+    for (name, bytes) in companions {
+        out.write(name, bytes)?;
+    }
     out.safetensors("model.safetensors", &files, |writer| {
-        tensors.iter().try_for_each(|tensor| fill(writer, tensor, seed))
+        tensors.iter().try_for_each(|tensor| write_tensor(writer, tensor, seed))
     })?;
     Ok(out.finish()?)
 }
 
-fn fill<W: std::io::Write>(
+fn write_packed(
+    exec: Exec<'_>,
+    random: &Random<'_>,
+    format: Format,
+    dir: &Path,
+    companions: &[(&str, &[u8])],
+) -> Result<(), ModelError> {
+    let spec = random.spec;
+    let plan = Plan::new(spec, random, ConvertOptions { format, outliers: 0.0 })?;
+    let weights = plan.declare(|name| spec.prefixed(name));
+    let mut out = InfqWriter::create(dir, packing::scheme(format), weights)?;
+    for (name, bytes) in companions {
+        out.write_file(name, bytes)?;
+    }
+    plan.write(exec, random, &mut out, |name| spec.prefixed(name), &mut |_| Ok(()))?;
+    let recipe: Vec<u8> = companions.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
+    Ok(out.finish(Checksum::of(&[&random.seed.to_le_bytes()[..], &recipe].concat()))?)
+}
+
+fn write_tensor<W: std::io::Write>(
     writer: &mut SafetensorsWriter<W>,
     tensor: &Tensor,
     seed: u64,
 ) -> Result<(), WeightsError> {
-    let mut state = mix(seed ^ name_digest(&tensor.name));
+    let elements: usize = tensor.shape.iter().product();
+    let mut values = vec![0f32; CHUNK.min(elements)];
+    for first in (0..elements).step_by(CHUNK) {
+        let values = &mut values[..CHUNK.min(elements - first)];
+        fill(tensor, seed, first, values);
+        writer.write_f32(values)?;
+    }
+    Ok(())
+}
+
+/// The tensors of a shape, as its checkpoint would hold them.
+struct Random<'a> {
+    spec: &'a DecoderSpec,
+    stored: Format,
+    seed: u64,
+}
+
+impl Tensors for Random<'_> {
+    fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
+        let tensor = self.spec.tensors().into_iter().find(|t| t.name == name);
+        let missing = || ModelError::UnknownShape(format!("with a tensor `{name}`"));
+        fill(&tensor.ok_or_else(missing)?, self.seed, first, out);
+        if self.stored == Format::Bf16 {
+            out.iter_mut().for_each(|value| *value = bf16_to_f32(f32_to_bf16_rne(*value)));
+        }
+        Ok(())
+    }
+}
+
+/// Values `first..` of a tensor.
+fn fill(tensor: &Tensor, seed: u64, first: usize, values: &mut [f32]) {
     // Weights spread as trained ones do at their start; scales near one; biases small.
     let (centre, spread) = match tensor.role {
         Role::Weight => (0.0, 0.035),
         Role::Scale => (1.0, 0.1),
         Role::Bias => (0.0, 0.02),
     };
-    let mut left: usize = tensor.shape.iter().product();
-    let mut values = vec![0f32; CHUNK.min(left)];
-    while left > 0 {
-        let now = CHUNK.min(left);
-        for value in &mut values[..now] {
-            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            // 24 bits give every step of a uniform f32 in [-1, 1).
-            let uniform = (mix(state) >> 40) as f32 / 8_388_608.0 - 1.0;
-            *value = uniform.mul_add(spread, centre);
-        }
-        writer.write_f32(&values[..now])?;
-        left -= now;
+    let step = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut state = mix(seed ^ name_digest(&tensor.name)).wrapping_add(step.wrapping_mul(first as u64));
+    for value in values {
+        state = state.wrapping_add(step);
+        // 24 bits give every step of a uniform f32 in [-1, 1).
+        let uniform = (mix(state) >> 40) as f32 / 8_388_608.0 - 1.0;
+        *value = uniform.mul_add(spread, centre);
     }
-    Ok(())
 }
 
 /// FNV-1a, 64 bits.

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_kernels::{Format, Simd, Tier};
+use redline_kernels::{Arithmetic, Simd, Tier};
 use redline_lab::doctor::{Limit, TierStatus};
 use redline_lab::limits::Probe;
 use redline_lab::{Clock, Doctor, Machine};
@@ -66,9 +66,9 @@ fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
         |name: String, unit: &str, value: Option<f64>| Limit { name, threads, value, unit: unit.to_owned() };
     let bandwidth = probe.as_ref().map(|probe| probe.read_bandwidth(clock) / 1e9);
     let mut limits = vec![limit("read bandwidth".to_owned(), "GB/s", bandwidth)];
-    for &format in Format::ALL {
-        let peak = probe.as_ref().map(|probe| probe.arithmetic_peak(format, clock) / 1e9);
-        limits.push(limit(format!("{} multiply-add", format.name()), "GFLOP/s", peak));
+    for &arithmetic in Arithmetic::ALL {
+        let peak = probe.as_ref().map(|probe| probe.arithmetic_peak(arithmetic, clock) / 1e9);
+        limits.push(limit(format!("{} multiply-add", arithmetic.name()), "GOP/s", peak));
     }
     limits
 }

@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod convert;
 mod demo;
 mod doctor;
 mod generate;
@@ -37,6 +38,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
+    /// Pack a model once, for quick loading in a smaller format
+    Convert(convert::ConvertArgs),
     /// Write a model of a real shape with random weights
     Synth(synth::SynthArgs),
     /// Run a benchmark lane
@@ -71,7 +74,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Score(args) => score::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
-        Command::Synth(args) => synth::run(&args),
+        Command::Convert(args) => convert::run(&args, &context),
+        Command::Synth(args) => synth::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_engine::{Cancel, ComparisonOutcome, EngineError, PerplexityOutcome, PerplexityRequest};
 use redline_kernels::Format;
+use redline_kernels::op::kv::KvFormat;
 
 use super::Context;
 use crate::interrupt::Interrupt;
@@ -45,8 +46,8 @@ pub(super) struct PerplexityArgs {
     #[arg(long, value_name = "F", value_parser = value::format, requires = "against")]
     against_format: Option<Format>,
     /// Format of the reference's KV cache; default: f32 with f32 weights, else bf16
-    #[arg(long, value_name = "F", value_parser = value::format, requires = "against")]
-    against_kv_format: Option<Format>,
+    #[arg(long, value_name = "F", value_parser = value::kv_format, requires = "against")]
+    against_kv_format: Option<KvFormat>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,

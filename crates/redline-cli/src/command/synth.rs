@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_kernels::Format;
 use redline_models::synth::{self, Shape};
 use redline_tokenizer::padded;
 
+use super::Context;
 use crate::demo_model;
+use crate::model::{self, FormatFlags};
 use crate::output;
 use crate::progress;
 use crate::report::Failure;
-use crate::value::{self, BadValue};
+use crate::value::BadValue;
 
 /// Flags of `synth`.
 #[derive(Debug, Args)]
@@ -23,9 +24,8 @@ pub(super) struct SynthArgs {
     /// The directory to write; it must not exist or be empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
-    /// Format of weights: f32 or bf16; default: that of the real checkpoint (f32 for gpt2 and gpt2-xl)
-    #[arg(long, value_name = "F", value_parser = value::format)]
-    format: Option<Format>,
+    #[command(flatten)]
+    format: FormatFlags,
     /// Same shape, format and seed, same bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -41,12 +41,17 @@ fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 }
 
 /// Writes the model and prints its directory.
-pub(super) fn run(args: &SynthArgs) -> Result<ExitCode, Failure> {
+pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failure> {
     let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
-    let format = args.format.unwrap_or(args.shape.format);
-    let write = || synth::write(args.shape, &args.dir, format, args.seed, &tokenizer);
-    progress::during(&format!("writing {}", args.shape.name), write)
+    let format = args.format.resolve(|| Ok(Some(args.shape.format)))?.unwrap_or(args.shape.format);
+    let threads = model::threads(None, context.environment)?;
+    let write = || {
+        model::with_team(threads, None, |exec| {
+            synth::write(exec, args.shape, &args.dir, format, args.seed, &tokenizer)
+        })
+    };
+    progress::during(&format!("writing {}", args.shape.name), write)?
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     output::line(&args.dir.display().to_string())?;
     Ok(ExitCode::SUCCESS)

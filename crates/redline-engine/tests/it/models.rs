@@ -22,6 +22,7 @@ pub(crate) fn options(dir: &Path) -> Options {
         threads: 2,
         tier: None,
         format: None,
+        outliers: 0.0,
         kv_format: None,
         max_context: None,
         clock: Arc::new(|| 0),

@@ -32,7 +32,7 @@ pub fn widen(half: u16) -> f32 {
 }
 
 #[inline(always)]
-pub(super) fn insert(word: &mut u32, k: usize, value: f32) {
+pub(crate) fn insert(word: &mut u32, k: usize, value: f32) {
     let half = u32::from(round(value));
     *word = if k % 2 == 0 { half << 16 | *word & 0xffff } else { *word & 0xffff_0000 | half };
 }

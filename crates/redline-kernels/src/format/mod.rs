@@ -1,74 +1,216 @@
 //! Weight formats: one file each, one line each in [`Format::ALL`].
 //!
 //! Every format stores a matrix as strips of sixteen output rows, `[steps][16]` words, so that one vector load
-//! brings the same step of sixteen outputs.
+//! brings the same step of sixteen outputs. Integer formats have scales beside the words.
 
 pub mod bf16;
 pub mod float32;
+pub mod w4;
+pub mod w8;
+
+use std::fmt;
 
 use redline_simd::{Isa, LANES};
 
-use crate::memory::{Buffer, OutOfMemory};
+/// k that integer kernels take at a time; rows of integer formats are padded to a multiple of it.
+pub(crate) const BLOCK: usize = 32;
+/// k that share a scale of the activations; a multiple of every group of weights.
+pub(crate) const INPUT_GROUP: usize = 128;
 
-/// How weights (or keys and values) are held in memory.
+/// How weights are held in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
     /// 32-bit floats, as they are.
     F32,
     /// bf16, magnitudes below 2^-55 flushed to +0; inputs are rounded alike.
     Bf16,
+    /// Integers of eight bits; inputs are rounded to eight bits per 128 k.
+    W8 {
+        /// k that share a scale; 0: one scale per output.
+        group: usize,
+    },
+    /// Integers of four bits; inputs as for `W8`.
+    W4 {
+        /// k that share a scale.
+        group: usize,
+    },
+}
+
+/// What multiplies: the arithmetic whose peak bounds a format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Arithmetic {
+    /// f32 fused multiply-add.
+    F32,
+    /// Dot products of bf16 pairs into f32.
+    Bf16,
+    /// Dot products of four bytes into 32-bit integers.
+    Int8,
+}
+
+impl Arithmetic {
+    /// Every arithmetic there is.
+    pub const ALL: &[Arithmetic] = &[Self::F32, Self::Bf16, Self::Int8];
+
+    /// Its name, such as `int8`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+            Self::Int8 => "int8",
+        }
+    }
+}
+
+impl fmt::Display for Format {
+    /// The name with the group where it is not the default: `w8`, `w8g0`, `w4g32`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group() {
+            Some(group) if !Self::ALL.contains(self) => write!(f, "{}g{group}", self.name()),
+            _ => f.write_str(self.name()),
+        }
+    }
 }
 
 impl Format {
-    /// Every format there is.
-    pub const ALL: &[Format] = &[float32::FORMAT, bf16::FORMAT];
+    /// Every format there is, with its default group.
+    pub const ALL: &[Format] = &[float32::FORMAT, bf16::FORMAT, w8::FORMAT, w4::FORMAT];
 
     /// The name used by `--format`.
     pub fn name(self) -> &'static str {
         match self {
             Self::F32 => "f32",
             Self::Bf16 => "bf16",
+            Self::W8 { .. } => "w8",
+            Self::W4 { .. } => "w4",
         }
     }
 
-    /// The format of that name.
+    /// The format of that name, with its default group.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
 
-    /// Elements of k in one step (one input word).
+    /// Groups that this format may have; empty for formats without scales.
+    pub fn groups(self) -> &'static [usize] {
+        match self {
+            Self::F32 | Self::Bf16 => &[],
+            Self::W8 { .. } => w8::GROUPS,
+            Self::W4 { .. } => w4::GROUPS,
+        }
+    }
+
+    /// The same format with another group, one of [`Format::groups`].
+    pub fn with_group(self, group: usize) -> Option<Self> {
+        if !self.groups().contains(&group) {
+            return None;
+        }
+        Some(match self {
+            Self::W8 { .. } => Self::W8 { group },
+            Self::W4 { .. } => Self::W4 { group },
+            float => float,
+        })
+    }
+
+    /// k that share a scale, 0 for one scale per output; `None` for formats without scales.
+    pub fn group(self) -> Option<usize> {
+        match self {
+            Self::F32 | Self::Bf16 => None,
+            Self::W8 { group } | Self::W4 { group } => Some(group),
+        }
+    }
+
+    /// Formats whose weights are integers with scales.
+    pub fn is_integer(self) -> bool {
+        self.group().is_some()
+    }
+
+    /// What multiplies.
+    pub fn arithmetic(self) -> Arithmetic {
+        match self {
+            Self::F32 => Arithmetic::F32,
+            Self::Bf16 => Arithmetic::Bf16,
+            Self::W8 { .. } | Self::W4 { .. } => Arithmetic::Int8,
+        }
+    }
+
+    /// Largest magnitude of a weight that the format can hold.
+    pub fn largest(self) -> f32 {
+        const LARGEST_F16: f32 = 65504.0;
+        match self {
+            Self::F32 | Self::W8 { group: 0 } => f32::MAX,
+            Self::Bf16 => bf16::widen(0x7f7f),
+            Self::W8 { .. } => w8::LARGEST * LARGEST_F16,
+            Self::W4 { .. } => w4::RANGE.1 * LARGEST_F16,
+        }
+    }
+
+    /// Elements of k in one word.
     pub(crate) fn k_per_step(self) -> usize {
         match self {
             Self::F32 => 1,
             Self::Bf16 => 2,
+            Self::W8 { .. } => 4,
+            Self::W4 { .. } => 8,
         }
     }
 
     /// Steps that `k` elements take.
     pub fn steps(self, k: usize) -> usize {
-        k.div_ceil(self.k_per_step())
+        let padded = if self.is_integer() { k.next_multiple_of(BLOCK) } else { k };
+        padded.div_ceil(self.k_per_step())
     }
 
-    /// Puts one value at element `k` of a strip's lane; `word` is the word of that step and lane.
+    /// Groups of weights that `k` elements take; 0 without scales.
+    pub(crate) fn groups_in(self, k: usize) -> usize {
+        match self.group() {
+            None => 0,
+            Some(0) => 1,
+            Some(group) => k.div_ceil(group),
+        }
+    }
+
+    /// k after which the integer sums are scaled: the intersection of the groups of weights and inputs.
+    pub(crate) fn summed_k(self) -> usize {
+        match self.group() {
+            None | Some(0) => INPUT_GROUP,
+            Some(group) => group,
+        }
+    }
+
+    /// How much too high the stored integers count in a tier's dot product.
+    pub(crate) fn offset<S: Isa>(self) -> i32 {
+        match self {
+            Self::F32 | Self::Bf16 => 0,
+            Self::W8 { .. } => w8::W8::offset::<S>(),
+            Self::W4 { .. } => w4::W4::offset::<S>(),
+        }
+    }
+
+    /// Puts one value at element `k` of a strip's lane; `word` is the word of that step and lane. For integer formats the
+    /// value is the integer.
     #[inline(always)]
     pub(crate) fn insert(self, word: &mut u32, k: usize, value: f32) {
         match self {
             Self::F32 => float32::insert(word, value),
             Self::Bf16 => bf16::insert(word, k, value),
+            Self::W8 { .. } => w8::insert(word, k, value as i32),
+            Self::W4 { .. } => w4::insert(word, k, value as i32),
         }
     }
 
-    /// The value of element `k`, from the word of its step.
+    /// The value of element `k`, from the word of its step; the integer for integer formats.
     #[inline(always)]
     pub(crate) fn extract(self, word: u32, k: usize) -> f32 {
         match self {
             Self::F32 => float32::extract(word),
             Self::Bf16 => bf16::extract(word, k),
+            Self::W8 { .. } => w8::extract(word, k),
+            Self::W4 { .. } => w4::extract(word, k),
         }
     }
 }
 
-/// Multiply-accumulate of one step: what a tile needs to know of a format.
+/// Multiply-accumulate of one step: what a tile of floats needs to know of a format.
 pub(crate) trait Mac: 'static {
     /// u32 words that one strip takes per step.
     const WORDS: usize;
@@ -83,119 +225,27 @@ pub(crate) trait Mac: 'static {
     fn mac<S: Isa>(s: S, acc: S::F, w: Self::Weight<S>, x: Self::Input<S>) -> S::F;
 }
 
-/// A weight matrix `[rows = outputs, cols = k]`, packed in strips of sixteen rows; rows beyond the last are zero.
-#[derive(Debug)]
-pub struct Matrix {
-    format: Format,
-    rows: usize,
-    cols: usize,
-    words: Buffer<u32>,
+/// Dot products of one block: what a tile of integers needs to know of a format.
+pub(crate) trait Integer: 'static {
+    /// Words of a strip per block of k.
+    const BLOCK_WORDS: usize;
+    /// From this many rows on, weights are prefetched by hand; below, the hardware alone is faster.
+    const ROWS_TO_PREFETCH: usize;
+    /// How much too high the weights count in [`Integer::dot`].
+    fn offset<S: Isa>() -> i32;
+    /// Adds the products of one block to the sums.
+    ///
+    /// # Safety
+    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `x` for `R * BLOCK / 4`.
+    unsafe fn dot<S: Isa, const R: usize, const C: usize>(
+        s: S,
+        acc: &mut [[S::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    );
 }
 
-/// Columns packed together, so that the words of a strip stay in the first-level cache meanwhile.
-const PACK_COLS: usize = 256;
-
-impl Matrix {
-    /// A matrix of zeros.
-    pub fn zeroed(format: Format, rows: usize, cols: usize) -> Result<Self, OutOfMemory> {
-        let strip = format.steps(cols).checked_mul(LANES);
-        let words = strip.and_then(|strip| rows.div_ceil(LANES).checked_mul(strip));
-        let words = Buffer::zeroed(words.ok_or(OutOfMemory { bytes: usize::MAX })?)?;
-        Ok(Self { format, rows, cols, words })
-    }
-
-    /// Output rows.
-    pub fn rows(&self) -> usize {
-        self.rows
-    }
-
-    /// Length of k.
-    pub fn cols(&self) -> usize {
-        self.cols
-    }
-
-    /// The format.
-    pub fn format(&self) -> Format {
-        self.format
-    }
-
-    /// Strips of sixteen rows.
-    pub fn strips(&self) -> usize {
-        self.rows.div_ceil(LANES)
-    }
-
-    /// Resident bytes.
-    pub fn bytes(&self) -> usize {
-        self.words.bytes()
-    }
-
-    pub(crate) fn steps(&self) -> usize {
-        self.format.steps(self.cols)
-    }
-
-    pub(crate) fn words(&self) -> &[u32] {
-        &self.words
-    }
-
-    fn word_at(&self, row: usize, col: usize) -> usize {
-        let step = col / self.format.k_per_step();
-        (row / LANES * self.steps() + step) * LANES + row % LANES
-    }
-
-    /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`).
-    pub fn set_rows(&mut self, first: usize, values: &[f32]) {
-        assert!(
-            self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows
-        );
-        for start in (0..self.cols).step_by(PACK_COLS) {
-            let end = (start + PACK_COLS).min(self.cols);
-            for (r, row) in values.chunks_exact(self.cols).enumerate() {
-                for col in start..end {
-                    let at = self.word_at(first + r, col);
-                    self.format.insert(&mut self.words[at], col, row[col]);
-                }
-            }
-        }
-    }
-
-    /// Packs rows `first..first + count` from `values`, `[cols, count]`, inputs first (GPT-2's `Conv1D`).
-    pub fn set_rows_transposed(&mut self, first: usize, values: &[f32]) {
-        assert!(
-            self.cols > 0 && values.len() % self.cols == 0 && first + values.len() / self.cols <= self.rows
-        );
-        let count = values.len() / self.cols;
-        for (col, column) in values.chunks_exact(count).enumerate() {
-            for (r, &value) in column.iter().enumerate() {
-                let at = self.word_at(first + r, col);
-                self.format.insert(&mut self.words[at], col, value);
-            }
-        }
-    }
-
-    /// Row `row` as f32, exactly as the linear layer sees it.
-    pub fn row(&self, row: usize, out: &mut [f32]) {
-        assert!(
-            row < self.rows && out.len() == self.cols,
-            "row {row} of {}, {} columns",
-            self.rows,
-            out.len()
-        );
-        for (col, value) in out.iter_mut().enumerate() {
-            *value = self.format.extract(self.words[self.word_at(row, col)], col);
-        }
-    }
-
-    /// The rows `ids`, in that order, as a matrix of their own with the same bits.
-    pub fn gather(&self, ids: &[u32]) -> Result<Self, OutOfMemory> {
-        let mut gathered = Self::zeroed(self.format, ids.len(), self.cols)?;
-        for (row, &id) in ids.iter().enumerate() {
-            assert!((id as usize) < self.rows, "row {id} of {}", self.rows);
-            for step in 0..self.steps() {
-                let col = step * self.format.k_per_step();
-                let (to, from) = (gathered.word_at(row, col), self.word_at(id as usize, col));
-                gathered.words[to] = self.words[from];
-            }
-        }
-        Ok(gathered)
-    }
+/// Words of a strip per block, from the weights that a word holds.
+const fn block_words(weights: usize) -> usize {
+    BLOCK / weights * LANES
 }

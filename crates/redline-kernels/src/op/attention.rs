@@ -14,10 +14,10 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES};
 
 use super::exp::exp;
-use super::kv::{KvPages, PAGE_TOKENS, Segment, assert_segments};
+use super::kv::{KvFormat, KvPages, PAGE_TOKENS, Segment, assert_segments};
+use crate::format::Mac;
 use crate::format::bf16::{Bf16Mac, WidenMac, pack_row};
 use crate::format::float32::F32Mac;
-use crate::format::{Format, Mac};
 use crate::threads::Disjoint;
 use crate::tile::{TILE_ROWS, TileArgs, tiles};
 use crate::{Exec, Rows, RowsMut};
@@ -124,8 +124,8 @@ impl Kernel for HeadTile<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         match self.kv.shape().format {
-            Format::F32 => self.run_format::<S, F32Mac, F32Mac>(s),
-            Format::Bf16 => self.run_format::<S, Bf16Mac, WidenMac>(s),
+            KvFormat::F32 => self.run_format::<S, F32Mac, F32Mac>(s),
+            KvFormat::Bf16 => self.run_format::<S, Bf16Mac, WidenMac>(s),
         }
     }
 }
@@ -184,8 +184,8 @@ impl HeadTile<'_> {
                 )
             };
             match self.kv.shape().format {
-                Format::F32 => words.iter_mut().zip(&scaled).for_each(|(word, x)| *word = x.to_bits()),
-                Format::Bf16 => pack_row(&scaled[..head_dim], words),
+                KvFormat::F32 => words.iter_mut().zip(&scaled).for_each(|(word, x)| *word = x.to_bits()),
+                KvFormat::Bf16 => pack_row(&scaled[..head_dim], words),
             }
         }
     }

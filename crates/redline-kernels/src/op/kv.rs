@@ -14,11 +14,43 @@ use crate::{Exec, Rows};
 pub const PAGE_TOKENS: usize = 64;
 pub(crate) const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
 
+/// How keys and values are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum KvFormat {
+    /// 32-bit floats.
+    F32,
+    /// bf16; queries are rounded alike.
+    Bf16,
+}
+
+impl KvFormat {
+    /// Every format there is.
+    pub const ALL: &[KvFormat] = &[Self::F32, Self::Bf16];
+
+    /// The name used by `--kv-format`.
+    pub fn name(self) -> &'static str {
+        self.strips().name()
+    }
+
+    /// The format of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|f| f.name() == name)
+    }
+
+    /// The format of weights whose strips the keys are laid out as.
+    pub(crate) fn strips(self) -> Format {
+        match self {
+            Self::F32 => Format::F32,
+            Self::Bf16 => Format::Bf16,
+        }
+    }
+}
+
 /// Shape of a cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
     /// How keys and values are stored.
-    pub format: Format,
+    pub format: KvFormat,
     /// Layers of the model.
     pub layers: usize,
     /// KV heads of a layer.
@@ -29,7 +61,7 @@ pub struct KvShape {
 
 impl KvShape {
     pub(crate) fn steps(self) -> usize {
-        self.format.steps(self.head_dim)
+        self.format.strips().steps(self.head_dim)
     }
     pub(crate) fn value_strips(self) -> usize {
         self.head_dim.div_ceil(LANES)
@@ -37,8 +69,8 @@ impl KvShape {
     /// Words of one row of sixteen value dimensions.
     pub(crate) fn value_words(self) -> usize {
         match self.format {
-            Format::F32 => LANES,
-            Format::Bf16 => LANES / 2,
+            KvFormat::F32 => LANES,
+            KvFormat::Bf16 => LANES / 2,
         }
     }
     pub(crate) fn key_words(self) -> usize {
@@ -178,12 +210,13 @@ pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
 /// # Safety
 /// `words` is valid for the words of a head, and no other thread touches those of this slot.
 unsafe fn write_token(shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]) {
-    let per_step = shape.format.k_per_step();
+    let strips = shape.format.strips();
+    let per_step = strips.k_per_step();
     // SAFETY: keys and values of this slot lie within the head's words.
     unsafe {
         let keys = words.add(slot / LANES * shape.steps() * LANES + slot % LANES);
         for (d, &x) in k.iter().enumerate() {
-            shape.format.insert(&mut *keys.add(d / per_step * LANES), d, x);
+            strips.insert(&mut *keys.add(d / per_step * LANES), d, x);
         }
         for (strip, v) in v.chunks(LANES).enumerate() {
             let row = words.add(shape.key_words() + (strip * PAGE_TOKENS + slot) * shape.value_words());
@@ -194,16 +227,16 @@ unsafe fn write_token(shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v
 
 /// # Safety
 /// `row` is valid for the words of sixteen value dimensions.
-unsafe fn write_value(format: Format, row: *mut u32, v: &[f32]) {
+unsafe fn write_value(format: KvFormat, row: *mut u32, v: &[f32]) {
     // SAFETY: at most sixteen values by the caller's chunking.
     unsafe {
         match format {
-            Format::F32 => {
+            KvFormat::F32 => {
                 for (i, x) in v.iter().enumerate() {
                     *row.add(i) = x.to_bits();
                 }
             }
-            Format::Bf16 => {
+            KvFormat::Bf16 => {
                 for (i, &x) in v.iter().enumerate() {
                     *row.cast::<u16>().add(i) = bf16::round(x);
                 }

@@ -9,5 +9,6 @@ pub mod kv;
 pub mod linear;
 pub mod norm;
 pub mod probe;
+pub(crate) mod quantise;
 pub mod rope;
 pub mod softmax;

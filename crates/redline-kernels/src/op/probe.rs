@@ -4,10 +4,9 @@
 
 use redline_simd::{Isa, Kernel};
 
-use crate::{Exec, Format};
+use crate::format::BLOCK;
+use crate::{Arithmetic, Exec};
 
-/// Independent accumulators: enough to hide the latency of two units.
-const CHAINS: usize = 12;
 const READ_CHAINS: usize = 8;
 const PREFETCH_BYTES: usize = 3072;
 
@@ -46,55 +45,75 @@ impl Kernel for Read<'_> {
     }
 }
 
-/// Floating-point operations of one [`multiply_add`] round on one member, for a weight format's arithmetic.
-pub fn operations_per_round(format: Format) -> f64 {
-    (CHAINS * redline_simd::LANES * 2 * format.k_per_step()) as f64
-}
-
-/// Runs `rounds` rounds of independent multiply-adds on every member of the team.
-pub fn multiply_add(exec: Exec<'_>, format: Format, rounds: usize) -> f32 {
-    let total = std::sync::Mutex::new(0f32);
+/// Runs `rounds` rounds of independent multiply-adds from registers on every member of the team; returns how many operations
+/// that were, a multiplication and an addition counted as two.
+pub fn multiply_add(exec: Exec<'_>, arithmetic: Arithmetic, rounds: usize) -> f64 {
+    let total = std::sync::Mutex::new(0f64);
     exec.team.run(|_| {
-        let sum = exec.simd.run(MultiplyAdd { format, rounds });
+        let done = exec.simd.run(MultiplyAdd { arithmetic, rounds });
         if let Ok(mut total) = total.lock() {
-            *total += sum;
+            *total += done;
         }
     });
     total.into_inner().unwrap_or(0.0)
 }
 
 struct MultiplyAdd {
-    format: Format,
+    arithmetic: Arithmetic,
     rounds: usize,
 }
 
 impl Kernel for MultiplyAdd {
-    type Output = f32;
+    type Output = f64;
     #[inline(always)]
-    fn run<S: Isa>(self, s: S) -> f32 {
-        let mut sums = [s.splat(0.0); CHAINS];
-        let half = std::hint::black_box(0.5f32);
-        let (a, w) = (s.splat(half), s.splat_word(std::hint::black_box(0x3f00_3f00)));
-        match self.format {
-            Format::F32 => {
-                for _ in 0..self.rounds {
-                    for sum in &mut sums {
-                        *sum = s.fma(*sum, a, a);
-                    }
-                }
-            }
-            Format::Bf16 => {
-                for _ in 0..self.rounds {
-                    for sum in &mut sums {
-                        *sum = s.dot_bf16(*sum, w, w);
-                    }
-                }
+    fn run<S: Isa>(self, s: S) -> f64 {
+        // As many sums as hide the latency and still fit the registers.
+        if S::TILE_STRIPS > 1 { self.chains::<S, 12>(s) } else { self.chains::<S, 6>(s) }
+    }
+}
+
+impl MultiplyAdd {
+    #[inline(always)]
+    fn chains<S: Isa, const N: usize>(self, s: S) -> f64 {
+        let products = match self.arithmetic {
+            Arithmetic::F32 => self.floats::<S, N>(s),
+            Arithmetic::Bf16 => self.pairs::<S, N>(s),
+            Arithmetic::Int8 => self.bytes::<S, N>(s),
+        };
+        (self.rounds * N * redline_simd::LANES * 2 * products) as f64
+    }
+
+    #[inline(always)]
+    fn floats<S: Isa, const N: usize>(&self, s: S) -> usize {
+        let (mut sums, a) = ([s.splat(0.0); N], s.splat(std::hint::black_box(0.5)));
+        for _ in 0..self.rounds {
+            for sum in &mut sums {
+                *sum = s.fma(*sum, a, a);
             }
         }
-        let mut all = sums[0];
-        for &sum in &sums[1..] {
-            all = s.add(all, sum);
+        std::hint::black_box(sums.map(|sum| s.reduce_add(sum)));
+        1
+    }
+
+    #[inline(always)]
+    fn pairs<S: Isa, const N: usize>(&self, s: S) -> usize {
+        let (mut sums, w) = ([s.splat(0.0); N], s.splat_word(std::hint::black_box(0x3f00_3f00)));
+        for _ in 0..self.rounds {
+            for sum in &mut sums {
+                *sum = s.dot_bf16(*sum, w, w);
+            }
         }
-        s.reduce_add(all)
+        std::hint::black_box(sums.map(|sum| s.reduce_add(sum)));
+        2
+    }
+
+    #[inline(always)]
+    fn bytes<S: Isa, const N: usize>(&self, s: S) -> usize {
+        let (mut sums, w) = ([s.splat_word(0); N], s.splat_word(std::hint::black_box(0x0101_0101)));
+        for _ in 0..self.rounds {
+            s.multiply_add_bytes(&mut sums, w, w);
+        }
+        std::hint::black_box(sums.map(|sum| s.sum_words(sum)));
+        BLOCK
     }
 }

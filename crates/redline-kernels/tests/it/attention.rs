@@ -2,14 +2,14 @@
 
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention};
 use redline_kernels::op::exp::exp_in_place;
-use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS, Segment};
-use redline_kernels::{Exec, Format, Rows, RowsMut, Simd, Team};
+use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
+use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same};
 
 #[derive(Clone, Copy)]
 struct Case {
-    format: Format,
+    format: KvFormat,
     heads: usize,
     kv_heads: usize,
     head_dim: usize,
@@ -36,8 +36,8 @@ impl Case {
 
     fn stored(&self, x: f32) -> f32 {
         match self.format {
-            Format::F32 => x,
-            Format::Bf16 => bf16(x),
+            KvFormat::F32 => x,
+            KvFormat::Bf16 => bf16(x),
         }
     }
 
@@ -119,7 +119,7 @@ fn exp(x: f32) -> f32 {
 
 fn cases() -> Vec<Case> {
     let mut all = Vec::new();
-    for &format in Format::ALL {
+    for &format in KvFormat::ALL {
         for (heads, kv_heads, head_dim, tokens, window) in [
             (1, 1, 8, 1, None),
             (3, 3, 12, 70, None),
@@ -168,7 +168,7 @@ fn pieces_do_not_show() {
 
 #[test]
 fn a_later_nan_does_not_reach_earlier_rows() {
-    let case = Case { format: Format::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };
+    let case = Case { format: KvFormat::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };
     let mut data = case.data(1);
     let team = Team::new(1).unwrap();
     let exec = Exec { simd: Simd::best(), team: &team };

@@ -6,7 +6,7 @@ use redline_kernels::op::linear::{Epilogue, linear};
 use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut};
+use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, everywhere, same};
 
@@ -113,7 +113,8 @@ fn gates_are_accurate_and_alike() {
         })
         .collect();
     let mut one = Matrix::zeroed(Format::F32, 1, 1).unwrap();
-    one.set_rows(0, &[1.0]);
+    let team = Team::new(1).unwrap();
+    one.set_rows(Exec { simd: Simd::best(), team: &team }, 0, &[1.0]);
     close(&truth, 1e-6, |exec| {
         let mut y = vec![f32::NAN; n * 16];
         let epilogue = Epilogue { bias: None, activation: Activation::GeluNew };

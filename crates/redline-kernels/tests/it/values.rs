@@ -57,3 +57,14 @@ pub(crate) fn same(a: &[f32], b: &[f32]) -> bool {
 pub(crate) fn bf16(x: f32) -> f32 {
     redline_kernels::format::bf16::widen(redline_kernels::format::bf16::round(x))
 }
+
+/// The f32 of the same value (IEEE binary16), from its definition.
+pub(crate) fn widen_f16(half: u16) -> f32 {
+    let (exponent, fraction) = (i32::from(half >> 10 & 31), f32::from(half & 1023));
+    let magnitude = match exponent {
+        0 => fraction * 2f32.powi(-24),
+        31 => return f32::NAN,
+        _ => (1024.0 + fraction) * 2f32.powi(exponent - 25),
+    };
+    if half >> 15 == 1 { -magnitude } else { magnitude }
+}

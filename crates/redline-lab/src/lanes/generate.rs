@@ -119,8 +119,8 @@ fn trials(
     kv_cache: bool,
 ) -> Result<Vec<Trial>, LaneError> {
     generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
-    let format = engine.info().format;
-    let read = || (probe.read_bandwidth(bench.clock), probe.arithmetic_peak(format, bench.clock));
+    let arithmetic = engine.info().format.arithmetic();
+    let read = || (probe.read_bandwidth(bench.clock), probe.arithmetic_peak(arithmetic, bench.clock));
     let mut before = read();
     (0..case.trials)
         .map(|_| {
@@ -181,7 +181,7 @@ fn base(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
     let mut row = Row::new(format!("{name}/t{}", info.threads))
         .param("model", info.name.clone())
         .param("threads", info.threads)
-        .param("format", info.format.name())
+        .param("format", info.format.to_string())
         .param("kv_format", info.kv_format.name())
         .param("prompt_tokens", case.prompt.len())
         .param("new_tokens", case.new_tokens);
@@ -203,9 +203,9 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
     let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.outcome.prefill_s)?;
     let share =
         samples("share", Direction::Info, trials, |t| operations(info, n) / t.outcome.prefill_s / t.peak)?;
-    let peak = samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?;
+    let peak = samples("GOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?;
     Ok(base("prefill", info, case, trials)
-        .limit(format!("{}_peak", info.format.name()), share.median())
+        .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric("prefill_tokens_per_s", rate)
         .metric("share", share)
         .metric("limit", peak))
@@ -243,7 +243,7 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
     let share = samples("share", Direction::Info, trials, |t| work / seconds(t) / t.peak)?;
     Ok(base("decode-recompute", info, case, trials)
         .param("kv_cache", false)
-        .limit(format!("{}_peak", info.format.name()), share.median())
+        .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric(
             "tokens_per_s",
             samples("tokens/s", Direction::Higher, trials, |t| case.new_tokens as f64 / seconds(t))?,
@@ -251,6 +251,6 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
         .metric("recomputed_tokens_per_s", samples("tokens/s", Direction::Higher, trials, recomputed)?)
         .metric("share_of_forward", samples("share", Direction::Info, trials, |t| recomputed(t) / forward)?)
         .metric("share", share)
-        .metric("limit", samples("GFLOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?)
+        .metric("limit", samples("GOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?)
         .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
 }

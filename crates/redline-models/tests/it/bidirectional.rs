@@ -2,9 +2,11 @@
 
 use redline_models::arch;
 use redline_models::spec::{DecoderSpec, PositionSpec};
-use redline_models::{LoadOptions, ModelError, load};
+use redline_models::{LoadOptions, ModelError, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorSpec};
 use serde_json::{Value, json};
+
+use crate::reference::on_team;
 
 fn dream() -> Value {
     json!({"architectures": ["DreamModel"], "model_type": "Dream", "hidden_size": 24, "intermediate_size": 32,
@@ -149,7 +151,8 @@ fn loading_is_refused_by_name_and_the_weights_stay_readable() {
         for tensor in &tensors {
             checkpoint.require(&spec.prefixed(&tensor.name), &tensor.shape).unwrap();
         }
-        let error = load(&file(&config), &checkpoint, LoadOptions::default()).unwrap_err();
+        let weights = Weights::Checkpoint(&checkpoint);
+        let error = on_team(|exec| load(exec, &file(&config), weights, LoadOptions::default())).unwrap_err();
         let name = config["architectures"][0].as_str().unwrap();
         let message = format!("{error}\n{}", error.hint().unwrap());
         for part in [name, "generate by diffusion", "does not have yet", "config.json", "autoregressive"] {

@@ -1,5 +1,6 @@
 //! Logits and greedy ids of every architecture against transformers in f32.
 
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
 
 use crate::reference::{Bench, argmax, goldens, nmse, open, reference};
@@ -8,7 +9,7 @@ use crate::reference::{Bench, argmax, goldens, nmse, open, reference};
 fn f32_logits_match_the_reference() {
     for dir in goldens() {
         let want = reference(&dir);
-        let mut bench = Bench::new(open(&dir, Some(Format::F32)), Format::F32, Simd::best(), 2);
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
         let sequence = bench.sequence();
         let got = bench.pass(&[(sequence, &want.prompt)]).concat();
         let error = nmse(&got, &want.logits);
@@ -20,7 +21,7 @@ fn f32_logits_match_the_reference() {
 fn greedy_ids_match_the_reference() {
     for dir in goldens() {
         let want = reference(&dir);
-        let mut bench = Bench::new(open(&dir, Some(Format::F32)), Format::F32, Simd::best(), 2);
+        let mut bench = Bench::new(open(&dir, Some(Format::F32)), KvFormat::F32, Simd::best(), 2);
         let sequence = bench.sequence();
         let mut next = argmax(bench.pass(&[(sequence, &want.prompt)]).last().unwrap());
         let mut ids = vec![next];
@@ -36,7 +37,7 @@ fn greedy_ids_match_the_reference() {
 fn bf16_logits_stay_close_to_the_reference() {
     for dir in goldens() {
         let want = reference(&dir);
-        for kv in [Format::F32, Format::Bf16] {
+        for &kv in KvFormat::ALL {
             let mut bench = Bench::new(open(&dir, Some(Format::Bf16)), kv, Simd::best(), 2);
             let sequence = bench.sequence();
             let got = bench.pass(&[(sequence, &want.prompt)]).concat();

@@ -2,23 +2,21 @@
 
 use redline_kernels::{Format, Simd};
 
-use crate::reference::{Bench, bits, goldens, open, reference};
-
-const FORMATS: [Format; 2] = [Format::F32, Format::Bf16];
+use crate::reference::{Bench, bits, goldens, kv, open, reference};
 
 #[test]
 fn tiers_and_threads_give_the_same_bits() {
     for dir in goldens() {
         let prompt = reference(&dir).prompt;
-        for format in FORMATS {
+        for &format in Format::ALL {
             let mut first: Option<Vec<u32>> = None;
             for simd in Simd::variants() {
                 for threads in [1, 2, 3] {
-                    let mut bench = Bench::new(open(&dir, Some(format)), format, simd, threads);
+                    let mut bench = Bench::new(open(&dir, Some(format)), kv(format), simd, threads);
                     let sequence = bench.sequence();
                     let got = bits(&bench.pass(&[(sequence, &prompt)]));
                     let same = *first.get_or_insert_with(|| got.clone()) == got;
-                    assert!(same, "{} {} {} {threads} threads", dir.display(), format.name(), simd.name());
+                    assert!(same, "{} {} {} {threads} threads", dir.display(), format, simd.name());
                 }
             }
         }
@@ -29,8 +27,8 @@ fn tiers_and_threads_give_the_same_bits() {
 fn chunks_and_single_tokens_give_the_same_bits() {
     for dir in goldens() {
         let prompt = reference(&dir).prompt;
-        for format in FORMATS {
-            let mut bench = Bench::new(open(&dir, Some(format)), format, Simd::best(), 2);
+        for &format in Format::ALL {
+            let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
             let whole = bench.sequence();
             let want = bits(&bench.pass(&[(whole, &prompt)]));
             for size in [1, 2, 7, 16, 40] {
@@ -39,7 +37,7 @@ fn chunks_and_single_tokens_give_the_same_bits() {
                 for piece in prompt.chunks(size) {
                     got.extend(bits(&bench.pass(&[(sequence, piece)])));
                 }
-                assert!(got == want, "{} {} in pieces of {size}", dir.display(), format.name());
+                assert!(got == want, "{} {} in pieces of {size}", dir.display(), format);
             }
         }
     }
@@ -49,8 +47,8 @@ fn chunks_and_single_tokens_give_the_same_bits() {
 fn neighbours_in_a_batch_and_shared_prefixes_do_not_show() {
     for dir in goldens() {
         let prompt = reference(&dir).prompt;
-        for format in FORMATS {
-            let mut bench = Bench::new(open(&dir, Some(format)), format, Simd::best(), 2);
+        for &format in Format::ALL {
+            let mut bench = Bench::new(open(&dir, Some(format)), kv(format), Simd::best(), 2);
             let alone = bench.sequence();
             let want = bench.pass(&[(alone, &prompt)]);
             let (others, shared) = (bench.sequence(), bench.sequence());

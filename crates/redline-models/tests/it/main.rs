@@ -1,6 +1,7 @@
 //! Models against the reference implementation, and their own invariance.
 
 mod bidirectional;
+mod convert;
 mod golden;
 mod invariance;
 mod reference;

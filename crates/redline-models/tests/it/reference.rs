@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
-use redline_models::{LoadOptions, Model, load};
+use redline_models::{LoadOptions, Model, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile};
 
 /// What the reference implementation computed.
@@ -60,10 +61,22 @@ pub(crate) fn reference(dir: &Path) -> Reference {
 pub(crate) fn open(dir: &Path, format: Option<Format>) -> Model {
     let config = ConfigFile::open(&dir.join("config.json")).unwrap();
     let checkpoint = Checkpoint::open(dir).unwrap();
-    let mut model = load(&config, &checkpoint, LoadOptions { format })
+    let options = LoadOptions { format, outliers: 0.0 };
+    let mut model = on_team(|exec| load(exec, &config, Weights::Checkpoint(&checkpoint), options))
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     model.reserve_positions(model.facts().context.min(256)).unwrap();
     model
+}
+
+/// Runs `work` with two threads.
+pub(crate) fn on_team<T>(work: impl FnOnce(Exec<'_>) -> T) -> T {
+    let team = Team::new(2).unwrap();
+    work(Exec { simd: Simd::best(), team: &team })
+}
+
+/// The format of keys and values that goes with a format of weights.
+pub(crate) fn kv(format: Format) -> KvFormat {
+    if format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 }
 }
 
 /// A model with everything a pass needs.
@@ -76,7 +89,7 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn new(model: Model, kv_format: Format, simd: Simd, threads: usize) -> Self {
+    pub(crate) fn new(model: Model, kv_format: KvFormat, simd: Simd, threads: usize) -> Self {
         let kv = KvCache::new(model.kv_shape(kv_format));
         let arena = Arena::new(model.arena_size(300, 300)).unwrap();
         Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }

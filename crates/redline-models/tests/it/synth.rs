@@ -3,6 +3,8 @@
 use redline_kernels::Format;
 use redline_models::synth::{self, SHAPES};
 
+use crate::reference::on_team;
+
 #[test]
 fn names_are_unique_and_found() {
     for (i, shape) in SHAPES.iter().enumerate() {
@@ -51,7 +53,10 @@ fn every_shape_has_the_parameters_of_its_model() {
 fn a_destination_with_files_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("keep"), "me").unwrap();
-    let error = synth::write(synth::find("gpt2").unwrap(), dir.path(), Format::F32, 0, b"{}").unwrap_err();
-    assert!(error.to_string().contains("not empty"), "{error}");
+    for format in [Format::F32, Format::W8 { group: 128 }] {
+        let shape = synth::find("gpt2").unwrap();
+        let error = on_team(|exec| synth::write(exec, shape, dir.path(), format, 0, b"{}")).unwrap_err();
+        assert!(error.to_string().contains("not empty"), "{error}");
+    }
     assert_eq!(std::fs::read_to_string(dir.path().join("keep")).unwrap(), "me");
 }

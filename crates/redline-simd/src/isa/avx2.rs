@@ -1,11 +1,15 @@
 //! AVX2 with FMA and F16C: a vector is two 256-bit registers.
 
 use core::arch::x86_64::{
-    __m256, __m256i, _CMP_LT_OQ, _MM_HINT_T0, _mm_loadu_si128, _mm_prefetch, _mm256_add_epi32, _mm256_add_ps,
-    _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_cmp_ps,
-    _mm256_cvtepu16_epi32, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_max_ps, _mm256_mul_ps, _mm256_set1_epi32, _mm256_set1_ps, _mm256_slli_epi32, _mm256_storeu_ps,
-    _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps,
+    __m128i, __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_loadu_si128,
+    _mm_prefetch, _mm_storeu_si128, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps,
+    _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128,
+    _mm256_cmp_ps, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_epi32,
+    _mm256_cvtps_ph, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16,
+    _mm256_maddubs_epi16, _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16,
+    _mm256_packs_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32,
+    _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Isa, LANES};
@@ -36,6 +40,9 @@ unsafe impl Isa for Avx2 {
     type F = F;
     type W = W;
     const TILE_STRIPS: usize = 1;
+    const DOT_ROWS: usize = 4;
+    const DOT_CHAINS: usize = 1;
+    const DOT_U8_OFFSET: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -140,6 +147,128 @@ unsafe impl Isa for Avx2 {
             }
         }
         unsafe { F(half(p), half(p.add(8))) }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> F {
+        unsafe {
+            let (low, high) = (_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(8).cast()));
+            F(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
+        }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: F) {
+        unsafe {
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
+            _mm_storeu_si128(p.add(8).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1));
+        }
+    }
+    #[inline(always)]
+    fn to_float(self, v: W) -> F {
+        unsafe { F(_mm256_cvtepi32_ps(v.0), _mm256_cvtepi32_ps(v.1)) }
+    }
+    #[inline(always)]
+    fn to_nearest(self, v: F) -> W {
+        unsafe { W(_mm256_cvtps_epi32(v.0), _mm256_cvtps_epi32(v.1)) }
+    }
+    #[inline(always)]
+    fn max_magnitude(self, m: W, x: F) -> W {
+        #[inline(always)]
+        unsafe fn half(m: __m256i, x: __m256) -> __m256i {
+            unsafe {
+                let bits = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fff_ffff));
+                _mm256_max_epu32(m, bits)
+            }
+        }
+        unsafe { W(half(m.0, x.0), half(m.1, x.1)) }
+    }
+    #[inline(always)]
+    fn pack_bytes(self, v: W) -> [u32; LANES / 4] {
+        unsafe {
+            // Both instructions work within halves of 128 bits: words 0..4, 8..12 | 4..8, 12..16.
+            let shorts = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(v.0, v.1));
+            let bytes = _mm256_packs_epi16(shorts, shorts);
+            let packed = _mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b11_01_10_00>(bytes));
+            core::mem::transmute::<__m128i, [u32; LANES / 4]>(packed)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_u8<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // `maddubs` adds two products in 16 bits: with the sign moved to the input, both factors are at most 128 and
+        // 127, and 2 * 128 * 127 = 32512 fits. Weights as stored, up to 255, would saturate.
+        unsafe {
+            let (ones, offset) = (_mm256_set1_epi16(1), _mm256_set1_epi8(-128));
+            for i in 0..8 {
+                let w = self.load_words(w.add(i * LANES));
+                let (w0, w1) = (_mm256_xor_si256(w.0, offset), _mm256_xor_si256(w.1, offset));
+                let (m0, m1) = (_mm256_abs_epi8(w0), _mm256_abs_epi8(w1));
+                for r in 0..R {
+                    let x = _mm256_set1_epi32(*x.add(i * R + r) as i32);
+                    let low = _mm256_maddubs_epi16(m0, _mm256_sign_epi8(x, w0));
+                    let high = _mm256_maddubs_epi16(m1, _mm256_sign_epi8(x, w1));
+                    let acc = &mut acc[0][r];
+                    acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(low, ones));
+                    acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(high, ones));
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_u4<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        // Eight sums of `maddubs` stay in 16 bits: 8 * 2 * 15 * 127 = 30480.
+        unsafe {
+            let (ones, mask) = (_mm256_set1_epi16(1), _mm256_set1_epi8(15));
+            let mut sums = [(_mm256_setzero_si256(), _mm256_setzero_si256()); R];
+            for i in 0..4 {
+                let w = self.load_words(w.add(i * LANES));
+                let (l0, l1) = (_mm256_and_si256(w.0, mask), _mm256_and_si256(w.1, mask));
+                for r in 0..R {
+                    let x = _mm256_set1_epi32(*x.add(2 * i * R + r) as i32);
+                    sums[r].0 = _mm256_add_epi16(sums[r].0, _mm256_maddubs_epi16(l0, x));
+                    sums[r].1 = _mm256_add_epi16(sums[r].1, _mm256_maddubs_epi16(l1, x));
+                }
+                let h0 = _mm256_and_si256(_mm256_srli_epi16::<4>(w.0), mask);
+                let h1 = _mm256_and_si256(_mm256_srli_epi16::<4>(w.1), mask);
+                for r in 0..R {
+                    let x = _mm256_set1_epi32(*x.add((2 * i + 1) * R + r) as i32);
+                    sums[r].0 = _mm256_add_epi16(sums[r].0, _mm256_maddubs_epi16(h0, x));
+                    sums[r].1 = _mm256_add_epi16(sums[r].1, _mm256_maddubs_epi16(h1, x));
+                }
+            }
+            for r in 0..R {
+                let acc = &mut acc[0][r];
+                acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(sums[r].0, ones));
+                acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(sums[r].1, ones));
+            }
+        }
+    }
+    #[inline(always)]
+    fn multiply_add_bytes<const N: usize>(self, sums: &mut [W; N], w: W, x: W) {
+        #[inline(always)]
+        unsafe fn half(sum: __m256i, w: __m256i, x: &[__m256i; 8]) -> __m256i {
+            unsafe {
+                // Hides that the products are the same every time: equal ones would be computed once.
+                let x = core::hint::black_box(x);
+                let mut shorts = _mm256_setzero_si256();
+                for x in x {
+                    shorts = _mm256_add_epi16(shorts, _mm256_maddubs_epi16(w, *x));
+                }
+                _mm256_add_epi32(sum, _mm256_madd_epi16(shorts, _mm256_set1_epi16(1)))
+            }
+        }
+        let x = [x.0; 8];
+        for sum in sums {
+            unsafe { *sum = W(half(sum.0, w.0, &x), half(sum.1, w.1, &x)) };
+        }
     }
     #[inline(always)]
     fn add_words(self, a: W, b: W) -> W {

@@ -1,12 +1,15 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_HINT_T0, _mm_prefetch, _mm256_loadu_si256, _mm512_add_epi32,
-    _mm512_add_ps, _mm512_and_si512, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
-    _mm512_cvtepu16_epi32, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_fmadd_ps, _mm512_loadu_ps,
-    _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_set1_epi32, _mm512_set1_ps, _mm512_slli_epi32, _mm512_storeu_ps,
-    _mm512_storeu_si512, _mm512_sub_ps, _mm512_xor_ps,
+    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
+    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps,
+    _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_cvtps_ph, _mm512_div_ps,
+    _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
+    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps,
+    _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
+    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_xor_ps,
 };
 
 use super::{Isa, LANES};
@@ -30,6 +33,9 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     type F = __m512;
     type W = __m512i;
     const TILE_STRIPS: usize = 4;
+    const DOT_ROWS: usize = 24;
+    const DOT_CHAINS: usize = 4;
+    const DOT_U8_OFFSET: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -126,6 +132,90 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         unsafe {
             let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(p.cast()));
             _mm512_castsi512_ps(_mm512_slli_epi32::<16>(words))
+        }
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> __m512 {
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: __m512) {
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+    #[inline(always)]
+    fn to_float(self, v: __m512i) -> __m512 {
+        unsafe { _mm512_cvtepi32_ps(v) }
+    }
+    #[inline(always)]
+    fn to_nearest(self, v: __m512) -> __m512i {
+        unsafe { _mm512_cvtps_epi32(v) }
+    }
+    #[inline(always)]
+    fn max_magnitude(self, m: __m512i, x: __m512) -> __m512i {
+        unsafe {
+            let bits = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fff_ffff));
+            _mm512_max_epu32(m, bits)
+        }
+    }
+    #[inline(always)]
+    fn max_word(self, v: __m512i) -> u32 {
+        unsafe { _mm512_reduce_max_epu32(v) }
+    }
+    #[inline(always)]
+    fn sum_words(self, v: __m512i) -> i32 {
+        unsafe { _mm512_reduce_add_epi32(v) }
+    }
+    #[inline(always)]
+    fn pack_bytes(self, v: __m512i) -> [u32; LANES / 4] {
+        unsafe { core::mem::transmute::<__m128i, [u32; LANES / 4]>(_mm512_cvtepi32_epi8(v)) }
+    }
+    #[inline(always)]
+    unsafe fn dot_u8<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[__m512i; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        unsafe {
+            for i in 0..8 {
+                let w = self.load_words(w.add(i * LANES));
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(*x.add(i * R + r) as i32);
+                    acc[i % C][r] = _mm512_dpbusd_epi32(acc[i % C][r], w, x);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_u4<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[__m512i; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        unsafe {
+            let mask = _mm512_set1_epi32(0x0f0f_0f0f);
+            for i in 0..4 {
+                let w = self.load_words(w.add(i * LANES));
+                let low = _mm512_and_si512(w, mask);
+                let high = _mm512_and_si512(_mm512_srli_epi16::<4>(w), mask);
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(*x.add(2 * i * R + r) as i32);
+                    acc[2 * i % C][r] = _mm512_dpbusd_epi32(acc[2 * i % C][r], low, x);
+                }
+                for r in 0..R {
+                    let x = _mm512_set1_epi32(*x.add((2 * i + 1) * R + r) as i32);
+                    acc[(2 * i + 1) % C][r] = _mm512_dpbusd_epi32(acc[(2 * i + 1) % C][r], high, x);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn multiply_add_bytes<const N: usize>(self, sums: &mut [__m512i; N], w: __m512i, x: __m512i) {
+        for _ in 0..8 {
+            for sum in &mut *sums {
+                *sum = unsafe { _mm512_dpbusd_epi32(*sum, w, x) };
+            }
         }
     }
     #[inline(always)]

@@ -31,8 +31,15 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     type F: Copy;
     /// Sixteen 32-bit words without interpretation.
     type W: Copy;
-    /// Strips of sixteen outputs that one register tile spans.
+    /// Strips of sixteen outputs that one register tile of floats spans.
     const TILE_STRIPS: usize;
+    /// Rows of the largest register tile of integers, one strip wide.
+    const DOT_ROWS: usize;
+    /// Independent sums per output that hide the latency of an integer dot product in a tile of one row; 1 where tiles of
+    /// few rows need none.
+    const DOT_CHAINS: usize;
+    /// Whether [`Isa::dot_u8`] takes its weights as they are stored, 128 too high, and leaves that to the sum's start.
+    const DOT_U8_OFFSET: bool;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F;
@@ -105,13 +112,64 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// # Safety
     /// `p` is valid for reading 16 u16.
     unsafe fn load_bf16(self, p: *const u16) -> Self::F;
-    /// Lanes where the signed words are added, wrapping (used to read memory without arithmetic on floats).
+    /// Reads 32 bytes as sixteen f16 (IEEE binary16), widened exactly, denormals included.
+    /// # Safety
+    /// `p` is valid for reading 16 u16.
+    unsafe fn load_f16(self, p: *const u16) -> Self::F;
+    /// Writes sixteen f16, each rounded to nearest even; beyond the largest f16 becomes infinity.
+    /// # Safety
+    /// `p` is valid for writing 16 u16.
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F);
+    /// Signed words as f32, rounded to nearest even.
+    fn to_float(self, v: Self::W) -> Self::F;
+    /// Each lane rounded to the nearest integer, ties to even. Magnitudes are below 2^31.
+    fn to_nearest(self, v: Self::F) -> Self::W;
+    /// Per lane the larger of `m` and the bits of `x` without their sign: order of magnitude, with infinity above all
+    /// numbers and NaN above infinity.
+    fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W;
+    /// The low bytes of the lanes: word i holds lanes 4 i to 4 i + 3, the first lowest. Lanes are in -128..=127.
+    fn pack_bytes(self, v: Self::W) -> [u32; LANES / 4];
+    /// Exact sums over 32 k: `acc[..][r] += sum over k of w[k] * x[r][k]`, with any split over the chains `C`.
+    /// Weights are `[8][16 outputs][4]` bytes, unsigned, meaning `w - 128` (see [`Isa::DOT_U8_OFFSET`]); inputs
+    /// `[8][R][4]` bytes, signed, none -128.
+    /// # Safety
+    /// `w` is valid for reading 128 words, `x` for `8 * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_u8<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    );
+    /// As [`Isa::dot_u8`] with weights of four bits, `[4][16 outputs][4]` bytes: byte j of group i holds k = 8 i + j in its
+    /// low half and k = 8 i + 4 + j in its high half. The weights count as they are stored, 0..=15, on every tier.
+    /// # Safety
+    /// `w` is valid for reading 64 words, `x` for `8 * R`; `R <= DOT_ROWS`.
+    unsafe fn dot_u4<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    );
+    /// Eight times for each sum: four products of bytes per lane, from registers, `w` in 0..=15. The integer arithmetic of
+    /// [`Isa::dot_u4`] without its memory, to measure the machine.
+    fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W);
+    /// Lanes where the signed words are added, wrapping.
     fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
     /// The words as an array.
     fn words_to_array(self, v: Self::W) -> [u32; LANES];
     /// Asks for the cache line at `p` to be brought near; `p` may be any address.
     fn prefetch(self, p: *const u8);
 
+    /// Sum of the lanes as signed integers, wrapping.
+    #[inline(always)]
+    fn sum_words(self, v: Self::W) -> i32 {
+        self.words_to_array(v).iter().fold(0, |sum, &lane| sum.wrapping_add(lane as i32))
+    }
+    /// Largest lane as unsigned integers.
+    #[inline(always)]
+    fn max_word(self, v: Self::W) -> u32 {
+        self.words_to_array(v).iter().fold(0, |max, &lane| max.max(lane))
+    }
     /// Sum of the lanes as a tree: +8, +4, +2, +1.
     #[inline(always)]
     fn reduce_add(self, v: Self::F) -> f32 {

@@ -21,11 +21,57 @@ fn each(f: impl Fn(usize) -> f32) -> [f32; LANES] {
     out
 }
 
+/// The f32 of the same value (IEEE binary16).
+pub fn widen_f16(half: u16) -> f32 {
+    let sign = u32::from(half >> 15) << 31;
+    let (exponent, fraction) = (u32::from(half >> 10 & 0x1f), u32::from(half & 0x3ff));
+    let magnitude = match exponent {
+        // Denormals are multiples of 2^-24; the product is exact.
+        0 => (fraction as f32 * f32::from_bits((127 - 24) << 23)).to_bits(),
+        31 => 0x7f80_0000 | fraction << 13,
+        _ => (exponent + 127 - 15) << 23 | fraction << 13,
+    };
+    f32::from_bits(sign | magnitude)
+}
+
+/// Rounds to IEEE binary16, to nearest even. A NaN keeps its sign and the high bits of its payload and becomes quiet.
+fn narrow_f16(value: f32) -> u16 {
+    let bits = value.to_bits();
+    let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
+    let rounded = if magnitude > 0x7f80_0000 {
+        0x7e00 | (magnitude >> 13 & 0x3ff) as u16
+    } else if magnitude >= 0x477f_f000 {
+        // 65520 and above are nearer to 2^16 than to the largest f16.
+        0x7c00
+    } else if magnitude < 0x3880_0000 {
+        // Denormals: in 0.5 + x the last bit counts 2^-24, so this addition rounds as needed.
+        ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()) as u16
+    } else {
+        let rebased = magnitude - ((127 - 15) << 23);
+        ((rebased + 0xfff + (rebased >> 13 & 1)) >> 13) as u16
+    };
+    sign | rounded
+}
+
+/// Adds four products of unsigned and signed bytes to every lane.
+#[inline(always)]
+fn dot_bytes(acc: &mut [u32; LANES], w: [u32; LANES], x: u32) {
+    let x = x.to_le_bytes().map(|b| i32::from(b as i8));
+    for (acc, w) in acc.iter_mut().zip(w) {
+        let w = w.to_le_bytes().map(i32::from);
+        let sum = w[0] * x[0] + w[1] * x[1] + w[2] * x[2] + w[3] * x[3];
+        *acc = acc.wrapping_add(sum as u32);
+    }
+}
+
 // SAFETY: plain Rust, available everywhere.
 unsafe impl Isa for Scalar {
     type F = [f32; LANES];
     type W = [u32; LANES];
     const TILE_STRIPS: usize = 1;
+    const DOT_ROWS: usize = 4;
+    const DOT_CHAINS: usize = 1;
+    const DOT_U8_OFFSET: bool = true;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
@@ -98,6 +144,84 @@ unsafe impl Isa for Scalar {
         // SAFETY: 32 readable bytes by contract.
         let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
         each(|i| f32::from_bits(u32::from(halves[i]) << 16))
+    }
+    #[inline(always)]
+    unsafe fn load_f16(self, p: *const u16) -> Self::F {
+        // SAFETY: 32 readable bytes by contract.
+        let halves = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
+        each(|i| widen_f16(halves[i]))
+    }
+    #[inline(always)]
+    unsafe fn store_f16(self, p: *mut u16, v: Self::F) {
+        // SAFETY: 32 writable bytes by contract.
+        unsafe { p.cast::<[u16; LANES]>().write_unaligned(v.map(narrow_f16)) }
+    }
+    #[inline(always)]
+    fn to_float(self, v: Self::W) -> Self::F {
+        each(|i| v[i] as i32 as f32)
+    }
+    #[inline(always)]
+    fn to_nearest(self, v: Self::F) -> Self::W {
+        v.map(|x| x.round_ties_even() as i32 as u32)
+    }
+    #[inline(always)]
+    fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W {
+        let mut out = m;
+        for i in 0..LANES {
+            out[i] = m[i].max(x[i].to_bits() & 0x7fff_ffff);
+        }
+        out
+    }
+    #[inline(always)]
+    fn pack_bytes(self, v: Self::W) -> [u32; LANES / 4] {
+        let mut out = [0; LANES / 4];
+        for (i, lane) in v.iter().enumerate() {
+            out[i / 4] |= (lane & 0xff) << (i % 4 * 8);
+        }
+        out
+    }
+    #[inline(always)]
+    unsafe fn dot_u8<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        for i in 0..8 {
+            // SAFETY: vector `i` of 8 and its inputs, by contract.
+            let w = unsafe { self.load_words(w.add(i * LANES)) };
+            for (r, acc) in acc[0].iter_mut().enumerate() {
+                // SAFETY: as above.
+                dot_bytes(acc, w, unsafe { *x.add(i * R + r) });
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_u4<const R: usize, const C: usize>(
+        self,
+        acc: &mut [[Self::W; R]; C],
+        w: *const u32,
+        x: *const u32,
+    ) {
+        for i in 0..4 {
+            // SAFETY: vector `i` of 4 and its inputs, by contract.
+            let w = unsafe { self.load_words(w.add(i * LANES)) };
+            let (low, high) = (w.map(|w| w & 0x0f0f_0f0f), w.map(|w| w >> 4 & 0x0f0f_0f0f));
+            for (r, acc) in acc[0].iter_mut().enumerate() {
+                // SAFETY: as above.
+                let (first, second) = unsafe { (*x.add(2 * i * R + r), *x.add((2 * i + 1) * R + r)) };
+                dot_bytes(acc, low, first);
+                dot_bytes(acc, high, second);
+            }
+        }
+    }
+    #[inline(always)]
+    fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W) {
+        for _ in 0..8 {
+            for sum in &mut *sums {
+                dot_bytes(sum, w, std::hint::black_box(x[0]));
+            }
+        }
     }
     #[inline(always)]
     fn add_words(self, a: Self::W, b: Self::W) -> Self::W {

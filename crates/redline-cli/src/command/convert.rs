@@ -1,0 +1,71 @@
+//! `redline convert`: packs a model into an INFQ directory.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_engine::Source;
+use redline_models::{ConvertOptions, ModelError, convert};
+
+use super::Context;
+use crate::interrupt::Interrupt;
+use crate::model::{self, WeightFlags};
+use crate::output;
+use crate::progress::Bar;
+use crate::report::{Failure, INTERRUPTED};
+use crate::value::{self, Isa};
+
+/// Flags of `convert`.
+#[derive(Debug, Args)]
+pub(super) struct ConvertArgs {
+    /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
+    #[arg(value_name = "SRC")]
+    source: String,
+    /// The directory to write; it must not exist, be empty, or have been written by `convert`
+    #[arg(value_name = "DIR")]
+    destination: PathBuf,
+    #[command(flatten)]
+    weights: WeightFlags,
+    /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
+    #[arg(long, value_name = "N", value_parser = value::threads)]
+    threads: Option<usize>,
+    /// Instruction set: auto, scalar, avx2 or avx512; the bytes are the same
+    #[arg(long, value_name = "ISA", value_parser = value::isa)]
+    isa: Option<Isa>,
+}
+
+/// Converts, and prints the directory.
+pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let Some(format) = args.weights.resolve(context.environment)? else {
+        return Err(Failure::usage(
+            "no format given",
+            "`--format w8` halves a bf16 model, `--format w4` quarters it",
+        ));
+    };
+    let source = match model::source(&args.source, context.environment)? {
+        Source::Directory(dir) => dir,
+        Source::Embedded(embedded) => {
+            let fact = format!("`{}` is inside the program", embedded.name);
+            return Err(Failure::usage(fact, "load it with `--model demo --format w8`"));
+        }
+    };
+    let threads = model::threads(args.threads, context.environment)?;
+    let options = ConvertOptions { format, outliers: args.weights.outliers };
+    let bar = Bar::new(format!("converting to {format}"));
+    let result = Interrupt::install()?.during(|cancel| {
+        model::with_team(threads, args.isa.and_then(|isa| isa.0), |exec| {
+            convert(exec, &source, &args.destination, options, &mut |progress| {
+                bar.show(progress.done, progress.total);
+                if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
+            })
+        })
+    })?;
+    bar.clear();
+    match result {
+        Ok(()) => {}
+        Err(ModelError::Cancelled) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(error) => return Err(Failure::failed(error.to_string(), error.hint())),
+    }
+    output::line(&args.destination.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}

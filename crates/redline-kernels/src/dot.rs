@@ -1,0 +1,110 @@
+//! The register tile of integers: `R` rows times one strip of sixteen outputs.
+//!
+//! Order per output: for every group of k ascending, `I` = the exact integer sum of the products, then
+//! `acc = fma(f32(I), s_w * s_x, acc)`, the product of the scales rounded first. The same for one row and for hundreds,
+//! so decode, small batches and prefill give the same bits.
+
+use redline_simd::{Isa, LANES};
+
+use crate::format::{BLOCK, INPUT_GROUP, Integer};
+
+/// Bytes ahead of the weights in use that are asked for.
+const PREFETCH_BYTES: usize = 3072;
+/// Words of inputs per row and block.
+pub(crate) const INPUT_WORDS: usize = BLOCK / 4;
+
+/// The scales of a strip.
+#[derive(Clone, Copy)]
+pub(crate) enum Scale {
+    /// f16, `[groups][16]`.
+    Group(*const u16),
+    /// f32, `[16]`.
+    Output(*const f32),
+}
+
+/// Where a tile reads and writes.
+#[derive(Clone, Copy)]
+pub(crate) struct DotArgs {
+    /// The strip's words.
+    pub(crate) w: *const u32,
+    /// The strip's scales.
+    pub(crate) scales: Scale,
+    /// Blocks of k.
+    pub(crate) blocks: usize,
+    /// Blocks that are summed as integers.
+    pub(crate) group_blocks: usize,
+    /// The tile's inputs, `[k/4][R]` words of four bytes.
+    pub(crate) x: *const u32,
+    /// Their scales, `[k/128][R]`.
+    pub(crate) x_scales: *const f32,
+    /// What each sum starts from, `[groups][R]`: it takes the offset of the weights back.
+    pub(crate) starts: *const i32,
+    /// First output of the first row.
+    pub(crate) y: *mut f32,
+    /// Outputs between rows.
+    pub(crate) y_stride: usize,
+}
+
+/// Runs a tile of `R` rows.
+///
+/// # Safety
+/// `R <= S::DOT_ROWS`; the pointers of `a` are valid for `R` rows over `a.blocks` blocks, and no other thread touches
+/// the outputs.
+#[inline(always)]
+pub(crate) unsafe fn dot_tile<S: Isa, I: Integer, const R: usize>(s: S, a: DotArgs) {
+    // SAFETY: by contract.
+    unsafe {
+        match (S::DOT_CHAINS, R) {
+            (1, _) | (_, 5..) => tile::<S, I, R, 1>(s, a),
+            (_, 1) => tile::<S, I, R, 4>(s, a),
+            _ => tile::<S, I, R, 2>(s, a),
+        }
+    }
+}
+
+/// # Safety
+/// As [`dot_tile`]; `C` chains of integers per output.
+#[inline(always)]
+unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotArgs) {
+    // SAFETY: every address lies within the rows and blocks that the contract names; a prefetch may name any.
+    unsafe {
+        let mut sums = [s.splat(0.0); R];
+        let (mut w, mut x) = (a.w, a.x);
+        let (mut block, mut group) = (0, 0);
+        while block < a.blocks {
+            let mut acc = [[s.splat_word(0); R]; C];
+            for r in 0..R {
+                acc[0][r] = s.splat_word(*a.starts.add(group * R + r) as u32);
+            }
+            let blocks = a.group_blocks.min(a.blocks - block);
+            for _ in 0..blocks {
+                if R >= I::ROWS_TO_PREFETCH {
+                    for line in 0..I::BLOCK_WORDS / LANES {
+                        s.prefetch(w.add(line * LANES).cast::<u8>().wrapping_add(PREFETCH_BYTES));
+                    }
+                }
+                I::dot::<S, R, C>(s, &mut acc, w, x);
+                w = w.add(I::BLOCK_WORDS);
+                x = x.add(INPUT_WORDS * R);
+            }
+            let scale = match a.scales {
+                Scale::Group(scales) => s.load_f16(scales.add(group * LANES)),
+                Scale::Output(scales) => s.load(scales),
+            };
+            let x_scales = a.x_scales.add(block / (INPUT_GROUP / BLOCK) * R);
+            for r in 0..R {
+                let mut sum = acc[0][r];
+                for c in 1..C {
+                    sum = s.add_words(sum, acc[c][r]);
+                }
+                let scale = s.mul(scale, s.splat(*x_scales.add(r)));
+                sums[r] = s.fma(s.to_float(sum), scale, sums[r]);
+            }
+            block += blocks;
+            group += 1;
+        }
+        for r in 0..R {
+            s.store(a.y.add(r * a.y_stride), sums[r]);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Filling a matrix from rows of f32, strip by strip.
+
+use std::ops::Range;
+
+use redline_simd::{LANES, Simd};
+
+use super::quantise::{self, Quantised};
+use super::{Matrix, Scales};
+use crate::Exec;
+use crate::format::{BLOCK, Format};
+use crate::threads::Disjoint;
+
+/// Rows of f32 as a checkpoint has them.
+#[derive(Clone, Copy, Debug)]
+enum Source<'a> {
+    /// `[count, cols]`
+    OutIn(&'a [f32]),
+    /// `[cols, count]`
+    InOut(&'a [f32], usize),
+}
+
+impl Source<'_> {
+    /// Rows `rows` as columns of sixteen lanes, the first in lane `lane`; other lanes stay as they are.
+    fn gather(self, rows: Range<usize>, lane: usize, cols: usize, lanes: &mut [[f32; LANES]]) {
+        match self {
+            Self::OutIn(values) => {
+                for (i, r) in rows.enumerate() {
+                    for (column, &value) in lanes.iter_mut().zip(&values[r * cols..][..cols]) {
+                        column[lane + i] = value;
+                    }
+                }
+            }
+            Self::InOut(values, count) => {
+                for (column, values) in lanes.iter_mut().zip(values.chunks_exact(count)) {
+                    column[lane..lane + rows.len()].copy_from_slice(&values[rows.clone()]);
+                }
+            }
+        }
+    }
+}
+
+/// Addresses of a matrix's planes: members of a team write different strips.
+#[derive(Clone, Copy)]
+struct Target {
+    words: Disjoint<u32>,
+    group_scales: Option<Disjoint<u16>>,
+    output_scales: Option<Disjoint<f32>>,
+    outliers: Option<Disjoint<u32>>,
+}
+
+impl Matrix {
+    /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`). No value is larger than
+    /// [`Format::largest`].
+    pub fn set_rows(&mut self, exec: Exec<'_>, first: usize, values: &[f32]) {
+        assert!(self.cols > 0 && values.len() % self.cols == 0, "whole rows of {}", self.cols);
+        self.set(exec, first, values.len() / self.cols, Source::OutIn(values));
+    }
+
+    /// Packs rows `first..first + count` from `values`, `[cols, count]`, inputs first (GPT-2's `Conv1D`).
+    pub fn set_rows_transposed(&mut self, exec: Exec<'_>, first: usize, values: &[f32]) {
+        assert!(self.cols > 0 && values.len() % self.cols == 0, "whole columns of {}", self.cols);
+        let count = values.len() / self.cols;
+        self.set(exec, first, count, Source::InOut(values, count));
+    }
+
+    fn set(&mut self, exec: Exec<'_>, first: usize, count: usize, source: Source<'_>) {
+        assert!(first + count <= self.rows, "rows {first}..{} of {}", first + count, self.rows);
+        if count == 0 {
+            return;
+        }
+        let target = Target {
+            words: Disjoint::new(&mut self.words),
+            group_scales: match &mut self.scales {
+                Scales::Group(scales) => Some(Disjoint::new(scales)),
+                _ => None,
+            },
+            output_scales: match &mut self.scales {
+                Scales::Output(scales) => Some(Disjoint::new(scales)),
+                _ => None,
+            },
+            outliers: self.outliers.as_mut().map(|o| Disjoint::new(&mut o.words)),
+        };
+        let (before, matrix, simd) = (first / LANES, &*self, exec.simd);
+        let strips = (first + count).div_ceil(LANES) - before;
+        exec.team.split(strips, 1, 2, |part| {
+            let mut strip = Strip::new(matrix);
+            for s in part.start + before..part.end + before {
+                let rows = (s * LANES).max(first)..((s + 1) * LANES).min(first + count);
+                strip.lanes.fill([0.0; LANES]);
+                let lane = rows.start % LANES;
+                source.gather(rows.start - first..rows.end - first, lane, matrix.cols, &mut strip.lanes);
+                let whole = rows.end == rows.start / LANES * LANES + LANES || rows.end == matrix.rows;
+                let lanes = if lane == 0 && whole { 0..LANES } else { lane..lane + rows.len() };
+                // SAFETY: strip `s` is written by the one member that owns it.
+                unsafe { strip.write(matrix, simd, target, s, lanes) };
+            }
+        });
+    }
+}
+
+/// Memory for packing one strip.
+struct Strip {
+    /// `[cols padded][16]`
+    lanes: Vec<[f32; LANES]>,
+    words: Vec<u32>,
+    quantised: Quantised,
+    outliers: Vec<u32>,
+}
+
+impl Strip {
+    fn new(matrix: &Matrix) -> Self {
+        let padded = matrix.cols.next_multiple_of(BLOCK);
+        Self {
+            lanes: vec![[0.0; LANES]; padded],
+            words: vec![0; matrix.steps() * LANES],
+            quantised: Quantised::new(matrix.format, matrix.cols),
+            outliers: vec![0; matrix.outliers.as_ref().map_or(0, |o| o.steps() * LANES)],
+        }
+    }
+
+    /// Packs the strip and writes the lanes `keep` of it.
+    ///
+    /// # Safety
+    /// No other thread touches strip `s` meanwhile.
+    unsafe fn write(&mut self, matrix: &Matrix, simd: Simd, to: Target, s: usize, keep: Range<usize>) {
+        if let Some(outliers) = &matrix.outliers {
+            for (i, &col) in outliers.columns.iter().enumerate() {
+                let values = std::mem::replace(&mut self.lanes[col as usize], [0.0; LANES]);
+                for (lane, value) in values.into_iter().enumerate() {
+                    Format::Bf16.insert(&mut self.outliers[i / 2 * LANES + lane], i, value);
+                }
+            }
+        }
+        if matrix.format.is_integer() {
+            simd.run(quantise::Strip {
+                format: matrix.format,
+                lanes: &mut self.lanes,
+                out: &mut self.quantised,
+            });
+        }
+        let per_step = matrix.format.k_per_step();
+        for (step, words) in self.words.chunks_exact_mut(LANES).enumerate() {
+            for (k, values) in self.lanes.iter().enumerate().skip(step * per_step).take(per_step) {
+                for (word, &value) in words.iter_mut().zip(values) {
+                    matrix.format.insert(word, k, value);
+                }
+            }
+        }
+        // SAFETY: the planes of strip `s` lie within the matrix; by contract this thread alone writes them.
+        unsafe {
+            put(to.words, s, &self.words, &keep);
+            if let Some(scales) = to.group_scales {
+                put(scales, s, &self.quantised.group_scales, &keep);
+            }
+            if let Some(scales) = to.output_scales {
+                put(scales, s, &self.quantised.output_scales, &keep);
+            }
+            if let Some(words) = to.outliers {
+                put(words, s, &self.outliers, &keep);
+            }
+        }
+    }
+}
+
+/// Copies the lanes `keep` of one strip's plane, rows of sixteen lanes.
+///
+/// # Safety
+/// Plane `to` holds strip `s` and nobody else touches it.
+unsafe fn put<T: Copy>(to: Disjoint<T>, s: usize, from: &[T], keep: &Range<usize>) {
+    // SAFETY: by contract.
+    let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(s * from.len()), from.len()) };
+    for (to, from) in to.chunks_exact_mut(LANES).zip(from.chunks_exact(LANES)) {
+        to[keep.clone()].copy_from_slice(&from[keep.clone()]);
+    }
+}

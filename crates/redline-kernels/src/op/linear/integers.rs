@@ -1,0 +1,183 @@
+//! Linear layers with integer weights.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use redline_simd::{Isa, Kernel, LANES, Simd};
+
+use super::Outputs;
+use crate::Matrix;
+use crate::dot::{DotArgs, dot_tile};
+use crate::format::bf16::{self, Bf16Mac};
+use crate::format::w4::W4;
+use crate::format::w8::W8;
+use crate::format::{BLOCK, Format, Integer};
+use crate::matrix::Outliers;
+use crate::op::quantise::{InputLayout, quantise};
+use crate::tile::{TILE_ROWS, TileArgs, tiles};
+use crate::{Exec, Rows};
+
+pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
+    let outliers = matrix.outliers().map_or(0, Outliers::steps);
+    rows * (layout(matrix, rows, 1).row_words() + outliers)
+}
+
+fn layout(matrix: &Matrix, rows: usize, tile_rows: usize) -> InputLayout {
+    InputLayout { k: matrix.cols(), summed_k: matrix.format().summed_k(), tile_rows, rows }
+}
+
+pub(super) fn run(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, outputs: Outputs<'_>, scratch: &mut [u32]) {
+    let layout = layout(w, x.rows, exec.simd.run(TileRows));
+    let (inputs, apart) = scratch.split_at_mut(x.rows * layout.row_words());
+    quantise(exec, layout, w.format(), x, w.outlier_columns(), inputs);
+    if let Some(outliers) = w.outliers() {
+        gather(x, outliers, apart);
+    }
+    let job = Job { matrix: w, layout, inputs, apart, outputs };
+    let simd = exec.simd;
+    exec.team.split(w.strips(), 1, 2, |strips| part(simd, job, strips));
+}
+
+/// Rows of the largest tile of a tier.
+struct TileRows;
+
+impl Kernel for TileRows {
+    type Output = usize;
+    #[inline(always)]
+    fn run<S: Isa>(self, _: S) -> usize {
+        S::DOT_ROWS
+    }
+}
+
+/// The inputs of the outlier columns as pairs of bf16, `[rows][steps]`.
+fn gather(x: Rows<'_>, outliers: &Outliers, out: &mut [u32]) {
+    for (r, words) in out.chunks_exact_mut(outliers.steps()).take(x.rows).enumerate() {
+        let row = x.row(r);
+        words.fill(0);
+        for (i, &col) in outliers.columns.iter().enumerate() {
+            bf16::insert(&mut words[i / 2], i, row[col as usize]);
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Job<'a> {
+    matrix: &'a Matrix,
+    layout: InputLayout,
+    /// As [`InputLayout`] says.
+    inputs: &'a [u32],
+    /// Inputs of outlier columns.
+    apart: &'a [u32],
+    outputs: Outputs<'a>,
+}
+
+/// Strip after strip, so that weights are read once; all rows pass over a strip while it is in the cache.
+fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
+    let tiles = job.layout.tiles();
+    if tiles == 1 {
+        return run_tile(simd, Tile { job, tile: 0, strips });
+    }
+    for strip in strips {
+        for tile in 0..tiles {
+            run_tile(simd, Tile { job, tile, strips: strip..strip + 1 });
+        }
+    }
+}
+
+/// Some strips of one tile of rows.
+struct Tile<'a> {
+    job: Job<'a>,
+    tile: usize,
+    strips: Range<usize>,
+}
+
+/// A tile whose format and number of rows are known to the compiler: each is a function of its own.
+struct Sized<'a, I, const R: usize> {
+    tile: Tile<'a>,
+    format: PhantomData<I>,
+}
+
+fn run_tile(simd: Simd, tile: Tile<'_>) {
+    match tile.job.matrix.format() {
+        Format::W8 { .. } => run_sized::<W8>(simd, tile),
+        Format::W4 { .. } => run_sized::<W4>(simd, tile),
+        Format::F32 | Format::Bf16 => debug_assert!(false, "a tile of floats"),
+    }
+}
+
+fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
+    macro_rules! by_rows {
+        ($($rows:literal)*) => {
+            match tile.job.layout.tile(tile.tile).len() {
+                $($rows => simd.run_common(Sized::<I, $rows> { tile, format: PhantomData }),)*
+                rows => debug_assert!(rows == 0, "a tile of {rows} rows"),
+            }
+        };
+    }
+    by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+}
+
+impl<I: Integer, const R: usize> Kernel for Sized<'_, I, R> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        if R > S::DOT_ROWS {
+            return debug_assert!(false, "a tile of {R} rows");
+        }
+        let Tile { job, tile, strips } = self.tile;
+        let Job { matrix, layout, inputs, outputs, .. } = job;
+        let (words, blocks) = (matrix.words().as_ptr(), layout.blocks());
+        let rows = layout.tile(tile);
+        let (bytes, x_scales, starts) = layout.places(&rows);
+        for strip in strips {
+            // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
+            // belong to this member.
+            unsafe {
+                let x = inputs.as_ptr();
+                let args = DotArgs {
+                    w: words.add(strip * blocks * I::BLOCK_WORDS),
+                    scales: matrix.scales().of_strip(strip, matrix.groups()),
+                    blocks,
+                    group_blocks: layout.summed_k / BLOCK,
+                    x: x.add(bytes),
+                    x_scales: x.add(x_scales).cast(),
+                    starts: x.add(starts).cast(),
+                    y: outputs.at(rows.start, strip),
+                    y_stride: outputs.stride,
+                };
+                dot_tile::<S, I, R>(s, args);
+                if let Some(outliers) = matrix.outliers() {
+                    job.add_outliers(s, outliers, rows.clone(), strip);
+                }
+                outputs.finish(s, rows.clone(), strip..strip + 1);
+            }
+        }
+    }
+}
+
+impl Job<'_> {
+    /// Continues the sums of one strip with the outlier columns.
+    ///
+    /// # Safety
+    /// The strip belongs to the calling member.
+    #[inline(always)]
+    unsafe fn add_outliers<S: Isa>(&self, s: S, outliers: &Outliers, rows: Range<usize>, strip: usize) {
+        let steps = outliers.steps();
+        for first in rows.clone().step_by(TILE_ROWS) {
+            // SAFETY: rows, steps and strip lie within inputs, outliers and outputs.
+            unsafe {
+                let args = TileArgs {
+                    w: outliers.words.as_ptr().add(strip * steps * LANES),
+                    w_stride: 0,
+                    steps,
+                    x: self.apart.as_ptr().add(first * steps),
+                    x_stride: steps,
+                    y: self.outputs.at(first, strip),
+                    y_stride: self.outputs.stride,
+                    resume: true,
+                };
+                tiles::<S, Bf16Mac>(s, args, TILE_ROWS.min(rows.end - first), 1);
+            }
+        }
+    }
+}

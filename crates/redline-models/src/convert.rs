@@ -1,0 +1,159 @@
+//! From a checkpoint to an INFQ directory, tensor by tensor: no more than one piece of one tensor is in memory, besides the scales
+//! of that piece. The bytes depend on the source and the options only.
+
+use std::path::Path;
+
+use redline_kernels::{Exec, Format, Matrix};
+use redline_weights::{Checkpoint, ConfigFile, Infq, InfqWriter};
+
+use crate::ModelError;
+use crate::load::position_format;
+use crate::load::unpacked::check_magnitude;
+use crate::packing::{self, Plane};
+use crate::spec::{DecoderSpec, LinearSpec, Role};
+use crate::tensors::{Source, Tensors, outlier_columns, pieces};
+
+/// How to convert.
+#[derive(Clone, Copy, Debug)]
+pub struct ConvertOptions {
+    /// The format of all matrices.
+    pub format: Format,
+    /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`.
+    pub outliers: f64,
+}
+
+/// How far a conversion has come.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Parameters written.
+    pub done: u64,
+    /// Parameters of the model.
+    pub total: u64,
+}
+
+/// Converts the model in `source`, a Hugging Face directory, to `destination`. Every file beside the weights that a model needs is
+/// copied.
+pub fn convert(
+    exec: Exec<'_>,
+    source: &Path,
+    destination: &Path,
+    options: ConvertOptions,
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    if Infq::is(source) {
+        return Err(ModelError::AlreadyConverted { dir: source.display().to_string() });
+    }
+    let config = ConfigFile::open(&source.join("config.json"))?;
+    let spec = (crate::arch::find(&config)?.spec)(&config)?;
+    let checkpoint = Checkpoint::open(source)?;
+    let tensors = Source::check(&spec, &checkpoint)?;
+    let plan = Plan::new(&spec, &tensors, options)?;
+    let weights = plan.declare(|name| tensors.name(name));
+    let mut out = InfqWriter::create(destination, packing::scheme(options.format), weights)?;
+    for name in COMPANIONS {
+        let path = source.join(name);
+        if path.is_file() {
+            out.copy_file(&path)?;
+        }
+    }
+    plan.write(exec, &tensors, &mut out, |name| tensors.name(name), progress)?;
+    Ok(out.finish(checkpoint.digest()?)?)
+}
+
+/// Files of a model directory that belong to the model, besides its weights.
+const COMPANIONS: &[&str] = &[
+    "config.json",
+    "generation_config.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "merges.txt",
+    "chat_template.jinja",
+];
+
+/// What is written, decided before anything is.
+pub(crate) struct Plan<'a> {
+    spec: &'a DecoderSpec,
+    /// Every matrix with its format and the columns it keeps apart.
+    matrices: Vec<(LinearSpec, Format, Vec<u32>)>,
+}
+
+impl<'a> Plan<'a> {
+    pub(crate) fn new(
+        spec: &'a DecoderSpec,
+        tensors: &impl Tensors,
+        options: ConvertOptions,
+    ) -> Result<Self, ModelError> {
+        let mut matrices = Vec::new();
+        for linear in spec.linears() {
+            let fraction = if options.format.is_integer() { options.outliers } else { 0.0 };
+            let columns = outlier_columns(tensors, &linear, fraction)?;
+            matrices.push((linear, options.format, columns));
+        }
+        if let Some(table) = spec.position_table() {
+            matrices.push((table, position_format(options.format), Vec::new()));
+        }
+        Ok(Self { spec, matrices })
+    }
+
+    /// All weights, as the directory will hold them under the names that `name` gives.
+    pub(crate) fn declare(&self, name: impl Fn(&str) -> String) -> Vec<redline_weights::Weight> {
+        let mut weights = Vec::new();
+        for (linear, format, columns) in &self.matrices {
+            for part in &linear.parts {
+                let name = name(&part.weight());
+                weights.push(packing::declare(name, part.outputs, linear.inputs, *format, columns.clone()));
+            }
+        }
+        for tensor in self.spec.tensors().into_iter().filter(|t| t.role != Role::Weight) {
+            weights.push(packing::declare_values(name(&tensor.name), tensor.shape.iter().product()));
+        }
+        weights
+    }
+
+    pub(crate) fn write(
+        &self,
+        exec: Exec<'_>,
+        tensors: &impl Tensors,
+        out: &mut InfqWriter,
+        name: impl Fn(&str) -> String,
+        progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+    ) -> Result<(), ModelError> {
+        let all = self.spec.tensors();
+        let total = all.iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
+        let mut done = 0;
+        for tensor in all.iter().filter(|t| t.role != Role::Weight) {
+            let mut values = vec![0f32; tensor.shape.iter().product()];
+            tensors.read(&tensor.name, 0, &mut values)?;
+            let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            out.write_part(&name(&tensor.name), Plane::Words.suffix(), &bytes)?;
+            done += values.len() as u64;
+        }
+        for (linear, format, columns) in &self.matrices {
+            for part in &linear.parts {
+                let name = name(&part.weight());
+                pieces(tensors, linear, part, |piece| {
+                    check_magnitude(piece, &name, *format)?;
+                    let mut rows =
+                        Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
+                    piece.pack(exec, &mut rows, 0);
+                    let planes = rows.planes(0..rows.strips());
+                    for (plane, bytes) in [
+                        (Plane::Words, planes.words),
+                        (Plane::Scales, planes.scales),
+                        (Plane::Outliers, planes.outliers),
+                    ] {
+                        if !bytes.is_empty() {
+                            out.write_part(&name, plane.suffix(), bytes)?;
+                        }
+                    }
+                    done += (piece.rows * linear.inputs) as u64;
+                    progress(Progress { done, total })
+                })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,180 @@
+//! Matrices read as they were packed: no arithmetic, every byte under its checksum.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redline_kernels::matrix::PlanesMut;
+use redline_kernels::{Buffer, Format, Matrix};
+use redline_weights::{Infq, Weight};
+
+use super::Blocks;
+use crate::ModelError;
+use crate::packing::{self, Plane};
+use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
+
+/// Outputs of a strip.
+const STRIP: usize = 16;
+
+pub(super) struct Packed<'a> {
+    infq: &'a Infq,
+    prefix: &'static str,
+    format: Format,
+}
+
+impl<'a> Packed<'a> {
+    /// Refuses a directory whose tensors are not those of the specification, or whose format is not the one asked for.
+    pub(super) fn check(
+        spec: &DecoderSpec,
+        infq: &'a Infq,
+        wanted: Option<Format>,
+    ) -> Result<Self, ModelError> {
+        let format = packing::format_of_scheme(infq)?;
+        if wanted.is_some_and(|wanted| wanted != format) {
+            let wanted = wanted.unwrap_or(format).to_string();
+            let dir = infq.dir().display().to_string();
+            return Err(ModelError::Converted { format: format.to_string(), wanted, dir });
+        }
+        let first = format!("{}.weight", spec.embedding);
+        let prefixed = infq.weight(&spec.prefixed(&first)).is_some();
+        let packed = Self { infq, prefix: if prefixed { spec.prefix } else { "" }, format };
+        let tensors = spec.tensors();
+        let expected: BTreeSet<String> = tensors.iter().map(|t| packed.name(&t.name)).collect();
+        ModelError::refuse_unexpected(infq.names().filter(|n| !expected.contains(*n)), infq.dir())?;
+        for tensor in &tensors {
+            packed.weight(&tensor.name)?;
+        }
+        Ok(packed)
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.format
+    }
+
+    fn name(&self, name: &str) -> String {
+        if name == crate::spec::HEAD { name.into() } else { format!("{}{name}", self.prefix) }
+    }
+
+    fn weight(&self, name: &str) -> Result<&'a Weight, ModelError> {
+        let name = self.name(name);
+        self.infq.weight(&name).ok_or_else(|| self.damaged(format!("`{name}` is missing")))
+    }
+
+    fn damaged(&self, fact: String) -> ModelError {
+        ModelError::Config { fact, file: self.infq.dir().display().to_string() }
+    }
+
+    /// The declaration of one projection, held against what it has to be.
+    fn part(&self, linear: &LinearSpec, part: &PartSpec, format: Format) -> Result<&'a Weight, ModelError> {
+        let found = self.weight(&part.weight())?;
+        let columns = found.outlier_columns.clone();
+        let needed = packing::declare(found.name.clone(), part.outputs, linear.inputs, format, columns);
+        if *found == needed {
+            return Ok(found);
+        }
+        Err(self.damaged(format!(
+            "`{}` is {} {:?} in {} parts, but {format} {:?} in {} is needed",
+            found.name,
+            found.encoding,
+            found.shape,
+            found.parts.len(),
+            needed.shape,
+            needed.parts.len(),
+        )))
+    }
+
+    fn read(&self, weight: &Weight, planes: PlanesMut<'_>) -> Result<(), ModelError> {
+        for (plane, bytes) in
+            [(Plane::Words, planes.words), (Plane::Scales, planes.scales), (Plane::Outliers, planes.outliers)]
+        {
+            if !bytes.is_empty() {
+                self.infq.read_part(&weight.name, plane.suffix(), bytes)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for Packed<'_> {
+    fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
+        let weights = linear.parts.iter().map(|part| self.part(linear, part, format));
+        let weights = weights.collect::<Result<Vec<_>, _>>()?;
+        let columns = weights.first().map_or(Vec::new(), |w| w.outlier_columns.clone());
+        if let Some(other) = weights.iter().find(|w| w.outlier_columns != columns) {
+            let fact = format!("`{}` keeps other columns apart than `{}`", other.name, weights[0].name);
+            return Err(self.damaged(fact));
+        }
+        let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns.clone())?;
+        let mut first = 0;
+        for (part, weight) in linear.parts.iter().zip(weights) {
+            let end = first + part.outputs;
+            if let Some(strips) = whole_strips(first..end, matrix.rows()) {
+                self.read(weight, matrix.planes_mut(strips))?;
+            } else {
+                let mut rows = Matrix::with_outliers(format, part.outputs, linear.inputs, columns.clone())?;
+                let strips = 0..rows.strips();
+                self.read(weight, rows.planes_mut(strips))?;
+                matrix.copy_rows(first, &rows);
+            }
+            first = end;
+        }
+        Ok(matrix)
+    }
+
+    fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError> {
+        let weight = self.weight(name)?;
+        if *weight != packing::declare_values(weight.name.clone(), out.len()) {
+            let fact = format!(
+                "`{}` is {} {:?}, but f32 [{}] is needed",
+                weight.name,
+                weight.encoding,
+                weight.shape,
+                out.len()
+            );
+            return Err(self.damaged(fact));
+        }
+        let mut values = Buffer::<f32>::zeroed(out.len())?;
+        self.infq.read_part(&weight.name, Plane::Words.suffix(), values.as_bytes_mut())?;
+        out.copy_from_slice(&values);
+        Ok(())
+    }
+}
+
+/// The strips that these rows fill, if they begin with one and end with one or with the matrix.
+fn whole_strips(rows: Range<usize>, all: usize) -> Option<Range<usize>> {
+    let whole = rows.start % STRIP == 0 && (rows.end % STRIP == 0 || rows.end == all);
+    whole.then(|| rows.start / STRIP..rows.end.div_ceil(STRIP))
+}
+
+/// `make(0..count)` on several threads, in order. After an error nothing more is begun.
+pub(super) fn in_parallel<T: Send>(
+    threads: usize,
+    count: usize,
+    make: impl Fn(usize) -> Result<T, ModelError> + Sync,
+) -> Result<Vec<T>, ModelError> {
+    let next = AtomicUsize::new(0);
+    let made = Mutex::new(Vec::with_capacity(count));
+    let work = || {
+        loop {
+            let i = next.fetch_add(1, Ordering::Relaxed);
+            if i >= count {
+                return;
+            }
+            let result = make(i);
+            if result.is_err() {
+                next.store(count, Ordering::Relaxed);
+            }
+            made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, result));
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
+    });
+    let mut made = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    made.sort_by_key(|(i, _)| *i);
+    made.into_iter().map(|(_, result)| result).collect()
+}

@@ -1,0 +1,172 @@
+//! Values of tensors as they stream: from a checkpoint or made up, piece by piece, never a whole model at once.
+
+use redline_kernels::{Exec, Format, Matrix};
+use redline_weights::{Checkpoint, StoredDtype};
+
+use crate::ModelError;
+use crate::spec::{DecoderSpec, HEAD, LinearSpec, Orientation, PartSpec, Role};
+
+/// Values read at a time: whole rows, at least sixteen.
+const PIECE: usize = 1 << 22;
+
+/// Where values come from. Names are those of the specification, without the family's prefix.
+pub(crate) trait Tensors {
+    /// Elements `first..first + out.len()` of a tensor, row-major.
+    fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError>;
+}
+
+/// A checkpoint whose tensors are those of the specification, no more and no fewer.
+pub(crate) struct Source<'a> {
+    checkpoint: &'a Checkpoint,
+    prefix: &'static str,
+}
+
+impl Tensors for Source<'_> {
+    fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
+        Ok(self.checkpoint.read_f32_range(&self.name(name), first, out)?)
+    }
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
+        let first = format!("{}.weight", spec.embedding);
+        let prefixed = checkpoint.info(&spec.prefixed(&first)).is_some();
+        let source = Self { checkpoint, prefix: if prefixed { spec.prefix } else { "" } };
+        let mut expected = std::collections::HashSet::new();
+        for tensor in spec.tensors() {
+            let name = source.name(&tensor.name);
+            checkpoint.require(&name, &tensor.shape)?;
+            expected.insert(name);
+        }
+        if spec.tied && checkpoint.info(HEAD).is_some() {
+            checkpoint.require(HEAD, &[spec.vocab, spec.hidden])?;
+            expected.insert(HEAD.to_owned());
+        }
+        let unexpected = checkpoint
+            .names()
+            .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
+        ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
+        if spec.tied {
+            source.check_tied(spec)?;
+        }
+        Ok(source)
+    }
+
+    /// The name in the checkpoint.
+    pub(crate) fn name(&self, name: &str) -> String {
+        if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
+    }
+
+    /// The format that the checkpoint's matrices are stored in: bf16 if all are.
+    pub(crate) fn stored_format(&self, spec: &DecoderSpec) -> Format {
+        let weights = spec.tensors().into_iter().filter(|t| t.role == Role::Weight);
+        let mut dtypes = weights.map(|t| self.checkpoint.info(&self.name(&t.name)).map(|info| info.dtype));
+        if dtypes.all(|d| d == Some(StoredDtype::BF16)) { Format::Bf16 } else { Format::F32 }
+    }
+
+    /// Some tied checkpoints carry the head once more. One that differs from the embedding contradicts the
+    /// configuration: the reference would use it with a warning.
+    fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
+        if self.checkpoint.info(HEAD).is_none() {
+            return Ok(());
+        }
+        let embedding = format!("{}.weight", spec.embedding);
+        let elements = spec.vocab * spec.hidden;
+        let (mut a, mut b) = (vec![0f32; PIECE.min(elements)], vec![0f32; PIECE.min(elements)]);
+        for first in (0..elements).step_by(PIECE) {
+            let now = PIECE.min(elements - first);
+            self.read(HEAD, first, &mut a[..now])?;
+            self.read(&embedding, first, &mut b[..now])?;
+            if a[..now] != b[..now] {
+                let file = self.checkpoint.origin().display().to_string();
+                let fact = format!("`tie_word_embeddings` is true, but `{HEAD}` differs from the embedding");
+                return Err(ModelError::Config { fact, file });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Some rows of a projection.
+pub(crate) struct Piece<'a> {
+    /// The first of them among the part's outputs.
+    pub(crate) first: usize,
+    /// How many.
+    pub(crate) rows: usize,
+    values: &'a [f32],
+    orientation: Orientation,
+}
+
+impl Piece<'_> {
+    /// Packs them as rows `first..` of a matrix.
+    pub(crate) fn pack(&self, exec: Exec<'_>, matrix: &mut Matrix, first: usize) {
+        match self.orientation {
+            Orientation::OutIn => matrix.set_rows(exec, first, self.values),
+            Orientation::InOut => matrix.set_rows_transposed(exec, first, self.values),
+        }
+    }
+
+    /// Raises `max` to the largest magnitude of each column.
+    pub(crate) fn raise(&self, max: &mut [f32]) {
+        let columns = max.len();
+        for (i, value) in self.values.iter().enumerate() {
+            let column = match self.orientation {
+                Orientation::OutIn => i % columns,
+                Orientation::InOut => i / self.rows,
+            };
+            max[column] = max[column].max(value.abs());
+        }
+    }
+
+    /// The largest magnitude.
+    pub(crate) fn magnitude(&self) -> f32 {
+        self.values.iter().fold(0f32, |max, value| max.max(value.abs()))
+    }
+}
+
+/// Hands the rows of one projection to `take`, some at a time and in order; all at once where inputs come first.
+pub(crate) fn pieces(
+    tensors: &impl Tensors,
+    linear: &LinearSpec,
+    part: &PartSpec,
+    mut take: impl FnMut(&Piece<'_>) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
+    let name = part.weight();
+    let rows = match linear.orientation {
+        Orientation::OutIn => (PIECE / linear.inputs.max(1)).max(16).next_multiple_of(16).min(part.outputs),
+        Orientation::InOut => part.outputs,
+    };
+    let mut values = vec![0f32; rows * linear.inputs];
+    for first in (0..part.outputs).step_by(rows.max(1)) {
+        let rows = rows.min(part.outputs - first);
+        let values = &mut values[..rows * linear.inputs];
+        tensors.read(&name, first * linear.inputs, values)?;
+        take(&Piece { first, rows, values, orientation: linear.orientation })?;
+    }
+    Ok(())
+}
+
+/// The columns of a layer's input to be kept apart: the share `fraction` of them with the largest magnitudes over all its
+/// projections, ascending.
+pub(crate) fn outlier_columns(
+    tensors: &impl Tensors,
+    linear: &LinearSpec,
+    fraction: f64,
+) -> Result<Vec<u32>, ModelError> {
+    let count = (fraction * linear.inputs as f64).round() as usize;
+    if count == 0 {
+        return Ok(Vec::new());
+    }
+    let mut max = vec![0f32; linear.inputs];
+    for part in &linear.parts {
+        pieces(tensors, linear, part, |piece| {
+            piece.raise(&mut max);
+            Ok(())
+        })?;
+    }
+    let mut order: Vec<u32> = (0..linear.inputs as u32).collect();
+    order.sort_by(|&a, &b| max[b as usize].total_cmp(&max[a as usize]).then(a.cmp(&b)));
+    order.truncate(count);
+    order.sort_unstable();
+    Ok(order)
+}

@@ -31,13 +31,38 @@ pub(crate) fn check(sampling: &Sampling) -> Result<(), EngineError> {
 /// The id of the largest logit, the lowest id among equals; `None` if any logit is NaN or the largest is infinite.
 pub(crate) fn greedy(logits: &[f32]) -> Option<u32> {
     let (mut best, mut id, mut nan) = (f32::NEG_INFINITY, 0, false);
-    for (i, &x) in logits.iter().enumerate() {
-        nan |= x.is_nan();
-        if x > best {
-            (best, id) = (x, i as u32);
+    for (c, chunk) in logits.chunks(CHUNK).enumerate() {
+        let (max, with_nan) = largest(chunk);
+        nan |= with_nan;
+        if max > best
+            && let Some(at) = chunk.iter().position(|&x| x == max)
+        {
+            (best, id) = (max, (c * CHUNK + at) as u32);
         }
     }
     (!nan && best.is_finite()).then_some(id)
+}
+
+/// Logits looked through at a time.
+const CHUNK: usize = 256;
+
+/// The largest value, and whether any is NaN; written so that the compiler uses vectors.
+fn largest(values: &[f32]) -> (f32, bool) {
+    const LANES: usize = 16;
+    let (mut max, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    let (rows, rest) = values.as_chunks::<LANES>();
+    for row in rows {
+        for i in 0..LANES {
+            max[i] = if row[i] > max[i] { row[i] } else { max[i] };
+            nan[i] |= row[i].is_nan();
+        }
+    }
+    for (i, &x) in rest.iter().enumerate() {
+        max[i] = if x > max[i] { x } else { max[i] };
+        nan[i] |= x.is_nan();
+    }
+    let first = |a: f32, b: f32| if b > a { b } else { a };
+    (max.into_iter().fold(f32::NEG_INFINITY, first), nan.contains(&true))
 }
 
 /// Memory that a sampler keeps between tokens.
@@ -136,6 +161,16 @@ mod tests {
         assert_eq!(greedy(&[1.0, f32::NAN, 3.0]), None);
         assert_eq!(greedy(&[f32::NEG_INFINITY; 2]), None);
         assert_eq!(greedy(&[0.0, f32::INFINITY]), None);
+        for n in [1, 15, 17, 255, 256, 257, 1000] {
+            for at in [0, n / 2, n - 1] {
+                let mut logits: Vec<f32> = (0..n).map(|i| -((i * 7 % 13) as f32)).collect();
+                logits[at] = 5.0;
+                logits[n - 1] = 5.0;
+                assert_eq!(greedy(&logits), Some(at as u32), "{n} logits");
+                logits[n / 3] = f32::NAN;
+                assert_eq!(greedy(&logits), None);
+            }
+        }
     }
 
     #[test]

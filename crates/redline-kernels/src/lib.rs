@@ -4,6 +4,7 @@
 //! format and the inputs of its own row only: never on tiles, threads, the number of rows or the tier. Kernels know
 //! matrices and pages, not models.
 
+mod arithmetic;
 mod dot;
 pub mod format;
 pub mod matrix;
@@ -12,7 +13,8 @@ pub mod op;
 pub mod threads;
 mod tile;
 
-pub use format::{Arithmetic, Format};
+pub use arithmetic::Arithmetic;
+pub use format::Format;
 pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory};
 pub use redline_simd::{Simd, Tier, Unavailable, set_default_float_environment};

@@ -243,11 +243,6 @@ impl Matrix {
         }
     }
 
-    fn word_at(&self, row: usize, col: usize) -> usize {
-        let step = col / self.format.k_per_step();
-        (row / LANES * self.steps() + step) * LANES + row % LANES
-    }
-
     /// Where the scales of a row begin, and how far apart they are.
     fn scale_at(&self, row: usize) -> usize {
         row / LANES * self.groups() * LANES + row % LANES
@@ -261,8 +256,12 @@ impl Matrix {
             self.rows,
             out.len()
         );
-        for (col, value) in out.iter_mut().enumerate() {
-            *value = self.format.extract(self.words[self.word_at(row, col)], col);
+        let first = row / LANES * self.steps() * LANES + row % LANES;
+        for (step, values) in out.chunks_mut(self.format.k_per_step()).enumerate() {
+            let word = self.words[first + step * LANES];
+            for (k, value) in values.iter_mut().enumerate() {
+                *value = self.format.extract(word, k);
+            }
         }
         let first = self.scale_at(row);
         match &self.scales {

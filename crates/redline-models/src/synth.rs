@@ -109,7 +109,9 @@ impl Tensors for Random<'_> {
         let missing = || ModelError::UnknownShape(format!("with a tensor `{name}`"));
         fill(&tensor.ok_or_else(missing)?, self.seed, first, out);
         if self.stored == Format::Bf16 {
-            out.iter_mut().for_each(|value| *value = bf16_to_f32(f32_to_bf16_rne(*value)));
+            for value in out {
+                *value = bf16_to_f32(f32_to_bf16_rne(*value));
+            }
         }
         Ok(())
     }

@@ -5,6 +5,7 @@ mod bench;
 mod broken_models;
 mod checkpoint;
 mod compare;
+mod convert;
 mod demo;
 mod doctor;
 mod environment;

@@ -31,7 +31,7 @@ fn demo_scores_are_the_committed_ones() {
         (Format::F32, 0x81a0_ba15_e222_be7c_u64),
         (Format::Bf16, 0xc57c_d7df_d894_7cfa),
         (Format::parse("w8").unwrap(), 0x613b_850d_375f_77f3),
-        (Format::parse("w4").unwrap(), 0),
+        (Format::parse("w4").unwrap(), 0x659c_f1ba_7e0f_613a),
     ];
     assert_eq!(committed.len(), Format::ALL.len(), "every format has a digest");
     for (format, want) in committed {

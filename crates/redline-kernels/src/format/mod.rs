@@ -12,6 +12,8 @@ use std::fmt;
 
 use redline_simd::{Isa, LANES};
 
+use crate::Arithmetic;
+
 /// k that integer kernels take at a time; rows of integer formats are padded to a multiple of it.
 pub(crate) const BLOCK: usize = 32;
 /// k that share a scale of the activations; a multiple of every group of weights.
@@ -34,31 +36,6 @@ pub enum Format {
         /// k that share a scale.
         group: usize,
     },
-}
-
-/// What multiplies: the arithmetic whose peak bounds a format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Arithmetic {
-    /// f32 fused multiply-add.
-    F32,
-    /// Dot products of bf16 pairs into f32.
-    Bf16,
-    /// Dot products of four bytes into 32-bit integers.
-    Int8,
-}
-
-impl Arithmetic {
-    /// Every arithmetic there is.
-    pub const ALL: &[Arithmetic] = &[Self::F32, Self::Bf16, Self::Int8];
-
-    /// Its name, such as `int8`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::F32 => "f32",
-            Self::Bf16 => "bf16",
-            Self::Int8 => "int8",
-        }
-    }
 }
 
 impl fmt::Display for Format {

@@ -21,7 +21,7 @@ impl Blocks for Unpacked<'_> {
         let mut first = 0;
         for part in &linear.parts {
             pieces(&self.source, linear, part, |piece| {
-                check_magnitude(piece, &part.weight(), format)?;
+                check_magnitude(piece, &self.source.name(&part.weight()), format)?;
                 piece.pack(self.exec, &mut matrix, first + piece.first);
                 Ok(())
             })?;

@@ -1,4 +1,4 @@
-"""llama.cpp through the low-level interface of llama-cpp-python: ids in, logits of the last id out."""
+"""llama.cpp through the low-level interface of llama-cpp-python."""
 
 import ctypes
 import sys
@@ -6,7 +6,10 @@ import sys
 import llama_cpp
 import numpy
 
-CONTEXT = 1024
+from stepper import Stepper
+
+# Tokens of one sequence, and of one pass.
+ALONE, BATCHED, PASS = 1024, 256, 512
 F32 = 0  # GGML_TYPE_F32
 ERROR = 4  # GGML_LOG_LEVEL_ERROR
 
@@ -18,36 +21,73 @@ def complain(level, text, _):
         sys.stderr.buffer.write(text)
 
 
-class Llama:
-    def __init__(self, path):
+class Llama(Stepper):
+    """F32 weights get an F32 cache, so that its ids can be compared; the others its default, F16."""
+
+    def __init__(self, path, weights, threads):
         llama_cpp.llama_log_set(complain, ctypes.c_void_p(0))
         llama_cpp.llama_backend_init()
         parameters = llama_cpp.llama_model_default_params()
+        parameters.use_extra_bufts = not weights.endswith("-norepack")
         self._model = llama_cpp.llama_model_load_from_file(str(path).encode(), parameters)
         if not self._model:
             raise RuntimeError(f"llama.cpp cannot load {path}")
-        parameters = llama_cpp.llama_context_default_params()
-        parameters.n_ctx = CONTEXT
-        parameters.n_batch = parameters.n_ubatch = CONTEXT // 2
-        parameters.type_k = parameters.type_v = F32
-        self._context = llama_cpp.llama_init_from_model(self._model, parameters)
-        if not self._context:
-            raise RuntimeError(f"llama.cpp cannot make a context of {CONTEXT} tokens")
         self._vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(self._model))
+        self._threads, self._wide_cache = threads, weights == "F32"
+        self._context, self._sequences, self._position = None, 0, 0
+        self._batch = llama_cpp.llama_batch_init(PASS, 0, 1)
+        self.kv_format = "f32" if self._wide_cache else "f16"
         self.version = f"llama-cpp-python {llama_cpp.__version__}"
 
-    def threads(self, count):
-        llama_cpp.llama_set_n_threads(self._context, count, count)
+    def _open(self, sequences):
+        """A context with a cache of its own for every sequence."""
+        if self._context:
+            llama_cpp.llama_free(self._context)
+        parameters = llama_cpp.llama_context_default_params()
+        parameters.n_ctx = ALONE if sequences == 1 else BATCHED * sequences
+        parameters.n_batch = parameters.n_ubatch = PASS
+        parameters.n_seq_max = sequences
+        parameters.n_threads = parameters.n_threads_batch = self._threads
+        if self._wide_cache:
+            parameters.type_k = parameters.type_v = F32
+        self._context = llama_cpp.llama_init_from_model(self._model, parameters)
+        if not self._context:
+            raise RuntimeError(f"llama.cpp cannot make a context of {parameters.n_ctx} tokens")
+        self._sequences = sequences
 
-    def reset(self):
+    def prefill(self, prompts):
+        if len(prompts) != self._sequences:
+            self._open(len(prompts))
         llama_cpp.llama_memory_clear(llama_cpp.llama_get_memory(self._context), True)
+        self._position = 0
+        return self._decode(prompts)
 
     def step(self, ids):
-        tokens = (llama_cpp.llama_token * len(ids))(*ids)
-        # Without a list of outputs only the last token of the batch gets logits.
-        status = llama_cpp.llama_decode(self._context, llama_cpp.llama_batch_get_one(tokens, len(ids)))
+        return self._decode([[token] for token in ids])
+
+    def _decode(self, rows):
+        """One pass; logits of the last token of every row."""
+        batch, length = self._batch, len(rows[0])
+        if len(rows) * length > PASS:
+            raise NotImplementedError(f"{len(rows)} x {length} tokens, but a pass holds {PASS}")
+        batch.n_tokens = len(rows) * length
+        last = []
+        for row, tokens in enumerate(rows):
+            for index, token in enumerate(tokens):
+                slot = row * length + index
+                batch.token[slot] = token
+                batch.pos[slot] = self._position + index
+                batch.n_seq_id[slot] = 1
+                batch.seq_id[slot][0] = row
+                batch.logits[slot] = index == length - 1
+            last.append(row * length + length - 1)
+        status = llama_cpp.llama_decode(self._context, batch)
         if status != 0:
-            raise RuntimeError(f"llama_decode of {len(ids)} tokens returned {status}")
-        logits = llama_cpp.llama_get_logits_ith(self._context, -1)
-        address = ctypes.cast(logits, ctypes.POINTER(ctypes.c_float))
+            raise RuntimeError(f"llama_decode of {batch.n_tokens} tokens returned {status}")
+        self._position += length
+        return numpy.stack([self._logits(slot) for slot in last]) if len(last) > 1 else self._logits(last[0])[None]
+
+    def _logits(self, slot):
+        pointer = llama_cpp.llama_get_logits_ith(self._context, slot)
+        address = ctypes.cast(pointer, ctypes.POINTER(ctypes.c_float))
         return numpy.ctypeslib.as_array(address, shape=(self._vocab,))

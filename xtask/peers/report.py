@@ -1,119 +1,58 @@
-"""Samples into medians, ratios and documents."""
+"""Tables for people: one per job and number of threads."""
 
-import json
-import os
-import platform
 import statistics
-from dataclasses import dataclass
 
-# Two readings of the bandwidth agree when they differ by less than this share.
-AGREEMENT = 0.15
+from arms import REDLINE
 
 
-@dataclass(frozen=True)
-class Sample:
-    """Tokens per second, between two readings of the read bandwidth in bytes per second."""
-
-    value: float
-    before: float
-    after: float
-
-    @property
-    def steady(self):
-        return abs(self.before - self.after) < AGREEMENT * max(self.before, self.after)
-
-    @property
-    def bandwidth(self):
-        return (self.before + self.after) / 2
+def tables(results, limits, left_out):
+    """`limits[id(result)]` belongs to each result; `left_out[arm, job, threads]` says why there is none."""
+    groups = {}
+    for result in results:
+        groups.setdefault((result.job, result.threads), []).append(result)
+    texts = [_table(job, threads, group, limits) for (job, threads), group in groups.items()]
+    if left_out:
+        lines = ["Left out:"]
+        lines += [f"- {arm.name}, {work}: {why}" for (arm, work), why in left_out.items()]
+        texts.append("\n".join(lines))
+    return "\n\n".join(texts)
 
 
-def kept(samples):
-    """Samples whose readings agree; all of them where fewer than half do."""
-    steady = [sample for sample in samples if sample.steady]
-    return steady if 2 * len(steady) >= len(samples) else samples
+def best_peers(group):
+    """The fastest result of another engine, by bits per weight."""
+    best = {}
+    for result in group:
+        other = best.get(result.arm.bits)
+        if result.arm.engine != REDLINE and (other is None or result.median > other.median):
+            best[result.arm.bits] = result
+    return best
 
 
-def median(samples):
-    return statistics.median(sample.value for sample in kept(samples))
-
-
-def tokens_per_gigabyte(samples):
-    """Median of tokens per second over the bandwidth around them: comparable between the machine's moods."""
-    return statistics.median(1e9 * sample.value / sample.bandwidth for sample in kept(samples))
-
-
-def table(results, jobs, threads):
-    """Lines for people: `results[engine, job, threads]` is a list of samples."""
-    lines = ["| work | threads | engine | tok/s | range | kept | read GB/s | Redline / it | same, per byte read |"]
-    lines.append("|---|---|---|---|---|---|---|---|---|")
-    engines = list(dict.fromkeys(engine for engine, _, _ in results))
-    for job in jobs:
-        for count in threads:
-            ours = results.get(("redline", job.name, count))
-            for engine in engines:
-                lines.append(_line(engine, job, count, results[engine, job.name, count], ours))
+def _table(job, threads, group, limits):
+    best = best_peers(group)
+    batch = f"{job.batch} x " if job.batch > 1 else ""
+    work = f"{batch}{job.prompt}" + (f" + {job.new}" if job.kind == "decode" else "")
+    lines = [f"{job.name} ({work} tokens), {threads} thread{'s' if threads > 1 else ''}", ""]
+    lines.append("| bits | engine | format | tok/s | range | kept | GB/s | of limit | Redline / it | per byte read |")
+    lines.append("|---|---|---|---|---|---|---|---|---|---|")
+    ours = {result.arm.bits: result for result in group if result.arm.engine == REDLINE}
+    for result in sorted(group, key=lambda result: (-result.arm.bits, -result.median)):
+        lines.append(_line(result, ours.get(result.arm.bits), best.get(result.arm.bits), limits[id(result)]))
+    compiled = [result for result in group if any(result.extras.get("compile_s", []))]
+    for result in compiled:
+        lines += ["", f"{result.arm.name} compiles for {statistics.median(result.extras['compile_s']):.1f} s first."]
     return "\n".join(lines)
 
 
-def _line(engine, job, threads, samples, ours):
-    values = [sample.value for sample in kept(samples)]
-    bandwidth = statistics.median(sample.bandwidth for sample in kept(samples)) / 1e9
+def _line(result, ours, best, limit):
+    arm, values = result.arm, result.values
+    bandwidth = sum(sample.bandwidth for sample in result.kept) / len(result.kept) / 1e9
     ratio = per_byte = ""
-    if ours and engine != "redline":
-        ratio = f"{median(ours) / median(samples):.2f}"
-        if job.new:  # prefill does not wait for memory
-            per_byte = f"{tokens_per_gigabyte(ours) / tokens_per_gigabyte(samples):.2f}"
-    work = f"{job.name} {job.prompt}" + (f" + {job.new}" if job.new else "")
-    cells = [work, threads, engine, f"{median(samples):.1f}", f"{min(values):.1f}-{max(values):.1f}"]
-    cells += [f"{len(values)}/{len(samples)}", f"{bandwidth:.1f}", ratio, per_byte]
+    if ours and arm.engine != REDLINE:
+        ratio = f"{ours.median / result.median:.2f}" + (" (best peer)" if result is best else "")
+        if result.job.kind == "decode":  # prefill does not wait for memory
+            per_byte = f"{ours.tokens_per_gigabyte / result.tokens_per_gigabyte:.2f}"
+    share = "" if limit.share is None else f"{100 * limit.share:.0f} % of "
+    cells = [arm.bits, arm.engine, arm.format, f"{result.median:.1f}", f"{min(values):.1f}-{max(values):.1f}"]
+    cells += [f"{len(values)}/{len(result.samples)}", f"{bandwidth:.1f}", share + limit.name, ratio, per_byte]
     return "| " + " | ".join(map(str, cells)) + " |"
-
-
-def _metric(unit, direction, values):
-    return {
-        "unit": unit,
-        "direction": direction,
-        "median": statistics.median(values),
-        "mean": statistics.fmean(values),
-        "std": statistics.stdev(values) if len(values) > 1 else None,
-        "min": min(values),
-        "max": max(values),
-        "n": len(values),
-        "samples": values,
-    }
-
-
-def machine():
-    """What the numbers depend on."""
-    with open("/proc/cpuinfo", encoding="utf-8") as file:
-        names = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
-    cpus = len(os.sched_getaffinity(0))
-    cpu = names[0] if names else platform.machine()
-    return {"cpu": cpu, "logical_cpus": cpus, "kernel": platform.release(), "load_average": os.getloadavg()[0]}
-
-
-def document(engine, results, jobs, threads, model, where):
-    """One engine's results in the shape of `redline bench --json`; every sample is in it, unsteady ones too.
-
-    Results exist only where the greedy ids agreed, so each row is checked."""
-    rows = []
-    for job in jobs:
-        for count in threads:
-            samples = results[engine.name, job.name, count]
-            params = {"engine": engine.name, "version": engine.version, "model": model, "format": "f32"}
-            params |= {"threads": count, "prompt_tokens": job.prompt, "new_tokens": job.new, "kv_cache": True}
-            metrics = {
-                job.metric: _metric("tokens/s", "higher", [sample.value for sample in samples]),
-                "read_bandwidth_before": _metric("GB/s", "info", [sample.before / 1e9 for sample in samples]),
-                "read_bandwidth_after": _metric("GB/s", "info", [sample.after / 1e9 for sample in samples]),
-            }
-            case = f"{job.name}{job.prompt}/f32/t{count}"
-            rows.append({"case": case, "params": params, "metrics": metrics, "checked": True})
-    return {"lane": "peers", "machine": where, "rows": rows}
-
-
-def write(path, value):
-    """A whole file or none."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(value, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)

@@ -1,70 +1,52 @@
 """A peer in a process of its own: loads once, then answers commands on stdin, one JSON object per line.
 
-    python worker.py torch|llama MODEL
+    python worker.py ENGINE FORMAT MODEL THREADS
 
-    {"do": "prefill", "threads": T, "prompt": [ids]}              -> {"seconds": S}
-    {"do": "decode", "threads": T, "prompt": [ids], "new": N}     -> {"seconds": S}   of N - 1 steps of one token
-    {"do": "greedy", "threads": T, "prompt": [ids], "new": N}     -> {"ids": [..], "margins": [..]}
+First line out: {"version": TEXT, "kv_format": TEXT, "load_s": S}. After it:
 
-An engine is a class with `version`, `threads(n)`, `reset()` and `step(ids)`, which appends ids to the sequence and
-returns the logits of the last one as a numpy array.
+    {"prompts": [[ids], ..], "new": N, "top": K}
+    -> {"ids": [[..], ..], "prefill_s": S, "decode_s": S, "compile_s": S, "margins": [..], "top": [..]}
+    -> {"unavailable": WHY}          where the engine does not do this kind of work
+
+The first of N tokens belongs to prefill. `margins` (how far the first prompt's choices were from the next best) and
+`top` (the K best first ids of the first prompt) are there for K > 0, from engines that show their logits. Between
+commands a worker waits for the pipe.
 """
 
+import importlib
 import json
 import os
 import sys
 import time
 
-import numpy
-
-
-def prefill(engine, command):
-    start = time.perf_counter()
-    engine.reset()
-    engine.step(command["prompt"]).argmax()
-    return {"seconds": time.perf_counter() - start}
-
-
-def decode(engine, command):
-    engine.reset()
-    token = int(engine.step(command["prompt"]).argmax())
-    start = time.perf_counter()
-    for _ in range(command["new"] - 1):
-        token = int(engine.step([token]).argmax())
-    return {"seconds": time.perf_counter() - start}
-
-
-def greedy(engine, command):
-    engine.reset()
-    logits, ids, margins = engine.step(command["prompt"]), [], []
-    for _ in range(command["new"]):
-        second, first = numpy.partition(logits, -2)[-2:]
-        ids.append(int(logits.argmax()))
-        margins.append(float(first - second))
-        logits = engine.step(ids[-1:])
-    return {"ids": ids, "margins": margins}
-
-
-def load(name, model):
-    if name == "torch":
-        from torch_engine import Torch
-
-        return Torch(model)
-    from llama_engine import Llama
-
-    return Llama(model)
+ENGINES = {
+    "llama.cpp": ("llama_engine", "Llama"),
+    "ctranslate2": ("ct2_engine", "CTranslate2"),
+    "openvino": ("openvino_engine", "OpenVino"),
+    "torch": ("torch_engine", "Torch"),
+    "jax": ("jax_engine", "Jax"),
+}
 
 
 def main():
+    name, weights, model, threads = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)  # what libraries print must not mix with the answers
-    engine = load(*sys.argv[1:3])
-    print(json.dumps({"version": engine.version}), file=answers)
-    work = {"prefill": prefill, "decode": decode, "greedy": greedy}
+    # Before the engine is imported: libraries count processors when they start.
+    os.environ["OMP_NUM_THREADS"] = threads
+    module, kind = ENGINES[name]
+    start = time.perf_counter()
+    engine = getattr(importlib.import_module(module), kind)(model, weights, int(threads))
+    load_s = time.perf_counter() - start
+    hello = {"version": engine.version, "kv_format": engine.kv_format, "load_s": load_s}
+    print(json.dumps(hello), file=answers)
     for line in sys.stdin:
         command = json.loads(line)
-        engine.threads(command["threads"])
-        print(json.dumps(work[command["do"]](engine, command)), file=answers)
+        try:
+            answer = engine.generate(command["prompts"], command["new"], command["top"])
+        except NotImplementedError as why:
+            answer = {"unavailable": str(why)}
+        print(json.dumps(answer), file=answers)
 
 
 if __name__ == "__main__":

@@ -66,7 +66,7 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "peers",
         arguments: "[--venv DIR] [ARGS...]",
-        about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: try --quick, --help)",
+        about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: --shape gpt2 --quick, ...)",
         run: python::peers,
     },
 ];

@@ -1,0 +1,210 @@
+"""Tests of what needs no package: python -m unittest discover xtask/peers"""
+
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import arms
+import check
+import document
+import report
+import rope
+import samples
+import shapes
+from jobs import JOBS, prompt_ids
+
+GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
+LLAMA_1B = {
+    "model_type": "llama",
+    "vocab_size": 128256,
+    "hidden_size": 2048,
+    "intermediate_size": 8192,
+    "num_hidden_layers": 16,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "rope_theta": 500000.0,
+    "rope_scaling": {
+        "rope_type": "llama3",
+        "factor": 32.0,
+        "low_freq_factor": 1.0,
+        "high_freq_factor": 4.0,
+        "original_max_position_embeddings": 8192,
+    },
+    "tie_word_embeddings": True,
+}
+TINYLLAMA = LLAMA_1B | {
+    "vocab_size": 32000,
+    "intermediate_size": 5632,
+    "num_hidden_layers": 22,
+    "num_key_value_heads": 4,
+    "rope_theta": 10000.0,
+    "rope_scaling": None,
+    "tie_word_embeddings": False,
+}
+
+
+def shape(config):
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        return shapes.read(directory)
+
+
+def arm(name):
+    return next(arm for arm in arms.ARMS if arm.name == name)
+
+
+def job(name):
+    return next(job for job in JOBS if job.name == name)
+
+
+def result(name, work, values, bandwidth=40e9, threads=2):
+    made = [samples.Sample(value, bandwidth, bandwidth, turn) for turn, value in enumerate(values)]
+    return samples.Result(arm(name), job(work), threads, made, {"kv_format": "f16", "agreement": ""})
+
+
+class Shapes(unittest.TestCase):
+    def test_parameters_are_the_published_ones(self):
+        self.assertEqual(shape(GPT2).parameters, 124_439_808)
+        self.assertEqual(shape(LLAMA_1B).parameters, 1_235_814_400)
+        self.assertEqual(shape(TINYLLAMA).parameters, 1_100_048_384)
+
+    def test_bytes_and_operations_of_a_token(self):
+        one = shape(LLAMA_1B)
+        # llama.cpp reads 1313 MB per token at 8.5 bits; 512 tokens take 1.98 GFLOP each, 0.13 of them in attention.
+        self.assertAlmostEqual(one.weight_bytes(8.5) / 1e6, 1313, delta=1)
+        self.assertAlmostEqual(one.operations(512) / 512 / 1e9, 1.98, delta=0.01)
+        self.assertEqual(one.kv_bytes(1, 2), 2 * 16 * 8 * 64 * 2)
+        self.assertEqual(one.operations(1, 9) - one.operations(1, 8), 4 * 16 * 32 * 64)
+
+    def test_another_architecture_is_named(self):
+        with self.assertRaisesRegex(ValueError, "`model_type` is `mamba`"):
+            shape({"model_type": "mamba"})
+
+
+class Rope(unittest.TestCase):
+    def test_llama_3_slows_the_long_waves_only(self):
+        divisors = rope.divisors(LLAMA_1B)
+        self.assertEqual((len(divisors), divisors[0], divisors[-1]), (32, 1.0, 32.0))
+        self.assertEqual(divisors, sorted(divisors))
+        self.assertAlmostEqual(rope.frequencies(LLAMA_1B)[-1], 500000 ** (-62 / 64) / 32)
+        self.assertIsNone(rope.divisors(TINYLLAMA))
+
+
+class Jobs(unittest.TestCase):
+    def test_cases_pair_engines_at_equal_bits(self):
+        self.assertEqual(job("prefill512").case(8, 1), "prefill512/8bit/t1")
+        self.assertEqual(job("decode").case(4, 2), "decode/4bit/t2")
+        self.assertEqual(job("decode-b16").case(16, 2), "decode/16bit/t2/b16")
+
+    def test_ids_are_those_of_the_lane_generate(self):
+        self.assertEqual(prompt_ids(3, 10000), [11, 7930, 5849])
+
+    def test_no_prompt_comes_twice(self):
+        prompts = [ids for call in range(64) for ids in job("decode-b16").prompts(32000, call)]
+        self.assertEqual(len({ids[0] for ids in prompts}), 64 * 16)
+
+    def test_arms_are_chosen_by_engine_or_format(self):
+        names = [arm.name for arm in arms.chosen(["llama.cpp:Q8_0", "jax"])]
+        self.assertEqual(names, ["llama.cpp:Q8_0", "jax:f32"])
+        with self.assertRaisesRegex(ValueError, "no engine `vllm`"):
+            arms.chosen(["jax", "vllm"])
+
+
+class Samples(unittest.TestCase):
+    def test_samples_between_unequal_readings_do_not_count(self):
+        one = result("torch:f32", "decode", [10, 11, 12])
+        one.samples.append(samples.Sample(99, 40e9, 20e9, 3))
+        self.assertEqual(one.values, [10, 11, 12])
+        self.assertEqual(one.median, 11)
+        one.samples += [samples.Sample(99, 40e9, 20e9, 4)] * 9
+        self.assertEqual(len(one.values), 13)
+
+    def test_the_median_is_that_of_the_processes(self):
+        made = [samples.Sample(value, 1, 1, turn) for value, turn in [(1, 0), (2, 0), (3, 0), (8, 1), (9, 2)]]
+        one = samples.Result(arm("jax:f32"), job("decode"), 1, made)
+        self.assertEqual(one.processes, [[1, 2, 3], [8], [9]])
+        self.assertEqual(one.median, 8)
+
+    def test_two_modes_are_told_apart(self):
+        divide = samples.threshold([36e9, 37e9, 36e9, 64e9, 63e9])
+        marks = [samples.mode(samples.Sample(1, speed, speed, 0), divide) for speed in (36e9, 64e9)]
+        self.assertEqual(marks, ["slow", "fast"])
+        self.assertIsNone(samples.threshold([36e9, 40e9, 38e9]))
+
+    def test_limits_follow_the_kind_of_work(self):
+        one, peaks = shape(LLAMA_1B), {"int8_peak": 930e9}
+        decode = samples.limit(result("llama.cpp:Q8_0", "decode", [20]), one, 8.5, peaks)
+        self.assertEqual(decode.name, "read_bandwidth")
+        self.assertAlmostEqual(decode.share, 20 * (1313e6 + 95 * 32768 + 0.5 * 32768) / 40e9, places=3)
+        prefill = samples.limit(result("llama.cpp:Q8_0", "prefill512", [100]), one, 8.5, peaks)
+        self.assertEqual(prefill.name, "int8_peak")
+        self.assertAlmostEqual(prefill.share, 100 * 1.98e9 / 930e9, places=2)
+        slow_arithmetic = samples.limit(result("llama.cpp:Q8_0", "decode-b16", [80]), one, 8.5, {"int8_peak": 250e9})
+        self.assertEqual(slow_arithmetic.name, "int8_peak")
+        unknown = samples.limit(result("llama.cpp:Q8_0", "decode-b16", [80]), one, 8.5, {})
+        self.assertEqual(unknown.name, "read_bandwidth")
+        self.assertIsNone(samples.limit(result("llama.cpp:Q8_0", "prefill512", [80]), one, 8.5, {}).share)
+
+
+class Check(unittest.TestCase):
+    REFERENCE = [{"ids": [[7, 8, 9]], "margins": [0.5, 1e-4, 0.5], "top": [7, 5, 3]}]
+
+    def agrees(self, name, ids):
+        return check.judge(arm(name), [ids], self.REFERENCE).agrees
+
+    def test_f32_must_agree_up_to_the_first_close_call(self):
+        self.assertTrue(self.agrees("jax:f32", [7, 1, 2]))
+        self.assertFalse(self.agrees("jax:f32", [5, 8, 9]))
+
+    def test_fewer_bits_must_choose_one_of_the_best(self):
+        self.assertTrue(self.agrees("openvino:int8", [5, 1, 1]))
+        self.assertFalse(self.agrees("openvino:int8", [4, 8, 9]))
+
+    def test_a_short_answer_is_wrong(self):
+        self.assertFalse(self.agrees("openvino:int8", [7, 8]))
+
+
+class Documents(unittest.TestCase):
+    def written(self, results, limit):
+        limits = {id(one): limit for one in results}
+        run = {"started_at": "2026-11-21T02:01:00Z", "command": ["run.py"], "machine": {}, "model": "gpt2"}
+        return document.document(run, results[0].arm.engine, "1", results, limits, {2: None})
+
+    def test_the_fastest_format_stands_for_the_engine(self):
+        results = [result("llama.cpp:Q4_0", "decode", [40]), result("llama.cpp:Q4_K_M", "decode", [41])]
+        made = self.written(results, samples.Limit("read_bandwidth", 0.5))
+        self.assertEqual([row["case"] for row in made["rows"]], ["decode/4bit/t2/Q4_0", "decode/4bit/t2"])
+        self.assertEqual((made["schema"], made["engine"]["name"]), ("redline.bench.run/1", "llama.cpp"))
+
+    def test_rows_hold_what_compare_reads(self):
+        one = result("jax:f32", "prefill512", [3.0, 1.0, 2.0])
+        one.extras["compile_s"] = [2.5]
+        (row,) = self.written([one], samples.Limit("f32_peak", 0.25))["rows"]
+        metric = row["metrics"]["tokens_per_s"]
+        self.assertEqual((metric["unit"], metric["direction"], metric["median"]), ("tokens/s", "higher", 2.0))
+        self.assertEqual((metric["samples"], metric["processes"]), ([3.0, 1.0, 2.0], [[3.0], [1.0], [2.0]]))
+        self.assertEqual((row["limit"], row["share_of_limit"], row["checked"]), ("f32_peak", 0.25, True))
+        self.assertEqual(row["metrics"]["compile_s"]["samples"], [2.5])
+        self.assertEqual([mark["mode"] for mark in row["marks"]], ["single"] * 3)
+
+    def test_a_share_of_another_arithmetic_is_not_written(self):
+        (row,) = self.written([result("torch:bf16", "prefill512", [9.0])], samples.Limit("bf16_peak", 3.0))["rows"]
+        self.assertIsNone(row["share_of_limit"])
+
+    def test_tables_hold_redline_against_the_best_peer(self):
+        results = [result("redline:bf16", "decode", [30]), result("torch:bf16", "decode", [10])]
+        results.append(result("llama.cpp:BF16", "decode", [20]))
+        results[1].extras["compile_s"] = [2.0, 3.0]
+        limits = {id(one): samples.Limit("read_bandwidth", 0.5) for one in results}
+        left_out = {(arm("redline:w8"), "all jobs"): "not available in this build"}
+        text = report.tables(results, limits, left_out)
+        self.assertIn("| 1.50 (best peer) | 1.50 |", text)
+        self.assertIn("| 3.00 | 3.00 |", text)
+        self.assertIn("torch:bf16 compiles for 2.5 s first.", text)
+        self.assertIn("- redline:w8, all jobs: not available in this build", text)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -43,6 +43,8 @@ pub(crate) struct DotArgs {
     pub(crate) y: *mut f32,
     /// Outputs between rows.
     pub(crate) y_stride: usize,
+    /// Continue from the sums in `y` (exact: they were stored as f32) instead of from zero.
+    pub(crate) resume: bool,
 }
 
 /// Runs a tile of `R` rows.
@@ -69,6 +71,11 @@ unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotA
     // SAFETY: every address lies within the rows and blocks that the contract names; a prefetch may name any.
     unsafe {
         let mut sums = [s.splat(0.0); R];
+        if a.resume {
+            for r in 0..R {
+                sums[r] = s.load(a.y.add(r * a.y_stride));
+            }
+        }
         let (mut w, mut x) = (a.w, a.x);
         let (mut block, mut group) = (0, 0);
         while block < a.blocks {

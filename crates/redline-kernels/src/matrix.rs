@@ -37,11 +37,14 @@ pub(crate) enum Scales {
 }
 
 impl Scales {
-    /// The scales of one strip of `groups` groups.
-    pub(crate) fn of_strip(&self, strip: usize, groups: usize) -> Scale {
+    /// The scales of one strip of `groups` groups, from group `first` on.
+    pub(crate) fn of_strip(&self, strip: usize, groups: usize, first: usize) -> Scale {
         match self {
             Self::None => Scale::Output(std::ptr::null()),
-            Self::Group(scales) => Scale::Group(scales[strip * groups * LANES..][..groups * LANES].as_ptr()),
+            Self::Group(scales) => {
+                let strip = &scales[strip * groups * LANES..][..groups * LANES];
+                Scale::Group(strip[first * LANES..].as_ptr())
+            }
             Self::Output(scales) => Scale::Output(scales[strip * LANES..][..LANES].as_ptr()),
         }
     }

@@ -168,6 +168,9 @@ fn odd_shapes_match_the_canonical_order_everywhere() {
             (7, 256, 33),
             (13, 300, 100),
             (33, 513, 129),
+            // Inputs of a tile beyond the first-level cache: k is cut.
+            (24, 2590, 40),
+            (50, 1500, 20),
         ] {
             seed += 1;
             let plain = Case::new(format, rows, k, outputs, seed);

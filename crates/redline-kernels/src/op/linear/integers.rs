@@ -7,11 +7,11 @@ use redline_simd::{Isa, Kernel, LANES, Simd};
 
 use super::Outputs;
 use crate::Matrix;
-use crate::dot::{DotArgs, dot_tile};
+use crate::dot::{DotArgs, INPUT_WORDS, dot_tile};
 use crate::format::bf16::{self, Bf16Mac};
 use crate::format::w4::W4;
 use crate::format::w8::W8;
-use crate::format::{BLOCK, Format, Integer};
+use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
 use crate::matrix::Outliers;
 use crate::op::quantise::{InputLayout, quantise};
 use crate::tile::{TILE_ROWS, TileArgs, tiles};
@@ -71,24 +71,40 @@ struct Job<'a> {
     outputs: Outputs<'a>,
 }
 
-/// Strip after strip, so that weights are read once; all rows pass over a strip while it is in the cache.
+/// Inputs of a tile that stay in the first-level cache while strips pass over them, in bytes.
+const TILE_BYTES: usize = 24 << 10;
+/// Tiles of so few rows wait for their weights, not for their inputs: k is not cut.
+const UNCUT_ROWS: usize = 8;
+/// Bytes of weights that stay in the second-level cache while tiles pass over them.
+const GROUP_BYTES: usize = 384 << 10;
+
+/// Weights are read once: a group of strips, one block of k, stays in the second-level cache while every tile of rows passes
+/// over it; a tile's inputs of that block stay in the first.
 fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
-    let tiles = job.layout.tiles();
-    if tiles == 1 {
-        return run_tile(simd, Tile { job, tile: 0, strips });
-    }
-    for strip in strips {
-        for tile in 0..tiles {
-            run_tile(simd, Tile { job, tile, strips: strip..strip + 1 });
+    let Job { matrix, layout, .. } = job;
+    let rows = layout.tile(0).len().max(1);
+    let whole = layout.k.next_multiple_of(INPUT_GROUP);
+    let cut = (TILE_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
+    let block = if rows > UNCUT_ROWS { cut.min(whole) } else { whole };
+    let strip_bytes = (matrix.strip_bytes().words / layout.k.div_ceil(block)).max(1);
+    let group = (GROUP_BYTES / strip_bytes).max(1);
+    for first in strips.clone().step_by(group) {
+        let strips = first..strips.end.min(first + group);
+        for start in (0..layout.k).step_by(block) {
+            let k = start..layout.k.min(start + block);
+            for tile in 0..layout.tiles() {
+                run_tile(simd, Tile { job, tile, strips: strips.clone(), k: k.clone() });
+            }
         }
     }
 }
 
-/// Some strips of one tile of rows.
+/// Some strips of one tile of rows, over a part of k that begins with a group of inputs.
 struct Tile<'a> {
     job: Job<'a>,
     tile: usize,
     strips: Range<usize>,
+    k: Range<usize>,
 }
 
 /// A tile whose format and number of rows are known to the compiler: each is a function of its own.
@@ -124,28 +140,32 @@ impl<I: Integer, const R: usize> Kernel for Sized<'_, I, R> {
         if R > S::DOT_ROWS {
             return debug_assert!(false, "a tile of {R} rows");
         }
-        let Tile { job, tile, strips } = self.tile;
+        let Tile { job, tile, strips, k } = self.tile;
         let Job { matrix, layout, inputs, outputs, .. } = job;
-        let (words, blocks) = (matrix.words().as_ptr(), layout.blocks());
         let rows = layout.tile(tile);
         let (bytes, x_scales, starts) = layout.places(&rows);
+        let (block, group) = (k.start / BLOCK, k.start / layout.summed_k);
         for strip in strips {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
             // belong to this member.
             unsafe {
                 let x = inputs.as_ptr();
                 let args = DotArgs {
-                    w: words.add(strip * blocks * I::BLOCK_WORDS),
-                    scales: matrix.scales().of_strip(strip, matrix.groups()),
-                    blocks,
+                    w: matrix.words().as_ptr().add((strip * layout.blocks() + block) * I::BLOCK_WORDS),
+                    scales: matrix.scales().of_strip(strip, matrix.groups(), group),
+                    blocks: k.len().div_ceil(BLOCK),
                     group_blocks: layout.summed_k / BLOCK,
-                    x: x.add(bytes),
-                    x_scales: x.add(x_scales).cast(),
-                    starts: x.add(starts).cast(),
+                    x: x.add(bytes + block * INPUT_WORDS * R),
+                    x_scales: x.add(x_scales + k.start / INPUT_GROUP * R).cast(),
+                    starts: x.add(starts + group * R).cast(),
                     y: outputs.at(rows.start, strip),
                     y_stride: outputs.stride,
+                    resume: k.start > 0,
                 };
                 dot_tile::<S, I, R>(s, args);
+                if k.end < layout.k {
+                    continue;
+                }
                 if let Some(outliers) = matrix.outliers() {
                     job.add_outliers(s, outliers, rows.clone(), strip);
                 }

@@ -85,10 +85,8 @@ unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotA
             }
             let blocks = a.group_blocks.min(a.blocks - block);
             for _ in 0..blocks {
-                if R >= I::ROWS_TO_PREFETCH {
-                    for line in 0..I::BLOCK_WORDS / LANES {
-                        s.prefetch(w.add(line * LANES).cast::<u8>().wrapping_add(PREFETCH_BYTES));
-                    }
+                for line in 0..I::BLOCK_WORDS / LANES {
+                    s.prefetch(w.add(line * LANES).cast::<u8>().wrapping_add(PREFETCH_BYTES));
                 }
                 I::dot::<S, R, C>(s, &mut acc, w, x);
                 w = w.add(I::BLOCK_WORDS);

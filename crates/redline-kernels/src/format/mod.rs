@@ -206,8 +206,6 @@ pub(crate) trait Mac: 'static {
 pub(crate) trait Integer: 'static {
     /// Words of a strip per block of k.
     const BLOCK_WORDS: usize;
-    /// From this many rows on, weights are prefetched by hand; below, the hardware alone is faster.
-    const ROWS_TO_PREFETCH: usize;
     /// How much too high the weights count in [`Integer::dot`].
     fn offset<S: Isa>() -> i32;
     /// Adds the products of one block to the sums.

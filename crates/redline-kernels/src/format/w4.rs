@@ -34,7 +34,6 @@ pub(crate) struct W4;
 
 impl Integer for W4 {
     const BLOCK_WORDS: usize = block_words(8);
-    const ROWS_TO_PREFETCH: usize = 1;
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
         OFFSET as i32

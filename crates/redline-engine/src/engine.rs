@@ -1,5 +1,6 @@
 //! The front of the engine: loads a model, checks requests, and hands them to the engine's thread.
 
+mod batch;
 mod perplexity;
 
 use std::path::Path;
@@ -19,7 +20,7 @@ use redline_weights::{Checkpoint, ConfigFile, Infq};
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
 use crate::error::EngineError;
-use crate::mode::autoregressive::{GenerateJob, NewToken, Timing};
+use crate::mode::autoregressive::{BatchJob, Continued, GenerateJob, NewToken, Timing};
 use crate::mode::perplexity::{Evaluated, LikelihoodJob};
 use crate::mode::score::ScoreJob;
 use crate::options::{Options, Source};
@@ -51,6 +52,8 @@ pub struct ModelInfo {
     pub bytes_per_token: u64,
     /// Bytes of keys and values that one stored token takes, all layers.
     pub kv_bytes_per_token: u64,
+    /// Bytes set aside for activations, whatever the batch.
+    pub activation_bytes: u64,
     /// Longest sequence.
     pub context: usize,
     /// Rows of the embedding.
@@ -77,6 +80,7 @@ pub struct ModelInfo {
 enum Job {
     Score(ScoreJob, Sender<Result<ScoreOutcome, EngineError>>),
     Generate(GenerateJob, Vec<String>, Sender<Event>),
+    Batch(BatchJob, Sender<Result<Continued, EngineError>>),
     Likelihood(LikelihoodJob, Sender<Result<Evaluated, EngineError>>),
     Release(SeqId),
 }
@@ -216,6 +220,7 @@ impl Engine {
             weight_bytes: model.weight_bytes(),
             bytes_per_token: model.bytes_per_token(),
             kv_bytes_per_token: (model.kv_shape(kv_format).page_bytes() / PAGE_TOKENS) as u64,
+            activation_bytes: model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS).bytes(),
             context,
             vocab: facts.vocab,
             layers: model.layers(),
@@ -283,12 +288,7 @@ impl Engine {
         on_text: &mut dyn FnMut(&str),
     ) -> Result<GenerateOutcome, EngineError> {
         sampler::check(&request.sampling)?;
-        if request.max_new_tokens == 0 {
-            return Err(EngineError::request(
-                "0 new tokens were asked for",
-                "give `--max-new-tokens` at least 1",
-            ));
-        }
+        some_tokens(request.max_new_tokens)?;
         if let Some(n) = request.logprobs.filter(|&n| n > MAX_LOGPROBS) {
             let hint = format!("ask for at most {MAX_LOGPROBS}");
             return Err(EngineError::request(
@@ -372,6 +372,14 @@ impl Engine {
     }
 }
 
+/// Refuses a request for nothing.
+fn some_tokens(new: usize) -> Result<(), EngineError> {
+    if new > 0 {
+        return Ok(());
+    }
+    Err(EngineError::request("0 new tokens were asked for", "give `--max-new-tokens` at least 1"))
+}
+
 /// What the engine's thread starts from.
 struct Runner {
     model: Model,
@@ -431,6 +439,9 @@ fn run(core: &mut Core, job: Job, tokenizer: Option<&Tokenizer>, kernel_path: &s
         Job::Generate(job, stops, reply) => {
             let outcome = generate(core, &job, tokenizer, &stops, &reply);
             let _ = reply.send(Event::Done(outcome));
+        }
+        Job::Batch(job, reply) => {
+            let _ = reply.send(core.generate_batch(&job));
         }
         Job::Likelihood(job, reply) => {
             let _ = reply.send(core.likelihood(job));

@@ -23,9 +23,13 @@ pub use engine::{Engine, ModelInfo};
 pub use error::EngineError;
 pub use options::{Clock, Embedded, Options, Source};
 pub use outcome::{
-    ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError, ItemScore,
-    PerplexityOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
+    BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
+    ItemScore, PerplexityOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
 };
 pub use request::{
-    GenerateRequest, Label, PerplexityRequest, Prompt, Sampling, ScoreRequest, Tokenization, Truncate,
+    BatchRequest, GenerateRequest, Label, PerplexityRequest, Prompt, Sampling, ScoreRequest, Tokenization,
+    Truncate,
 };
+
+/// Most prompts that [`Engine::generate_batch`] takes.
+pub const MAX_BATCH: usize = core::OUTPUT_ROWS;

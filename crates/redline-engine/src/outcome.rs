@@ -119,6 +119,26 @@ pub struct GenerateOutcome {
     pub kernel_path: String,
 }
 
+/// Answer to `generate_batch`.
+#[derive(Clone, Debug)]
+pub struct BatchOutcome {
+    /// The new token ids of each prompt, an end-of-sequence token included; fewer than asked for after one, or when
+    /// cancelled.
+    pub token_ids: Vec<Vec<u32>>,
+    /// Token counts of all prompts together.
+    pub usage: Usage,
+    /// Seconds until every sequence had its first new token.
+    pub prefill_s: f64,
+    /// Seconds for all further tokens.
+    pub decode_s: f64,
+    /// New tokens after the first of each sequence, all together, per second of `decode_s`; `None` without such tokens.
+    pub decode_tokens_per_s: Option<f64>,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
 /// A mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {

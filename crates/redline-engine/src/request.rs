@@ -109,6 +109,17 @@ pub struct GenerateRequest {
     pub kv_cache: bool,
 }
 
+/// `generate_batch`: continue several prompts together, greedily. Each gets the tokens it would get alone.
+#[derive(Clone, Debug)]
+pub struct BatchRequest {
+    /// From 1 to 64 prompts, each of at least one token after tokenising.
+    pub prompts: Vec<Prompt>,
+    /// Upper bound of new tokens for each; at least 1.
+    pub max_new_tokens: usize,
+    /// Go on after an end-of-sequence token (for measurements).
+    pub ignore_eos: bool,
+}
+
 /// `perplexity`: how probable the model finds a text, window by window.
 #[derive(Clone, Debug)]
 pub struct PerplexityRequest {

@@ -60,6 +60,13 @@ pub struct ArenaSize {
     pub words: usize,
 }
 
+impl ArenaSize {
+    /// Bytes of both.
+    pub fn bytes(self) -> u64 {
+        4 * (self.values as u64 + self.words as u64)
+    }
+}
+
 impl Arena {
     /// Sets memory aside.
     pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {

@@ -1,13 +1,13 @@
 //! Generation, one token after the other.
 
-use redline_kernels::OutOfMemory;
+use redline_kernels::{Exec, OutOfMemory};
 use redline_models::kv::SeqId;
 
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, LogitsRow};
 use crate::error::EngineError;
 use crate::request::Sampling;
-use crate::sampler::Sampler;
+use crate::sampler::{self, Sampler};
 
 /// A checked request.
 pub(crate) struct GenerateJob {
@@ -17,6 +17,14 @@ pub(crate) struct GenerateJob {
     pub(crate) end_ids: Vec<u32>,
     pub(crate) logprobs: Option<usize>,
     pub(crate) kv_cache: bool,
+    pub(crate) cancel: Cancel,
+}
+
+/// Checked prompts that are continued together, greedily; at most [`OUTPUT_ROWS`](crate::core::OUTPUT_ROWS) of them.
+pub(crate) struct BatchJob {
+    pub(crate) prompts: Vec<Vec<u32>>,
+    pub(crate) max_new_tokens: usize,
+    pub(crate) end_ids: Vec<u32>,
     pub(crate) cancel: Cancel,
 }
 
@@ -114,6 +122,96 @@ impl Core {
             });
         });
         Ok(chosen)
+    }
+}
+
+/// What became of a batch.
+pub(crate) struct Continued {
+    /// The new ids of each prompt.
+    pub(crate) new: Vec<Vec<u32>>,
+    pub(crate) timing: Timing,
+}
+
+impl Core {
+    /// Continues all prompts, one pass per token.
+    pub(crate) fn generate_batch(&mut self, job: &BatchJob) -> Result<Continued, EngineError> {
+        redline_kernels::memory::reset_peak();
+        let start = (self.clock)();
+        let sequences: Vec<SeqId> = job.prompts.iter().map(|_| self.kv.create()).collect();
+        let outcome = self.lockstep(job, &sequences, start);
+        for sequence in sequences {
+            self.kv.release(sequence);
+        }
+        let (new, prefill_s) = outcome?;
+        let decode_s = (self.seconds_since(start) - prefill_s).max(0.0);
+        let peak_memory_bytes = redline_kernels::memory::peak_bytes();
+        Ok(Continued { new, timing: Timing { prefill_s, decode_s, peak_memory_bytes } })
+    }
+
+    /// The new ids of each sequence, and the seconds until each had its first. A sequence that ends leaves the batch.
+    fn lockstep(
+        &mut self,
+        job: &BatchJob,
+        sequences: &[SeqId],
+        start: u64,
+    ) -> Result<(Vec<Vec<u32>>, f64), EngineError> {
+        for (&sequence, prompt) in sequences.iter().zip(&job.prompts) {
+            self.reserve(sequence, prompt.len() + job.max_new_tokens)?;
+        }
+        self.fill_all(job, sequences)?;
+        let mut all = job.prompts.clone();
+        let mut open: Vec<usize> = (0..all.len()).collect();
+        let mut prefill_s = 0.0;
+        for index in 0..job.max_new_tokens {
+            if open.is_empty() || job.cancel.is_cancelled() {
+                break;
+            }
+            self.batch.clear();
+            for &i in &open {
+                self.push(sequences[i], &all[i][all[i].len() - 1..])?;
+            }
+            let rows: Vec<usize> = (0..open.len()).collect();
+            let mut chosen = vec![None; open.len()];
+            self.run(&rows, None, false, |r, row| chosen[r] = sampler::greedy(row.logits));
+            for (&i, id) in open.iter().zip(chosen) {
+                let place = || format!("position {} of sequence {i}", all[i].len());
+                let id = id.ok_or_else(|| EngineError::NonFinite(place()))?;
+                all[i].push(id);
+            }
+            if index == 0 {
+                prefill_s = self.seconds_since(start);
+            }
+            open.retain(|&i| !all[i].last().is_some_and(|id| job.end_ids.contains(id)));
+        }
+        let new = all.iter().zip(&job.prompts).map(|(all, prompt)| all[prompt.len()..].to_vec()).collect();
+        Ok((new, prefill_s))
+    }
+
+    /// Runs all prompts but their last tokens, as many together as a pass takes.
+    fn fill_all(&mut self, job: &BatchJob, sequences: &[SeqId]) -> Result<(), OutOfMemory> {
+        self.batch.clear();
+        for (&sequence, prompt) in sequences.iter().zip(&job.prompts) {
+            let mut rest = &prompt[..prompt.len() - 1];
+            while !rest.is_empty() && !job.cancel.is_cancelled() {
+                let piece = rest.len().min(CHUNK_TOKENS - self.batch.rows());
+                self.push(sequence, &rest[..piece])?;
+                rest = &rest[piece..];
+                if self.batch.rows() == CHUNK_TOKENS {
+                    self.run_batch();
+                }
+            }
+        }
+        if self.batch.rows() > 0 {
+            self.run_batch();
+        }
+        Ok(())
+    }
+
+    /// Runs the batch without asking for logits, and empties it.
+    fn run_batch(&mut self) {
+        let exec = Exec { simd: self.simd, team: &self.team };
+        self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |_, _, _| ());
+        self.batch.clear();
     }
 }
 

@@ -1,5 +1,6 @@
 //! The engine as a library: scoring rules, generation, invariance, refusals.
 
+mod batch;
 mod demo;
 mod digests;
 mod generation;

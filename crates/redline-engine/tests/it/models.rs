@@ -35,8 +35,11 @@ pub(crate) fn demo() -> Engine {
 
 /// A checkpoint of the reference set: token ids only, no tokenizer.
 pub(crate) fn golden() -> Engine {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b");
-    Engine::load(options(&dir)).unwrap()
+    Engine::load(options(&golden_dir())).unwrap()
+}
+
+pub(crate) fn golden_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b")
 }
 
 /// Every way to run that must not show, for one weight format.

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redline_engine::{Engine, Options, Source};
+use redline_engine::{Engine, EngineError, Options, Source};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Team, Tier, set_default_float_environment};
 use redline_lab::{Clock, Machine};
-use redline_weights::{HubRoots, resolve_model};
+use redline_weights::{HubRoots, Infq, resolve_model};
 
 use crate::demo_model;
 use crate::env::{self, Environment};
@@ -34,16 +34,24 @@ pub(crate) struct MachineFlags {
     backend: BackendFlags,
 }
 
-/// Which instructions and number formats.
+/// Which instructions.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Machine")]
-pub(crate) struct BackendFlags {
+pub(crate) struct TierFlags {
     /// Instruction set: auto, scalar, avx2 or avx512 [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
     /// Device: auto or cpu
     #[arg(long, value_name = "D", default_value = "auto", value_parser = value::device)]
     device: Device,
+}
+
+/// Which instructions and number formats.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Machine")]
+pub(crate) struct BackendFlags {
+    #[command(flatten)]
+    tier: TierFlags,
     #[command(flatten)]
     weights: WeightFlags,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
@@ -137,12 +145,19 @@ pub(crate) fn threads(flag: Option<usize>, environment: Environment) -> Result<u
     Ok(given.unwrap_or_else(|| Machine::here().default_threads()))
 }
 
+impl TierFlags {
+    /// The tier that the flag or the environment names; `None` for the fastest.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<Option<Tier>, Failure> {
+        let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
+        Ok(isa.and_then(|isa| isa.0))
+    }
+}
+
 impl BackendFlags {
     /// Fills what no flag gave from the environment.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Backend, Failure> {
-        let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
         Ok(Backend {
-            tier: isa.and_then(|isa| isa.0),
+            tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
             outliers: self.weights.outliers,
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
@@ -179,6 +194,11 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
+    /// The tier that was asked for.
+    pub(crate) fn tier(&self) -> Option<Tier> {
+        self.tier
+    }
+
     /// As the engine takes it.
     pub(crate) fn options(&self, source: Source, threads: usize) -> Options {
         Options {
@@ -224,6 +244,23 @@ pub(crate) fn source(model: &str, environment: Environment) -> Result<Source, Fa
         return Ok(Source::Embedded(demo_model::MODEL));
     }
     find(model, environment).map(Source::Directory)
+}
+
+/// Bytes of the weights in a directory that was packed before; `None` for every other source.
+pub(crate) fn packed_bytes(source: &Source) -> Result<Option<u64>, Failure> {
+    let Source::Directory(dir) = source else { return Ok(None) };
+    if !Infq::is(dir) {
+        return Ok(None);
+    }
+    let infq = Infq::open(dir).map_err(EngineError::from)?;
+    let bytes = |name| {
+        infq.weight(name)
+            .into_iter()
+            .flat_map(|w| &w.parts)
+            .filter_map(|p| infq.part_bytes(name, &p.suffix))
+            .sum::<u64>()
+    };
+    Ok(Some(infq.names().map(bytes).sum()))
 }
 
 /// The directory of a model: as given, or in the local Hugging Face cache.

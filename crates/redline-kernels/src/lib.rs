@@ -16,7 +16,7 @@ mod tile;
 pub use arithmetic::Arithmetic;
 pub use format::Format;
 pub use matrix::Matrix;
-pub use memory::{Buffer, OutOfMemory};
+pub use memory::{Buffer, OutOfMemory, Pages};
 pub use redline_simd::{Simd, Tier, Unavailable, set_default_float_environment};
 pub use threads::Team;
 

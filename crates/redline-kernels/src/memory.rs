@@ -104,6 +104,15 @@ mod sealed {
 }
 pub use sealed::Plain;
 
+/// The pages that a large buffer asks for. The system may give others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Pages {
+    /// Huge ones.
+    Huge,
+    /// The ordinary ones.
+    Small,
+}
+
 /// A zero-initialised array, aligned to 64 bytes; large ones are mapped and advised to use huge pages.
 pub struct Buffer<T: Plain> {
     start: NonNull<T>,
@@ -121,12 +130,17 @@ unsafe impl<T: Plain> Sync for Buffer<T> {}
 impl<T: Plain> Buffer<T> {
     /// `len` zeros.
     pub fn zeroed(len: usize) -> Result<Self, OutOfMemory> {
+        Self::zeroed_on(len, Pages::Huge)
+    }
+
+    /// `len` zeros on pages of a kind; below 1 MiB the allocator decides.
+    pub fn zeroed_on(len: usize, pages: Pages) -> Result<Self, OutOfMemory> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
         if bytes == 0 {
             return Ok(Self { start: NonNull::dangling(), len, mapping: None, owns: PhantomData });
         }
         if bytes >= MAP_FROM
-            && let Some(buffer) = Self::mapped(len, bytes)?
+            && let Some(buffer) = Self::mapped(len, bytes, pages)?
         {
             return Ok(buffer);
         }
@@ -144,7 +158,7 @@ impl<T: Plain> Buffer<T> {
     }
 
     #[cfg(target_os = "linux")]
-    fn mapped(len: usize, bytes: usize) -> Result<Option<Self>, OutOfMemory> {
+    fn mapped(len: usize, bytes: usize, pages: Pages) -> Result<Option<Self>, OutOfMemory> {
         let whole = bytes.checked_add(HUGE_PAGE).ok_or(OutOfMemory { bytes })?;
         // SAFETY: an anonymous private mapping at an address of the kernel's choice.
         let base = unsafe {
@@ -162,9 +176,13 @@ impl<T: Plain> Buffer<T> {
         }
         let base = base.cast::<u8>();
         let skip = base.align_offset(HUGE_PAGE);
+        let advice = match pages {
+            Pages::Huge => libc::MADV_HUGEPAGE,
+            Pages::Small => libc::MADV_NOHUGEPAGE,
+        };
         // SAFETY: `skip + bytes <= whole`; advice cannot change contents. Its failure only costs speed.
         let start = unsafe {
-            libc::madvise(base.add(skip).cast(), bytes, libc::MADV_HUGEPAGE);
+            libc::madvise(base.add(skip).cast(), bytes, advice);
             base.add(skip)
         };
         count_up(bytes);
@@ -175,7 +193,7 @@ impl<T: Plain> Buffer<T> {
 
     #[cfg(not(target_os = "linux"))]
     #[allow(clippy::unnecessary_wraps)]
-    fn mapped(_len: usize, _bytes: usize) -> Result<Option<Self>, OutOfMemory> {
+    fn mapped(_len: usize, _bytes: usize, _pages: Pages) -> Result<Option<Self>, OutOfMemory> {
         Ok(None)
     }
 
@@ -263,6 +281,39 @@ mod tests {
                 assert_eq!(b[len - 1], 2.0);
             }
         }
+    }
+
+    /// The flags that the kernel keeps for the mapping of an address; `None` where it does not tell.
+    #[cfg(target_os = "linux")]
+    fn flags(address: usize) -> Option<Vec<String>> {
+        let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
+        let mut inside = false;
+        for line in maps.lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next()?;
+            if let Some((from, to)) = first.split_once('-') {
+                let number = |text| usize::from_str_radix(text, 16).ok();
+                inside = (number(from)?..number(to)?).contains(&address);
+            } else if inside && first == "VmFlags:" {
+                return Some(words.map(str::to_owned).collect());
+            }
+        }
+        None
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn small_pages_are_asked_for_where_they_are_wanted() {
+        let [huge, small] = [Pages::Huge, Pages::Small].map(|pages| {
+            let buffer = Buffer::<u32>::zeroed_on(MAP_FROM, pages).unwrap();
+            assert!(buffer.len() == MAP_FROM && buffer.iter().all(|&word| word == 0));
+            flags(buffer.as_ptr() as usize)
+        });
+        // A kernel without huge pages keeps neither advice.
+        let (Some(huge), Some(small)) = (huge, small) else { return };
+        let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
+        assert!(!has(&small, "hg") && !has(&huge, "nh"));
+        assert_eq!(has(&huge, "hg"), has(&small, "nh"));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub mod limits;
 pub mod machine;
 mod number;
 pub mod result;
+pub mod roofline;
 pub mod run;
 pub mod stats;
 mod table;

@@ -2,17 +2,26 @@
 //!
 //! A limit is measured with the same threads and the same tier as the work it is held against, before and after it.
 
+use std::hint::black_box;
+
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use crate::Clock;
+use crate::machine::Machine;
+use crate::roofline::{Held, Limits};
 
 /// A reading lasts at least this long.
 const READING_NS: u64 = 20_000_000;
-/// Passes over the buffer that a reading has at least.
+/// Passes that a reading has at least.
 const MIN_PASSES: usize = 5;
-/// Rounds of multiply-adds in one reading.
-const ROUNDS: usize = 400_000;
+/// A pass of multiply-adds lasts at least this long, or has so many rounds.
+const PASS_NS: u64 = 1_000_000;
+const MAX_ROUNDS: usize = 1 << 22;
+/// What fills buffers, so that every page is the buffer's own and not the shared page of zeros.
+pub(crate) const FILL: u32 = 1;
+/// Bytes that are read at least, to tell memory from caches.
+const LEAST_BUFFER: u64 = 512 << 20;
 
 /// Why a limit could not be measured.
 #[derive(Debug)]
@@ -34,6 +43,17 @@ impl std::fmt::Display for LimitError {
 
 impl std::error::Error for LimitError {}
 
+/// Bytes to read so that caches hardly help: four times the last-level cache, at least 512 MiB. `buffers` of that
+/// size take at most a quarter of what is free; what that forbids is halved until it fits.
+pub fn buffer_bytes(machine: &Machine, buffers: usize) -> usize {
+    let quarter = machine.free_bytes() / 4 / buffers.max(1) as u64;
+    let mut bytes = machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(4)).max(LEAST_BUFFER);
+    while bytes > quarter.max(1) {
+        bytes /= 2;
+    }
+    usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
 /// Threads, a tier and a buffer, ready to measure again and again.
 #[derive(Debug)]
 pub struct Probe {
@@ -47,35 +67,85 @@ impl Probe {
     pub fn new(threads: usize, simd: Simd, bytes: usize) -> Result<Self, LimitError> {
         let team = Team::new(threads).map_err(LimitError::Threads)?;
         let mut buffer = Buffer::zeroed(bytes.div_ceil(4)).map_err(LimitError::Memory)?;
-        // Written, so that every page is its own and not the shared page of zeros.
-        buffer.fill(1);
+        buffer.fill(FILL);
         let probe = Self { team, simd, buffer };
-        std::hint::black_box(probe::read(probe.exec(), &probe.buffer));
+        black_box(probe::read(probe.exec(), &probe.buffer, 1));
         Ok(probe)
     }
 
-    fn exec(&self) -> Exec<'_> {
+    /// Its threads and its tier, for the work that is held against it.
+    pub fn exec(&self) -> Exec<'_> {
         Exec { simd: self.simd, team: &self.team }
     }
 
-    /// Bytes per second at which the buffer is read, all threads together: the median over the passes of one reading, so
-    /// that a pass which something else interrupted does not count.
+    /// Bytes per second at which the buffer is read, all threads together.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
-        let start = clock.now_ns();
-        let mut passes = Vec::new();
-        while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
-            let (_, ns) = clock.time(|| std::hint::black_box(probe::read(self.exec(), &self.buffer)));
-            passes.push(ns.max(1));
-        }
-        passes.sort_unstable();
-        self.buffer.bytes() as f64 / (passes[passes.len() / 2] as f64 * 1e-9)
+        bandwidth(self.exec(), &self.buffer, 1, clock)
     }
 
     /// Operations per second from registers, all threads together; a multiplication and an addition count as two.
     pub fn arithmetic_peak(&self, arithmetic: Arithmetic, clock: &Clock) -> f64 {
-        let (operations, ns) = clock.time(|| probe::multiply_add(self.exec(), arithmetic, ROUNDS));
-        operations / (ns.max(1) as f64 * 1e-9)
+        peak(self.exec(), arithmetic, clock)
     }
+
+    /// Takes `n` samples, each between two readings of both limits.
+    pub fn hold<T, E>(
+        &self,
+        n: usize,
+        arithmetic: Arithmetic,
+        clock: &Clock,
+        mut sample: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Vec<Held<T>>, E> {
+        let read = || Limits {
+            bandwidth: self.read_bandwidth(clock),
+            peak: self.arithmetic_peak(arithmetic, clock),
+        };
+        let mut before = read();
+        (0..n)
+            .map(|i| {
+                let value = sample(i)?;
+                let after = read();
+                let limits = before.midpoint(after);
+                before = after;
+                Ok(Held { value, limits })
+            })
+            .collect()
+    }
+}
+
+/// Bytes per second at which the team reads `words`, each member so many streams.
+pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &Clock) -> f64 {
+    let seconds = median_seconds(clock, || {
+        black_box(probe::read(exec, words, streams));
+    });
+    size_of_val(words) as f64 / seconds
+}
+
+/// Operations per second from registers, all threads together.
+pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64 {
+    let mut rounds = 1 << 10;
+    let operations = loop {
+        let (operations, ns) = clock.time(|| probe::multiply_add(exec, arithmetic, rounds));
+        if ns >= PASS_NS || rounds >= MAX_ROUNDS {
+            break operations;
+        }
+        rounds *= 2;
+    };
+    operations
+        / median_seconds(clock, || {
+            black_box(probe::multiply_add(exec, arithmetic, rounds));
+        })
+}
+
+/// Seconds of the median pass of one reading, so that a pass which something else interrupted does not count.
+fn median_seconds(clock: &Clock, mut pass: impl FnMut()) -> f64 {
+    let start = clock.now_ns();
+    let mut passes = Vec::new();
+    while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
+        passes.push(clock.time(&mut pass).1.max(1));
+    }
+    passes.sort_unstable();
+    passes[passes.len() / 2] as f64 * 1e-9
 }
 
 /// Bytes per second at which `threads` threads read a buffer of `bytes` bytes: the median of five readings.
@@ -84,4 +154,75 @@ pub fn read_bandwidth(threads: usize, bytes: usize, clock: &Clock) -> Result<f64
     let mut readings: Vec<f64> = (0..5).map(|_| probe.read_bandwidth(clock)).collect();
     readings.sort_by(f64::total_cmp);
     Ok(readings[2])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A clock of which every reading is `step_ns` later than the one before.
+    fn ticking(step_ns: u64) -> Clock {
+        let next = AtomicU64::new(0);
+        Clock::scripted(move || next.fetch_add(step_ns, Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_limit_is_work_over_time() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        assert_eq!(probe.read_bandwidth(&ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
+        let clock = ticking(10_000_000);
+        let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
+        assert_eq!(probe.arithmetic_peak(Arithmetic::Int8, &clock), operations / (1e7 * 1e-9));
+        // A faster machine does more rounds until a pass can be timed; the quotient stays.
+        let doubled = probe.arithmetic_peak(Arithmetic::F32, &ticking(PASS_NS - 1));
+        let once = probe::multiply_add(probe.exec(), Arithmetic::F32, MAX_ROUNDS);
+        assert_eq!(doubled, once / ((PASS_NS - 1) as f64 * 1e-9));
+    }
+
+    #[test]
+    fn the_median_pass_counts() {
+        // Passes of 1, 1, 100, 1, 1 ms and so on.
+        let reads = AtomicU64::new(0);
+        let now = AtomicU64::new(0);
+        let clock = Clock::scripted(move || {
+            let pass = reads.fetch_add(1, Ordering::Relaxed);
+            let step = if pass % 15 == 7 { 100_000_000 } else { 1_000_000 };
+            now.fetch_add(step, Ordering::Relaxed) + step
+        });
+        assert_eq!(median_seconds(&clock, || ()), 1e6 * 1e-9);
+    }
+
+    #[test]
+    fn samples_stand_between_two_readings() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let held = probe.hold(3, Arithmetic::F32, &ticking(10_000_000), Ok::<_, LimitError>).unwrap();
+        assert_eq!(held.iter().map(|h| h.value).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(held.iter().all(|h| h.limits.bandwidth == 4096.0 / (1e7 * 1e-9)));
+        let failed =
+            probe.hold(3, Arithmetic::F32, &ticking(10_000_000), |i| if i < 1 { Ok(i) } else { Err(i) });
+        assert_eq!(failed.err(), Some(1));
+    }
+
+    #[test]
+    fn buffers_leave_the_caches_and_memory_to_others() {
+        let mut machine = Machine::default();
+        let gib = |n: u64| Some(n << 30);
+        machine.memory.available_bytes = gib(64);
+        assert_eq!(buffer_bytes(&machine, 1), 512 << 20);
+        machine.caches.push(crate::machine::Cache {
+            level: 3,
+            kind: "unified".to_owned(),
+            size_bytes: Some(256 << 20),
+            line_bytes: None,
+            shared_by: None,
+            instances: Some(2),
+        });
+        assert_eq!(buffer_bytes(&machine, 2), 2 << 30);
+        machine.memory.available_bytes = gib(4);
+        assert_eq!(buffer_bytes(&machine, 2), 512 << 20);
+        machine.memory.available_bytes = Some(0);
+        assert_eq!(buffer_bytes(&machine, 1), 1);
+    }
 }

@@ -7,6 +7,7 @@ mod accelerators;
 mod cpu;
 mod load;
 mod memory;
+mod process;
 mod quota;
 mod topology;
 mod tree;
@@ -20,6 +21,7 @@ pub use accelerators::{Accelerators, PciDevice};
 pub use cpu::Cpu;
 pub use load::{Frequency, Load};
 pub use memory::{HugePages, Memory};
+pub use process::Resident;
 pub use quota::Usable;
 pub use topology::{Cache, Topology};
 
@@ -93,6 +95,19 @@ impl Machine {
     /// are not told; 1 where nothing is.
     pub fn default_threads(&self) -> usize {
         self.usable.cores.or(self.usable.cpus).unwrap_or(1).max(1)
+    }
+
+    /// Bytes of all last-level caches together.
+    pub fn last_level_cache(&self) -> Option<u64> {
+        let last = self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level)?;
+        last.size_bytes?.checked_mul(last.instances.unwrap_or(1) as u64)
+    }
+
+    /// Bytes that this process may still take: what is available, or what its control group allows where that is less; a
+    /// guess of 4 GiB where neither is told.
+    pub fn free_bytes(&self) -> u64 {
+        let told = [self.memory.available_bytes, self.usable.memory_limit_bytes];
+        told.into_iter().flatten().min().unwrap_or(4 << 30)
     }
 
     /// What must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.

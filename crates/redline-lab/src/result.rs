@@ -8,6 +8,7 @@ mod ordered;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use csv::line as csv_line;
+pub use csv::{Cell, Column};
 pub use ordered::Ordered;
 
 use crate::machine::Machine;

@@ -9,11 +9,11 @@ use std::process::ExitCode;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::Engine;
 use redline_lab::Machine;
-use redline_lab::lanes::{self, Bench, Lane, LaneError, Values};
+use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Values};
 
 use super::Context;
 use super::compare::EXIT_CODES;
-use crate::model::{self, BackendFlags, ModelFlag};
+use crate::model::{self, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
 use crate::report::{self, Failure};
 use crate::usage;
@@ -31,7 +31,8 @@ pub(super) struct BenchArgs {
 /// What every lane takes, and the values of its own flags.
 #[derive(Debug)]
 struct LaneArgs {
-    common: CommonArgs,
+    threads: ThreadFlag,
+    subject: Subject,
     record: RecordArgs,
     versus: VersusArgs,
     own: Vec<(&'static str, String)>,
@@ -39,14 +40,26 @@ struct LaneArgs {
     given: Vec<Word>,
 }
 
-/// What is measured.
+/// How many threads.
 #[derive(Debug, Args)]
-struct CommonArgs {
-    #[command(flatten)]
-    model: ModelFlag,
+struct ThreadFlag {
     /// Thread counts to run with, such as 1,2; default: the physical cores [env: REDLINE_THREADS]
     #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
     threads: Option<ThreadCounts>,
+}
+
+/// What is measured, and how.
+#[derive(Debug)]
+enum Subject {
+    Machine(OfMachine, TierFlags),
+    Model(OfModel, ModelArgs),
+}
+
+/// A model and how it runs.
+#[derive(Debug, Args)]
+struct ModelArgs {
+    #[command(flatten)]
+    model: ModelFlag,
     #[command(flatten)]
     backend: BackendFlags,
 }
@@ -70,11 +83,21 @@ fn definition(lane: &'static Lane) -> Command {
 
 /// The flags that say what is measured.
 fn measurement(lane: &'static Lane) -> Command {
-    let flags = lane.flags.iter().map(|flag| {
-        let default = flag.default;
-        Arg::new(flag.name).long(flag.name).value_name(flag.value).default_value(default).help(flag.help)
-    });
-    CommonArgs::augment_args(Command::new(lane.name).args(flags))
+    let command = ThreadFlag::augment_args(Command::new(lane.name).args(lane.flags.iter().map(own)));
+    match lane.run {
+        Run::Machine(_) => TierFlags::augment_args(command),
+        Run::Model(_) => ModelArgs::augment_args(command),
+    }
+}
+
+/// A lane's own flag. A switch may be given with its value too, as processes that repeat a measurement do.
+fn own(flag: &'static Flag) -> Arg {
+    let arg = Arg::new(flag.name).long(flag.name).default_value(flag.default).help(flag.help);
+    if flag.value.is_empty() {
+        let values = ["true", "false"];
+        return arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_parser(values);
+    }
+    arg.value_name(flag.value)
 }
 
 /// Refuses flags of a measurement that this binary would refuse.
@@ -112,7 +135,11 @@ impl LaneArgs {
         let flags = measurement(lane);
         let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
         Ok(Self {
-            common: CommonArgs::from_arg_matches(matches)?,
+            threads: ThreadFlag::from_arg_matches(matches)?,
+            subject: match lane.run {
+                Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
+                Run::Model(run) => Subject::Model(run, ModelArgs::from_arg_matches(matches)?),
+            },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
             own: own.collect(),
@@ -144,22 +171,35 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
 }
 
 fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let common = &args.common;
-    let name = common.model.resolve(context.environment)?;
-    let backend = common.backend.resolve(context.environment, &context.clock)?;
-    let machine = Machine::here();
-    let threads = match &common.threads {
-        Some(counts) => counts.0.clone(),
-        None => vec![model::threads(None, context.environment)?],
-    };
-    let source = model::source(&name, context.environment)?;
-    let recorder = Recorder::new(&args.record, context)?;
-    let load = |threads| Engine::load(backend.options(source.clone(), threads));
-    let progress = |case: &str| report::say(format_args!("{case}\n"));
-    let bench = Bench { clock: &context.clock, machine, threads, load: &load, progress: &progress };
     let values = Values::new(lane.flags, args.own.iter().map(|(name, value)| (*name, value.as_str())));
-    let result = (lane.run)(&bench, &values).map_err(|error| refused(lane, &error))?;
-    recorder.finish(result)
+    let threads = match &args.threads.threads {
+        Some(counts) => counts.0.clone(),
+        None => (lane.threads)(model::threads(None, context.environment)?),
+    };
+    let progress = |case: &str| report::say(format_args!("{case}\n"));
+    let bench = |tier| Bench {
+        clock: &context.clock,
+        machine: Machine::here(),
+        threads: threads.clone(),
+        tier,
+        progress: &progress,
+    };
+    let (recorder, result) = match &args.subject {
+        Subject::Machine(run, flags) => {
+            let bench = bench(flags.resolve(context.environment)?);
+            (Recorder::new(&args.record, context)?, run(&bench, &values))
+        }
+        Subject::Model(run, flags) => {
+            let name = flags.model.resolve(context.environment)?;
+            let backend = flags.backend.resolve(context.environment, &context.clock)?;
+            let source = model::source(&name, context.environment)?;
+            let packed_bytes = model::packed_bytes(&source)?;
+            let load = |threads| Engine::load(backend.options(source.clone(), threads));
+            let model = Model { load: &load, packed_bytes };
+            (Recorder::new(&args.record, context)?, run(&bench(backend.tier()), &model, &values))
+        }
+    };
+    recorder.finish(lane, result.map_err(|error| refused(lane, &error))?)
 }
 
 fn refused(lane: &Lane, error: &LaneError) -> Failure {

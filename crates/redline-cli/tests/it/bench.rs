@@ -18,7 +18,7 @@ fn lanes_are_listed() {
     for (lane, asks) in list.lines().filter_map(|line| line.split_once(' ')) {
         let help = redline(&["bench", lane, "--help"]).ok().out;
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(words(&help).starts_with(&words(asks)) && help.contains("--model"), "{help}");
+        assert!(words(&help).starts_with(&words(asks)), "{help}");
     }
 }
 

@@ -13,6 +13,7 @@ mod generate;
 mod harness;
 mod help;
 mod jsonl;
+mod lanes;
 mod model;
 mod perplexity;
 mod score;

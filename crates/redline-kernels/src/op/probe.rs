@@ -8,40 +8,60 @@ use crate::format::BLOCK;
 use crate::{Arithmetic, Exec};
 
 const READ_CHAINS: usize = 8;
+const READ_BLOCK: usize = READ_CHAINS * redline_simd::LANES;
 const PREFETCH_BYTES: usize = 3072;
 
-/// Reads every word of `data` once, each member of the team a contiguous part. Returns a sum, so that nothing is skipped.
-pub fn read(exec: Exec<'_>, data: &[u32]) -> u32 {
+/// Reads every word of `data` once, each member of the team a contiguous part, and of that `streams >= 1` regions in
+/// turn. Returns the sum of the words, so that nothing is skipped.
+pub fn read(exec: Exec<'_>, data: &[u32], streams: usize) -> u32 {
+    assert!(streams > 0, "a part is read as at least one stream");
     let total = std::sync::atomic::AtomicU32::new(0);
     exec.team.split(data.len(), 1024, 2, |part| {
-        let sum = exec.simd.run(Read(&data[part]));
+        let sum = exec.simd.run(Read { data: &data[part], streams });
         total.fetch_add(sum, std::sync::atomic::Ordering::Relaxed);
     });
     total.into_inner()
 }
 
-struct Read<'a>(&'a [u32]);
+struct Read<'a> {
+    data: &'a [u32],
+    streams: usize,
+}
 
 impl Kernel for Read<'_> {
     type Output = u32;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> u32 {
         let mut sums = [s.splat_word(0); READ_CHAINS];
-        for block in self.0.chunks_exact(READ_CHAINS * redline_simd::LANES) {
-            for (i, sum) in sums.iter_mut().enumerate() {
-                // SAFETY: vector `i` lies within the block; a prefetch may name any address.
-                unsafe {
-                    let at = block.as_ptr().add(i * redline_simd::LANES);
-                    s.prefetch(at.cast::<u8>().wrapping_add(PREFETCH_BYTES));
-                    *sum = s.add_words(*sum, s.load_words(at));
-                }
+        let (blocks, rest) = self.data.as_chunks::<READ_BLOCK>();
+        let each = blocks.len() / self.streams;
+        let (shared, last) = blocks.split_at(each * self.streams);
+        for i in 0..each {
+            for stream in 0..self.streams {
+                add_block(s, &mut sums, &shared[stream * each + i]);
             }
+        }
+        for block in last {
+            add_block(s, &mut sums, block);
         }
         let mut all = sums[0];
         for &sum in &sums[1..] {
             all = s.add_words(all, sum);
         }
-        s.words_to_array(all).iter().fold(0u32, |a, &b| a.wrapping_add(b))
+        let words = s.words_to_array(all);
+        words.iter().chain(rest).fold(0u32, |a, &b| a.wrapping_add(b))
+    }
+}
+
+#[inline(always)]
+fn add_block<S: Isa>(s: S, sums: &mut [S::W; READ_CHAINS], block: &[u32; READ_BLOCK]) {
+    for (i, sum) in sums.iter_mut().enumerate() {
+        // SAFETY: vector `i` lies within the block; a prefetch may name any address.
+        unsafe {
+            let at = block.as_ptr().add(i * redline_simd::LANES);
+            s.prefetch(at.cast::<u8>().wrapping_add(PREFETCH_BYTES));
+            *sum = s.add_words(*sum, s.load_words(at));
+        }
     }
 }
 

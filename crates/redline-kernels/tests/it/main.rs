@@ -3,4 +3,5 @@
 mod attention;
 mod elementwise;
 mod linear;
+mod probe;
 mod values;

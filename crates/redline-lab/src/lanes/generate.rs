@@ -1,15 +1,19 @@
-//! Lane `generate`: what the KV cache is worth, and how close prefill and decode come to the machine's limits.
+//! Lane `generate`: what the KV cache is worth, how close prefill and decode come to the machine's limits, and what decoding
+//! several sequences together gains.
 //!
 //! Warm-up is at least as long as the test and in the same configuration. Every trial is held between two readings of its
 //! limit. Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree. Shares and
 //! quotients follow from other metrics or from the limits, so they are told, not judged.
 
+mod batched;
+
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Sampling};
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Values};
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads};
 use crate::digest;
 use crate::limits::Probe;
+use crate::roofline::Held;
 use crate::{Direction, LaneResult, Row, Samples};
 
 /// See the module.
@@ -25,10 +29,23 @@ pub const LANE: Lane = Lane {
             default: "5",
             help: "Timed repetitions after one warm-up of the same length",
         },
-        Flag { name: "kv-cache", value: "WHICH", default: "both", help: "Arms to run: on, off or both" },
+        Flag {
+            name: "kv-cache",
+            value: "WHICH",
+            default: "both",
+            help: "Arms to run at batch 1: on, off or both",
+        },
+        Flag {
+            name: "batch",
+            value: "N,..",
+            default: "1",
+            help: "Sequences that decode together, one pass per token for all of them; with the KV cache",
+        },
     ],
-    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
-    run,
+    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2"), ("batch", "1,3")],
+    threads: all_threads,
+    columns: None,
+    run: Run::Model(run),
 };
 
 struct Case {
@@ -37,14 +54,10 @@ struct Case {
     trials: usize,
 }
 
-/// One trial between two readings of its limit.
-struct Trial {
-    outcome: GenerateOutcome,
-    bandwidth: f64,
-    peak: f64,
-}
+/// One trial between two readings of its limits.
+type Trial = Held<GenerateOutcome>;
 
-fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
     let arms: &[bool] = match values.choice("kv-cache", &["on", "off", "both"])? {
         "on" => &[true],
         "off" => &[false],
@@ -55,38 +68,57 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
     if new_tokens < 2 {
         return Err(LaneError::Usage("`--new-tokens` is 1, but the first token belongs to prefill".into()));
     }
+    let batches = values.counts("batch")?;
+    if !arms.contains(&true) && batches.iter().any(|&batch| batch > 1) {
+        let fact = "`--kv-cache off` with a `--batch` above 1, but a batch decodes with the cache only";
+        return Err(LaneError::Usage(fact.into()));
+    }
+    super::within_batch(&batches)?;
     let mut rows = Vec::new();
     for &threads in &bench.threads {
-        let engine = (bench.load)(threads)?;
-        let prompt = (0..prompt_tokens).map(|i| ((i * 7919 + 11) % engine.info().vocab) as i64).collect();
-        let case = Case { prompt, new_tokens, trials };
-        rows.extend(threads_rows(bench, &engine, &case, arms)?);
+        let engine = (model.load)(threads)?;
+        let info = engine.info();
+        super::within_context(prompt_tokens.saturating_add(new_tokens), info)?;
+        let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
+        let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
+        let case = Case { prompt: prompt(prompt_tokens, 0, info.vocab), new_tokens, trials };
+        for &batch in &batches {
+            if batch == 1 {
+                rows.extend(single_rows(bench, &engine, &probe, &case, arms)?);
+            } else {
+                rows.push(batched::row(bench, &engine, &probe, &case, batch)?);
+            }
+        }
     }
     Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
 }
 
-/// All rows of one thread count.
-fn threads_rows(
+/// The ids of sequence `index`; neighbours begin differently.
+fn prompt(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
+    (0..tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect()
+}
+
+/// The rows of one sequence with one number of threads.
+fn single_rows(
     bench: &Bench<'_>,
     engine: &Engine,
+    probe: &Probe,
     case: &Case,
     arms: &[bool],
 ) -> Result<Vec<Row>, LaneError> {
     let info = engine.info();
-    let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
-    let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
     let mut rows = Vec::new();
     let mut ids: Option<Vec<u32>> = None;
     let mut rates = Vec::new();
     for &kv_cache in arms {
-        let trials = trials(bench, engine, &probe, case, kv_cache)?;
-        let first = ids.get_or_insert_with(|| trials[0].outcome.token_ids.clone());
-        if let Some(other) = trials.iter().find(|t| t.outcome.token_ids != *first) {
+        let trials = trials(bench, engine, probe, case, kv_cache)?;
+        let first = ids.get_or_insert_with(|| trials[0].value.token_ids.clone());
+        if let Some(other) = trials.iter().find(|t| t.value.token_ids != *first) {
             let fact =
-                format!("greedy ids differ between trials: {:?} and {:?}", first, other.outcome.token_ids);
+                format!("greedy ids differ between trials: {:?} and {:?}", first, other.value.token_ids);
             return Err(LaneError::Incorrect(fact));
         }
-        let total = |t: &Trial| case.new_tokens as f64 / (t.outcome.prefill_s + t.outcome.decode_s);
+        let total = |t: &Trial| case.new_tokens as f64 / (t.value.prefill_s + t.value.decode_s);
         rates.push(samples("tokens/s", Direction::Higher, &trials, total)?);
         if kv_cache {
             rows.push(prefill_row(info, case, &trials)?);
@@ -120,21 +152,9 @@ fn trials(
 ) -> Result<Vec<Trial>, LaneError> {
     generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
     let arithmetic = engine.info().format.arithmetic();
-    let read = || (probe.read_bandwidth(bench.clock), probe.arithmetic_peak(arithmetic, bench.clock));
-    let mut before = read();
-    (0..case.trials)
-        .map(|_| {
-            let outcome = generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
-            let after = read();
-            let trial = Trial {
-                outcome,
-                bandwidth: f64::midpoint(before.0, after.0),
-                peak: f64::midpoint(before.1, after.1),
-            };
-            before = after;
-            Ok(trial)
-        })
-        .collect()
+    probe.hold(case.trials, arithmetic, bench.clock, |_| {
+        generate(engine, &case.prompt, case.new_tokens, kv_cache)
+    })
 }
 
 fn generate(
@@ -159,7 +179,7 @@ fn generate(
 fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     let length = case.prompt.len() + case.new_tokens / 2;
     let vocab = engine.info().vocab;
-    let prompt: Vec<i64> = (0..length).map(|i| ((i * 7919 + 11) % vocab) as i64).collect();
+    let prompt = prompt(length, 0, vocab);
     let mut rates = Vec::new();
     for _ in 0..=case.trials {
         let outcome = generate(engine, &prompt, 1, true)?;
@@ -168,16 +188,21 @@ fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     Ok(Samples::new("tokens/s", Direction::Higher, rates.split_off(1))?.median().unwrap_or(f64::NAN))
 }
 
-fn samples(
+fn samples<T>(
     unit: &str,
     direction: Direction,
-    trials: &[Trial],
-    value: impl Fn(&Trial) -> f64,
+    trials: &[T],
+    value: impl Fn(&T) -> f64,
 ) -> Result<Samples, LaneError> {
     Ok(Samples::new(unit, direction, trials.iter().map(value).collect())?)
 }
 
-fn base(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
+fn single(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
+    let digest = trials.first().map(|t| digest::of_ids(&t.value.token_ids));
+    Row { digest, ..base(name, info, case) }
+}
+
+fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {
     let mut row = Row::new(format!("{name}/t{}", info.threads))
         .param("model", info.name.clone())
         .param("threads", info.threads)
@@ -187,7 +212,6 @@ fn base(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
         .param("new_tokens", case.new_tokens);
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
-    row.digest = trials.first().map(|t| digest::of_ids(&t.outcome.token_ids));
     row
 }
 
@@ -200,11 +224,12 @@ fn operations(info: &ModelInfo, n: usize) -> f64 {
 
 fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {
     let n = case.prompt.len();
-    let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.outcome.prefill_s)?;
-    let share =
-        samples("share", Direction::Info, trials, |t| operations(info, n) / t.outcome.prefill_s / t.peak)?;
-    let peak = samples("GOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?;
-    Ok(base("prefill", info, case, trials)
+    let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.value.prefill_s)?;
+    let share = samples("share", Direction::Info, trials, |t| {
+        operations(info, n) / t.value.prefill_s / t.limits.peak
+    })?;
+    let peak = samples("GOP/s", Direction::Info, trials, |t| t.limits.peak * 1e-9)?;
+    Ok(single("prefill", info, case, trials)
         .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric("prefill_tokens_per_s", rate)
         .metric("share", share)
@@ -212,23 +237,23 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
 }
 
 fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {
-    let rate = |t: &Trial| t.outcome.decode_tokens_per_s.unwrap_or(0.0);
+    let rate = |t: &Trial| t.value.decode_tokens_per_s.unwrap_or(0.0);
     // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
     let mean_context = case.prompt.len() as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
     let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
-    let share = samples("share", Direction::Info, trials, |t| rate(t) * bytes / t.bandwidth)?;
+    let share = samples("share", Direction::Info, trials, |t| rate(t) * bytes / t.limits.bandwidth)?;
     let memory: Vec<f64> =
-        trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
-    let total = |t: &Trial| case.new_tokens as f64 / (t.outcome.prefill_s + t.outcome.decode_s);
-    Ok(base("decode", info, case, trials)
+        trials.iter().filter_map(|t| t.value.peak_memory_bytes).map(|b| b as f64).collect();
+    let total = |t: &Trial| case.new_tokens as f64 / (t.value.prefill_s + t.value.decode_s);
+    Ok(single("decode", info, case, trials)
         .param("kv_cache", true)
         .limit("read_bandwidth", share.median())
         .metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, trials, rate)?)
         .metric("tokens_per_s", samples("tokens/s", Direction::Higher, trials, total)?)
-        .metric("prefill_s", samples("s", Direction::Lower, trials, |t| t.outcome.prefill_s)?)
-        .metric("decode_s", samples("s", Direction::Lower, trials, |t| t.outcome.decode_s)?)
+        .metric("prefill_s", samples("s", Direction::Lower, trials, |t| t.value.prefill_s)?)
+        .metric("decode_s", samples("s", Direction::Lower, trials, |t| t.value.decode_s)?)
         .metric("share", share)
-        .metric("limit", samples("GB/s", Direction::Info, trials, |t| t.bandwidth * 1e-9)?)
+        .metric("limit", samples("GB/s", Direction::Info, trials, |t| t.limits.bandwidth * 1e-9)?)
         .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
 }
 
@@ -236,12 +261,12 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
     let lengths = case.prompt.len()..case.prompt.len() + case.new_tokens;
     let tokens: usize = lengths.clone().sum();
     let work: f64 = lengths.map(|n| operations(info, n)).sum();
-    let seconds = |t: &Trial| t.outcome.prefill_s + t.outcome.decode_s;
+    let seconds = |t: &Trial| t.value.prefill_s + t.value.decode_s;
     let recomputed = |t: &Trial| tokens as f64 / seconds(t);
     let memory: Vec<f64> =
-        trials.iter().filter_map(|t| t.outcome.peak_memory_bytes).map(|b| b as f64).collect();
-    let share = samples("share", Direction::Info, trials, |t| work / seconds(t) / t.peak)?;
-    Ok(base("decode-recompute", info, case, trials)
+        trials.iter().filter_map(|t| t.value.peak_memory_bytes).map(|b| b as f64).collect();
+    let share = samples("share", Direction::Info, trials, |t| work / seconds(t) / t.limits.peak)?;
+    Ok(single("decode-recompute", info, case, trials)
         .param("kv_cache", false)
         .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric(
@@ -251,6 +276,6 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
         .metric("recomputed_tokens_per_s", samples("tokens/s", Direction::Higher, trials, recomputed)?)
         .metric("share_of_forward", samples("share", Direction::Info, trials, |t| recomputed(t) / forward)?)
         .metric("share", share)
-        .metric("limit", samples("GOP/s", Direction::Info, trials, |t| t.peak * 1e-9)?)
+        .metric("limit", samples("GOP/s", Direction::Info, trials, |t| t.limits.peak * 1e-9)?)
         .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
 }

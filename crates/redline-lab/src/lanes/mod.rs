@@ -2,16 +2,23 @@
 
 use std::fmt;
 
-use redline_engine::{Engine, EngineError};
+use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo};
+use redline_kernels::{OutOfMemory, Simd, Tier};
 
 use crate::limits::LimitError;
+use crate::number;
+use crate::result::Column;
 use crate::stats::NotFinite;
 use crate::{Clock, LaneResult, Machine};
 
+pub mod forward;
+pub mod gemm;
 pub mod generate;
+pub mod limits;
+pub mod memory;
 
 /// Every lane there is.
-pub const ALL: &[Lane] = &[generate::LANE];
+pub const ALL: &[Lane] = &[generate::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE];
 
 /// A benchmark: one question, its flags, and how to answer it.
 #[derive(Clone, Copy, Debug)]
@@ -24,16 +31,39 @@ pub struct Lane {
     pub flags: &'static [Flag],
     /// Values of its flags with which it runs in a moment, for tests.
     pub smoke: &'static [(&'static str, &'static str)],
+    /// The numbers of threads to run with unless told otherwise, from how many are the machine's default.
+    pub threads: fn(usize) -> Vec<usize>,
+    /// The columns of its comma-separated values, a line per row; `None`: a line per row and metric.
+    pub columns: Option<&'static [Column]>,
     /// Answers the question.
-    pub run: fn(&Bench<'_>, &Values) -> Result<LaneResult, LaneError>,
+    pub run: Run,
 }
 
-/// A flag of a lane; every one takes a value.
+/// How a lane answers its question.
+#[derive(Clone, Copy, Debug)]
+pub enum Run {
+    /// By measuring the machine alone.
+    Machine(OfMachine),
+    /// By measuring a model.
+    Model(OfModel),
+}
+
+/// Measures the machine.
+pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<LaneResult, LaneError>;
+/// Measures a model.
+pub type OfModel = fn(&Bench<'_>, &Model<'_>, &Values) -> Result<LaneResult, LaneError>;
+
+/// Only as many threads as the machine has by default.
+pub(crate) fn all_threads(default: usize) -> Vec<usize> {
+    vec![default]
+}
+
+/// A flag of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Without dashes.
     pub name: &'static str,
-    /// What stands for the value in help.
+    /// What stands for the value in help; empty for a switch, whose value is `true` or `false`.
     pub value: &'static str,
     /// Used where the flag is not given.
     pub default: &'static str,
@@ -49,10 +79,54 @@ pub struct Bench<'a> {
     pub machine: Machine,
     /// Thread counts to run with, in this order.
     pub threads: Vec<usize>,
-    /// Loads the model to be measured with that many threads.
-    pub load: &'a dyn Fn(usize) -> Result<Engine, EngineError>,
+    /// The tier to run; `None`: the fastest.
+    pub tier: Option<Tier>,
     /// Told after each case, for whoever waits.
     pub progress: &'a dyn Fn(&str),
+}
+
+/// The model that is measured.
+pub struct Model<'a> {
+    /// Loads it with that many threads.
+    pub load: &'a dyn Fn(usize) -> Result<Engine, EngineError>,
+    /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
+    pub packed_bytes: Option<u64>,
+}
+
+impl Bench<'_> {
+    /// The tier to run.
+    pub fn simd(&self) -> Simd {
+        self.tier.and_then(|tier| Simd::new(tier).ok()).unwrap_or_else(Simd::best)
+    }
+
+    /// Refuses what would take more memory than is free; `what` is told with its size.
+    pub fn fits(&self, what: &str, bytes: f64) -> Result<(), LaneError> {
+        let free = self.machine.free_bytes();
+        if bytes <= free as f64 {
+            return Ok(());
+        }
+        let (need, free) = (number::bytes(bytes as u64), number::bytes(free));
+        Err(LaneError::Usage(format!("{what} would take {need}, but {free} of memory are free")))
+    }
+}
+
+/// Refuses sequences longer than the model's context.
+pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<(), LaneError> {
+    if tokens <= info.context {
+        return Ok(());
+    }
+    let fact = format!("sequences of {tokens} tokens exceed the context of {}", info.context);
+    Err(LaneError::Usage(format!("{fact}\n  in `{}`", info.name)))
+}
+
+/// Refuses batches that the engine does not decode.
+pub(crate) fn within_batch(batches: &[usize]) -> Result<(), LaneError> {
+    match batches.iter().find(|&&batch| batch > MAX_BATCH) {
+        None => Ok(()),
+        Some(batch) => {
+            Err(LaneError::Usage(format!("`--batch` is {batch}, but at most {MAX_BATCH} decode together")))
+        }
+    }
 }
 
 /// The values of a lane's flags.
@@ -87,6 +161,26 @@ impl Values {
         }
     }
 
+    /// Counts of at least 1, such as `1,2,4`.
+    pub fn counts(&self, name: &'static str) -> Result<Vec<usize>, LaneError> {
+        let number = |part: &str| part.trim().parse().ok().filter(|&n| n > 0);
+        let counts: Option<Vec<usize>> = self.text(name).split(',').map(number).collect();
+        counts.ok_or_else(|| {
+            let fact = format!("`--{name}` is `{}`, but numbers of at least 1 are needed", self.text(name));
+            LaneError::Usage(format!("{fact}, such as 1,2,4"))
+        })
+    }
+
+    /// A count of at least 1; `None` for `auto`.
+    pub fn count_or_auto(&self, name: &'static str) -> Result<Option<usize>, LaneError> {
+        if self.text(name) == "auto" { Ok(None) } else { self.count(name).map(Some) }
+    }
+
+    /// Whether a switch is on.
+    pub fn switch(&self, name: &'static str) -> Result<bool, LaneError> {
+        Ok(self.choice(name, &["true", "false"])? == "true")
+    }
+
     /// One of `choices`.
     pub fn choice(&self, name: &'static str, choices: &[&'static str]) -> Result<&'static str, LaneError> {
         let given = self.text(name);
@@ -105,6 +199,8 @@ pub enum LaneError {
     Engine(EngineError),
     /// A limit could not be measured.
     Limit(LimitError),
+    /// The system refused memory.
+    Memory(OutOfMemory),
     /// A measurement is no number.
     Samples(NotFinite),
     /// The outputs are wrong, so their speed means nothing.
@@ -117,6 +213,7 @@ impl fmt::Display for LaneError {
             Self::Usage(fact) | Self::Incorrect(fact) => f.write_str(fact),
             Self::Engine(e) => e.fmt(f),
             Self::Limit(e) => e.fmt(f),
+            Self::Memory(e) => e.fmt(f),
             Self::Samples(e) => e.fmt(f),
         }
     }
@@ -146,8 +243,89 @@ impl From<LimitError> for LaneError {
     }
 }
 
+impl From<OutOfMemory> for LaneError {
+    fn from(e: OutOfMemory) -> Self {
+        Self::Memory(e)
+    }
+}
+
 impl From<NotFinite> for LaneError {
     fn from(e: NotFinite) -> Self {
         Self::Samples(e)
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use redline_kernels::Format;
+    use redline_kernels::op::kv::KvFormat;
+
+    use super::*;
+
+    /// A model of round numbers.
+    pub(crate) fn info() -> ModelInfo {
+        ModelInfo {
+            name: "a".into(),
+            architecture: "b".into(),
+            parameters: 600,
+            weight_bytes: 2000,
+            bytes_per_token: 1000,
+            kv_bytes_per_token: 8,
+            activation_bytes: 400,
+            context: 100,
+            vocab: 10,
+            layers: 1,
+            hidden: 4,
+            threads: 1,
+            tier: Tier::Scalar,
+            format: Format::F32,
+            kv_format: KvFormat::F32,
+            kernel_path: "k".into(),
+            operations: (100.0, 3.0, 50.0),
+        }
+    }
+
+    #[test]
+    fn lanes_say_what_their_flags_are() {
+        for lane in ALL {
+            for (name, _) in lane.smoke {
+                assert!(lane.flags.iter().any(|flag| flag.name == *name), "{}: {name}", lane.name);
+            }
+            let switches = lane.flags.iter().filter(|flag| flag.value.is_empty());
+            assert!(switches.into_iter().all(|flag| flag.default == "false"), "{}", lane.name);
+            let names = lane.columns.unwrap_or_default().iter().map(|column| column.name);
+            let distinct: std::collections::BTreeSet<_> = names.clone().collect();
+            assert_eq!(distinct.len(), names.count(), "{}", lane.name);
+        }
+    }
+
+    #[test]
+    fn values_are_numbers_from_one() {
+        const FLAGS: &[Flag] = &[Flag { name: "n", value: "N", default: "3", help: "" }];
+        let with = |text| Values::new(FLAGS, [("n", text)]);
+        assert_eq!(with("1, 2,3").counts("n").unwrap(), [1, 2, 3]);
+        assert_eq!(
+            (with("auto").count_or_auto("n").unwrap(), with("7").count_or_auto("n").unwrap()),
+            (None, Some(7))
+        );
+        assert!(with("true").switch("n").unwrap() && !with("false").switch("n").unwrap());
+        for bad in ["", "0", "1,", "1,0", "-1", "x", "99999999999999999999999"] {
+            let LaneError::Usage(fact) = with(bad).counts("n").unwrap_err() else { panic!("{bad}") };
+            assert!(fact.contains("`--n`") && fact.contains(&format!("`{bad}`")), "{fact}");
+            assert!(with(bad).count("n").is_err() && with(bad).count_or_auto("n").is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_with_numbers() {
+        let mut machine = Machine::default();
+        machine.memory.available_bytes = Some(3 << 20);
+        let clock = Clock::scripted(|| 0);
+        let bench = Bench { clock: &clock, machine, threads: vec![1], tier: None, progress: &|_| () };
+        assert!(bench.fits("it", f64::from(3 << 20)).is_ok());
+        let LaneError::Usage(fact) = bench.fits("it", 1e30).unwrap_err() else { panic!() };
+        assert!(fact.starts_with("it would take") && fact.contains("3 MiB"), "{fact}");
+        assert!(within_context(101, &info()).is_err() && within_context(100, &info()).is_ok());
+        assert!(within_batch(&[1, 64]).is_ok() && within_batch(&[65]).is_err());
     }
 }

@@ -56,18 +56,20 @@ impl Memory {
     }
 }
 
+/// The number of bytes, or of things, in the line of that name: of `/proc/meminfo` and files like it.
+pub(super) fn field(text: &str, name: &str) -> Option<u64> {
+    let mut words = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?.split_whitespace();
+    let number: u64 = words.next()?.parse().ok()?;
+    match words.next() {
+        Some("kB") => number.checked_mul(1024),
+        Some(_) => None,
+        None => Some(number),
+    }
+}
+
 /// Reads the text of `/proc/meminfo`.
 fn meminfo(text: &str) -> Memory {
-    let field = |name: &str| {
-        let mut words =
-            text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?.split_whitespace();
-        let number: u64 = words.next()?.parse().ok()?;
-        match words.next() {
-            Some("kB") => number.checked_mul(1024),
-            Some(_) => None,
-            None => Some(number),
-        }
-    };
+    let field = |name: &str| field(text, name);
     let swap_total_bytes = field("SwapTotal");
     Memory {
         total_bytes: field("MemTotal"),

@@ -3,12 +3,77 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use super::LaneResult;
+use super::{LaneResult, Row};
+use crate::stats::Samples;
 
-/// The columns, in their order.
+/// The columns of a line per row and metric, in their order.
 const COLUMNS: &str = "lane,case,metric,unit,median,mean,std,min,max,n";
 
+/// A column of a line per row.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    /// Its name in the header.
+    pub name: &'static str,
+    /// What stands in it.
+    pub cell: Cell,
+}
+
+/// What of a row stands in a cell; what a row does not have is empty.
+#[derive(Clone, Copy, Debug)]
+pub enum Cell {
+    /// The case.
+    Case,
+    /// Always this text.
+    Text(&'static str),
+    /// A parameter.
+    Param(&'static str),
+    /// A statistic of a metric, times a factor.
+    Metric(&'static str, fn(&Samples) -> Option<f64>, f64),
+    /// How many samples a metric has.
+    Samples(&'static str),
+    /// The share of the limit that was reached.
+    Share,
+    /// The limit's name.
+    Limit,
+    /// The kernels that ran.
+    Kernels,
+}
+
+impl Cell {
+    fn of(self, row: &Row) -> String {
+        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
+        let samples = |name: &str| row.metrics.get(name).map(super::Metric::samples);
+        match self {
+            Self::Case => row.case.clone(),
+            Self::Text(text) => text.to_owned(),
+            Self::Param(name) => row
+                .params
+                .get(name)
+                .map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+                .unwrap_or_default(),
+            Self::Metric(name, statistic, factor) => {
+                number(samples(name).and_then(statistic).map(|value| value * factor))
+            }
+            Self::Samples(name) => samples(name).map(|s| s.n().to_string()).unwrap_or_default(),
+            Self::Share => number(row.share_of_limit),
+            Self::Limit => row.limit.clone().unwrap_or_default(),
+            Self::Kernels => row.kernel_path.clone().unwrap_or_default(),
+        }
+    }
+}
+
 impl LaneResult {
+    /// Writes the header and one line per row.
+    pub fn write_columns(&self, columns: &[Column], mut out: impl Write) -> io::Result<()> {
+        let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
+        out.write_all(line(&names).as_bytes())?;
+        for row in &self.rows {
+            let cells: Vec<String> = columns.iter().map(|column| column.cell.of(row)).collect();
+            out.write_all(line(&cells).as_bytes())?;
+        }
+        Ok(())
+    }
+
     /// Writes the header and one line per row and metric. Numbers have all their digits; what is not defined is empty.
     pub fn write_csv(&self, mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{COLUMNS}")?;

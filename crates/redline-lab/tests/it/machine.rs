@@ -1,7 +1,7 @@
 //! Made-up machines are read as what they are.
 
 use redline_lab::Machine;
-use redline_lab::machine::{Cache, HugePages, Topology, Usable};
+use redline_lab::machine::{Cache, HugePages, Resident, Topology, Usable};
 
 use crate::trees::{Root, small_vm, two_sockets};
 
@@ -251,4 +251,26 @@ fn json_begins_with_what_is_computed_and_reads_back() {
         assert!(json.starts_with(&begin), "{json}");
         assert_eq!(serde_json::from_str::<Machine>(&json).unwrap(), machine);
     }
+}
+
+#[test]
+fn caches_and_memory_of_a_machine() {
+    let vm = small_vm().machine();
+    assert_eq!((vm.last_level_cache(), vm.free_bytes()), (Some(32 << 20), 24_170_072 << 10));
+    assert_eq!(two_sockets().machine().last_level_cache(), Some(2 * (48 << 20)));
+    let unknown = Machine::default();
+    assert_eq!((unknown.last_level_cache(), unknown.free_bytes()), (None, 4 << 30));
+    let limited = Usable { memory_limit_bytes: Some(1 << 30), ..vm.usable.clone() };
+    assert_eq!(Machine { usable: limited, ..vm }.free_bytes(), 1 << 30);
+}
+
+#[test]
+fn resident_memory_of_a_process() {
+    let root = Root::empty().file("proc/self/status", "VmRSS:\t    2144 kB\nRssAnon:\t     152 kB\n").file(
+        "proc/self/smaps_rollup",
+        "00-ff ---p 00000000 00:00 0 [rollup]\nAnonHugePages:      2048 kB\n",
+    );
+    let resident = Resident::read(root.path());
+    assert_eq!((resident.anonymous_bytes, resident.huge_page_bytes), (Some(152 << 10), Some(2 << 20)));
+    assert_eq!(Resident::read(Root::empty().path()), Resident::default());
 }

@@ -1,7 +1,7 @@
 //! What is written is fixed, and reads back.
 
 use redline_lab::machine::Machine;
-use redline_lab::result::{LaneResult, Ordered};
+use redline_lab::result::{Cell, Column, LaneResult, Ordered};
 use redline_lab::{Direction, Row, Samples};
 
 use crate::trees::small_vm;
@@ -150,4 +150,28 @@ fn csv_keeps_every_digit() {
     let text = String::from_utf8(out).unwrap();
     let median: f64 = text.lines().nth(1).unwrap().split(',').nth(4).unwrap().parse().unwrap();
     assert_eq!(median.to_bits(), third.to_bits());
+}
+
+#[test]
+fn a_lane_may_have_columns_of_its_own() {
+    const COLUMNS: &[Column] = &[
+        Column { name: "name", cell: Cell::Case },
+        Column { name: "unit", cell: Cell::Text("ns") },
+        Column { name: "threads", cell: Cell::Param("threads") },
+        Column { name: "format", cell: Cell::Param("format") },
+        Column { name: "time", cell: Cell::Metric("tpot", Samples::median, 1e3) },
+        Column { name: "none", cell: Cell::Metric("tpot", Samples::variation, 0.0) },
+        Column { name: "std", cell: Cell::Metric("rate", Samples::std, 1.0) },
+        Column { name: "n", cell: Cell::Samples("tpot") },
+        Column { name: "absent", cell: Cell::Metric("absent", Samples::median, 1.0) },
+        Column { name: "share", cell: Cell::Share },
+        Column { name: "limit", cell: Cell::Limit },
+        Column { name: "kernels", cell: Cell::Kernels },
+    ];
+    let mut csv = Vec::new();
+    result(vec![decode(), Row::new("a,b")]).write_columns(COLUMNS, &mut csv).unwrap();
+    let expected = "name,unit,threads,format,time,none,std,n,absent,share,limit,kernels\n\
+                    decode/w8/b1,ns,2,w8,41000,0,,3,,0.834,read_bandwidth,avx512\n\
+                    \"a,b\",ns,,,,,,,,,,\n";
+    assert_eq!(String::from_utf8(csv).unwrap(), expected);
 }

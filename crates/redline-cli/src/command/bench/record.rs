@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_lab::compare;
+use redline_lab::lanes::Lane;
 use redline_lab::run::{Run, RunError, Start};
 use redline_lab::{LaneResult, file, wall_clock};
 
@@ -61,10 +62,10 @@ impl<'a> Recorder<'a> {
     }
 
     /// Shows and writes the result of one arm; the code of its rows, or of its comparison.
-    pub(super) fn finish(self, result: LaneResult) -> Result<ExitCode, Failure> {
+    pub(super) fn finish(self, lane: &Lane, result: LaneResult) -> Result<ExitCode, Failure> {
         let code = validity(&result);
         if self.baseline.is_none() && self.args.directory.is_none() {
-            show(&result, self.args)?;
+            show(lane, &result, self.args)?;
             return Ok(code);
         }
         let mut run = Run::new(built::this(), self.start, result.clone()).map_err(|error| written(&error))?;
@@ -74,13 +75,13 @@ impl<'a> Recorder<'a> {
         }
         write(&run, self.args)?;
         let Some(comparison) = comparison else {
-            show(&result, self.args)?;
+            show(lane, &result, self.args)?;
             return Ok(code);
         };
         if self.args.json {
             output::piece(&run.json().map_err(|error| written(&error))?)?;
         } else {
-            show(&result, self.args)?;
+            show(lane, &result, self.args)?;
             output::piece(&format!("\n{}", comparison.table()))?;
         }
         Ok(ExitCode::from(comparison.exit_code))
@@ -106,13 +107,17 @@ fn refused(dir: &Path, error: &RunError) -> Failure {
     }
 }
 
-fn show(result: &LaneResult, args: &RecordArgs) -> Result<(), Failure> {
+fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failure> {
     if args.json {
         return output::piece(&result.json().map_err(|error| written(&error))?);
     }
     let Some(path) = &args.output else { return output::piece(&result.table()) };
     let mut csv = Vec::new();
-    result.write_csv(&mut csv).map_err(|error| Failure::writing(&error))?;
+    let rows = match lane.columns {
+        Some(columns) => result.write_columns(columns, &mut csv),
+        None => result.write_csv(&mut csv),
+    };
+    rows.map_err(|error| Failure::writing(&error))?;
     if report::is_stdin(path) {
         return output::piece(&String::from_utf8_lossy(&csv));
     }

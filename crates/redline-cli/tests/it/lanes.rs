@@ -1,0 +1,272 @@
+//! Every lane of `bench` in a moment: documents, files, refusals.
+
+use redline_lab::lanes::{self, Lane, Run as Subject};
+use serde_json::Value;
+
+use crate::harness::{Run, redline, tiers};
+
+const DEMO: &[&str] = &["--model", "demo"];
+
+/// Runs a lane with its smoke values and further arguments, which win.
+fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
+    let given = |name: &str| arguments.iter().any(|a| a.split('=').next() == Some(&format!("--{name}")));
+    let values: Vec<String> = lane
+        .smoke
+        .iter()
+        .filter(|(name, _)| !given(name))
+        .map(|(name, value)| format!("--{name}={value}"))
+        .collect();
+    let mut words = vec!["bench", lane.name];
+    words.extend(values.iter().map(String::as_str));
+    if matches!(lane.run, Subject::Model(_)) && !given("model") {
+        words.extend(DEMO);
+    }
+    if !given("threads") {
+        words.extend(["--threads", "1"]);
+    }
+    words.extend(arguments);
+    redline(&words)
+}
+
+/// It measured, whether or not the machine's noise lets its figures be believed.
+#[track_caller]
+fn measured(run: Run) -> Run {
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    run
+}
+
+fn lane(name: &str) -> &'static Lane {
+    lanes::ALL.iter().find(|lane| lane.name == name).unwrap()
+}
+
+/// The rows of a lane's document.
+#[track_caller]
+fn rows(name: &str, arguments: &[&str]) -> Vec<Value> {
+    let run = measured(smoke(lane(name), &[arguments, &["--json"]].concat()));
+    let document: Value = serde_json::from_str(&run.out).unwrap();
+    document["rows"].as_array().unwrap().clone()
+}
+
+fn median(row: &Value, metric: &str) -> f64 {
+    row["metrics"][metric]["median"].as_f64().unwrap_or_else(|| panic!("no {metric} in {row}"))
+}
+
+fn samples(row: &Value, metric: &str) -> Vec<f64> {
+    let samples = row["metrics"][metric]["samples"].as_array().unwrap();
+    samples.iter().map(|sample| sample.as_f64().unwrap()).collect()
+}
+
+/// In every sample, the rate times the seconds is that many tokens.
+#[track_caller]
+fn adds_up(row: &Value, tokens: f64) {
+    for (rate, seconds) in samples(row, "tokens_per_s").iter().zip(samples(row, "seconds")) {
+        assert!((rate * seconds / tokens - 1.0).abs() < 1e-9, "{row}");
+    }
+}
+
+#[test]
+fn every_lane_gives_a_document() {
+    for lane in lanes::ALL {
+        let run = measured(smoke(lane, &["--json"]));
+        let document: Value = serde_json::from_str(&run.out).unwrap();
+        assert_eq!(document["lane"], lane.name);
+        assert!(document["machine"]["identity"].is_object());
+        let rows = document["rows"].as_array().unwrap();
+        let cases: std::collections::BTreeSet<_> = rows.iter().map(|row| row["case"].as_str()).collect();
+        assert!(!rows.is_empty() && cases.len() == rows.len(), "{}: {cases:?}", lane.name);
+        for row in rows {
+            assert_eq!((&row["checked"], &row["params"]["threads"]), (&true.into(), &1.into()), "{row}");
+            assert!(row["kernel_path"].is_string(), "{row}");
+            assert_eq!(row["limit"].is_string(), row["share_of_limit"].is_number(), "{row}");
+            let metrics = row["metrics"].as_object().unwrap();
+            assert!(metrics.values().any(|m| m["direction"] != "info"), "nothing to judge: {row}");
+            for (name, metric) in metrics {
+                assert!(metric["unit"].is_string() && metric["samples"].is_array(), "{name}: {metric}");
+                let derived = name == "limit" || name.contains("share") || metric["unit"] == "x";
+                assert!(!derived || metric["direction"] == "info", "{name} is judged: {metric}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_lane_writes_its_columns() {
+    let folder = tempfile::tempdir().unwrap();
+    for lane in lanes::ALL {
+        let path = folder.path().join(lane.name);
+        let table = measured(smoke(lane, &["--output", path.to_str().unwrap()])).out;
+        let csv = std::fs::read_to_string(&path).unwrap();
+        let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();
+        let Some(columns) = lane.columns else {
+            assert_eq!(names[..4], ["lane", "case", "metric", "unit"]);
+            continue;
+        };
+        assert_eq!(names, columns.iter().map(|column| column.name).collect::<Vec<_>>());
+        assert!(table.starts_with("case") && csv.lines().count() > 1, "{csv}");
+        assert!(csv.lines().all(|line| line.split(',').count() == names.len()), "{csv}");
+    }
+}
+
+#[test]
+fn only_lanes_of_a_model_take_one() {
+    for lane in lanes::ALL {
+        let help = redline(&["bench", lane.name, "--help"]).ok().out;
+        let of_model = matches!(lane.run, Subject::Model(_));
+        assert_eq!(help.contains("--model"), of_model, "{help}");
+        assert!(help.contains("--threads") && help.contains("--isa"), "{help}");
+        if of_model {
+            redline(&["bench", lane.name]).usage(&["no model given"]);
+        } else {
+            redline(&["bench", lane.name, "--model", "demo"]).usage(&["--model"]);
+        }
+    }
+}
+
+#[test]
+fn values_without_sense_are_refused() {
+    let cases: &[(&str, &[&str], &[&str])] = &[
+        ("limits", &["--streams", "0"], &["`--streams` is `0`", "at least 1"]),
+        ("limits", &["--huge-pages", "some"], &["on, off"]),
+        ("limits", &["--buffer-mib", "99999999999"], &["two buffers", "of memory are free"]),
+        ("limits", &["--repeats", "0"], &["`--repeats` is `0`"]),
+        ("limits", &["--isa", "sse9"], &["sse9"]),
+        ("gemm", &["--m", "0"], &["`--m` is `0`", "at least 1"]),
+        ("gemm", &["--m", "1,x"], &["`--m` is `1,x`"]),
+        ("gemm", &["--n=-3"], &["`--n` is `-3`"]),
+        ("gemm", &["--k", "0"], &["`--k` is `0`"]),
+        ("gemm", &["--formats", "w9"], &["`w9`", "f32, bf16, w8, w4", "w8g0", "w4g32"]),
+        ("gemm", &["--formats", "w8g7"], &["`w8g7`"]),
+        ("gemm", &["--shape", "gpt5"], &["`gpt5`", "llama-3.2-1b"]),
+        ("gemm", &["--n", "99999999999", "--k", "99999999999"], &["n = 99999999999", "memory are free"]),
+        ("gemm", &["--weights-mib", "99999999999999999"], &["memory are free"]),
+        ("gemm", &["--rows-curve=maybe"], &["maybe"]),
+        ("generate", &["--batch", "65"], &["`--batch` is 65", "at most 64"]),
+        ("generate", &["--batch", "2", "--kv-cache", "off"], &["`--kv-cache off`", "with the cache only"]),
+        ("generate", &["--prompt-tokens", "999999999999"], &["exceed the context of"]),
+        ("forward", &["--batch", "65"], &["at most 64"]),
+        ("forward", &["--length", "999999999999"], &["exceed the context of", "in `demo"]),
+        ("forward", &["--length", "0"], &["`--length` is `0`"]),
+        ("memory", &["--batch", "0"], &["`--batch` is `0`"]),
+        ("memory", &["--new-tokens", "999999999999"], &["exceed the context of"]),
+    ];
+    for (name, arguments, expect) in cases {
+        smoke(lane(name), arguments).usage(expect);
+    }
+}
+
+#[test]
+fn limits_by_threads_pages_streams_and_tiers() {
+    let rows = rows("limits", &["--threads", "1,2"]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    for threads in [1, 2] {
+        for pages in ["huge", "small"] {
+            for streams in [1, 2] {
+                assert!(cases.contains(&format!("read/{pages}/s{streams}/t{threads}").as_str()), "{cases:?}");
+            }
+        }
+        for tier in tiers() {
+            for arithmetic in ["f32", "bf16", "int8"] {
+                assert!(
+                    cases.contains(&format!("peak/{arithmetic}/{tier}/t{threads}").as_str()),
+                    "{cases:?}"
+                );
+            }
+        }
+    }
+    assert_eq!(cases.len(), 8 + 2 * 3 * tiers().len());
+    let read = &rows[0];
+    assert_eq!(
+        (&read["params"]["buffer_bytes"], &read["params"]["huge_pages"]),
+        (&(4 << 20).into(), &true.into())
+    );
+    assert!(median(read, "read_bandwidth") > 0.0 && read["metrics"]["read_bandwidth"]["n"] == 2);
+    let scalar = self::rows("limits", &["--isa", "scalar", "--huge-pages", "off"]);
+    assert!(
+        scalar.iter().all(|row| row["kernel_path"].as_str().unwrap().starts_with("scalar")),
+        "{scalar:?}"
+    );
+    assert_eq!(scalar.len(), 2 + 3);
+}
+
+#[test]
+fn gemm_by_rows_and_formats() {
+    let rows = rows("gemm", &["--threads", "1,2"]);
+    let formats = ["f32", "bf16", "w8g0", "w4"];
+    assert_eq!(rows.len(), 2 * formats.len() * 2);
+    for (i, row) in rows.iter().enumerate() {
+        let (format, m) = (formats[i / 2 % formats.len()], [1.0, 3.0][i % 2]);
+        assert_eq!(row["params"]["format"], format);
+        assert!(row["params"]["weights_bytes"].as_u64() >= Some(1 << 20), "{row}");
+        assert_eq!(row["digest"], rows[i % 8]["digest"], "threads do not change bits");
+        adds_up(row, m);
+        assert_eq!(median(row, "l2_diff") == 0.0, format == "f32", "{row}");
+        let limit = row["limit"].as_str().unwrap();
+        assert!(limit == "read_bandwidth" || limit.ends_with("_peak"), "{limit}");
+    }
+    let scalar = self::rows("gemm", &["--isa", "scalar"]);
+    for (one, other) in scalar.iter().zip(&rows) {
+        assert_eq!(one["digest"], other["digest"], "tiers do not change bits");
+    }
+}
+
+#[test]
+fn a_curve_over_rows() {
+    let quick = ["--formats", "w8", "--repeats", "1"];
+    for switch in ["--rows-curve", "--rows-curve=true"] {
+        let curve = rows("gemm", &[&quick[..], &[switch]].concat());
+        let m: Vec<_> = curve.iter().map(|row| row["params"]["m"].as_u64().unwrap()).collect();
+        assert_eq!(m, (1..=32).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn batches_decode_the_same_ids_with_any_threads() {
+    let rows = rows("generate", &["--batch", "1,3,16", "--threads", "1,2"]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let of =
+        |t| ["prefill", "decode", "decode-recompute", "decode/b3", "decode/b16"].map(|c| format!("{c}/t{t}"));
+    assert_eq!(cases, [of(1), of(2)].concat());
+    for (one, two) in rows[..5].iter().zip(&rows[5..]) {
+        assert_eq!(one["digest"], two["digest"]);
+    }
+    assert_ne!(rows[3]["digest"], rows[4]["digest"]);
+    assert_eq!(rows[4]["params"]["batch"], 16);
+    assert!(median(&rows[4], "decode_tokens_per_s") > 0.0);
+}
+
+#[test]
+fn forward_by_batch_and_length() {
+    let rows = rows("forward", &["--length", "7,500"]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let expected = ["forward/b1/l7/t1", "forward/b3/l7/t1", "forward/b1/l500/t1", "forward/b3/l500/t1"];
+    assert_eq!(cases, expected);
+    assert!(median(&rows[1], "ms_per_token") > 0.0);
+    adds_up(&rows[1], 21.0);
+}
+
+#[test]
+fn memory_of_a_model_and_of_a_batch() {
+    let folder = tempfile::tempdir().unwrap();
+    let packed = folder.path().join("packed");
+    let packed = packed.to_str().unwrap();
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
+    redline(&["convert", source, packed, "--format", "w8"]).ok();
+    let [whole, small] = [rows("memory", &[]), rows("memory", &["--model", packed])];
+    for (whole, small) in whole.iter().zip(&small) {
+        assert!(median(small, "weights") < 0.6 * median(whole, "weights"), "w8 against bf16");
+        for row in [whole, small] {
+            let batch = row["params"]["batch"].as_f64().unwrap();
+            assert!(median(row, "loaded") >= median(row, "weights") + median(row, "activations"), "{row}");
+            assert!(median(row, "load_peak") >= median(row, "loaded"), "{row}");
+            assert!(median(row, "peak") >= median(row, "loaded") + median(row, "kv"), "{row}");
+            assert!(median(row, "average") <= median(row, "peak"), "{row}");
+            let grown = samples(row, "peak").into_iter().zip(samples(row, "loaded")).map(|(p, l)| p - l);
+            for (grown, item) in grown.zip(samples(row, "per_item")) {
+                assert_eq!(item * batch, grown + median(row, "activations"), "{row}");
+            }
+            assert!(median(row, "load_s") > 0.0);
+        }
+    }
+    assert_eq!(whole.len(), 2);
+    assert_eq!(median(&whole[1], "kv"), 2.0 * median(&whole[0], "kv"));
+}

@@ -1,0 +1,205 @@
+//! Lane `forward`: one pass over whole sequences, none of which the engine has seen: what prefill reaches by batch and length.
+//!
+//! The pass is a score request whose items are token ids that begin differently, so that nothing is shared: the engine runs
+//! every token and evaluates the whole vocabulary after the last of each sequence. Before it is timed, the probabilities of
+//! the first and the last sequence are compared bit for bit with those of each alone.
+
+use redline_engine::{
+    Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, ScoreOutcome, ScoreRequest, Tokenization,
+};
+use redline_kernels::Simd;
+
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, within_batch, within_context};
+use crate::digest;
+use crate::limits::Probe;
+use crate::result::{Cell, Column};
+use crate::roofline::{Held, Work, held};
+use crate::{Direction, LaneResult, Row, Samples};
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "forward",
+    asks: "How fast does the model read sequences it has not seen, by batch and length?",
+    flags: &[
+        Flag { name: "batch", value: "N,..", default: "1,2,4,8", help: "Sequences" },
+        Flag { name: "length", value: "N,..", default: "128,256,512", help: "Tokens of each" },
+        Flag { name: "trials", value: "N", default: "5", help: "Timed passes of each case after a warm-up" },
+    ],
+    smoke: &[("batch", "1,3"), ("length", "7"), ("trials", "2")],
+    threads: all_threads,
+    columns: Some(COLUMNS),
+    run: Run::Model(run),
+};
+
+/// What the seed's forward benchmark reports, then ours.
+const COLUMNS: &[Column] = &[
+    Column { name: "batch_size", cell: Cell::Param("batch") },
+    Column { name: "seq_length", cell: Cell::Param("length") },
+    Column { name: "num_runs", cell: Cell::Samples("seconds") },
+    Column { name: "tokens_per_second", cell: Cell::Metric("tokens_per_s", Samples::median, 1.0) },
+    Column { name: "ms_per_token", cell: Cell::Metric("ms_per_token", Samples::median, 1.0) },
+    Column { name: "mean_s", cell: Cell::Metric("seconds", Samples::mean, 1.0) },
+    Column { name: "std_s", cell: Cell::Metric("seconds", Samples::std, 1.0) },
+    Column { name: "min_s", cell: Cell::Metric("seconds", Samples::min, 1.0) },
+    Column { name: "max_s", cell: Cell::Metric("seconds", Samples::max, 1.0) },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "format", cell: Cell::Param("format") },
+    Column { name: "limit", cell: Cell::Limit },
+    Column { name: "share_of_limit", cell: Cell::Share },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let (batches, lengths) = (values.counts("batch")?, values.counts("length")?);
+    let trials = values.count("trials")?;
+    within_batch(&batches)?;
+    let mut rows = Vec::new();
+    for &threads in &bench.threads {
+        let engine = (model.load)(threads)?;
+        let info = engine.info();
+        within_context(lengths.iter().copied().max().unwrap_or(0), info)?;
+        let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
+        let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
+        for &length in &lengths {
+            for &batch in &batches {
+                rows.push(row(bench, &engine, &probe, Case { batch, length, trials })?);
+            }
+        }
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+/// Sequences of one pass, and how often it is timed.
+#[derive(Clone, Copy)]
+struct Case {
+    batch: usize,
+    length: usize,
+    trials: usize,
+}
+
+fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<Row, LaneError> {
+    let info = engine.info();
+    let sequences: Vec<Prompt> = (0..case.batch)
+        .map(|index| (0..case.length).map(|i| ((i * 7919 + index + 11) % info.vocab) as i64).collect())
+        .map(Prompt::Ids)
+        .collect();
+    let warm = pass(engine, &sequences)?;
+    let expected = probabilities(&warm)?;
+    for index in [0, case.batch - 1] {
+        let alone = probabilities(&pass(engine, &sequences[index..=index])?)?;
+        same(&alone, &expected[index..=index])?;
+    }
+    let trials =
+        probe.hold(case.trials, info.format.arithmetic(), bench.clock, |_| pass(engine, &sequences))?;
+    for trial in &trials {
+        same(&expected, &probabilities(&trial.value)?)?;
+    }
+    let timed: Vec<Held<f64>> =
+        trials.iter().map(|t| Held { value: t.value.compute_s, limits: t.limits }).collect();
+    (bench.progress)(&format!("{} threads, batch {}, length {}", info.threads, case.batch, case.length));
+    told(info, case, &timed, digest::of_ids(&expected))
+}
+
+/// Runs whole sequences and evaluates the vocabulary after each.
+fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError> {
+    let outcome = engine.score(ScoreRequest {
+        query: Prompt::Ids(Vec::new()),
+        items: sequences.to_vec(),
+        labels: vec![Label::Id(0)],
+        softmax: false,
+        item_first: false,
+        full_logprobs: false,
+        tokenization: Tokenization::Concat,
+        truncate: None,
+        item_errors: false,
+        return_token_ids: false,
+    })?;
+    if outcome.computed_tokens == outcome.usage.prompt_tokens {
+        return Ok(outcome);
+    }
+    let (some, all) = (outcome.computed_tokens, outcome.usage.prompt_tokens);
+    Err(LaneError::Incorrect(format!("the pass ran {some} of {all} tokens")))
+}
+
+/// The bits of the label's log-probability after each sequence.
+fn probabilities(outcome: &ScoreOutcome) -> Result<Vec<u32>, LaneError> {
+    let bits = |item: &Result<ItemScore, ItemError>| match item {
+        Ok(item) => Ok(item.logprobs[0].to_bits()),
+        Err(error) => Err(LaneError::Incorrect(error.message.clone())),
+    };
+    outcome.items.iter().map(bits).collect()
+}
+
+fn same(expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
+    if expected == found {
+        return Ok(());
+    }
+    let values = |bits: &[u32]| bits.iter().map(|&b| f32::from_bits(b)).collect::<Vec<_>>();
+    let fact = format!("log-probabilities {:?} alone or before, {:?} now", values(expected), values(found));
+    Err(LaneError::Incorrect(fact))
+}
+
+/// What a pass must do: read the weights once, and multiply every token, every token with the keys it sees, and the last of
+/// each sequence with the vocabulary.
+fn work(info: &ModelInfo, case: Case) -> Work {
+    let (per_token, per_key, per_output) = info.operations;
+    let (batch, length) = (case.batch as f64, case.length as f64);
+    Work {
+        bytes: info.bytes_per_token as f64,
+        operations: batch * (per_token * length + per_key * length * (length + 1.0) / 2.0 + per_output),
+    }
+}
+
+fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Result<Row, LaneError> {
+    let tokens = (case.batch * case.length) as f64;
+    let samples = |unit: &str, direction, value: &dyn Fn(f64) -> f64| {
+        Samples::new(unit, direction, timed.iter().map(|t| value(t.value)).collect())
+    };
+    let mut row = Row::new(format!("forward/b{}/l{}/t{}", case.batch, case.length, info.threads))
+        .param("model", info.name.clone())
+        .param("threads", info.threads)
+        .param("format", info.format.to_string())
+        .param("kv_format", info.kv_format.name())
+        .param("batch", case.batch)
+        .param("length", case.length)
+        .digest(digest)
+        .metric("tokens_per_s", samples("tokens/s", Direction::Higher, &|s| tokens / s)?)
+        .metric("seconds", samples("s", Direction::Lower, &|s| s)?)
+        .metric("ms_per_token", samples("ms", Direction::Info, &|s| s * 1e3 / tokens)?);
+    row.kernel_path = Some(info.kernel_path.clone());
+    row.checked = true;
+    Ok(held(row, info.format.arithmetic(), work(info, case), timed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tests::info;
+    use crate::roofline::Limits;
+
+    #[test]
+    fn a_pass_reads_weights_once_and_multiplies_every_token() {
+        let case = Case { batch: 2, length: 3, trials: 1 };
+        // Per sequence: 3 tokens, 1 + 2 + 3 keys, one row of logits.
+        let expected = Work { bytes: 1000.0, operations: 2.0 * (3.0 * 100.0 + 6.0 * 3.0 + 50.0) };
+        assert_eq!(work(&info(), case), expected);
+    }
+
+    #[test]
+    fn a_row_tells_rate_and_share() {
+        let limits = Limits { bandwidth: 1e4, peak: 1e3 };
+        let case = Case { batch: 2, length: 3, trials: 1 };
+        let row = told(&info(), case, &[Held { value: 2.0, limits }], "d".into()).unwrap();
+        let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
+        assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
+        assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
+        // 736 operations of 1000 per second bound, not 1000 bytes of 10000.
+        assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some("f32_peak"), Some(0.736 / 2.0)));
+    }
+
+    #[test]
+    fn different_outputs_are_incorrect() {
+        assert!(same(&[1, 2], &[1, 2]).is_ok());
+        assert!(matches!(same(&[1], &[2]), Err(LaneError::Incorrect(_))));
+    }
+}

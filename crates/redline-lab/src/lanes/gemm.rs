@@ -1,0 +1,297 @@
+//! Lane `gemm`: one linear layer, from one row of inputs (decode) to many (prefill), in every format of weights.
+//!
+//! Matrices are cycled through, so that weights come from memory as in a model. Before anything is timed, sampled outputs are
+//! compared bit for bit with the scalar tier, and their distance to the f32 product of the unquantised weights is told. The
+//! samples of all row counts take turns, each between two readings of both limits.
+
+mod layer;
+
+use redline_kernels::{Format, set_default_float_environment};
+use redline_models::spec::DecoderSpec;
+use redline_models::synth::{SHAPES, Shape};
+
+use super::{Bench, Flag, Lane, LaneError, Run, Values, all_threads};
+use crate::limits::Probe;
+use crate::result::{Cell, Column};
+use crate::roofline::{Held, held};
+use crate::{Direction, LaneResult, Machine, Row, Samples};
+use layer::{Checked, Layer};
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "gemm",
+    asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
+    flags: &[
+        Flag { name: "m", value: "N,..", default: "1,2,4,8,16,32,128,512", help: "Rows of inputs (tokens)" },
+        Flag { name: "rows-curve", value: "", default: "false", help: "Every m from 1 to 32 instead of --m" },
+        Flag { name: "n", value: "N", default: "8192", help: "Outputs" },
+        Flag { name: "k", value: "N", default: "2048", help: "Inputs" },
+        Flag {
+            name: "shape",
+            value: "SHAPE",
+            default: "none",
+            help: "The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k",
+        },
+        Flag {
+            name: "formats",
+            value: "F,..",
+            default: "f32,bf16,w8,w4",
+            help: "Formats of weights, with a group as in w8g0 or w4g32",
+        },
+        Flag {
+            name: "weights-mib",
+            value: "N",
+            default: "auto",
+            help: "MiB of weights to cycle through; auto: four times the last-level cache, at most 512",
+        },
+        Flag {
+            name: "repeats",
+            value: "N",
+            default: "5",
+            help: "Samples of each case, in rounds over all m",
+        },
+    ],
+    smoke: &[
+        ("m", "1,3"),
+        ("n", "40"),
+        ("k", "96"),
+        ("formats", "f32,bf16,w8g0,w4"),
+        ("weights-mib", "1"),
+        ("repeats", "2"),
+    ],
+    threads: all_threads,
+    columns: Some(COLUMNS),
+    run: Run::Machine(run),
+};
+
+/// Those of Google Benchmark, as the seed's `gemm_base.csv` has them, then ours.
+const COLUMNS: &[Column] = &[
+    Column { name: "name", cell: Cell::Case },
+    Column { name: "iterations", cell: Cell::Metric("calls", Samples::median, 1.0) },
+    Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
+    Column { name: "cpu_time", cell: Cell::Text("") },
+    Column { name: "time_unit", cell: Cell::Text("ns") },
+    Column { name: "bytes_per_second", cell: Cell::Metric("read_rate", Samples::median, 1e9) },
+    Column { name: "items_per_second", cell: Cell::Metric("tokens_per_s", Samples::median, 1.0) },
+    Column { name: "label", cell: Cell::Limit },
+    Column { name: "error_occurred", cell: Cell::Text("") },
+    Column { name: "error_message", cell: Cell::Text("") },
+    Column { name: "m", cell: Cell::Param("m") },
+    Column { name: "n", cell: Cell::Param("n") },
+    Column { name: "k", cell: Cell::Param("k") },
+    Column { name: "format", cell: Cell::Param("format") },
+    Column { name: "tokens_per_s", cell: Cell::Metric("tokens_per_s", Samples::median, 1.0) },
+    Column { name: "gops", cell: Cell::Metric("gops", Samples::median, 1.0) },
+    Column { name: "share_of_limit", cell: Cell::Share },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+    Column { name: "l2_diff", cell: Cell::Metric("l2_diff", Samples::median, 1.0) },
+];
+
+/// Weights that are cycled through unless told otherwise, at most.
+const MOST_WEIGHTS: u64 = 512 << 20;
+
+/// What is asked for.
+struct Plan {
+    rows: Vec<usize>,
+    layers: Vec<(usize, usize)>,
+    formats: Vec<Format>,
+    weight_bytes: usize,
+    repeats: usize,
+}
+
+fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let plan = Plan::of(bench, values)?;
+    set_default_float_environment();
+    let mut rows = Vec::new();
+    for &threads in &bench.threads {
+        let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
+        for &shape in &plan.layers {
+            for &format in &plan.formats {
+                rows.extend(layer_rows(bench, &probe, &plan, format, shape)?);
+            }
+        }
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+impl Plan {
+    fn of(bench: &Bench<'_>, values: &Values) -> Result<Self, LaneError> {
+        let rows = if values.switch("rows-curve")? { (1..=32).collect() } else { values.counts("m")? };
+        let layers = match shape(values.text("shape"))? {
+            None => vec![(values.count("n")?, values.count("k")?)],
+            Some(shape) => layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?),
+        };
+        let formats = values.text("formats").split(',').map(format).collect::<Result<_, _>>()?;
+        let asked = values.count_or_auto("weights-mib")?;
+        let weight_bytes =
+            asked.map_or_else(|| cycled_bytes(&bench.machine), |mib| mib.saturating_mul(1 << 20));
+        let plan = Self { rows, layers, formats, weight_bytes, repeats: values.count("repeats")? };
+        plan.fits(bench)?;
+        Ok(plan)
+    }
+
+    /// Refuses what does not fit into memory: the probe's buffer, the weights (at least one whole matrix, at most one more than
+    /// asked for), inputs as they are and packed, outputs.
+    fn fits(&self, bench: &Bench<'_>) -> Result<(), LaneError> {
+        let m = self.rows.iter().copied().max().unwrap_or(0) as f64;
+        for &(n, k) in &self.layers {
+            let (n, k) = (n as f64, k as f64);
+            let bytes = 2.0 * self.weight_bytes as f64 + 4.0 * (n * k + m * n + 2.0 * m * k);
+            bench.fits(&format!("m = {m}, n = {n}, k = {k}"), bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of weights that are cycled through: four times the last-level cache, or 512 MiB where that is less.
+fn cycled_bytes(machine: &Machine) -> usize {
+    let caches = machine.last_level_cache().map_or(MOST_WEIGHTS, |cache| cache.saturating_mul(4));
+    caches.min(MOST_WEIGHTS) as usize
+}
+
+fn shape(name: &str) -> Result<Option<&'static Shape>, LaneError> {
+    if name == "none" {
+        return Ok(None);
+    }
+    let names = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
+    let found = SHAPES.iter().find(|s| s.name == name);
+    found
+        .map(Some)
+        .ok_or_else(|| LaneError::Usage(format!("`--shape` is `{name}`, but one of {} is needed", names())))
+}
+
+/// A format by its name, or by its name and a group: `w8`, `w4g32`.
+fn format(text: &str) -> Result<Format, LaneError> {
+    let text = text.trim();
+    let groups = |&format: &Format| format.groups().iter().filter_map(move |&group| format.with_group(group));
+    let grouped = |format: &Format| Some((text.strip_prefix(format.name())?.strip_prefix('g')?, *format));
+    let with_group = || {
+        let (group, format) = Format::ALL.iter().find_map(grouped)?;
+        format.is_integer().then(|| format.with_group(group.parse().ok()?)).flatten()
+    };
+    Format::parse(text).or_else(with_group).ok_or_else(|| {
+        let mut names: Vec<String> = Format::ALL.iter().map(ToString::to_string).collect();
+        names.extend(Format::ALL.iter().flat_map(groups).map(|f| f.to_string()).filter(|n| n.contains('g')));
+        LaneError::Usage(format!("`--formats` has `{text}`, but one of {} is needed", names.join(", ")))
+    })
+}
+
+/// Outputs and inputs of the linear layers of a decoder, each pair once.
+fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
+    let mut found = Vec::new();
+    for layer in &spec.layers {
+        let (first, second) = layer.mlp.parts();
+        for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
+            let shape = (linear.outputs(), linear.inputs);
+            if !found.contains(&shape) {
+                found.push(shape);
+            }
+        }
+    }
+    found
+}
+
+/// The rows of one layer in one format: one per number of inputs.
+fn layer_rows(
+    bench: &Bench<'_>,
+    probe: &Probe,
+    plan: &Plan,
+    format: Format,
+    (n, k): (usize, usize),
+) -> Result<Vec<Row>, LaneError> {
+    let most = plan.rows.iter().copied().max().unwrap_or(1);
+    let mut layer = Layer::new(probe.exec(), format, (n, k), most, plan.weight_bytes)?;
+    let checked = plan.rows.iter().map(|&m| layer.check(m)).collect::<Result<Vec<_>, _>>()?;
+    let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
+    let cases = plan.rows.len();
+    let samples = probe.hold(plan.repeats * cases, format.arithmetic(), bench.clock, |i| {
+        Ok::<_, LaneError>(layer.seconds(plan.rows[i % cases], calls[i % cases], bench.clock))
+    })?;
+    (bench.progress)(&format!("{format}, n = {n}, k = {k}, {} threads", probe.exec().team.size()));
+    let row = |case: usize| {
+        let timed: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
+        let row = row(probe, &layer, plan.rows[case], &timed, &checked[case])?;
+        Ok(row.metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
+    };
+    (0..cases).map(row).collect()
+}
+
+fn row(
+    probe: &Probe,
+    layer: &Layer<'_>,
+    m: usize,
+    timed: &[Held<f64>],
+    checked: &Checked,
+) -> Result<Row, LaneError> {
+    let (format, exec) = (layer.format(), probe.exec());
+    let (n, k) = layer.shape();
+    let (threads, work) = (exec.team.size(), layer.work(m));
+    let samples = |unit: &str, direction, value: &dyn Fn(f64) -> f64| {
+        Samples::new(unit, direction, timed.iter().map(|t| value(t.value)).collect())
+    };
+    let mut row = Row::new(format!("gemm/{format}/m{m}/n{n}/k{k}/t{threads}"))
+        .param("threads", threads)
+        .param("format", format.to_string())
+        .param("m", m)
+        .param("n", n)
+        .param("k", k)
+        .param("weights_bytes", layer.cycled_bytes())
+        .digest(checked.digest.clone())
+        .metric("tokens_per_s", samples("tokens/s", Direction::Higher, &|s| m as f64 / s)?)
+        .metric("seconds", samples("s", Direction::Lower, &|s| s)?)
+        .metric("gops", samples("GOP/s", Direction::Info, &|s| work.operations / s * 1e-9)?)
+        .metric("read_rate", samples("GB/s", Direction::Info, &|s| work.bytes / s * 1e-9)?)
+        .metric("l2_diff", Samples::new("share", Direction::Info, vec![checked.l2_diff])?);
+    row.kernel_path = Some(format!("{}/{format}", exec.simd.name()));
+    row.checked = true;
+    Ok(held(row, format.arithmetic(), work, timed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_with_and_without_groups() {
+        let all = Format::ALL.iter().flat_map(|f| {
+            let groups = f.groups().iter().filter_map(|&g| f.with_group(g));
+            groups.chain([*f]).collect::<Vec<_>>()
+        });
+        for one in all {
+            assert_eq!(format(&one.to_string()).unwrap(), one);
+        }
+        assert_eq!(format("w8g128").unwrap(), format("w8").unwrap());
+        for bad in ["", "w8g", "w8g7", "w4g0", "f32g0", "w5", "w8g128 x", "g128"] {
+            let LaneError::Usage(fact) = format(bad).unwrap_err() else { panic!("{bad}") };
+            assert!(fact.contains("w8g0") && fact.contains("w4g32") && fact.contains("bf16"), "{fact}");
+        }
+    }
+
+    #[test]
+    fn layers_of_a_shape() {
+        let shape = shape("llama-3.2-1b").unwrap().unwrap();
+        // 32 query and 8 KV heads of 64 over 2048; gate and up of 8192 each.
+        let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
+        assert_eq!(layers(&shape.spec().unwrap()), expected);
+        assert!(shape_names_in(super::shape("gpt").unwrap_err()));
+    }
+
+    fn shape_names_in(error: LaneError) -> bool {
+        matches!(error, LaneError::Usage(fact) if fact.contains("gpt2") && fact.contains("llama-3.2-1b"))
+    }
+
+    #[test]
+    fn weights_exceed_the_caches_within_reason() {
+        let cache = |bytes| crate::machine::Cache {
+            level: 3,
+            kind: "unified".to_owned(),
+            size_bytes: Some(bytes),
+            line_bytes: None,
+            shared_by: None,
+            instances: Some(1),
+        };
+        let with = |bytes| cycled_bytes(&Machine { caches: vec![cache(bytes)], ..Machine::default() });
+        assert_eq!((with(32 << 20), with(480 << 20)), (128 << 20, 512 << 20));
+        assert_eq!(cycled_bytes(&Machine::default()), 512 << 20);
+    }
+}

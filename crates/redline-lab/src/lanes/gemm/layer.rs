@@ -1,0 +1,276 @@
+//! The layer that is measured: its weights as often as it takes to fill memory, its inputs, and what its outputs must be.
+
+use redline_kernels::op::linear::{Epilogue, linear, scratch_words};
+use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
+
+use crate::Clock;
+use crate::digest::digest;
+use crate::lanes::LaneError;
+use crate::limits::LimitError;
+use crate::roofline::Work;
+
+/// A sample has so many calls, one after the other, that it lasts about this long; but no more than [`MOST_CALLS`].
+const SAMPLE_NS: u64 = 10_000_000;
+const MOST_CALLS: usize = 1 << 16;
+/// Rows of weights that are made at a time.
+const CHUNK: usize = 256;
+/// Outputs and rows of inputs that are checked, at most.
+const CHECKED: (usize, usize) = (32, 4);
+/// Where weights and inputs come from.
+const SEEDS: (u64, u64) = (1, 2);
+/// Outputs of a strip; rows of outputs are padded to whole ones.
+const STRIP: usize = 16;
+
+/// A linear layer, ready to run with up to a number of rows of inputs.
+pub(super) struct Layer<'a> {
+    exec: Exec<'a>,
+    /// The same weights several times over, each in memory of its own.
+    matrices: Vec<Matrix>,
+    /// The one whose turn it is.
+    next: usize,
+    x: Buffer<f32>,
+    y: Buffer<f32>,
+    scratch: Buffer<u32>,
+}
+
+/// What the outputs were found to be.
+pub(super) struct Checked {
+    /// Distance of the sampled outputs to the f32 product of the unquantised weights, over the length of that.
+    pub(super) l2_diff: f64,
+    /// The digest of the sampled outputs.
+    pub(super) digest: String,
+}
+
+impl<'a> Layer<'a> {
+    /// A layer `[n, k]` for up to `rows` rows, its weights so often that they take `bytes`.
+    pub(super) fn new(
+        exec: Exec<'a>,
+        format: Format,
+        (n, k): (usize, usize),
+        rows: usize,
+        bytes: usize,
+    ) -> Result<Self, LaneError> {
+        let mut matrix = Matrix::zeroed(format, n, k)?;
+        let mut values = vec![0f32; CHUNK.min(n) * k];
+        for first in (0..n).step_by(CHUNK) {
+            let values = &mut values[..CHUNK.min(n - first) * k];
+            weights(first, k, values);
+            matrix.set_rows(exec, first, values);
+        }
+        let mut matrices = vec![matrix];
+        while matrices.len() * matrices[0].bytes() < bytes {
+            matrices.push(copy(&matrices[0])?);
+        }
+        let mut x = Buffer::zeroed(rows * k)?;
+        noise(SEEDS.1, 0, 1.0, &mut x);
+        let scratch = Buffer::zeroed(scratch_words(&matrices[0], rows))?;
+        let y = Buffer::zeroed(rows * n.next_multiple_of(STRIP))?;
+        Ok(Self { exec, matrices, next: 0, x, y, scratch })
+    }
+
+    pub(super) fn format(&self) -> Format {
+        self.matrices[0].format()
+    }
+
+    /// Outputs and inputs.
+    pub(super) fn shape(&self) -> (usize, usize) {
+        (self.matrices[0].rows(), self.matrices[0].cols())
+    }
+
+    /// Bytes of all matrices.
+    pub(super) fn cycled_bytes(&self) -> usize {
+        self.matrices.len() * self.matrices[0].bytes()
+    }
+
+    /// What a call with `m` rows must do. Inputs and outputs are not counted: they may stay in caches.
+    pub(super) fn work(&self, m: usize) -> Work {
+        let (n, k) = self.shape();
+        Work { bytes: self.matrices[0].bytes() as f64, operations: 2.0 * m as f64 * n as f64 * k as f64 }
+    }
+
+    /// Runs the next matrix over the first `m` rows of inputs.
+    fn call(&mut self, m: usize) {
+        let (n, k) = self.shape();
+        let mut y = RowsMut::new(&mut self.y, m, n, n.next_multiple_of(STRIP));
+        let x = Rows::new(&self.x, m, k, k);
+        linear(self.exec, &self.matrices[self.next], x, &mut y, Epilogue::default(), &mut self.scratch);
+        self.next = (self.next + 1) % self.matrices.len();
+    }
+
+    /// Compares sampled outputs with the scalar tier, bit for bit, and with the f32 product.
+    pub(super) fn check(&mut self, m: usize) -> Result<Checked, LaneError> {
+        let ((n, k), used) = (self.shape(), self.next);
+        self.call(m);
+        let (outputs, rows) = (spread(CHECKED.0, n), spread(CHECKED.1, m));
+        let stride = n.next_multiple_of(STRIP);
+        let at = |&r: &usize| outputs.iter().map(move |o| r * stride + o);
+        let found: Vec<f32> = rows.iter().flat_map(at).map(|i| self.y[i]).collect();
+        let ids: Vec<u32> = outputs.iter().map(|&o| o as u32).collect();
+        let expected = self.scalar(&self.matrices[used].gather(&ids)?, &rows)?;
+        let differs = found.iter().zip(&expected).position(|(f, e)| f.to_bits() != e.to_bits());
+        if let Some(i) = differs {
+            let (row, output) = (rows[i / outputs.len()], outputs[i % outputs.len()]);
+            let fact = format!(
+                "output {output} of row {row} is {}, but {} on the scalar tier\n  in {} {n} x {k}, m = {m}",
+                found[i],
+                expected[i],
+                self.format()
+            );
+            return Err(LaneError::Incorrect(fact));
+        }
+        let mut exact = Matrix::zeroed(Format::F32, outputs.len(), k)?;
+        let mut row = vec![0f32; k];
+        for (i, &output) in outputs.iter().enumerate() {
+            weights(output, k, &mut row);
+            exact.set_rows(self.exec, i, &row);
+        }
+        let l2_diff = distance(&found, &self.scalar(&exact, &rows)?);
+        Ok(Checked { l2_diff, digest: digest(found.iter().flat_map(|y| y.to_bits().to_le_bytes())) })
+    }
+
+    /// The outputs of a matrix for some rows of the inputs, on one thread of the scalar tier.
+    fn scalar(&self, matrix: &Matrix, rows: &[usize]) -> Result<Vec<f32>, LaneError> {
+        let team = Team::new(1).map_err(LimitError::Threads)?;
+        let simd = Simd::new(Tier::Scalar).map_err(|e| LaneError::Incorrect(e.to_string()))?;
+        let (n, k) = (matrix.rows(), matrix.cols());
+        let x: Vec<f32> = rows.iter().flat_map(|&r| &self.x[r * k..][..k]).copied().collect();
+        let stride = n.next_multiple_of(STRIP);
+        let mut y = vec![0f32; rows.len() * stride];
+        let mut scratch = vec![0u32; scratch_words(matrix, rows.len())];
+        let (x, mut out) = (Rows::new(&x, rows.len(), k, k), RowsMut::new(&mut y, rows.len(), n, stride));
+        linear(Exec { simd, team: &team }, matrix, x, &mut out, Epilogue::default(), &mut scratch);
+        Ok(y.chunks(stride).flat_map(|row| &row[..n]).copied().collect())
+    }
+
+    /// How many calls with `m` rows a sample has: a power of two.
+    pub(super) fn calls(&mut self, m: usize, clock: &Clock) -> usize {
+        let mut calls = 1;
+        while calls < MOST_CALLS && clock.time(|| self.repeat(m, calls)).1 < SAMPLE_NS {
+            calls *= 2;
+        }
+        calls
+    }
+
+    fn repeat(&mut self, m: usize, calls: usize) {
+        (0..calls).for_each(|_| self.call(m));
+    }
+
+    /// Seconds per call: one sample.
+    pub(super) fn seconds(&mut self, m: usize, calls: usize, clock: &Clock) -> f64 {
+        let ((), ns) = clock.time(|| self.repeat(m, calls));
+        ns.max(1) as f64 * 1e-9 / calls as f64
+    }
+}
+
+/// Rows `first..` of the weights, `k` values each, spread as trained ones are at their start.
+fn weights(first: usize, k: usize, out: &mut [f32]) {
+    noise(SEEDS.0, first * k, 0.035, out);
+}
+
+/// Values `first..` of an endless row of noise, uniform in `[-spread, spread)`: the finaliser of SplitMix64 over a counter.
+fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
+    let step = 0x9e37_79b9_7f4a_7c15_u64;
+    for (i, value) in out.iter_mut().enumerate() {
+        let z = step.wrapping_mul((first + i) as u64 + 1).wrapping_add(seed << 32);
+        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        *value = (((z ^ (z >> 31)) >> 40) as f32 / 8_388_608.0 - 1.0) * spread;
+    }
+}
+
+/// The same matrix in memory of its own.
+fn copy(matrix: &Matrix) -> Result<Matrix, LaneError> {
+    let mut copied = Matrix::zeroed(matrix.format(), matrix.rows(), matrix.cols())?;
+    let strips = 0..matrix.strips();
+    let (from, to) = (matrix.planes(strips.clone()), copied.planes_mut(strips));
+    to.words.copy_from_slice(from.words);
+    to.scales.copy_from_slice(from.scales);
+    Ok(copied)
+}
+
+/// At most `count` numbers below `end`, the first and the last among them.
+fn spread(count: usize, end: usize) -> Vec<usize> {
+    let count = count.min(end);
+    (0..count).map(|i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) }).collect()
+}
+
+/// The length of `a - b` over that of `b`.
+fn distance(a: &[f32], b: &[f32]) -> f64 {
+    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
+    let difference = length(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
+    let whole = length(&mut b.iter().map(|b| f64::from(*b)));
+    if difference == 0.0 { 0.0 } else { difference / whole }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    fn with_layer<T>(format: Format, bytes: usize, f: impl FnOnce(&mut Layer<'_>) -> T) -> T {
+        let team = Team::new(2).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        f(&mut Layer::new(exec, format, (40, 96), 5, bytes).unwrap())
+    }
+
+    #[test]
+    fn work_is_weights_once_and_a_product_per_row() {
+        with_layer(Format::F32, 1, |layer| {
+            // Strips of sixteen: 48 rows of 96 f32.
+            let expected = Work { bytes: 48.0 * 96.0 * 4.0, operations: 2.0 * 5.0 * 40.0 * 96.0 };
+            assert_eq!(layer.work(5), expected);
+            assert_eq!(layer.cycled_bytes(), 48 * 96 * 4);
+        });
+        let w4 = Format::parse("w4").unwrap();
+        with_layer(w4, 100_000, |layer| {
+            // Four bits each and an f16 for every 64 of them, of which 96 take two.
+            let one = 48 * 96 / 2 + 48 * 2 * 2;
+            assert_eq!((layer.work(1).bytes, layer.work(1).operations), (f64::from(one), 2.0 * 40.0 * 96.0));
+            assert!((100_000..100_000 + one as usize).contains(&layer.cycled_bytes()));
+        });
+    }
+
+    #[test]
+    fn a_sample_is_time_over_calls() {
+        // Readings are 0, 1, 2, 3, ... ms apart, so that what is timed takes 1, 3, 5, ... ms.
+        let (step, now) = (AtomicU64::new(0), AtomicU64::new(0));
+        let clock = Clock::scripted(move || {
+            let step = step.fetch_add(1_000_000, Ordering::Relaxed);
+            now.fetch_add(step, Ordering::Relaxed) + step
+        });
+        with_layer(Format::F32, 100_000, |layer| {
+            assert_eq!(layer.calls(2, &clock), 32, "1, 2, 4, 8, 16 calls took less than 10 ms");
+            assert_eq!(layer.seconds(2, 7, &clock), 13e6 * 1e-9 / 7.0);
+            assert_eq!(layer.next, (63 + 7) % layer.matrices.len(), "matrices take turns");
+        });
+    }
+
+    #[test]
+    fn outputs_are_compared_with_the_scalar_tier_and_the_unquantised_product() {
+        let mut before = 0.0;
+        for name in ["f32", "bf16", "w8", "w4"] {
+            with_layer(Format::parse(name).unwrap(), 40_000, |layer| {
+                let checked = layer.check(3).unwrap();
+                assert!(checked.l2_diff >= before && checked.l2_diff < 0.2, "{name}: {}", checked.l2_diff);
+                assert_eq!(checked.l2_diff == 0.0, name == "f32");
+                assert_eq!(layer.check(3).unwrap().digest, checked.digest, "the copies are alike");
+                assert_ne!(layer.check(5).unwrap().digest, checked.digest);
+                before = checked.l2_diff;
+            });
+        }
+    }
+
+    #[test]
+    fn samples_reach_both_ends() {
+        assert_eq!(spread(4, 10), [0, 3, 6, 9]);
+        assert_eq!((spread(4, 1), spread(1, 9), spread(4, 2)), (vec![0], vec![8], vec![0, 1]));
+    }
+
+    #[test]
+    fn distances_by_hand() {
+        assert_eq!(distance(&[3.0, 4.0], &[3.0, 4.0]), 0.0);
+        assert_eq!(distance(&[3.0, 3.0], &[0.0, 5.0]), 13f64.sqrt() / 5.0);
+        assert_eq!(distance(&[0.0], &[0.0]), 0.0);
+    }
+}

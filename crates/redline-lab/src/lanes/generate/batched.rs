@@ -1,0 +1,110 @@
+//! Several sequences that decode together.
+
+use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
+
+use super::{Case, generate, prompt, samples};
+use crate::digest;
+use crate::lanes::{Bench, LaneError};
+use crate::limits::Probe;
+use crate::roofline::{Held, Work, held};
+use crate::{Direction, Row, Samples};
+
+/// The row of one batch. Its prompts are as long as `case`'s and begin differently.
+pub(super) fn row(
+    bench: &Bench<'_>,
+    engine: &Engine,
+    probe: &Probe,
+    case: &Case,
+    batch: usize,
+) -> Result<Row, LaneError> {
+    let info = engine.info();
+    let tokens = case.prompt.len().saturating_add(case.new_tokens);
+    let bytes = info.kv_bytes_per_token as f64 * tokens as f64 * batch as f64;
+    bench.fits(&format!("the keys and values of {batch} sequences of {tokens} tokens"), bytes)?;
+    let prompts: Vec<Vec<i64>> =
+        (0..batch).map(|index| prompt(case.prompt.len(), index, info.vocab)).collect();
+    let request = BatchRequest {
+        prompts: prompts.iter().cloned().map(Prompt::Ids).collect(),
+        max_new_tokens: case.new_tokens,
+        ignore_eos: true,
+    };
+    let run = || engine.generate_batch(&request, &Cancel::new());
+    let warm = run()?;
+    for index in [0, batch - 1] {
+        let alone = generate(engine, &prompts[index], case.new_tokens, true)?.token_ids;
+        same(index, &alone, &warm.token_ids[index])?;
+    }
+    let trials = probe.hold(case.trials, info.format.arithmetic(), bench.clock, |_| run())?;
+    for trial in &trials {
+        for (index, ids) in trial.value.token_ids.iter().enumerate() {
+            same(index, &warm.token_ids[index], ids)?;
+        }
+    }
+    (bench.progress)(&format!("{} threads, batch {batch}", info.threads));
+    told(info, case, batch, &trials)
+}
+
+fn same(index: usize, expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
+    if expected == found {
+        return Ok(());
+    }
+    let fact =
+        format!("greedy ids of sequence {index} differ: {expected:?} alone or before, {found:?} in a batch");
+    Err(LaneError::Incorrect(fact))
+}
+
+fn told(
+    info: &ModelInfo,
+    case: &Case,
+    batch: usize,
+    trials: &[Held<BatchOutcome>],
+) -> Result<Row, LaneError> {
+    let timed: Vec<Held<f64>> =
+        trials.iter().map(|t| Held { value: t.value.decode_s, limits: t.limits }).collect();
+    let new = (batch * case.new_tokens) as f64;
+    let rate = |t: &Held<BatchOutcome>| t.value.decode_tokens_per_s.unwrap_or(0.0);
+    let total = |t: &Held<BatchOutcome>| new / (t.value.prefill_s + t.value.decode_s);
+    let memory = trials.iter().filter_map(|t| t.value.peak_memory_bytes).map(|b| b as f64).collect();
+    let ids = trials.first().map(|t| t.value.token_ids.concat()).unwrap_or_default();
+    let row = super::base(&format!("decode/b{batch}"), info, case)
+        .param("kv_cache", true)
+        .param("batch", batch)
+        .digest(digest::of_ids(&ids))
+        .metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, trials, rate)?)
+        .metric("tokens_per_s", samples("tokens/s", Direction::Higher, trials, total)?)
+        .metric("prefill_s", samples("s", Direction::Lower, trials, |t| t.value.prefill_s)?)
+        .metric("decode_s", samples("s", Direction::Lower, trials, |t| t.value.decode_s)?)
+        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?);
+    Ok(held(row, info.format.arithmetic(), work(info, case, batch), &timed)?)
+}
+
+/// What decoding the tokens after the first takes: in each pass the weights once, and of every sequence its keys and values
+/// before the new one.
+fn work(info: &ModelInfo, case: &Case, batch: usize) -> Work {
+    let (per_token, per_key, per_output) = info.operations;
+    let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
+    // Contexts of prompt, prompt + 1, ... tokens; the new token sees itself too.
+    let context = case.prompt.len() as f64 + (case.new_tokens as f64 - 2.0) / 2.0;
+    Work {
+        bytes: passes * (info.bytes_per_token as f64 + batch * info.kv_bytes_per_token as f64 * context),
+        operations: passes * batch * (per_token + per_output + per_key * (context + 1.0)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tests::info;
+
+    #[test]
+    fn weights_are_read_once_for_all_sequences() {
+        // Two decoding passes, of 4 and 5 tokens that are stored and one that is new.
+        let case = Case { prompt: vec![1; 4], new_tokens: 3, trials: 1 };
+        let one = work(&info(), &case, 1);
+        assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));
+        assert_eq!(one.operations, 2.0 * 150.0 + 3.0 * (5.0 + 6.0));
+        let four = work(&info(), &case, 4);
+        assert_eq!(four.bytes, 2.0 * 1000.0 + 4.0 * 8.0 * (4.0 + 5.0));
+        assert_eq!(four.operations, 4.0 * one.operations);
+    }
+}

@@ -1,0 +1,178 @@
+//! Lane `limits`: what the machine can do at best, for every other lane to be held against.
+//!
+//! Reading: by threads, with and without huge pages, each thread one region or several in turn. Arithmetic: multiply-adds
+//! from registers, by tier and threads. The rounds go over all cases before the next begins, so that a machine whose speed
+//! drifts shows it as spread and not as a difference between cases.
+
+use redline_kernels::op::probe;
+use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_default_float_environment};
+
+use super::{Bench, Flag, Lane, LaneError, Run, Values};
+use crate::limits::{self, FILL, LimitError};
+use crate::machine::Resident;
+use crate::{Direction, LaneResult, Row, Samples};
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "limits",
+    asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
+    flags: &[
+        Flag {
+            name: "streams",
+            value: "N,..",
+            default: "1,2,4",
+            help: "Regions that each thread reads in turn",
+        },
+        Flag { name: "huge-pages", value: "WHICH", default: "both", help: "Pages to read: on, off or both" },
+        Flag {
+            name: "buffer-mib",
+            value: "N",
+            default: "auto",
+            help: "MiB to read; auto: four times the last-level cache, but no more than memory allows",
+        },
+        Flag { name: "repeats", value: "N", default: "5", help: "Readings of each case, in rounds over all" },
+    ],
+    smoke: &[("streams", "1,2"), ("buffer-mib", "4"), ("repeats", "2")],
+    threads: |default| (1..=default).collect(),
+    columns: None,
+    run: Run::Machine(run),
+};
+
+/// A buffer and how it was had.
+struct Region {
+    huge: bool,
+    words: Buffer<u32>,
+    /// Bytes of it that the system put on huge pages, where it tells.
+    huge_bytes: Option<u64>,
+}
+
+fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let streams = values.counts("streams")?;
+    let pages: &[bool] = match values.choice("huge-pages", &["both", "on", "off"])? {
+        "on" => &[true],
+        "off" => &[false],
+        _ => &[true, false],
+    };
+    let repeats = values.count("repeats")?;
+    let bytes = match values.count_or_auto("buffer-mib")? {
+        None => limits::buffer_bytes(&bench.machine, pages.len()),
+        Some(mib) => {
+            let bytes = mib as f64 * f64::from(1 << 20);
+            bench.fits(&format!("{} of {mib} MiB", buffers(pages.len())), bytes * pages.len() as f64)?;
+            mib << 20
+        }
+    };
+    set_default_float_environment();
+    let teams = bench.threads.iter().map(|&threads| Team::new(threads)).collect::<Result<Vec<_>, _>>();
+    let teams = teams.map_err(LimitError::Threads)?;
+    let regions = pages.iter().map(|&huge| Region::new(bytes, huge)).collect::<Result<Vec<_>, _>>()?;
+    let mut rows = reading_rows(bench, &teams, &regions, &streams, repeats)?;
+    drop(regions);
+    rows.extend(arithmetic_rows(bench, &teams, repeats)?);
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+fn buffers(n: usize) -> &'static str {
+    if n == 1 { "a buffer" } else { "two buffers" }
+}
+
+impl Region {
+    fn new(bytes: usize, huge: bool) -> Result<Self, LaneError> {
+        let before = Resident::now().huge_page_bytes;
+        let pages = if huge { Pages::Huge } else { Pages::Small };
+        let mut words = Buffer::zeroed_on(bytes.div_ceil(4), pages)?;
+        words.fill(FILL);
+        let after = Resident::now().huge_page_bytes;
+        let huge_bytes = before.zip(after).map(|(before, after)| after.saturating_sub(before));
+        Ok(Self { huge, words, huge_bytes })
+    }
+}
+
+/// Reads every buffer with every team in every number of streams.
+fn reading_rows(
+    bench: &Bench<'_>,
+    teams: &[Team],
+    regions: &[Region],
+    streams: &[usize],
+    repeats: usize,
+) -> Result<Vec<Row>, LaneError> {
+    let simd = bench.simd();
+    let mut cases: Vec<(&Team, &Region, usize, Vec<f64>)> = Vec::new();
+    for team in teams {
+        for region in regions {
+            cases.extend(streams.iter().map(|&streams| (team, region, streams, Vec::new())));
+        }
+    }
+    for (team, region, streams, _) in &cases {
+        let sum = probe::read(Exec { simd, team }, &region.words, *streams);
+        let expected = (region.words.len() as u32).wrapping_mul(FILL);
+        if sum != expected {
+            let fact = format!("{streams} streams of {} read a sum of {sum}, not {expected}", name(region));
+            return Err(LaneError::Incorrect(fact));
+        }
+    }
+    for round in 1..=repeats {
+        for (team, region, streams, samples) in &mut cases {
+            let exec = Exec { simd, team };
+            samples.push(limits::bandwidth(exec, &region.words, *streams, bench.clock) * 1e-9);
+        }
+        (bench.progress)(&format!("read bandwidth, round {round} of {repeats}"));
+    }
+    let row = |(team, region, streams, samples): (&Team, &Region, usize, Vec<f64>)| {
+        let threads = team.size();
+        let mut row = Row::new(format!("read/{}/s{streams}/t{threads}", name(region)))
+            .param("threads", threads)
+            .param("huge_pages", region.huge)
+            .param("streams", streams)
+            .param("buffer_bytes", region.words.bytes());
+        row.kernel_path = Some(simd.name().into());
+        row = measured(row, "read_bandwidth", "GB/s", samples)?;
+        Ok(match region.huge_bytes {
+            None => row,
+            Some(bytes) => {
+                row.metric("huge_page_bytes", Samples::new("bytes", Direction::Info, vec![bytes as f64])?)
+            }
+        })
+    };
+    cases.into_iter().map(row).collect()
+}
+
+fn name(region: &Region) -> &'static str {
+    if region.huge { "huge" } else { "small" }
+}
+
+/// Multiplies and adds with every team on every tier.
+fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], repeats: usize) -> Result<Vec<Row>, LaneError> {
+    let all = bench.tier.map_or_else(|| Tier::ALL.to_vec(), |tier| vec![tier]);
+    let tiers: Vec<Simd> = all.into_iter().filter_map(|tier| Simd::new(tier).ok()).collect();
+    let mut cases: Vec<(Simd, Arithmetic, &Team, Vec<f64>)> = Vec::new();
+    for &simd in &tiers {
+        for &arithmetic in Arithmetic::ALL {
+            cases.extend(teams.iter().map(|team| (simd, arithmetic, team, Vec::new())));
+        }
+    }
+    for round in 1..=repeats {
+        for (simd, arithmetic, team, samples) in &mut cases {
+            let exec = Exec { simd: *simd, team };
+            samples.push(limits::peak(exec, *arithmetic, bench.clock) * 1e-9);
+        }
+        (bench.progress)(&format!("arithmetic, round {round} of {repeats}"));
+    }
+    let row = |(simd, arithmetic, team, samples): (Simd, Arithmetic, &Team, Vec<f64>)| {
+        let (tier, threads) = (simd.tier().name(), team.size());
+        let mut row = Row::new(format!("peak/{}/{tier}/t{threads}", arithmetic.name()))
+            .param("threads", threads)
+            .param("tier", tier)
+            .param("arithmetic", arithmetic.name());
+        row.kernel_path = Some(simd.name().into());
+        measured(row, &format!("{}_peak", arithmetic.name()), "GOP/s", samples)
+    };
+    cases.into_iter().map(row).collect()
+}
+
+/// A row with its limit and how far the readings lie apart.
+fn measured(row: Row, name: &str, unit: &str, samples: Vec<f64>) -> Result<Row, LaneError> {
+    let limit = Samples::new(unit, Direction::Higher, samples)?;
+    let spread = Samples::new("share", Direction::Info, limit.spread().into_iter().collect())?;
+    Ok(Row { checked: true, ..row.metric(name, limit).metric("spread", spread) })
+}

@@ -1,0 +1,312 @@
+//! Lane `memory`: what a model takes: its weights, its activations, and the keys and values of a batch.
+//!
+//! Every sample is a fresh load, so that nothing of an earlier batch is left. The counting allocator's bytes are the truth of
+//! what the engine asked for; the kernel's resident bytes stand beside them. While a request runs, the allocated bytes
+//! are sampled, so that the peak can be held against the average.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
+use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, within_batch, within_context};
+use crate::digest;
+use crate::machine::Resident;
+use crate::result::{Cell, Column};
+use crate::{Direction, LaneResult, Row, Samples};
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "memory",
+    asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",
+    flags: &[
+        Flag { name: "batch", value: "N,..", default: "1,2,4,8", help: "Sequences that decode together" },
+        Flag { name: "prompt-tokens", value: "N", default: "128", help: "Tokens of each prompt" },
+        Flag { name: "new-tokens", value: "N", default: "16", help: "Tokens to generate for each" },
+        Flag { name: "trials", value: "N", default: "3", help: "Fresh loads of each batch" },
+    ],
+    smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
+    threads: all_threads,
+    columns: Some(COLUMNS),
+    run: Run::Model(run),
+};
+
+const MB: f64 = 1e-6;
+
+/// What the seed's memory benchmark reports, in MB, then ours.
+const COLUMNS: &[Column] = &[
+    Column { name: "batch_size", cell: Cell::Param("batch") },
+    Column { name: "parameter_memory_mb", cell: Cell::Metric("weights", Samples::median, MB) },
+    Column { name: "activation_memory_mb", cell: Cell::Metric("activations", Samples::median, MB) },
+    Column { name: "peak_memory_mb", cell: Cell::Metric("peak", Samples::median, MB) },
+    Column { name: "average_memory_mb", cell: Cell::Metric("average", Samples::median, MB) },
+    Column { name: "mb_per_batch_item", cell: Cell::Metric("per_item", Samples::median, MB) },
+    Column { name: "kv_memory_mb", cell: Cell::Metric("kv", Samples::median, MB) },
+    Column { name: "grown_mb", cell: Cell::Metric("grown", Samples::median, MB) },
+    Column { name: "load_peak_mb", cell: Cell::Metric("load_peak", Samples::median, MB) },
+    Column { name: "load_s", cell: Cell::Metric("load_s", Samples::median, 1.0) },
+    Column { name: "rss_anon_loaded_mb", cell: Cell::Metric("rss_anon_loaded", Samples::median, MB) },
+    Column { name: "rss_anon_first_mb", cell: Cell::Metric("rss_anon_first", Samples::median, MB) },
+    Column { name: "parameters", cell: Cell::Param("parameters") },
+    Column { name: "format", cell: Cell::Param("format") },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+/// How far the bytes in memory may be from those of the file.
+const TOLERANCE: f64 = 0.05;
+/// Between two looks at the allocated bytes.
+const LOOK: Duration = Duration::from_millis(1);
+
+/// What is run after each load.
+#[derive(Clone, Copy)]
+struct Case {
+    batch: usize,
+    prompt_tokens: usize,
+    new_tokens: usize,
+}
+
+/// One load and its first request. Bytes are counted from before the load.
+struct Sample {
+    load_s: f64,
+    /// Allocated after the load.
+    loaded: f64,
+    /// The most while loading; `None` where nobody counts.
+    load_peak: Option<f64>,
+    /// The most during the request.
+    peak: Option<f64>,
+    /// Allocated on average during the request.
+    average: f64,
+    /// Allocated after the request, which leaves its pages of keys and values for the next.
+    after: f64,
+    resident: [Option<u64>; 2],
+    ids: Vec<Vec<u32>>,
+}
+
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let batches = values.counts("batch")?;
+    within_batch(&batches)?;
+    let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
+    let trials = values.count("trials")?;
+    let mut rows = Vec::new();
+    for &threads in &bench.threads {
+        // The first sequence is the same in every batch.
+        let mut first: Option<Vec<u32>> = None;
+        for &batch in &batches {
+            let case = Case { batch, prompt_tokens, new_tokens };
+            let mut samples = Vec::with_capacity(trials);
+            let mut told = None;
+            for _ in 0..trials {
+                let (sample, info) = sample(bench, model, threads, case)?;
+                check(model, &info, case, &sample)?;
+                let ids = first.get_or_insert_with(|| sample.ids[0].clone());
+                if *ids != sample.ids[0] {
+                    let fact =
+                        format!("greedy ids differ: {ids:?} and {:?} in a batch of {batch}", sample.ids[0]);
+                    return Err(LaneError::Incorrect(fact));
+                }
+                samples.push(sample);
+                told = Some(info);
+            }
+            if let Some(info) = told {
+                rows.push(row(&info, case, &samples)?);
+            }
+            (bench.progress)(&format!("{threads} threads, batch {batch}"));
+        }
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+/// Loads the model, runs a batch, and looks at memory all the while.
+fn sample(
+    bench: &Bench<'_>,
+    model: &Model<'_>,
+    threads: usize,
+    case: Case,
+) -> Result<(Sample, ModelInfo), LaneError> {
+    let before = current_bytes();
+    let since = |bytes: u64| bytes.saturating_sub(before) as f64;
+    reset_peak();
+    let start = bench.clock.now_ns();
+    let engine = (model.load)(threads)?;
+    let load_s = bench.clock.elapsed_s(start);
+    let (loaded, load_peak) = (current_bytes(), peak_bytes());
+    let resident = Resident::now().anonymous_bytes;
+    let info = engine.info().clone();
+    let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
+    within_context(tokens, &info)?;
+    let kv = info.kv_bytes_per_token as f64 * tokens as f64 * case.batch as f64;
+    bench.fits(&format!("the keys and values of {} sequences of {tokens} tokens", case.batch), kv)?;
+    let (outcome, average) = watched(|| request(&engine, case, info.vocab));
+    // Since the request began, whoever allocated: the looks and the answer too.
+    let (outcome, peak) = (outcome?, peak_bytes());
+    let sample = Sample {
+        load_s,
+        loaded: since(loaded),
+        load_peak: load_peak.map(since),
+        peak: peak.map(since),
+        average: average - before as f64,
+        after: since(current_bytes()),
+        resident: [resident, Resident::now().anonymous_bytes],
+        ids: outcome.token_ids,
+    };
+    Ok((sample, info))
+}
+
+fn request(engine: &Engine, case: Case, vocab: usize) -> Result<BatchOutcome, LaneError> {
+    let prompt =
+        |index: usize| (0..case.prompt_tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect();
+    let prompts = (0..case.batch).map(|index| Prompt::Ids(prompt(index))).collect();
+    let request = BatchRequest { prompts, max_new_tokens: case.new_tokens, ignore_eos: true };
+    Ok(engine.generate_batch(&request, &Cancel::new())?)
+}
+
+/// Does the work; its result, and the bytes that were allocated meanwhile, on average over looks at regular times.
+fn watched<T>(work: impl FnOnce() -> T) -> (T, f64) {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let watcher = scope.spawn(|| {
+            let (mut sum, mut looks) = (0.0, 0.0);
+            loop {
+                sum += current_bytes() as f64;
+                looks += 1.0;
+                if done.load(Ordering::Relaxed) {
+                    return sum / looks;
+                }
+                std::thread::sleep(LOOK);
+            }
+        });
+        let result = work();
+        done.store(true, Ordering::Relaxed);
+        (result, watcher.join().unwrap_or_else(|_| current_bytes() as f64))
+    })
+}
+
+/// Bytes of the pages that hold the keys and values of the batch.
+fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
+    let tokens = (case.prompt_tokens + case.new_tokens).next_multiple_of(PAGE_TOKENS);
+    info.kv_bytes_per_token * (tokens * case.batch) as u64
+}
+
+/// Weights that were packed before take in memory what they take in their file, and a request takes the pages of its keys and
+/// values.
+fn check(model: &Model<'_>, info: &ModelInfo, case: Case, sample: &Sample) -> Result<(), LaneError> {
+    let wrong = |fact: String| Err(LaneError::Incorrect(format!("{fact}\n  in `{}`", info.name)));
+    if let Some(file) = model.packed_bytes
+        && (info.weight_bytes as f64 / file as f64 - 1.0).abs() > TOLERANCE
+    {
+        let memory = info.weight_bytes;
+        return wrong(format!("the weights take {memory} bytes in memory, but {file} in their file"));
+    }
+    let (kv, grown) = (kv_bytes(info, case), sample.peak.map(|peak| peak - sample.loaded));
+    if grown.is_some_and(|grown| grown < kv as f64) {
+        let grown = grown.unwrap_or_default();
+        return wrong(format!("a request with {kv} bytes of keys and values took only {grown} bytes"));
+    }
+    Ok(())
+}
+
+fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneError> {
+    let of = |unit: &str, direction, value: &dyn Fn(&Sample) -> Option<f64>| {
+        Samples::new(unit, direction, samples.iter().filter_map(value).collect())
+    };
+    let (lower, info_only) = (Direction::Lower, Direction::Info);
+    let resident = |s: &Sample, when: usize| s.resident[when].map(|bytes| bytes as f64);
+    // Activations are set aside once, whatever the batch; the rest grows with it.
+    let item = |s: &Sample| Some((info.activation_bytes as f64 + s.peak? - s.loaded) / case.batch as f64);
+    let ids = samples.first().map(|s| s.ids.concat()).unwrap_or_default();
+    let constant = |bytes: u64| Samples::new("bytes", info_only, vec![bytes as f64]);
+    let mut row = Row::new(format!("memory/b{}/t{}", case.batch, info.threads))
+        .param("model", info.name.clone())
+        .param("threads", info.threads)
+        .param("format", info.format.to_string())
+        .param("kv_format", info.kv_format.name())
+        .param("batch", case.batch)
+        .param("prompt_tokens", case.prompt_tokens)
+        .param("new_tokens", case.new_tokens)
+        .param("parameters", info.parameters)
+        .digest(digest::of_ids(&ids))
+        .metric("load_s", of("s", lower, &|s| Some(s.load_s))?)
+        .metric("loaded", of("bytes", lower, &|s| Some(s.loaded))?)
+        .metric("load_peak", of("bytes", lower, &|s| s.load_peak)?)
+        .metric("peak", of("bytes", lower, &|s| s.peak)?)
+        .metric("average", of("bytes", info_only, &|s| Some(s.average))?)
+        .metric("weights", constant(info.weight_bytes)?)
+        .metric("activations", constant(info.activation_bytes)?)
+        .metric("kv", constant(kv_bytes(info, case))?)
+        .metric("grown", of("bytes", lower, &|s| Some((s.after - s.loaded).max(0.0)))?)
+        .metric("per_item", of("bytes", info_only, &item)?)
+        .metric("rss_anon_loaded", of("bytes", lower, &|s| resident(s, 0))?)
+        .metric("rss_anon_first", of("bytes", lower, &|s| resident(s, 1))?);
+    row.kernel_path = Some(info.kernel_path.clone());
+    row.checked = true;
+    Ok(row)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tests::info;
+
+    const CASE: Case = Case { batch: 4, prompt_tokens: 60, new_tokens: 5 };
+
+    fn sample() -> Sample {
+        Sample {
+            load_s: 0.5,
+            loaded: 3000.0,
+            load_peak: Some(3500.0),
+            peak: Some(3000.0 + 4096.0 + 104.0),
+            average: 5000.0,
+            after: 7100.0,
+            resident: [Some(9000), None],
+            ids: vec![vec![1], vec![2]],
+        }
+    }
+
+    fn nothing(_: usize) -> Result<Engine, redline_engine::EngineError> {
+        Err(redline_engine::EngineError::Stopped)
+    }
+
+    #[test]
+    fn keys_and_values_take_whole_pages() {
+        assert_eq!(kv_bytes(&info(), CASE), 8 * 128 * 4);
+        assert_eq!(kv_bytes(&info(), Case { batch: 1, new_tokens: 4, ..CASE }), 8 * 64);
+    }
+
+    #[test]
+    fn a_row_tells_bytes_per_item() {
+        let row = row(&info(), CASE, &[sample(), Sample { peak: None, ..sample() }]).unwrap();
+        let values = |name: &str| row.metrics.get(name).unwrap().samples().values().to_vec();
+        assert_eq!(values("per_item"), [(400.0 + 4200.0) / 4.0]);
+        assert_eq!((values("peak"), values("loaded")), (vec![7200.0], vec![3000.0; 2]));
+        assert_eq!(
+            (values("weights"), values("kv"), values("activations")),
+            (vec![2000.0], vec![4096.0], vec![400.0])
+        );
+        assert_eq!((values("grown"), values("rss_anon_loaded").len()), (vec![4100.0; 2], 2));
+        assert!(values("rss_anon_first").is_empty());
+    }
+
+    #[test]
+    fn what_does_not_add_up_is_incorrect() {
+        let with = |packed_bytes, peak| {
+            let model = Model { load: &nothing, packed_bytes };
+            check(&model, &info(), CASE, &Sample { peak, ..sample() })
+        };
+        assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());
+        let fact = |result: Result<(), LaneError>| match result {
+            Err(LaneError::Incorrect(fact)) => fact,
+            other => panic!("{other:?}"),
+        };
+        assert!(fact(with(Some(2200), None)).contains("2200 in their file"));
+        assert!(fact(with(Some(1800), None)).contains("2000 bytes in memory"));
+        assert!(fact(with(None, Some(7095.0))).contains("took only 4095"));
+    }
+
+    #[test]
+    fn the_average_lies_among_the_looks() {
+        let (value, average) = watched(|| 7);
+        assert!(value == 7 && average >= 0.0 && average.is_finite());
+    }
+}

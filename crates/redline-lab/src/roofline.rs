@@ -1,0 +1,111 @@
+//! Work held against the limits of the machine: the roofline.
+
+use redline_kernels::Arithmetic;
+
+use crate::result::Row;
+use crate::stats::{Direction, NotFinite, Samples};
+
+/// Both limits of a machine at some moment.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Limits {
+    /// Bytes per second that can be read.
+    pub bandwidth: f64,
+    /// Operations per second in the arithmetic of the work.
+    pub peak: f64,
+}
+
+/// What some work must at least do.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Work {
+    /// Bytes to read.
+    pub bytes: f64,
+    /// Operations; a multiplication and an addition count as two.
+    pub operations: f64,
+}
+
+/// A sample and the limits around it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Held<T> {
+    /// What was measured.
+    pub value: T,
+    /// The midpoint of the readings before and after it.
+    pub limits: Limits,
+}
+
+impl Limits {
+    /// The middle between two readings.
+    pub fn midpoint(self, other: Self) -> Self {
+        Self {
+            bandwidth: f64::midpoint(self.bandwidth, other.bandwidth),
+            peak: f64::midpoint(self.peak, other.peak),
+        }
+    }
+
+    /// Whether reading takes longer than computing.
+    pub fn reading_bounds(&self, work: Work) -> bool {
+        work.bytes / self.bandwidth >= work.operations / self.peak
+    }
+
+    /// The least seconds that the work takes: reading or computing, whichever takes longer.
+    pub fn seconds(&self, work: Work) -> f64 {
+        (work.bytes / self.bandwidth).max(work.operations / self.peak)
+    }
+}
+
+/// States of a row which limit bounds its work (in most of its samples), that limit, and the share of it that was reached.
+/// `timed` holds the seconds of each sample.
+pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
+    let reading = timed.iter().filter(|t| t.limits.reading_bounds(work)).count() * 2 >= timed.len();
+    let (name, unit) = if reading {
+        ("read_bandwidth".to_owned(), "GB/s")
+    } else {
+        (format!("{}_peak", arithmetic.name()), "GOP/s")
+    };
+    let limit = |t: &Held<f64>| 1e-9 * if reading { t.limits.bandwidth } else { t.limits.peak };
+    let share = timed.iter().map(|t| t.limits.seconds(work) / t.value).collect();
+    let share = Samples::new("share", Direction::Info, share)?;
+    let limits = Samples::new(unit, Direction::Info, timed.iter().map(limit).collect())?;
+    Ok(row.limit(name, share.median()).metric("share", share).metric("limit", limits))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits { bandwidth: 10e9, peak: 100e9 };
+
+    #[test]
+    fn the_slower_of_reading_and_computing_bounds() {
+        let decode = Work { bytes: 1e9, operations: 2e9 };
+        assert!(LIMITS.reading_bounds(decode));
+        assert_eq!(LIMITS.seconds(decode), 0.1);
+        let prefill = Work { bytes: 1e9, operations: 50e9 };
+        assert!(!LIMITS.reading_bounds(prefill));
+        assert_eq!(LIMITS.seconds(prefill), 0.5);
+    }
+
+    #[test]
+    fn a_row_names_its_limit_and_share() {
+        let timed =
+            |seconds: &[f64]| seconds.iter().map(|&value| Held { value, limits: LIMITS }).collect::<Vec<_>>();
+        let row =
+            |work, seconds: &[f64]| held(Row::new("a"), Arithmetic::Int8, work, &timed(seconds)).unwrap();
+        let reading = row(Work { bytes: 1e9, operations: 2e9 }, &[0.2, 0.1, 0.4]);
+        assert_eq!((reading.limit.as_deref(), reading.share_of_limit), (Some("read_bandwidth"), Some(0.5)));
+        let limit = reading.metrics.get("limit").unwrap().samples();
+        assert_eq!((limit.unit(), limit.values()), ("GB/s", &[10.0; 3][..]));
+        let computing = row(Work { bytes: 1e9, operations: 50e9 }, &[0.5]);
+        assert_eq!((computing.limit.as_deref(), computing.share_of_limit), (Some("int8_peak"), Some(1.0)));
+        assert_eq!(computing.metrics.get("limit").unwrap().samples().values(), [100.0]);
+        // Less time than the machine needs: the accounting is wrong.
+        assert!(
+            Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0 }, &[0.05]) }.invalid().is_some()
+        );
+    }
+
+    #[test]
+    fn limits_between_two_readings() {
+        let other = Limits { bandwidth: 20e9, peak: 300e9 };
+        assert_eq!(LIMITS.midpoint(other), Limits { bandwidth: 15e9, peak: 200e9 });
+    }
+}

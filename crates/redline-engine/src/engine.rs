@@ -141,6 +141,8 @@ impl Parts {
         let load_options = LoadOptions { format: options.format, outliers: options.outliers };
         match &options.source {
             Source::Directory(dir) => {
+                // Opened first: it knows the checksums of the files beside it too.
+                let infq = if Infq::is(dir) { Some(Infq::open(dir)?) } else { None };
                 let config = ConfigFile::open(&dir.join("config.json"))?;
                 let generation = dir.join("generation_config.json");
                 let generation =
@@ -148,10 +150,9 @@ impl Parts {
                 let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
-                let model = if Infq::is(dir) {
-                    load(exec, &config, Weights::Infq(&Infq::open(dir)?), load_options)?
-                } else {
-                    load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?
+                let model = match &infq {
+                    Some(infq) => load(exec, &config, Weights::Infq(infq), load_options)?,
+                    None => load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?,
                 };
                 Ok(Self { name, model, tokenizer, end_ids: end_ids(&config, generation.as_ref())? })
             }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, ConfigFile, Infq, InfqWriter};
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Infq, InfqWriter};
 
 use crate::ModelError;
 use crate::load::position_format;
@@ -43,6 +43,7 @@ pub fn convert(
     if Infq::is(source) {
         return Err(ModelError::AlreadyConverted { dir: source.display().to_string() });
     }
+    DirWriter::refuse_occupied(destination)?;
     let config = ConfigFile::open(&source.join("config.json"))?;
     let spec = (crate::arch::find(&config)?.spec)(&config)?;
     let checkpoint = Checkpoint::open(source)?;
@@ -52,15 +53,18 @@ pub fn convert(
     let mut out = InfqWriter::create(destination, packing::scheme(options.format), weights)?;
     for name in COMPANIONS {
         let path = source.join(name);
-        if path.is_file() {
+        // A link that leads nowhere is there too: copying it says so.
+        if path.symlink_metadata().is_ok() {
             out.copy_file(&path)?;
         }
     }
-    plan.write(exec, &tensors, &mut out, |name| tensors.name(name), progress)?;
-    Ok(out.finish(checkpoint.digest()?)?)
+    let total = plan.write(exec, &tensors, &mut out, |name| tensors.name(name), progress)?;
+    let digest = checkpoint.digest()?;
+    progress(Progress { done: total, total })?;
+    Ok(out.finish(digest)?)
 }
 
-/// Files of a model directory that belong to the model, besides its weights.
+/// Files of a model directory that belong to the model, besides its weights; terms of use travel with it.
 const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -71,6 +75,10 @@ const COMPANIONS: &[&str] = &[
     "vocab.json",
     "merges.txt",
     "chat_template.jinja",
+    "LICENSE",
+    "LICENSE.txt",
+    "NOTICE",
+    "USE_POLICY.md",
 ];
 
 /// What is written, decided before anything is.
@@ -113,6 +121,7 @@ impl<'a> Plan<'a> {
         weights
     }
 
+    /// Writes every weight; returns the parameters of the model.
     pub(crate) fn write(
         &self,
         exec: Exec<'_>,
@@ -120,7 +129,7 @@ impl<'a> Plan<'a> {
         out: &mut InfqWriter,
         name: impl Fn(&str) -> String,
         progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
-    ) -> Result<(), ModelError> {
+    ) -> Result<u64, ModelError> {
         let all = self.spec.tensors();
         let total = all.iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
         let mut done = 0;
@@ -154,6 +163,6 @@ impl<'a> Plan<'a> {
                 })?;
             }
         }
-        Ok(())
+        Ok(total)
     }
 }

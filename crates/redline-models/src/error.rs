@@ -60,6 +60,12 @@ pub enum ModelError {
         /// Its largest magnitude.
         largest: f32,
     },
+    /// Columns are to be kept apart in a converted directory.
+    #[error("this model is converted: which columns it keeps apart is decided\n  in `{dir}`")]
+    PackedOutliers {
+        /// The directory.
+        dir: String,
+    },
     /// A converted directory is to be converted.
     #[error("this model is converted already\n  in `{dir}`")]
     AlreadyConverted {
@@ -126,9 +132,10 @@ impl ModelError {
                 Some(names)
             }
             Self::Memory(_) => Some("use a smaller `--format`, or a machine with more memory".into()),
-            Self::TooLarge { .. } => Some("load it as f32".into()),
+            Self::TooLarge { .. } => Some("hold it as f32 or bf16".into()),
+            Self::PackedOutliers { .. } => Some("leave out `--outliers`, or convert again with it".into()),
             Self::Converted { .. } => {
-                Some("leave out `--format`, or load the model that was converted".into())
+                Some("leave out `--format` (and REDLINE_FORMAT), or load the model that was converted".into())
             }
             Self::AlreadyConverted { .. } => Some("convert the model that it was made of".into()),
             Self::Config { .. } | Self::Cancelled => None,

@@ -30,6 +30,7 @@ pub struct LoadOptions {
     /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
     pub format: Option<Format>,
     /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`; those with the largest weights.
+    /// A converted directory has chosen them already.
     pub outliers: f64,
 }
 
@@ -66,10 +67,10 @@ pub fn load(
             (decoder, head, format)
         }
         Weights::Infq(infq) => {
-            let from = Packed::check(&spec, infq, options.format)?;
+            let from = Packed::check(&spec, infq, options)?;
             let format = from.format();
             let builder = Builder { spec: &spec, from, format };
-            let pieces = packed::in_parallel(exec.team.size(), builder.pieces(), |i| builder.piece(i))?;
+            let pieces = packed::in_parallel(exec.team, builder.pieces(), |i| builder.piece(i))?;
             let (decoder, head) = builder.assemble(pieces)?;
             (decoder, head, format)
         }

@@ -10,7 +10,7 @@ use crate::ModelError;
 /// The attribute that names the group of an integer format.
 const GROUP: &str = "group";
 /// Outputs of a strip.
-const STRIP: usize = 16;
+pub(crate) const STRIP: usize = 16;
 
 /// The planes of a packed matrix.
 #[derive(Clone, Copy)]

@@ -29,7 +29,7 @@ impl DirWriter {
     /// Begins a directory that will be `destination`, which must not exist yet or be empty. Its parent must
     /// exist.
     pub fn create(destination: &Path) -> Result<Self> {
-        refuse_occupied(destination)?;
+        Self::refuse_occupied(destination)?;
         // An existing destination may be a link or end in `..`: it is replaced where it really lies.
         let destination = fs::canonicalize(destination).unwrap_or_else(|_| destination.to_owned());
         let Some(name) = destination.file_name() else {
@@ -80,10 +80,24 @@ impl DirWriter {
         })
     }
 
+    /// Refuses a destination that is there and not empty, before any work is done for it.
+    pub fn refuse_occupied(destination: &Path) -> Result<()> {
+        let path = || destination.to_owned();
+        match fs::read_dir(destination).map(|mut entries| entries.next().is_none()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(WeightsError::DestinationNotEmpty { path: path() }),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                io::ErrorKind::NotADirectory => Err(WeightsError::NotADirectory { path: path() }),
+                _ => Err(WeightsError::io("look into the directory", destination)(error)),
+            },
+        }
+    }
+
     /// Syncs the directory, renames it to the destination and syncs the rename.
     pub fn finish(mut self) -> Result<()> {
         sync_directory(&self.temporary)?;
-        refuse_occupied(&self.destination)?;
+        Self::refuse_occupied(&self.destination)?;
         if !cfg!(unix) && self.destination.exists() {
             // Only Unix renames over an empty directory.
             let removed = fs::remove_dir(&self.destination);
@@ -124,19 +138,6 @@ impl Drop for DirWriter {
             // Best effort: there is no one to report to, and a temporary name is never read.
             let _ = fs::remove_dir_all(&self.temporary);
         }
-    }
-}
-
-fn refuse_occupied(destination: &Path) -> Result<()> {
-    let path = || destination.to_owned();
-    match fs::read_dir(destination).map(|mut entries| entries.next().is_none()) {
-        Ok(true) => Ok(()),
-        Ok(false) => Err(WeightsError::DestinationNotEmpty { path: path() }),
-        Err(error) => match error.kind() {
-            io::ErrorKind::NotFound => Ok(()),
-            io::ErrorKind::NotADirectory => Err(WeightsError::NotADirectory { path: path() }),
-            _ => Err(WeightsError::io("look into the directory", destination)(error)),
-        },
     }
 }
 

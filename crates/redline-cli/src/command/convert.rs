@@ -8,11 +8,12 @@ use redline_engine::Source;
 use redline_models::{ConvertOptions, ModelError, convert};
 
 use super::Context;
+use crate::env;
 use crate::interrupt::Interrupt;
-use crate::model::{self, WeightFlags};
+use crate::model::{self, WeightFlags, or_else};
 use crate::output;
 use crate::progress::Bar;
-use crate::report::{Failure, INTERRUPTED};
+use crate::report::{self, Failure, INTERRUPTED};
 use crate::value::{self, Isa};
 
 /// Flags of `convert`.
@@ -21,7 +22,7 @@ pub(super) struct ConvertArgs {
     /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
     #[arg(value_name = "SRC")]
     source: String,
-    /// The directory to write; it must not exist, be empty, or have been written by `convert`
+    /// The directory to write; it must not exist or be empty
     #[arg(value_name = "DIR")]
     destination: PathBuf,
     #[command(flatten)]
@@ -29,7 +30,7 @@ pub(super) struct ConvertArgs {
     /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
     #[arg(long, value_name = "N", value_parser = value::threads)]
     threads: Option<usize>,
-    /// Instruction set: auto, scalar, avx2 or avx512; the bytes are the same
+    /// Instruction set: auto, scalar, avx2 or avx512; the bytes are the same [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
 }
@@ -52,8 +53,9 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let threads = model::threads(args.threads, context.environment)?;
     let options = ConvertOptions { format, outliers: args.weights.outliers };
     let bar = Bar::new(format!("converting to {format}"));
+    let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
     let result = Interrupt::install()?.during(|cancel| {
-        model::with_team(threads, args.isa.and_then(|isa| isa.0), |exec| {
+        model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
             convert(exec, &source, &args.destination, options, &mut |progress| {
                 bar.show(progress.done, progress.total);
                 if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
@@ -63,7 +65,10 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     bar.clear();
     match result {
         Ok(()) => {}
-        Err(ModelError::Cancelled) => return Ok(ExitCode::from(INTERRUPTED)),
+        Err(ModelError::Cancelled) => {
+            report::say(format_args!("cancelled: nothing is written\n"));
+            return Ok(ExitCode::from(INTERRUPTED));
+        }
         Err(error) => return Err(Failure::failed(error.to_string(), error.hint())),
     }
     output::line(&args.destination.display().to_string())?;

@@ -64,7 +64,7 @@ fn introduction(engine: &Engine, load_s: f64) -> String {
         info.name,
         info.architecture,
         figure::count(info.parameters),
-        info.format.name(),
+        info.format,
         figure::bytes(info.weight_bytes),
         info.context,
         figure::seconds(load_s),

@@ -10,11 +10,12 @@ use redline_tokenizer::padded;
 
 use super::Context;
 use crate::demo_model;
+use crate::env;
 use crate::model::{self, FormatFlags};
 use crate::output;
 use crate::progress;
 use crate::report::Failure;
-use crate::value::BadValue;
+use crate::value::{self, BadValue};
 
 /// Flags of `synth`.
 #[derive(Debug, Args)]
@@ -44,7 +45,8 @@ fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failure> {
     let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
-    let format = args.format.resolve(|| Ok(Some(args.shape.format)))?.unwrap_or(args.shape.format);
+    let format = args.format.resolve(|| context.environment.value(env::FORMAT, value::format))?;
+    let format = format.unwrap_or(args.shape.format);
     let threads = model::threads(None, context.environment)?;
     let write = || {
         model::with_team(threads, None, |exec| {

@@ -93,6 +93,22 @@ fn wrong_use_of_convert_is_refused() {
         "3",
     ])
     .failed(&["converted to w8; w4 cannot be made of it", free]);
+    redline(&[
+        "score",
+        "--model",
+        free,
+        "--format",
+        "w8",
+        "--outliers",
+        "0.1",
+        "--query-ids",
+        "1",
+        "--item-ids",
+        "2",
+        "--label-id",
+        "3",
+    ])
+    .failed(&["which columns it keeps apart is decided", free]);
     redline(&["score", "--model", free, "--device", "cuda", "--query-ids", "1"])
         .usage(&["no such device", "found: cpu"]);
 }

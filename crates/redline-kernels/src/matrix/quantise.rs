@@ -86,12 +86,14 @@ fn as_f16<S: Isa>(s: S, scale: S::F, out: &mut [u16]) -> S::F {
     }
 }
 
-/// `1 / scale`, 0 for a scale of 0.
+/// Scales below have no inverse; their integers are zero.
+const SMALLEST: f32 = f32::MIN_POSITIVE;
+
+/// `1 / scale`, 0 for a scale near 0.
 #[inline(always)]
 fn inverse<S: Isa>(s: S, scale: S::F) -> S::F {
-    let zero = s.splat(0.0);
     let magnitude = s.max(scale, s.neg(scale));
-    s.select_lt(zero, magnitude, s.div(s.splat(1.0), scale), zero)
+    s.select_lt(s.splat(SMALLEST), magnitude, s.div(s.splat(1.0), scale), s.splat(0.0))
 }
 
 /// The integer nearest to `x * inv` within the range.

@@ -46,7 +46,7 @@ pub fn linear(
     scratch: &mut [u32],
 ) {
     let padded = w.strips() * LANES;
-    assert_eq!(x.width, w.cols(), "inputs per row");
+    assert!(x.width == w.cols() && x.width > 0, "{} inputs per row for {}", x.width, w.cols());
     assert_eq!(x.rows, y.rows, "rows");
     assert!(
         y.rows == 0 || (y.rows - 1) * y.stride + padded <= y.data.len(),

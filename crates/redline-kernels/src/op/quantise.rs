@@ -66,7 +66,7 @@ impl InputLayout {
 }
 
 /// Quantises the rows `x` into `out`, leaving out the columns `skip` (ascending): they count as zero.
-/// `offset` is how much too high the weights count.
+/// How much too high the weights of `format` count enters with the starts of the sums.
 pub(crate) fn quantise(
     exec: Exec<'_>,
     layout: InputLayout,

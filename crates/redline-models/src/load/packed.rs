@@ -6,16 +6,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redline_kernels::matrix::PlanesMut;
-use redline_kernels::{Buffer, Format, Matrix};
+use redline_kernels::{Buffer, Format, Matrix, Team};
 use redline_weights::{Infq, Weight};
 
-use super::Blocks;
+use super::{Blocks, LoadOptions};
 use crate::ModelError;
-use crate::packing::{self, Plane};
+use crate::packing::{self, Plane, STRIP};
 use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
-
-/// Outputs of a strip.
-const STRIP: usize = 16;
 
 pub(super) struct Packed<'a> {
     infq: &'a Infq,
@@ -28,13 +25,17 @@ impl<'a> Packed<'a> {
     pub(super) fn check(
         spec: &DecoderSpec,
         infq: &'a Infq,
-        wanted: Option<Format>,
+        options: LoadOptions,
     ) -> Result<Self, ModelError> {
         let format = packing::format_of_scheme(infq)?;
+        let dir = || infq.dir().display().to_string();
+        if options.outliers > 0.0 {
+            return Err(ModelError::PackedOutliers { dir: dir() });
+        }
+        let wanted = options.format;
         if wanted.is_some_and(|wanted| wanted != format) {
             let wanted = wanted.unwrap_or(format).to_string();
-            let dir = infq.dir().display().to_string();
-            return Err(ModelError::Converted { format: format.to_string(), wanted, dir });
+            return Err(ModelError::Converted { format: format.to_string(), wanted, dir: dir() });
         }
         let first = format!("{}.weight", spec.embedding);
         let prefixed = infq.weight(&spec.prefixed(&first)).is_some();
@@ -68,7 +69,7 @@ impl<'a> Packed<'a> {
     /// The declaration of one projection, held against what it has to be.
     fn part(&self, linear: &LinearSpec, part: &PartSpec, format: Format) -> Result<&'a Weight, ModelError> {
         let found = self.weight(&part.weight())?;
-        let columns = found.outlier_columns.clone();
+        let columns = if format.is_integer() { found.outlier_columns.clone() } else { Vec::new() };
         let needed = packing::declare(found.name.clone(), part.outputs, linear.inputs, format, columns);
         if *found == needed {
             return Ok(found);
@@ -147,9 +148,9 @@ fn whole_strips(rows: Range<usize>, all: usize) -> Option<Range<usize>> {
     whole.then(|| rows.start / STRIP..rows.end.div_ceil(STRIP))
 }
 
-/// `make(0..count)` on several threads, in order. After an error nothing more is begun.
+/// `make(0..count)` on the threads of a team, in order. After an error nothing more is begun.
 pub(super) fn in_parallel<T: Send>(
-    threads: usize,
+    team: &Team,
     count: usize,
     make: impl Fn(usize) -> Result<T, ModelError> + Sync,
 ) -> Result<Vec<T>, ModelError> {
@@ -168,12 +169,7 @@ pub(super) fn in_parallel<T: Send>(
             made.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((i, result));
         }
     };
-    std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(work);
-        }
-        work();
-    });
+    team.run(|_| work());
     let mut made = made.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
     made.sort_by_key(|(i, _)| *i);
     made.into_iter().map(|(_, result)| result).collect()

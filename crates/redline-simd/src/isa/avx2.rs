@@ -33,7 +33,7 @@ pub struct F(__m256, __m256);
 #[derive(Clone, Copy, Debug)]
 pub struct W(__m256i, __m256i);
 
-// SAFETY: in this block, every intrinsic needs AVX2 or FMA only, which the existence of `self` proves; pointers are
+// SAFETY: in this block, every intrinsic needs AVX2, FMA or F16C only, which the existence of `self` proves; pointers are
 // valid for the stated widths by the contracts of the trait.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl Isa for Avx2 {

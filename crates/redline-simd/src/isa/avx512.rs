@@ -26,7 +26,7 @@ impl<const BF16: bool> Avx512<BF16> {
     }
 }
 
-// SAFETY: in this block, every intrinsic needs AVX-512 F, BW, DQ or VL only (and BF16 where `BF16` says so), which
+// SAFETY: in this block, every intrinsic needs AVX-512 F, BW, DQ, VL or VNNI only (and BF16 where `BF16` says so), which
 // the existence of `self` proves; pointers are valid for the stated widths by the contracts of the trait.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl<const BF16: bool> Isa for Avx512<BF16> {

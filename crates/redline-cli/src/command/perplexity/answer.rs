@@ -64,7 +64,7 @@ fn estimate(from: engine::Estimate) -> Estimate {
 fn run(loaded: &Loaded, outcome: &PerplexityOutcome) -> Run {
     let info = loaded.engine.info();
     Run {
-        format: info.format.name().to_owned(),
+        format: info.format.to_string(),
         kv_format: info.kv_format.name().to_owned(),
         kernel_path: outcome.kernel_path.clone(),
         threads: info.threads,

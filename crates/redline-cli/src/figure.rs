@@ -30,6 +30,12 @@ pub(crate) fn threads(n: usize) -> String {
     if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
 }
 
+/// How something ran: the end of a line that tells what it took.
+pub(crate) fn ran(peak_memory: Option<u64>, kernel_path: &str, thread_count: usize) -> String {
+    let memory = peak_memory.map_or(String::new(), |peak| format!(", peak memory {}", bytes(peak)));
+    format!("{memory}; {kernel_path}, {}\n", threads(thread_count))
+}
+
 /// A probability, so that small ones do not vanish.
 pub(crate) fn probability(p: f32) -> String {
     if p == 0.0 || p >= 1e-3 { format!("{p:.6}") } else { format!("{p:.3e}") }

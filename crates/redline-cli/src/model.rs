@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use redline_engine::{Engine, EngineError, Options, Source};
 use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Exec, Format, Simd, Team, Tier, set_default_float_environment};
+use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, resolve_model};
 
@@ -274,7 +274,7 @@ fn find(model: &str, environment: Environment) -> Result<PathBuf, Failure> {
     resolve_model(model, &roots).map_err(|error| Failure::failed(error.to_string(), error.hint()))
 }
 
-/// Does work that packs weights, on a thread whose rounding nobody has changed.
+/// Does work that packs weights.
 pub(crate) fn with_team<T: Send>(
     threads: usize,
     tier: Option<Tier>,
@@ -282,12 +282,7 @@ pub(crate) fn with_team<T: Send>(
 ) -> Result<T, Failure> {
     let failed = |fact: String| Failure::failed(fact, None);
     let simd = tier.map_or_else(|| Ok(Simd::best()), Simd::new).map_err(|error| failed(error.to_string()))?;
-    let run = || {
-        set_default_float_environment();
-        let team = Team::new(threads)
-            .map_err(|error| failed(format!("{threads} threads could not be started: {error}")))?;
-        Ok(work(Exec { simd, team: &team }))
-    };
-    let joined = std::thread::scope(|scope| scope.spawn(run).join());
-    joined.unwrap_or_else(|_| Err(failed("the work ended early".to_owned())))
+    redline_kernels::with_team(simd, threads, work)
+        .map_err(|error| failed(format!("{threads} threads could not be started: {error}")))?
+        .map_err(|_| failed("the work ended early".to_owned()))
 }

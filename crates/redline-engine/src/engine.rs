@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
-use redline_kernels::{Exec, Format, Simd, Team, Tier, set_default_float_environment};
+use redline_kernels::{Exec, Format, Simd, Team, Tier, with_team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
@@ -127,14 +127,10 @@ struct Parts {
 }
 
 impl Parts {
-    /// Reads on a thread of its own: packing rounds, and somebody may have changed how the caller's thread does.
+    /// Reads on a thread of its own, since packing rounds.
     fn read(options: &Options, simd: Simd) -> Result<Self, EngineError> {
-        let read = || {
-            set_default_float_environment();
-            let team = start_team(options.threads)?;
-            Self::read_here(options, Exec { simd, team: &team })
-        };
-        std::thread::scope(|scope| scope.spawn(read).join()).map_err(|_| EngineError::Stopped)?
+        let read = with_team(simd, options.threads, |exec| Self::read_here(options, exec));
+        read.map_err(|e| not_started(options.threads, &e))?.map_err(|_| EngineError::Stopped)?
     }
 
     fn read_here(options: &Options, exec: Exec<'_>) -> Result<Self, EngineError> {
@@ -171,8 +167,8 @@ impl Parts {
     }
 }
 
-fn start_team(threads: usize) -> Result<Team, EngineError> {
-    Team::new(threads).map_err(|e| EngineError::Threads { threads, reason: e.to_string() })
+fn not_started(threads: usize, error: &std::io::Error) -> EngineError {
+    EngineError::Threads { threads, reason: error.to_string() }
 }
 
 fn has_tokenizer(dir: &Path) -> bool {
@@ -418,7 +414,8 @@ impl Runner {
     }
 
     fn core(self) -> Result<Core, EngineError> {
-        let team = start_team(self.options.threads)?;
+        let threads = self.options.threads;
+        let team = Team::new(threads).map_err(|e| not_started(threads, &e))?;
         Ok(Core {
             arena: Arena::new(self.model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?,
             kv: KvCache::new(self.model.kv_shape(self.kv_format)),

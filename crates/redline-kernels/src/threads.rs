@@ -12,6 +12,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
+use redline_simd::{Simd, set_default_float_environment};
+
+use crate::Exec;
+
 /// Rounds of spinning before a worker parks: some tens of microseconds, longer than any gap inside a forward pass.
 const SPINS_BEFORE_PARK: u32 = 20_000;
 /// Rounds of spinning before the waiting leader lets others run (matters when threads outnumber cores).
@@ -125,6 +129,23 @@ impl Team {
     }
 }
 
+/// Does work with a team of `threads`, on a thread of its own: somebody may have changed how the caller's thread rounds.
+/// The outer error: threads could not be started; the inner one: the work panicked.
+pub fn with_team<T: Send>(
+    simd: Simd,
+    threads: usize,
+    work: impl FnOnce(Exec<'_>) -> T + Send,
+) -> io::Result<std::thread::Result<T>> {
+    let run = || {
+        set_default_float_environment();
+        Team::new(threads).map(|team| work(Exec { simd, team: &team }))
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, run)?;
+        thread.join().map_or_else(|panic| Ok(Err(panic)), |done| done.map(Ok))
+    })
+}
+
 impl Drop for Team {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -138,7 +159,7 @@ impl Drop for Team {
 }
 
 fn work(shared: &Shared, index: usize) {
-    redline_simd::set_default_float_environment();
+    set_default_float_environment();
     let mut seen = 0u64;
     loop {
         seen = wait_for_next(shared, index, seen);

@@ -10,7 +10,7 @@ use crate::ModelError;
 use crate::load::position_format;
 use crate::load::unpacked::check_magnitude;
 use crate::packing::{self, Plane};
-use crate::spec::{DecoderSpec, LinearSpec, Role};
+use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
 use crate::tensors::{Source, Tensors, outlier_columns, pieces};
 
 /// How to convert.
@@ -48,8 +48,8 @@ pub fn convert(
     let spec = (crate::arch::find(&config)?.spec)(&config)?;
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
-    let plan = Plan::new(&spec, &tensors, options)?;
-    let weights = plan.declare(|name| tensors.name(name));
+    let plan = Plan::new(&spec, tensors.names(), &tensors, options)?;
+    let weights = plan.declare();
     let mut out = InfqWriter::create(destination, packing::scheme(options.format), weights)?;
     for name in COMPANIONS {
         let path = source.join(name);
@@ -58,7 +58,7 @@ pub fn convert(
             out.copy_file(&path)?;
         }
     }
-    let total = plan.write(exec, &tensors, &mut out, |name| tensors.name(name), progress)?;
+    let total = plan.write(exec, &tensors, &mut out, progress)?;
     let digest = checkpoint.digest()?;
     progress(Progress { done: total, total })?;
     Ok(out.finish(digest)?)
@@ -84,6 +84,7 @@ const COMPANIONS: &[&str] = &[
 /// What is written, decided before anything is.
 pub(crate) struct Plan<'a> {
     spec: &'a DecoderSpec,
+    names: Names,
     /// Every matrix with its format and the columns it keeps apart.
     matrices: Vec<(LinearSpec, Format, Vec<u32>)>,
 }
@@ -91,6 +92,7 @@ pub(crate) struct Plan<'a> {
 impl<'a> Plan<'a> {
     pub(crate) fn new(
         spec: &'a DecoderSpec,
+        names: Names,
         tensors: &impl Tensors,
         options: ConvertOptions,
     ) -> Result<Self, ModelError> {
@@ -103,20 +105,21 @@ impl<'a> Plan<'a> {
         if let Some(table) = spec.position_table() {
             matrices.push((table, position_format(options.format), Vec::new()));
         }
-        Ok(Self { spec, matrices })
+        Ok(Self { spec, names, matrices })
     }
 
-    /// All weights, as the directory will hold them under the names that `name` gives.
-    pub(crate) fn declare(&self, name: impl Fn(&str) -> String) -> Vec<redline_weights::Weight> {
+    /// All weights, as the directory will hold them.
+    pub(crate) fn declare(&self) -> Vec<redline_weights::Weight> {
         let mut weights = Vec::new();
         for (linear, format, columns) in &self.matrices {
             for part in &linear.parts {
-                let name = name(&part.weight());
+                let name = self.names.full(&part.weight());
                 weights.push(packing::declare(name, part.outputs, linear.inputs, *format, columns.clone()));
             }
         }
         for tensor in self.spec.tensors().into_iter().filter(|t| t.role != Role::Weight) {
-            weights.push(packing::declare_values(name(&tensor.name), tensor.shape.iter().product()));
+            weights
+                .push(packing::declare_values(self.names.full(&tensor.name), tensor.shape.iter().product()));
         }
         weights
     }
@@ -127,7 +130,6 @@ impl<'a> Plan<'a> {
         exec: Exec<'_>,
         tensors: &impl Tensors,
         out: &mut InfqWriter,
-        name: impl Fn(&str) -> String,
         progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
     ) -> Result<u64, ModelError> {
         let all = self.spec.tensors();
@@ -137,12 +139,12 @@ impl<'a> Plan<'a> {
             let mut values = vec![0f32; tensor.shape.iter().product()];
             tensors.read(&tensor.name, 0, &mut values)?;
             let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-            out.write_part(&name(&tensor.name), Plane::Words.suffix(), &bytes)?;
+            out.write_part(&self.names.full(&tensor.name), Plane::Words.suffix(), &bytes)?;
             done += values.len() as u64;
         }
         for (linear, format, columns) in &self.matrices {
             for part in &linear.parts {
-                let name = name(&part.weight());
+                let name = self.names.full(&part.weight());
                 pieces(tensors, linear, part, |piece| {
                     check_magnitude(piece, &name, *format)?;
                     let mut rows =

@@ -222,6 +222,25 @@ impl DecoderSpec {
 
     /// The name as this family writes it with its prefix.
     pub fn prefixed(&self, name: &str) -> String {
+        Names { prefix: self.prefix }.full(name)
+    }
+
+    /// How the files write names in which `present` finds a tensor of that name: with the family's prefix or without.
+    pub fn names(&self, present: impl Fn(&str) -> bool) -> Names {
+        let embedding = self.prefixed(&format!("{}.weight", self.embedding));
+        Names { prefix: if present(&embedding) { self.prefix } else { "" } }
+    }
+}
+
+/// From names of a specification to names in files.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    prefix: &'static str,
+}
+
+impl Names {
+    /// The name in files.
+    pub fn full(self, name: &str) -> String {
         if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
     }
 }

@@ -3,6 +3,7 @@
 
 mod shapes;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use redline_kernels::{Exec, Format};
@@ -47,7 +48,9 @@ pub fn write(
     ];
     let spec = shape.spec()?;
     if format.is_integer() {
-        return write_packed(exec, &Random { spec: &spec, stored, seed }, format, dir, &companions);
+        let tensors = spec.tensors().into_iter().map(|t| (t.name.clone(), t)).collect();
+        let random = Random { spec: &spec, tensors, stored, seed };
+        return write_packed(exec, &random, format, dir, &companions);
     }
     let tensors = spec.tensors();
     let files: Vec<TensorSpec> =
@@ -70,13 +73,13 @@ fn write_packed(
     companions: &[(&str, &[u8])],
 ) -> Result<(), ModelError> {
     let spec = random.spec;
-    let plan = Plan::new(spec, random, ConvertOptions { format, outliers: 0.0 })?;
-    let weights = plan.declare(|name| spec.prefixed(name));
+    let plan = Plan::new(spec, spec.names(|_| true), random, ConvertOptions { format, outliers: 0.0 })?;
+    let weights = plan.declare();
     let mut out = InfqWriter::create(dir, packing::scheme(format), weights)?;
     for (name, bytes) in companions {
         out.write_file(name, bytes)?;
     }
-    plan.write(exec, random, &mut out, |name| spec.prefixed(name), &mut |_| Ok(()))?;
+    plan.write(exec, random, &mut out, &mut |_| Ok(()))?;
     let recipe: Vec<u8> = companions.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
     Ok(out.finish(Checksum::of(&[&random.seed.to_le_bytes()[..], &recipe].concat()))?)
 }
@@ -99,15 +102,15 @@ fn write_tensor<W: std::io::Write>(
 /// The tensors of a shape, as its checkpoint would hold them.
 struct Random<'a> {
     spec: &'a DecoderSpec,
+    tensors: BTreeMap<String, Tensor>,
     stored: Format,
     seed: u64,
 }
 
 impl Tensors for Random<'_> {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
-        let tensor = self.spec.tensors().into_iter().find(|t| t.name == name);
         let missing = || ModelError::UnknownShape(format!("with a tensor `{name}`"));
-        fill(&tensor.ok_or_else(missing)?, self.seed, first, out);
+        fill(self.tensors.get(name).ok_or_else(missing)?, self.seed, first, out);
         if self.stored == Format::Bf16 {
             for value in out {
                 *value = bf16_to_f32(f32_to_bf16_rne(*value));

@@ -4,7 +4,7 @@ use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, StoredDtype};
 
 use crate::ModelError;
-use crate::spec::{DecoderSpec, HEAD, LinearSpec, Orientation, PartSpec, Role};
+use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec, Role};
 
 /// Values read at a time: whole rows, at least sixteen.
 const PIECE: usize = 1 << 22;
@@ -18,7 +18,7 @@ pub(crate) trait Tensors {
 /// A checkpoint whose tensors are those of the specification, no more and no fewer.
 pub(crate) struct Source<'a> {
     checkpoint: &'a Checkpoint,
-    prefix: &'static str,
+    names: Names,
 }
 
 impl Tensors for Source<'_> {
@@ -29,9 +29,7 @@ impl Tensors for Source<'_> {
 
 impl<'a> Source<'a> {
     pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
-        let first = format!("{}.weight", spec.embedding);
-        let prefixed = checkpoint.info(&spec.prefixed(&first)).is_some();
-        let source = Self { checkpoint, prefix: if prefixed { spec.prefix } else { "" } };
+        let source = Self { checkpoint, names: spec.names(|name| checkpoint.info(name).is_some()) };
         let mut expected = std::collections::HashSet::new();
         for tensor in spec.tensors() {
             let name = source.name(&tensor.name);
@@ -52,9 +50,14 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
+    /// How the checkpoint writes names.
+    pub(crate) fn names(&self) -> Names {
+        self.names
+    }
+
     /// The name in the checkpoint.
     pub(crate) fn name(&self, name: &str) -> String {
-        if name == HEAD { name.into() } else { format!("{}{name}", self.prefix) }
+        self.names.full(name)
     }
 
     /// The format that the checkpoint's matrices are stored in: bf16 if all are.
@@ -108,20 +111,29 @@ impl Piece<'_> {
 
     /// Raises `max` to the largest magnitude of each column.
     pub(crate) fn raise(&self, max: &mut [f32]) {
-        let columns = max.len();
-        for (i, value) in self.values.iter().enumerate() {
-            let column = match self.orientation {
-                Orientation::OutIn => i % columns,
-                Orientation::InOut => i / self.rows,
-            };
-            max[column] = max[column].max(value.abs());
+        match self.orientation {
+            Orientation::OutIn => {
+                for row in self.values.chunks_exact(max.len()) {
+                    max.iter_mut().zip(row).for_each(|(max, value)| *max = max.max(value.abs()));
+                }
+            }
+            Orientation::InOut => {
+                for (max, column) in max.iter_mut().zip(self.values.chunks_exact(self.rows)) {
+                    *max = max.max(magnitude(column));
+                }
+            }
         }
     }
 
     /// The largest magnitude.
     pub(crate) fn magnitude(&self) -> f32 {
-        self.values.iter().fold(0f32, |max, value| max.max(value.abs()))
+        magnitude(self.values)
     }
+}
+
+/// The largest magnitude of finite values: their bits without the sign are in the order of magnitudes.
+fn magnitude(values: &[f32]) -> f32 {
+    f32::from_bits(values.iter().fold(0, |max, value| max.max(value.to_bits() & 0x7fff_ffff)))
 }
 
 /// Hands the rows of one projection to `take`, some at a time and in order; all at once where inputs come first.

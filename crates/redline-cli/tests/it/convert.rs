@@ -6,7 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::checkpoint::{Copy, named};
-use crate::harness::{bits, command, redline};
+use crate::harness::{Run, bits, command, redline};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
@@ -33,6 +33,12 @@ fn names(dir: &Path) -> Vec<String> {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().display().to_string()).collect();
     names.sort();
     names
+}
+
+/// Scores ids, for models without a tokenizer.
+fn score_ids(model: &str, extra: &[&str]) -> Run {
+    let given = ["score", "--model", model, "--query-ids", "1", "--item-ids", "2", "--label-id", "3"];
+    redline(&[&given[..], extra].concat())
 }
 
 #[test]
@@ -79,36 +85,9 @@ fn wrong_use_of_convert_is_refused() {
     let other = work.path().join("other");
     redline(&["convert", free, other.to_str().unwrap(), "--format", "w4"])
         .failed(&["converted already", free]);
-    redline(&[
-        "score",
-        "--model",
-        free,
-        "--format",
-        "w4",
-        "--query-ids",
-        "1",
-        "--item-ids",
-        "2",
-        "--label-id",
-        "3",
-    ])
-    .failed(&["converted to w8; w4 cannot be made of it", free]);
-    redline(&[
-        "score",
-        "--model",
-        free,
-        "--format",
-        "w8",
-        "--outliers",
-        "0.1",
-        "--query-ids",
-        "1",
-        "--item-ids",
-        "2",
-        "--label-id",
-        "3",
-    ])
-    .failed(&["which columns it keeps apart is decided", free]);
+    score_ids(free, &["--format", "w4"]).failed(&["converted to w8; w4 cannot be made of it", free]);
+    score_ids(free, &["--format", "w8", "--outliers", "0.1"])
+        .failed(&["which columns it keeps apart is decided", free]);
     redline(&["score", "--model", free, "--device", "cuda", "--query-ids", "1"])
         .usage(&["no such device", "found: cpu"]);
 }
@@ -119,8 +98,8 @@ fn a_flipped_bit_or_a_cut_file_is_refused_by_name() {
     let dir = work.path().join("w4");
     let path = dir.to_str().unwrap();
     redline(&["convert", GOLDEN, path, "--format", "w4"]).ok();
-    let score = ["score", "--model", path, "--query-ids", "1", "--item-ids", "2", "--label-id", "3"];
-    redline(&score).ok();
+    let score = || score_ids(path, &[]);
+    score().ok();
     let weights = dir.join("model.safetensors");
     let whole = fs::read(&weights).unwrap();
     let data = 8 + u64::from_le_bytes(whole[..8].try_into().unwrap()) as usize;
@@ -129,16 +108,16 @@ fn a_flipped_bit_or_a_cut_file_is_refused_by_name() {
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << (at % 8);
         fs::write(&weights, &bytes).unwrap();
-        redline(&score).failed(&["model.safetensors", ".weight"]);
+        score().failed(&["model.safetensors", ".weight"]);
     }
     fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
-    redline(&score).failed(&["model.safetensors"]);
+    score().failed(&["model.safetensors"]);
     fs::write(&weights, &whole).unwrap();
-    redline(&score).ok();
+    score().ok();
     let manifest = dir.join("infq.json");
     let text = fs::read_to_string(&manifest).unwrap();
     fs::write(&manifest, text.replace("\"format_version\":1", "\"format_version\":9")).unwrap();
-    redline(&score).failed(&["infq.json", "9"]);
+    score().failed(&["infq.json", "9"]);
 }
 
 #[test]
@@ -150,20 +129,7 @@ fn weights_that_no_format_can_hold_are_refused() {
         let half = (value.to_bits() >> 16) as u16;
         model.tensors(|tensors| named(tensors, name).bytes[..2].copy_from_slice(&half.to_le_bytes()));
         redline(&["convert", model.dir(), to.to_str().unwrap(), "--format", "w8"]).failed(&[name, fact]);
-        redline(&[
-            "score",
-            "--model",
-            model.dir(),
-            "--format",
-            "w8",
-            "--query-ids",
-            "1",
-            "--item-ids",
-            "2",
-            "--label-id",
-            "3",
-        ])
-        .failed(&[name, fact]);
+        score_ids(model.dir(), &["--format", "w8"]).failed(&[name, fact]);
         assert!(!to.exists());
     }
 }

@@ -9,7 +9,9 @@ use redline_engine::{
 };
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, within_batch, within_context};
+use super::{
+    Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, operations, within_batch, within_context,
+};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
@@ -142,12 +144,7 @@ fn same(expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
 /// What a pass must do: read the weights once, and multiply every token, every token with the keys it sees, and the last of
 /// each sequence with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
-    let (per_token, per_key, per_output) = info.operations;
-    let (batch, length) = (case.batch as f64, case.length as f64);
-    Work {
-        bytes: info.bytes_per_token as f64,
-        operations: batch * (per_token * length + per_key * length * (length + 1.0) / 2.0 + per_output),
-    }
+    Work { bytes: info.bytes_per_token as f64, operations: case.batch as f64 * operations(info, case.length) }
 }
 
 fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Result<Row, LaneError> {

@@ -10,7 +10,7 @@ mod batched;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Sampling};
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads};
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, operations};
 use crate::digest;
 use crate::limits::Probe;
 use crate::roofline::Held;
@@ -213,13 +213,6 @@ fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
     row
-}
-
-/// Operations of a prefill of `n` tokens with logits for the last.
-fn operations(info: &ModelInfo, n: usize) -> f64 {
-    let (per_token, per_key, per_output) = info.operations;
-    let n = n as f64;
-    per_token * n + per_key * n * (n + 1.0) / 2.0 + per_output
 }
 
 fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {

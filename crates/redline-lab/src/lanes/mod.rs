@@ -231,6 +231,13 @@ impl LaneError {
     }
 }
 
+/// Operations of a pass over `n` tokens of a new sequence with logits for the last.
+fn operations(info: &ModelInfo, n: usize) -> f64 {
+    let (per_token, per_key, per_output) = info.operations;
+    let n = n as f64;
+    per_token * n + per_key * n * (n + 1.0) / 2.0 + per_output
+}
+
 impl From<EngineError> for LaneError {
     fn from(e: EngineError) -> Self {
         Self::Engine(e)

@@ -12,11 +12,11 @@ use redline_weights::{Infq, Weight};
 use super::{Blocks, LoadOptions};
 use crate::ModelError;
 use crate::packing::{self, Plane, STRIP};
-use crate::spec::{DecoderSpec, LinearSpec, PartSpec};
+use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec};
 
 pub(super) struct Packed<'a> {
     infq: &'a Infq,
-    prefix: &'static str,
+    names: Names,
     format: Format,
 }
 
@@ -37,11 +37,9 @@ impl<'a> Packed<'a> {
             let wanted = wanted.unwrap_or(format).to_string();
             return Err(ModelError::Converted { format: format.to_string(), wanted, dir: dir() });
         }
-        let first = format!("{}.weight", spec.embedding);
-        let prefixed = infq.weight(&spec.prefixed(&first)).is_some();
-        let packed = Self { infq, prefix: if prefixed { spec.prefix } else { "" }, format };
+        let packed = Self { infq, names: spec.names(|name| infq.weight(name).is_some()), format };
         let tensors = spec.tensors();
-        let expected: BTreeSet<String> = tensors.iter().map(|t| packed.name(&t.name)).collect();
+        let expected: BTreeSet<String> = tensors.iter().map(|t| packed.names.full(&t.name)).collect();
         ModelError::refuse_unexpected(infq.names().filter(|n| !expected.contains(*n)), infq.dir())?;
         for tensor in &tensors {
             packed.weight(&tensor.name)?;
@@ -53,12 +51,8 @@ impl<'a> Packed<'a> {
         self.format
     }
 
-    fn name(&self, name: &str) -> String {
-        if name == crate::spec::HEAD { name.into() } else { format!("{}{name}", self.prefix) }
-    }
-
     fn weight(&self, name: &str) -> Result<&'a Weight, ModelError> {
-        let name = self.name(name);
+        let name = self.names.full(name);
         self.infq.weight(&name).ok_or_else(|| self.damaged(format!("`{name}` is missing")))
     }
 

@@ -91,11 +91,8 @@ pub(super) fn summary(loaded: &Loaded, outcome: &GenerateOutcome) -> String {
         engine::FinishReason::Length => " (length reached)",
         engine::FinishReason::Cancelled => " (cancelled)",
     });
-    if let Some(peak) = outcome.peak_memory_bytes {
-        text.push_str(&format!(", peak memory {}", figure::bytes(peak)));
-    }
-    text.push_str(&format!("; {}, {}\n", outcome.kernel_path, figure::threads(loaded.engine.info().threads)));
-    text
+    let threads = loaded.engine.info().threads;
+    text + &figure::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
 }
 
 #[cfg(test)]

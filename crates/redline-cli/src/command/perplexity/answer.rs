@@ -131,11 +131,8 @@ pub(super) fn summary(loaded: &Loaded, measured: &Measured) -> String {
     if outcome.cancelled {
         text.push_str(" (cancelled)");
     }
-    if let Some(peak) = outcome.peak_memory_bytes {
-        text.push_str(&format!(", peak memory {}", figure::bytes(peak)));
-    }
-    text.push_str(&format!("; {}, {}\n", outcome.kernel_path, figure::threads(loaded.engine.info().threads)));
-    text
+    let threads = loaded.engine.info().threads;
+    text + &figure::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
 }
 
 #[cfg(test)]

@@ -108,7 +108,7 @@ struct Tile<'a> {
 }
 
 /// A tile whose format and number of rows are known to the compiler: each is a function of its own.
-struct Sized<'a, I, const R: usize> {
+struct TileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
     format: PhantomData<I>,
 }
@@ -125,7 +125,7 @@ fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
     macro_rules! by_rows {
         ($($rows:literal)*) => {
             match tile.job.layout.tile(tile.tile).len() {
-                $($rows => simd.run_common(Sized::<I, $rows> { tile, format: PhantomData }),)*
+                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, format: PhantomData }),)*
                 rows => debug_assert!(rows == 0, "a tile of {rows} rows"),
             }
         };
@@ -133,7 +133,7 @@ fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
     by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
 }
 
-impl<I: Integer, const R: usize> Kernel for Sized<'_, I, R> {
+impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {

@@ -38,7 +38,7 @@ pub(crate) struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct TierFlags {
-    /// Instruction set: auto, scalar, avx2 or avx512 [env: REDLINE_ISA]
+    /// Instruction set: auto, scalar, avx2, avx512 or amx [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
     /// Device: auto or cpu

@@ -227,7 +227,7 @@ mod tests {
             }
         }
         assert_eq!(isa("auto"), Ok(Isa(None)));
-        assert_eq!(isa("sse9").unwrap_err().hint, "one of auto, scalar, avx2, avx512");
+        assert_eq!(isa("sse9").unwrap_err().hint, "one of auto, scalar, avx2, avx512, amx");
         for &one in Format::ALL {
             assert_eq!(format(one.name()), Ok(one));
             assert!(format("f8").unwrap_err().hint.contains(one.name()));

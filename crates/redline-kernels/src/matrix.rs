@@ -38,6 +38,7 @@ pub(crate) enum Scales {
 
 impl Scales {
     /// The scales of one strip of `groups` groups, from group `first` on.
+    #[inline(always)]
     pub(crate) fn of_strip(&self, strip: usize, groups: usize, first: usize) -> Scale {
         match self {
             Self::None => Scale::Output(std::ptr::null()),

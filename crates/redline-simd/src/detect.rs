@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::isa::{Kernel, scalar::Scalar};
+use crate::isa::{Kernel, amx::Tiles, scalar::Scalar};
 #[cfg(target_arch = "x86_64")]
-use crate::isa::{avx2::Avx2, avx512::Avx512};
+use crate::isa::{amx, avx2::Avx2, avx512::Avx512};
 
 /// An instruction-set tier. The order is from the most general to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -15,6 +15,8 @@ pub enum Tier {
     Avx2,
     /// AVX-512 F, BW, DQ, VL, VNNI; BF16 where present.
     Avx512,
+    /// AVX-512 and tile registers for integers: AMX-TILE, AMX-INT8.
+    Amx,
 }
 
 /// Why a tier cannot run here.
@@ -22,13 +24,13 @@ pub enum Tier {
 pub struct Unavailable {
     /// The tier asked for.
     pub tier: Tier,
-    /// The processor features that are missing.
+    /// The features that are missing.
     pub missing: Vec<&'static str>,
 }
 
 impl fmt::Display for Unavailable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "`{}` needs {}, which this processor lacks", self.tier.name(), self.missing.join(", "))
+        write!(f, "`{}` needs {}, which this machine lacks", self.tier.name(), self.missing.join(", "))
     }
 }
 
@@ -36,7 +38,7 @@ impl std::error::Error for Unavailable {}
 
 impl Tier {
     /// Every tier there is.
-    pub const ALL: &[Tier] = &[Tier::Scalar, Tier::Avx2, Tier::Avx512];
+    pub const ALL: &[Tier] = &[Tier::Scalar, Tier::Avx2, Tier::Avx512, Tier::Amx];
 
     /// The name used by `--isa`.
     pub fn name(self) -> &'static str {
@@ -44,6 +46,7 @@ impl Tier {
             Self::Scalar => "scalar",
             Self::Avx2 => "avx2",
             Self::Avx512 => "avx512",
+            Self::Amx => "amx",
         }
     }
 
@@ -79,6 +82,11 @@ fn missing_features(tier: Tier) -> Vec<&'static str> {
         Tier::Avx512 => {
             missing!("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c")
         }
+        Tier::Amx => {
+            let mut missing = missing_features(Tier::Avx512);
+            missing.extend(amx::missing());
+            missing
+        }
     }
 }
 
@@ -86,7 +94,7 @@ fn missing_features(tier: Tier) -> Vec<&'static str> {
 fn missing_features(tier: Tier) -> Vec<&'static str> {
     match tier {
         Tier::Scalar => Vec::new(),
-        Tier::Avx2 | Tier::Avx512 => vec!["x86-64"],
+        Tier::Avx2 | Tier::Avx512 | Tier::Amx => vec!["x86-64"],
     }
 }
 
@@ -136,10 +144,20 @@ impl Simd {
             #[cfg(target_arch = "x86_64")]
             Path::Avx2 => "avx2",
             #[cfg(target_arch = "x86_64")]
+            Path::Avx512 if self.tier == Tier::Amx => "amx",
+            #[cfg(target_arch = "x86_64")]
+            Path::Avx512Bf16 if self.tier == Tier::Amx => "amx+bf16",
+            #[cfg(target_arch = "x86_64")]
             Path::Avx512 => "avx512",
             #[cfg(target_arch = "x86_64")]
             Path::Avx512Bf16 => "avx512+bf16",
         }
+    }
+
+    /// The tile registers, where the tier has them.
+    pub fn tiles(self) -> Option<Tiles> {
+        // SAFETY: a `Simd` of this tier is only made after the features were detected and the system was asked.
+        (self.tier == Tier::Amx).then(|| unsafe { Tiles::new() })
     }
 
     /// Runs `kernel` with this tier's instructions.
@@ -198,6 +216,7 @@ impl Simd {
                     all.push(Self { tier: Tier::Avx512, path: Path::Avx512Bf16 });
                 }
             }
+            all.extend(Self::new(Tier::Amx));
         }
         all
     }
@@ -209,10 +228,12 @@ fn path_of(tier: Tier) -> Path {
         Tier::Scalar if std::arch::is_x86_feature_detected!("fma") => Path::ScalarFma,
         Tier::Scalar => Path::Scalar,
         Tier::Avx2 => Path::Avx2,
-        Tier::Avx512 if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() => {
+        Tier::Avx512 | Tier::Amx
+            if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() =>
+        {
             Path::Avx512Bf16
         }
-        Tier::Avx512 => Path::Avx512,
+        Tier::Avx512 | Tier::Amx => Path::Avx512,
     }
 }
 
@@ -296,7 +317,8 @@ mod tests {
     fn a_tier_is_entered_as_asked() {
         for simd in Simd::variants() {
             let entered = simd.run(NameOf).to_lowercase();
-            assert!(entered.contains(simd.tier().name()), "{} entered {entered}", simd.name());
+            let vectors = if simd.tier() == Tier::Amx { Tier::Avx512 } else { simd.tier() };
+            assert!(entered.contains(vectors.name()), "{} entered {entered}", simd.name());
         }
     }
 }

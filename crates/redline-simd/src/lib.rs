@@ -10,6 +10,7 @@ pub mod isa;
 mod probe;
 
 pub use detect::{Simd, Tier, Unavailable};
+pub use isa::amx::{TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 pub use isa::scalar::widen_f16;
 pub use isa::{Isa, Kernel, LANES};
 pub use probe::{float_environment_is_default, set_default_float_environment};

@@ -30,7 +30,7 @@ pub(super) struct ConvertArgs {
     /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
     #[arg(long, value_name = "N", value_parser = value::threads)]
     threads: Option<usize>,
-    /// Instruction set: auto, scalar, avx2 or avx512; the bytes are the same [env: REDLINE_ISA]
+    /// Instruction set: auto, scalar, avx2, avx512 or amx; the bytes are the same [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
 }

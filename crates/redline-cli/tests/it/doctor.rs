@@ -5,7 +5,7 @@ use crate::harness::redline;
 #[test]
 fn the_machine_is_described() {
     let text = redline(&["doctor"]).ok().out;
-    for expect in ["scalar", "avx2", "avx512"] {
+    for expect in ["scalar", "avx2", "avx512", "amx"] {
         assert!(text.contains(expect), "no `{expect}` in {text}");
     }
     let json = redline(&["doctor", "--json"]).ok().out;

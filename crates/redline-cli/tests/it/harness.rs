@@ -122,5 +122,5 @@ pub(crate) fn commands() -> Vec<String> {
 /// The tiers that this machine has, in the words of `--isa`.
 pub(crate) fn tiers() -> Vec<&'static str> {
     let has = |tier: &&str| redline(&["score", "--isa", tier]).err.contains("no model given");
-    ["scalar", "avx2", "avx512"].into_iter().filter(has).collect()
+    ["scalar", "avx2", "avx512", "amx"].into_iter().filter(has).collect()
 }

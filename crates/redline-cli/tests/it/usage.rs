@@ -11,7 +11,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["demo", "--threads", "0"], &["--threads", "counted from 1"]),
     (&["demo", "--threads", "two"], &["two", "a number of threads"]),
     (&["demo", "--threads", "-1"], &["hint: "]),
-    (&["demo", "--isa", "sse9"], &["sse9", "one of auto, scalar, avx2, avx512"]),
+    (&["demo", "--isa", "sse9"], &["sse9", "one of auto, scalar, avx2, avx512, amx"]),
     (&["demo", "--format", "f8"], &["f8", "one of ", "bf16"]),
     (&["demo", "--kv-format", "int8"], &["int8", "one of ", "bf16"]),
     (&["demo", "--max-context", "0"], &["from 1"]),
@@ -138,7 +138,7 @@ fn every_command_refuses_an_unknown_flag_and_has_a_case_of_its_own() {
 
 #[test]
 fn a_tier_that_is_missing_is_named_with_those_that_were_found() {
-    for tier in ["avx2", "avx512"] {
+    for tier in ["avx2", "avx512", "amx"] {
         let run = redline(&["score", "--isa", tier]);
         if !run.err.contains("no model given") {
             run.usage(&[tier, "found here: scalar"]);

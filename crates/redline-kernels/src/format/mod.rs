@@ -218,6 +218,11 @@ pub(crate) trait Integer: 'static {
         w: *const u32,
         x: *const u32,
     );
+    /// Writes the weights of one block as signed bytes `[8][16 outputs][4]`, what they mean and not how they are stored.
+    ///
+    /// # Safety
+    /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `to` for writing 128.
+    unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32);
 }
 
 /// Words of a strip per block, from the weights that a word holds.

@@ -1,7 +1,7 @@
 //! Weights of four bits: strips `[k/8][16][4]` bytes, byte j holding k = 8 i + j in its low half and k = 8 i + 4 + j in its high
 //! half, stored `q + 8` with q in -8..=7. One f16 scale per group of k, of either sign, chosen for the least square error.
 
-use redline_simd::Isa;
+use redline_simd::{Isa, LANES};
 
 use super::{Format, Integer, block_words};
 
@@ -29,6 +29,16 @@ pub(super) fn extract(word: u32, k: usize) -> f32 {
     ((word >> shift(k) & 0xf) as i32 - OFFSET as i32) as f32
 }
 
+/// The low halves of bytes, each minus the offset as a signed byte.
+#[inline(always)]
+fn signed_halves<S: Isa>(s: S, w: S::W) -> S::W {
+    let low = s.and_words(w, s.splat_word(0x0f0f_0f0f));
+    // The high bit, set, lends what the subtraction may need, and is then turned: no byte disturbs the next.
+    let high = s.splat_word(0x8080_8080);
+    let minus_offset = s.splat_word((OFFSET * 0x0101_0101).wrapping_neg());
+    s.xor_words(s.add_words(s.xor_words(low, high), minus_offset), high)
+}
+
 /// The dot product of a tile.
 pub(crate) struct W4;
 
@@ -47,5 +57,16 @@ impl Integer for W4 {
     ) {
         // SAFETY: a block of weights and its inputs, by contract.
         unsafe { s.dot_u4(acc, w, x) }
+    }
+    #[inline(always)]
+    unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32) {
+        for line in (0..Self::BLOCK_WORDS).step_by(LANES) {
+            // SAFETY: lines of the block, by contract.
+            unsafe {
+                let w = s.load_words(w.add(line));
+                s.store_words(to.add(2 * line), signed_halves(s, w));
+                s.store_words(to.add(2 * line + LANES), signed_halves(s, s.shift_words_4(w)));
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! Weights of eight bits: strips `[k/4][16][4]` bytes, stored `q + 128` with q in -127..=127, so that they are the unsigned
 //! operand of `vpdpbusd`. One f16 scale per group of k, or one f32 scale per output.
 
-use redline_simd::Isa;
+use redline_simd::{Isa, LANES};
 
 use super::{Format, Integer, block_words};
 
@@ -44,5 +44,13 @@ impl Integer for W8 {
     ) {
         // SAFETY: a block of weights and its inputs, by contract.
         unsafe { s.dot_u8(acc, w, x) }
+    }
+    #[inline(always)]
+    unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32) {
+        let offset = s.splat_word(OFFSET * 0x0101_0101);
+        for line in (0..Self::BLOCK_WORDS).step_by(LANES) {
+            // SAFETY: lines of the block, by contract.
+            unsafe { s.store_words(to.add(line), s.xor_words(s.load_words(w.add(line)), offset)) };
+        }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The clock stands elsewhere (the laboratory); these functions do a known amount of work.
 
-use redline_simd::{Isa, Kernel};
+use redline_simd::{Isa, Kernel, TILE_BYTES, Tiles};
 
 use crate::format::BLOCK;
 use crate::{Arithmetic, Exec};
@@ -70,12 +70,20 @@ fn add_block<S: Isa>(s: S, sums: &mut [S::W; READ_CHAINS], block: &[u32; READ_BL
 pub fn multiply_add(exec: Exec<'_>, arithmetic: Arithmetic, rounds: usize) -> f64 {
     let total = std::sync::Mutex::new(0f64);
     exec.team.run(|_| {
-        let done = exec.simd.run(MultiplyAdd { arithmetic, rounds });
+        let done = match exec.simd.tiles() {
+            Some(tiles) if arithmetic == Arithmetic::Int8 => by_tiles(tiles, rounds),
+            _ => exec.simd.run(MultiplyAdd { arithmetic, rounds }),
+        };
         if let Ok(mut total) = total.lock() {
             *total += done;
         }
     });
     total.into_inner().unwrap_or(0.0)
+}
+
+fn by_tiles(tiles: Tiles, rounds: usize) -> f64 {
+    let mut unit = tiles.configure(TILE_BYTES);
+    (0..rounds).map(|_| unit.multiply_registers()).sum::<usize>() as f64
 }
 
 struct MultiplyAdd {

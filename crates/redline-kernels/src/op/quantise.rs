@@ -5,27 +5,49 @@
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES};
+use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
 
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Format, INPUT_GROUP};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
+/// Words in a row of a tile register.
+const TILE_WORDS: usize = TILE_BYTES / 4;
 /// Groups below this magnitude become zero.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
-/// How the inputs of a matrix lie in memory: tile after tile, each `[k/4][rows]` words of four bytes, then `[k/128][rows]`
-/// scales, then `[groups][rows]` starts of the integer sums.
+/// How the bytes of a tile of rows lie in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Arrangement {
+    /// `[k/4][rows]` words of four bytes: a dot product takes one word in all lanes. Starts of the sums follow the scales.
+    Words,
+    /// `[k/64][16][64]` bytes, as many rows as a tile register has; what is not written means nothing.
+    Tiles,
+}
+
+/// How the inputs of a matrix lie in memory: tile after tile, each bytes ([`Arrangement`]), then `[k/128][rows]`
+/// scales, then, where the sums need them, `[groups][rows]` starts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputLayout {
     /// k of a row.
     pub(crate) k: usize,
     /// k that are summed as integers.
     pub(crate) summed_k: usize,
+    /// Of the bytes.
+    pub(crate) arrangement: Arrangement,
     /// Rows of the largest tile.
     pub(crate) tile_rows: usize,
     /// Rows of all tiles.
+    pub(crate) rows: usize,
+}
+
+/// Where the parts of a tile begin, in words, and how many rows it has room for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub(crate) bytes: usize,
+    pub(crate) scales: usize,
+    pub(crate) starts: usize,
     pub(crate) rows: usize,
 }
 
@@ -35,7 +57,10 @@ impl InputLayout {
     }
 
     fn byte_words(self) -> usize {
-        self.blocks() * INPUT_WORDS
+        match self.arrangement {
+            Arrangement::Words => self.blocks() * INPUT_WORDS,
+            Arrangement::Tiles => self.k.div_ceil(TILE_BYTES) * TILE_WORDS,
+        }
     }
 
     pub(crate) fn groups(self) -> usize {
@@ -43,8 +68,20 @@ impl InputLayout {
     }
 
     /// Words per row: bytes, scales, starts.
-    pub(crate) fn row_words(self) -> usize {
-        self.byte_words() + self.groups() + self.k.div_ceil(self.summed_k)
+    fn row_words(self) -> usize {
+        let starts = match self.arrangement {
+            Arrangement::Words => self.k.div_ceil(self.summed_k),
+            Arrangement::Tiles => 0,
+        };
+        self.byte_words() + self.groups() + starts
+    }
+
+    /// Words of all tiles.
+    pub(crate) fn words(self) -> usize {
+        match self.arrangement {
+            Arrangement::Words => self.rows * self.row_words(),
+            Arrangement::Tiles => self.tiles() * TILE_ROWS * self.row_words(),
+        }
     }
 
     pub(crate) fn tiles(self) -> usize {
@@ -57,11 +94,25 @@ impl InputLayout {
         self.rows * t / tiles..self.rows * (t + 1) / tiles
     }
 
-    /// Where bytes, scales and starts of the tile with these rows begin, in words.
-    pub(crate) fn places(self, tile: &Range<usize>) -> (usize, usize, usize) {
-        let bytes = tile.start * self.row_words();
-        let scales = bytes + tile.len() * self.byte_words();
-        (bytes, scales, scales + tile.len() * self.groups())
+    /// Where the parts of tile `t` begin.
+    pub(crate) fn places(self, t: usize) -> Places {
+        let tile = self.tile(t);
+        let (first, rows) = match self.arrangement {
+            Arrangement::Words => (tile.start, tile.len()),
+            Arrangement::Tiles => (t * TILE_ROWS, TILE_ROWS),
+        };
+        let bytes = first * self.row_words();
+        let scales = bytes + rows * self.byte_words();
+        Places { bytes, scales, starts: scales + rows * self.groups(), rows }
+    }
+
+    /// Word `word` of row `row` of a tile, counted from its bytes; and how far its four successors lie apart, where
+    /// `word` is a multiple of four.
+    fn word_at(self, rows: usize, row: usize, word: usize) -> (usize, usize) {
+        match self.arrangement {
+            Arrangement::Words => (word * rows + row, rows),
+            Arrangement::Tiles => ((word / TILE_WORDS * TILE_ROWS + row) * TILE_WORDS + word % TILE_WORDS, 1),
+        }
     }
 }
 
@@ -75,7 +126,7 @@ pub(crate) fn quantise(
     skip: &[u32],
     out: &mut [u32],
 ) {
-    assert!(out.len() >= layout.rows * layout.row_words() && x.rows == layout.rows && x.width == layout.k);
+    assert!(out.len() >= layout.words() && x.rows == layout.rows && x.width == layout.k);
     let out = Disjoint::new(out);
     let least = if layout.rows >= 8 { 2 } else { usize::MAX };
     exec.team.split(layout.tiles() * layout.groups(), 1, least, |units| {
@@ -98,53 +149,44 @@ impl Kernel for Groups<'_> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let offset = self.format.offset::<S>();
-        for unit in self.units.clone() {
-            let (t, g) = (unit / self.layout.groups(), unit % self.layout.groups());
-            let tile = self.layout.tile(t);
-            for (i, r) in tile.clone().enumerate() {
-                let first = g * INPUT_GROUP;
-                let values = &self.x.row(r)[first..self.layout.k.min(first + INPUT_GROUP)];
-                let skipped = self.skipped(first..first + values.len());
-                if skipped.is_empty() {
-                    // SAFETY: this member alone writes group `g` of tile `t`.
-                    unsafe { self.group(s, values, &tile, i, g, offset) };
-                } else {
-                    let mut kept = [0f32; INPUT_GROUP];
-                    kept[..values.len()].copy_from_slice(values);
-                    for &col in skipped {
-                        kept[col as usize - first] = 0.0;
-                    }
-                    // SAFETY: as above.
-                    unsafe { self.group(s, &kept[..values.len()], &tile, i, g, offset) };
+        let all = self.layout.groups();
+        let mut first = self.units.start;
+        while first < self.units.end {
+            let t = first / all;
+            let end = self.units.end.min((t + 1) * all);
+            let places = self.layout.places(t);
+            for (i, r) in self.layout.tile(t).enumerate() {
+                for unit in first..end {
+                    // SAFETY: this member alone writes these groups of tile `t`.
+                    unsafe { self.group(s, self.x.row(r), places, i, unit % all, offset) };
                 }
             }
+            first = end;
         }
     }
 }
 
 impl Groups<'_> {
-    /// The skipped columns among `cols`.
-    fn skipped(&self, cols: Range<usize>) -> &[u32] {
-        let at = |col: usize| self.skip.partition_point(|&c| (c as usize) < col);
-        &self.skip[at(cols.start)..at(cols.end)]
-    }
-
     /// Quantises group `g` of row `i` of the tile.
     ///
     /// # Safety
     /// No other thread touches that group; `out` holds the layout.
     #[inline(always)]
-    unsafe fn group<S: Isa>(
-        &self,
-        s: S,
-        values: &[f32],
-        tile: &Range<usize>,
-        i: usize,
-        g: usize,
-        offset: i32,
-    ) {
-        let rows = tile.len();
-        let (bytes, scales, starts) = self.layout.places(tile);
+    unsafe fn group<S: Isa>(&self, s: S, row: &[f32], places: Places, i: usize, g: usize, offset: i32) {
+        let Places { bytes, scales, starts, rows } = places;
+        let first = g * INPUT_GROUP;
+        let cols = first..row.len().min(first + INPUT_GROUP);
+        let mut kept = [0f32; INPUT_GROUP];
+        let values = if self.skip.is_empty() {
+            &row[cols]
+        } else {
+            kept[..cols.len()].copy_from_slice(&row[cols.clone()]);
+            let from = self.skip.partition_point(|&col| (col as usize) < first);
+            for &col in self.skip[from..].iter().take_while(|&&col| (col as usize) < cols.end) {
+                kept[col as usize - first] = 0.0;
+            }
+            &kept[..cols.len()]
+        };
         let mut magnitude = s.splat_word(0);
         for chunk in values.chunks(LANES) {
             magnitude = s.max_magnitude(magnitude, load(s, chunk));
@@ -156,7 +198,6 @@ impl Groups<'_> {
         // SAFETY: places within the layout, owned by this thread.
         unsafe {
             self.out.get().add(scales + g * rows + i).write(scale.to_bits());
-            let first = g * INPUT_GROUP;
             let mut sum = s.splat_word(0);
             for at in (0..padded).step_by(LANES) {
                 let q = if m.is_finite() {
@@ -164,9 +205,12 @@ impl Groups<'_> {
                 } else {
                     s.splat_word(0)
                 };
-                let to = self.out.get().add(bytes + (first + at) / 4 * rows + i);
-                for (step, word) in s.pack_bytes(q).into_iter().enumerate() {
-                    to.add(step * rows).write(word);
+                let (word, apart) = self.layout.word_at(rows, i, (first + at) / 4);
+                for (step, bytes_of_four) in s.pack_bytes(q).into_iter().enumerate() {
+                    self.out.get().add(bytes + word + step * apart).write(bytes_of_four);
+                }
+                if self.layout.arrangement == Arrangement::Tiles {
+                    continue;
                 }
                 sum = s.add_words(sum, q);
                 let end = at + LANES;

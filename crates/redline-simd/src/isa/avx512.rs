@@ -1,15 +1,15 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
+    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_ET0, _MM_HINT_T0,
+    _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps,
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_cvtps_ph, _mm512_div_ps,
     _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
     _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps,
     _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
-    _mm512_xor_ps,
+    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
+    _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
 };
 
 use super::{Isa, LANES};
@@ -223,13 +223,27 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         unsafe { _mm512_add_epi32(a, b) }
     }
     #[inline(always)]
-    fn words_to_array(self, v: __m512i) -> [u32; LANES] {
-        let mut out = [0u32; LANES];
-        unsafe { _mm512_storeu_si512(out.as_mut_ptr().cast(), v) };
-        out
+    fn and_words(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_and_si512(a, b) }
+    }
+    #[inline(always)]
+    fn xor_words(self, a: __m512i, b: __m512i) -> __m512i {
+        unsafe { _mm512_xor_si512(a, b) }
+    }
+    #[inline(always)]
+    fn shift_words_4(self, a: __m512i) -> __m512i {
+        unsafe { _mm512_srli_epi32::<4>(a) }
+    }
+    #[inline(always)]
+    unsafe fn store_words(self, p: *mut u32, v: __m512i) {
+        unsafe { _mm512_storeu_si512(p.cast(), v) }
     }
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_write(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
     }
 }

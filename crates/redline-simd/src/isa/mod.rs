@@ -3,6 +3,7 @@
 //! All tiers show the same machine: vectors of sixteen 32-bit lanes. AVX2 holds one in two registers, the scalar
 //! tier in an array.
 
+pub mod amx;
 #[cfg(target_arch = "x86_64")]
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -155,10 +156,28 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W);
     /// Lanes where the signed words are added, wrapping.
     fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Lanes where the bits of both are set.
+    fn and_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Lanes where the bits of one of both are set.
+    fn xor_words(self, a: Self::W, b: Self::W) -> Self::W;
+    /// Lanes shifted towards their low end by four bits; zeros enter.
+    fn shift_words_4(self, a: Self::W) -> Self::W;
+    /// Writes 64 bytes, any alignment.
+    /// # Safety
+    /// `p` is valid for writing 16 u32.
+    unsafe fn store_words(self, p: *mut u32, v: Self::W);
     /// The words as an array.
-    fn words_to_array(self, v: Self::W) -> [u32; LANES];
+    #[inline(always)]
+    fn words_to_array(self, v: Self::W) -> [u32; LANES] {
+        let mut words = [0u32; LANES];
+        // SAFETY: the array holds 16 u32.
+        unsafe { self.store_words(words.as_mut_ptr(), v) };
+        words
+    }
     /// Asks for the cache line at `p` to be brought near; `p` may be any address.
     fn prefetch(self, p: *const u8);
+    /// As [`Isa::prefetch`], to be written: other cores give the line up.
+    fn prefetch_write(self, p: *const u8);
 
     /// Sum of the lanes as signed integers, wrapping.
     #[inline(always)]

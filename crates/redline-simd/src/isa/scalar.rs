@@ -232,9 +232,33 @@ unsafe impl Isa for Scalar {
         out
     }
     #[inline(always)]
-    fn words_to_array(self, v: Self::W) -> [u32; LANES] {
-        v
+    fn and_words(self, mut a: Self::W, b: Self::W) -> Self::W {
+        for i in 0..LANES {
+            a[i] &= b[i];
+        }
+        a
+    }
+    #[inline(always)]
+    fn xor_words(self, mut a: Self::W, b: Self::W) -> Self::W {
+        for i in 0..LANES {
+            a[i] ^= b[i];
+        }
+        a
+    }
+    #[inline(always)]
+    fn shift_words_4(self, mut a: Self::W) -> Self::W {
+        for lane in &mut a {
+            *lane >>= 4;
+        }
+        a
+    }
+    #[inline(always)]
+    unsafe fn store_words(self, p: *mut u32, v: Self::W) {
+        // SAFETY: 64 writable bytes by contract.
+        unsafe { p.cast::<[u32; LANES]>().write_unaligned(v) }
     }
     #[inline(always)]
     fn prefetch(self, _p: *const u8) {}
+    #[inline(always)]
+    fn prefetch_write(self, _p: *const u8) {}
 }

@@ -1,9 +1,12 @@
-//! Linear layers with integer weights.
+//! Linear layers with integer weights: by dot products of vectors, or many rows at once by tile registers where the tier
+//! has them. Both follow the same order.
+
+mod tiles;
 
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES, Simd};
+use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
 
 use super::Outputs;
 use crate::Matrix;
@@ -13,29 +16,45 @@ use crate::format::w4::W4;
 use crate::format::w8::W8;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
 use crate::matrix::Outliers;
-use crate::op::quantise::{InputLayout, quantise};
-use crate::tile::{TILE_ROWS, TileArgs, tiles};
+use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
+use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
 
+/// From so many rows on tile registers are used: fewer fit one tile of dot products, which waits less for its weights.
+const TILES_FROM_ROWS: usize = 25;
+
 pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
-    let outliers = matrix.outliers().map_or(0, Outliers::steps);
-    rows * (layout(matrix, rows, 1).row_words() + outliers)
+    let outliers = rows * matrix.outliers().map_or(0, Outliers::steps);
+    let inputs = [dot_layout(matrix, rows, 1), tiles::layout(matrix, rows)].map(InputLayout::words);
+    inputs[0].max(inputs[1]) + LANES + outliers
 }
 
-fn layout(matrix: &Matrix, rows: usize, tile_rows: usize) -> InputLayout {
-    InputLayout { k: matrix.cols(), summed_k: matrix.format().summed_k(), tile_rows, rows }
+fn dot_layout(matrix: &Matrix, rows: usize, tile_rows: usize) -> InputLayout {
+    let (k, summed_k) = (matrix.cols(), matrix.format().summed_k());
+    InputLayout { k, summed_k, arrangement: Arrangement::Words, tile_rows, rows }
 }
 
 pub(super) fn run(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, outputs: Outputs<'_>, scratch: &mut [u32]) {
-    let layout = layout(w, x.rows, exec.simd.run(TileRows));
-    let (inputs, apart) = scratch.split_at_mut(x.rows * layout.row_words());
+    let tiles = exec.simd.tiles().filter(|_| x.rows >= TILES_FROM_ROWS);
+    let layout = match tiles {
+        Some(_) => tiles::layout(w, x.rows),
+        None => dot_layout(w, x.rows, exec.simd.run(TileRows)),
+    };
+    let apart = scratch.len() - x.rows * w.outliers().map_or(0, Outliers::steps);
+    let (inputs, apart) = scratch.split_at_mut(apart);
+    // Inputs that begin with a cache line: no vector of them crosses two.
+    let line = inputs.as_ptr().align_offset(TILE_BYTES).min(LANES);
+    let inputs = &mut inputs[line..];
     quantise(exec, layout, w.format(), x, w.outlier_columns(), inputs);
     if let Some(outliers) = w.outliers() {
         gather(x, outliers, apart);
     }
     let job = Job { matrix: w, layout, inputs, apart, outputs };
     let simd = exec.simd;
-    exec.team.split(w.strips(), 1, 2, |strips| part(simd, job, strips));
+    match tiles {
+        Some(tiles) => tiles::run(exec, tiles, job),
+        None => exec.team.split(w.strips(), 1, 2, |strips| part(simd, job, strips)),
+    }
 }
 
 /// Rows of the largest tile of a tier.
@@ -72,7 +91,7 @@ struct Job<'a> {
 }
 
 /// Inputs of a tile that stay in the first-level cache while strips pass over them, in bytes.
-const TILE_BYTES: usize = 24 << 10;
+const CACHED_BYTES: usize = 24 << 10;
 /// Tiles of so few rows wait for their weights, not for their inputs: k is not cut.
 const UNCUT_ROWS: usize = 8;
 /// Bytes of weights that stay in the second-level cache while tiles pass over them.
@@ -84,7 +103,7 @@ fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
     let Job { matrix, layout, .. } = job;
     let rows = layout.tile(0).len().max(1);
     let whole = layout.k.next_multiple_of(INPUT_GROUP);
-    let cut = (TILE_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
+    let cut = (CACHED_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
     let block = if rows > UNCUT_ROWS { cut.min(whole) } else { whole };
     let strip_bytes = (matrix.strip_bytes().words / layout.k.div_ceil(block)).max(1);
     let group = (GROUP_BYTES / strip_bytes).max(1);
@@ -143,7 +162,7 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
         let Tile { job, tile, strips, k } = self.tile;
         let Job { matrix, layout, inputs, outputs, .. } = job;
         let rows = layout.tile(tile);
-        let (bytes, x_scales, starts) = layout.places(&rows);
+        let Places { bytes, scales: x_scales, starts, .. } = layout.places(tile);
         let (block, group) = (k.start / BLOCK, k.start / layout.summed_k);
         for strip in strips {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
@@ -166,16 +185,28 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
                 if k.end < layout.k {
                     continue;
                 }
-                if let Some(outliers) = matrix.outliers() {
-                    job.add_outliers(s, outliers, rows.clone(), strip);
-                }
-                outputs.finish(s, rows.clone(), strip..strip + 1);
+                job.finish(s, rows.clone(), strip);
             }
         }
     }
 }
 
 impl Job<'_> {
+    /// What follows the integer sums of one strip: outlier columns, bias, activation.
+    ///
+    /// # Safety
+    /// The strip belongs to the calling member.
+    #[inline(always)]
+    unsafe fn finish<S: Isa>(&self, s: S, rows: Range<usize>, strip: usize) {
+        // SAFETY: by contract.
+        unsafe {
+            if let Some(outliers) = self.matrix.outliers() {
+                self.add_outliers(s, outliers, rows.clone(), strip);
+            }
+            self.outputs.finish(s, rows, strip..strip + 1);
+        }
+    }
+
     /// Continues the sums of one strip with the outlier columns.
     ///
     /// # Safety
@@ -183,7 +214,7 @@ impl Job<'_> {
     #[inline(always)]
     unsafe fn add_outliers<S: Isa>(&self, s: S, outliers: &Outliers, rows: Range<usize>, strip: usize) {
         let steps = outliers.steps();
-        for first in rows.clone().step_by(TILE_ROWS) {
+        for first in rows.clone().step_by(tile::TILE_ROWS) {
             // SAFETY: rows, steps and strip lie within inputs, outliers and outputs.
             unsafe {
                 let args = TileArgs {
@@ -196,7 +227,7 @@ impl Job<'_> {
                     y_stride: self.outputs.stride,
                     resume: true,
                 };
-                tiles::<S, Bf16Mac>(s, args, TILE_ROWS.min(rows.end - first), 1);
+                tile::tiles::<S, Bf16Mac>(s, args, tile::TILE_ROWS.min(rows.end - first), 1);
             }
         }
     }

@@ -1,0 +1,374 @@
+//! Many rows by tile registers.
+//!
+//! The weights of four strips and a part of k are turned into signed bytes once (the panel, second-level cache); blocks of
+//! rows pass over it. Per group of k a tile of rows takes two products, of two strips each: while one pair of sums is
+//! being multiplied, the other is converted, scaled and added to the f32 sums, which lie in the first-level cache until
+//! the part of k is done. Meanwhile the outputs and the weights of the next panel are asked for, a few lines at a time.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
+
+use super::Job;
+use crate::dot::Scale;
+use crate::format::w4::W4;
+use crate::format::w8::W8;
+use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
+use crate::op::quantise::{Arrangement, InputLayout, Places};
+use crate::{Exec, Matrix};
+
+/// Strips of a panel.
+const STRIPS: usize = 4;
+/// Strips of a product.
+const PAIR: usize = 2;
+/// k of a panel at most: whole groups, 128 KiB.
+const PANEL_K: usize = 2048;
+/// Tiles of rows whose f32 sums stay in the first-level cache together.
+const BLOCK_TILES: usize = 2;
+/// Words of the sums of a product.
+const SUMS: usize = TILE_ROWS * PAIR * LANES;
+
+pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
+    InputLayout {
+        k: matrix.cols(),
+        summed_k: matrix.format().summed_k(),
+        arrangement: Arrangement::Tiles,
+        tile_rows: TILE_ROWS,
+        rows,
+    }
+}
+
+pub(super) fn run(exec: Exec<'_>, tiles: Tiles, job: Job<'_>) {
+    exec.team.split(job.matrix.strips(), STRIPS, 2, |strips| {
+        let depth = job.layout.summed_k.min(TILE_BYTES);
+        let part = Part { job, strips, depth };
+        let mut unit = tiles.configure(depth);
+        match job.matrix.format() {
+            Format::W8 { .. } => exec.simd.run_common(Of::<W8>(part, &mut unit, W8)),
+            Format::W4 { .. } => exec.simd.run_common(Of::<W4>(part, &mut unit, W4)),
+            Format::F32 | Format::Bf16 => debug_assert!(false, "tiles of floats"),
+        }
+    });
+}
+
+/// The strips of one member.
+struct Part<'a> {
+    job: Job<'a>,
+    strips: Range<usize>,
+    /// k of a multiplication.
+    depth: usize,
+}
+
+/// With the format known to the compiler.
+struct Of<'a, I>(Part<'a>, &'a mut TileUnit, I);
+
+/// What a panel holds.
+#[derive(Clone)]
+struct Piece {
+    strips: Range<usize>,
+    k: Range<usize>,
+}
+
+/// Signed weights `[k/depth][4 strips][depth/4][16 outputs]` words.
+#[repr(C, align(64))]
+struct Panel([u32; STRIPS * PANEL_K / 4 * LANES]);
+
+/// f32 sums `[tiles * 16 rows][4 strips][16 outputs]`, and the integers of both pairs of registers.
+#[repr(C, align(4096))]
+struct Work {
+    sums: [f32; BLOCK_TILES * TILE_ROWS * STRIPS * LANES],
+    products: [[i32; SUMS]; 2],
+}
+
+impl<I: Integer> Kernel for Of<'_, I> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self(part, unit, _) = self;
+        let layout = part.job.layout;
+        let mut panel = MaybeUninit::<Panel>::uninit();
+        let panel = panel.as_mut_ptr().cast::<u32>();
+        for p in 0..part.pieces() {
+            let piece = part.piece(p);
+            let units = layout.tiles() * piece.k.len().div_ceil(layout.summed_k);
+            let mut ahead = part.ahead::<I>(p + 1, units);
+            // SAFETY: the piece exists, and the panel holds as much.
+            unsafe { part.fill::<S, I>(s, panel, &piece) };
+            for tile in (0..layout.tiles()).step_by(BLOCK_TILES) {
+                let tiles = tile..layout.tiles().min(tile + BLOCK_TILES);
+                let block = Block { part: &part, piece: piece.clone(), tiles };
+                // SAFETY: the panel was filled with the piece, whose strips belong to this member.
+                unsafe { block.run(s, unit, panel, &mut ahead) };
+            }
+        }
+    }
+}
+
+impl Part<'_> {
+    fn cuts(&self) -> usize {
+        self.job.layout.k.div_ceil(PANEL_K)
+    }
+
+    /// Panels of this member.
+    fn pieces(&self) -> usize {
+        self.strips.len().div_ceil(STRIPS) * self.cuts()
+    }
+
+    /// What panel `p` holds: all k of four strips before the next four, so that their outputs stay in the second-level cache.
+    fn piece(&self, p: usize) -> Piece {
+        let strip = self.strips.start + p / self.cuts() * STRIPS;
+        let k = p % self.cuts() * PANEL_K;
+        Piece { strips: strip..self.strips.end.min(strip + STRIPS), k: k..self.job.layout.k.min(k + PANEL_K) }
+    }
+
+    /// The weights of panel `p`, to be asked for in `units` turns; none behind the last panel.
+    fn ahead<I: Integer>(&self, p: usize, units: usize) -> Ahead {
+        if p >= self.pieces() {
+            return Ahead { next: std::ptr::null(), lines: 0, strip_lines: 0, strips: 0, turn: 0, done: 0 };
+        }
+        let Piece { strips, k } = self.piece(p);
+        let lines = I::BLOCK_WORDS / LANES;
+        let (first, strip_lines) =
+            (strips.start * self.job.layout.blocks() + k.start / BLOCK, lines * k.len().div_ceil(BLOCK));
+        Ahead {
+            next: self.job.matrix.words()[first * I::BLOCK_WORDS..].as_ptr(),
+            lines: strip_lines,
+            strip_lines: self.job.layout.blocks() * lines,
+            strips: strips.len(),
+            turn: (strips.len() * strip_lines).div_ceil(units),
+            done: 0,
+        }
+    }
+
+    /// Fills the panel with the weights of `piece`; missing k of the last multiplication are zero.
+    ///
+    /// # Safety
+    /// The piece exists, `panel` is valid for writing a [`Panel`].
+    #[inline(always)]
+    unsafe fn fill<S: Isa, I: Integer>(&self, s: S, panel: *mut u32, piece: &Piece) {
+        let (layout, depth) = (self.job.layout, self.depth);
+        let blocks = piece.k.start / BLOCK..piece.k.end.div_ceil(BLOCK);
+        let padded = (blocks.len() * BLOCK).next_multiple_of(depth) / BLOCK;
+        for (i, strip) in piece.strips.clone().enumerate() {
+            for block in 0..padded {
+                let k = block * BLOCK;
+                // SAFETY: this block of this strip, in the matrix and in the panel.
+                unsafe {
+                    let to = panel.add(((k / depth * STRIPS + i) * depth + k % depth) / 4 * LANES);
+                    if block < blocks.len() {
+                        let block = strip * layout.blocks() + blocks.start + block;
+                        I::signed(s, self.job.matrix.words().as_ptr().add(block * I::BLOCK_WORDS), to);
+                    } else {
+                        to.write_bytes(0, BLOCK / 4 * LANES);
+                    }
+                }
+            }
+        }
+    }
+
+    /// The scales of a strip in a group.
+    ///
+    /// # Safety
+    /// The strip exists.
+    #[inline(always)]
+    unsafe fn weight_scale<S: Isa>(&self, s: S, strip: usize, group: usize) -> S::F {
+        // SAFETY: sixteen scales of a strip that exists.
+        unsafe {
+            match self.job.matrix.scales().of_strip(strip, self.job.matrix.groups(), group) {
+                Scale::Group(scales) => s.load_f16(scales),
+                Scale::Output(scales) => s.load(scales),
+            }
+        }
+    }
+}
+
+/// Cache lines of the next panel's weights, strip after strip.
+struct Ahead {
+    /// The next strip.
+    next: *const u32,
+    /// Of a strip, in the panel.
+    lines: usize,
+    /// Of a strip, in the matrix.
+    strip_lines: usize,
+    /// Left.
+    strips: usize,
+    /// Lines that are asked for at a time.
+    turn: usize,
+    /// Lines of the next strip that were asked for.
+    done: usize,
+}
+
+impl Ahead {
+    #[inline(always)]
+    fn ask<S: Isa>(&mut self, s: S) {
+        for _ in 0..self.turn {
+            if self.strips == 0 {
+                return;
+            }
+            s.prefetch(self.next.wrapping_add(self.done * LANES).cast());
+            self.done += 1;
+            if self.done == self.lines {
+                self.next = self.next.wrapping_add(self.strip_lines * LANES);
+                self.strips -= 1;
+                self.done = 0;
+            }
+        }
+    }
+}
+
+/// Some tiles of rows, to be multiplied with a panel.
+struct Block<'a> {
+    part: &'a Part<'a>,
+    piece: Piece,
+    tiles: Range<usize>,
+}
+
+/// A pair of strips of one tile of rows in one group, as the tile registers have multiplied it.
+#[derive(Clone, Copy)]
+struct Product {
+    /// Counted from the first of the block.
+    tile: usize,
+    /// k where the group begins.
+    k: usize,
+    pair: usize,
+}
+
+impl Block<'_> {
+    /// # Safety
+    /// The panel holds the piece, whose strips belong to the calling member; `s` and the unit are of one tier.
+    #[inline(always)]
+    unsafe fn run<S: Isa>(&self, s: S, unit: &mut TileUnit, panel: *const u32, ahead: &mut Ahead) {
+        let Part { job, depth, .. } = *self.part;
+        let Piece { strips, k } = &self.piece;
+        let layout = job.layout;
+        let (x_step, w_step, second) = (TILE_ROWS * TILE_BYTES, STRIPS * depth * LANES, depth * LANES);
+        let groups = k.len().div_ceil(layout.summed_k);
+        let mut work = MaybeUninit::<Work>::uninit();
+        // SAFETY: the sums of a block are first taken from the outputs or set to zero; products are read after they
+        // were stored; inputs and panel hold every k of every group.
+        unsafe {
+            let sums = (&raw mut (*work.as_mut_ptr()).sums).cast::<f32>();
+            let products = (&raw mut (*work.as_mut_ptr()).products).cast::<i32>();
+            self.take(s, sums);
+            let mut waiting: Option<Product> = None;
+            for group in 0..groups {
+                let first = k.start + group * layout.summed_k;
+                let steps = (k.end - first).min(layout.summed_k).div_ceil(depth);
+                let w = panel.cast::<u8>().add((first - k.start) / depth * w_step);
+                for (i, tile) in self.tiles.clone().enumerate() {
+                    let x = job.inputs.as_ptr().add(layout.places(tile).bytes).cast::<u8>();
+                    let x = x.add(first / TILE_BYTES * x_step + first % TILE_BYTES);
+                    unit.multiply::<0>(x, x_step, w, w_step, second, steps);
+                    if let Some(product) = waiting.take() {
+                        unit.store::<1>(products.add(SUMS));
+                        self.scale(s, sums, products.add(SUMS), product);
+                    }
+                    if strips.len() > PAIR {
+                        unit.multiply::<1>(x, x_step, w.add(PAIR * second), w_step, second, steps);
+                        waiting = Some(Product { tile: i, k: first, pair: 1 });
+                    }
+                    unit.store::<0>(products);
+                    self.scale(s, sums, products, Product { tile: i, k: first, pair: 0 });
+                    ahead.ask(s);
+                    self.ask_outputs(
+                        s,
+                        layout.tile(tile),
+                        TILE_ROWS * group / groups..TILE_ROWS * (group + 1) / groups,
+                    );
+                }
+            }
+            if let Some(product) = waiting {
+                unit.store::<1>(products.add(SUMS));
+                self.scale(s, sums, products.add(SUMS), product);
+            }
+            self.give(s, sums);
+            if k.end == layout.k {
+                let rows = layout.tile(self.tiles.start).start..layout.tile(self.tiles.end - 1).end;
+                for strip in strips.clone() {
+                    job.finish(s, rows.clone(), strip);
+                }
+            }
+        }
+    }
+
+    /// Asks for the outputs of some rows of a tile.
+    #[inline(always)]
+    fn ask_outputs<S: Isa>(&self, s: S, tile: Range<usize>, rows: Range<usize>) {
+        for row in tile.skip(rows.start).take(rows.len()) {
+            for strip in self.piece.strips.clone() {
+                // SAFETY: row and strip exist.
+                s.prefetch_write(unsafe { self.part.job.outputs.at(row, strip) }.cast());
+            }
+        }
+    }
+
+    /// Sums from the outputs, or zero where k begins.
+    ///
+    /// # Safety
+    /// `sums` holds a block, of rows and strips that exist.
+    #[inline(always)]
+    unsafe fn take<S: Isa>(&self, s: S, sums: *mut f32) {
+        let job = self.part.job;
+        for (i, tile) in self.tiles.clone().enumerate() {
+            for (r, row) in job.layout.tile(tile).enumerate() {
+                for (c, strip) in self.piece.strips.clone().enumerate() {
+                    // SAFETY: by contract.
+                    unsafe {
+                        let zero = self.piece.k.start == 0;
+                        let sum = if zero { s.splat(0.0) } else { s.load(job.outputs.at(row, strip)) };
+                        s.store(sums.add(((i * TILE_ROWS + r) * STRIPS + c) * LANES), sum);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sums to the outputs.
+    ///
+    /// # Safety
+    /// As [`Block::take`].
+    #[inline(always)]
+    unsafe fn give<S: Isa>(&self, s: S, sums: *const f32) {
+        let job = self.part.job;
+        for (i, tile) in self.tiles.clone().enumerate() {
+            for (r, row) in job.layout.tile(tile).enumerate() {
+                for (c, strip) in self.piece.strips.clone().enumerate() {
+                    // SAFETY: by contract.
+                    unsafe {
+                        let sum = s.load(sums.add(((i * TILE_ROWS + r) * STRIPS + c) * LANES));
+                        s.store(job.outputs.at(row, strip), sum);
+                    }
+                }
+            }
+        }
+    }
+
+    /// `sums = fma(f32(products), w * x, sums)`: the integers of a product, scaled, to the f32 sums.
+    ///
+    /// # Safety
+    /// `products` holds the product's sums, `sums` those of the block.
+    #[inline(always)]
+    unsafe fn scale<S: Isa>(&self, s: S, sums: *mut f32, products: *const i32, product: Product) {
+        let layout = self.part.job.layout;
+        let tile = self.tiles.start + product.tile;
+        let Places { scales, rows, .. } = layout.places(tile);
+        let first = self.piece.strips.start + product.pair * PAIR;
+        let second = (first + 1).min(self.piece.strips.end - 1);
+        let group = product.k / layout.summed_k;
+        // SAFETY: these strips exist and so do their scales; places by contract.
+        unsafe {
+            let w = [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)];
+            let x = self.part.job.inputs.as_ptr().add(scales + product.k / INPUT_GROUP * rows).cast::<f32>();
+            let sums = sums.add((product.tile * TILE_ROWS * STRIPS + product.pair * PAIR) * LANES);
+            for r in 0..layout.tile(tile).len() {
+                let x = s.splat(*x.add(r));
+                for c in 0..PAIR {
+                    let product = s.to_float(s.load_words(products.add((r * PAIR + c) * LANES).cast()));
+                    let sum = sums.add((r * STRIPS + c) * LANES);
+                    s.store(sum, s.fma(product, s.mul(w[c], x), s.load(sum)));
+                }
+            }
+        }
+    }
+}

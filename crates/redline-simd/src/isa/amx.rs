@@ -1,0 +1,271 @@
+//! Tile registers (AMX): products of 16 rows by 16 outputs over 64 k in one instruction, integers only.
+//!
+//! The vectors of this tier are those of AVX-512. Eight registers of a kilobyte hold two pairs of sums, so that one pair can
+//! be stored and scaled while the other is being multiplied.
+
+#[cfg(target_arch = "x86_64")]
+use core::arch::asm;
+use std::marker::PhantomData;
+
+/// Nobody holds a [`Tiles`] on other processors.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! asm {
+    ($($instructions:tt)*) => {
+        unreachable!("tile registers on a processor without them")
+    };
+}
+
+/// Rows of a tile.
+pub const TILE_ROWS: usize = 16;
+/// Bytes of a row of a tile: the k of one multiplication at most.
+pub const TILE_BYTES: usize = 64;
+
+/// Proof that the machine has AMX-TILE and AMX-INT8 and that the system lets this process use them.
+#[derive(Clone, Copy, Debug)]
+pub struct Tiles(());
+
+/// The tile registers of this thread, configured; given back when dropped.
+#[derive(Debug)]
+pub struct TileUnit(PhantomData<*const ()>);
+
+/// What `ldtilecfg` reads (Intel SDM, volume 1, 18.2).
+#[repr(C, align(64))]
+struct Config {
+    palette: u8,
+    start_row: u8,
+    reserved: [u8; 14],
+    row_bytes: [u16; 16],
+    rows: [u8; 16],
+}
+
+impl Config {
+    /// Sums in registers 0 to 3, inputs in 4, weights in 5 to 7, `depth` k per multiplication.
+    const fn new(depth: usize) -> Self {
+        let mut config =
+            Self { palette: 1, start_row: 0, reserved: [0; 14], row_bytes: [0; 16], rows: [0; 16] };
+        let mut i = 0;
+        while i < 8 {
+            config.row_bytes[i] = if i == 4 { depth as u16 } else { TILE_BYTES as u16 };
+            config.rows[i] = if i > 4 { (depth / 4) as u8 } else { TILE_ROWS as u8 };
+            i += 1;
+        }
+        config
+    }
+}
+
+impl Tiles {
+    /// # Safety
+    /// The machine has AMX-TILE and AMX-INT8 and the system has given its permission.
+    pub(crate) unsafe fn new() -> Self {
+        Self(())
+    }
+
+    /// Configures this thread's registers for `depth` k per multiplication: 32 or 64.
+    pub fn configure(self, depth: usize) -> TileUnit {
+        assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} k");
+        let config = Config::new(depth);
+        // SAFETY: `self` proves the instruction; the configuration is one the instruction accepts.
+        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        TileUnit(PhantomData)
+    }
+}
+
+impl Drop for TileUnit {
+    fn drop(&mut self) {
+        // SAFETY: the unit exists, so the instruction does.
+        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+    }
+}
+
+/// Instructions that begin with the sums of a pair at zero and add `steps` products of inputs and two tiles of weights.
+macro_rules! multiply {
+    ($x:ident $w:ident $x_step:ident $w_step:ident $second:ident $steps:ident; $sum0:literal $sum1:literal) => {
+        asm!(
+            concat!("tilezero ", $sum0),
+            concat!("tilezero ", $sum1),
+            "2:",
+            "tileloadd tmm4, [{x} + {row}]",
+            "tileloadd tmm5, [{w} + {row}]",
+            concat!("tdpbssd ", $sum0, ", tmm4, tmm5"),
+            "tileloadd tmm6, [{second} + {row}]",
+            concat!("tdpbssd ", $sum1, ", tmm4, tmm6"),
+            "add {x}, {x_step}",
+            "add {w}, {w_step}",
+            "add {second}, {w_step}",
+            "dec {steps}",
+            "jnz 2b",
+            x = inout(reg) $x => _,
+            w = inout(reg) $w => _,
+            second = inout(reg) $second => _,
+            steps = inout(reg) $steps => _,
+            x_step = in(reg) $x_step,
+            w_step = in(reg) $w_step,
+            row = in(reg) TILE_BYTES,
+            options(nostack, readonly),
+        )
+    };
+}
+
+// Compilers use tile registers only where intrinsics ask for them, and nothing here does; so sums stay where one method
+// left them until the next takes them.
+impl TileUnit {
+    /// Sums of pair `PAIR` (0 or 1) = the products of sixteen rows of inputs with the weights of two strips, over
+    /// `steps >= 1` times the configured depth. Inputs are `[steps][16][64]` bytes, signed, of which `depth` count;
+    /// a strip's weights `[depth/4][16 outputs][4]` bytes, signed.
+    ///
+    /// # Safety
+    /// Step i reads 1024 bytes at `x + i * x_step`, and 16 `depth` bytes at `w + i * w_step` and at `second` behind that.
+    #[inline(always)]
+    pub unsafe fn multiply<const PAIR: usize>(
+        &mut self,
+        x: *const u8,
+        x_step: usize,
+        w: *const u8,
+        w_step: usize,
+        second: usize,
+        steps: usize,
+    ) {
+        let second = w.wrapping_add(second);
+        // SAFETY: reads what the contract names; the registers are this thread's.
+        unsafe {
+            if PAIR == 0 {
+                multiply!(x w x_step w_step second steps; "tmm0" "tmm1");
+            } else {
+                multiply!(x w x_step w_step second steps; "tmm2" "tmm3");
+            }
+        }
+    }
+
+    /// Writes the sums of pair `PAIR`: `[16 rows][2 strips][16 outputs]`.
+    ///
+    /// # Safety
+    /// `to` is valid for writing 512 words.
+    #[inline(always)]
+    pub unsafe fn store<const PAIR: usize>(&mut self, to: *mut i32) {
+        macro_rules! store {
+            ($sum0:literal $sum1:literal) => {
+                asm!(
+                    concat!("tilestored [{to} + {row}], ", $sum0),
+                    concat!("tilestored [{to} + {row} + 64], ", $sum1),
+                    to = in(reg) to,
+                    row = in(reg) 2 * TILE_BYTES,
+                    options(nostack),
+                )
+            };
+        }
+        // SAFETY: sixteen rows of two times 64 bytes, by contract.
+        unsafe {
+            if PAIR == 0 {
+                store!("tmm0" "tmm1");
+            } else {
+                store!("tmm2" "tmm3");
+            }
+        }
+    }
+
+    /// Four multiplications from registers into sums of their own; returns how many operations that is, a multiplication
+    /// and an addition counted as two. The arithmetic without its memory, to measure the machine.
+    #[inline(always)]
+    pub fn multiply_registers(&mut self) -> usize {
+        // SAFETY: touches registers of this thread only.
+        unsafe {
+            asm!(
+                "tdpbssd tmm0, tmm4, tmm5",
+                "tdpbssd tmm1, tmm4, tmm5",
+                "tdpbssd tmm2, tmm4, tmm5",
+                "tdpbssd tmm3, tmm4, tmm5",
+                options(nostack, nomem),
+            );
+        }
+        4 * 2 * TILE_ROWS * TILE_ROWS * TILE_BYTES
+    }
+}
+
+/// The features of the tile registers that this machine lacks.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn missing() -> Vec<&'static str> {
+    use core::arch::x86_64::{__cpuid, __cpuid_count};
+    const TILE: u32 = 1 << 24;
+    const INT8: u32 = 1 << 25;
+    let edx = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 };
+    let mut missing = Vec::new();
+    for (bit, name) in [(TILE, "amx-tile"), (INT8, "amx-int8")] {
+        if edx & bit == 0 {
+            missing.push(name);
+        }
+    }
+    if missing.is_empty() && !permitted() {
+        missing.push("the system's permission for tile registers");
+    }
+    missing
+}
+
+/// Asks the system for the tile registers, once per process: threads save a kilobyte more for each, so Linux wants to
+/// be asked (Documentation/arch/x86/xstate.rst).
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn permitted() -> bool {
+    const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
+    const XFEATURE_XTILEDATA: libc::c_long = 18;
+    static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+    // SAFETY: the call takes two numbers and changes only what later threads may use.
+    *VERDICT.get_or_init(|| unsafe {
+        libc::syscall(libc::SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA) == 0
+    })
+}
+
+/// Other systems are not asked yet.
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn permitted() -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Simd, Tier};
+
+    /// Signed bytes without pattern.
+    fn bytes(n: usize, seed: u64) -> Vec<u8> {
+        let mut state = seed;
+        let mut next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 56) as u8
+        };
+        (0..n).map(|_| next()).collect()
+    }
+
+    /// Runs only where the machine has tiles; elsewhere there is nothing to compare.
+    #[test]
+    fn products_are_those_of_the_definition() {
+        let Ok(simd) = Simd::new(Tier::Amx) else { return };
+        let Some(tiles) = simd.tiles() else { panic!("the tier without its tiles") };
+        for depth in [32, 64] {
+            for steps in [1, 3] {
+                let (x, w) = (bytes(steps * 1024, 3), bytes(steps * 2 * 16 * depth, 5));
+                let mut unit = tiles.configure(depth);
+                let mut sums = [[0i32; 512]; 2];
+                // SAFETY: the buffers hold `steps` tiles of inputs and twice as many of weights.
+                unsafe {
+                    let (x, w) = (x.as_ptr(), w.as_ptr());
+                    unit.multiply::<0>(x, 1024, w, 32 * depth, 16 * depth, steps);
+                    unit.multiply::<1>(x, 1024, w, 32 * depth, 16 * depth, 1);
+                    unit.store::<0>(sums[0].as_mut_ptr());
+                    unit.store::<1>(sums[1].as_mut_ptr());
+                }
+                drop(unit);
+                for (sums, steps) in sums.iter().zip([steps, 1]) {
+                    for (i, &sum) in sums.iter().enumerate() {
+                        let (row, strip, output) = (i / 32, i / 16 % 2, i % 16);
+                        let product = |step: usize, k: usize| {
+                            let x = x[step * 1024 + row * 64 + k].cast_signed();
+                            let at = (2 * step + strip) * 16 * depth + k / 4 * 64 + output * 4 + k % 4;
+                            i32::from(x) * i32::from(w[at].cast_signed())
+                        };
+                        let expected: i32 =
+                            (0..steps).flat_map(|step| (0..depth).map(move |k| product(step, k))).sum();
+                        assert_eq!(sum, expected, "depth {depth}, {steps} steps, {row} {strip} {output}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -28,6 +28,10 @@ pub(crate) const FORMAT: &Variable = &Variable { name: "REDLINE_FORMAT", help: "
 pub(crate) const KV_FORMAT: &Variable = &Variable { name: "REDLINE_KV_FORMAT", help: "--kv-format" };
 /// Longest sequence.
 pub(crate) const MAX_CONTEXT: &Variable = &Variable { name: "REDLINE_MAX_CONTEXT", help: "--max-context" };
+/// Memory budget.
+pub(crate) const MEMORY: &Variable = &Variable { name: "REDLINE_MEMORY", help: "--memory" };
+/// Prefix cache.
+pub(crate) const PREFIX_CACHE: &Variable = &Variable { name: "REDLINE_PREFIX_CACHE", help: "--prefix-cache" };
 /// Hugging Face cache of models.
 pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
@@ -41,8 +45,20 @@ pub(crate) const HOME: &Variable =
     &Variable { name: "HOME", help: "models in its folder `.cache/huggingface/hub`" };
 
 /// Every variable that is read.
-pub(crate) const VARIABLES: &[&Variable] =
-    &[MODEL, THREADS, ISA, FORMAT, KV_FORMAT, MAX_CONTEXT, HF_HUB_CACHE, HF_HOME, XDG_CACHE_HOME, HOME];
+pub(crate) const VARIABLES: &[&Variable] = &[
+    MODEL,
+    THREADS,
+    ISA,
+    FORMAT,
+    KV_FORMAT,
+    MAX_CONTEXT,
+    MEMORY,
+    PREFIX_CACHE,
+    HF_HUB_CACHE,
+    HF_HOME,
+    XDG_CACHE_HOME,
+    HOME,
+];
 
 /// The list of variables, as `redline --help` shows it.
 pub(crate) fn help() -> String {

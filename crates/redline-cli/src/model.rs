@@ -32,6 +32,13 @@ pub(crate) struct MachineFlags {
     threads: Option<usize>,
     #[command(flatten)]
     backend: BackendFlags,
+    /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
+    #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
+    memory: Option<u64>,
+    /// Keep keys and values of earlier requests for those that begin alike: on or off; default on [env:
+    /// REDLINE_PREFIX_CACHE]
+    #[arg(long, value_name = "WHICH", value_parser = value::on_off)]
+    prefix_cache: Option<bool>,
 }
 
 /// Which instructions.
@@ -135,7 +142,13 @@ impl MachineFlags {
     /// Fills what no flag gave from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
-        Ok(Settings { threads: threads(self.threads, environment)?, backend })
+        let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
+        let prefix_cache =
+            or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
+                .unwrap_or(true);
+        let memory = Some(memory.unwrap_or_else(|| Machine::here().free_bytes() / 5 * 4));
+        let threads = threads(self.threads, environment)?;
+        Ok(Settings { threads, backend: Backend { memory, prefix_cache, ..backend } })
     }
 }
 
@@ -162,6 +175,8 @@ impl BackendFlags {
             outliers: self.weights.outliers,
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
+            memory: None,
+            prefix_cache: false,
             clock: clock.clone(),
         })
     }
@@ -190,6 +205,8 @@ pub(crate) struct Backend {
     outliers: f64,
     kv_format: Option<KvFormat>,
     max_context: Option<usize>,
+    memory: Option<u64>,
+    prefix_cache: bool,
     clock: Clock,
 }
 
@@ -209,6 +226,8 @@ impl Backend {
             outliers: self.outliers,
             kv_format: self.kv_format,
             max_context: self.max_context,
+            memory: self.memory,
+            prefix_cache: self.prefix_cache,
             clock: self.clock.as_fn(),
         }
     }

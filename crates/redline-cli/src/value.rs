@@ -178,6 +178,35 @@ pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
     }
 }
 
+/// Parses `on` or `off`.
+pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => bad(format!("`{text}` is neither"), "on or off"),
+    }
+}
+
+/// Parses a size, such as `8GiB`, `512M` or a number of bytes.
+pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
+    let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
+    let (number, unit) = text.split_at(digits);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return bad(format!("no unit `{unit}`"), "a size such as 8GiB, 512MiB or a number of bytes"),
+    };
+    match number.parse::<f64>() {
+        // Beyond 2^63 bytes there is no memory to count.
+        Ok(n) if n > 0.0 && n * 2f64.powi(shift) < 2f64.powi(63) => Ok((n * 2f64.powi(shift)) as u64),
+        Ok(_) => bad("out of range", "a size such as 8GiB, above 0"),
+        Err(_) => bad(format!("`{text}` is not a size"), "a size such as 8GiB, 512MiB or a number of bytes"),
+    }
+}
+
 /// Parses a temperature.
 pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
     number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
@@ -254,6 +283,12 @@ mod tests {
         for text in ["-0.1", "1.01", "nan"] {
             assert!(min_p(text).is_err(), "{text}");
         }
+        assert_eq!((bytes("8GiB"), bytes("0.5m"), bytes("4096")), (Ok(8 << 30), Ok(1 << 19), Ok(4096)));
+        for text in ["0", "-1", "", "GiB", "1e3", "1.2.3M", "8 apples", "9999999999T", "nan"] {
+            assert!(bytes(text).is_err(), "{text}");
+        }
+        assert_eq!((on_off("on"), on_off("off")), (Ok(true), Ok(false)));
+        assert!(on_off("maybe").is_err() && on_off("").is_err());
         assert!(count("0").is_err());
         assert_eq!(window("2"), Ok(2));
         for text in ["0", "1", "-2", "2.5", ""] {

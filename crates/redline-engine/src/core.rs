@@ -1,14 +1,16 @@
 //! What the engine's thread owns: the model, its cache, its memory, its threads.
 
 use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::{Exec, Matrix, OutOfMemory, Simd, Team};
+use redline_kernels::{Exec, Matrix, Simd, Team};
 use redline_models::Model;
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::Arena;
 
 use crate::cancel::Cancel;
+use crate::error::EngineError;
 use crate::options::Clock;
+use crate::prefix_cache::PrefixCache;
 
 /// Most rows whose logits are evaluated in one pass.
 pub(crate) const OUTPUT_ROWS: usize = 64;
@@ -23,7 +25,12 @@ pub(crate) struct Core {
     pub(crate) simd: Simd,
     pub(crate) clock: Clock,
     pub(crate) batch: Batch,
+    /// What earlier requests left, where it is kept.
+    pub(crate) prefixes: Option<PrefixCache<SeqId>>,
 }
+
+/// Fewer tokens are not worth the page they would hold.
+const LEAST_KEPT: usize = 16;
 
 /// Logits of one row, over the whole vocabulary or over labels.
 pub(crate) struct LogitsRow<'a> {
@@ -38,11 +45,40 @@ impl Core {
         ((self.clock)().saturating_sub(start)) as f64 * 1e-9
     }
 
-    /// Makes room for `more` tokens of a sequence.
-    pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), OutOfMemory> {
+    /// Makes room for `more` tokens of a sequence; what earlier requests left gives way, the least recently used first.
+    pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), EngineError> {
         let end = self.kv.tokens(sequence) + more;
         self.model.reserve_positions(end)?;
-        self.kv.reserve(sequence, more)
+        loop {
+            let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
+            match self.prefixes.as_mut().and_then(PrefixCache::evict) {
+                Some(kept) => self.kv.release(kept),
+                None => return Err(error.into()),
+            }
+        }
+    }
+
+    /// How many of these tokens the prefix cache has; `None` where it is off.
+    pub(crate) fn cached(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
+        self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens))
+    }
+
+    /// A sequence that begins with as many of these tokens as the prefix cache has.
+    pub(crate) fn begin(&mut self, salt: &str, tokens: &[u32]) -> SeqId {
+        match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(salt, tokens)) {
+            Some((kept, matched)) => self.kv.fork(kept, matched),
+            None => self.kv.create(),
+        }
+    }
+
+    /// Keeps what a sequence has stored, of these tokens, for later requests.
+    pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
+        let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
+        let Some(prefixes) = self.prefixes.as_mut().filter(|_| tokens.len() >= LEAST_KEPT) else { return };
+        let kept = self.kv.fork(sequence, tokens.len());
+        if let Some(unneeded) = prefixes.insert(salt, tokens, kept) {
+            self.kv.release(unneeded);
+        }
     }
 
     /// Runs `tokens` of one sequence without asking for logits; stops early between pieces when `cancel` says so.
@@ -51,7 +87,7 @@ impl Core {
         sequence: SeqId,
         tokens: &[u32],
         cancel: &Cancel,
-    ) -> Result<(), OutOfMemory> {
+    ) -> Result<(), EngineError> {
         for piece in tokens.chunks(CHUNK_TOKENS) {
             if cancel.is_cancelled() {
                 break;
@@ -65,7 +101,7 @@ impl Core {
     }
 
     /// Adds tokens of a sequence to the next pass.
-    pub(crate) fn push(&mut self, sequence: SeqId, tokens: &[u32]) -> Result<(), OutOfMemory> {
+    pub(crate) fn push(&mut self, sequence: SeqId, tokens: &[u32]) -> Result<(), EngineError> {
         self.reserve(sequence, tokens.len())?;
         self.batch.push(sequence, self.kv.tokens(sequence), tokens);
         Ok(())

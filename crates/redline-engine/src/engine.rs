@@ -24,7 +24,10 @@ use crate::mode::autoregressive::{BatchJob, Continued, GenerateJob, NewToken, Ti
 use crate::mode::perplexity::{Evaluated, LikelihoodJob};
 use crate::mode::score::ScoreJob;
 use crate::options::{Options, Source};
-use crate::outcome::{FinishReason, GenerateOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage};
+use crate::outcome::{
+    FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
+};
+use crate::prefix_cache::PrefixCache;
 use crate::prompt::Limits;
 use crate::request::{GenerateRequest, ScoreRequest};
 use crate::sampler;
@@ -72,6 +75,10 @@ pub struct ModelInfo {
     pub kv_format: KvFormat,
     /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
     pub kernel_path: String,
+    /// Bytes that keys and values may take; `None` without a limit.
+    pub kv_budget_bytes: Option<u64>,
+    /// Whether keys and values of earlier requests are kept.
+    pub prefix_cache: bool,
     /// Floating-point operations per token, per pair of token and key it sees, per row of logits. Multiply and add
     /// count as two.
     pub operations: (f64, f64, f64),
@@ -210,14 +217,19 @@ impl Engine {
         };
         let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
+        let activation_bytes = model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS).bytes();
+        let page_bytes = model.kv_shape(kv_format).page_bytes() as u64;
+        let budget =
+            Budget { weights: model.weight_bytes(), activations: activation_bytes, page: page_bytes };
+        let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
             parameters: facts.parameters,
             weight_bytes: model.weight_bytes(),
             bytes_per_token: model.bytes_per_token(),
-            kv_bytes_per_token: (model.kv_shape(kv_format).page_bytes() / PAGE_TOKENS) as u64,
-            activation_bytes: model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS).bytes(),
+            kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
+            activation_bytes,
             context,
             vocab: facts.vocab,
             layers: model.layers(),
@@ -227,11 +239,14 @@ impl Engine {
             format: facts.format,
             kv_format,
             kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
+            kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
+            prefix_cache: options.prefix_cache,
             operations: model.operations(),
         };
         let tokenizer = tokenizer.map(Arc::new);
         let (inbox, jobs) = sync_channel(INBOX);
-        let runner = Runner { model, kv_format, simd, options, tokenizer: tokenizer.clone() };
+        let pages = pages.unwrap_or(usize::MAX);
+        let runner = Runner { model, kv_format, pages, simd, options, tokenizer: tokenizer.clone() };
         let thread = runner.start(jobs, info.kernel_path.clone())?;
         Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), thread: Mutex::new(Some(thread)) })
     }
@@ -255,6 +270,24 @@ impl Engine {
         }
     }
 
+    /// Refuses sequences that would never fit the memory budget together, with `spare` pages besides.
+    fn check_room(&self, what: &str, tokens: &[usize], spare: usize) -> Result<(), EngineError> {
+        let Some(budget) = self.info.kv_budget_bytes else { return Ok(()) };
+        let page = self.info.kv_bytes_per_token * PAGE_TOKENS as u64;
+        let pages = tokens.iter().map(|tokens| tokens.div_ceil(PAGE_TOKENS)).sum::<usize>() + spare;
+        let needed = pages as u64 * page;
+        if needed <= budget {
+            return Ok(());
+        }
+        let tokens: usize = tokens.iter().sum();
+        let fact = format!(
+            "{what}: {tokens} tokens of keys and values take {} MiB, and the memory budget leaves {} MiB",
+            mib(needed),
+            mib(budget)
+        );
+        Err(EngineError::request(fact, "give more `--memory`, or shorten it"))
+    }
+
     fn send(&self, job: Job) -> Result<(), EngineError> {
         self.inbox.as_ref().ok_or(EngineError::Stopped)?.send(job).map_err(|_| EngineError::Stopped)
     }
@@ -271,7 +304,11 @@ impl Engine {
             full_logprobs: request.full_logprobs,
             return_token_ids: request.return_token_ids,
             item_errors: request.item_errors,
+            cache_salt: request.cache_salt,
         };
+        let longest = job.prompts.iter().flatten().map(|p| p.ids.len()).max().unwrap_or(0);
+        // The page on which an item parts from what all share is its own.
+        self.check_room("the longest prompt", &[longest], 1)?;
         let (reply, answer) = channel();
         self.send(Job::Score(job, reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)?
@@ -307,8 +344,11 @@ impl Engine {
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
             logprobs: request.logprobs,
             kv_cache: request.kv_cache,
+            cache_salt: request.cache_salt.clone(),
             cancel: cancel.clone(),
         };
+        let total = prompt.len() + request.max_new_tokens;
+        self.check_room("the prompt and its continuation", &[total], 1)?;
         let (reply, events) = channel();
         self.send(Job::Generate(job, request.stop.clone(), reply))?;
         for event in events {
@@ -341,7 +381,16 @@ impl Engine {
         let decoded = tokens.len().saturating_sub(1);
         Ok(GenerateOutcome {
             text,
-            usage: Usage { prompt_tokens: prompt.len(), completion_tokens: tokens.len(), cached_tokens: 0 },
+            usage: Usage {
+                prompt_tokens: prompt.len(),
+                completion_tokens: tokens.len(),
+                cached_tokens: timing.cached_tokens.unwrap_or(0),
+            },
+            prefix_cache: timing.cached_tokens.map(|tokens| {
+                let mut sum = PrefixCacheUse::default();
+                sum.count(tokens);
+                sum
+            }),
             token_ids: tokens.into_iter().map(|t| t.id).collect(),
             prompt_token_ids: prompt,
             finish_reason,
@@ -369,6 +418,46 @@ impl Engine {
     }
 }
 
+/// What must fit a memory budget.
+struct Budget {
+    weights: u64,
+    activations: u64,
+    /// Bytes of a page of keys and values.
+    page: u64,
+}
+
+impl Budget {
+    /// Pages of keys and values that `memory` bytes leave; at least those of a context that was asked for.
+    fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
+        let pages = memory.saturating_sub(self.weights + self.activations) / self.page;
+        // One page more: where sequences part, each has its own.
+        let least = context.unwrap_or(1).div_ceil(PAGE_TOKENS) as u64 + 1;
+        if pages >= least {
+            return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
+        }
+        let needed = self.weights + self.activations + least * self.page;
+        let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
+        let fact = format!(
+            "a memory budget of {} MiB does not hold {} MiB of weights, {} MiB of activations and {} MiB for keys and \
+             values of {of}",
+            memory >> 20,
+            mib(self.weights),
+            mib(self.activations),
+            mib(least * self.page)
+        );
+        let hint = format!(
+            "give `--memory {}MiB` or more, a smaller `--max-context` or a smaller `--format`",
+            mib(needed)
+        );
+        Err(EngineError::request(fact, hint))
+    }
+}
+
+/// Bytes in MiB, rounded up.
+fn mib(bytes: u64) -> u64 {
+    bytes.div_ceil(1 << 20)
+}
+
 /// Refuses a request for nothing.
 fn some_tokens(new: usize) -> Result<(), EngineError> {
     if new > 0 {
@@ -381,6 +470,8 @@ fn some_tokens(new: usize) -> Result<(), EngineError> {
 struct Runner {
     model: Model,
     kv_format: KvFormat,
+    /// Most pages of keys and values.
+    pages: usize,
     simd: Simd,
     options: Options,
     tokenizer: Option<Arc<Tokenizer>>,
@@ -418,7 +509,8 @@ impl Runner {
         let team = Team::new(threads).map_err(|e| not_started(threads, &e))?;
         Ok(Core {
             arena: Arena::new(self.model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?,
-            kv: KvCache::new(self.model.kv_shape(self.kv_format)),
+            kv: KvCache::new(self.model.kv_shape(self.kv_format), self.pages),
+            prefixes: self.options.prefix_cache.then(PrefixCache::new),
             model: self.model,
             team,
             simd: self.simd,

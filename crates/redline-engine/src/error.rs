@@ -1,7 +1,9 @@
 //! What a request or a load can fail with.
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{OutOfMemory, Unavailable};
 use redline_models::ModelError;
+use redline_models::kv::KvError;
 use redline_tokenizer::TokenizerError;
 use redline_weights::WeightsError;
 
@@ -28,6 +30,12 @@ pub enum EngineError {
     /// The system refused memory.
     #[error("{0}")]
     Memory(#[from] OutOfMemory),
+    /// The memory budget leaves no room for more keys and values.
+    #[error("the memory budget leaves room for {tokens} tokens of keys and values, and all are in use")]
+    KvFull {
+        /// Tokens that there is room for.
+        tokens: usize,
+    },
     /// An option has no meaning.
     #[error("{0}")]
     Option(String),
@@ -65,11 +73,21 @@ impl EngineError {
             Self::Tokenizer(e) => e.hint(),
             Self::Tier(_) => Some("leave out `--isa`, or choose a tier that `redline doctor` lists".into()),
             Self::Memory(_) => Some("use a smaller `--max-context` or `--format`".into()),
+            Self::KvFull { .. } => Some("give more `--memory`, or less to do at a time".into()),
             Self::NoTokenizer(_) => Some("give token ids instead of text, or add `tokenizer.json`".into()),
             Self::Request { hint, .. } => hint.clone(),
             Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
             Self::Threads { .. } => Some("use fewer `--threads`".into()),
             Self::Option(_) | Self::Cancelled | Self::Stopped => None,
+        }
+    }
+}
+
+impl From<KvError> for EngineError {
+    fn from(e: KvError) -> Self {
+        match e {
+            KvError::Full { pages } => Self::KvFull { tokens: pages.saturating_mul(PAGE_TOKENS) },
+            KvError::Memory(e) => Self::Memory(e),
         }
     }
 }

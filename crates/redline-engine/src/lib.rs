@@ -12,6 +12,7 @@ mod error;
 mod mode;
 mod options;
 mod outcome;
+mod prefix_cache;
 mod prompt;
 mod request;
 mod sampler;
@@ -24,7 +25,7 @@ pub use error::EngineError;
 pub use options::{Clock, Embedded, Options, Source};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
-    ItemScore, PerplexityOutcome, PositionLogprobs, ScoreOutcome, TokenLogprob, Usage,
+    ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
 };
 pub use request::{
     BatchRequest, GenerateRequest, Label, PerplexityRequest, Prompt, Sampling, ScoreRequest, Tokenization,

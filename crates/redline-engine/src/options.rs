@@ -50,6 +50,10 @@ pub struct Options {
     pub kv_format: Option<KvFormat>,
     /// Longest sequence, where less than the model's own limit is wanted.
     pub max_context: Option<usize>,
+    /// Bytes that weights, activations, keys and values may take together; `None` sets no limit.
+    pub memory: Option<u64>,
+    /// Keep keys and values of earlier requests, for those that begin with the same tokens.
+    pub prefix_cache: bool,
     /// The time, for the durations in answers.
     pub clock: Clock,
 }

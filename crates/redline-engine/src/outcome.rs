@@ -11,6 +11,25 @@ pub struct Usage {
     pub cached_tokens: usize,
 }
 
+/// What a request had from the prefix cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCacheUse {
+    /// Prompts that began with tokens of an earlier request.
+    pub hits: usize,
+    /// Prompts that did not.
+    pub misses: usize,
+    /// Prompt tokens taken from the cache.
+    pub cached_tokens: usize,
+}
+
+impl PrefixCacheUse {
+    /// Counts a prompt of which `tokens` tokens were taken from the cache.
+    pub(crate) fn count(&mut self, tokens: usize) {
+        *(if tokens > 0 { &mut self.hits } else { &mut self.misses }) += 1;
+        self.cached_tokens += tokens;
+    }
+}
+
 /// Why one item of a score request has no row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemError {
@@ -53,6 +72,8 @@ pub struct ScoreOutcome {
     pub computed_tokens: usize,
     /// Length of the longest token prefix common to all items.
     pub shared_prefix_tokens: usize,
+    /// What came from the prefix cache; `None` where it is off.
+    pub prefix_cache: Option<PrefixCacheUse>,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: f64,
     /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
@@ -107,6 +128,8 @@ pub struct GenerateOutcome {
     pub logprobs: Option<Vec<PositionLogprobs>>,
     /// Token counts.
     pub usage: Usage,
+    /// What came from the prefix cache; `None` where it is off or the KV cache is not used.
+    pub prefix_cache: Option<PrefixCacheUse>,
     /// Seconds until the first new token was chosen.
     pub prefill_s: f64,
     /// Seconds for all further tokens.

@@ -67,6 +67,8 @@ pub struct ScoreRequest {
     pub item_errors: bool,
     /// Return the token ids of every scored prompt.
     pub return_token_ids: bool,
+    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    pub cache_salt: String,
 }
 
 /// Sampling parameters, applied in the order temperature, top-k, top-p, min-p.
@@ -107,6 +109,8 @@ pub struct GenerateRequest {
     pub logprobs: Option<usize>,
     /// `false`: recompute the whole sequence for every token (the reference arm of the cache).
     pub kv_cache: bool,
+    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    pub cache_salt: String,
 }
 
 /// `generate_batch`: continue several prompts together, greedily. Each gets the tokens it would get alone.

@@ -1,7 +1,8 @@
 //! Which sequence owns which page of keys and values.
 //!
 //! Sequences share full pages; a partly filled page is copied when a sequence that shares it writes on. Pages come
-//! back when the last owner lets go. Reserving is the only thing that can fail, and it happens before a pass.
+//! back when the last owner lets go. There are never more pages than the limit. Reserving is the only thing that can fail,
+//! and it happens before a pass.
 
 use redline_kernels::OutOfMemory;
 use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
@@ -17,19 +18,38 @@ struct Sequence {
     live: bool,
 }
 
+/// Why there is no room for more keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KvError {
+    /// As many pages as may be are owned.
+    Full {
+        /// The limit.
+        pages: usize,
+    },
+    /// The system refused a page.
+    Memory(OutOfMemory),
+}
+
 /// Pages and their owners.
 #[derive(Debug)]
 pub struct KvCache {
     pages: KvPages,
+    limit: usize,
     owners: Vec<u32>,
     free: Vec<u32>,
     sequences: Vec<Sequence>,
 }
 
 impl KvCache {
-    /// An empty cache.
-    pub fn new(shape: KvShape) -> Self {
-        Self { pages: KvPages::new(shape), owners: Vec::new(), free: Vec::new(), sequences: Vec::new() }
+    /// An empty cache of at most `limit` pages.
+    pub fn new(shape: KvShape, limit: usize) -> Self {
+        Self {
+            pages: KvPages::new(shape),
+            limit,
+            owners: Vec::new(),
+            free: Vec::new(),
+            sequences: Vec::new(),
+        }
     }
 
     /// Pages that some sequence owns.
@@ -71,7 +91,7 @@ impl KvCache {
     }
 
     /// Makes room for `more` further tokens. On failure the sequence is unchanged but for pages it may have gained.
-    pub fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), OutOfMemory> {
+    pub fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), KvError> {
         let tokens = self.tokens(id);
         if more > 0 && tokens % PAGE_TOKENS != 0 {
             self.own_page(id, tokens / PAGE_TOKENS)?;
@@ -85,7 +105,7 @@ impl KvCache {
     }
 
     /// Replaces a page shared with others by a copy.
-    fn own_page(&mut self, id: SeqId, index: usize) -> Result<(), OutOfMemory> {
+    fn own_page(&mut self, id: SeqId, index: usize) -> Result<(), KvError> {
         let shared = self.sequences[id.0].pages[index];
         if self.owners[shared as usize] > 1 {
             let own = self.take()?;
@@ -96,11 +116,12 @@ impl KvCache {
         Ok(())
     }
 
-    fn take(&mut self) -> Result<u32, OutOfMemory> {
+    fn take(&mut self) -> Result<u32, KvError> {
         let page = match self.free.pop() {
             Some(page) => page,
+            None if self.pages.len() >= self.limit => return Err(KvError::Full { pages: self.limit }),
             None => {
-                let page = self.pages.grow()?;
+                let page = self.pages.grow().map_err(KvError::Memory)?;
                 self.owners.push(0);
                 page
             }
@@ -164,7 +185,7 @@ mod tests {
     use redline_kernels::op::kv::KvFormat;
 
     fn cache() -> KvCache {
-        KvCache::new(KvShape { format: KvFormat::F32, layers: 1, kv_heads: 1, head_dim: 8 })
+        KvCache::new(KvShape { format: KvFormat::F32, layers: 1, kv_heads: 1, head_dim: 8 }, 5)
     }
 
     #[test]
@@ -199,6 +220,17 @@ mod tests {
         let again = kv.create();
         kv.reserve(again, 256).unwrap();
         assert_eq!(kv.pages.len(), 4, "free pages are used before new ones are made");
+    }
+
+    #[test]
+    fn there_are_never_more_pages_than_the_limit() {
+        let mut kv = cache();
+        let (first, second) = (kv.create(), kv.create());
+        kv.reserve(first, 4 * PAGE_TOKENS + 1).unwrap();
+        assert_eq!(kv.reserve(second, 1), Err(KvError::Full { pages: 5 }));
+        kv.release(first);
+        kv.reserve(second, 5 * PAGE_TOKENS).unwrap();
+        assert_eq!((kv.pages_in_use(), kv.pages.len()), (5, 5));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::{Strings, TextOrIds};
-use crate::usage::Usage;
+use crate::usage::{PrefixCacheUse, Usage};
 
 /// One generation request, as a line of JSON Lines input. A key that is absent takes the command's flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -39,6 +39,9 @@ pub struct GenerateLine {
     /// `false`: recompute the whole sequence for every token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache: Option<bool>,
+    /// Only requests with the same salt share what the prefix cache keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
     /// Log-probabilities of every new token and of this many most probable ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
@@ -122,6 +125,8 @@ pub struct GenerateMeta {
     pub threads: usize,
     /// Whether the KV cache was used.
     pub kv_cache: bool,
+    /// What came from the prefix cache; `null` where it is off or the KV cache is not used.
+    pub prefix_cache: Option<PrefixCacheUse>,
     /// Keys the random numbers.
     pub seed: u64,
 }
@@ -133,7 +138,7 @@ mod tests {
     #[test]
     fn every_key_is_read_and_written() {
         let json = r#"{"prompt":"p","max_new_tokens":5,"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,
-            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2}"#;
+            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"cache_salt":"t"}"#;
         let line: GenerateLine = serde_json::from_str(json).unwrap();
         assert_eq!(line.seed, Some(u64::MAX));
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -181,6 +186,7 @@ mod tests {
                 kernel_path: "avx2/f32".to_owned(),
                 threads: 2,
                 kv_cache: true,
+                prefix_cache: None,
                 seed: 0,
             },
         };

@@ -22,4 +22,4 @@ pub use generate::{
 pub use input::{Items, Strings, TextOrIds};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use score::{ItemFault, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
-pub use usage::{PromptTokensDetails, Usage};
+pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

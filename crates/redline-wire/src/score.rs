@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::{Items, TextOrIds};
-use crate::usage::Usage;
+use crate::usage::{PrefixCacheUse, Usage};
 
 /// How query and item become one token sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,9 @@ pub struct ScoreLine {
     /// Return the token ids of every scored prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_token_ids: Option<bool>,
+    /// Only requests with the same salt share what the prefix cache keeps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
 }
 
 /// Answer to a score request.
@@ -94,6 +97,8 @@ pub struct ScoreMeta {
     pub computed_tokens: usize,
     /// Length of the longest token prefix common to all items.
     pub shared_prefix_tokens: usize,
+    /// What came from the prefix cache; `null` where it is off.
+    pub prefix_cache: Option<PrefixCacheUse>,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: Finite<f64>,
     /// High-water mark of allocated memory during the request, bytes; `null` if not counted.

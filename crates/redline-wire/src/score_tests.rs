@@ -22,7 +22,7 @@ fn absent_keys_are_absent() {
 fn every_key_is_read_and_written() {
     let json = r#"{"query":[1,2],"items":[[3]],"labels":[" yes"],"label_token_ids":[7,-1],"apply_softmax":true,
         "item_first":true,"tokenization":"separate","truncate":"left","item_errors":true,"full_logprobs":true,
-        "return_token_ids":true}"#;
+        "return_token_ids":true,"cache_salt":"t"}"#;
     let line: ScoreLine = serde_json::from_str(json).unwrap();
     assert_eq!(line.label_token_ids, Some(vec![7, -1]));
     assert_eq!(line.tokenization, Some(Tokenization::Separate));
@@ -64,6 +64,7 @@ fn meta() -> ScoreMeta {
         cache_miss_count: 0,
         computed_tokens: 4,
         shared_prefix_tokens: 2,
+        prefix_cache: Some(crate::PrefixCacheUse { hits: 1, misses: 0, cached_tokens: 2 }),
         compute_s: Finite(0.5),
         peak_memory_bytes: None,
         kernel_path: "scalar/f32".to_owned(),

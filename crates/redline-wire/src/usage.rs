@@ -22,6 +22,17 @@ pub struct PromptTokensDetails {
     pub cached_tokens: usize,
 }
 
+/// What a request had from the prefix cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PrefixCacheUse {
+    /// Prompts that began with tokens of an earlier request.
+    pub hits: usize,
+    /// Prompts that did not.
+    pub misses: usize,
+    /// Prompt tokens taken from the cache.
+    pub cached_tokens: usize,
+}
+
 impl Usage {
     /// The counts, with their sum.
     pub fn new(prompt_tokens: usize, completion_tokens: usize, cached_tokens: usize) -> Self {

@@ -107,6 +107,7 @@ fn request(question: &Question) -> ScoreRequest {
         truncate: None,
         item_errors: false,
         return_token_ids: false,
+        cache_salt: String::new(),
     }
 }
 
@@ -157,6 +158,7 @@ fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
         ignore_eos: true,
         logprobs: None,
         kv_cache: true,
+        cache_salt: String::new(),
     };
     let cancel = Cancel::new();
     let mut stream = Stream::default();

@@ -1,6 +1,6 @@
 //! `redline score`: the probability of each label as the next token after query and item.
 
-mod answer;
+pub(super) mod answer;
 mod labels;
 mod request;
 mod table;

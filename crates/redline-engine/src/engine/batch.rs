@@ -26,6 +26,8 @@ impl Engine {
         let limits = self.limits();
         let prompts = request.prompts.iter().map(|prompt| limits.prompt(prompt, request.max_new_tokens));
         let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
+        let totals: Vec<usize> = prompts.iter().map(|prompt| prompt.len() + request.max_new_tokens).collect();
+        self.check_room("the prompts and their continuations", &totals, 0)?;
         let prompt_tokens = prompts.iter().map(Vec::len).sum();
         let job = BatchJob {
             prompts,

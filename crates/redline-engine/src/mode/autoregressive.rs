@@ -1,6 +1,6 @@
 //! Generation, one token after the other.
 
-use redline_kernels::{Exec, OutOfMemory};
+use redline_kernels::Exec;
 use redline_models::kv::SeqId;
 
 use crate::cancel::Cancel;
@@ -17,6 +17,7 @@ pub(crate) struct GenerateJob {
     pub(crate) end_ids: Vec<u32>,
     pub(crate) logprobs: Option<usize>,
     pub(crate) kv_cache: bool,
+    pub(crate) cache_salt: String,
     pub(crate) cancel: Cancel,
 }
 
@@ -43,6 +44,8 @@ pub(crate) struct Timing {
     pub(crate) prefill_s: f64,
     pub(crate) decode_s: f64,
     pub(crate) peak_memory_bytes: Option<u64>,
+    /// Prompt tokens taken from the prefix cache; `None` where it was not asked.
+    pub(crate) cached_tokens: Option<usize>,
 }
 
 impl Core {
@@ -57,8 +60,15 @@ impl Core {
         let mut timing = Timing::default();
         let mut sampler = Sampler::default();
         let mut tokens = job.prompt.clone();
-        let sequence = self.kv.create();
-        let outcome = self.reserve(sequence, tokens.len() + job.max_new_tokens).map_err(EngineError::from);
+        let sequence = if job.kv_cache {
+            // The last token is run in any case: its logits are wanted.
+            self.begin(&job.cache_salt, &tokens[..tokens.len() - 1])
+        } else {
+            self.kv.create()
+        };
+        let stored = self.kv.tokens(sequence);
+        timing.cached_tokens = self.prefixes.is_some().then_some(stored).filter(|_| job.kv_cache);
+        let outcome = self.reserve(sequence, tokens.len() + job.max_new_tokens - stored);
         let outcome = outcome.and_then(|()| {
             for index in 0..job.max_new_tokens {
                 if job.cancel.is_cancelled() {
@@ -76,6 +86,9 @@ impl Core {
             }
             Ok(())
         });
+        if job.kv_cache {
+            self.keep(&job.cache_salt, &tokens, sequence);
+        }
         self.kv.release(sequence);
         timing.decode_s = (self.seconds_since(start) - timing.prefill_s).max(0.0);
         timing.peak_memory_bytes = redline_kernels::memory::peak_bytes();
@@ -110,7 +123,7 @@ impl Core {
         piece: &[u32],
         position: usize,
         sampler: &mut Sampler,
-    ) -> Result<Option<NewToken>, OutOfMemory> {
+    ) -> Result<Option<NewToken>, EngineError> {
         self.batch.clear();
         self.push(sequence, piece)?;
         let (simd, mut chosen) = (self.simd, None);
@@ -145,7 +158,7 @@ impl Core {
         let (new, prefill_s) = outcome?;
         let decode_s = (self.seconds_since(start) - prefill_s).max(0.0);
         let peak_memory_bytes = redline_kernels::memory::peak_bytes();
-        Ok(Continued { new, timing: Timing { prefill_s, decode_s, peak_memory_bytes } })
+        Ok(Continued { new, timing: Timing { prefill_s, decode_s, peak_memory_bytes, cached_tokens: None } })
     }
 
     /// The new ids of each sequence, and the seconds until each had its first. A sequence that ends leaves the batch.
@@ -188,7 +201,7 @@ impl Core {
     }
 
     /// Runs all prompts but their last tokens, as many together as a pass takes.
-    fn fill_all(&mut self, job: &BatchJob, sequences: &[SeqId]) -> Result<(), OutOfMemory> {
+    fn fill_all(&mut self, job: &BatchJob, sequences: &[SeqId]) -> Result<(), EngineError> {
         self.batch.clear();
         for (&sequence, prompt) in sequences.iter().zip(&job.prompts) {
             let mut rest = &prompt[..prompt.len() - 1];

@@ -74,7 +74,7 @@ impl Core {
         self.batch.clear();
         if let Err(error) = self.push(sequence, &job.tokens) {
             self.kv.release(sequence);
-            return Err(error.into());
+            return Err(error);
         }
         let mut nll = Vec::with_capacity(job.next.len());
         let mut distances = Vec::new();

@@ -1,16 +1,17 @@
 //! Scoring: prefill only.
 //!
-//! The longest token prefix that all prompts share is computed once; each prompt continues from it. The head is evaluated at
-//! the last row of each prompt only, and only over the labels where the softmax is over labels: the normaliser over the
+//! The longest token prefix that all prompts share is computed once, or taken from what an earlier request left; each prompt
+//! continues from it, or from a longer beginning that was kept. The head is evaluated at the last row of each prompt only, and only over the labels where the softmax is over labels: the normaliser over the
 //! vocabulary cancels there.
 
-use redline_kernels::{Matrix, OutOfMemory};
+use redline_kernels::Matrix;
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::SeqId;
 
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, LogitsRow, OUTPUT_ROWS};
 use crate::error::EngineError;
-use crate::outcome::{ItemError, ItemScore, ScoreOutcome, Usage};
+use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
 use crate::prompt::Tokens;
 
 /// A checked request.
@@ -21,6 +22,7 @@ pub(crate) struct ScoreJob {
     pub(crate) full_logprobs: bool,
     pub(crate) return_token_ids: bool,
     pub(crate) item_errors: bool,
+    pub(crate) cache_salt: String,
 }
 
 /// What logits are evaluated over.
@@ -31,6 +33,27 @@ struct Head<'a> {
     columns: &'a [usize],
     /// The labels' ids, ascending, each once.
     distinct: &'a [u32],
+}
+
+/// The prompts of a request and how to read them.
+#[derive(Clone, Copy)]
+struct Task<'a> {
+    prompts: &'a [&'a [u32]],
+    /// Tokens that all prompts share.
+    shared: usize,
+    head: &'a Head<'a>,
+    job: &'a ScoreJob,
+}
+
+/// What was done of it, prompt by prompt.
+#[derive(Default)]
+struct Done {
+    /// `None` where the model's output is not a number.
+    rows: Vec<Option<Row>>,
+    /// Tokens of each prompt that were stored before its own pass.
+    stored: Vec<usize>,
+    /// Tokens run through the model.
+    computed: usize,
 }
 
 /// Scores and log-probabilities of one prompt.
@@ -57,10 +80,18 @@ impl Core {
         let columns: Vec<usize> = job.labels.iter().map(column).collect();
         let labels = if whole_vocabulary { None } else { Some(self.model.head().gather(&distinct)?) };
         let head = Head { labels: labels.as_ref(), columns: &columns, distinct: &distinct };
-        let rows = self.rows(&prompts, shared, &head, &job)?;
+        // Asked before anything is computed: what this request leaves does not count as cached.
+        let known: Vec<Option<usize>> =
+            prompts.iter().map(|p| self.cached(&job.cache_salt, &p[..p.len() - 1])).collect();
+        let done = self.score_prompts(Task { prompts: &prompts, shared, head: &head, job: &job })?;
+        let mut prefix_cache = self.prefixes.is_some().then(PrefixCacheUse::default);
+        for (known, &stored) in known.into_iter().zip(&done.stored) {
+            if let (Some(known), Some(sum)) = (known, &mut prefix_cache) {
+                sum.count(known.min(stored));
+            }
+        }
         let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
-        let computed = prompts.iter().map(|p| p.len() - shared).sum::<usize>() + shared;
-        let mut rows = rows.into_iter();
+        let mut rows = done.rows.into_iter();
         let mut items = Vec::with_capacity(job.prompts.len());
         for (index, prompt) in job.prompts.into_iter().enumerate() {
             let item = match prompt {
@@ -79,92 +110,104 @@ impl Core {
         Ok(ScoreOutcome {
             items,
             label_token_ids: job.labels,
-            usage: Usage { prompt_tokens, completion_tokens: 0, cached_tokens: 0 },
-            computed_tokens: computed,
+            usage: Usage {
+                prompt_tokens,
+                completion_tokens: 0,
+                cached_tokens: prefix_cache.map_or(0, |sum| sum.cached_tokens),
+            },
+            computed_tokens: done.computed,
             shared_prefix_tokens: shared,
+            prefix_cache,
             compute_s: self.seconds_since(start),
             peak_memory_bytes: redline_kernels::memory::peak_bytes(),
             kernel_path: kernel_path.to_owned(),
         })
     }
 
-    /// One row per prompt, in order; `None` where the model's output is not a number.
-    fn rows(
-        &mut self,
-        prompts: &[&[u32]],
-        shared: usize,
-        head: &Head<'_>,
-        job: &ScoreJob,
-    ) -> Result<Vec<Option<Row>>, OutOfMemory> {
-        let mut rows = Vec::with_capacity(prompts.len());
-        let Some(first) = prompts.first() else { return Ok(rows) };
-        let prefix = self.kv.create();
-        let outcome = self.fill(prefix, &first[..shared], &Cancel::new()).and_then(|()| {
-            let mut rest = prompts;
-            while !rest.is_empty() {
-                let count = self.group(prefix, rest, shared, head, job, &mut rows)?;
-                rest = &rest[count..];
+    /// Scores all prompts, in order.
+    fn score_prompts(&mut self, task: Task<'_>) -> Result<Done, EngineError> {
+        let mut done = Done::default();
+        let Some(first) = task.prompts.first() else { return Ok(done) };
+        let (salt, shared) = (&task.job.cache_salt, &first[..task.shared]);
+        let prefix = self.begin(salt, shared);
+        let stored = self.kv.tokens(prefix);
+        done.computed = shared.len() - stored;
+        let outcome = self.fill(prefix, &shared[stored..], &Cancel::new()).and_then(|()| {
+            self.keep(salt, shared, prefix);
+            while done.rows.len() < task.prompts.len() {
+                self.group(prefix, task, &mut done)?;
             }
             Ok(())
         });
         self.kv.release(prefix);
-        outcome.map(|()| rows)
+        outcome.map(|()| done)
     }
 
-    /// Scores as many of the next prompts as fit into one pass; returns how many.
-    fn group(
-        &mut self,
-        prefix: SeqId,
-        prompts: &[&[u32]],
-        shared: usize,
-        head: &Head<'_>,
-        job: &ScoreJob,
-        rows: &mut Vec<Option<Row>>,
-    ) -> Result<usize, OutOfMemory> {
+    /// Scores as many of the next prompts as fit into one pass.
+    fn group(&mut self, prefix: SeqId, task: Task<'_>, done: &mut Done) -> Result<(), EngineError> {
         let mut sequences = Vec::new();
-        let outcome = self.pass(prefix, prompts, shared, &mut sequences, |core, outputs| {
-            let over_labels = head.labels.is_some();
-            core.run(outputs, head.labels, !over_labels, |_, row| rows.push(evaluate(&row, head, job)));
-        });
-        for &sequence in &sequences {
+        let outcome = self.pass(prefix, task, done, &mut sequences);
+        for &(sequence, prompt) in &sequences {
+            // A page for the few tokens of a short item is better left to others.
+            if outcome.is_ok() && (task.prompts.len() == 1 || prompt.len() >= task.shared + PAGE_TOKENS) {
+                self.keep(&task.job.cache_salt, prompt, sequence);
+            }
             self.kv.release(sequence);
         }
-        outcome.map(|()| sequences.len())
+        outcome
     }
 
-    /// Fills the batch with continuations of `prefix` and runs it.
-    fn pass(
+    /// Begins a sequence for each of the next prompts that one pass takes, and runs them.
+    fn pass<'a>(
         &mut self,
         prefix: SeqId,
-        prompts: &[&[u32]],
-        shared: usize,
-        sequences: &mut Vec<SeqId>,
-        run: impl FnOnce(&mut Self, &[usize]),
-    ) -> Result<(), OutOfMemory> {
-        // A continuation longer than a pass is run up to its last piece first, alone.
-        let piece = |prompt: &[u32]| (prompt.len() - shared - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
-        let mut outputs = Vec::new();
+        task: Task<'a>,
+        done: &mut Done,
+        sequences: &mut Vec<(SeqId, &'a [u32])>,
+    ) -> Result<(), EngineError> {
+        let Task { shared, head, job, .. } = task;
         let (mut tokens, mut long) = (0, false);
         let mut pieces = Vec::new();
-        for prompt in prompts {
-            let early = shared + piece(prompt);
+        for &prompt in &task.prompts[done.rows.len()..] {
+            // All but the last token may have been kept: its logits are wanted.
+            let body = &prompt[..prompt.len() - 1];
+            let stored = self.cached(&job.cache_salt, body).unwrap_or(0).max(shared);
+            // What exceeds a pass is run up to its last piece first, alone.
+            let early = stored + (body.len() - stored) / CHUNK_TOKENS * CHUNK_TOKENS;
             tokens += prompt.len() - early;
             let full = tokens > CHUNK_TOKENS || sequences.len() == OUTPUT_ROWS;
-            if !sequences.is_empty() && (full || early > shared || long) {
+            if !sequences.is_empty() && (full || early > stored || long) {
                 break;
             }
-            long = early > shared;
-            let sequence = self.kv.fork(prefix, shared);
-            sequences.push(sequence);
-            self.fill(sequence, &prompt[shared..early], &Cancel::new())?;
+            long = early > stored;
+            let sequence = if stored > shared {
+                self.begin(&job.cache_salt, body)
+            } else {
+                self.kv.fork(prefix, shared)
+            };
+            sequences.push((sequence, prompt));
+            if let Err(error) = self.reserve(sequence, prompt.len() - stored) {
+                if sequences.len() == 1 {
+                    return Err(error);
+                }
+                // The others go first and make room.
+                sequences.pop();
+                self.kv.release(sequence);
+                break;
+            }
+            self.fill(sequence, &prompt[stored..early], &Cancel::new())?;
             pieces.push(&prompt[early..]);
+            done.stored.push(stored);
+            done.computed += prompt.len() - stored;
         }
         self.batch.clear();
-        for (&sequence, piece) in sequences.iter().zip(pieces) {
+        let mut outputs = Vec::new();
+        for (&(sequence, _), piece) in sequences.iter().zip(pieces) {
             self.push(sequence, piece)?;
             outputs.push(self.batch.rows() - 1);
         }
-        run(self, &outputs);
+        let over_labels = head.labels.is_some();
+        self.run(&outputs, head.labels, !over_labels, |_, row| done.rows.push(evaluate(&row, head, job)));
         Ok(())
     }
 }

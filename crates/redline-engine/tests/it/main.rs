@@ -7,5 +7,6 @@ mod generation;
 mod invariance;
 mod models;
 mod perplexity;
+mod prefix_cache;
 mod refusals;
 mod scoring;

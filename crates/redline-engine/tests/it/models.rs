@@ -25,6 +25,8 @@ pub(crate) fn options(dir: &Path) -> Options {
         outliers: 0.0,
         kv_format: None,
         max_context: None,
+        memory: None,
+        prefix_cache: true,
         clock: Arc::new(|| 0),
     }
 }
@@ -114,6 +116,7 @@ pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> 
         truncate: None,
         item_errors: false,
         return_token_ids: false,
+        cache_salt: String::new(),
     }
 }
 
@@ -141,6 +144,7 @@ pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateReque
         ignore_eos: true,
         logprobs: None,
         kv_cache: true,
+        cache_salt: String::new(),
     }
 }
 

@@ -115,6 +115,7 @@ fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError
         truncate: None,
         item_errors: false,
         return_token_ids: false,
+        cache_salt: String::new(),
     })?;
     if outcome.computed_tokens == outcome.usage.prompt_tokens {
         return Ok(outcome);

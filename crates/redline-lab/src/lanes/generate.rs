@@ -171,6 +171,7 @@ fn generate(
         ignore_eos: true,
         logprobs: None,
         kv_cache,
+        cache_salt: String::new(),
     };
     Ok(engine.generate(request, &Cancel::new(), &mut |_| ())?)
 }

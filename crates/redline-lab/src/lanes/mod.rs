@@ -288,6 +288,8 @@ pub(crate) mod tests {
             format: Format::F32,
             kv_format: KvFormat::F32,
             kernel_path: "k".into(),
+            kv_budget_bytes: None,
+            prefix_cache: false,
             operations: (100.0, 3.0, 50.0),
         }
     }

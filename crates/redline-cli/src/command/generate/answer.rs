@@ -5,6 +5,7 @@ use redline_engine::{GenerateOutcome, GenerateRequest};
 use redline_wire as wire;
 use redline_wire::{Choice, Finite, GenerateMeta, TextCompletion, Usage};
 
+use crate::command::score::answer::prefix_cache;
 use crate::figure;
 use crate::model::Loaded;
 
@@ -47,6 +48,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
             kernel_path: outcome.kernel_path,
             threads: loaded.engine.info().threads,
             kv_cache: told.kv_cache,
+            prefix_cache: outcome.prefix_cache.map(prefix_cache),
             seed: told.seed,
         },
     }

@@ -83,6 +83,7 @@ pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<Genera
         ignore_eos: template.ignore_eos,
         logprobs: template.logprobs,
         kv_cache: template.kv_cache,
+        cache_salt: String::new(),
     })
 }
 
@@ -107,6 +108,7 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
         ignore_eos: line.ignore_eos.unwrap_or(template.ignore_eos),
         logprobs: line.logprobs.or(template.logprobs),
         kv_cache: line.kv_cache.unwrap_or(template.kv_cache),
+        cache_salt: line.cache_salt.unwrap_or_default(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the engine's outcome to JSON, and to a line for people.
 
 use redline_engine::{ItemScore, ScoreOutcome};
-use redline_wire::{Finite, ItemFault, ScoreMeta, Scoring, Usage};
+use redline_wire::{Finite, ItemFault, PrefixCacheUse, ScoreMeta, Scoring, Usage};
 
 use crate::figure;
 use crate::model::Loaded;
@@ -29,6 +29,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         cache_miss_count: 0,
         computed_tokens: outcome.computed_tokens,
         shared_prefix_tokens: outcome.shared_prefix_tokens,
+        prefix_cache: outcome.prefix_cache.map(prefix_cache),
         compute_s: Finite(outcome.compute_s),
         peak_memory_bytes: outcome.peak_memory_bytes,
         threads: loaded.engine.info().threads,
@@ -40,6 +41,11 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         label_token_ids: outcome.label_token_ids,
         kernel_path: outcome.kernel_path,
     }
+}
+
+/// What came from the prefix cache.
+pub(in crate::command) fn prefix_cache(from: redline_engine::PrefixCacheUse) -> PrefixCacheUse {
+    PrefixCacheUse { hits: from.hits, misses: from.misses, cached_tokens: from.cached_tokens }
 }
 
 /// Something of every item, `None` where the item failed.
@@ -66,6 +72,9 @@ pub(super) fn summary(loaded: &Loaded, outcome: &ScoreOutcome) -> String {
         outcome.shared_prefix_tokens,
         figure::seconds(outcome.compute_s),
     );
+    if outcome.usage.cached_tokens > 0 {
+        text.push_str(&format!(", {} from the prefix cache", outcome.usage.cached_tokens));
+    }
     if let Some(peak) = outcome.peak_memory_bytes {
         text.push_str(&format!(", peak memory {}", figure::bytes(peak)));
     }

@@ -28,6 +28,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         }),
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
+        cache_salt: String::new(),
     }
 }
 
@@ -115,6 +116,7 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         }),
         item_errors: line.item_errors.unwrap_or(template.item_errors),
         return_token_ids: line.return_token_ids.unwrap_or(template.return_token_ids),
+        cache_salt: line.cache_salt.unwrap_or_default(),
     })
 }
 
@@ -142,6 +144,7 @@ mod tests {
             truncate: Some(Truncate::Left),
             item_errors: false,
             return_token_ids: true,
+            cache_salt: String::new(),
         }
     }
 

@@ -1,0 +1,61 @@
+//! `--prefix-cache`, `--memory` and `cache_salt`, through the binary.
+
+use redline_wire::{PrefixCacheUse, Scoring, TextCompletion};
+
+use crate::harness::{bits, redline, redline_reading};
+
+const QUERY: &str = "And it came to pass in those days that the king said unto the people of the land, Go up";
+
+fn scored(lines: &str, extra: &[&str]) -> Vec<Scoring> {
+    let arguments =
+        ["score", "--model", "demo", "--json", "--label-id", "20", "--label-id", "7", "--jsonl", "-"];
+    let run = redline_reading(&[&arguments, extra].concat(), lines.as_bytes()).ok();
+    run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn line(salt: &str) -> String {
+    format!(r#"{{"query":"{QUERY}","items":[" him"," her"],"cache_salt":"{salt}"}}"#) + "\n"
+}
+
+#[test]
+fn lines_that_begin_alike_share_what_was_computed() {
+    let lines = [line(""), line(""), line("tenant")].concat();
+    let on = scored(&lines, &[]);
+    let off = scored(&lines, &["--prefix-cache", "off"]);
+    let shared = on[0].meta.shared_prefix_tokens;
+    let used = |hits, misses, cached_tokens| Some(PrefixCacheUse { hits, misses, cached_tokens });
+    assert_eq!(on[0].meta.prefix_cache, used(0, 2, 0));
+    assert_eq!(on[1].meta.prefix_cache, used(2, 0, 2 * shared));
+    assert_eq!(on[1].usage.prompt_tokens_details.cached_tokens, 2 * shared);
+    assert_eq!(on[2].meta.prefix_cache, used(0, 2, 0));
+    assert_eq!(on[1].meta.computed_tokens + shared, on[0].meta.computed_tokens);
+    for (on, off) in on.iter().zip(&off) {
+        assert_eq!(bits(on), bits(off));
+        assert_eq!((off.meta.prefix_cache, off.usage.prompt_tokens_details.cached_tokens), (None, 0));
+    }
+}
+
+#[test]
+fn generation_takes_its_prompt_from_the_cache() {
+    let line = format!(r#"{{"prompt":"{QUERY}","max_new_tokens":4}}"#) + "\n";
+    let arguments = ["generate", "--model", "demo", "--json", "--jsonl", "-"];
+    let run = redline_reading(&arguments, line.repeat(2).as_bytes()).ok();
+    let answers: Vec<TextCompletion> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(answers[0].choices, answers[1].choices);
+    let usage = answers[1].usage;
+    assert_eq!(usage.prompt_tokens_details.cached_tokens, usage.prompt_tokens - 1);
+    assert_eq!(answers[1].meta.prefix_cache.map(|used| used.hits), Some(1));
+}
+
+#[test]
+fn a_budget_is_held_against_the_model_and_the_request() {
+    let score = |extra: &[&str]| {
+        let arguments = ["score", "--model", "demo", "--query", QUERY, "--item", "", "--label-id", "7"];
+        redline(&[&arguments, extra].concat())
+    };
+    score(&["--memory", "1GiB"]).ok();
+    score(&["--memory", "2MiB"]).failed(&["a memory budget of 2 MiB", "`--memory "]);
+    score(&["--memory", "lots"]).usage(&["--memory", "8GiB"]);
+    score(&["--prefix-cache", "maybe"]).usage(&["--prefix-cache", "on or off"]);
+}

@@ -1,0 +1,178 @@
+//! What earlier requests left changes how much is computed, and nothing else; the memory budget holds.
+
+use proptest::prelude::*;
+use redline_engine::{
+    Cancel, Engine, GenerateOutcome, GenerateRequest, Options, PrefixCacheUse, ScoreRequest,
+};
+use redline_kernels::Format;
+
+use crate::models::{
+    bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, request, scores, text,
+};
+
+fn demo(prefix_cache: bool, format: Format) -> Engine {
+    let format = Some(format);
+    Engine::load(Options { prefix_cache, format, ..options(&demo_dir()) }).unwrap()
+}
+
+fn generate(engine: &Engine, request: GenerateRequest) -> GenerateOutcome {
+    engine.generate(request, &Cancel::new(), &mut |_| ()).unwrap()
+}
+
+/// A query of words; the tokens of its first half are those of a shorter one.
+fn query(words: usize) -> String {
+    "And it came to pass in those days that the king said unto the people of the land "
+        .split_inclusive(' ')
+        .cycle()
+        .take(words)
+        .collect()
+}
+
+fn asking(words: usize) -> ScoreRequest {
+    ScoreRequest { query: text(&query(words)), ..pledge() }
+}
+
+#[test]
+fn warm_and_cold_scores_are_the_same_bits() {
+    for &format in Format::ALL {
+        let (cold, warm) = (demo(false, format), demo(true, format));
+        // The same again; longer; cut inside a page; another query that begins alike.
+        let mut cached = 0;
+        for words in [40, 40, 150, 150, 97, 20] {
+            let (expected, got) = (cold.score(asking(words)).unwrap(), warm.score(asking(words)).unwrap());
+            assert_eq!(bits(&scores(&got)), bits(&scores(&expected)), "{format}, {words} words");
+            assert_eq!(expected.prefix_cache, None);
+            assert_eq!(expected.usage.cached_tokens, 0);
+            let from = got.prefix_cache.unwrap();
+            assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.usage.cached_tokens));
+            // The shared prefix was computed for nobody, or came from an earlier request once for all three items.
+            assert_eq!(
+                got.computed_tokens,
+                expected.computed_tokens - from.cached_tokens / 3,
+                "{words} words"
+            );
+            cached += from.cached_tokens;
+        }
+        assert!(cached > 3 * (40 + 150), "{cached}");
+    }
+}
+
+#[test]
+fn the_first_request_misses_and_the_second_hits() {
+    let engine = demo(true, Format::Bf16);
+    let first = engine.score(asking(60)).unwrap();
+    assert_eq!(first.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 3, cached_tokens: 0 }));
+    assert_eq!(first.usage.cached_tokens, 0);
+    let second = engine.score(asking(60)).unwrap();
+    let cached = 3 * second.shared_prefix_tokens;
+    assert_eq!(second.prefix_cache, Some(PrefixCacheUse { hits: 3, misses: 0, cached_tokens: cached }));
+    assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
+    // Another salt shares nothing.
+    let salted = ScoreRequest { cache_salt: "tenant".into(), ..asking(60) };
+    assert_eq!(engine.score(salted.clone()).unwrap().usage.cached_tokens, 0);
+    assert_eq!(engine.score(salted).unwrap().usage.cached_tokens, cached);
+}
+
+#[test]
+fn a_prompt_scored_again_computes_its_last_token_only() {
+    let engine = demo(true, Format::F32);
+    let alone = ScoreRequest { items: vec![text("")], ..asking(80) };
+    let first = engine.score(alone.clone()).unwrap();
+    let second = engine.score(alone).unwrap();
+    assert_eq!(second.computed_tokens, 1);
+    assert_eq!(second.usage.cached_tokens, first.usage.prompt_tokens - 1);
+    assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
+}
+
+#[test]
+fn generation_continues_what_was_kept() {
+    let (cold, warm) = (demo(false, Format::Bf16), demo(true, Format::Bf16));
+    let asked = GenerateRequest { logprobs: Some(3), ..generation(text(&query(50)), 30) };
+    let expected = generate(&cold, asked.clone());
+    let first = generate(&warm, asked.clone());
+    let again = generate(&warm, asked.clone());
+    assert_eq!(first.prefix_cache.unwrap().misses, 1);
+    assert_eq!(again.usage.cached_tokens, again.usage.prompt_tokens - 1);
+    assert_eq!((expected.prefix_cache, expected.usage.cached_tokens), (None, 0));
+    for got in [&first, &again] {
+        assert_eq!((&got.token_ids, &got.logprobs), (&expected.token_ids, &expected.logprobs));
+    }
+    // A conversation: the prompt and its answer begin the next prompt. The last new token was never stored.
+    let turn: Vec<i64> = first.prompt_token_ids.iter().chain(&first.token_ids).map(|&id| id.into()).collect();
+    let next = generation(ids(&[turn.clone(), vec![5, 6]].concat()), 10);
+    let (expected, got) = (generate(&cold, next.clone()), generate(&warm, next.clone()));
+    assert_eq!((got.token_ids, got.usage.cached_tokens), (expected.token_ids, turn.len() - 1));
+    // The arm without cache takes nothing from any.
+    let without = generate(&warm, GenerateRequest { kv_cache: false, ..next });
+    assert_eq!((without.prefix_cache, without.usage.cached_tokens), (None, 0));
+}
+
+/// An engine whose budget holds so many tokens of keys and values.
+fn tight(tokens: u64) -> Engine {
+    let free = Engine::load(options(&golden_dir())).unwrap();
+    let info = free.info();
+    let memory = info.weight_bytes + info.activation_bytes + tokens * info.kv_bytes_per_token;
+    let engine = Engine::load(Options { memory: Some(memory), ..options(&golden_dir()) }).unwrap();
+    assert_eq!(engine.info().kv_budget_bytes, Some(tokens * info.kv_bytes_per_token));
+    engine
+}
+
+#[test]
+fn a_budget_that_holds_nothing_is_refused_with_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let info = long(dir.path()).info().clone();
+    let at = |memory, max_context| {
+        let options = Options { memory: Some(memory), max_context, ..options(&dir.path().join("long")) };
+        Engine::load(options)
+    };
+    let message = refusal(at(1 << 20, None));
+    assert!(message.contains("a memory budget of 1 MiB") && message.contains("`--memory "), "{message}");
+    let base = info.weight_bytes + info.activation_bytes;
+    assert!(at(base + 3 * 64 * info.kv_bytes_per_token, None).is_ok());
+    let message = refusal(at(base + 3 * 64 * info.kv_bytes_per_token, Some(1000)));
+    assert!(message.contains("1000 tokens") && message.contains("`--max-context`"), "{message}");
+    // What the hint names is enough.
+    let named: u64 =
+        message.split("`--memory ").nth(1).unwrap().split("MiB").next().unwrap().parse().unwrap();
+    assert!(at(named << 20, Some(1000)).is_ok());
+}
+
+#[test]
+fn what_never_fits_is_refused_at_once() {
+    let engine = tight(2 * 64);
+    let label = || vec![redline_engine::Label::Id(1)];
+    let message = refusal(engine.score(request(ids(&[1; 70]), vec![ids(&[2])], label())));
+    assert!(message.contains("71 tokens") && message.contains("`--memory`"), "{message}");
+    let message = refusal(engine.generate(generation(ids(&[1; 10]), 60), &Cancel::new(), &mut |_| ()));
+    assert!(message.contains("70 tokens"), "{message}");
+    // And what fits still runs.
+    assert!(engine.score(request(ids(&[1; 60]), vec![ids(&[2])], label())).is_ok());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn under_any_budget_requests_score_and_continue_as_alone(
+        pages in 4u64..9,
+        requests in prop::collection::vec((0usize..3, 0usize..130, 1usize..6, any::<bool>()), 1..12),
+    ) {
+        let free = Engine::load(Options { prefix_cache: false, ..options(&golden_dir()) }).unwrap();
+        let engine = tight(pages * 64);
+        for (stem, length, items, scored) in requests {
+            // Prompts of one stem begin alike.
+            let length = length.min((pages as usize - 1) * 64 - 20);
+            let prompt: Vec<i64> = (0..length).map(|i| ((i * 7 + stem * (i / 40 + 1)) % 50) as i64).collect();
+            if scored {
+                let items = (0..items).map(|i| ids(&[i as i64, 3, i as i64])).collect();
+                let asked = request(ids(&prompt), items, vec![redline_engine::Label::Id(4)]);
+                let (expected, got) = (free.score(asked.clone()).unwrap(), engine.score(asked).unwrap());
+                prop_assert_eq!(bits(&scores(&got)), bits(&scores(&expected)));
+            } else {
+                let asked = generation(ids(&[prompt, vec![1]].concat()), items);
+                prop_assert_eq!(
+                    generate(&engine, asked.clone()).token_ids, generate(&free, asked).token_ids
+                );
+            }
+        }
+    }
+}

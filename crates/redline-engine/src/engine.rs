@@ -29,7 +29,7 @@ use crate::outcome::{
 };
 use crate::prefix_cache::PrefixCache;
 use crate::prompt::Limits;
-use crate::request::{GenerateRequest, ScoreRequest};
+use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
 use crate::sampler;
 use crate::transcript::Transcript;
 
@@ -295,11 +295,15 @@ impl Engine {
     /// The probability of each label after query and item.
     pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
         let limits = self.limits();
-        let labels = limits.labels(&request.labels)?;
+        let labels = limits.labels(&request.labels, request.long_labels)?;
+        // The tokens of a label stand behind the prompt, all but the last.
+        let behind = labels.iter().map(|label| label.len() - 1).max().unwrap_or(0);
+        let limits = Limits { context: limits.context.saturating_sub(behind), ..limits };
         let prompts = limits.items(&request)?;
         let job = ScoreJob {
             prompts,
             labels,
+            mean: request.long_labels == LongLabels::Mean,
             softmax: request.softmax,
             full_logprobs: request.full_logprobs,
             return_token_ids: request.return_token_ids,
@@ -308,7 +312,7 @@ impl Engine {
         };
         let longest = job.prompts.iter().flatten().map(|p| p.ids.len()).max().unwrap_or(0);
         // The page on which an item parts from what all share is its own.
-        self.check_room("the longest prompt", &[longest], 1)?;
+        self.check_room("the longest prompt and label", &[longest + behind], 1)?;
         let (reply, answer) = channel();
         self.send(Job::Score(job, reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)?

@@ -28,8 +28,8 @@ pub use outcome::{
     ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
 };
 pub use request::{
-    BatchRequest, GenerateRequest, Label, PerplexityRequest, Prompt, Sampling, ScoreRequest, Tokenization,
-    Truncate,
+    BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, Sampling, ScoreRequest,
+    Tokenization, Truncate,
 };
 
 /// Most prompts that [`Engine::generate_batch`] takes.

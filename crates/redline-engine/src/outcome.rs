@@ -64,8 +64,8 @@ pub struct ItemScore {
 pub struct ScoreOutcome {
     /// In the order of the items.
     pub items: Vec<Result<ItemScore, ItemError>>,
-    /// The labels as token ids, in the order of the columns.
-    pub label_token_ids: Vec<u32>,
+    /// The tokens of each label, in the order of the columns.
+    pub label_token_ids: Vec<Vec<u32>>,
     /// Token counts.
     pub usage: Usage,
     /// Tokens run through the model (the shared prefix once).

@@ -6,7 +6,7 @@ use redline_tokenizer::Tokenizer;
 
 use crate::error::EngineError;
 use crate::outcome::ItemError;
-use crate::request::{Label, Prompt, ScoreRequest, Tokenization, Truncate};
+use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
 
 pub(crate) use windows::{Window, Windows};
 
@@ -27,6 +27,8 @@ pub(crate) struct Tokens {
     pub(crate) boundary_mismatch: Option<bool>,
 }
 
+/// Most tokens of a label.
+pub(crate) const LABEL_TOKENS: usize = 64;
 /// At most this many offending ids are listed.
 const LISTED: usize = 8;
 
@@ -105,8 +107,8 @@ impl Limits<'_> {
         }
     }
 
-    /// The labels as ids. A text must be one token.
-    pub(crate) fn labels(&self, labels: &[Label]) -> Result<Vec<u32>, EngineError> {
+    /// The tokens of each label. A text must be one token unless `long` says how more count.
+    pub(crate) fn labels(&self, labels: &[Label], long: LongLabels) -> Result<Vec<Vec<u32>>, EngineError> {
         if labels.is_empty() {
             return Err(EngineError::request(
                 "there are 0 labels",
@@ -119,18 +121,22 @@ impl Limits<'_> {
         labels
             .iter()
             .map(|label| match label {
-                Label::Id(id) => Ok(*id as u32),
-                Label::Text(text) => self.label(text),
+                Label::Id(id) => Ok(vec![*id as u32]),
+                Label::Text(text) => self.label(text, long),
             })
             .collect()
     }
 
-    fn label(&self, text: &str) -> Result<u32, EngineError> {
+    fn label(&self, text: &str, long: LongLabels) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
         let ids = tokenizer.encode(text, false)?;
-        if let [id] = ids[..] {
+        if ids.len() == 1 || long != LongLabels::Refuse && (1..=LABEL_TOKENS).contains(&ids.len()) {
             self.check_ids(&format!("label {text:?}"), &ids)?;
-            return Ok(id);
+            return Ok(ids);
+        }
+        if ids.len() > LABEL_TOKENS {
+            let fact = format!("a label of {} bytes is {} tokens", text.len(), ids.len());
+            return Err(EngineError::request(fact, format!("a label has at most {LABEL_TOKENS} tokens")));
         }
         let parts = ids.iter().map(|&id| tokenizer.token_text(id).map(|t| format!("{t:?} ({id})")));
         let parts = parts.collect::<Result<Vec<_>, _>>()?.join(" ");
@@ -138,7 +144,11 @@ impl Limits<'_> {
             0 => format!("label {text:?} is 0 tokens"),
             n => format!("label {text:?} is {n} tokens: {parts}"),
         };
-        Err(EngineError::request(fact, "a label must be one token; a leading space often makes it one"))
+        let hint = "a label must be one token; a leading space often makes it one, and `--long-labels sum` takes more";
+        Err(EngineError::request(
+            fact,
+            if ids.is_empty() { "a label must be at least one token" } else { hint },
+        ))
     }
 
     /// All prompts of a score request, in the order of the items.

@@ -19,10 +19,22 @@ impl Prompt {
 /// One label whose probability is asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Label {
-    /// Text that must be exactly one token.
+    /// Text, tokenised apart from the prompts; exactly one token unless [`LongLabels`] says more.
     Text(String),
     /// A token id.
     Id(i64),
+}
+
+/// How a label of several tokens counts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LongLabels {
+    /// Not at all: it is an error.
+    #[default]
+    Refuse,
+    /// By the probability of all its tokens in turn: log-probabilities are added.
+    Sum,
+    /// By their geometric mean: the sum is divided by the number of tokens.
+    Mean,
 }
 
 /// How query and item become one token sequence.
@@ -53,6 +65,8 @@ pub struct ScoreRequest {
     pub items: Vec<Prompt>,
     /// The labels, in the order of the columns. Duplicates keep their place.
     pub labels: Vec<Label>,
+    /// How a label of several tokens counts.
+    pub long_labels: LongLabels,
     /// `true`: softmax over the labels only. `false`: true probability over the whole vocabulary.
     pub softmax: bool,
     /// Put the item before the query.

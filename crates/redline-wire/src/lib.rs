@@ -21,5 +21,5 @@ pub use generate::{
 };
 pub use input::{Items, Strings, TextOrIds};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
-pub use score::{ItemFault, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use score::{ItemFault, LabelIds, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

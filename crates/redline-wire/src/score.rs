@@ -16,6 +16,26 @@ pub enum Tokenization {
     Separate,
 }
 
+/// How a label of several tokens counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LongLabels {
+    /// By the probability of all its tokens in turn.
+    Sum,
+    /// By their geometric mean.
+    Mean,
+}
+
+/// A label's tokens: a number where it is one, else a list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum LabelIds {
+    /// The one token.
+    One(u32),
+    /// Several.
+    Several(Vec<u32>),
+}
+
 /// Which end of an over-long prompt is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -34,12 +54,15 @@ pub struct ScoreLine {
     pub query: TextOrIds,
     /// One row of scores per item.
     pub items: Items,
-    /// Labels as text, each exactly one token. They come before `label_token_ids` in the columns.
+    /// Labels as text, each exactly one token unless `long_labels` says more. They come before `label_token_ids` in the columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Labels as token ids.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_token_ids: Option<Vec<i64>>,
+    /// How a label of several tokens counts; absent refuses it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub long_labels: Option<LongLabels>,
     /// Softmax over the labels only.
     #[serde(default, alias = "softmax", skip_serializing_if = "Option::is_none")]
     pub apply_softmax: Option<bool>,
@@ -85,7 +108,7 @@ pub struct Scoring {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScoreMeta {
     /// The labels as token ids, in the order of the columns.
-    pub label_token_ids: Vec<u32>,
+    pub label_token_ids: Vec<LabelIds>,
     /// Log-probabilities of the labels over the vocabulary, or (softmax over labels without `full_logprobs`) the
     /// logarithm of the returned row.
     pub logprobs: Vec<Option<Vec<Finite<f32>>>>,

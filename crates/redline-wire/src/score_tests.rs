@@ -58,7 +58,7 @@ fn bad_requests_are_named() {
 
 fn meta() -> ScoreMeta {
     ScoreMeta {
-        label_token_ids: vec![5, 6],
+        label_token_ids: vec![LabelIds::One(5), LabelIds::Several(vec![6, 7])],
         logprobs: vec![Some(vec![Finite(-1.0), Finite(-0.1)]), None],
         label_mass: None,
         cache_miss_count: 0,
@@ -93,6 +93,7 @@ fn an_answer_has_the_documented_shape() {
     );
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
     assert!(value["meta"]["label_mass"].is_null());
+    assert_eq!(value["meta"]["label_token_ids"], serde_json::json!([5, [6, 7]]));
     assert!(value["meta"].get("token_ids").is_none());
     assert_eq!(value["meta"]["cache_miss_count"], 0);
     assert_eq!(serde_json::from_str::<Scoring>(&json).unwrap(), answer);

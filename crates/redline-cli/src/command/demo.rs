@@ -100,6 +100,7 @@ fn request(question: &Question) -> ScoreRequest {
         query: Prompt::Text(question.context.clone()),
         items: vec![Prompt::Text(String::new())],
         labels: question.choices.iter().cloned().map(Label::Text).collect(),
+        long_labels: redline_engine::LongLabels::Refuse,
         softmax: true,
         item_first: false,
         full_logprobs: false,

@@ -20,7 +20,7 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs. A key that is left out takes the \
+    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, cache_salt. A key that is left out takes the \
     command's flag.";
 
 /// Flags of `generate`.

@@ -21,8 +21,8 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
-    lists of ids), labels (list of texts) and/or label_token_ids, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, truncate, item_errors, return_token_ids. A key that is left out takes the command's flag.";
+    lists of ids), labels (list of texts) and/or label_token_ids, long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
+    tokenization, truncate, item_errors, return_token_ids, cache_salt. A key that is left out takes the command's flag.";
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -50,6 +50,9 @@ pub(super) struct ScoreArgs {
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     labels: Labels,
+    /// Take labels of several tokens: by the probability of all of them (sum) or its geometric mean per token (mean)
+    #[arg(long, value_enum, value_name = "HOW")]
+    long_labels: Option<LongLabelsFlag>,
     /// Softmax over the labels only, instead of the true probability over the vocabulary
     #[arg(long)]
     softmax: bool,
@@ -79,6 +82,13 @@ pub(super) struct ScoreArgs {
     quiet: bool,
     #[command(flatten)]
     machine: MachineFlags,
+}
+
+/// `--long-labels`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum LongLabelsFlag {
+    Sum,
+    Mean,
 }
 
 /// `--tokenization`.

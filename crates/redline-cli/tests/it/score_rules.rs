@@ -1,8 +1,8 @@
 //! The rules of scoring, S1 to S16, through the binary.
 
-use redline_wire::Scoring;
+use redline_wire::{LabelIds, Scoring};
 
-use crate::harness::{bits, redline, score, tiers};
+use crate::harness::{bits, redline, redline_reading, score, tiers};
 
 const LABELS: &[&str] = &["--label-id", "20", "--label-id", "300", "--label-id", "7"];
 const ITEMS: &[&str] = &["--item", " him", "--item", "", "--item", " the people of the land"];
@@ -94,7 +94,7 @@ fn s2_the_shared_prefix_is_computed_once() {
 fn s8_duplicates_keep_their_place() {
     let query = ["--query", "And", "--item", " a", "--item", " b", "--item", " a"];
     let scoring = score(&[&query[..], &["--label-id", "9", "--label-id", "8", "--label-id", "9"]].concat());
-    assert_eq!(scoring.meta.label_token_ids, [9, 8, 9]);
+    assert_eq!(scoring.meta.label_token_ids, [9, 8, 9].map(LabelIds::One));
     let rows = bits(&scoring);
     assert_eq!(rows[0], rows[2]);
     assert_ne!(rows[0], rows[1]);
@@ -183,4 +183,26 @@ fn s15_tokenization_is_named_and_its_boundary_reported() {
     let clean = run("concat", " and");
     assert_eq!(clean.meta.boundary_mismatch, [Some(false)]);
     assert_eq!(bits(&clean), bits(&run("separate", " and")));
+}
+
+/// S3: labels of several tokens, refused unless asked for; the answer lists their tokens.
+#[test]
+fn s3_labels_of_several_tokens() {
+    let query =
+        &["--query", "And the king said unto", "--item", " him", "--label", " zyxwvut", "--label", " the"];
+    redline(&[&["score", "--model", "demo"], &query[..]].concat()).failed(&["zyxwvut", "--long-labels"]);
+    let sum = score(&[query, &["--long-labels", "sum"][..]].concat());
+    let [LabelIds::Several(several), LabelIds::One(_)] = &sum.meta.label_token_ids[..] else {
+        panic!("{:?}", sum.meta.label_token_ids)
+    };
+    let mean = score(&[query, &["--long-labels", "mean"][..]].concat());
+    let logprob = |of: &Scoring| of.meta.logprobs[0].as_ref().unwrap()[0].0;
+    assert!((logprob(&sum) / several.len() as f32 - logprob(&mean)).abs() < 1e-5);
+    let soft = score(&[query, &["--long-labels", "sum", "--softmax"][..]].concat());
+    let row: f32 = soft.scores[0].as_ref().unwrap().iter().map(|score| score.0).sum();
+    assert!((row - 1.0).abs() < 1e-6);
+    let line = r#"{"query":"And the king said unto","items":" him","labels":[" zyxwvut"," the"],"long_labels":"sum"}"#;
+    let run = redline_reading(&["score", "--model", "demo", "--json", "--jsonl", "-"], line.as_bytes()).ok();
+    assert_eq!(bits(&run.scoring()), bits(&sum));
+    redline(&["score", "--long-labels", "product"]).usage(&["--long-labels", "sum", "mean"]);
 }

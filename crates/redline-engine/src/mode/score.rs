@@ -4,10 +4,13 @@
 //! continues from it, or from a longer beginning that was kept. The head is evaluated at the last row of each prompt only, and only over the labels where the softmax is over labels: the normaliser over the
 //! vocabulary cancels there.
 
+mod long;
+
 use redline_kernels::Matrix;
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::SeqId;
 
+use self::long::LongLabels;
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, LogitsRow, OUTPUT_ROWS};
 use crate::error::EngineError;
@@ -17,7 +20,10 @@ use crate::prompt::Tokens;
 /// A checked request.
 pub(crate) struct ScoreJob {
     pub(crate) prompts: Vec<Result<Tokens, ItemError>>,
-    pub(crate) labels: Vec<u32>,
+    /// The tokens of each label, at least one.
+    pub(crate) labels: Vec<Vec<u32>>,
+    /// Divide the log-probability of a label by the number of its tokens.
+    pub(crate) mean: bool,
     pub(crate) softmax: bool,
     pub(crate) full_logprobs: bool,
     pub(crate) return_token_ids: bool,
@@ -33,6 +39,8 @@ struct Head<'a> {
     columns: &'a [usize],
     /// The labels' ids, ascending, each once.
     distinct: &'a [u32],
+    /// Where labels have several tokens.
+    long: Option<&'a LongLabels<'a>>,
 }
 
 /// The prompts of a request and how to read them.
@@ -69,17 +77,20 @@ impl Core {
         let start = (self.clock)();
         let prompts: Vec<&[u32]> = job.prompts.iter().flatten().map(|p| &p.ids[..]).collect();
         let shared = shared_prefix(&prompts);
-        let whole_vocabulary = !job.softmax || job.full_logprobs;
+        let long = LongLabels::of(&job);
+        let whole_vocabulary = !job.softmax || job.full_logprobs || long.is_some();
         // Each label is evaluated once, however often it stands in the request.
-        let mut distinct = job.labels.clone();
+        let mut distinct: Vec<u32> = job.labels.iter().map(|label| label[0]).collect();
         distinct.sort_unstable();
         distinct.dedup();
-        let column = |id: &u32| {
-            if whole_vocabulary { *id as usize } else { distinct.partition_point(|other| other < id) }
+        let column = |label: &Vec<u32>| {
+            let id = label[0];
+            if whole_vocabulary { id as usize } else { distinct.partition_point(|&other| other < id) }
         };
         let columns: Vec<usize> = job.labels.iter().map(column).collect();
         let labels = if whole_vocabulary { None } else { Some(self.model.head().gather(&distinct)?) };
-        let head = Head { labels: labels.as_ref(), columns: &columns, distinct: &distinct };
+        let head =
+            Head { labels: labels.as_ref(), columns: &columns, distinct: &distinct, long: long.as_ref() };
         // Asked before anything is computed: what this request leaves does not count as cached.
         let known: Vec<Option<usize>> =
             prompts.iter().map(|p| self.cached(&job.cache_salt, &p[..p.len() - 1])).collect();
@@ -205,6 +216,13 @@ impl Core {
         for (&(sequence, _), piece) in sequences.iter().zip(pieces) {
             self.push(sequence, piece)?;
             outputs.push(self.batch.rows() - 1);
+        }
+        if let Some(long) = head.long {
+            let mut sums = Vec::new();
+            self.run(&outputs, None, true, |_, row| sums.push(long.first(&row)));
+            done.computed += self.continue_labels(sequences, long, &mut sums)?;
+            done.rows.extend(sums.iter().map(|sums| long.row(sums, job)));
+            return Ok(());
         }
         let over_labels = head.labels.is_some();
         self.run(&outputs, head.labels, !over_labels, |_, row| done.rows.push(evaluate(&row, head, job)));

@@ -109,6 +109,7 @@ pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> 
         query,
         items,
         labels,
+        long_labels: redline_engine::LongLabels::Refuse,
         softmax: false,
         item_first: false,
         full_logprobs: false,

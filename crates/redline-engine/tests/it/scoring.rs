@@ -1,6 +1,6 @@
 //! The score rules, by their numbers.
 
-use redline_engine::{Cancel, Engine, Label, Options, ScoreRequest, Tokenization, Truncate};
+use redline_engine::{Cancel, Engine, Label, LongLabels, Options, ScoreRequest, Tokenization, Truncate};
 
 use crate::models::{
     bits, demo, demo_dir, generation, golden, ids, long, options, pledge, refusal, request, scores, text,
@@ -21,7 +21,7 @@ fn s1_a_score_is_the_probability_that_generation_reports() {
         let all = &generated.logprobs.unwrap()[0].top;
         assert_eq!(all.len(), engine.info().vocab);
         for (id, logprob) in outcome.label_token_ids.iter().zip(&label_row.as_ref().unwrap().logprobs) {
-            let same = all.iter().find(|t| t.id == *id).unwrap();
+            let same = all.iter().find(|t| t.id == id[0]).unwrap();
             assert_eq!(same.logprob.to_bits(), logprob.to_bits());
         }
     }
@@ -292,4 +292,105 @@ fn s13_cutting_a_text_keeps_the_special_token_in_front() {
         let ids = engine.score(cut).unwrap().items.remove(0).unwrap().token_ids.unwrap();
         assert_eq!(ids, [&prefix, kept].concat());
     }
+}
+
+/// The log-probability of `tokens` after `prompt`, one request per token.
+fn chained(engine: &Engine, prompt: &[i64], tokens: &[u32]) -> f64 {
+    let mut so_far = prompt.to_vec();
+    let mut sum = 0.0;
+    for &token in tokens {
+        let asked = request(ids(&so_far), vec![ids(&[])], vec![Label::Id(token.into())]);
+        sum += f64::from(engine.score(asked).unwrap().items[0].as_ref().unwrap().logprobs[0]);
+        so_far.push(token.into());
+    }
+    sum
+}
+
+#[test]
+fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
+    let engine = demo();
+    let texts = [" zyxwvut", " the", " the king of Babylon", " the", " Nebuchadnezzar the king"];
+    let long = texts.map(|text| Label::Text(text.into())).to_vec();
+    let asked = |long_labels, softmax| ScoreRequest {
+        labels: long.clone(),
+        long_labels,
+        softmax,
+        return_token_ids: true,
+        ..pledge()
+    };
+    let sum = engine.score(asked(LongLabels::Sum, false)).unwrap();
+    let mean = engine.score(asked(LongLabels::Mean, false)).unwrap();
+    let soft = engine.score(asked(LongLabels::Sum, true)).unwrap();
+    let lengths: Vec<usize> = sum.label_token_ids.iter().map(Vec::len).collect();
+    assert!(lengths[0] > 1 && lengths[1] == 1 && lengths[2] > 2, "{lengths:?}");
+    for ((sum, mean), soft) in sum.items.iter().zip(&mean.items).zip(&soft.items) {
+        let (sum, mean, soft) = (sum.as_ref().unwrap(), mean.as_ref().unwrap(), soft.as_ref().unwrap());
+        let prompt: Vec<i64> = sum.token_ids.as_ref().unwrap().iter().map(|&id| id.into()).collect();
+        for (i, ids) in engine_labels(&engine, &texts).iter().enumerate() {
+            let expected = chained(&engine, &prompt, ids);
+            assert!((f64::from(sum.logprobs[i]) - expected).abs() < 1e-4, "{} {expected}", sum.logprobs[i]);
+            let per_token = expected / ids.len() as f64;
+            assert!(
+                (f64::from(mean.logprobs[i]) - per_token).abs() < 1e-4,
+                "{} {per_token}",
+                mean.logprobs[i]
+            );
+            // The logarithm was rounded to f32, so its exponential is off by its magnitude times the rounding.
+            let off = f32::EPSILON * (1.0 + sum.logprobs[i].abs());
+            assert!((sum.scores[i] - sum.logprobs[i].exp()).abs() <= off * sum.scores[i]);
+        }
+        assert_eq!(sum.scores[1].to_bits(), sum.scores[3].to_bits(), "duplicates keep their place");
+        assert!((soft.scores.iter().map(|&x| f64::from(x)).sum::<f64>() - 1.0).abs() < 1e-6);
+        assert_eq!((sum.label_mass, soft.label_mass), (None, None));
+    }
+    assert!(sum.computed_tokens > soft.shared_prefix_tokens);
+    // A single-token label scores as it does without long ones beside it.
+    let plain = engine.score(ScoreRequest { labels: vec![long[1].clone()], ..pledge() }).unwrap();
+    for (plain, sum) in scores(&plain).iter().zip(scores(&sum)) {
+        assert_eq!(plain[0].to_bits(), sum[1].to_bits());
+    }
+}
+
+/// The tokens of labels, as the engine found them.
+fn engine_labels(engine: &Engine, texts: &[&str]) -> Vec<Vec<u32>> {
+    texts.iter().map(|text| engine.tokenizer().unwrap().encode(text, false).unwrap()).collect()
+}
+
+#[test]
+fn many_long_labels_and_items_score_as_alone() {
+    let engine = demo();
+    let texts: Vec<String> = (0..40).map(|i| format!(" word{i} and of{}", "x".repeat(i))).collect();
+    let labels: Vec<Label> = texts.iter().cloned().map(Label::Text).collect();
+    let items: Vec<_> = (0..9).map(|i| text(&" king".repeat(i))).collect();
+    let asked =
+        |labels: Vec<Label>, items| ScoreRequest { labels, items, long_labels: LongLabels::Sum, ..pledge() };
+    let together = bits(&scores(&engine.score(asked(labels.clone(), items.clone())).unwrap()));
+    for (i, item) in items.iter().enumerate().step_by(4) {
+        for (j, label) in labels.iter().enumerate().step_by(7) {
+            let alone = engine.score(asked(vec![label.clone()], vec![item.clone()])).unwrap();
+            assert_eq!(bits(&scores(&alone))[0][0], together[i][j], "item {i}, label {j}");
+        }
+    }
+}
+
+#[test]
+fn long_labels_have_limits() {
+    let engine = demo();
+    let with = |text: String| ScoreRequest {
+        labels: vec![Label::Text(text)],
+        long_labels: LongLabels::Mean,
+        ..pledge()
+    };
+    assert!(refusal(engine.score(with(String::new()))).contains("0 tokens"));
+    let message = refusal(engine.score(with(" zyx".repeat(100))));
+    assert!(message.contains("at most 64 tokens"), "{message}");
+    // The label must fit behind the prompt.
+    let context = engine.info().context;
+    let label = with(" the king of Babylon".into());
+    let behind = engine.tokenizer().unwrap().encode(" the king of Babylon", false).unwrap().len() - 1;
+    let fits = |tokens| {
+        engine.score(ScoreRequest { query: ids(&vec![5; tokens]), items: vec![ids(&[])], ..label.clone() })
+    };
+    assert!(fits(context - behind).is_ok());
+    assert!(refusal(fits(context - behind + 1)).contains("context"));
 }

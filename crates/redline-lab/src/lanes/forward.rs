@@ -108,6 +108,7 @@ fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError
         query: Prompt::Ids(Vec::new()),
         items: sequences.to_vec(),
         labels: vec![Label::Id(0)],
+        long_labels: redline_engine::LongLabels::Refuse,
         softmax: false,
         item_first: false,
         full_logprobs: false,

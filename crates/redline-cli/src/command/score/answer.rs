@@ -1,7 +1,7 @@
 //! From the engine's outcome to JSON, and to a line for people.
 
 use redline_engine::{ItemScore, ScoreOutcome};
-use redline_wire::{Finite, ItemFault, PrefixCacheUse, ScoreMeta, Scoring, Usage};
+use redline_wire::{Finite, ItemFault, LabelIds, PrefixCacheUse, ScoreMeta, Scoring, Usage};
 
 use crate::figure;
 use crate::model::Loaded;
@@ -38,9 +38,13 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         boundary_mismatch: each_known(&outcome, |item| item.boundary_mismatch),
         item_errors: faults.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
         token_ids: ids.then(|| each_known(&outcome, |item| item.token_ids.clone())),
-        label_token_ids: outcome.label_token_ids,
+        label_token_ids: outcome.label_token_ids.into_iter().map(label_ids).collect(),
         kernel_path: outcome.kernel_path,
     }
+}
+
+fn label_ids(ids: Vec<u32>) -> LabelIds {
+    if let [id] = ids[..] { LabelIds::One(id) } else { LabelIds::Several(ids) }
 }
 
 /// What came from the prefix cache.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use redline_engine::{Label, Prompt, ScoreRequest, Tokenization, Truncate};
+use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
 use redline_wire::{ScoreLine, TextOrIds};
 
-use super::{ScoreArgs, TokenizationFlag, TruncateFlag};
+use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag, TruncateFlag};
 use crate::jsonl;
 use crate::report::Failure;
 
@@ -15,6 +15,11 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         query: Prompt::Text(String::new()),
         items: Vec::new(),
         labels: args.labels.0.clone(),
+        long_labels: match args.long_labels {
+            None => LongLabels::Refuse,
+            Some(LongLabelsFlag::Sum) => LongLabels::Sum,
+            Some(LongLabelsFlag::Mean) => LongLabels::Mean,
+        },
         softmax: args.softmax,
         item_first: args.item_first,
         full_logprobs: args.full_logprobs,
@@ -101,6 +106,10 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         query: prompt(line.query),
         items: line.items.0.into_iter().map(prompt).collect(),
         labels,
+        long_labels: line.long_labels.map_or(template.long_labels, |how| match how {
+            redline_wire::LongLabels::Sum => LongLabels::Sum,
+            redline_wire::LongLabels::Mean => LongLabels::Mean,
+        }),
         softmax: line.apply_softmax.unwrap_or(template.softmax),
         item_first: line.item_first.unwrap_or(template.item_first),
         full_logprobs: line.full_logprobs.unwrap_or(template.full_logprobs),
@@ -137,6 +146,7 @@ mod tests {
             query: Prompt::Text(String::new()),
             items: Vec::new(),
             labels: vec![Label::Id(3)],
+            long_labels: LongLabels::Sum,
             softmax: true,
             item_first: false,
             full_logprobs: true,

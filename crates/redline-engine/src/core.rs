@@ -58,6 +58,17 @@ impl Core {
         }
     }
 
+    /// Makes room for so many pages besides what is in use, if what earlier requests left can give way; whether there is.
+    pub(crate) fn make_room(&mut self, pages: usize) -> bool {
+        while self.kv.room() < pages {
+            match self.prefixes.as_mut().and_then(PrefixCache::evict) {
+                Some(kept) => self.kv.release(kept),
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// How many of these tokens the prefix cache has; `None` where it is off.
     pub(crate) fn cached(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
         self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens))

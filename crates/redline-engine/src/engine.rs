@@ -279,11 +279,11 @@ impl Engine {
         if needed <= budget {
             return Ok(());
         }
-        let tokens: usize = tokens.iter().sum();
         let fact = format!(
-            "{what}: {tokens} tokens of keys and values take {} MiB, and the memory budget leaves {} MiB",
-            mib(needed),
-            mib(budget)
+            "{what}: {} tokens need room for {}, in pages of {PAGE_TOKENS}, and the memory budget leaves room for {}",
+            tokens.iter().sum::<usize>(),
+            pages * PAGE_TOKENS,
+            budget / self.info.kv_bytes_per_token
         );
         Err(EngineError::request(fact, "give more `--memory`, or shorten it"))
     }
@@ -311,8 +311,9 @@ impl Engine {
             cache_salt: request.cache_salt,
         };
         let longest = job.prompts.iter().flatten().map(|p| p.ids.len()).max().unwrap_or(0);
-        // The page on which an item parts from what all share is its own.
-        self.check_room("the longest prompt and label", &[longest + behind], 1)?;
+        // The page on which an item parts from what all share is its own, and so is that of a label behind it.
+        let spare = if behind > 0 { 2 } else { 1 };
+        self.check_room("the longest prompt and label", &[longest + behind], spare)?;
         let (reply, answer) = channel();
         self.send(Job::Score(job, reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)?

@@ -115,40 +115,49 @@ impl Limits<'_> {
                 "give at least one `--label` or `--label-id`",
             ));
         }
-        let numbers: Vec<i64> =
-            labels.iter().filter_map(|l| if let Label::Id(id) = l { Some(*id) } else { None }).collect();
-        self.ids("labels", &numbers)?;
+        let numbers = labels.iter().filter_map(|l| if let Label::Ids(ids) = l { Some(ids) } else { None });
+        self.ids("labels", &numbers.flatten().copied().collect::<Vec<_>>())?;
         labels
             .iter()
             .map(|label| match label {
-                Label::Id(id) => Ok(vec![*id as u32]),
-                Label::Text(text) => self.label(text, long),
+                Label::Ids(ids) => {
+                    let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+                    self.label(&format!("{ids:?}"), ids, long)
+                }
+                Label::Text(text) => {
+                    let ids = self.tokenizer()?.encode(text, false)?;
+                    self.label(&format!("{text:?}"), ids, long)
+                }
             })
             .collect()
     }
 
-    fn label(&self, text: &str, long: LongLabels) -> Result<Vec<u32>, EngineError> {
-        let tokenizer = self.tokenizer()?;
-        let ids = tokenizer.encode(text, false)?;
-        if ids.len() == 1 || long != LongLabels::Refuse && (1..=LABEL_TOKENS).contains(&ids.len()) {
-            self.check_ids(&format!("label {text:?}"), &ids)?;
-            return Ok(ids);
+    /// The tokens of one label, if it may have as many. `name` is how a message calls it.
+    fn label(&self, name: &str, ids: Vec<u32>, long: LongLabels) -> Result<Vec<u32>, EngineError> {
+        let fact = format!("label {name} is {} token{}", ids.len(), if ids.len() == 1 { "" } else { "s" });
+        match ids.len() {
+            0 => Err(EngineError::request(fact, "a label must be at least one token")),
+            1 => self.check_ids(&format!("label {name}"), &ids).map(|()| ids),
+            n if n > LABEL_TOKENS => {
+                let hint = format!("a label has at most {LABEL_TOKENS} tokens");
+                Err(EngineError::request(format!("a label is {n} tokens"), hint))
+            }
+            _ if long == LongLabels::Refuse => {
+                let parts = ids.iter().map(|&id| self.named(id)).collect::<Result<Vec<_>, _>>()?.join(" ");
+                let hint = "a label must be one token; a leading space often makes it one, and \
+                            `--long-labels sum` takes more";
+                Err(EngineError::request(format!("{fact}: {parts}"), hint))
+            }
+            _ => self.check_ids(&format!("label {name}"), &ids).map(|()| ids),
         }
-        if ids.len() > LABEL_TOKENS {
-            let fact = format!("a label of {} bytes is {} tokens", text.len(), ids.len());
-            return Err(EngineError::request(fact, format!("a label has at most {LABEL_TOKENS} tokens")));
-        }
-        let parts = ids.iter().map(|&id| tokenizer.token_text(id).map(|t| format!("{t:?} ({id})")));
-        let parts = parts.collect::<Result<Vec<_>, _>>()?.join(" ");
-        let fact = match ids.len() {
-            0 => format!("label {text:?} is 0 tokens"),
-            n => format!("label {text:?} is {n} tokens: {parts}"),
-        };
-        let hint = "a label must be one token; a leading space often makes it one, and `--long-labels sum` takes more";
-        Err(EngineError::request(
-            fact,
-            if ids.is_empty() { "a label must be at least one token" } else { hint },
-        ))
+    }
+
+    /// A token as a message shows it. A model may have more rows than its tokenizer has tokens.
+    fn named(&self, id: u32) -> Result<String, EngineError> {
+        Ok(match self.tokenizer.filter(|tokenizer| (id as usize) < tokenizer.vocab_size()) {
+            Some(tokenizer) => format!("{:?} ({id})", tokenizer.token_text(id)?),
+            None => id.to_string(),
+        })
     }
 
     /// All prompts of a score request, in the order of the items.

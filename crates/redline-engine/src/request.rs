@@ -21,8 +21,8 @@ impl Prompt {
 pub enum Label {
     /// Text, tokenised apart from the prompts; exactly one token unless [`LongLabels`] says more.
     Text(String),
-    /// A token id.
-    Id(i64),
+    /// Its token ids: one, or more where [`LongLabels`] says how they count.
+    Ids(Vec<i64>),
 }
 
 /// How a label of several tokens counts.

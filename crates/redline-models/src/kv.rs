@@ -57,6 +57,11 @@ impl KvCache {
         self.pages.len() - self.free.len()
     }
 
+    /// Pages that may still be taken.
+    pub fn room(&self) -> usize {
+        self.limit - self.pages_in_use()
+    }
+
     /// A new sequence without tokens.
     pub fn create(&mut self) -> SeqId {
         let fresh = Sequence { live: true, ..Sequence::default() };
@@ -230,7 +235,7 @@ mod tests {
         assert_eq!(kv.reserve(second, 1), Err(KvError::Full { pages: 5 }));
         kv.release(first);
         kv.reserve(second, 5 * PAGE_TOKENS).unwrap();
-        assert_eq!((kv.pages_in_use(), kv.pages.len()), (5, 5));
+        assert_eq!((kv.pages_in_use(), kv.pages.len(), kv.room()), (5, 5, 0));
     }
 
     #[test]

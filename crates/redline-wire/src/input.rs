@@ -42,6 +42,40 @@ impl<'de> Deserialize<'de> for TextOrIds {
     }
 }
 
+/// A label's tokens: a number where it is one, else a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelIds(pub Vec<i64>);
+
+impl Serialize for LabelIds {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        if let [id] = self.0[..] { to.serialize_i64(id) } else { self.0.serialize(to) }
+    }
+}
+
+impl<'de> Deserialize<'de> for LabelIds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = LabelIds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a token id or a list of token ids")
+            }
+            fn visit_i64<E: Error>(self, id: i64) -> Result<LabelIds, E> {
+                Ok(LabelIds(vec![id]))
+            }
+            fn visit_u64<E: Error>(self, id: u64) -> Result<LabelIds, E> {
+                let id =
+                    i64::try_from(id).map_err(|_| E::custom(format!("token id {id} is out of range")))?;
+                Ok(LabelIds(vec![id]))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<LabelIds, A::Error> {
+                collect(seq).map(LabelIds)
+            }
+        }
+        from.deserialize_any(OneOrMany)
+    }
+}
+
 /// The items of a score request: a plain string is one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items(pub Vec<TextOrIds>);

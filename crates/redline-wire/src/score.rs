@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
-use crate::input::{Items, TextOrIds};
+use crate::input::{Items, LabelIds, TextOrIds};
 use crate::usage::{PrefixCacheUse, Usage};
 
 /// How query and item become one token sequence.
@@ -24,16 +24,6 @@ pub enum LongLabels {
     Sum,
     /// By their geometric mean.
     Mean,
-}
-
-/// A label's tokens: a number where it is one, else a list.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum LabelIds {
-    /// The one token.
-    One(u32),
-    /// Several.
-    Several(Vec<u32>),
 }
 
 /// Which end of an over-long prompt is dropped.
@@ -57,9 +47,9 @@ pub struct ScoreLine {
     /// Labels as text, each exactly one token unless `long_labels` says more. They come before `label_token_ids` in the columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
-    /// Labels as token ids.
+    /// Labels as token ids; a list of ids is a label of several tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub label_token_ids: Option<Vec<i64>>,
+    pub label_token_ids: Option<Vec<LabelIds>>,
     /// How a label of several tokens counts; absent refuses it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_labels: Option<LongLabels>,

@@ -24,7 +24,7 @@ fn every_key_is_read_and_written() {
         "item_first":true,"tokenization":"separate","truncate":"left","item_errors":true,"full_logprobs":true,
         "return_token_ids":true,"cache_salt":"t"}"#;
     let line: ScoreLine = serde_json::from_str(json).unwrap();
-    assert_eq!(line.label_token_ids, Some(vec![7, -1]));
+    assert_eq!(line.label_token_ids, Some(vec![LabelIds(vec![7]), LabelIds(vec![-1])]));
     assert_eq!(line.tokenization, Some(Tokenization::Separate));
     assert_eq!(line.truncate, Some(Truncate::Left));
     let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -58,7 +58,7 @@ fn bad_requests_are_named() {
 
 fn meta() -> ScoreMeta {
     ScoreMeta {
-        label_token_ids: vec![LabelIds::One(5), LabelIds::Several(vec![6, 7])],
+        label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
         logprobs: vec![Some(vec![Finite(-1.0), Finite(-0.1)]), None],
         label_mass: None,
         cache_miss_count: 0,

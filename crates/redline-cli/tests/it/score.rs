@@ -34,7 +34,8 @@ fn labels_keep_the_order_of_typing() {
     let both =
         score(&[QUERY, &["--item", "", "--label-id", "9", "--label", " the", "--label-id", "8"]].concat());
     let ids = &both.meta.label_token_ids;
-    let [LabelIds::One(9), LabelIds::One(second), LabelIds::One(8)] = ids[..] else { panic!("{ids:?}") };
+    assert_eq!((ids.len(), &ids[0], &ids[2]), (3, &LabelIds(vec![9]), &LabelIds(vec![8])));
+    let second = ids[1].0[0];
     let as_ids = score(&[QUERY, &["--item", "", "--label-id", &second.to_string()]].concat());
     assert_eq!(bits(&both)[0][1], bits(&as_ids)[0][0]);
 }

@@ -94,7 +94,7 @@ fn s2_the_shared_prefix_is_computed_once() {
 fn s8_duplicates_keep_their_place() {
     let query = ["--query", "And", "--item", " a", "--item", " b", "--item", " a"];
     let scoring = score(&[&query[..], &["--label-id", "9", "--label-id", "8", "--label-id", "9"]].concat());
-    assert_eq!(scoring.meta.label_token_ids, [9, 8, 9].map(LabelIds::One));
+    assert_eq!(scoring.meta.label_token_ids, [9, 8, 9].map(|id| LabelIds(vec![id])));
     let rows = bits(&scoring);
     assert_eq!(rows[0], rows[2]);
     assert_ne!(rows[0], rows[1]);
@@ -192,9 +192,8 @@ fn s3_labels_of_several_tokens() {
         &["--query", "And the king said unto", "--item", " him", "--label", " zyxwvut", "--label", " the"];
     redline(&[&["score", "--model", "demo"], &query[..]].concat()).failed(&["zyxwvut", "--long-labels"]);
     let sum = score(&[query, &["--long-labels", "sum"][..]].concat());
-    let [LabelIds::Several(several), LabelIds::One(_)] = &sum.meta.label_token_ids[..] else {
-        panic!("{:?}", sum.meta.label_token_ids)
-    };
+    let several = &sum.meta.label_token_ids[0].0;
+    assert!(several.len() > 1 && sum.meta.label_token_ids[1].0.len() == 1);
     let mean = score(&[query, &["--long-labels", "mean"][..]].concat());
     let logprob = |of: &Scoring| of.meta.logprobs[0].as_ref().unwrap()[0].0;
     assert!((logprob(&sum) / several.len() as f32 - logprob(&mean)).abs() < 1e-5);
@@ -204,5 +203,17 @@ fn s3_labels_of_several_tokens() {
     let line = r#"{"query":"And the king said unto","items":" him","labels":[" zyxwvut"," the"],"long_labels":"sum"}"#;
     let run = redline_reading(&["score", "--model", "demo", "--json", "--jsonl", "-"], line.as_bytes()).ok();
     assert_eq!(bits(&run.scoring()), bits(&sum));
+    // The same as ids, and in a line.
+    let ids = several.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
+    let the = sum.meta.label_token_ids[1].0[0].to_string();
+    let by_ids =
+        ["--query", "And the king said unto", "--item", " him", "--label-id", &ids, "--label-id", &the];
+    assert_eq!(bits(&score(&[&by_ids[..], &["--long-labels", "sum"]].concat())), bits(&sum));
+    let line = format!(
+        r#"{{"query":"And the king said unto","items":" him","label_token_ids":[[{ids}],{the}],"long_labels":"sum"}}"#
+    );
+    let run = redline_reading(&["score", "--model", "demo", "--json", "--jsonl", "-"], line.as_bytes()).ok();
+    assert_eq!(bits(&run.scoring()), bits(&sum));
+    redline(&[&["score", "--model", "demo"], &by_ids[..]].concat()).failed(&["--long-labels"]);
     redline(&["score", "--long-labels", "product"]).usage(&["--long-labels", "sum", "mean"]);
 }

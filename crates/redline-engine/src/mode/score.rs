@@ -197,10 +197,11 @@ impl Core {
                 self.kv.fork(prefix, shared)
             };
             sequences.push((sequence, prompt));
-            if let Err(error) = self.reserve(sequence, prompt.len() - stored) {
-                if sequences.len() == 1 {
-                    return Err(error);
-                }
+            let reserved = self.reserve(sequence, prompt.len() - stored);
+            let alone = sequences.len() == 1;
+            if alone {
+                reserved?;
+            } else if reserved.is_err() || !self.make_room(head.long.map_or(0, LongLabels::pages)) {
                 // The others go first and make room.
                 sequences.pop();
                 self.kv.release(sequence);

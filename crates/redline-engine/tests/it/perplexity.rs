@@ -87,7 +87,7 @@ fn the_likelihood_is_that_of_the_reference_implementation() {
 fn a_prediction_has_the_probability_that_score_gives() {
     let engine = golden();
     let two = run(&engine, ids(&[7, 9]), None);
-    let label = vec![Label::Id(9)];
+    let label = vec![Label::Ids(vec![9])];
     let row = engine.score(request(ids(&[]), vec![ids(&[7])], label)).unwrap().items.remove(0).unwrap();
     assert_eq!((-two.nll.value) as f32, row.logprobs[0]);
     assert_eq!((two.tokens, two.nll.standard_error, two.perplexity.standard_error), (1, None, None));

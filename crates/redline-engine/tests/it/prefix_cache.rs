@@ -2,7 +2,8 @@
 
 use proptest::prelude::*;
 use redline_engine::{
-    Cancel, Engine, GenerateOutcome, GenerateRequest, Options, PrefixCacheUse, ScoreRequest,
+    Cancel, Engine, GenerateOutcome, GenerateRequest, Label, LongLabels, Options, PrefixCacheUse,
+    ScoreRequest,
 };
 use redline_kernels::Format;
 
@@ -140,7 +141,7 @@ fn a_budget_that_holds_nothing_is_refused_with_numbers() {
 #[test]
 fn what_never_fits_is_refused_at_once() {
     let engine = tight(2 * 64);
-    let label = || vec![redline_engine::Label::Id(1)];
+    let label = || vec![Label::Ids(vec![1])];
     let message = refusal(engine.score(request(ids(&[1; 70]), vec![ids(&[2])], label())));
     assert!(message.contains("71 tokens") && message.contains("`--memory`"), "{message}");
     let message = refusal(engine.generate(generation(ids(&[1; 10]), 60), &Cancel::new(), &mut |_| ()));
@@ -160,11 +161,13 @@ proptest! {
         let engine = tight(pages * 64);
         for (stem, length, items, scored) in requests {
             // Prompts of one stem begin alike.
-            let length = length.min((pages as usize - 1) * 64 - 20);
+            let length = length.min((pages as usize - 2) * 64 - 20);
             let prompt: Vec<i64> = (0..length).map(|i| ((i * 7 + stem * (i / 40 + 1)) % 50) as i64).collect();
             if scored {
                 let items = (0..items).map(|i| ids(&[i as i64, 3, i as i64])).collect();
-                let asked = request(ids(&prompt), items, vec![redline_engine::Label::Id(4)]);
+                let labels = [vec![4], vec![5, 6, 7], vec![5, 9]].map(Label::Ids).to_vec();
+                let plain = request(ids(&prompt), items, labels);
+                let asked = ScoreRequest { long_labels: LongLabels::Sum, ..plain };
                 let (expected, got) = (free.score(asked.clone()).unwrap(), engine.score(asked).unwrap());
                 prop_assert_eq!(bits(&scores(&got)), bits(&scores(&expected)));
             } else {

@@ -7,7 +7,7 @@ use crate::models::{
 };
 
 fn labels(ids: &[i64]) -> Vec<Label> {
-    ids.iter().map(|&id| Label::Id(id)).collect()
+    ids.iter().map(|&id| Label::Ids(vec![id])).collect()
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn chained(engine: &Engine, prompt: &[i64], tokens: &[u32]) -> f64 {
     let mut so_far = prompt.to_vec();
     let mut sum = 0.0;
     for &token in tokens {
-        let asked = request(ids(&so_far), vec![ids(&[])], vec![Label::Id(token.into())]);
+        let asked = request(ids(&so_far), vec![ids(&[])], vec![Label::Ids(vec![token.into()])]);
         sum += f64::from(engine.score(asked).unwrap().items[0].as_ref().unwrap().logprobs[0]);
         so_far.push(token.into());
     }

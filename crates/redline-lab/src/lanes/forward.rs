@@ -107,7 +107,7 @@ fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError
     let outcome = engine.score(ScoreRequest {
         query: Prompt::Ids(Vec::new()),
         items: sequences.to_vec(),
-        labels: vec![Label::Id(0)],
+        labels: vec![Label::Ids(vec![0])],
         long_labels: redline_engine::LongLabels::Refuse,
         softmax: false,
         item_first: false,

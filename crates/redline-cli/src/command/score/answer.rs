@@ -44,7 +44,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
 }
 
 fn label_ids(ids: Vec<u32>) -> LabelIds {
-    if let [id] = ids[..] { LabelIds::One(id) } else { LabelIds::Several(ids) }
+    LabelIds(ids.into_iter().map(i64::from).collect())
 }
 
 /// What came from the prefix cache.

@@ -1,7 +1,9 @@
 //! `--label` and `--label-id`: one list, in the order in which they were typed.
 
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, value_parser};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::Label;
+
+use crate::value::{self, Ids};
 
 /// The labels, in the order of the columns.
 #[derive(Clone, Debug, Default)]
@@ -9,18 +11,17 @@ pub(super) struct Labels(pub(super) Vec<Label>);
 
 impl Args for Labels {
     fn augment_args(command: Command) -> Command {
-        let text = Arg::new("label")
-            .long("label")
-            .value_name("TEXT")
-            .action(ArgAction::Append)
-            .help("A label, exactly one token (repeatable; mind the leading space)");
+        let text =
+            Arg::new("label").long("label").value_name("TEXT").action(ArgAction::Append).help(
+                "A label, one token unless --long-labels takes more (repeatable; mind the leading space)",
+            );
         let id = Arg::new("label_id")
             .long("label-id")
-            .value_name("ID")
+            .value_name("ID,..")
             .action(ArgAction::Append)
-            .allow_negative_numbers(true)
-            .value_parser(value_parser!(i64))
-            .help("A label as a token id (repeatable)");
+            .allow_hyphen_values(true)
+            .value_parser(value::ids)
+            .help("A label as a token id, or several as 3,4 with --long-labels (repeatable)");
         command.arg(text).arg(id)
     }
 
@@ -32,7 +33,8 @@ impl Args for Labels {
 impl FromArgMatches for Labels {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let texts = matches.get_many::<String>("label").into_iter().flatten().cloned().map(Label::Text);
-        let ids = matches.get_many::<i64>("label_id").into_iter().flatten().copied().map(Label::Id);
+        let ids =
+            matches.get_many::<Ids>("label_id").into_iter().flatten().cloned().map(|ids| Label::Ids(ids.0));
         let mut typed: Vec<_> = matches.indices_of("label").into_iter().flatten().zip(texts).collect();
         typed.extend(matches.indices_of("label_id").into_iter().flatten().zip(ids));
         typed.sort_by_key(|(index, _)| *index);
@@ -59,7 +61,7 @@ mod tests {
         let text = |text: &str| Label::Text(text.to_owned());
         assert_eq!(
             parse(&["--label-id", "7", "--label", " yes", "--label-id=-1", "--label", "", "--label-id", "7"]),
-            [Label::Id(7), text(" yes"), Label::Id(-1), text(""), Label::Id(7)]
+            [Label::Ids(vec![7]), text(" yes"), Label::Ids(vec![-1]), text(""), Label::Ids(vec![7])]
         );
         assert_eq!(parse(&[]), []);
     }

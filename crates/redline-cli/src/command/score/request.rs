@@ -99,7 +99,7 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         (None, None) => template.labels.clone(),
         (texts, ids) => {
             let texts = texts.into_iter().flatten().map(Label::Text);
-            texts.chain(ids.into_iter().flatten().map(Label::Id)).collect()
+            texts.chain(ids.into_iter().flatten().map(|ids| Label::Ids(ids.0))).collect()
         }
     };
     Ok(ScoreRequest {
@@ -145,7 +145,7 @@ mod tests {
         ScoreRequest {
             query: Prompt::Text(String::new()),
             items: Vec::new(),
-            labels: vec![Label::Id(3)],
+            labels: vec![Label::Ids(vec![3])],
             long_labels: LongLabels::Sum,
             softmax: true,
             item_first: false,
@@ -165,14 +165,14 @@ mod tests {
     #[test]
     fn a_line_wins_over_the_flags() {
         let bare = line(r#"{"query":"q","items":["a"]}"#);
-        assert_eq!(bare.labels, [Label::Id(3)]);
+        assert_eq!(bare.labels, [Label::Ids(vec![3])]);
         assert_eq!((bare.softmax, bare.full_logprobs, bare.return_token_ids), (true, true, true));
         assert_eq!((bare.tokenization, bare.truncate), (Tokenization::Separate, Some(Truncate::Left)));
         let full = line(
             r#"{"query":[1],"items":[[2]],"labels":["x"],"label_token_ids":[9],"softmax":false,"item_first":true,
             "tokenization":"concat","truncate":"right","return_token_ids":false}"#,
         );
-        assert_eq!(full.labels, [Label::Text("x".to_owned()), Label::Id(9)]);
+        assert_eq!(full.labels, [Label::Text("x".to_owned()), Label::Ids(vec![9])]);
         assert_eq!((full.softmax, full.item_first, full.return_token_ids), (false, true, false));
         assert_eq!((full.tokenization, full.truncate), (Tokenization::Concat, Some(Truncate::Right)));
         assert_eq!((full.query, full.items), (Prompt::Ids(vec![1]), vec![Prompt::Ids(vec![2])]));

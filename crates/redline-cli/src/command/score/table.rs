@@ -9,6 +9,9 @@ const ITEM_WIDTH: usize = 40;
 /// Characters of a label that are shown.
 const LABEL_WIDTH: usize = 16;
 
+/// Ids of a label that are shown.
+const LABEL_IDS: usize = 3;
+
 /// One line per item, one column per label.
 pub(super) fn render(items: &[Prompt], labels: &[Label], outcome: &ScoreOutcome) -> String {
     let mut header = vec!["item".to_owned()];
@@ -56,7 +59,10 @@ fn align(rows: &[Vec<String>], columns: usize) -> String {
 fn label(label: &Label) -> String {
     match label {
         Label::Text(text) => figure::shortened(text, LABEL_WIDTH),
-        Label::Id(id) => format!("#{id}"),
+        Label::Ids(ids) => {
+            let shown: Vec<_> = ids.iter().take(LABEL_IDS).map(i64::to_string).collect();
+            format!("#{}{}", shown.join(","), if ids.len() > LABEL_IDS { ",…" } else { "" })
+        }
     }
 }
 

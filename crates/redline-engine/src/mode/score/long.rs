@@ -1,6 +1,7 @@
 //! Labels of several tokens: each continues every prompt, and its log-probability is the sum over its tokens, each given those
 //! before it.
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::SeqId;
 
 use super::{Row, ScoreJob, log_softmax};
@@ -36,6 +37,11 @@ impl<'a> LongLabels<'a> {
         let column = |label: &Vec<u32>| distinct.partition_point(|other| *other < label.as_slice());
         let columns = job.labels.iter().map(column).collect();
         Some(Self { distinct, columns, mean: job.mean })
+    }
+
+    /// Pages that running the longest label behind a prompt takes: where it parts from the prompt it has a page of its own.
+    pub(super) fn pages(&self) -> usize {
+        self.distinct.iter().map(|label| label.len()).max().unwrap_or(0).div_ceil(PAGE_TOKENS) + 1
     }
 
     /// Log-probability of the first token of each distinct label.

@@ -32,6 +32,12 @@ pub(crate) struct MachineFlags {
     threads: Option<usize>,
     #[command(flatten)]
     backend: BackendFlags,
+}
+
+/// What may stay in memory.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Memory")]
+pub(crate) struct MemoryFlags {
     /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
     memory: Option<u64>,
@@ -142,12 +148,19 @@ impl MachineFlags {
     /// Fills what no flag gave from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
+        Ok(Settings { threads: threads(self.threads, environment)?, backend })
+    }
+}
+
+impl MemoryFlags {
+    /// The settings with what the flags, the environment or the machine say of memory.
+    pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
+        let Settings { threads, backend } = settings;
         let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
         let prefix_cache =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
                 .unwrap_or(true);
-        let memory = Some(memory.unwrap_or_else(|| Machine::here().free_bytes() / 5 * 4));
-        let threads = threads(self.threads, environment)?;
+        let memory = memory.or_else(|| Machine::here().known_free_bytes().map(|free| free / 5 * 4));
         Ok(Settings { threads, backend: Backend { memory, prefix_cache, ..backend } })
     }
 }

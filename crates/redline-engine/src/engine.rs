@@ -25,7 +25,8 @@ use crate::mode::perplexity::{Evaluated, LikelihoodJob};
 use crate::mode::score::ScoreJob;
 use crate::options::{Options, Source};
 use crate::outcome::{
-    FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
+    FinishReason, GenerateOutcome, ItemError, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob,
+    Usage,
 };
 use crate::prefix_cache::PrefixCache;
 use crate::prompt::Limits;
@@ -298,8 +299,28 @@ impl Engine {
         let labels = limits.labels(&request.labels, request.long_labels)?;
         // The tokens of a label stand behind the prompt, all but the last.
         let behind = labels.iter().map(|label| label.len() - 1).max().unwrap_or(0);
-        let limits = Limits { context: limits.context.saturating_sub(behind), ..limits };
-        let prompts = limits.items(&request)?;
+        let context = limits.context.saturating_sub(behind);
+        if context == 0 {
+            let fact = format!(
+                "a label of {} tokens leaves nothing of the context of {}",
+                behind + 1,
+                limits.context
+            );
+            return Err(EngineError::request(fact, "take shorter labels, or give more `--max-context`"));
+        }
+        let mut prompts = Limits { context, ..limits }.items(&request)?;
+        // The page on which an item parts from what all share is its own, and so is that of a label behind it.
+        let spare = if behind > 0 { 2 } else { 1 };
+        for (index, prompt) in prompts.iter_mut().enumerate() {
+            let Ok(tokens) = prompt else { continue };
+            let room = self.check_room(&format!("item {index}"), &[tokens.ids.len() + behind], spare);
+            match room {
+                Err(error) if request.item_errors => {
+                    *prompt = Err(ItemError { index, message: error.to_string() });
+                }
+                other => other?,
+            }
+        }
         let job = ScoreJob {
             prompts,
             labels,
@@ -310,10 +331,6 @@ impl Engine {
             item_errors: request.item_errors,
             cache_salt: request.cache_salt,
         };
-        let longest = job.prompts.iter().flatten().map(|p| p.ids.len()).max().unwrap_or(0);
-        // The page on which an item parts from what all share is its own, and so is that of a label behind it.
-        let spare = if behind > 0 { 2 } else { 1 };
-        self.check_room("the longest prompt and label", &[longest + behind], spare)?;
         let (reply, answer) = channel();
         self.send(Job::Score(job, reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)?

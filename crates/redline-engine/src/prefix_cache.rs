@@ -28,6 +28,8 @@ struct Node<T> {
     /// By the first token of their edges.
     children: BTreeMap<u32, usize>,
     leaf: Option<Leaf<T>>,
+    /// Roots only: their key.
+    namespace: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +46,18 @@ struct Walk {
     inside: Option<(usize, usize)>,
     /// Tokens that matched.
     tokens: usize,
+}
+
+impl<T> Node<T> {
+    fn empty() -> Self {
+        Self {
+            edge: Vec::new(),
+            parent: None,
+            children: BTreeMap::new(),
+            leaf: None,
+            namespace: String::new(),
+        }
+    }
 }
 
 impl<T: Copy> PrefixCache<T> {
@@ -85,6 +99,7 @@ impl<T: Copy> PrefixCache<T> {
             Some(&root) => root,
             None => {
                 let root = self.add(Vec::new(), None);
+                namespace.clone_into(&mut self.nodes[root].namespace);
                 self.roots.insert(namespace.to_owned(), root);
                 root
             }
@@ -139,7 +154,7 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     fn add(&mut self, edge: Vec<u32>, parent: Option<usize>) -> usize {
-        let node = Node { edge, parent, children: BTreeMap::new(), leaf: None };
+        let node = Node { edge, parent, ..Node::empty() };
         match self.free.pop() {
             Some(place) => {
                 self.nodes[place] = node;
@@ -176,7 +191,7 @@ impl<T: Copy> PrefixCache<T> {
         self.discard(node);
         let Some(above) = self.nodes[parent].parent else {
             if self.nodes[parent].children.is_empty() {
-                self.roots.retain(|_, root| *root != parent);
+                self.roots.remove(&std::mem::take(&mut self.nodes[parent].namespace));
                 self.discard(parent);
             }
             return;
@@ -195,7 +210,7 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     fn discard(&mut self, node: usize) {
-        self.nodes[node] = Node { edge: Vec::new(), parent: None, children: BTreeMap::new(), leaf: None };
+        self.nodes[node] = Node::empty();
         self.free.push(node);
     }
 }

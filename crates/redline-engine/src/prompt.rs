@@ -138,12 +138,17 @@ impl Limits<'_> {
         match ids.len() {
             0 => Err(EngineError::request(fact, "a label must be at least one token")),
             1 => self.check_ids(&format!("label {name}"), &ids).map(|()| ids),
-            n if n > LABEL_TOKENS => {
+            n if n > LABEL_TOKENS && long != LongLabels::Refuse => {
                 let hint = format!("a label has at most {LABEL_TOKENS} tokens");
                 Err(EngineError::request(format!("a label is {n} tokens"), hint))
             }
             _ if long == LongLabels::Refuse => {
-                let parts = ids.iter().map(|&id| self.named(id)).collect::<Result<Vec<_>, _>>()?.join(" ");
+                let parts = ids
+                    .iter()
+                    .take(LISTED)
+                    .map(|&id| self.named(id))
+                    .collect::<Result<Vec<_>, _>>()?
+                    .join(" ");
                 let hint = "a label must be one token; a leading space often makes it one, and \
                             `--long-labels sum` takes more";
                 Err(EngineError::request(format!("{fact}: {parts}"), hint))

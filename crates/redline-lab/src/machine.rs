@@ -106,8 +106,12 @@ impl Machine {
     /// Bytes that this process may still take: what is available, or what its control group allows where that is less; a
     /// guess of 4 GiB where neither is told.
     pub fn free_bytes(&self) -> u64 {
-        let told = [self.memory.available_bytes, self.usable.memory_limit_bytes];
-        told.into_iter().flatten().min().unwrap_or(4 << 30)
+        self.known_free_bytes().unwrap_or(4 << 30)
+    }
+
+    /// As [`Machine::free_bytes`], without a guess.
+    pub fn known_free_bytes(&self) -> Option<u64> {
+        [self.memory.available_bytes, self.usable.memory_limit_bytes].into_iter().flatten().min()
     }
 
     /// What must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.

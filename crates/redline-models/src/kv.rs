@@ -15,7 +15,6 @@ pub struct SeqId(usize);
 struct Sequence {
     pages: Vec<u32>,
     tokens: usize,
-    live: bool,
 }
 
 /// Why there is no room for more keys and values.
@@ -38,6 +37,8 @@ pub struct KvCache {
     owners: Vec<u32>,
     free: Vec<u32>,
     sequences: Vec<Sequence>,
+    /// Places of `sequences` to be used again.
+    ended: Vec<usize>,
 }
 
 impl KvCache {
@@ -49,6 +50,7 @@ impl KvCache {
             owners: Vec::new(),
             free: Vec::new(),
             sequences: Vec::new(),
+            ended: Vec::new(),
         }
     }
 
@@ -64,12 +66,15 @@ impl KvCache {
 
     /// A new sequence without tokens.
     pub fn create(&mut self) -> SeqId {
-        let fresh = Sequence { live: true, ..Sequence::default() };
-        if let Some(index) = self.sequences.iter().position(|s| !s.live) {
-            self.sequences[index] = fresh;
+        self.begin(Sequence::default())
+    }
+
+    fn begin(&mut self, sequence: Sequence) -> SeqId {
+        if let Some(index) = self.ended.pop() {
+            self.sequences[index] = sequence;
             return SeqId(index);
         }
-        self.sequences.push(fresh);
+        self.sequences.push(sequence);
         SeqId(self.sequences.len() - 1)
     }
 
@@ -80,9 +85,7 @@ impl KvCache {
         for &page in &pages {
             self.owners[page as usize] += 1;
         }
-        let child = self.create();
-        self.sequences[child.0] = Sequence { pages, tokens, live: true };
-        child
+        self.begin(Sequence { pages, tokens })
     }
 
     /// Tokens stored.
@@ -155,6 +158,7 @@ impl KvCache {
     pub fn release(&mut self, id: SeqId) {
         let sequence = std::mem::take(&mut self.sequences[id.0]);
         self.give_back(&sequence.pages);
+        self.ended.push(id.0);
     }
 
     fn give_back(&mut self, pages: &[u32]) {

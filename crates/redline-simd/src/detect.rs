@@ -228,11 +228,10 @@ fn path_of(tier: Tier) -> Path {
         Tier::Scalar if std::arch::is_x86_feature_detected!("fma") => Path::ScalarFma,
         Tier::Scalar => Path::Scalar,
         Tier::Avx2 => Path::Avx2,
-        Tier::Avx512 | Tier::Amx
-            if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() =>
-        {
+        Tier::Avx512 if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() => {
             Path::Avx512Bf16
         }
+        // Processors with tile registers have a `vdpbf16ps` that is slower than the two multiply-adds it stands for.
         Tier::Avx512 | Tier::Amx => Path::Avx512,
     }
 }

@@ -50,7 +50,7 @@ pub struct ScoreLine {
     /// Labels as token ids; a list of ids is a label of several tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_token_ids: Option<Vec<LabelIds>>,
-    /// How a label of several tokens counts; absent refuses it.
+    /// How a label of several tokens counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_labels: Option<LongLabels>,
     /// Softmax over the labels only.

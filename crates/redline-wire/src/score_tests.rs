@@ -22,7 +22,7 @@ fn absent_keys_are_absent() {
 fn every_key_is_read_and_written() {
     let json = r#"{"query":[1,2],"items":[[3]],"labels":[" yes"],"label_token_ids":[7,-1],"apply_softmax":true,
         "item_first":true,"tokenization":"separate","truncate":"left","item_errors":true,"full_logprobs":true,
-        "return_token_ids":true,"cache_salt":"t"}"#;
+        "return_token_ids":true,"cache_salt":"t","long_labels":"mean"}"#;
     let line: ScoreLine = serde_json::from_str(json).unwrap();
     assert_eq!(line.label_token_ids, Some(vec![LabelIds(vec![7]), LabelIds(vec![-1])]));
     assert_eq!(line.tokenization, Some(Tokenization::Separate));

@@ -13,7 +13,7 @@ use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest};
 use super::Context;
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer};
-use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
 use crate::report::{self, FAILED, Failure, INTERRUPTED};
 use crate::value::{self, Ids};
@@ -63,6 +63,8 @@ pub(super) struct GenerateArgs {
     sampling: SamplingFlags,
     #[command(flatten)]
     machine: MachineFlags,
+    #[command(flatten)]
+    memory: MemoryFlags,
 }
 
 /// How the next token is chosen: greedily, unless one of these is given.
@@ -90,6 +92,7 @@ struct SamplingFlags {
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let settings = args.memory.resolve(settings, context.environment)?;
     let template = request::template(args);
     if let Some(path) = &args.jsonl {
         let mut input = jsonl::open(path)?;

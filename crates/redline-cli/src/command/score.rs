@@ -14,7 +14,7 @@ use redline_engine::ScoreRequest;
 use self::labels::Labels;
 use super::Context;
 use crate::jsonl::{self, Answer};
-use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
 use crate::report::{self, FAILED, Failure};
 use crate::value::{self, Ids};
@@ -82,6 +82,8 @@ pub(super) struct ScoreArgs {
     quiet: bool,
     #[command(flatten)]
     machine: MachineFlags,
+    #[command(flatten)]
+    memory: MemoryFlags,
 }
 
 /// `--long-labels`.
@@ -109,6 +111,7 @@ enum TruncateFlag {
 pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let settings = args.memory.resolve(settings, context.environment)?;
     let template = request::template(args);
     if let Some(path) = &args.jsonl {
         let mut input = jsonl::open(path)?;

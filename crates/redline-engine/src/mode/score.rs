@@ -1,8 +1,9 @@
 //! Scoring: prefill only.
 //!
 //! The longest token prefix that all prompts share is computed once, or taken from what an earlier request left; each prompt
-//! continues from it, or from a longer beginning that was kept. The head is evaluated at the last row of each prompt only, and only over the labels where the softmax is over labels: the normaliser over the
-//! vocabulary cancels there.
+//! continues from it, or from a longer beginning that was kept. The head is evaluated at the last row of each prompt only,
+//! and only over the labels where the softmax is over labels: the normaliser over the vocabulary cancels there. Labels of several
+//! tokens continue each prompt once more (`long.rs`).
 
 mod long;
 
@@ -199,6 +200,12 @@ impl Core {
             sequences.push((sequence, prompt));
             let reserved = self.reserve(sequence, prompt.len() - stored);
             let alone = sequences.len() == 1;
+            if alone && reserved.is_err() && stored > shared {
+                // What was kept stands beside what all share: by now nothing is kept, so the next try begins there.
+                sequences.pop();
+                self.kv.release(sequence);
+                return Ok(());
+            }
             if alone {
                 reserved?;
             } else if reserved.is_err() || !self.make_room(head.long.map_or(0, LongLabels::pages)) {

@@ -179,3 +179,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_is_kept_twice_does_not_keep_a_request_from_running() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = long(dir.path());
+    let info = free.info();
+    let memory = info.weight_bytes + info.activation_bytes + 9 * 64 * info.kv_bytes_per_token;
+    let engine = Engine::load(Options { memory: Some(memory), ..options(&dir.path().join("long")) }).unwrap();
+    let tokens = |n: usize, seed: i64| -> Vec<i64> { (0..n as i64).map(|i| (i * 7 + seed) % 299).collect() };
+    let stem = tokens(192, 1);
+    let after = |tail: Vec<i64>| ids(&[stem.clone(), tail].concat());
+    // Two items share more than all three do: each is computed and kept for itself.
+    let first = vec![after(tokens(8, 50)), after(tokens(8, 60)), ids(&tokens(30, 90))];
+    let second = vec![after([tokens(8, 60), tokens(200, 5)].concat()), after(tokens(3, 70))];
+    for items in [first, second] {
+        let asked = request(ids(&[]), items, vec![Label::Ids(vec![4])]);
+        let (expected, got) = (free.score(asked.clone()).unwrap(), engine.score(asked).unwrap());
+        assert_eq!(bits(&scores(&got)), bits(&scores(&expected)));
+    }
+}
+
+#[test]
+fn an_item_beyond_the_budget_may_fail_alone() {
+    let engine = tight(3 * 64);
+    let items = vec![ids(&[2]), ids(&[3; 180]), ids(&[4])];
+    let asked = request(ids(&[1; 20]), items, vec![Label::Ids(vec![1])]);
+    assert!(refusal(engine.score(asked.clone())).contains("item 1"));
+    let some = engine.score(ScoreRequest { item_errors: true, ..asked }).unwrap();
+    assert_eq!(some.items.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
+    let message = &some.items[1].as_ref().unwrap_err().message;
+    assert!(message.contains("200 tokens"), "{message}");
+}

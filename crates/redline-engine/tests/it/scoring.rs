@@ -343,7 +343,10 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
         assert!((soft.scores.iter().map(|&x| f64::from(x)).sum::<f64>() - 1.0).abs() < 1e-6);
         assert_eq!((sum.label_mass, soft.label_mass), (None, None));
     }
-    assert!(sum.computed_tokens > soft.shared_prefix_tokens);
+    // All but the last token of each distinct label, for every item; nothing of it was kept.
+    let behind: usize = [0, 2, 4].iter().map(|&i| lengths[i] - 1).sum();
+    let plain = demo().score(pledge()).unwrap();
+    assert_eq!(sum.computed_tokens, plain.computed_tokens + 3 * behind);
     // A single-token label scores as it does without long ones beside it.
     let plain = engine.score(ScoreRequest { labels: vec![long[1].clone()], ..pledge() }).unwrap();
     for (plain, sum) in scores(&plain).iter().zip(scores(&sum)) {
@@ -393,4 +396,7 @@ fn long_labels_have_limits() {
     };
     assert!(fits(context - behind).is_ok());
     assert!(refusal(fits(context - behind + 1)).contains("context"));
+    let tiny = Engine::load(Options { max_context: Some(behind), ..options(&demo_dir()) }).unwrap();
+    let message = refusal(tiny.score(ScoreRequest { truncate: Some(Truncate::Left), ..label }));
+    assert!(message.contains("leaves nothing of the context"), "{message}");
 }

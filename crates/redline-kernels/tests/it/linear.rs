@@ -171,6 +171,9 @@ fn odd_shapes_match_the_canonical_order_everywhere() {
             // Inputs of a tile beyond the first-level cache: k is cut.
             (24, 2590, 40),
             (50, 1500, 20),
+            // Beyond what tile registers take of k at once, strips and k odd.
+            (33, 2590, 100),
+            (40, 4160, 17),
         ] {
             seed += 1;
             let plain = Case::new(format, rows, k, outputs, seed);
@@ -229,8 +232,9 @@ fn no_bytes_of_a_file_saturate_a_sum() {
     // The extremes of weights and inputs side by side, -128 among the weights, which conversion never writes.
     for format in formats().into_iter().filter(|f| f.is_integer()) {
         for (inputs, seed) in [(vec![1.0; 256], 1), (vec![-1.0; 256], 2), ([1.0, -1.0].repeat(128), 3)] {
-            let mut case = Case::new(format, 1, 256, 64, seed);
-            case.inputs = inputs;
+            // As many rows as tile registers need.
+            let mut case = Case::new(format, 26, 256, 64, seed);
+            case.inputs = inputs.repeat(26);
             for byte in [Some(0u8), Some(0xff), None] {
                 let mut matrix = case.matrix();
                 let mut random = Random(seed);

@@ -2,6 +2,7 @@
 //!
 //! The vectors of this tier are those of AVX-512. Eight registers of a kilobyte hold two pairs of sums, so that one pair can
 //! be stored and scaled while the other is being multiplied.
+#![cfg_attr(not(target_arch = "x86_64"), allow(unused, unreachable_code))]
 
 #[cfg(target_arch = "x86_64")]
 use core::arch::asm;

@@ -1,8 +1,8 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_ET0, _MM_HINT_T0,
-    _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
+    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
+    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps,
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_cvtps_ph, _mm512_div_ps,
     _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -244,6 +244,8 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     }
     #[inline(always)]
     fn prefetch_write(self, p: *const u8) {
-        unsafe { _mm_prefetch::<_MM_HINT_ET0>(p.cast()) }
+        // By name: the intrinsic becomes a plain prefetch where the compiler does not know of this one. Processors
+        // without it take it as no operation.
+        unsafe { core::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) }
     }
 }

@@ -312,11 +312,12 @@ impl Block<'_> {
         let job = self.part.job;
         for (i, tile) in self.tiles.clone().enumerate() {
             for (r, row) in job.layout.tile(tile).enumerate() {
-                for (c, strip) in self.piece.strips.clone().enumerate() {
-                    // SAFETY: by contract.
+                for c in 0..STRIPS {
+                    let strip = self.piece.strips.start + c;
+                    let resume = self.piece.k.start > 0 && strip < self.piece.strips.end;
+                    // SAFETY: by contract; strips that do not exist are summed too, and their sums left.
                     unsafe {
-                        let zero = self.piece.k.start == 0;
-                        let sum = if zero { s.splat(0.0) } else { s.load(job.outputs.at(row, strip)) };
+                        let sum = if resume { s.load(job.outputs.at(row, strip)) } else { s.splat(0.0) };
                         s.store(sums.add(((i * TILE_ROWS + r) * STRIPS + c) * LANES), sum);
                     }
                 }

@@ -1,6 +1,7 @@
 //! Which model, on which part of the machine: the flags that commands share, and the engine they lead to.
 
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use clap::Args;
 use redline_engine::{Engine, EngineError, Options, Source};
@@ -160,7 +161,7 @@ impl MemoryFlags {
         let prefix_cache =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
                 .unwrap_or(true);
-        let memory = memory.or_else(|| Machine::here().known_free_bytes().map(|free| free / 5 * 4));
+        let memory = memory.or_else(|| machine().known_free_bytes().map(|free| free / 5 * 4));
         Ok(Settings { threads, backend: Backend { memory, prefix_cache, ..backend } })
     }
 }
@@ -168,7 +169,13 @@ impl MemoryFlags {
 /// The number of threads: the flag's, the environment's, or one per physical core that this process may use.
 pub(crate) fn threads(flag: Option<usize>, environment: Environment) -> Result<usize, Failure> {
     let given = or_else(flag, || environment.value(env::THREADS, value::threads))?;
-    Ok(given.unwrap_or_else(|| Machine::here().default_threads()))
+    Ok(given.unwrap_or_else(|| machine().default_threads()))
+}
+
+/// The machine, looked at once.
+fn machine() -> &'static Machine {
+    static HERE: OnceLock<Machine> = OnceLock::new();
+    HERE.get_or_init(Machine::here)
 }
 
 impl TierFlags {

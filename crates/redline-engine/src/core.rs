@@ -51,19 +51,26 @@ impl Core {
         self.model.reserve_positions(end)?;
         loop {
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            match self.prefixes.as_mut().and_then(PrefixCache::evict) {
-                Some(kept) => self.kv.release(kept),
-                None => return Err(error.into()),
+            if !self.give_way() {
+                return Err(error.into());
             }
         }
+    }
+
+    /// Lets go of what earlier requests left, the least recently used; whether there was anything.
+    fn give_way(&mut self) -> bool {
+        let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
+        if let Some(kept) = kept {
+            self.kv.release(kept);
+        }
+        kept.is_some()
     }
 
     /// Makes room for so many pages besides what is in use, if what earlier requests left can give way; whether there is.
     pub(crate) fn make_room(&mut self, pages: usize) -> bool {
         while self.kv.room() < pages {
-            match self.prefixes.as_mut().and_then(PrefixCache::evict) {
-                Some(kept) => self.kv.release(kept),
-                None => return false,
+            if !self.give_way() {
+                return false;
             }
         }
         true

@@ -1,6 +1,7 @@
 //! The front of the engine: loads a model, checks requests, and hands them to the engine's thread.
 
 mod batch;
+mod budget;
 mod perplexity;
 
 use std::path::Path;
@@ -17,6 +18,7 @@ use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
+use self::budget::Budget;
 use crate::cancel::Cancel;
 use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
 use crate::error::EngineError;
@@ -271,24 +273,6 @@ impl Engine {
         }
     }
 
-    /// Refuses sequences that would never fit the memory budget together, with `spare` pages besides.
-    fn check_room(&self, what: &str, tokens: &[usize], spare: usize) -> Result<(), EngineError> {
-        let Some(budget) = self.info.kv_budget_bytes else { return Ok(()) };
-        let page = self.info.kv_bytes_per_token * PAGE_TOKENS as u64;
-        let pages = tokens.iter().map(|tokens| tokens.div_ceil(PAGE_TOKENS)).sum::<usize>() + spare;
-        let needed = pages as u64 * page;
-        if needed <= budget {
-            return Ok(());
-        }
-        let fact = format!(
-            "{what}: {} tokens need room for {}, in pages of {PAGE_TOKENS}, and the memory budget leaves room for {}",
-            tokens.iter().sum::<usize>(),
-            pages * PAGE_TOKENS,
-            budget / self.info.kv_bytes_per_token
-        );
-        Err(EngineError::request(fact, "give more `--memory`, or shorten it"))
-    }
-
     fn send(&self, job: Job) -> Result<(), EngineError> {
         self.inbox.as_ref().ok_or(EngineError::Stopped)?.send(job).map_err(|_| EngineError::Stopped)
     }
@@ -313,7 +297,7 @@ impl Engine {
         let spare = if behind > 0 { 2 } else { 1 };
         for (index, prompt) in prompts.iter_mut().enumerate() {
             let Ok(tokens) = prompt else { continue };
-            let room = self.check_room(&format!("item {index}"), &[tokens.ids.len() + behind], spare);
+            let room = self.check_room(format_args!("item {index}"), &[tokens.ids.len() + behind], spare);
             match room {
                 Err(error) if request.item_errors => {
                     *prompt = Err(ItemError { index, message: error.to_string() });
@@ -370,7 +354,7 @@ impl Engine {
             cancel: cancel.clone(),
         };
         let total = prompt.len() + request.max_new_tokens;
-        self.check_room("the prompt and its continuation", &[total], 1)?;
+        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
         let (reply, events) = channel();
         self.send(Job::Generate(job, request.stop.clone(), reply))?;
         for event in events {
@@ -408,19 +392,14 @@ impl Engine {
                 completion_tokens: tokens.len(),
                 cached_tokens: timing.cached_tokens.unwrap_or(0),
             },
-            prefix_cache: timing.cached_tokens.map(|tokens| {
-                let mut sum = PrefixCacheUse::default();
-                sum.count(tokens);
-                sum
-            }),
+            prefix_cache: timing.cached_tokens.map(PrefixCacheUse::of),
             token_ids: tokens.into_iter().map(|t| t.id).collect(),
             prompt_token_ids: prompt,
             finish_reason,
             logprobs,
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
-            decode_tokens_per_s: (decoded > 0 && timing.decode_s > 0.0)
-                .then(|| decoded as f64 / timing.decode_s),
+            decode_tokens_per_s: timing.rate(decoded),
             peak_memory_bytes: timing.peak_memory_bytes,
             kernel_path: self.info.kernel_path.clone(),
         })
@@ -438,46 +417,6 @@ impl Engine {
         let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
         Ok(PositionLogprobs { chosen: named(token.id, own)?, top })
     }
-}
-
-/// What must fit a memory budget.
-struct Budget {
-    weights: u64,
-    activations: u64,
-    /// Bytes of a page of keys and values.
-    page: u64,
-}
-
-impl Budget {
-    /// Pages of keys and values that `memory` bytes leave; at least those of a context that was asked for.
-    fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
-        let pages = memory.saturating_sub(self.weights + self.activations) / self.page;
-        // One page more: where sequences part, each has its own.
-        let least = context.unwrap_or(1).div_ceil(PAGE_TOKENS) as u64 + 1;
-        if pages >= least {
-            return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
-        }
-        let needed = self.weights + self.activations + least * self.page;
-        let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
-        let fact = format!(
-            "a memory budget of {} MiB does not hold {} MiB of weights, {} MiB of activations and {} MiB for keys and \
-             values of {of}",
-            memory >> 20,
-            mib(self.weights),
-            mib(self.activations),
-            mib(least * self.page)
-        );
-        let hint = format!(
-            "give `--memory {}MiB` or more, a smaller `--max-context` or a smaller `--format`",
-            mib(needed)
-        );
-        Err(EngineError::request(fact, hint))
-    }
-}
-
-/// Bytes in MiB, rounded up.
-fn mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
 }
 
 /// Refuses a request for nothing.

@@ -23,6 +23,13 @@ pub struct PrefixCacheUse {
 }
 
 impl PrefixCacheUse {
+    /// Of one prompt of which `tokens` tokens were taken from the cache.
+    pub(crate) fn of(tokens: usize) -> Self {
+        let mut one = Self::default();
+        one.count(tokens);
+        one
+    }
+
     /// Counts a prompt of which `tokens` tokens were taken from the cache.
     pub(crate) fn count(&mut self, tokens: usize) {
         *(if tokens > 0 { &mut self.hits } else { &mut self.misses }) += 1;

@@ -9,6 +9,7 @@ mod generate;
 mod perplexity;
 mod score;
 mod synth;
+mod taken;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,8 +1,8 @@
 //! `redline score`: the probability of each label as the next token after query and item.
 
-pub(super) mod answer;
+mod answer;
 mod labels;
-mod request;
+pub(super) mod request;
 mod table;
 
 use std::path::{Path, PathBuf};

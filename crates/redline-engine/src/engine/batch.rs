@@ -27,7 +27,7 @@ impl Engine {
         let prompts = request.prompts.iter().map(|prompt| limits.prompt(prompt, request.max_new_tokens));
         let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
         let totals: Vec<usize> = prompts.iter().map(|prompt| prompt.len() + request.max_new_tokens).collect();
-        self.check_room("the prompts and their continuations", &totals, 0)?;
+        self.check_room(format_args!("the prompts and their continuations"), &totals, 0)?;
         let prompt_tokens = prompts.iter().map(Vec::len).sum();
         let job = BatchJob {
             prompts,
@@ -45,8 +45,7 @@ impl Engine {
             usage: Usage { prompt_tokens, completion_tokens, cached_tokens: 0 },
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
-            decode_tokens_per_s: (decoded > 0 && timing.decode_s > 0.0)
-                .then(|| decoded as f64 / timing.decode_s),
+            decode_tokens_per_s: timing.rate(decoded),
             peak_memory_bytes: timing.peak_memory_bytes,
             kernel_path: self.info.kernel_path.clone(),
         })

@@ -48,6 +48,13 @@ pub(crate) struct Timing {
     pub(crate) cached_tokens: Option<usize>,
 }
 
+impl Timing {
+    /// Tokens after the first ones, per second.
+    pub(crate) fn rate(&self, decoded: usize) -> Option<f64> {
+        (decoded > 0 && self.decode_s > 0.0).then(|| decoded as f64 / self.decode_s)
+    }
+}
+
 impl Core {
     /// Generates until the end, calling `emit` for every token; `emit` returns whether to go on.
     pub(crate) fn generate(

@@ -176,10 +176,11 @@ impl Groups<'_> {
         let Places { bytes, scales, starts, rows } = places;
         let first = g * INPUT_GROUP;
         let cols = first..row.len().min(first + INPUT_GROUP);
-        let mut kept = [0f32; INPUT_GROUP];
+        let mut kept;
         let values = if self.skip.is_empty() {
             &row[cols]
         } else {
+            kept = [0f32; INPUT_GROUP];
             kept[..cols.len()].copy_from_slice(&row[cols.clone()]);
             let from = self.skip.partition_point(|&col| (col as usize) < first);
             for &col in self.skip[from..].iter().take_while(|&&col| (col as usize) < cols.end) {

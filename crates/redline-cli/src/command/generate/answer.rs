@@ -3,9 +3,9 @@
 use redline_engine as engine;
 use redline_engine::{GenerateOutcome, GenerateRequest};
 use redline_wire as wire;
-use redline_wire::{Choice, Finite, GenerateMeta, TextCompletion, Usage};
+use redline_wire::{Choice, Finite, GenerateMeta, TextCompletion};
 
-use crate::command::score::answer::prefix_cache;
+use crate::command::taken;
 use crate::figure;
 use crate::model::Loaded;
 
@@ -25,7 +25,6 @@ impl Told {
 
 /// The JSON document.
 pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) -> TextCompletion {
-    let usage = outcome.usage;
     TextCompletion {
         object: "text_completion".to_owned(),
         model: loaded.name.clone(),
@@ -39,7 +38,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
             },
             logprobs: outcome.logprobs.map(|all| all.into_iter().map(position).collect()),
         }],
-        usage: Usage::new(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        usage: taken::tokens(outcome.usage),
         meta: GenerateMeta {
             prefill_s: Finite(outcome.prefill_s),
             decode_s: Finite(outcome.decode_s),
@@ -48,7 +47,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
             kernel_path: outcome.kernel_path,
             threads: loaded.engine.info().threads,
             kv_cache: told.kv_cache,
-            prefix_cache: outcome.prefix_cache.map(prefix_cache),
+            prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),
             seed: told.seed,
         },
     }

@@ -1,9 +1,10 @@
 //! From flags and lines to the engine's request.
 
 use redline_engine::{GenerateRequest, Prompt, Sampling};
-use redline_wire::{GenerateLine, TextOrIds};
+use redline_wire::GenerateLine;
 
 use super::{GenerateArgs, SamplingFlags};
+use crate::command::score::request::prompt;
 use crate::report::{self, Failure};
 
 /// What the flags give, before a prompt.
@@ -98,10 +99,7 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
         seed: line.seed.or(flags.seed),
     };
     GenerateRequest {
-        prompt: match line.prompt {
-            TextOrIds::Text(text) => Prompt::Text(text),
-            TextOrIds::Ids(ids) => Prompt::Ids(ids),
-        },
+        prompt: prompt(line.prompt),
         max_new_tokens: line.max_new_tokens.unwrap_or(template.max_new_tokens),
         sampling: sampling.sampling(),
         stop: line.stop.map_or_else(|| template.stop.clone(), |stop| stop.0),

@@ -1,19 +1,19 @@
 //! From the engine's outcome to JSON, and to a line for people.
 
 use redline_engine::{ItemScore, ScoreOutcome};
-use redline_wire::{Finite, ItemFault, LabelIds, PrefixCacheUse, ScoreMeta, Scoring, Usage};
+use redline_wire::{Finite, ItemFault, LabelIds, ScoreMeta, Scoring};
 
+use crate::command::taken;
 use crate::figure;
 use crate::model::Loaded;
 
 /// The JSON document.
 pub(super) fn scoring(loaded: &Loaded, outcome: ScoreOutcome) -> Scoring {
-    let usage = outcome.usage;
     Scoring {
         object: "scoring".to_owned(),
         model: loaded.name.clone(),
         scores: each(&outcome, |item| finite(&item.scores)),
-        usage: Usage::new(usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens),
+        usage: taken::tokens(outcome.usage),
         meta: meta(loaded, outcome),
     }
 }
@@ -29,7 +29,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         cache_miss_count: 0,
         computed_tokens: outcome.computed_tokens,
         shared_prefix_tokens: outcome.shared_prefix_tokens,
-        prefix_cache: outcome.prefix_cache.map(prefix_cache),
+        prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),
         compute_s: Finite(outcome.compute_s),
         peak_memory_bytes: outcome.peak_memory_bytes,
         threads: loaded.engine.info().threads,
@@ -45,11 +45,6 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
 
 fn label_ids(ids: Vec<u32>) -> LabelIds {
     LabelIds(ids.into_iter().map(i64::from).collect())
-}
-
-/// What came from the prefix cache.
-pub(in crate::command) fn prefix_cache(from: redline_engine::PrefixCacheUse) -> PrefixCacheUse {
-    PrefixCacheUse { hits: from.hits, misses: from.misses, cached_tokens: from.cached_tokens }
 }
 
 /// Something of every item, `None` where the item failed.

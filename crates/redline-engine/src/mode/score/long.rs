@@ -5,7 +5,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::SeqId;
 
 use super::{Row, ScoreJob, log_softmax};
-use crate::core::{CHUNK_TOKENS, Core, LogitsRow, OUTPUT_ROWS};
+use crate::core::{Core, LogitsRow, OUTPUT_ROWS};
 use crate::error::EngineError;
 
 /// The distinct labels of a request of which some have several tokens.
@@ -14,8 +14,6 @@ pub(super) struct LongLabels<'a> {
     distinct: Vec<&'a [u32]>,
     /// Where each label of the request stands in `distinct`.
     columns: Vec<usize>,
-    /// Divide a log-probability by the number of tokens.
-    mean: bool,
 }
 
 /// A label to be run behind a prompt.
@@ -36,7 +34,7 @@ impl<'a> LongLabels<'a> {
         distinct.dedup();
         let column = |label: &Vec<u32>| distinct.partition_point(|other| *other < label.as_slice());
         let columns = job.labels.iter().map(column).collect();
-        Some(Self { distinct, columns, mean: job.mean })
+        Some(Self { distinct, columns })
     }
 
     /// Pages that running the longest label behind a prompt takes: where it parts from the prompt it has a page of its own.
@@ -52,7 +50,7 @@ impl<'a> LongLabels<'a> {
     /// The row of a prompt from the sums of its labels; `None` where the model's output is not a number.
     pub(super) fn row(&self, sums: &[f64], job: &ScoreJob) -> Option<Row> {
         let label = |&column: &usize| {
-            let tokens = if self.mean { self.distinct[column].len() as f64 } else { 1.0 };
+            let tokens = if job.mean { self.distinct[column].len() as f64 } else { 1.0 };
             sums[column] / tokens
         };
         let logprobs: Vec<f64> = self.columns.iter().map(label).collect();
@@ -112,7 +110,7 @@ impl Core {
         for &Continuation { prompt, label } in continuations {
             let tokens = labels.distinct[label];
             let more = tokens.len() - 1;
-            if !forks.is_empty() && rows.len() + more > OUTPUT_ROWS.min(CHUNK_TOKENS) {
+            if !forks.is_empty() && rows.len() + more > OUTPUT_ROWS {
                 break;
             }
             let (sequence, ids) = prompts[prompt];

@@ -41,6 +41,14 @@ pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     Ok(cargo().args(["test", "--workspace"]).args(arguments).run()?)
 }
 
+/// `cargo xtask simulate`: schedules of the engine's simulator, which ends at the first that goes wrong and names its seed.
+pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
+    let first = arguments.first().map_or("100000", String::as_str);
+    let call =
+        cargo().args(["run", "--release", "-p", "redline-engine", "--example", "simulate", "--", first]);
+    Ok(call.args(arguments.iter().skip(1)).run()?)
+}
+
 /// `cargo xtask ci`: every step with its time; the first that fails ends the run.
 pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
     let start = Instant::now();

@@ -52,6 +52,12 @@ const COMMANDS: &[Command] = &[
         run: tidy::command,
     },
     Command {
+        name: "simulate",
+        arguments: "[COUNT [FIRST]]",
+        about: "the engine without a model, on COUNT random schedules (100000) from seed FIRST (0) on",
+        run: ci::simulate,
+    },
+    Command {
         name: "golden",
         arguments: "[--venv DIR] [ARGS...]",
         about: "remake tests/golden with the reference implementation",

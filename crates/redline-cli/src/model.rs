@@ -197,6 +197,7 @@ impl BackendFlags {
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             memory: None,
             prefix_cache: false,
+            stall_s: None,
             clock: clock.clone(),
         })
     }
@@ -217,6 +218,9 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
 }
 
+/// Requests that an engine takes at a time: more than any command has under way.
+const QUEUE: usize = 256;
+
 /// What an engine is loaded with, besides the model and the threads.
 #[derive(Clone, Debug)]
 pub(crate) struct Backend {
@@ -227,6 +231,7 @@ pub(crate) struct Backend {
     max_context: Option<usize>,
     memory: Option<u64>,
     prefix_cache: bool,
+    stall_s: Option<f64>,
     clock: Clock,
 }
 
@@ -248,6 +253,8 @@ impl Backend {
             max_context: self.max_context,
             memory: self.memory,
             prefix_cache: self.prefix_cache,
+            queue: QUEUE,
+            stall_s: self.stall_s,
             clock: self.clock.as_fn(),
         }
     }
@@ -265,6 +272,11 @@ impl Settings {
     pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
         let backend = Backend { format, kv_format, outliers: 0.0, max_context: None, ..self.backend.clone() };
         Self { threads: self.threads, backend }
+    }
+
+    /// The same, with so many seconds that prompts may add to a pass while others generate.
+    pub(crate) fn with_stall(self, stall_s: Option<f64>) -> Self {
+        Self { backend: Backend { stall_s, ..self.backend }, ..self }
     }
 
     /// Loads the model of that name.

@@ -145,6 +145,26 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     }
 }
 
+/// Parses a time in seconds.
+pub(crate) fn seconds(text: &str) -> Result<f64, BadValue> {
+    let hint = "a number of seconds above 0, such as 2.5";
+    match text.parse::<f64>() {
+        Ok(s) if s > 0.0 && s.is_finite() => Ok(s),
+        Ok(s) => bad(format!("{s} seconds"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+/// Parses a time in milliseconds, as seconds.
+pub(crate) fn milliseconds(text: &str) -> Result<f64, BadValue> {
+    let hint = "a number of milliseconds, such as 20; 0 adds as little as possible";
+    match text.parse::<f64>() {
+        Ok(ms) if ms >= 0.0 && ms.is_finite() => Ok(ms * 1e-3),
+        Ok(ms) => bad(format!("{ms} milliseconds"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
 /// Parses a length of windows.
 pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
     match text.parse::<usize>() {

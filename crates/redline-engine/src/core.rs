@@ -1,150 +1,276 @@
-//! What the engine's thread owns: the model, its cache, its memory, its threads.
+//! What the engine's thread owns, and its heartbeat.
 
-use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::{Exec, Matrix, Simd, Team};
-use redline_models::Model;
-use redline_models::kv::{KvCache, SeqId};
+use std::collections::BTreeMap;
+
+use redline_models::kv::SeqId;
 use redline_models::model::Batch;
-use redline_models::step::Arena;
 
+use crate::cache::Cache;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
+use crate::machine::{Machine, OUTPUT_ROWS, Outputs};
 use crate::options::Clock;
-use crate::prefix_cache::PrefixCache;
+use crate::runner::Place;
+use crate::scheduler::{Done, Piece, Scheduler, Step, Stuck};
+use crate::task::{Ended, Head, Ran, RowPlace, Task};
 
-/// Most rows whose logits are evaluated in one pass.
-pub(crate) const OUTPUT_ROWS: usize = 64;
-/// Most tokens of one pass; longer inputs are run in pieces of this size.
-pub(crate) const CHUNK_TOKENS: usize = 512;
-
-pub(crate) struct Core {
-    pub(crate) model: Model,
-    pub(crate) kv: KvCache,
-    pub(crate) arena: Arena,
-    pub(crate) team: Team,
-    pub(crate) simd: Simd,
-    pub(crate) clock: Clock,
-    pub(crate) batch: Batch,
-    /// What earlier requests left, where it is kept.
-    pub(crate) prefixes: Option<PrefixCache<SeqId>>,
+/// A request as it reaches the engine's thread.
+pub(crate) struct Arrival {
+    pub(crate) task: Box<dyn Task + Send>,
+    /// Any of these ends it.
+    pub(crate) cancels: Vec<Cancel>,
+    /// Seconds it may take from here on.
+    pub(crate) timeout_s: Option<f64>,
+    pub(crate) place: Place,
 }
 
-/// Fewer tokens are not worth the page they would hold.
-const LEAST_KEPT: usize = 16;
-
-/// Logits of one row, over the whole vocabulary or over labels.
-pub(crate) struct LogitsRow<'a> {
-    pub(crate) logits: &'a [f32],
-    /// `ln(sum e^logit)`; 0 where it was not asked for.
-    pub(crate) log_sum_exp: f64,
+/// A request that runs.
+struct Running {
+    task: Box<dyn Task + Send>,
+    place: Place,
+    cancels: Vec<Cancel>,
+    timeout_s: Option<f64>,
+    arrived: u64,
+    /// Seconds from its arrival to its first pass.
+    queue_s: Option<f64>,
+    computed_tokens: usize,
 }
 
-impl Core {
-    /// Seconds since `start` on the engine's clock.
-    pub(crate) fn seconds_since(&self, start: u64) -> f64 {
-        ((self.clock)().saturating_sub(start)) as f64 * 1e-9
+/// A row of the batch whose logits are wanted.
+struct Wanted {
+    /// The request over whose labels they are evaluated; `None`: over the vocabulary.
+    labels_of: Option<u64>,
+    task: u64,
+    place: RowPlace,
+    row: usize,
+    normalise: bool,
+}
+
+/// See the module.
+pub(crate) struct Core<M: Machine> {
+    machine: M,
+    cache: Cache<M::Pages>,
+    scheduler: Scheduler,
+    tasks: BTreeMap<u64, Running>,
+    /// The rows of the head that each request wants which wants some only.
+    labels: BTreeMap<u64, M::Labels>,
+    arrivals: u64,
+    clock: Clock,
+    batch: Batch,
+}
+
+fn seconds_between(start: u64, end: u64) -> f64 {
+    end.saturating_sub(start) as f64 * 1e-9
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn new(machine: M, cache: Cache<M::Pages>, scheduler: Scheduler, clock: Clock) -> Self {
+        let (tasks, labels) = (BTreeMap::new(), BTreeMap::new());
+        Self { machine, cache, scheduler, tasks, labels, arrivals: 0, clock, batch: Batch::default() }
     }
 
-    /// Makes room for `more` tokens of a sequence; what earlier requests left gives way, the least recently used first.
-    pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), EngineError> {
-        let end = self.kv.tokens(sequence) + more;
-        self.model.reserve_positions(end)?;
-        loop {
-            let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            if !self.give_way() {
-                return Err(error.into());
+    /// The heartbeat: one pass.
+    pub(crate) fn tick(&mut self) {
+        self.end_some();
+        let tasks = &mut self.tasks;
+        let open = &mut |task| tasks.get_mut(&task).and_then(|running| running.task.open());
+        match self.scheduler.next(&mut self.cache, open) {
+            Ok(Step { pieces, stored }) => {
+                self.advance(stored);
+                if !pieces.is_empty() {
+                    self.pass(&pieces);
+                }
+            }
+            Err(stuck) => self.fail(stuck),
+        }
+    }
+
+    /// Takes a request in, or answers it with an error.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        let Arrival { mut task, cancels, timeout_s, place } = arrival;
+        if self.tasks.is_empty() {
+            redline_kernels::memory::reset_peak();
+        }
+        let arrived = (self.clock)();
+        let prepared = self.machine.reserve_positions(task.longest());
+        let labels = prepared.and_then(|()| task.labels().map(|ids| self.machine.labels(ids)).transpose());
+        let labels = match labels {
+            Ok(labels) => labels,
+            Err(error) => return task.answer(Err(error.into())),
+        };
+        task.start(&|salt, tokens| self.cache.matching(salt, tokens));
+        let number = self.arrivals;
+        self.arrivals += 1;
+        self.scheduler.arrive(number, task.salt());
+        self.labels.extend(labels.map(|labels| (number, labels)));
+        let running = Running { task, place, cancels, timeout_s, arrived, queue_s: None, computed_tokens: 0 };
+        self.tasks.insert(number, running);
+        self.end_if_finished(number);
+    }
+
+    /// Whether there is nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty()
+    }
+
+    /// How often a sequence gave way to another.
+    pub(crate) fn preemptions(&self) -> u64 {
+        self.scheduler.preemptions()
+    }
+
+    /// What is stored, at the end.
+    pub(crate) fn into_cache(self) -> Cache<M::Pages> {
+        self.cache
+    }
+
+    /// Releases what a request retained.
+    pub(crate) fn release(&mut self, sequence: SeqId) {
+        self.cache.kv.release(sequence);
+    }
+
+    /// Ends the requests that were cancelled and those that are late.
+    fn end_some(&mut self) {
+        let now = (self.clock)();
+        let ended: Vec<(u64, Ended)> = self
+            .tasks
+            .iter()
+            .filter_map(|(&number, running)| {
+                let late = running.timeout_s.is_some_and(|most| seconds_between(running.arrived, now) > most);
+                let cancelled = running.cancels.iter().any(Cancel::is_cancelled).then_some(Ended::Cancelled);
+                Some((number, cancelled.or(late.then_some(Ended::Late))?))
+            })
+            .collect();
+        for (number, ended) in ended {
+            self.end(number, Some(ended));
+        }
+    }
+
+    /// Runs the pieces and lets their requests read.
+    fn pass(&mut self, pieces: &[Piece]) {
+        let start = (self.clock)();
+        self.batch.clear();
+        for piece in pieces {
+            let Some((sequence, tokens)) = self.scheduler.tokens(piece) else { continue };
+            self.batch.push(sequence, piece.stored, tokens);
+            if let Some(running) = self.tasks.get_mut(&piece.key.task) {
+                running.queue_s.get_or_insert(seconds_between(running.arrived, start));
+                running.computed_tokens += piece.tokens;
+            }
+        }
+        self.run(pieces);
+        let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
+        self.advance(done);
+    }
+
+    /// Tells requests which of their sequences have been run to their end, and does what they say.
+    fn advance(&mut self, done: Vec<(u64, Vec<Done>)>) {
+        let now = (self.clock)();
+        for (number, done) in done {
+            let Some(running) = self.tasks.get_mut(&number) else { continue };
+            match running.task.advance(&done, seconds_between(running.arrived, now)) {
+                Err(error) => self.answer(number, Err(error)),
+                Ok(updates) => {
+                    for (index, next) in updates {
+                        let retained = self.scheduler.update(number, index, next, &mut self.cache);
+                        if let Some(sequence) = retained
+                            && let Some(running) = self.tasks.get_mut(&number)
+                        {
+                            running.task.retained(sequence);
+                        }
+                    }
+                    self.end_if_finished(number);
+                }
             }
         }
     }
 
-    /// Lets go of what earlier requests left, the least recently used; whether there was anything.
-    fn give_way(&mut self) -> bool {
-        let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
-        if let Some(kept) = kept {
-            self.kv.release(kept);
+    /// Runs the batch; requests read the logits of their rows.
+    fn run(&mut self, pieces: &[Piece]) {
+        let rows = self.wanted(pieces);
+        let mut groups: Vec<&[Wanted]> = Vec::new();
+        for some in rows.chunk_by(|a, b| a.labels_of == b.labels_of) {
+            groups.extend(some.chunks(OUTPUT_ROWS));
         }
-        kept.is_some()
-    }
-
-    /// Makes room for so many pages besides what is in use, if what earlier requests left can give way; whether there is.
-    pub(crate) fn make_room(&mut self, pages: usize) -> bool {
-        while self.kv.room() < pages {
-            if !self.give_way() {
-                return false;
-            }
-        }
-        true
-    }
-
-    /// How many of these tokens the prefix cache has; `None` where it is off.
-    pub(crate) fn cached(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
-        self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens))
-    }
-
-    /// A sequence that begins with as many of these tokens as the prefix cache has.
-    pub(crate) fn begin(&mut self, salt: &str, tokens: &[u32]) -> SeqId {
-        match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(salt, tokens)) {
-            Some((kept, matched)) => self.kv.fork(kept, matched),
-            None => self.kv.create(),
-        }
-    }
-
-    /// Keeps what a sequence has stored, of these tokens, for later requests.
-    pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
-        let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
-        let Some(prefixes) = self.prefixes.as_mut().filter(|_| tokens.len() >= LEAST_KEPT) else { return };
-        let kept = self.kv.fork(sequence, tokens.len());
-        if let Some(unneeded) = prefixes.insert(salt, tokens, kept) {
-            self.kv.release(unneeded);
-        }
-    }
-
-    /// Runs `tokens` of one sequence without asking for logits; stops early between pieces when `cancel` says so.
-    pub(crate) fn fill(
-        &mut self,
-        sequence: SeqId,
-        tokens: &[u32],
-        cancel: &Cancel,
-    ) -> Result<(), EngineError> {
-        for piece in tokens.chunks(CHUNK_TOKENS) {
-            if cancel.is_cancelled() {
-                break;
-            }
-            self.batch.clear();
-            self.push(sequence, piece)?;
-            let exec = Exec { simd: self.simd, team: &self.team };
-            self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |_, _, _| ());
-        }
-        Ok(())
-    }
-
-    /// Adds tokens of a sequence to the next pass.
-    pub(crate) fn push(&mut self, sequence: SeqId, tokens: &[u32]) -> Result<(), EngineError> {
-        self.reserve(sequence, tokens.len())?;
-        self.batch.push(sequence, self.kv.tokens(sequence), tokens);
-        Ok(())
-    }
-
-    /// Runs the batch and hands `read` the logits of `rows` (at most [`OUTPUT_ROWS`]), one by one, over `labels` or over
-    /// the whole vocabulary.
-    pub(crate) fn run(
-        &mut self,
-        rows: &[usize],
-        labels: Option<&Matrix>,
-        normalise: bool,
-        mut read: impl FnMut(usize, LogitsRow<'_>),
-    ) {
-        let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |model, x, step| {
-            let logits = model.logits(x, rows, labels.unwrap_or_else(|| model.head()), step);
-            let values = step.read(logits);
-            let mut sums = [0f64; OUTPUT_ROWS];
-            if normalise {
-                log_sum_exp(exec, values, &mut sums);
-            }
-            for (r, &log_sum_exp) in sums[..rows.len()].iter().enumerate() {
-                read(r, LogitsRow { logits: values.row(r), log_sum_exp });
+        let outputs: Vec<_> = groups
+            .iter()
+            .map(|group| Outputs {
+                rows: group.iter().map(|wanted| wanted.row).collect(),
+                labels: group[0].labels_of.and_then(|task| self.labels.get(&task)),
+                normalise: group.iter().any(|wanted| wanted.normalise),
+            })
+            .collect();
+        let tasks = &mut self.tasks;
+        self.machine.run(&mut self.cache.kv, &self.batch, &outputs, &mut |group, logits| {
+            let mut first = 0;
+            for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
+                let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
+                if let Some(running) = tasks.get_mut(&rows[0].task) {
+                    running.task.read(&places, logits.some(first..first + rows.len()));
+                }
+                first += rows.len();
             }
         });
+    }
+
+    /// The rows of the batch whose logits are wanted: first those over the vocabulary, of all requests together, then those
+    /// over the labels of each.
+    fn wanted(&self, pieces: &[Piece]) -> Vec<Wanted> {
+        let mut first_row = 0;
+        let mut all = Vec::new();
+        for piece in pieces {
+            let task = piece.key.task;
+            if let Some(running) = self.tasks.get(&task) {
+                let (labels_of, normalise) = match running.task.head() {
+                    Head::Labels => (Some(task), false),
+                    Head::Vocabulary { normalise } => (None, normalise),
+                };
+                all.extend(piece.outputs().map(|position| {
+                    let place = RowPlace { index: piece.key.index, position };
+                    Wanted { labels_of, task, place, row: first_row + position - piece.stored, normalise }
+                }));
+            }
+            first_row += piece.tokens;
+        }
+        // Pieces come request by request, and this order keeps them so.
+        all.sort_by_key(|wanted| wanted.labels_of);
+        all
+    }
+
+    fn end_if_finished(&mut self, number: u64) {
+        if self.tasks.get(&number).is_some_and(|running| running.task.finished()) {
+            self.end(number, None);
+        }
+    }
+
+    /// Answers a request with what it has.
+    fn end(&mut self, number: u64, ended: Option<Ended>) {
+        let now = (self.clock)();
+        let Some(running) = self.tasks.get(&number) else { return };
+        let seconds = seconds_between(running.arrived, now);
+        let ran = Ran {
+            queue_s: running.queue_s.unwrap_or(seconds),
+            seconds,
+            computed_tokens: running.computed_tokens,
+            peak_memory_bytes: redline_kernels::memory::peak_bytes(),
+            ended,
+        };
+        self.scheduler.keep_all(number, &mut self.cache);
+        self.answer(number, Ok(ran));
+    }
+
+    /// A request that could not go on within all the memory there is.
+    fn fail(&mut self, Stuck { task, error }: Stuck) {
+        let error = error.map_or_else(|| EngineError::Stopped, EngineError::from);
+        self.answer(task, Err(error));
+    }
+
+    fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
+        self.scheduler.leave(number, &mut self.cache);
+        self.labels.remove(&number);
+        if let Some(Running { task, place, .. }) = self.tasks.remove(&number) {
+            // Whoever hears the answer finds the place free.
+            drop(place);
+            task.answer(outcome);
+        }
     }
 }

@@ -5,43 +5,40 @@ mod budget;
 mod perplexity;
 
 use std::path::Path;
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
-use redline_kernels::{Exec, Format, Simd, Team, Tier, with_team};
-use redline_models::kv::{KvCache, SeqId};
-use redline_models::model::Batch;
-use redline_models::step::Arena;
+use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Budget;
 use crate::cancel::Cancel;
-use crate::core::{CHUNK_TOKENS, Core, OUTPUT_ROWS};
+use crate::core::Arrival;
 use crate::error::EngineError;
-use crate::mode::autoregressive::{BatchJob, Continued, GenerateJob, NewToken, Timing};
-use crate::mode::perplexity::{Evaluated, LikelihoodJob};
-use crate::mode::score::ScoreJob;
+use crate::machine::{CHUNK_TOKENS, OUTPUT_ROWS};
+use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, NewToken};
+use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::options::{Options, Source};
 use crate::outcome::{
     FinishReason, GenerateOutcome, ItemError, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob,
     Usage,
 };
-use crate::prefix_cache::PrefixCache;
 use crate::prompt::Limits;
 use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
+use crate::runner::{Inbox, Job, Runner};
 use crate::sampler;
+use crate::task::Task;
+use crate::ticket::{CancelOnDrop, GenerateTicket, ScoreTicket};
 use crate::transcript::Transcript;
 
 /// Most threads of a team.
 const MAX_THREADS: usize = 1024;
 /// Most tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
-/// Requests that may wait in the inbox.
-const INBOX: usize = 64;
 
 /// Facts about the loaded model and how it runs.
 #[derive(Clone, Debug)]
@@ -87,32 +84,13 @@ pub struct ModelInfo {
     pub operations: (f64, f64, f64),
 }
 
-enum Job {
-    Score(ScoreJob, Sender<Result<ScoreOutcome, EngineError>>),
-    Generate(GenerateJob, Vec<String>, Sender<Event>),
-    Batch(BatchJob, Sender<Result<Continued, EngineError>>),
-    Likelihood(LikelihoodJob, Sender<Result<Evaluated, EngineError>>),
-    Release(SeqId),
-}
-
-enum Event {
-    Text(String),
-    Done(Result<Generated, EngineError>),
-}
-
-struct Generated {
-    tokens: Vec<NewToken>,
-    text: String,
-    stopped: bool,
-    timing: Timing,
-}
-
 /// A loaded model and the thread that runs it.
 pub struct Engine {
     info: ModelInfo,
     tokenizer: Option<Arc<Tokenizer>>,
     end_ids: Vec<u32>,
-    inbox: Option<SyncSender<Job>>,
+    inbox: Option<Inbox>,
+    simd: Simd,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -246,12 +224,19 @@ impl Engine {
             prefix_cache: options.prefix_cache,
             operations: model.operations(),
         };
-        let tokenizer = tokenizer.map(Arc::new);
-        let (inbox, jobs) = sync_channel(INBOX);
-        let pages = pages.unwrap_or(usize::MAX);
-        let runner = Runner { model, kv_format, pages, simd, options, tokenizer: tokenizer.clone() };
-        let thread = runner.start(jobs, info.kernel_path.clone())?;
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), thread: Mutex::new(Some(thread)) })
+        let runner = Runner {
+            model,
+            kv_format,
+            pages: pages.unwrap_or(usize::MAX),
+            simd,
+            threads: options.threads,
+            prefix_cache: options.prefix_cache,
+            stall_s: options.stall_s,
+            clock: options.clock,
+        };
+        let (inbox, thread) = runner.start(options.queue)?;
+        let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, thread })
     }
 
     /// Facts about the model.
@@ -273,16 +258,44 @@ impl Engine {
         }
     }
 
-    fn send(&self, job: Job) -> Result<(), EngineError> {
-        self.inbox.as_ref().ok_or(EngineError::Stopped)?.send(job).map_err(|_| EngineError::Stopped)
+    fn inbox(&self) -> Result<&Inbox, EngineError> {
+        self.inbox.as_ref().ok_or(EngineError::Stopped)
+    }
+
+    /// Hands a request to the engine's thread, if there is a place for it.
+    fn run(
+        &self,
+        task: impl Task + Send + 'static,
+        cancel: &Cancel,
+        timeout_s: Option<f64>,
+    ) -> Result<CancelOnDrop, EngineError> {
+        let inbox = self.inbox()?;
+        let place = inbox.place()?;
+        let unheard = CancelOnDrop::default();
+        let cancels = vec![cancel.clone(), unheard.0.clone()];
+        inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))?;
+        Ok(unheard)
     }
 
     /// The probability of each label after query and item.
     pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
+        self.submit_score(request, &Cancel::new())?.wait()
+    }
+
+    /// Begins to score; other requests may be submitted before the answer is waited for.
+    pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        let job = self.score_job(request)?;
+        let (reply, answer) = channel();
+        let cancel = self.run(ScoreTask::new(job, reply), cancel, timeout_s)?;
+        Ok(ScoreTicket { answer, cancel })
+    }
+
+    fn score_job(&self, request: ScoreRequest) -> Result<ScoreJob, EngineError> {
         let limits = self.limits();
-        let labels = limits.labels(&request.labels, request.long_labels)?;
+        let (labels, labels_of) = limits.label_lists(&request)?;
         // The tokens of a label stand behind the prompt, all but the last.
-        let behind = labels.iter().map(|label| label.len() - 1).max().unwrap_or(0);
+        let behind = labels.iter().flatten().map(|label| label.len() - 1).max().unwrap_or(0);
         let context = limits.context.saturating_sub(behind);
         if context == 0 {
             let fact = format!(
@@ -305,19 +318,18 @@ impl Engine {
                 other => other?,
             }
         }
-        let job = ScoreJob {
+        Ok(ScoreJob {
             prompts,
             labels,
+            labels_of,
             mean: request.long_labels == LongLabels::Mean,
             softmax: request.softmax,
             full_logprobs: request.full_logprobs,
             return_token_ids: request.return_token_ids,
             item_errors: request.item_errors,
             cache_salt: request.cache_salt,
-        };
-        let (reply, answer) = channel();
-        self.send(Job::Score(job, reply))?;
-        answer.recv().map_err(|_| EngineError::Stopped)?
+            kernel_path: self.info.kernel_path.clone(),
+        })
     }
 
     /// Continues a prompt. `on_text` gets the text as it becomes final.
@@ -327,8 +339,18 @@ impl Engine {
         cancel: &Cancel,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<GenerateOutcome, EngineError> {
+        self.submit_generate(request, cancel)?.wait(on_text)
+    }
+
+    /// Begins to continue a prompt; other requests may be submitted before the answer is waited for.
+    pub fn submit_generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+    ) -> Result<GenerateTicket<'_>, EngineError> {
         sampler::check(&request.sampling)?;
         some_tokens(request.max_new_tokens)?;
+        let timeout_s = checked_timeout(request.timeout_s)?;
         if let Some(n) = request.logprobs.filter(|&n| n > MAX_LOGPROBS) {
             let hint = format!("ask for at most {MAX_LOGPROBS}");
             return Err(EngineError::request(
@@ -343,6 +365,8 @@ impl Engine {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
         let prompt = self.limits().prompt(&request.prompt, request.max_new_tokens)?;
+        let total = prompt.len() + request.max_new_tokens;
+        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
         let job = GenerateJob {
             prompt: prompt.clone(),
             max_new_tokens: request.max_new_tokens,
@@ -351,29 +375,21 @@ impl Engine {
             logprobs: request.logprobs,
             kv_cache: request.kv_cache,
             cache_salt: request.cache_salt.clone(),
-            cancel: cancel.clone(),
         };
-        let total = prompt.len() + request.max_new_tokens;
-        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
+        let transcript = Transcript::new(self.tokenizer.clone(), request.stop.clone());
         let (reply, events) = channel();
-        self.send(Job::Generate(job, request.stop.clone(), reply))?;
-        for event in events {
-            match event {
-                Event::Text(text) => on_text(&text),
-                Event::Done(outcome) => return self.outcome(&request, prompt, outcome?),
-            }
-        }
-        Err(EngineError::Stopped)
+        let cancel = self.run(GenerateTask::new(job, self.simd, transcript, reply), cancel, timeout_s)?;
+        Ok(GenerateTicket { engine: self, request, prompt, events, cancel })
     }
 
-    fn outcome(
+    pub(crate) fn outcome(
         &self,
         request: &GenerateRequest,
         prompt: Vec<u32>,
         generated: Generated,
     ) -> Result<GenerateOutcome, EngineError> {
         let Generated { tokens, text, stopped, timing } = generated;
-        let finish_reason = if stopped || tokens.last().is_some_and(|t| t.ends) {
+        let finish_reason = if stopped {
             FinishReason::Stop
         } else if tokens.len() < request.max_new_tokens {
             FinishReason::Cancelled
@@ -397,6 +413,7 @@ impl Engine {
             prompt_token_ids: prompt,
             finish_reason,
             logprobs,
+            queue_s: timing.queue_s,
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
             decode_tokens_per_s: timing.rate(decoded),
@@ -427,110 +444,13 @@ fn some_tokens(new: usize) -> Result<(), EngineError> {
     Err(EngineError::request("0 new tokens were asked for", "give `--max-new-tokens` at least 1"))
 }
 
-/// What the engine's thread starts from.
-struct Runner {
-    model: Model,
-    kv_format: KvFormat,
-    /// Most pages of keys and values.
-    pages: usize,
-    simd: Simd,
-    options: Options,
-    tokenizer: Option<Arc<Tokenizer>>,
-}
-
-impl Runner {
-    /// Starts the thread; returns once it is ready or has failed.
-    fn start(self, jobs: Receiver<Job>, kernel_path: String) -> Result<JoinHandle<()>, EngineError> {
-        let (ready, started) = channel();
-        let threads = self.options.threads;
-        let failed = |reason: String| EngineError::Threads { threads, reason };
-        let thread = std::thread::Builder::new().name("redline-0".into()).spawn(move || {
-            redline_kernels::set_default_float_environment();
-            let tokenizer = self.tokenizer.clone();
-            match self.core() {
-                Ok(mut core) => {
-                    // A caller that is gone closed the inbox too.
-                    let _ = ready.send(Ok(()));
-                    while let Ok(job) = jobs.recv() {
-                        run(&mut core, job, tokenizer.as_deref(), &kernel_path);
-                    }
-                }
-                Err(e) => {
-                    let _ = ready.send(Err(e));
-                }
-            }
-        });
-        let thread = thread.map_err(|e| failed(e.to_string()))?;
-        started.recv().map_err(|e| failed(e.to_string()))??;
-        Ok(thread)
+/// The seconds that a request may take, if that is a time.
+fn checked_timeout(seconds: Option<f64>) -> Result<Option<f64>, EngineError> {
+    match seconds.filter(|&s| s.is_nan() || s <= 0.0) {
+        None => Ok(seconds),
+        Some(bad) => Err(EngineError::request(
+            format!("a timeout of {bad} seconds leaves no time"),
+            "give more than 0, or leave it out",
+        )),
     }
-
-    fn core(self) -> Result<Core, EngineError> {
-        let threads = self.options.threads;
-        let team = Team::new(threads).map_err(|e| not_started(threads, &e))?;
-        Ok(Core {
-            arena: Arena::new(self.model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?,
-            kv: KvCache::new(self.model.kv_shape(self.kv_format), self.pages),
-            prefixes: self.options.prefix_cache.then(PrefixCache::new),
-            model: self.model,
-            team,
-            simd: self.simd,
-            clock: self.options.clock,
-            batch: Batch::default(),
-        })
-    }
-}
-
-/// Runs one job; a caller that went away is no error.
-fn run(core: &mut Core, job: Job, tokenizer: Option<&Tokenizer>, kernel_path: &str) {
-    match job {
-        Job::Score(job, reply) => {
-            let _ = reply.send(core.score(job, kernel_path));
-        }
-        Job::Generate(job, stops, reply) => {
-            let outcome = generate(core, &job, tokenizer, &stops, &reply);
-            let _ = reply.send(Event::Done(outcome));
-        }
-        Job::Batch(job, reply) => {
-            let _ = reply.send(core.generate_batch(&job));
-        }
-        Job::Likelihood(job, reply) => {
-            let _ = reply.send(core.likelihood(job));
-        }
-        Job::Release(sequence) => core.kv.release(sequence),
-    }
-}
-
-fn generate(
-    core: &mut Core,
-    job: &GenerateJob,
-    tokenizer: Option<&Tokenizer>,
-    stops: &[String],
-    reply: &Sender<Event>,
-) -> Result<Generated, EngineError> {
-    let mut transcript = Transcript::new(tokenizer, stops);
-    let mut tokens = Vec::new();
-    let mut failed = None;
-    let show = |text: &str| text.is_empty() || reply.send(Event::Text(text.into())).is_ok();
-    let timing = core.generate(job, |token| {
-        let id = token.id;
-        let ends = token.ends;
-        tokens.push(token);
-        if ends {
-            return false;
-        }
-        match transcript.push(id) {
-            Ok(text) => show(text) && !transcript.stopped(),
-            Err(e) => {
-                failed = Some(e);
-                false
-            }
-        }
-    })?;
-    if let Some(e) = failed {
-        return Err(e.into());
-    }
-    show(transcript.finish());
-    let stopped = transcript.stopped();
-    Ok(Generated { tokens, text: transcript.into_text(), stopped, timing })
 }

@@ -53,8 +53,22 @@ pub enum EngineError {
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
     #[error("the model returned a value that is not finite for {0}")]
     NonFinite(String),
+    /// The request's time was over before it was finished.
+    #[error("the request was not finished within its time: {seconds:.3} s have passed{}", partly(*.tokens))]
+    Late {
+        /// Seconds since it reached the engine.
+        seconds: f64,
+        /// New tokens that there were by then.
+        tokens: Option<usize>,
+    },
+    /// As many requests as may be are waiting or running; nothing was computed.
+    #[error("{requests} requests are waiting or running, and no more may be")]
+    QueueFull {
+        /// How many.
+        requests: usize,
+    },
     /// The caller cancelled before there was anything to answer.
-    #[error("cancelled before the first token was counted")]
+    #[error("cancelled before there was an answer")]
     Cancelled,
     /// The engine's thread ended.
     #[error("the engine has stopped")]
@@ -77,6 +91,8 @@ impl EngineError {
             Self::NoTokenizer(_) => Some("give token ids instead of text, or add `tokenizer.json`".into()),
             Self::Request { hint, .. } => hint.clone(),
             Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
+            Self::Late { .. } => Some("give it more time, or ask for less".into()),
+            Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
             Self::Threads { .. } => Some("use fewer `--threads`".into()),
             Self::Option(_) | Self::Cancelled | Self::Stopped => None,
         }
@@ -96,4 +112,8 @@ impl From<WeightsError> for EngineError {
     fn from(e: WeightsError) -> Self {
         Self::Model(ModelError::Weights(e))
     }
+}
+
+fn partly(tokens: Option<usize>) -> String {
+    tokens.map_or_else(String::new, |tokens| format!(", {tokens} new tokens were there"))
 }

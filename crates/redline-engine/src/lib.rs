@@ -5,18 +5,25 @@
 //! weights and tokenizer rooms only.
 #![forbid(unsafe_code)]
 
+mod cache;
 mod cancel;
 mod core;
 mod engine;
 mod error;
+mod machine;
 mod mode;
 mod options;
 mod outcome;
 mod prefix_cache;
 mod prompt;
 mod request;
+mod runner;
 mod sampler;
+mod scheduler;
+pub mod simulator;
 mod statistics;
+mod task;
+mod ticket;
 mod transcript;
 
 pub use cancel::Cancel;
@@ -31,6 +38,7 @@ pub use request::{
     BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, Sampling, ScoreRequest,
     Tokenization, Truncate,
 };
+pub use ticket::{GenerateTicket, ScoreTicket};
 
 /// Most prompts that [`Engine::generate_batch`] takes.
-pub const MAX_BATCH: usize = core::OUTPUT_ROWS;
+pub const MAX_BATCH: usize = machine::OUTPUT_ROWS;

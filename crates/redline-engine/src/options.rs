@@ -54,6 +54,10 @@ pub struct Options {
     pub memory: Option<u64>,
     /// Keep keys and values of earlier requests, for those that begin with the same tokens.
     pub prefix_cache: bool,
+    /// Requests that may wait or run at a time.
+    pub queue: usize,
+    /// Seconds that prompts may add to a pass while somebody generates; `None`: 4/5 of what it takes without them.
+    pub stall_s: Option<f64>,
     /// The time, for the durations in answers.
     pub clock: Clock,
 }

@@ -71,8 +71,10 @@ pub struct ItemScore {
 pub struct ScoreOutcome {
     /// In the order of the items.
     pub items: Vec<Result<ItemScore, ItemError>>,
-    /// The tokens of each label, in the order of the columns.
+    /// The tokens of each label, in the order of the columns; none where every item has labels of its own.
     pub label_token_ids: Vec<Vec<u32>>,
+    /// The tokens of each label of each item, where items have labels of their own.
+    pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
     /// Token counts.
     pub usage: Usage,
     /// Tokens run through the model (the shared prefix once).
@@ -81,6 +83,8 @@ pub struct ScoreOutcome {
     pub shared_prefix_tokens: usize,
     /// What came from the prefix cache; `None` where it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: f64,
     /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
@@ -137,7 +141,9 @@ pub struct GenerateOutcome {
     pub usage: Usage,
     /// What came from the prefix cache; `None` where it is off or the KV cache is not used.
     pub prefix_cache: Option<PrefixCacheUse>,
-    /// Seconds until the first new token was chosen.
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds until the first new token was chosen, those in the queue included.
     pub prefill_s: f64,
     /// Seconds for all further tokens.
     pub decode_s: f64,

@@ -84,6 +84,11 @@ impl<T: Copy> PrefixCache<T> {
         Some((leaf.kept, walk.tokens))
     }
 
+    /// Sequences that are kept.
+    pub(crate) fn len(&self) -> usize {
+        self.by_use.len()
+    }
+
     /// How many tokens [`PrefixCache::find`] would match; nothing counts as used.
     pub(crate) fn matching(&self, namespace: &str, tokens: &[u32]) -> usize {
         self.roots.get(namespace).map_or(0, |&root| self.walk(root, tokens).tokens)

@@ -2,6 +2,9 @@
 
 mod windows;
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use redline_tokenizer::Tokenizer;
 
 use crate::error::EngineError;
@@ -19,13 +22,48 @@ pub(crate) struct Limits<'a> {
     pub(crate) tokenizer: Option<&'a Tokenizer>,
 }
 
+/// Token ids of a prompt. What it shares with the first prompt of its request is held once for all.
+#[derive(Clone, Debug)]
+pub(crate) struct PromptIds {
+    stem: Arc<[u32]>,
+    common: usize,
+    rest: Vec<u32>,
+}
+
+impl PromptIds {
+    /// The ids of a prompt; `stem` are those of the first one, once there is one.
+    pub(crate) fn new(stem: &mut Option<Arc<[u32]>>, mut ids: Vec<u32>) -> Self {
+        let stem = stem.get_or_insert_with(|| ids.as_slice().into());
+        let common = stem.iter().zip(&ids).take_while(|(a, b)| a == b).count();
+        Self { stem: stem.clone(), common, rest: ids.split_off(common) }
+    }
+
+    /// Tokens that it has in common with the first prompt.
+    pub(crate) fn common(&self) -> usize {
+        self.common
+    }
+
+    /// Tokens; at least one.
+    pub(crate) fn len(&self) -> usize {
+        self.common + self.rest.len()
+    }
+
+    /// The ids.
+    pub(crate) fn to_vec(&self) -> Vec<u32> {
+        [&self.stem[..self.common], &self.rest].concat()
+    }
+}
+
 /// One prompt, ready to run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tokens {
-    pub(crate) ids: Vec<u32>,
+    pub(crate) ids: PromptIds,
     pub(crate) truncated: bool,
     pub(crate) boundary_mismatch: Option<bool>,
 }
+
+/// Lists of labels, each label its tokens; and which list each item takes.
+pub(crate) type LabelLists = (Vec<Vec<Vec<u32>>>, Vec<usize>);
 
 /// Most tokens of a label.
 pub(crate) const LABEL_TOKENS: usize = 64;
@@ -132,6 +170,41 @@ impl Limits<'_> {
             .collect()
     }
 
+    /// The lists of labels of a score request, and which of them each item takes; none: all take the first.
+    pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
+        let Some(lists) = &request.item_labels else {
+            return Ok((vec![self.labels(&request.labels, request.long_labels)?], Vec::new()));
+        };
+        if !request.labels.is_empty() {
+            let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
+            return Err(EngineError::request(fact, "give one or the other"));
+        }
+        if lists.len() != request.items.len() {
+            let fact = format!("{} lists of labels for {} items", lists.len(), request.items.len());
+            return Err(EngineError::request(fact, "give one list for each item"));
+        }
+        let mut distinct: Vec<&Vec<Label>> = Vec::new();
+        let mut places: HashMap<&Vec<Label>, usize> = HashMap::new();
+        let mut labels_of = Vec::with_capacity(lists.len());
+        for list in lists {
+            labels_of.push(*places.entry(list).or_insert_with(|| {
+                distinct.push(list);
+                distinct.len() - 1
+            }));
+        }
+        let labels = distinct.iter().enumerate().map(|(place, list)| {
+            let of_item = |fact: EngineError| match fact {
+                EngineError::Request { fact, hint } => {
+                    let item = labels_of.iter().position(|&of| of == place).unwrap_or(0);
+                    EngineError::Request { fact: format!("item {item}: {fact}"), hint }
+                }
+                other => other,
+            };
+            self.labels(list, request.long_labels).map_err(of_item)
+        });
+        Ok((labels.collect::<Result<_, _>>()?, labels_of))
+    }
+
     /// The tokens of one label, if it may have as many. `name` is how a message calls it.
     fn label(&self, name: &str, ids: Vec<u32>, long: LongLabels) -> Result<Vec<u32>, EngineError> {
         let fact = format!("label {name} is {} token{}", ids.len(), if ids.len() == 1 { "" } else { "s" });
@@ -183,8 +256,9 @@ impl Limits<'_> {
         }
         let query = self.query(request)?;
         let mut prompts = Vec::with_capacity(request.items.len());
+        let mut stem = None;
         for (index, item) in request.items.iter().enumerate() {
-            match self.item(request, &query, index, item) {
+            match self.item(request, &query, &mut stem, index, item) {
                 Ok(tokens) => prompts.push(Ok(tokens)),
                 Err(e) if request.item_errors => {
                     prompts.push(Err(ItemError { index, message: e.to_string() }));
@@ -208,6 +282,7 @@ impl Limits<'_> {
         &self,
         request: &ScoreRequest,
         query: &[u32],
+        stem: &mut Option<Arc<[u32]>>,
         index: usize,
         item: &Prompt,
     ) -> Result<Tokens, EngineError> {
@@ -234,7 +309,7 @@ impl Limits<'_> {
         };
         self.check_ids(&format!("item {index}"), &ids)?;
         let (ids, truncated) = self.fit(item.is_text(), request.truncate, index, ids)?;
-        Ok(Tokens { ids, truncated, boundary_mismatch })
+        Ok(Tokens { ids: PromptIds::new(stem, ids), truncated, boundary_mismatch })
     }
 
     /// Query and item tokenised apart, special tokens around the whole.

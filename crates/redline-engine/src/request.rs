@@ -17,7 +17,7 @@ impl Prompt {
 }
 
 /// One label whose probability is asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
     /// Text, tokenised apart from the prompts; exactly one token unless [`LongLabels`] says more.
     Text(String),
@@ -65,6 +65,8 @@ pub struct ScoreRequest {
     pub items: Vec<Prompt>,
     /// The labels, in the order of the columns. Duplicates keep their place.
     pub labels: Vec<Label>,
+    /// Labels of each item, one list per item, instead of `labels`.
+    pub item_labels: Option<Vec<Vec<Label>>>,
     /// How a label of several tokens counts.
     pub long_labels: LongLabels,
     /// `true`: softmax over the labels only. `false`: true probability over the whole vocabulary.
@@ -83,6 +85,8 @@ pub struct ScoreRequest {
     pub return_token_ids: bool,
     /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
     pub cache_salt: String,
+    /// Seconds that the request may take; `None`: as long as it takes.
+    pub timeout_s: Option<f64>,
 }
 
 /// Sampling parameters, applied in the order temperature, top-k, top-p, min-p.
@@ -125,6 +129,8 @@ pub struct GenerateRequest {
     pub kv_cache: bool,
     /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
     pub cache_salt: String,
+    /// Seconds that the request may take; `None`: as long as it takes.
+    pub timeout_s: Option<f64>,
 }
 
 /// `generate_batch`: continue several prompts together, greedily. Each gets the tokens it would get alone.

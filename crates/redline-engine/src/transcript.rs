@@ -1,12 +1,14 @@
 //! From new tokens to text: UTF-8 is never split, and nothing of a stop string is let out.
 
+use std::sync::Arc;
+
 use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
 
 /// The text of one generation as it grows.
-pub(crate) struct Transcript<'a> {
-    tokenizer: Option<&'a Tokenizer>,
-    stream: Option<TextStream<'a>>,
-    stops: &'a [String],
+pub(crate) struct Transcript {
+    tokenizer: Option<Arc<Tokenizer>>,
+    stream: Option<TextStream<Arc<Tokenizer>>>,
+    stops: Vec<String>,
     /// Everything decoded so far, up to a stop string.
     text: String,
     /// Bytes of `text` that were let out.
@@ -14,12 +16,12 @@ pub(crate) struct Transcript<'a> {
     stopped: bool,
 }
 
-impl<'a> Transcript<'a> {
+impl Transcript {
     /// Without a tokenizer the text stays empty.
-    pub(crate) fn new(tokenizer: Option<&'a Tokenizer>, stops: &'a [String]) -> Self {
+    pub(crate) fn new(tokenizer: Option<Arc<Tokenizer>>, stops: Vec<String>) -> Self {
         Self {
+            stream: tokenizer.clone().map(TextStream::new),
             tokenizer,
-            stream: tokenizer.map(Tokenizer::stream),
             stops,
             text: String::new(),
             shown: 0,
@@ -30,7 +32,7 @@ impl<'a> Transcript<'a> {
     /// Takes a token; returns the text that has become final. An id that the tokenizer does not know (embeddings are
     /// often padded beyond the vocabulary) has no text.
     pub(crate) fn push(&mut self, id: u32) -> Result<&str, TokenizerError> {
-        let known = self.tokenizer.is_some_and(|t| t.token(id).is_some());
+        let known = self.tokenizer.as_ref().is_some_and(|t| t.token(id).is_some());
         let piece = match &mut self.stream {
             Some(stream) if known => stream.push(id)?,
             _ => String::new(),
@@ -95,8 +97,8 @@ mod tests {
     use super::*;
 
     fn run(stops: &[&str], pieces: &[&str]) -> (Vec<String>, String, bool) {
-        let stops: Vec<String> = stops.iter().map(ToString::to_string).collect();
-        let mut transcript = Transcript::new(None, &stops);
+        let stops = stops.iter().map(ToString::to_string).collect();
+        let mut transcript = Transcript::new(None, stops);
         let mut out: Vec<String> = pieces.iter().map(|p| transcript.extend(p).to_owned()).collect();
         out.push(transcript.finish().to_owned());
         let stopped = transcript.stopped();

@@ -78,6 +78,13 @@ impl<'a> Rows<'a> {
     pub fn row(&self, r: usize) -> &'a [f32] {
         &self.data[r * self.stride..][..self.width]
     }
+
+    /// Some consecutive rows.
+    pub fn some(&self, rows: std::ops::Range<usize>) -> Self {
+        assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
+        let data = self.data.get(rows.start * self.stride..).unwrap_or(&[]);
+        Self { data, rows: rows.len(), ..*self }
+    }
 }
 
 impl<'a> RowsMut<'a> {

@@ -29,10 +29,32 @@ pub enum KvError {
     Memory(OutOfMemory),
 }
 
+/// Where pages lie. Which sequence owns which is decided in [`KvCache`].
+pub trait PageStore {
+    /// Pages that exist.
+    fn count(&self) -> usize;
+    /// Adds a page; returns its number.
+    fn grow(&mut self) -> Result<u32, OutOfMemory>;
+    /// Copies page `from` to page `to`.
+    fn copy(&mut self, from: u32, to: u32);
+}
+
+impl PageStore for KvPages {
+    fn count(&self) -> usize {
+        self.len()
+    }
+    fn grow(&mut self) -> Result<u32, OutOfMemory> {
+        Self::grow(self)
+    }
+    fn copy(&mut self, from: u32, to: u32) {
+        Self::copy(self, from, to);
+    }
+}
+
 /// Pages and their owners.
 #[derive(Debug)]
-pub struct KvCache {
-    pages: KvPages,
+pub struct KvCache<P = KvPages> {
+    pages: P,
     limit: usize,
     owners: Vec<u32>,
     free: Vec<u32>,
@@ -44,19 +66,34 @@ pub struct KvCache {
 impl KvCache {
     /// An empty cache of at most `limit` pages.
     pub fn new(shape: KvShape, limit: usize) -> Self {
-        Self {
-            pages: KvPages::new(shape),
-            limit,
-            owners: Vec::new(),
-            free: Vec::new(),
-            sequences: Vec::new(),
-            ended: Vec::new(),
-        }
+        Self::over(KvPages::new(shape), limit)
+    }
+
+    /// The storage, and each sequence's pages, for a pass.
+    pub(crate) fn split(&mut self) -> (&mut KvPages, PageTables<'_>) {
+        (&mut self.pages, PageTables(&self.sequences))
+    }
+}
+
+impl<P: PageStore> KvCache<P> {
+    /// An empty cache of at most `limit` pages of a store that has none yet.
+    pub fn over(pages: P, limit: usize) -> Self {
+        Self { pages, limit, owners: Vec::new(), free: Vec::new(), sequences: Vec::new(), ended: Vec::new() }
     }
 
     /// Pages that some sequence owns.
     pub fn pages_in_use(&self) -> usize {
-        self.pages.len() - self.free.len()
+        self.pages.count() - self.free.len()
+    }
+
+    /// Sequences that have not ended.
+    pub fn sequences(&self) -> usize {
+        self.sequences.len() - self.ended.len()
+    }
+
+    /// Where the pages lie.
+    pub fn store_mut(&mut self) -> &mut P {
+        &mut self.pages
     }
 
     /// Pages that may still be taken.
@@ -127,7 +164,7 @@ impl KvCache {
     fn take(&mut self) -> Result<u32, KvError> {
         let page = match self.free.pop() {
             Some(page) => page,
-            None if self.pages.len() >= self.limit => return Err(KvError::Full { pages: self.limit }),
+            None if self.pages.count() >= self.limit => return Err(KvError::Full { pages: self.limit }),
             None => {
                 let page = self.pages.grow().map_err(KvError::Memory)?;
                 self.owners.push(0);
@@ -169,11 +206,6 @@ impl KvCache {
                 self.free.push(page);
             }
         }
-    }
-
-    /// The storage, and each sequence's pages, for a pass.
-    pub(crate) fn split(&mut self) -> (&mut KvPages, PageTables<'_>) {
-        (&mut self.pages, PageTables(&self.sequences))
     }
 }
 

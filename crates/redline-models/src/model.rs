@@ -73,6 +73,16 @@ impl Batch {
     pub fn rows(&self) -> usize {
         self.tokens.len()
     }
+
+    /// The tokens, row by row.
+    pub fn tokens(&self) -> &[u32] {
+        &self.tokens
+    }
+
+    /// The sequences that the rows belong to, in the order of the rows.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
 }
 
 impl Model {

@@ -1,5 +1,7 @@
 //! Decoding ids that arrive one by one.
 
+use std::ops::Deref;
+
 use crate::{Tokenizer, TokenizerError, text::Text};
 
 /// Text from ids as they arrive. What all [`push`](Self::push)es and [`finish`](Self::finish) return, put together,
@@ -9,14 +11,17 @@ use crate::{Tokenizer, TokenizerError, text::Text};
 /// SentencePiece (`<0xE4>`) a whole run of them is held back until a token of another kind ends it, because there
 /// one bad byte makes the whole run unreadable. Each push takes time in proportion to its token, whatever came
 /// before.
+///
+/// `T` is a reference to the tokenizer, or a shared owner of it.
 #[derive(Clone)]
-pub struct TextStream<'a> {
-    tokenizer: &'a Tokenizer,
+pub struct TextStream<T> {
+    tokenizer: T,
     text: Text,
 }
 
-impl<'a> TextStream<'a> {
-    pub(crate) fn new(tokenizer: &'a Tokenizer) -> Self {
+impl<T: Deref<Target = Tokenizer>> TextStream<T> {
+    /// Text of the tokenizer's ids.
+    pub fn new(tokenizer: T) -> Self {
         Self { tokenizer, text: Text::default() }
     }
 
@@ -39,7 +44,7 @@ impl<'a> TextStream<'a> {
     }
 }
 
-impl std::fmt::Debug for TextStream<'_> {
+impl<T> std::fmt::Debug for TextStream<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TextStream").field("text", &self.text).finish_non_exhaustive()
     }

@@ -109,7 +109,7 @@ impl Tokenizer {
     }
 
     /// A decoder for ids that arrive one by one; leaves special tokens out.
-    pub fn stream(&self) -> TextStream<'_> {
+    pub fn stream(&self) -> TextStream<&Self> {
         TextStream::new(self)
     }
 

@@ -42,6 +42,9 @@ pub struct GenerateLine {
     /// Only requests with the same salt share what the prefix cache keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    /// Seconds that the request may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
     /// Log-probabilities of every new token and of this many most probable ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
@@ -111,7 +114,9 @@ pub struct PositionLogprobs {
 /// What a generation answer says besides the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerateMeta {
-    /// Seconds until the first new token was chosen.
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: Finite<f64>,
+    /// Seconds until the first new token was chosen, those in the queue included.
     pub prefill_s: Finite<f64>,
     /// Seconds for all further tokens.
     pub decode_s: Finite<f64>,
@@ -138,7 +143,7 @@ mod tests {
     #[test]
     fn every_key_is_read_and_written() {
         let json = r#"{"prompt":"p","max_new_tokens":5,"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,
-            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"cache_salt":"t"}"#;
+            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"cache_salt":"t","timeout_s":1.5}"#;
         let line: GenerateLine = serde_json::from_str(json).unwrap();
         assert_eq!(line.seed, Some(u64::MAX));
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -179,6 +184,7 @@ mod tests {
             }],
             usage: Usage::new(2, 1, 0),
             meta: GenerateMeta {
+                queue_s: Finite(0.125),
                 prefill_s: Finite(0.25),
                 decode_s: Finite(0.0),
                 tokens_per_s: None,

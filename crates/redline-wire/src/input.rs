@@ -46,6 +46,14 @@ impl<'de> Deserialize<'de> for TextOrIds {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelIds(pub Vec<i64>);
 
+impl LabelIds {
+    /// A label of one token.
+    fn one<E: Error>(id: impl TryInto<i64> + fmt::Display + Copy) -> Result<Self, E> {
+        let id = id.try_into().map_err(|_| E::custom(format!("token id {id} is out of range")))?;
+        Ok(Self(vec![id]))
+    }
+}
+
 impl Serialize for LabelIds {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         if let [id] = self.0[..] { to.serialize_i64(id) } else { self.0.serialize(to) }
@@ -61,18 +69,59 @@ impl<'de> Deserialize<'de> for LabelIds {
                 f.write_str("a token id or a list of token ids")
             }
             fn visit_i64<E: Error>(self, id: i64) -> Result<LabelIds, E> {
-                Ok(LabelIds(vec![id]))
+                LabelIds::one(id)
             }
             fn visit_u64<E: Error>(self, id: u64) -> Result<LabelIds, E> {
-                let id =
-                    i64::try_from(id).map_err(|_| E::custom(format!("token id {id} is out of range")))?;
-                Ok(LabelIds(vec![id]))
+                LabelIds::one(id)
             }
             fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<LabelIds, A::Error> {
                 collect(seq).map(LabelIds)
             }
         }
         from.deserialize_any(OneOrMany)
+    }
+}
+
+/// A label as text or by its token ids.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TextOrLabelIds {
+    /// To be tokenised.
+    Text(String),
+    /// Its tokens.
+    Ids(LabelIds),
+}
+
+impl Serialize for TextOrLabelIds {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Text(text) => to.serialize_str(text),
+            Self::Ids(ids) => ids.serialize(to),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TextOrLabelIds {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = TextOrLabelIds;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string, a token id or a list of token ids")
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<TextOrLabelIds, E> {
+                Ok(TextOrLabelIds::Text(text.to_owned()))
+            }
+            fn visit_i64<E: Error>(self, id: i64) -> Result<TextOrLabelIds, E> {
+                LabelIds::one(id).map(TextOrLabelIds::Ids)
+            }
+            fn visit_u64<E: Error>(self, id: u64) -> Result<TextOrLabelIds, E> {
+                LabelIds::one(id).map(TextOrLabelIds::Ids)
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<TextOrLabelIds, A::Error> {
+                collect(seq).map(|ids| TextOrLabelIds::Ids(LabelIds(ids)))
+            }
+        }
+        from.deserialize_any(Either)
     }
 }
 

@@ -19,7 +19,7 @@ pub use finite::Finite;
 pub use generate::{
     Choice, FinishReason, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob,
 };
-pub use input::{Items, LabelIds, Strings, TextOrIds};
+pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
-use crate::input::{Items, LabelIds, TextOrIds};
+use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::usage::{PrefixCacheUse, Usage};
 
 /// How query and item become one token sequence.
@@ -50,6 +50,9 @@ pub struct ScoreLine {
     /// Labels as token ids; a list of ids is a label of several tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_token_ids: Option<Vec<LabelIds>>,
+    /// Labels of each item, one list per item, instead of labels for all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_labels: Option<Vec<Vec<TextOrLabelIds>>>,
     /// How a label of several tokens counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_labels: Option<LongLabels>,
@@ -77,6 +80,9 @@ pub struct ScoreLine {
     /// Only requests with the same salt share what the prefix cache keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    /// Seconds that the request may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
 }
 
 /// Answer to a score request.
@@ -97,8 +103,11 @@ pub struct Scoring {
 /// What a score answer says besides the scores. Lists over items have one entry per item, `null` where it failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScoreMeta {
-    /// The labels as token ids, in the order of the columns.
+    /// The labels as token ids, in the order of the columns; empty where every item has its own.
     pub label_token_ids: Vec<LabelIds>,
+    /// The labels of each item as token ids, where every item has its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_label_token_ids: Option<Vec<Vec<LabelIds>>>,
     /// Log-probabilities of the labels over the vocabulary, or (softmax over labels without `full_logprobs`) the
     /// logarithm of the returned row.
     pub logprobs: Vec<Option<Vec<Finite<f32>>>>,
@@ -112,6 +121,8 @@ pub struct ScoreMeta {
     pub shared_prefix_tokens: usize,
     /// What came from the prefix cache; `null` where it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: Finite<f64>,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: Finite<f64>,
     /// High-water mark of allocated memory during the request, bytes; `null` if not counted.

@@ -59,12 +59,14 @@ fn bad_requests_are_named() {
 fn meta() -> ScoreMeta {
     ScoreMeta {
         label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
+        item_label_token_ids: None,
         logprobs: vec![Some(vec![Finite(-1.0), Finite(-0.1)]), None],
         label_mass: None,
         cache_miss_count: 0,
         computed_tokens: 4,
         shared_prefix_tokens: 2,
         prefix_cache: Some(crate::PrefixCacheUse { hits: 1, misses: 0, cached_tokens: 2 }),
+        queue_s: Finite(0.25),
         compute_s: Finite(0.5),
         peak_memory_bytes: None,
         kernel_path: "scalar/f32".to_owned(),

@@ -100,6 +100,7 @@ fn request(question: &Question) -> ScoreRequest {
         query: Prompt::Text(question.context.clone()),
         items: vec![Prompt::Text(String::new())],
         labels: question.choices.iter().cloned().map(Label::Text).collect(),
+        item_labels: None,
         long_labels: redline_engine::LongLabels::Refuse,
         softmax: true,
         item_first: false,
@@ -109,6 +110,7 @@ fn request(question: &Question) -> ScoreRequest {
         item_errors: false,
         return_token_ids: false,
         cache_salt: String::new(),
+        timeout_s: None,
     }
 }
 
@@ -160,6 +162,7 @@ fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
         logprobs: None,
         kv_cache: true,
         cache_salt: String::new(),
+        timeout_s: None,
     };
     let cancel = Cancel::new();
     let mut stream = Stream::default();

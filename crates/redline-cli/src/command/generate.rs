@@ -3,12 +3,11 @@
 mod answer;
 mod request;
 
-use std::io::BufRead;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest};
+use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket};
 
 use super::Context;
 use crate::interrupt::Interrupt;
@@ -20,8 +19,8 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, cache_salt. A key that is left out takes the \
-    command's flag.";
+    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, cache_salt, timeout_s. A key that is left out takes \
+    the command's flag. Lines are run together, as many as there are; answers come in their order.";
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
@@ -44,6 +43,12 @@ pub(super) struct GenerateArgs {
     /// End before this text (repeatable)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
+    /// Seconds that a request may take before it is given up
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    timeout: Option<f64>,
+    /// With --jsonl: milliseconds that prompts may add to a step while others generate; default: 4/5 of the step without
+    #[arg(long, value_name = "MS", value_parser = value::milliseconds, requires = "jsonl")]
+    stall_ms: Option<f64>,
     /// Go on after an end-of-sequence token
     #[arg(long)]
     ignore_eos: bool,
@@ -92,12 +97,12 @@ struct SamplingFlags {
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.memory.resolve(settings, context.environment)?;
+    let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
     let template = request::template(args);
     if let Some(path) = &args.jsonl {
-        let mut input = jsonl::open(path)?;
+        let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, path, &mut *input, &template);
+        return generate_lines(&loaded, path, input, &template);
     }
     let request = request::complete(args, template)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -149,19 +154,22 @@ fn stream(
 fn generate_lines(
     loaded: &Loaded,
     path: &Path,
-    input: &mut dyn BufRead,
+    input: jsonl::Input,
     template: &request::Template,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
-    let mut answer = |line| {
+    let mut begin = |line| {
         let request = request::from_line(line, template);
         let told = answer::Told::of(&request);
-        let outcome = interrupt.during(|cancel| loaded.engine.generate(request, cancel, &mut |_| ()))?;
+        Ok((told, loaded.engine.submit_generate(request, interrupt.cancel())?))
+    };
+    let mut end = |(told, ticket): (answer::Told, GenerateTicket<'_>)| {
+        let outcome = interrupt.during(|_| ticket.wait(&mut |_| ()))?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
         let json = output::json(&answer::completion(loaded, told, outcome))?;
         Ok(Answer { json, stop })
     };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut answer)?;
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut begin, &mut end)?;
     Ok(match tally {
         _ if tally.stopped => ExitCode::from(INTERRUPTED),
         _ if tally.faults > 0 => ExitCode::from(FAILED),

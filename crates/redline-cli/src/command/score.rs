@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use redline_engine::ScoreRequest;
+use redline_engine::{Cancel, ScoreRequest, ScoreTicket};
 
 use self::labels::Labels;
 use super::Context;
@@ -21,8 +21,8 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
-    lists of ids), labels (list of texts) and/or label_token_ids, long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, truncate, item_errors, return_token_ids, cache_salt. A key that is left out takes the command's flag.";
+    lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
+    tokenization, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the command's flag.";
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -74,6 +74,9 @@ pub(super) struct ScoreArgs {
     /// Return the token ids of every scored prompt
     #[arg(long)]
     return_token_ids: bool,
+    /// Seconds that a request may take before it is given up
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    timeout: Option<f64>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -114,9 +117,9 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.memory.resolve(settings, context.environment)?;
     let template = request::template(args);
     if let Some(path) = &args.jsonl {
-        let mut input = jsonl::open(path)?;
+        let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return score_lines(&loaded, path, &mut *input, &template);
+        return score_lines(&loaded, path, input, &template);
     }
     let request = request::complete(args, template)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -141,14 +144,15 @@ fn score_once(loaded: &Loaded, args: &ScoreArgs, request: ScoreRequest) -> Resul
 fn score_lines(
     loaded: &Loaded,
     path: &Path,
-    input: &mut dyn std::io::BufRead,
+    input: jsonl::Input,
     template: &ScoreRequest,
 ) -> Result<ExitCode, Failure> {
-    let mut answer = |line| {
-        let outcome = loaded.engine.score(request::from_line(line, template)?)?;
-        let json = output::json(&answer::scoring(loaded, outcome))?;
+    let mut begin =
+        |line| Ok(loaded.engine.submit_score(request::from_line(line, template)?, &Cancel::new())?);
+    let mut end = |ticket: ScoreTicket| {
+        let json = output::json(&answer::scoring(loaded, ticket.wait()?))?;
         Ok(Answer { json, stop: false })
     };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut answer)?;
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut begin, &mut end)?;
     Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
 }

@@ -4,7 +4,9 @@ use redline_wire::{PrefixCacheUse, Scoring, TextCompletion};
 
 use crate::harness::{bits, redline, redline_reading};
 
-const QUERY: &str = "And it came to pass in those days that the king said unto the people of the land, Go up";
+/// Long enough that a request waits for one under way which is running the same.
+const QUERY: &str = "And it came to pass in those days that the king said unto the people of the land, Go up, and see \
+    the great city that your fathers built by the river, and tell me what the men of that place say unto you";
 
 fn scored(lines: &str, extra: &[&str]) -> Vec<Scoring> {
     let arguments =

@@ -2,11 +2,11 @@
 
 use std::sync::mpsc::channel;
 
-use super::{Engine, Job, some_tokens};
+use super::{Engine, some_tokens};
 use crate::cancel::Cancel;
-use crate::core::OUTPUT_ROWS;
 use crate::error::EngineError;
-use crate::mode::autoregressive::{BatchJob, Continued};
+use crate::machine::OUTPUT_ROWS;
+use crate::mode::autoregressive::{BatchJob, BatchTask, Continued};
 use crate::outcome::{BatchOutcome, Usage};
 use crate::request::BatchRequest;
 
@@ -33,10 +33,9 @@ impl Engine {
             prompts,
             max_new_tokens: request.max_new_tokens,
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
-            cancel: cancel.clone(),
         };
         let (reply, answer) = channel();
-        self.send(Job::Batch(job, reply))?;
+        let _unheard = self.run(BatchTask::new(job, reply), cancel, None)?;
         let Continued { new: token_ids, timing } = answer.recv().map_err(|_| EngineError::Stopped)??;
         let completion_tokens = token_ids.iter().map(Vec::len).sum();
         let decoded: usize = token_ids.iter().map(|ids| ids.len().saturating_sub(1)).sum();

@@ -4,14 +4,15 @@ use std::sync::mpsc::channel;
 
 use redline_models::kv::SeqId;
 
-use super::{Engine, Job};
+use super::Engine;
 use crate::cancel::Cancel;
-use crate::core::{CHUNK_TOKENS, OUTPUT_ROWS};
 use crate::error::EngineError;
-use crate::mode::perplexity::{Distributions, Evaluated, LikelihoodJob, Wanted};
+use crate::machine::{CHUNK_TOKENS, OUTPUT_ROWS};
+use crate::mode::perplexity::{Distributions, Evaluated, LikelihoodJob, LikelihoodTask, Wanted};
 use crate::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};
 use crate::prompt::{Window, Windows};
 use crate::request::PerplexityRequest;
+use crate::runner::Job;
 use crate::statistics;
 
 /// Tokens of a window unless the request or the context says otherwise.
@@ -142,11 +143,11 @@ impl<'a> Sequence<'a> {
             // A pass that fails releases the sequence itself.
             sequence: self.id.take(),
             next: window.tokens[window.first.clamp(pass.start + 1, pass.end + 1)..=pass.end].to_vec(),
-            tokens: window.tokens[pass].to_vec(),
+            tokens: window.tokens[..pass.end].to_vec(),
             wanted,
         };
         let (reply, answer) = channel();
-        self.engine.send(Job::Likelihood(job, reply))?;
+        let _unheard = self.engine.run(LikelihoodTask::new(job, reply), &Cancel::new(), None)?;
         let found = answer.recv().map_err(|_| EngineError::Stopped)??;
         self.id = Some(found.sequence);
         Ok(found)
@@ -157,7 +158,7 @@ impl Drop for Sequence<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
             // An engine that has stopped has released everything.
-            let _ = self.engine.send(Job::Release(id));
+            let _ = self.engine.inbox().and_then(|inbox| inbox.send(Job::Release(id)));
         }
     }
 }

@@ -1,13 +1,16 @@
-//! Generation, one token after the other.
+//! Generation, one token after the other: of one prompt, or of several in lockstep.
 
-use redline_kernels::Exec;
-use redline_models::kv::SeqId;
+use std::sync::mpsc::Sender;
 
-use crate::cancel::Cancel;
-use crate::core::{CHUNK_TOKENS, Core, LogitsRow};
+use redline_kernels::Simd;
+
 use crate::error::EngineError;
+use crate::machine::{Logits, LogitsRow};
 use crate::request::Sampling;
 use crate::sampler::{self, Sampler};
+use crate::scheduler::{Done, Next, Opening};
+use crate::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::transcript::Transcript;
 
 /// A checked request.
 pub(crate) struct GenerateJob {
@@ -18,15 +21,13 @@ pub(crate) struct GenerateJob {
     pub(crate) logprobs: Option<usize>,
     pub(crate) kv_cache: bool,
     pub(crate) cache_salt: String,
-    pub(crate) cancel: Cancel,
 }
 
-/// Checked prompts that are continued together, greedily; at most [`OUTPUT_ROWS`](crate::core::OUTPUT_ROWS) of them.
+/// Checked prompts that are continued together, greedily.
 pub(crate) struct BatchJob {
     pub(crate) prompts: Vec<Vec<u32>>,
     pub(crate) max_new_tokens: usize,
     pub(crate) end_ids: Vec<u32>,
-    pub(crate) cancel: Cancel,
 }
 
 /// A new token.
@@ -41,6 +42,7 @@ pub(crate) struct NewToken {
 /// Durations and counts of a finished run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
+    pub(crate) queue_s: f64,
     pub(crate) prefill_s: f64,
     pub(crate) decode_s: f64,
     pub(crate) peak_memory_bytes: Option<u64>,
@@ -49,99 +51,164 @@ pub(crate) struct Timing {
 }
 
 impl Timing {
+    fn of(ran: &Ran, prefill_s: Option<f64>, cached_tokens: Option<usize>) -> Self {
+        Self {
+            queue_s: ran.queue_s,
+            prefill_s: prefill_s.unwrap_or(0.0),
+            decode_s: ran.seconds - prefill_s.unwrap_or(0.0),
+            peak_memory_bytes: ran.peak_memory_bytes,
+            cached_tokens,
+        }
+    }
+
     /// Tokens after the first ones, per second.
     pub(crate) fn rate(&self, decoded: usize) -> Option<f64> {
         (decoded > 0 && self.decode_s > 0.0).then(|| decoded as f64 / self.decode_s)
     }
 }
 
-impl Core {
-    /// Generates until the end, calling `emit` for every token; `emit` returns whether to go on.
-    pub(crate) fn generate(
-        &mut self,
-        job: &GenerateJob,
-        mut emit: impl FnMut(NewToken) -> bool,
-    ) -> Result<Timing, EngineError> {
-        redline_kernels::memory::reset_peak();
-        let start = (self.clock)();
-        let mut timing = Timing::default();
-        let mut sampler = Sampler::default();
-        let mut tokens = job.prompt.clone();
-        let sequence = if job.kv_cache {
-            // The last token is run in any case: its logits are wanted.
-            self.begin(&job.cache_salt, &tokens[..tokens.len() - 1])
-        } else {
-            self.kv.create()
-        };
-        let stored = self.kv.tokens(sequence);
-        timing.cached_tokens = self.prefixes.is_some().then_some(stored).filter(|_| job.kv_cache);
-        let outcome = self.reserve(sequence, tokens.len() + job.max_new_tokens - stored);
-        let outcome = outcome.and_then(|()| {
-            for index in 0..job.max_new_tokens {
-                if job.cancel.is_cancelled() {
-                    break;
-                }
-                let Some(token) = self.next(job, sequence, &tokens, &mut sampler)? else { break };
-                if index == 0 {
-                    timing.prefill_s = self.seconds_since(start);
-                }
-                tokens.push(token.id);
-                let ends = token.ends;
-                if !emit(token) || ends {
-                    break;
-                }
-            }
-            Ok(())
-        });
-        if job.kv_cache {
-            self.keep(&job.cache_salt, &tokens, sequence);
+/// What a caller of a generation hears.
+pub(crate) enum Event {
+    /// Text that has become final.
+    Text(String),
+    /// The end.
+    Done(Result<Generated, EngineError>),
+}
+
+/// What became of a generation.
+pub(crate) struct Generated {
+    pub(crate) tokens: Vec<NewToken>,
+    pub(crate) text: String,
+    /// A stop string or an end-of-sequence token was met.
+    pub(crate) stopped: bool,
+    pub(crate) timing: Timing,
+}
+
+/// One prompt being continued.
+pub(crate) struct GenerateTask {
+    job: GenerateJob,
+    simd: Simd,
+    sampler: Sampler,
+    transcript: Transcript,
+    events: Sender<Event>,
+    opened: bool,
+    /// What the last row chose, until it is taken.
+    chosen: Option<NewToken>,
+    tokens: Vec<NewToken>,
+    finished: bool,
+    prefill_s: Option<f64>,
+    /// Whether anything is kept for later requests.
+    keeps: bool,
+    cached_tokens: usize,
+}
+
+impl GenerateTask {
+    pub(crate) fn new(job: GenerateJob, simd: Simd, transcript: Transcript, events: Sender<Event>) -> Self {
+        Self {
+            job,
+            simd,
+            sampler: Sampler::default(),
+            transcript,
+            events,
+            opened: false,
+            chosen: None,
+            tokens: Vec::new(),
+            finished: false,
+            prefill_s: None,
+            keeps: false,
+            cached_tokens: 0,
         }
-        self.kv.release(sequence);
-        timing.decode_s = (self.seconds_since(start) - timing.prefill_s).max(0.0);
-        timing.peak_memory_bytes = redline_kernels::memory::peak_bytes();
-        outcome.map(|()| timing)
     }
 
-    /// Runs what the sequence lacks of `tokens` and chooses the token after them; `None` when cancelled meanwhile.
-    fn next(
-        &mut self,
-        job: &GenerateJob,
-        sequence: SeqId,
-        tokens: &[u32],
-        sampler: &mut Sampler,
-    ) -> Result<Option<NewToken>, EngineError> {
-        if !job.kv_cache {
-            self.kv.truncate(sequence, 0);
-        }
-        let stored = self.kv.tokens(sequence);
-        let last = stored + (tokens.len() - stored - 1) / CHUNK_TOKENS * CHUNK_TOKENS;
-        self.fill(sequence, &tokens[stored..last], &job.cancel)?;
-        if self.kv.tokens(sequence) < last {
-            return Ok(None);
-        }
-        let token = self.last_piece(job, sequence, &tokens[last..], tokens.len(), sampler)?;
-        token.map(Some).ok_or_else(|| EngineError::NonFinite(format!("position {}", tokens.len())))
+    /// Lets text out; whether anybody reads it still.
+    fn show(&self, text: &str) -> bool {
+        text.is_empty() || self.events.send(Event::Text(text.into())).is_ok()
     }
 
-    fn last_piece(
-        &mut self,
-        job: &GenerateJob,
-        sequence: SeqId,
-        piece: &[u32],
-        position: usize,
-        sampler: &mut Sampler,
-    ) -> Result<Option<NewToken>, EngineError> {
-        self.batch.clear();
-        self.push(sequence, piece)?;
-        let (simd, mut chosen) = (self.simd, None);
-        self.run(&[piece.len() - 1], None, job.logprobs.is_some(), |_, row| {
-            chosen = sampler.choose(simd, row.logits, &job.sampling, position).map(|id| NewToken {
+    /// Takes a token; whether to go on.
+    fn take(&mut self, token: NewToken) -> Result<bool, EngineError> {
+        let (id, ends) = (token.id, token.ends);
+        self.tokens.push(token);
+        if ends {
+            return Ok(false);
+        }
+        let text = self.transcript.push(id)?.to_owned();
+        let read = self.show(&text);
+        Ok(read && !self.transcript.stopped() && self.tokens.len() < self.job.max_new_tokens)
+    }
+}
+
+impl Task for GenerateTask {
+    fn salt(&self) -> String {
+        self.job.cache_salt.clone()
+    }
+
+    fn longest(&self) -> usize {
+        self.job.prompt.len() + self.job.max_new_tokens
+    }
+
+    fn head(&self) -> Head {
+        Head::Vocabulary { normalise: self.job.logprobs.is_some() }
+    }
+
+    fn start(&mut self, cached: crate::task::Cached<'_>) {
+        self.keeps = self.job.kv_cache && cached(&self.job.cache_salt, &[]).is_some();
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if std::mem::replace(&mut self.opened, true) {
+            return None;
+        }
+        let wanted = self.job.prompt.len() - 1;
+        let (shares, afresh) = (self.keeps, !self.job.kv_cache);
+        Some(Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() })
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        for (r, place) in places.iter().enumerate() {
+            let row = logits.row(r);
+            let chosen = self.sampler.choose(self.simd, row.logits, &self.job.sampling, place.position + 1);
+            self.chosen = chosen.map(|id| NewToken {
                 id,
-                ends: job.end_ids.contains(&id),
-                logprobs: job.logprobs.map(|n| logprobs(&row, id, n)),
+                ends: self.job.end_ids.contains(&id),
+                logprobs: self.job.logprobs.map(|n| logprobs(&row, id, n)),
             });
+        }
+    }
+
+    fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        self.prefill_s.get_or_insert(elapsed);
+        if self.tokens.is_empty() {
+            self.cached_tokens = done.first().map_or(0, |done| done.began);
+        }
+        let position = self.job.prompt.len() + self.tokens.len();
+        let token =
+            self.chosen.take().ok_or_else(|| EngineError::NonFinite(format!("position {position}")))?;
+        let id = token.id;
+        self.finished = !self.take(token)?;
+        Ok(vec![(0, if self.finished { Next::Keep } else { Next::Extend(id) })])
+    }
+
+    fn finished(&self) -> bool {
+        self.finished
+    }
+
+    fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let events = self.events.clone();
+        let outcome = outcome.and_then(|ran| {
+            if ran.ended == Some(Ended::Late) {
+                return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(self.tokens.len()) });
+            }
+            let rest = self.transcript.finish().to_owned();
+            self.show(&rest);
+            let stopped = self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends);
+            let cached = self.keeps.then_some(self.cached_tokens);
+            let timing = Timing::of(&ran, self.prefill_s, cached);
+            let (tokens, text) = (self.tokens, self.transcript.into_text());
+            Ok(Generated { tokens, text, stopped, timing })
         });
-        Ok(chosen)
+        // A caller that is gone hears nothing.
+        let _ = events.send(Event::Done(outcome));
     }
 }
 
@@ -152,86 +219,90 @@ pub(crate) struct Continued {
     pub(crate) timing: Timing,
 }
 
-impl Core {
-    /// Continues all prompts, one pass per token.
-    pub(crate) fn generate_batch(&mut self, job: &BatchJob) -> Result<Continued, EngineError> {
-        redline_kernels::memory::reset_peak();
-        let start = (self.clock)();
-        let sequences: Vec<SeqId> = job.prompts.iter().map(|_| self.kv.create()).collect();
-        let outcome = self.lockstep(job, &sequences, start);
-        for sequence in sequences {
-            self.kv.release(sequence);
+/// Several prompts being continued, one pass per token: each waits until all have been run.
+pub(crate) struct BatchTask {
+    job: BatchJob,
+    reply: Sender<Result<Continued, EngineError>>,
+    opened: usize,
+    /// Prompts that have been run.
+    filled: Vec<bool>,
+    chosen: Vec<Option<u32>>,
+    new: Vec<Vec<u32>>,
+    open: usize,
+    prefill_s: Option<f64>,
+}
+
+impl BatchTask {
+    pub(crate) fn new(job: BatchJob, reply: Sender<Result<Continued, EngineError>>) -> Self {
+        let count = job.prompts.len();
+        Self {
+            reply,
+            opened: 0,
+            filled: vec![false; count],
+            chosen: vec![None; count],
+            new: vec![Vec::new(); count],
+            open: count,
+            prefill_s: None,
+            job,
         }
-        let (new, prefill_s) = outcome?;
-        let decode_s = (self.seconds_since(start) - prefill_s).max(0.0);
-        let peak_memory_bytes = redline_kernels::memory::peak_bytes();
-        Ok(Continued { new, timing: Timing { prefill_s, decode_s, peak_memory_bytes, cached_tokens: None } })
     }
 
-    /// The new ids of each sequence, and the seconds until each had its first. A sequence that ends leaves the batch.
-    fn lockstep(
-        &mut self,
-        job: &BatchJob,
-        sequences: &[SeqId],
-        start: u64,
-    ) -> Result<(Vec<Vec<u32>>, f64), EngineError> {
-        for (&sequence, prompt) in sequences.iter().zip(&job.prompts) {
-            self.reserve(sequence, prompt.len() + job.max_new_tokens)?;
-        }
-        self.fill_all(job, sequences)?;
-        let mut all = job.prompts.clone();
-        let mut open: Vec<usize> = (0..all.len()).collect();
-        let mut prefill_s = 0.0;
-        for index in 0..job.max_new_tokens {
-            if open.is_empty() || job.cancel.is_cancelled() {
-                break;
-            }
-            self.batch.clear();
-            for &i in &open {
-                self.push(sequences[i], &all[i][all[i].len() - 1..])?;
-            }
-            let rows: Vec<usize> = (0..open.len()).collect();
-            let mut chosen = vec![None; open.len()];
-            self.run(&rows, None, false, |r, row| chosen[r] = sampler::greedy(row.logits));
-            for (&i, id) in open.iter().zip(chosen) {
-                let place = || format!("position {} of sequence {i}", all[i].len());
-                let id = id.ok_or_else(|| EngineError::NonFinite(place()))?;
-                all[i].push(id);
-            }
-            if index == 0 {
-                prefill_s = self.seconds_since(start);
-            }
-            open.retain(|&i| !all[i].last().is_some_and(|id| job.end_ids.contains(id)));
-        }
-        let new = all.iter().zip(&job.prompts).map(|(all, prompt)| all[prompt.len()..].to_vec()).collect();
-        Ok((new, prefill_s))
+    /// Takes the token that was chosen for a sequence.
+    fn take(&mut self, index: usize) -> Result<Next, EngineError> {
+        let position = self.job.prompts[index].len() + self.new[index].len();
+        let place = || format!("position {position} of sequence {index}");
+        let id = self.chosen[index].take().ok_or_else(|| EngineError::NonFinite(place()))?;
+        self.new[index].push(id);
+        let more = self.new[index].len() < self.job.max_new_tokens && !self.job.end_ids.contains(&id);
+        self.open -= usize::from(!more);
+        Ok(if more { Next::Extend(id) } else { Next::Drop })
+    }
+}
+
+impl Task for BatchTask {
+    fn longest(&self) -> usize {
+        self.job.prompts.iter().map(Vec::len).max().unwrap_or(0) + self.job.max_new_tokens
     }
 
-    /// Runs all prompts but their last tokens, as many together as a pass takes.
-    fn fill_all(&mut self, job: &BatchJob, sequences: &[SeqId]) -> Result<(), EngineError> {
-        self.batch.clear();
-        for (&sequence, prompt) in sequences.iter().zip(&job.prompts) {
-            let mut rest = &prompt[..prompt.len() - 1];
-            while !rest.is_empty() && !job.cancel.is_cancelled() {
-                let piece = rest.len().min(CHUNK_TOKENS - self.batch.rows());
-                self.push(sequence, &rest[..piece])?;
-                rest = &rest[piece..];
-                if self.batch.rows() == CHUNK_TOKENS {
-                    self.run_batch();
-                }
-            }
-        }
-        if self.batch.rows() > 0 {
-            self.run_batch();
-        }
-        Ok(())
+    fn head(&self) -> Head {
+        Head::Vocabulary { normalise: false }
     }
 
-    /// Runs the batch without asking for logits, and empties it.
-    fn run_batch(&mut self) {
-        let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |_, _, _| ());
-        self.batch.clear();
+    fn open(&mut self) -> Option<Opening> {
+        let prompt = self.job.prompts.get(self.opened)?;
+        self.opened += 1;
+        Some(Opening { wanted: prompt.len() - 1, tokens: prompt.clone(), ..Opening::default() })
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        for (r, place) in places.iter().enumerate() {
+            self.chosen[place.index as usize] = sampler::greedy(logits.row(r).logits);
+        }
+    }
+
+    fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        let mut ready: Vec<usize> = done.iter().map(|done| done.index as usize).collect();
+        if self.prefill_s.is_none() {
+            for &index in &ready {
+                self.filled[index] = true;
+            }
+            if !self.filled.iter().all(|filled| *filled) {
+                return Ok(Vec::new());
+            }
+            self.prefill_s = Some(elapsed);
+            ready = (0..self.filled.len()).collect();
+        }
+        ready.into_iter().map(|index| Ok((index as u32, self.take(index)?))).collect()
+    }
+
+    fn finished(&self) -> bool {
+        self.open == 0
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let Self { reply, new, prefill_s, .. } = *self;
+        // A caller that is gone hears nothing.
+        let _ = reply.send(outcome.map(|ran| Continued { new, timing: Timing::of(&ran, prefill_s, None) }));
     }
 }
 

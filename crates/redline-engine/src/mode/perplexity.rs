@@ -4,21 +4,21 @@
 //! One job is one pass over some tokens of a window; the window's sequence stays open between jobs. So two engines can
 //! take turns, and of their logits there is never more than what one pass makes.
 
-use std::ops::Range;
 use std::sync::OnceLock;
+use std::sync::mpsc::Sender;
 
-use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::{Exec, Rows};
 use redline_models::kv::SeqId;
 
-use crate::core::{Core, OUTPUT_ROWS};
 use crate::error::EngineError;
+use crate::machine::Logits;
+use crate::scheduler::{Done, Next, Opening};
+use crate::task::{Head, Ran, RowPlace, Task};
 
 /// One pass.
 pub(crate) struct LikelihoodJob {
     /// The sequence of a window that earlier passes began; `None` begins one.
     pub(crate) sequence: Option<SeqId>,
-    /// The tokens to run, at most [`CHUNK_TOKENS`](crate::core::CHUNK_TOKENS).
+    /// All tokens of the window so far.
     pub(crate) tokens: Vec<u32>,
     /// The token that follows, for the last so many of them: their rows are evaluated.
     pub(crate) next: Vec<u32>,
@@ -30,7 +30,7 @@ pub(crate) struct LikelihoodJob {
 pub(crate) enum Wanted {
     /// Nothing.
     Nothing,
-    /// The distributions, in this memory; at most [`OUTPUT_ROWS`] of them.
+    /// The distributions, in this memory; as many as a pass evaluates at most.
     Distributions(Distributions),
     /// How far the model's distributions lie from these.
     Divergence(Distributions),
@@ -66,56 +66,90 @@ pub(crate) struct Distance {
     pub(crate) same_top: bool,
 }
 
-impl Core {
-    /// Runs one pass. A sequence whose pass fails is released.
-    pub(crate) fn likelihood(&mut self, job: LikelihoodJob) -> Result<Evaluated, EngineError> {
-        let start = (self.clock)();
-        let sequence = job.sequence.unwrap_or_else(|| self.kv.create());
-        self.batch.clear();
-        if let Err(error) = self.push(sequence, &job.tokens) {
-            self.kv.release(sequence);
-            return Err(error);
+/// See the module.
+pub(crate) struct LikelihoodTask {
+    job: LikelihoodJob,
+    reply: Sender<Result<Evaluated, EngineError>>,
+    opened: bool,
+    nll: Vec<f64>,
+    distances: Vec<Distance>,
+    distributions: Distributions,
+    sequence: Option<SeqId>,
+}
+
+impl LikelihoodTask {
+    pub(crate) fn new(mut job: LikelihoodJob, reply: Sender<Result<Evaluated, EngineError>>) -> Self {
+        let distributions = match &mut job.wanted {
+            Wanted::Nothing => Distributions::default(),
+            Wanted::Distributions(memory) => std::mem::take(memory).emptied(),
+            Wanted::Divergence(distributions) => std::mem::take(distributions),
+        };
+        Self {
+            nll: Vec::with_capacity(job.next.len()),
+            job,
+            reply,
+            opened: false,
+            distances: Vec::new(),
+            distributions,
+            sequence: None,
         }
-        let mut nll = Vec::with_capacity(job.next.len());
-        let mut distances = Vec::new();
-        let (mut kept, mut reference) = (None, None);
-        match job.wanted {
-            Wanted::Nothing => {}
-            Wanted::Distributions(memory) => kept = Some(memory.emptied()),
-            Wanted::Divergence(distributions) => reference = Some(distributions),
-        }
-        let rows = job.tokens.len() - job.next.len()..job.tokens.len();
-        self.read_rows(rows, |exec, logits, sums| {
-            for (r, &sum) in sums.iter().enumerate() {
-                let next = job.next[nll.len()] as usize;
-                nll.push(sum - f64::from(logits.row(r)[next]));
-            }
-            if let Some(kept) = &mut kept {
-                kept.push(logits, sums);
-            }
-            if let Some(reference) = &reference {
-                reference.distances(exec, distances.len(), logits, sums, &mut distances);
-            }
-        });
-        let distributions = kept.or(reference).unwrap_or_default();
-        Ok(Evaluated { sequence, nll, distances, distributions, seconds: self.seconds_since(start) })
+    }
+}
+
+impl Task for LikelihoodTask {
+    fn longest(&self) -> usize {
+        self.job.tokens.len()
     }
 
-    /// Runs the batch and hands `read` the logits of `rows` and their log-sum-exp, at most [`OUTPUT_ROWS`] at a time.
-    fn read_rows(&mut self, rows: Range<usize>, mut read: impl FnMut(Exec<'_>, Rows<'_>, &[f64])) {
-        let exec = Exec { simd: self.simd, team: &self.team };
-        let rows: Vec<usize> = rows.collect();
-        self.model.run(exec, &mut self.arena, &mut self.kv, &self.batch, |model, x, step| {
-            for some in rows.chunks(OUTPUT_ROWS) {
-                let mark = step.mark();
-                let logits = model.logits(x, some, model.head(), step);
-                let values = step.read(logits);
-                let mut sums = [0f64; OUTPUT_ROWS];
-                log_sum_exp(exec, values, &mut sums);
-                read(exec, values, &sums[..some.len()]);
-                step.release(mark);
+    fn head(&self) -> Head {
+        Head::Vocabulary { normalise: true }
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if std::mem::replace(&mut self.opened, true) {
+            return None;
+        }
+        let (tokens, resumes) = (self.job.tokens.clone(), self.job.sequence.take());
+        let wanted = tokens.len() - self.job.next.len();
+        Some(Opening { tokens, wanted, resumes, ..Opening::default() })
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        let first = self.nll.len();
+        for r in 0..places.len() {
+            let row = logits.row(r);
+            let next = self.job.next[first + r] as usize;
+            self.nll.push(row.log_sum_exp - f64::from(row.logits[next]));
+        }
+        match self.job.wanted {
+            Wanted::Nothing => {}
+            Wanted::Distributions(_) => self.distributions.push(logits, places.len()),
+            Wanted::Divergence(_) => {
+                self.distributions.distances(first, logits, places.len(), &mut self.distances);
             }
+        }
+    }
+
+    fn advance(&mut self, _done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        Ok(vec![(0, Next::Retain)])
+    }
+
+    fn retained(&mut self, sequence: SeqId) {
+        self.sequence = Some(sequence);
+    }
+
+    fn finished(&self) -> bool {
+        self.sequence.is_some()
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let Self { reply, nll, distances, distributions, sequence, .. } = *self;
+        let outcome = outcome.and_then(|ran| {
+            let sequence = sequence.ok_or(EngineError::Cancelled)?;
+            Ok(Evaluated { sequence, nll, distances, distributions, seconds: ran.seconds })
         });
+        // A caller that is gone hears nothing.
+        let _ = reply.send(outcome);
     }
 }
 
@@ -126,26 +160,23 @@ impl Distributions {
         self
     }
 
-    fn push(&mut self, logits: Rows<'_>, sums: &[f64]) {
-        (0..sums.len()).for_each(|r| self.logits.extend_from_slice(logits.row(r)));
-        self.log_sum_exp.extend_from_slice(sums);
+    fn push(&mut self, logits: Logits<'_>, rows: usize) {
+        for row in (0..rows).map(|r| logits.row(r)) {
+            self.logits.extend_from_slice(row.logits);
+            self.log_sum_exp.push(row.log_sum_exp);
+        }
     }
 
     /// Appends how far each of some rows lies from the distributions from `first` on.
-    fn distances(
-        &self,
-        exec: Exec<'_>,
-        first: usize,
-        logits: Rows<'_>,
-        sums: &[f64],
-        to: &mut Vec<Distance>,
-    ) {
-        let found: Vec<OnceLock<Distance>> = vec![OnceLock::new(); sums.len()];
-        exec.team.split(sums.len(), 1, 2, |rows| {
+    fn distances(&self, first: usize, logits: Logits<'_>, rows: usize, to: &mut Vec<Distance>) {
+        let found: Vec<OnceLock<Distance>> = vec![OnceLock::new(); rows];
+        let Logits { exec, rows: values, log_sum_exp: sums } = logits;
+        exec.team.split(rows, 1, 2, |rows| {
             for r in rows {
-                let width = logits.row(r).len();
-                let p = (&self.logits[(first + r) * width..][..width], self.log_sum_exp[first + r]);
-                found[r].get_or_init(|| distance(p, (logits.row(r), sums[r])));
+                let (logits, log_sum_exp) = (values.row(r), sums[r]);
+                let p =
+                    (&self.logits[(first + r) * logits.len()..][..logits.len()], self.log_sum_exp[first + r]);
+                found[r].get_or_init(|| distance(p, (logits, log_sum_exp)));
             }
         });
         to.extend(found.into_iter().filter_map(OnceLock::into_inner));

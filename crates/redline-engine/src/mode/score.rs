@@ -1,28 +1,36 @@
 //! Scoring: prefill only.
 //!
-//! The longest token prefix that all prompts share is computed once, or taken from what an earlier request left; each prompt
-//! continues from it, or from a longer beginning that was kept. The head is evaluated at the last row of each prompt only,
-//! and only over the labels where the softmax is over labels: the normaliser over the vocabulary cancels there. Labels of several
-//! tokens continue each prompt once more (`long.rs`).
+//! The longest token prefix that all prompts share is one sequence; each prompt begins like it, or like a longer beginning
+//! that is stored elsewhere, and is opened when there is room for it. The head is evaluated at the last row of each prompt
+//! only, and only over the labels where the softmax is over labels: the normaliser over the vocabulary cancels there. A label of
+//! several tokens continues each prompt: a sequence of its own, whose log-probability is the sum over its tokens, each given
+//! those before it.
 
-mod long;
+mod labels;
 
-use redline_kernels::Matrix;
+use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
+
 use redline_kernels::op::kv::PAGE_TOKENS;
-use redline_models::kv::SeqId;
 
-use self::long::LongLabels;
-use crate::cancel::Cancel;
-use crate::core::{CHUNK_TOKENS, Core, LogitsRow, OUTPUT_ROWS};
+use self::labels::{Evaluated, LabelSet, Row};
 use crate::error::EngineError;
+use crate::machine::Logits;
 use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
-use crate::prompt::Tokens;
+use crate::prompt::{PromptIds, Tokens};
+use crate::scheduler::{Done, Next, Opening};
+use crate::task::{Cached, Ended, Head, Ran, RowPlace, Task};
+
+/// Prompts that may wait for their labels of several tokens at a time.
+const CONTINUED: usize = 32;
 
 /// A checked request.
 pub(crate) struct ScoreJob {
     pub(crate) prompts: Vec<Result<Tokens, ItemError>>,
-    /// The tokens of each label, at least one.
-    pub(crate) labels: Vec<Vec<u32>>,
+    /// Lists of labels, each label its tokens, at least one.
+    pub(crate) labels: Vec<Vec<Vec<u32>>>,
+    /// The list of each item; empty: all take the first.
+    pub(crate) labels_of: Vec<usize>,
     /// Divide the log-probability of a label by the number of its tokens.
     pub(crate) mean: bool,
     pub(crate) softmax: bool,
@@ -30,249 +38,345 @@ pub(crate) struct ScoreJob {
     pub(crate) return_token_ids: bool,
     pub(crate) item_errors: bool,
     pub(crate) cache_salt: String,
+    pub(crate) kernel_path: String,
 }
 
-/// What logits are evaluated over.
-struct Head<'a> {
-    /// The distinct labels' rows of the head; `None`: all of it.
-    labels: Option<&'a Matrix>,
-    /// Where each label of the request stands in a row of logits.
-    columns: &'a [usize],
-    /// The labels' ids, ascending, each once.
-    distinct: &'a [u32],
-    /// Where labels have several tokens.
-    long: Option<&'a LongLabels<'a>>,
+impl ScoreJob {
+    /// The ids of the prompt of an item that has one.
+    fn ids(&self, item: usize) -> Option<&PromptIds> {
+        self.prompts[item].as_ref().ok().map(|tokens| &tokens.ids)
+    }
+
+    fn labels_of(&self, item: usize) -> usize {
+        self.labels_of.get(item).copied().unwrap_or(0)
+    }
 }
 
-/// The prompts of a request and how to read them.
+/// What a sequence is for. Prompts go by their items.
 #[derive(Clone, Copy)]
-struct Task<'a> {
-    prompts: &'a [&'a [u32]],
-    /// Tokens that all prompts share.
-    shared: usize,
-    head: &'a Head<'a>,
-    job: &'a ScoreJob,
+enum Purpose {
+    Shared,
+    Prompt(usize),
+    Label { item: usize, label: usize },
 }
 
-/// What was done of it, prompt by prompt.
+/// What is known of a prompt.
 #[derive(Default)]
-struct Done {
-    /// `None` where the model's output is not a number.
-    rows: Vec<Option<Row>>,
-    /// Tokens of each prompt that were stored before its own pass.
-    stored: Vec<usize>,
-    /// Tokens run through the model.
-    computed: usize,
+struct Found {
+    row: Option<Row>,
+    /// Its sequence.
+    index: u32,
+    /// Its tokens that earlier requests had stored before this one arrived.
+    known: usize,
+    /// Its tokens that were stored before its own sequence ran.
+    stored: usize,
+    /// With labels of several tokens: the log-probability of each distinct label so far.
+    sums: Vec<f64>,
+    /// Labels of several tokens that have not been run; `None` before the prompt has.
+    waiting: Option<usize>,
 }
 
-/// Scores and log-probabilities of one prompt.
-struct Row {
-    scores: Vec<f32>,
-    logprobs: Vec<f32>,
-    label_mass: Option<f32>,
+/// See the module.
+pub(crate) struct ScoreTask {
+    job: ScoreJob,
+    reply: Sender<Result<ScoreOutcome, EngineError>>,
+    sets: Vec<LabelSet>,
+    /// The distinct first tokens of all labels, ascending.
+    label_ids: Vec<u32>,
+    /// Logits are wanted over the vocabulary.
+    whole_vocabulary: bool,
+    /// Some labels have several tokens.
+    long: bool,
+    /// Items whose prompts are to be opened, then those of labels.
+    prompts: VecDeque<usize>,
+    continuations: VecDeque<(usize, usize)>,
+    /// Tokens that all prompts share, and whether they are stored.
+    shared: Vec<u32>,
+    shared_ready: bool,
+    /// Tokens of them that earlier requests had stored.
+    shared_known: usize,
+    purposes: Vec<Purpose>,
+    found: Vec<Found>,
+    /// Prompts.
+    count: usize,
+    /// Prompts that have no row yet, and those of them that wait for their labels.
+    unscored: usize,
+    continued: usize,
+    /// Whether anything is kept for later requests.
+    keeps: bool,
 }
 
-impl Core {
-    pub(crate) fn score(&mut self, job: ScoreJob, kernel_path: &str) -> Result<ScoreOutcome, EngineError> {
-        redline_kernels::memory::reset_peak();
-        let start = (self.clock)();
-        let prompts: Vec<&[u32]> = job.prompts.iter().flatten().map(|p| &p.ids[..]).collect();
-        let shared = shared_prefix(&prompts);
-        let long = LongLabels::of(&job);
-        let whole_vocabulary = !job.softmax || job.full_logprobs || long.is_some();
-        // Each label is evaluated once, however often it stands in the request.
-        let mut distinct: Vec<u32> = job.labels.iter().map(|label| label[0]).collect();
-        distinct.sort_unstable();
-        distinct.dedup();
-        let column = |label: &Vec<u32>| {
-            let id = label[0];
-            if whole_vocabulary { id as usize } else { distinct.partition_point(|&other| other < id) }
+impl ScoreTask {
+    pub(crate) fn new(job: ScoreJob, reply: Sender<Result<ScoreOutcome, EngineError>>) -> Self {
+        let prompts: VecDeque<usize> =
+            (0..job.prompts.len()).filter(|&item| job.prompts[item].is_ok()).collect();
+        let ids: Vec<&PromptIds> = prompts.iter().filter_map(|&item| job.ids(item)).collect();
+        let shared = match ids.first() {
+            Some(first) => first.to_vec()[..shared_prefix(&ids)].to_vec(),
+            None => Vec::new(),
         };
-        let columns: Vec<usize> = job.labels.iter().map(column).collect();
-        let labels = if whole_vocabulary { None } else { Some(self.model.head().gather(&distinct)?) };
-        let head =
-            Head { labels: labels.as_ref(), columns: &columns, distinct: &distinct, long: long.as_ref() };
-        // Asked before anything is computed: what this request leaves does not count as cached.
-        let known: Vec<Option<usize>> =
-            prompts.iter().map(|p| self.cached(&job.cache_salt, &p[..p.len() - 1])).collect();
-        let done = self.score_prompts(Task { prompts: &prompts, shared, head: &head, job: &job })?;
-        let mut prefix_cache = self.prefixes.is_some().then(PrefixCacheUse::default);
-        for (known, &stored) in known.into_iter().zip(&done.stored) {
-            if let (Some(known), Some(sum)) = (known, &mut prefix_cache) {
-                sum.count(known.min(stored));
+        let sets: Vec<LabelSet> = job.labels.iter().map(|labels| LabelSet::new(labels)).collect();
+        let mut label_ids: Vec<u32> = sets.iter().flat_map(LabelSet::first_tokens).copied().collect();
+        label_ids.sort_unstable();
+        label_ids.dedup();
+        let long = sets.iter().any(|set| set.long().next().is_some());
+        Self {
+            whole_vocabulary: !job.softmax || job.full_logprobs || long,
+            found: job.prompts.iter().map(|_| Found::default()).collect(),
+            count: prompts.len(),
+            unscored: prompts.len(),
+            shared_ready: shared.is_empty(),
+            job,
+            reply,
+            sets,
+            label_ids,
+            long,
+            prompts,
+            continuations: VecDeque::new(),
+            shared,
+            shared_known: 0,
+            purposes: Vec::new(),
+            continued: 0,
+            keeps: false,
+        }
+    }
+
+    /// The tokens of a prompt.
+    fn tokens(&self, item: usize) -> Vec<u32> {
+        self.job.ids(item).map(PromptIds::to_vec).unwrap_or_default()
+    }
+
+    fn length(&self, item: usize) -> usize {
+        self.job.ids(item).map_or(0, PromptIds::len)
+    }
+
+    fn set(&self, item: usize) -> &LabelSet {
+        &self.sets[self.job.labels_of(item)]
+    }
+
+    fn open_prompt(&mut self, item: usize) -> Opening {
+        self.found[item].index = self.purposes.len() as u32;
+        self.purposes.push(Purpose::Prompt(item));
+        let tokens = self.tokens(item);
+        let parent = (!self.shared.is_empty()).then_some((0, self.shared.len()));
+        let (wanted, rank) = (tokens.len() - 1, 1 + item as u32);
+        Opening { wanted, tokens, rank, parent, shares: self.keeps, ..Opening::default() }
+    }
+
+    fn open_label(&mut self, item: usize, label: usize) -> Opening {
+        self.purposes.push(Purpose::Label { item, label });
+        let mut tokens = self.tokens(item);
+        let prompt = tokens.len();
+        let label = self.set(item).tokens(label);
+        tokens.extend_from_slice(&label[..label.len() - 1]);
+        // A label goes before the prompts that come later: those that wait for their labels must not keep it out.
+        let (rank, parent) = (1 + item as u32, Some((self.found[item].index, prompt)));
+        Opening { tokens, wanted: prompt, rank, parent, ..Opening::default() }
+    }
+
+    /// What becomes of the sequence of a prompt that has been run to its end.
+    fn after_prompt(&mut self, item: usize, began: usize) -> Next {
+        if self.found[item].waiting.is_none() {
+            self.found[item].stored = began;
+            let long: Vec<usize> = if self.long { self.set(item).long().collect() } else { Vec::new() };
+            self.found[item].waiting = Some(long.len());
+            self.continued += usize::from(!long.is_empty());
+            self.continuations.extend(long.into_iter().map(|label| (item, label)));
+        }
+        if self.found[item].waiting.is_some_and(|waiting| waiting > 0) {
+            Next::Hold
+        } else {
+            self.scored(item)
+        }
+    }
+
+    /// A prompt and all its labels have been run.
+    fn scored(&mut self, item: usize) -> Next {
+        if self.long {
+            self.found[item].row = self.set(item).long_row(&self.found[item].sums, &self.job);
+        }
+        self.unscored -= 1;
+        // A page for the few tokens of a short item is better left to others.
+        let alone = self.count == 1;
+        if alone || self.length(item) >= self.shared.len() + PAGE_TOKENS { Next::Keep } else { Next::Drop }
+    }
+
+    /// Prompt tokens that earlier requests had stored, if that is known.
+    fn prefix_cache(&self) -> Option<PrefixCacheUse> {
+        let mut sum = self.keeps.then(PrefixCacheUse::default)?;
+        for (item, found) in self.found.iter().enumerate() {
+            if self.job.prompts[item].is_ok() {
+                sum.count(found.stored.min(found.known.max(self.shared_known)));
             }
         }
-        let prompt_tokens = prompts.iter().map(|p| p.len()).sum();
-        let mut rows = done.rows.into_iter();
-        let mut items = Vec::with_capacity(job.prompts.len());
-        for (index, prompt) in job.prompts.into_iter().enumerate() {
-            let item = match prompt {
-                Err(error) => Err(error),
-                Ok(prompt) => match rows.next().flatten() {
-                    Some(row) => Ok(item_score(row, prompt, job.return_token_ids)),
-                    None if job.item_errors => {
-                        let message = EngineError::NonFinite(format!("item {index}")).to_string();
-                        Err(ItemError { index, message })
-                    }
-                    None => return Err(EngineError::NonFinite(format!("item {index}"))),
-                },
-            };
-            items.push(item);
+        Some(sum)
+    }
+
+    fn outcome(mut self, ran: Ran) -> Result<ScoreOutcome, EngineError> {
+        match ran.ended {
+            Some(Ended::Cancelled) => return Err(EngineError::Cancelled),
+            Some(Ended::Late) => return Err(EngineError::Late { seconds: ran.seconds, tokens: None }),
+            None => {}
         }
+        let prefix_cache = self.prefix_cache();
+        let prompt_tokens = (0..self.found.len()).map(|item| self.length(item)).sum();
+        let mut items = Vec::with_capacity(self.found.len());
+        for (index, prompt) in std::mem::take(&mut self.job.prompts).into_iter().enumerate() {
+            items.push(match (prompt, self.found[index].row.take()) {
+                (Err(error), _) => Err(error),
+                (Ok(prompt), Some(row)) => Ok(item_score(row, prompt, self.job.return_token_ids)),
+                (Ok(_), None) => {
+                    let error = EngineError::NonFinite(format!("item {index}"));
+                    if !self.job.item_errors {
+                        return Err(error);
+                    }
+                    Err(ItemError { index, message: error.to_string() })
+                }
+            });
+        }
+        let of_items = &self.job.labels_of;
+        let item_label_token_ids = (!of_items.is_empty())
+            .then(|| of_items.iter().map(|&list| self.job.labels[list].clone()).collect());
         Ok(ScoreOutcome {
             items,
-            label_token_ids: job.labels,
+            label_token_ids: match item_label_token_ids {
+                Some(_) => Vec::new(),
+                None => self.job.labels.swap_remove(0),
+            },
+            item_label_token_ids,
             usage: Usage {
                 prompt_tokens,
                 completion_tokens: 0,
                 cached_tokens: prefix_cache.map_or(0, |sum| sum.cached_tokens),
             },
-            computed_tokens: done.computed,
-            shared_prefix_tokens: shared,
+            computed_tokens: ran.computed_tokens,
+            shared_prefix_tokens: self.shared.len(),
             prefix_cache,
-            compute_s: self.seconds_since(start),
-            peak_memory_bytes: redline_kernels::memory::peak_bytes(),
-            kernel_path: kernel_path.to_owned(),
+            queue_s: ran.queue_s,
+            compute_s: ran.seconds,
+            peak_memory_bytes: ran.peak_memory_bytes,
+            kernel_path: self.job.kernel_path,
         })
     }
+}
 
-    /// Scores all prompts, in order.
-    fn score_prompts(&mut self, task: Task<'_>) -> Result<Done, EngineError> {
-        let mut done = Done::default();
-        let Some(first) = task.prompts.first() else { return Ok(done) };
-        let (salt, shared) = (&task.job.cache_salt, &first[..task.shared]);
-        let prefix = self.begin(salt, shared);
-        let stored = self.kv.tokens(prefix);
-        done.computed = shared.len() - stored;
-        let outcome = self.fill(prefix, &shared[stored..], &Cancel::new()).and_then(|()| {
-            self.keep(salt, shared, prefix);
-            while done.rows.len() < task.prompts.len() {
-                self.group(prefix, task, &mut done)?;
-            }
-            Ok(())
-        });
-        self.kv.release(prefix);
-        outcome.map(|()| done)
+impl Task for ScoreTask {
+    fn salt(&self) -> String {
+        self.job.cache_salt.clone()
     }
 
-    /// Scores as many of the next prompts as fit into one pass.
-    fn group(&mut self, prefix: SeqId, task: Task<'_>, done: &mut Done) -> Result<(), EngineError> {
-        let mut sequences = Vec::new();
-        let outcome = self.pass(prefix, task, done, &mut sequences);
-        for &(sequence, prompt) in &sequences {
-            // A page for the few tokens of a short item is better left to others.
-            if outcome.is_ok() && (task.prompts.len() == 1 || prompt.len() >= task.shared + PAGE_TOKENS) {
-                self.keep(&task.job.cache_salt, prompt, sequence);
-            }
-            self.kv.release(sequence);
-        }
-        outcome
+    fn longest(&self) -> usize {
+        let label = self.job.labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        (0..self.found.len()).map(|item| self.length(item)).max().unwrap_or(0) + label
     }
 
-    /// Begins a sequence for each of the next prompts that one pass takes, and runs them.
-    fn pass<'a>(
-        &mut self,
-        prefix: SeqId,
-        task: Task<'a>,
-        done: &mut Done,
-        sequences: &mut Vec<(SeqId, &'a [u32])>,
-    ) -> Result<(), EngineError> {
-        let Task { shared, head, job, .. } = task;
-        let (mut tokens, mut long) = (0, false);
-        let mut pieces = Vec::new();
-        for &prompt in &task.prompts[done.rows.len()..] {
-            // All but the last token may have been kept: its logits are wanted.
-            let body = &prompt[..prompt.len() - 1];
-            let stored = self.cached(&job.cache_salt, body).unwrap_or(0).max(shared);
-            // What exceeds a pass is run up to its last piece first, alone.
-            let early = stored + (body.len() - stored) / CHUNK_TOKENS * CHUNK_TOKENS;
-            tokens += prompt.len() - early;
-            let full = tokens > CHUNK_TOKENS || sequences.len() == OUTPUT_ROWS;
-            if !sequences.is_empty() && (full || early > stored || long) {
-                break;
+    fn labels(&self) -> Option<&[u32]> {
+        (!self.whole_vocabulary).then_some(&self.label_ids[..])
+    }
+
+    fn head(&self) -> Head {
+        if self.whole_vocabulary { Head::Vocabulary { normalise: true } } else { Head::Labels }
+    }
+
+    fn start(&mut self, cached: Cached<'_>) {
+        // Asked before anything is computed: what this request leaves does not count.
+        let salt = &self.job.cache_salt;
+        self.keeps = cached(salt, &[]).is_some();
+        if self.keeps {
+            for item in 0..self.found.len() {
+                let tokens = self.tokens(item);
+                let known = cached(&self.job.cache_salt, &tokens[..tokens.len().saturating_sub(1)]);
+                self.found[item].known = known.unwrap_or(0);
             }
-            long = early > stored;
-            let sequence = if stored > shared {
-                self.begin(&job.cache_salt, body)
-            } else {
-                self.kv.fork(prefix, shared)
-            };
-            sequences.push((sequence, prompt));
-            let reserved = self.reserve(sequence, prompt.len() - stored);
-            let alone = sequences.len() == 1;
-            if alone && reserved.is_err() && stored > shared {
-                // What was kept stands beside what all share: by now nothing is kept, so the next try begins there.
-                sequences.pop();
-                self.kv.release(sequence);
-                return Ok(());
+        }
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if !self.shared_ready {
+            if !self.purposes.is_empty() {
+                return None;
             }
-            if alone {
-                reserved?;
-            } else if reserved.is_err() || !self.make_room(head.long.map_or(0, LongLabels::pages)) {
-                // The others go first and make room.
-                sequences.pop();
-                self.kv.release(sequence);
-                break;
+            self.purposes.push(Purpose::Shared);
+            let tokens = self.shared.clone();
+            return Some(Opening { wanted: tokens.len(), tokens, shares: self.keeps, ..Opening::default() });
+        }
+        if let Some((item, label)) = self.continuations.pop_front() {
+            return Some(self.open_label(item, label));
+        }
+        if self.continued >= CONTINUED {
+            return None;
+        }
+        self.prompts.pop_front().map(|item| self.open_prompt(item))
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        for (r, place) in places.iter().enumerate() {
+            let row = logits.row(r);
+            match self.purposes[place.index as usize] {
+                Purpose::Shared => {}
+                Purpose::Prompt(item) if self.long => {
+                    self.found[item].sums = self.set(item).first_logprobs(&row);
+                }
+                Purpose::Prompt(item) => {
+                    let over = if self.whole_vocabulary {
+                        Evaluated::Vocabulary
+                    } else {
+                        Evaluated::Labels(&self.label_ids)
+                    };
+                    self.found[item].row = self.set(item).row(&row, &over, &self.job);
+                }
+                Purpose::Label { item, label } => {
+                    // The row of the label's token n tells of its token n + 1.
+                    let next = place.position - self.length(item) + 1;
+                    let id = self.set(item).tokens(label)[next];
+                    self.found[item].sums[label] += f64::from(row.logits[id as usize]) - row.log_sum_exp;
+                }
             }
-            self.fill(sequence, &prompt[stored..early], &Cancel::new())?;
-            pieces.push(&prompt[early..]);
-            done.stored.push(stored);
-            done.computed += prompt.len() - stored;
         }
-        self.batch.clear();
-        let mut outputs = Vec::new();
-        for (&(sequence, _), piece) in sequences.iter().zip(pieces) {
-            self.push(sequence, piece)?;
-            outputs.push(self.batch.rows() - 1);
+    }
+
+    fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        let mut updates = Vec::with_capacity(done.len());
+        for &Done { index, began } in done {
+            match self.purposes[index as usize] {
+                Purpose::Shared => {
+                    if !self.shared_ready {
+                        (self.shared_ready, self.shared_known) = (true, began);
+                    }
+                    updates.push((index, Next::HoldAndKeep));
+                }
+                Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, began))),
+                Purpose::Label { item, .. } => {
+                    updates.push((index, Next::Drop));
+                    let waiting = self.found[item].waiting.map_or(0, |waiting| waiting - 1);
+                    self.found[item].waiting = Some(waiting);
+                    if waiting == 0 {
+                        self.continued -= 1;
+                        updates.push((self.found[item].index, self.scored(item)));
+                    }
+                }
+            }
         }
-        if let Some(long) = head.long {
-            let mut sums = Vec::new();
-            self.run(&outputs, None, true, |_, row| sums.push(long.first(&row)));
-            done.computed += self.continue_labels(sequences, long, &mut sums)?;
-            done.rows.extend(sums.iter().map(|sums| long.row(sums, job)));
-            return Ok(());
-        }
-        let over_labels = head.labels.is_some();
-        self.run(&outputs, head.labels, !over_labels, |_, row| done.rows.push(evaluate(&row, head, job)));
-        Ok(())
+        Ok(updates)
+    }
+
+    fn finished(&self) -> bool {
+        self.unscored == 0
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let reply = self.reply.clone();
+        // A caller that is gone hears nothing.
+        let _ = reply.send(outcome.and_then(|ran| self.outcome(ran)));
     }
 }
 
 /// Length of the longest common token prefix, leaving every prompt at least one token of its own; 0 for a single prompt.
-fn shared_prefix(prompts: &[&[u32]]) -> usize {
-    let [first, rest @ ..] = prompts else { return 0 };
-    if rest.is_empty() {
+fn shared_prefix(prompts: &[&PromptIds]) -> usize {
+    if prompts.len() < 2 {
         return 0;
     }
-    let longest = prompts.iter().map(|p| p.len() - 1).min().unwrap_or(0);
-    rest.iter().fold(longest, |n, p| first[..n].iter().zip(*p).take_while(|(a, b)| a == b).count())
-}
-
-/// Scores of one row of logits, over the labels or over the vocabulary.
-fn evaluate(row: &LogitsRow<'_>, head: &Head<'_>, job: &ScoreJob) -> Option<Row> {
-    let over_labels = head.labels.is_some();
-    let logits: Vec<f64> = head.columns.iter().map(|&column| f64::from(row.logits[column])).collect();
-    let over = log_softmax(&logits);
-    if !logits.iter().all(|x| x.is_finite()) || !row.log_sum_exp.is_finite() {
-        return None;
-    }
-    let full: Vec<f64> = logits.iter().map(|x| x - row.log_sum_exp).collect();
-    let exp = |values: &[f64]| values.iter().map(|&x| libm::exp(x) as f32).collect();
-    let single = |values: &[f64]| values.iter().map(|&x| x as f32).collect();
-    let scores = if job.softmax { exp(&over) } else { exp(&full) };
-    if over_labels {
-        return Some(Row { scores, logprobs: single(&over), label_mass: None });
-    }
-    let probability = |id: &u32| libm::exp(f64::from(row.logits[*id as usize]) - row.log_sum_exp);
-    let mass: f64 = head.distinct.iter().map(probability).sum();
-    Some(Row { scores, logprobs: single(&full), label_mass: Some(mass as f32) })
-}
-
-fn log_softmax(logits: &[f64]) -> Vec<f64> {
-    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let sum: f64 = logits.iter().map(|x| libm::exp(x - max)).sum();
-    let log_sum = max + libm::log(sum);
-    logits.iter().map(|x| x - log_sum).collect()
+    prompts.iter().map(|p| p.common().min(p.len() - 1)).min().unwrap_or(0)
 }
 
 fn item_score(row: Row, prompt: Tokens, return_token_ids: bool) -> ItemScore {
@@ -283,22 +387,31 @@ fn item_score(row: Row, prompt: Tokens, return_token_ids: bool) -> ItemScore {
         prompt_tokens: prompt.ids.len(),
         truncated: prompt.truncated,
         boundary_mismatch: prompt.boundary_mismatch,
-        token_ids: return_token_ids.then_some(prompt.ids),
+        token_ids: return_token_ids.then(|| prompt.ids.to_vec()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::shared_prefix;
+    use super::*;
+
+    fn shared(prompts: &[&[u32]]) -> usize {
+        let mut stem = None;
+        let ids: Vec<PromptIds> = prompts.iter().map(|ids| PromptIds::new(&mut stem, ids.to_vec())).collect();
+        for (ids, prompt) in ids.iter().zip(prompts) {
+            assert_eq!((ids.to_vec(), ids.len()), (prompt.to_vec(), prompt.len()));
+        }
+        shared_prefix(&ids.iter().collect::<Vec<_>>())
+    }
 
     #[test]
     fn the_shared_prefix_leaves_each_prompt_a_token() {
-        assert_eq!(shared_prefix(&[]), 0);
-        assert_eq!(shared_prefix(&[&[1, 2, 3]]), 0);
-        assert_eq!(shared_prefix(&[&[1, 2, 3], &[1, 2, 3]]), 2);
-        assert_eq!(shared_prefix(&[&[1, 2, 3], &[1, 2, 4, 5]]), 2);
-        assert_eq!(shared_prefix(&[&[1, 2, 3], &[1, 2]]), 1);
-        assert_eq!(shared_prefix(&[&[1, 2, 3, 4], &[9, 2], &[1, 2, 3, 4]]), 0);
-        assert_eq!(shared_prefix(&[&[1], &[1]]), 0);
+        assert_eq!(shared(&[]), 0);
+        assert_eq!(shared(&[&[1, 2, 3]]), 0);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2, 3]]), 2);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2, 4, 5]]), 2);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2]]), 1);
+        assert_eq!(shared(&[&[1, 2, 3, 4], &[9, 2], &[1, 2, 3, 4]]), 0);
+        assert_eq!(shared(&[&[1], &[1]]), 0);
     }
 }

@@ -10,3 +10,5 @@ mod perplexity;
 mod prefix_cache;
 mod refusals;
 mod scoring;
+mod simulator;
+mod together;

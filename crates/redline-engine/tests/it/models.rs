@@ -27,6 +27,8 @@ pub(crate) fn options(dir: &Path) -> Options {
         max_context: None,
         memory: None,
         prefix_cache: true,
+        queue: 256,
+        stall_s: None,
         clock: Arc::new(|| 0),
     }
 }
@@ -109,6 +111,7 @@ pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> 
         query,
         items,
         labels,
+        item_labels: None,
         long_labels: redline_engine::LongLabels::Refuse,
         softmax: false,
         item_first: false,
@@ -118,6 +121,7 @@ pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> 
         item_errors: false,
         return_token_ids: false,
         cache_salt: String::new(),
+        timeout_s: None,
     }
 }
 
@@ -146,6 +150,7 @@ pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateReque
         logprobs: None,
         kv_cache: true,
         cache_salt: String::new(),
+        timeout_s: None,
     }
 }
 

@@ -108,6 +108,7 @@ fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError
         query: Prompt::Ids(Vec::new()),
         items: sequences.to_vec(),
         labels: vec![Label::Ids(vec![0])],
+        item_labels: None,
         long_labels: redline_engine::LongLabels::Refuse,
         softmax: false,
         item_first: false,
@@ -117,6 +118,7 @@ fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError
         item_errors: false,
         return_token_ids: false,
         cache_salt: String::new(),
+        timeout_s: None,
     })?;
     if outcome.computed_tokens == outcome.usage.prompt_tokens {
         return Ok(outcome);

@@ -172,6 +172,7 @@ fn generate(
         logprobs: None,
         kv_cache,
         cache_salt: String::new(),
+        timeout_s: None,
     };
     Ok(engine.generate(request, &Cancel::new(), &mut |_| ())?)
 }

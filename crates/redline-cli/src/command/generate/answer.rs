@@ -40,6 +40,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
         }],
         usage: taken::tokens(outcome.usage),
         meta: GenerateMeta {
+            queue_s: Finite(outcome.queue_s),
             prefill_s: Finite(outcome.prefill_s),
             decode_s: Finite(outcome.decode_s),
             tokens_per_s: outcome.decode_tokens_per_s.map(Finite),

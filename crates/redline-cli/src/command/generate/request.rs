@@ -16,6 +16,7 @@ pub(super) struct Template {
     ignore_eos: bool,
     logprobs: Option<usize>,
     kv_cache: bool,
+    timeout_s: Option<f64>,
 }
 
 /// Sampling parameters that were given, and those that were not.
@@ -57,6 +58,7 @@ pub(super) fn template(args: &GenerateArgs) -> Template {
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
         kv_cache: !args.no_kv_cache,
+        timeout_s: args.timeout,
     }
 }
 
@@ -85,6 +87,7 @@ pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<Genera
         logprobs: template.logprobs,
         kv_cache: template.kv_cache,
         cache_salt: String::new(),
+        timeout_s: template.timeout_s,
     })
 }
 
@@ -107,6 +110,7 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
         logprobs: line.logprobs.or(template.logprobs),
         kv_cache: line.kv_cache.unwrap_or(template.kv_cache),
         cache_salt: line.cache_salt.unwrap_or_default(),
+        timeout_s: line.timeout_s.or(template.timeout_s),
     }
 }
 
@@ -135,6 +139,7 @@ mod tests {
             ignore_eos: true,
             logprobs: Some(2),
             kv_cache: false,
+            timeout_s: Some(2.0),
         };
         let line = |json: &str| from_line(serde_json::from_str(json).unwrap(), &template);
         let bare = line(r#"{"prompt":"p"}"#);
@@ -142,6 +147,10 @@ mod tests {
         assert_eq!(
             (bare.stop.len(), bare.ignore_eos, bare.logprobs, bare.kv_cache),
             (1, true, Some(2), false)
+        );
+        assert_eq!(
+            (bare.timeout_s, line(r#"{"prompt":"p","timeout_s":9}"#).timeout_s),
+            (Some(2.0), Some(9.0))
         );
         let full = line(
             r#"{"prompt":[4],"max_new_tokens":2,"temperature":0,"top_k":1,"seed":5,"stop":[],"ignore_eos":false,

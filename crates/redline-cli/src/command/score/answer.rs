@@ -30,6 +30,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         computed_tokens: outcome.computed_tokens,
         shared_prefix_tokens: outcome.shared_prefix_tokens,
         prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),
+        queue_s: Finite(outcome.queue_s),
         compute_s: Finite(outcome.compute_s),
         peak_memory_bytes: outcome.peak_memory_bytes,
         threads: loaded.engine.info().threads,
@@ -38,13 +39,17 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         boundary_mismatch: each_known(&outcome, |item| item.boundary_mismatch),
         item_errors: faults.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
         token_ids: ids.then(|| each_known(&outcome, |item| item.token_ids.clone())),
-        label_token_ids: outcome.label_token_ids.into_iter().map(label_ids).collect(),
+        label_token_ids: label_ids(outcome.label_token_ids),
+        item_label_token_ids: outcome
+            .item_label_token_ids
+            .map(|lists| lists.into_iter().map(label_ids).collect()),
         kernel_path: outcome.kernel_path,
     }
 }
 
-fn label_ids(ids: Vec<u32>) -> LabelIds {
-    LabelIds(ids.into_iter().map(i64::from).collect())
+fn label_ids(labels: Vec<Vec<u32>>) -> Vec<LabelIds> {
+    let label = |ids: Vec<u32>| LabelIds(ids.into_iter().map(i64::from).collect());
+    labels.into_iter().map(label).collect()
 }
 
 /// Something of every item, `None` where the item failed.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
-use redline_wire::{ScoreLine, TextOrIds};
+use redline_wire::{ScoreLine, TextOrIds, TextOrLabelIds};
 
 use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag, TruncateFlag};
 use crate::jsonl;
@@ -15,6 +15,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         query: Prompt::Text(String::new()),
         items: Vec::new(),
         labels: args.labels.0.clone(),
+        item_labels: None,
         long_labels: match args.long_labels {
             None => LongLabels::Refuse,
             Some(LongLabelsFlag::Sum) => LongLabels::Sum,
@@ -34,6 +35,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
         cache_salt: String::new(),
+        timeout_s: args.timeout,
     }
 }
 
@@ -92,7 +94,9 @@ fn items_file(path: &Path) -> Result<Vec<Prompt>, Failure> {
 
 /// A line's request; keys that it leaves out are taken from the template.
 pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<ScoreRequest, Failure> {
+    let item_labels = line.item_labels.map(|lists| lists.into_iter().map(labels_of_item).collect());
     let labels = match (line.labels, line.label_token_ids) {
+        (None, None) if item_labels.is_some() => Vec::new(),
         (None, None) if template.labels.is_empty() => {
             return Err(no_label("`labels`, `label_token_ids`, or the command's `--label` and `--label-id`"));
         }
@@ -106,6 +110,7 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         query: prompt(line.query),
         items: line.items.0.into_iter().map(prompt).collect(),
         labels,
+        item_labels,
         long_labels: line.long_labels.map_or(template.long_labels, |how| match how {
             redline_wire::LongLabels::Sum => LongLabels::Sum,
             redline_wire::LongLabels::Mean => LongLabels::Mean,
@@ -126,7 +131,16 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         item_errors: line.item_errors.unwrap_or(template.item_errors),
         return_token_ids: line.return_token_ids.unwrap_or(template.return_token_ids),
         cache_salt: line.cache_salt.unwrap_or_default(),
+        timeout_s: line.timeout_s.or(template.timeout_s),
     })
+}
+
+fn labels_of_item(labels: Vec<TextOrLabelIds>) -> Vec<Label> {
+    let label = |label| match label {
+        TextOrLabelIds::Text(text) => Label::Text(text),
+        TextOrLabelIds::Ids(ids) => Label::Ids(ids.0),
+    };
+    labels.into_iter().map(label).collect()
 }
 
 /// Text or ids, as the engine takes them.
@@ -146,6 +160,7 @@ mod tests {
             query: Prompt::Text(String::new()),
             items: Vec::new(),
             labels: vec![Label::Ids(vec![3])],
+            item_labels: None,
             long_labels: LongLabels::Sum,
             softmax: true,
             item_first: false,
@@ -155,6 +170,7 @@ mod tests {
             item_errors: false,
             return_token_ids: true,
             cache_salt: String::new(),
+            timeout_s: None,
         }
     }
 

@@ -1,0 +1,120 @@
+//! What runs a pass: the model, or what stands for it in the simulator.
+
+use redline_kernels::op::kv::KvPages;
+use redline_kernels::op::softmax::log_sum_exp;
+use redline_kernels::{Exec, Matrix, OutOfMemory, Rows, Simd, Team};
+use redline_models::Model;
+use redline_models::kv::{KvCache, PageStore};
+use redline_models::model::Batch;
+use redline_models::step::Arena;
+
+/// Most rows whose logits are evaluated at a time.
+pub(crate) const OUTPUT_ROWS: usize = 64;
+/// Most tokens of one pass; longer inputs are run in pieces of this size.
+pub(crate) const CHUNK_TOKENS: usize = 512;
+
+/// Rows of a pass whose logits are wanted together; at most [`OUTPUT_ROWS`].
+pub(crate) struct Outputs<'a, L> {
+    pub(crate) rows: Vec<usize>,
+    /// Evaluate these rows of the head; `None`: all of it.
+    pub(crate) labels: Option<&'a L>,
+    /// The log-sum-exp of every row is wanted too.
+    pub(crate) normalise: bool,
+}
+
+/// Logits of some rows.
+#[derive(Clone, Copy)]
+pub(crate) struct Logits<'a> {
+    /// Who may help to read them.
+    pub(crate) exec: Exec<'a>,
+    pub(crate) rows: Rows<'a>,
+    /// `ln(sum e^logit)` of every row; 0 where it was not asked for.
+    pub(crate) log_sum_exp: &'a [f64],
+}
+
+/// Logits of one row, over the whole vocabulary or over labels.
+#[derive(Clone, Copy)]
+pub(crate) struct LogitsRow<'a> {
+    pub(crate) logits: &'a [f32],
+    pub(crate) log_sum_exp: f64,
+}
+
+impl<'a> Logits<'a> {
+    /// Row `r`.
+    pub(crate) fn row(&self, r: usize) -> LogitsRow<'a> {
+        LogitsRow { logits: self.rows.row(r), log_sum_exp: self.log_sum_exp[r] }
+    }
+
+    /// Some of the rows.
+    pub(crate) fn some(&self, rows: std::ops::Range<usize>) -> Self {
+        Self { rows: self.rows.some(rows.clone()), log_sum_exp: &self.log_sum_exp[rows], ..*self }
+    }
+}
+
+/// See the module.
+pub(crate) trait Machine {
+    /// Where keys and values lie.
+    type Pages: PageStore;
+    /// Some rows of the head.
+    type Labels;
+
+    /// The rows of the head that belong to these ids.
+    fn labels(&self, ids: &[u32]) -> Result<Self::Labels, OutOfMemory>;
+
+    /// Prepares for sequences of up to so many tokens.
+    fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory>;
+
+    /// Runs a pass and hands over the logits of each of `outputs`, in order.
+    fn run(
+        &mut self,
+        kv: &mut KvCache<Self::Pages>,
+        batch: &Batch,
+        outputs: &[Outputs<'_, Self::Labels>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    );
+}
+
+/// The model with what it runs on.
+pub(crate) struct ModelMachine {
+    pub(crate) model: Model,
+    pub(crate) arena: Arena,
+    pub(crate) team: Team,
+    pub(crate) simd: Simd,
+}
+
+impl Machine for ModelMachine {
+    type Pages = KvPages;
+    type Labels = Matrix;
+
+    fn labels(&self, ids: &[u32]) -> Result<Matrix, OutOfMemory> {
+        self.model.head().gather(ids)
+    }
+
+    fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
+        self.model.reserve_positions(positions)
+    }
+
+    fn run(
+        &mut self,
+        kv: &mut KvCache,
+        batch: &Batch,
+        outputs: &[Outputs<'_, Matrix>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    ) {
+        let exec = Exec { simd: self.simd, team: &self.team };
+        self.model.run(exec, &mut self.arena, kv, batch, |model, x, step| {
+            for (index, wanted) in outputs.iter().enumerate() {
+                let mark = step.mark();
+                let head = wanted.labels.unwrap_or_else(|| model.head());
+                let logits = model.logits(x, &wanted.rows, head, step);
+                let rows = step.read(logits);
+                let mut sums = [0f64; OUTPUT_ROWS];
+                if wanted.normalise {
+                    log_sum_exp(exec, rows, &mut sums);
+                }
+                read(index, Logits { exec, rows, log_sum_exp: &sums[..wanted.rows.len()] });
+                step.release(mark);
+            }
+        });
+    }
+}

@@ -1,0 +1,124 @@
+//! The labels of a request: which logits they take, and the scores that come of them.
+
+use super::ScoreJob;
+use crate::machine::LogitsRow;
+
+/// Scores and log-probabilities of one prompt.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) scores: Vec<f32>,
+    pub(super) logprobs: Vec<f32>,
+    pub(super) label_mass: Option<f32>,
+}
+
+/// The labels that some prompts are scored by.
+pub(super) struct LabelSet {
+    /// The distinct labels, ascending.
+    distinct: Vec<Vec<u32>>,
+    /// Where each label stands in `distinct`.
+    columns: Vec<usize>,
+    /// The distinct first tokens, ascending.
+    first: Vec<u32>,
+}
+
+/// What logits are evaluated over.
+pub(super) enum Evaluated<'a> {
+    /// The rows of the head that belong to these ids, ascending.
+    Labels(&'a [u32]),
+    /// All of it.
+    Vocabulary,
+}
+
+impl Evaluated<'_> {
+    /// Where the logit of an id stands.
+    fn column(&self, id: u32) -> usize {
+        match self {
+            Self::Labels(ids) => ids.partition_point(|&other| other < id),
+            Self::Vocabulary => id as usize,
+        }
+    }
+}
+
+impl LabelSet {
+    pub(super) fn new(labels: &[Vec<u32>]) -> Self {
+        let mut distinct = labels.to_vec();
+        distinct.sort_unstable();
+        distinct.dedup();
+        let column = |label: &Vec<u32>| distinct.partition_point(|other| other < label);
+        let columns = labels.iter().map(column).collect();
+        let mut first: Vec<u32> = distinct.iter().map(|label| label[0]).collect();
+        first.dedup();
+        Self { distinct, columns, first }
+    }
+
+    /// The distinct first tokens, ascending.
+    pub(super) fn first_tokens(&self) -> &[u32] {
+        &self.first
+    }
+
+    /// The distinct labels that have further tokens, by their places.
+    pub(super) fn long(&self) -> impl Iterator<Item = usize> {
+        (0..self.distinct.len()).filter(|&label| self.distinct[label].len() > 1)
+    }
+
+    /// The tokens of a distinct label.
+    pub(super) fn tokens(&self, label: usize) -> &[u32] {
+        &self.distinct[label]
+    }
+
+    /// The row of a prompt whose labels have one token each, from its logits; `None` where the model's output is not a
+    /// number.
+    pub(super) fn row(&self, row: &LogitsRow<'_>, over: &Evaluated<'_>, job: &ScoreJob) -> Option<Row> {
+        let logit = |&column: &usize| f64::from(row.logits[over.column(self.distinct[column][0])]);
+        let logits: Vec<f64> = self.columns.iter().map(logit).collect();
+        if !logits.iter().all(|x| x.is_finite()) || !row.log_sum_exp.is_finite() {
+            return None;
+        }
+        let among = log_softmax(&logits);
+        if matches!(over, Evaluated::Labels(_)) {
+            return Some(Row { scores: exp(&among), logprobs: single(&among), label_mass: None });
+        }
+        let full: Vec<f64> = logits.iter().map(|x| x - row.log_sum_exp).collect();
+        let probability = |&id: &u32| libm::exp(f64::from(row.logits[id as usize]) - row.log_sum_exp);
+        let mass: f64 = self.first.iter().map(probability).sum();
+        let scores = exp(if job.softmax { &among } else { &full });
+        Some(Row { scores, logprobs: single(&full), label_mass: Some(mass as f32) })
+    }
+
+    /// Log-probability of the first token of each distinct label.
+    pub(super) fn first_logprobs(&self, row: &LogitsRow<'_>) -> Vec<f64> {
+        let logprob = |label: &Vec<u32>| f64::from(row.logits[label[0] as usize]) - row.log_sum_exp;
+        self.distinct.iter().map(logprob).collect()
+    }
+
+    /// The row of a prompt from the summed log-probabilities of its distinct labels.
+    pub(super) fn long_row(&self, sums: &[f64], job: &ScoreJob) -> Option<Row> {
+        let label = |&column: &usize| {
+            let tokens = if job.mean { self.distinct[column].len() as f64 } else { 1.0 };
+            sums[column] / tokens
+        };
+        let logprobs: Vec<f64> = self.columns.iter().map(label).collect();
+        if !logprobs.iter().all(|x| x.is_finite()) {
+            return None;
+        }
+        let over = if job.softmax { log_softmax(&logprobs) } else { logprobs.clone() };
+        let told = if job.full_logprobs { &logprobs } else { &over };
+        // A label may begin another: their probabilities do not add up.
+        Some(Row { scores: exp(&over), logprobs: single(told), label_mass: None })
+    }
+}
+
+fn exp(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&x| libm::exp(x) as f32).collect()
+}
+
+fn single(values: &[f64]) -> Vec<f32> {
+    values.iter().map(|&x| x as f32).collect()
+}
+
+fn log_softmax(logits: &[f64]) -> Vec<f64> {
+    let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = logits.iter().map(|x| libm::exp(x - max)).sum();
+    let log_sum = max + libm::log(sum);
+    logits.iter().map(|x| x - log_sum).collect()
+}

@@ -1,0 +1,136 @@
+//! The engine's thread: requests come in through a bounded inbox, the heart beats while there are any.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Simd, Team};
+use redline_models::Model;
+use redline_models::kv::{KvCache, SeqId};
+use redline_models::step::Arena;
+
+use crate::cache::Cache;
+use crate::core::{Arrival, Core};
+use crate::error::EngineError;
+use crate::machine::{CHUNK_TOKENS, ModelMachine, OUTPUT_ROWS};
+use crate::options::Clock;
+use crate::scheduler::{CostModel, PassLimits, Scheduler};
+
+/// What reaches the engine's thread.
+pub(crate) enum Job {
+    /// A request.
+    Run(Arrival),
+    /// What a request retained is not needed any more.
+    Release(SeqId),
+}
+
+/// Where requests are handed in, and how many there may be.
+pub(crate) struct Inbox {
+    jobs: SyncSender<Job>,
+    taken: Arc<AtomicUsize>,
+    places: usize,
+}
+
+/// A request's place among those that wait or run; free again when this is dropped.
+pub(crate) struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Inbox {
+    /// An inbox of so many places.
+    pub(crate) fn new(places: usize) -> (Self, Receiver<Job>) {
+        // A place is taken before a request is handed in: there is always room for it here.
+        let (jobs, inbox) = sync_channel(places.max(1));
+        (Self { jobs, taken: Arc::default(), places }, inbox)
+    }
+
+    /// A place for a request, if one is free.
+    pub(crate) fn place(&self) -> Result<Place, EngineError> {
+        let free = |taken: usize| (taken < self.places).then_some(taken + 1);
+        match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free) {
+            Ok(_) => Ok(Place(self.taken.clone())),
+            Err(requests) => Err(EngineError::QueueFull { requests }),
+        }
+    }
+
+    pub(crate) fn send(&self, job: Job) -> Result<(), EngineError> {
+        self.jobs.send(job).map_err(|_| EngineError::Stopped)
+    }
+}
+
+/// What the engine's thread starts from.
+pub(crate) struct Runner {
+    pub(crate) model: Model,
+    pub(crate) kv_format: KvFormat,
+    /// Most pages of keys and values.
+    pub(crate) pages: usize,
+    pub(crate) simd: Simd,
+    pub(crate) threads: usize,
+    pub(crate) prefix_cache: bool,
+    pub(crate) stall_s: Option<f64>,
+    pub(crate) clock: Clock,
+}
+
+impl Runner {
+    /// Starts the thread, for so many requests at a time; returns once it is ready or has failed.
+    pub(crate) fn start(self, queue: usize) -> Result<(Inbox, JoinHandle<()>), EngineError> {
+        let (inbox, jobs) = Inbox::new(queue);
+        let (ready, started) = channel();
+        let threads = self.threads;
+        let failed = |reason: String| EngineError::Threads { threads, reason };
+        let thread =
+            std::thread::Builder::new().name("redline-0".into()).spawn(move || self.run(&jobs, &ready));
+        let thread = thread.map_err(|e| failed(e.to_string()))?;
+        started.recv().map_err(|e| failed(e.to_string()))??;
+        Ok((inbox, thread))
+    }
+
+    fn run(self, jobs: &Receiver<Job>, ready: &Sender<Result<(), EngineError>>) {
+        redline_kernels::set_default_float_environment();
+        match self.core() {
+            Ok(mut core) => {
+                // A caller that is gone closed the inbox too.
+                let _ = ready.send(Ok(()));
+                beat(&mut core, jobs);
+            }
+            Err(e) => {
+                let _ = ready.send(Err(e));
+            }
+        }
+    }
+
+    fn core(self) -> Result<Core<ModelMachine>, EngineError> {
+        let Self { model, kv_format, pages, simd, threads, prefix_cache, stall_s, clock } = self;
+        let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
+        let team = Team::new(threads).map_err(not_started)?;
+        let arena = Arena::new(model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?;
+        let cache = Cache::new(KvCache::new(model.kv_shape(kv_format), pages), prefix_cache);
+        let (token, _, output) = model.operations();
+        let limits = PassLimits { rows: CHUNK_TOKENS, stall_s };
+        let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
+        Ok(Core::new(ModelMachine { model, arena, team, simd }, cache, scheduler, clock))
+    }
+}
+
+/// Beats while there are requests, waits while there are none, and ends with the inbox.
+fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
+    loop {
+        let job = if core.is_idle() {
+            jobs.recv().map_err(|_| TryRecvError::Disconnected)
+        } else {
+            jobs.try_recv()
+        };
+        match job {
+            Ok(Job::Run(arrival)) => core.arrive(arrival),
+            Ok(Job::Release(sequence)) => core.release(sequence),
+            Err(TryRecvError::Empty) => core.tick(),
+            Err(TryRecvError::Disconnected) => return,
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! What a pass costs, learnt from the passes so far.
+//!
+//! Time = a + b * operations of linear layers + c * pairs of token and key: the weights are read once per pass, the rest
+//! grows with the work. The three are fitted by least squares, older passes counting less and less.
+
+/// Weight of a pass when the next one has been seen.
+const MEMORY: f64 = 0.98;
+/// Passes before the fit says anything.
+const ENOUGH: u32 = 4;
+
+/// The work of a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Work {
+    /// Tokens run.
+    pub(crate) rows: usize,
+    /// Pairs of a token and a key it sees.
+    pub(crate) pairs: usize,
+    /// Rows of logits.
+    pub(crate) outputs: usize,
+}
+
+impl Work {
+    /// Of `tokens` tokens behind `stored` ones, `outputs` of which yield logits.
+    pub(crate) fn of(stored: usize, tokens: usize, outputs: usize) -> Self {
+        // Token i of them sees everything before it, and itself.
+        Self { rows: tokens, pairs: tokens * stored + tokens * (tokens + 1) / 2, outputs }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self {
+            rows: self.rows + other.rows,
+            pairs: self.pairs + other.pairs,
+            outputs: self.outputs + other.outputs,
+        }
+    }
+
+    /// What is left without a part of it.
+    pub(crate) fn without(self, part: Self) -> Self {
+        Self {
+            rows: self.rows - part.rows,
+            pairs: self.pairs - part.pairs,
+            outputs: self.outputs - part.outputs,
+        }
+    }
+}
+
+/// See the module. Units: seconds.
+#[derive(Clone, Debug)]
+pub(crate) struct CostModel {
+    /// Rows of linear layers that a row of logits is worth.
+    output_rows: f64,
+    /// Sums of products of the features (1, rows, pairs), and of each with the time.
+    products: [[f64; 3]; 3],
+    times: [f64; 3],
+    seen: u32,
+    fit: [f64; 3],
+}
+
+impl CostModel {
+    /// A model that knows nothing. `output_rows`: operations of a row of logits over those of a token's linear layers.
+    pub(crate) fn new(output_rows: f64) -> Self {
+        Self { output_rows, products: [[0.0; 3]; 3], times: [0.0; 3], seen: 0, fit: [0.0; 3] }
+    }
+
+    /// Pairs in thousands, so that the three features are of alike size.
+    fn features(&self, work: Work) -> [f64; 3] {
+        [1.0, work.rows as f64 + self.output_rows * work.outputs as f64, work.pairs as f64 * 1e-3]
+    }
+
+    /// Learns what a pass took.
+    pub(crate) fn learn(&mut self, work: Work, seconds: f64) {
+        let x = self.features(work);
+        for i in 0..3 {
+            for j in 0..3 {
+                self.products[i][j] = MEMORY * self.products[i][j] + x[i] * x[j];
+            }
+            self.times[i] = MEMORY * self.times[i] + x[i] * seconds;
+        }
+        self.seen = self.seen.saturating_add(1);
+        self.fit = self.solve();
+    }
+
+    /// What a pass will take; `None` before anything is known.
+    pub(crate) fn seconds(&self, work: Work) -> Option<f64> {
+        let x = self.features(work);
+        (self.seen >= ENOUGH).then(|| x.iter().zip(&self.fit).map(|(x, b)| x * b).sum())
+    }
+
+    /// Least squares without negative coefficients: a feature that would have one is left out.
+    fn solve(&self) -> [f64; 3] {
+        let mut used = [true; 3];
+        loop {
+            let fit = self.solve_over(used);
+            let worst = (0..3).filter(|&i| used[i]).min_by(|&i, &j| fit[i].total_cmp(&fit[j]));
+            match worst.filter(|&i| fit[i] < 0.0) {
+                Some(i) => used[i] = false,
+                None => return fit,
+            }
+        }
+    }
+
+    /// Gauss elimination over the features in use. A little is added to the diagonal, so that features which always go
+    /// together share.
+    fn solve_over(&self, used: [bool; 3]) -> [f64; 3] {
+        let mut a = [[0.0; 4]; 3];
+        for i in 0..3 {
+            if !used[i] {
+                a[i][i] = 1.0;
+                continue;
+            }
+            for j in (0..3).filter(|&j| used[j]) {
+                a[i][j] = self.products[i][j];
+            }
+            a[i][i] = a[i][i] * (1.0 + 1e-9) + 1e-12;
+            a[i][3] = self.times[i];
+        }
+        for i in 0..3 {
+            for k in i + 1..3 {
+                let factor = a[k][i] / a[i][i];
+                for j in i..4 {
+                    a[k][j] -= factor * a[i][j];
+                }
+            }
+        }
+        let mut fit = [0.0; 3];
+        for i in (0..3).rev() {
+            let known: f64 = (i + 1..3).map(|j| a[i][j] * fit[j]).sum();
+            fit[i] = (a[i][3] - known) / a[i][i];
+        }
+        fit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taught(passes: &[(usize, usize)], time: impl Fn(Work) -> f64) -> CostModel {
+        let mut model = CostModel::new(0.25);
+        for &(stored, tokens) in passes {
+            let work = Work::of(stored, tokens, 1);
+            model.learn(work, time(work));
+        }
+        model
+    }
+
+    #[test]
+    fn a_linear_machine_is_learnt_exactly() {
+        let time = |w: Work| 0.02 + 0.001 * (w.rows as f64 + 0.25 * w.outputs as f64) + 2e-7 * w.pairs as f64;
+        let model = taught(&[(0, 100), (100, 1), (500, 8), (0, 512), (2000, 30)], time);
+        for (stored, tokens) in [(0, 1), (1000, 64), (10, 300)] {
+            let work = Work::of(stored, tokens, 1);
+            let found = model.seconds(work).unwrap();
+            assert!((found / time(work) - 1.0).abs() < 1e-3, "{found} for {}", time(work));
+        }
+    }
+
+    #[test]
+    fn it_says_nothing_before_it_has_seen_enough_and_nothing_negative_after() {
+        assert_eq!(taught(&[(0, 5), (5, 1), (6, 1)], |_| 1.0).seconds(Work::of(0, 1, 1)), None);
+        // Larger passes that took less: no coefficient may be negative.
+        let odd = taught(&[(0, 1), (0, 10), (0, 100), (0, 200), (0, 400)], |w| 1.0 / w.rows as f64);
+        assert!(odd.fit.iter().all(|&b| b >= 0.0), "{:?}", odd.fit);
+        let still = taught(&[(0, 1), (1, 1), (2, 1), (3, 1)], |_| 0.0);
+        assert_eq!(still.seconds(Work::of(100, 100, 1)), Some(0.0));
+    }
+
+    #[test]
+    fn what_was_long_ago_is_forgotten() {
+        let mut model = CostModel::new(0.0);
+        let passes = |model: &mut CostModel, rate: f64| {
+            for i in 0..600 {
+                let work = Work::of(0, 1 + i % 64, 0);
+                model.learn(work, rate * work.rows as f64);
+            }
+        };
+        passes(&mut model, 1.0);
+        passes(&mut model, 3.0);
+        let found = model.seconds(Work::of(0, 64, 0)).unwrap();
+        assert!((found / 192.0 - 1.0).abs() < 0.02, "{found}");
+    }
+
+    #[test]
+    fn pairs_are_counted_by_hand() {
+        // Tokens 3 and 4 of a sequence (from 0) see 4 and 5 keys.
+        assert_eq!(Work::of(3, 2, 1), Work { rows: 2, pairs: 9, outputs: 1 });
+    }
+}

@@ -1,0 +1,599 @@
+//! What runs next: a pure step over the open sequences, the room for their keys and values, and what passes cost.
+//!
+//! Nothing here reads a clock, starts a thread or does arithmetic of a model, so that it runs in the simulator as it runs
+//! in the engine. A pass takes
+//!
+//! 1. the next token of every sequence that generates,
+//! 2. then prompts, in pieces, the request that was served least first, as long as the pass stays within its rows and,
+//!    while somebody generates, within its time.
+//!
+//! When pages run out, what earlier requests left goes first, then the latest open sequence gives way to an earlier one
+//! that goes on; it is run again later, from the tokens that are known, with the same bits. A sequence is admitted only
+//! where all its tokens fit; so the earliest one always comes to its end.
+
+mod cost;
+mod sequence;
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use redline_models::kv::{KvError, PageStore, SeqId};
+
+pub(crate) use self::cost::{CostModel, Work};
+use self::sequence::Sequence;
+pub(crate) use self::sequence::{Key, Next, Opening, Piece};
+use crate::cache::Cache;
+
+/// Most sequences that are open at a time.
+const OPEN: usize = 256;
+/// Tokens of a prompt that are run in any case in a pass.
+const LEAST_PIECE: usize = 16;
+/// A sequence waits for another one that is filling so many tokens which it would run too.
+const WORTH_WAITING: usize = 32;
+/// Requests take turns after so many tokens each; within a turn, first come, first served.
+const TURN_TOKENS: f64 = 4096.0;
+/// Share of the time of a pass without prompts that prompts may add to it, unless an option says more.
+const STALL: f64 = 0.8;
+
+/// What a pass may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PassLimits {
+    /// Most tokens.
+    pub(crate) rows: usize,
+    /// Seconds that prompts may add to a pass while somebody generates; `None`: most of what it takes without them.
+    pub(crate) stall_s: Option<f64>,
+}
+
+/// A request's share of the machine.
+#[derive(Debug)]
+struct Flow {
+    salt: String,
+    /// Virtual time at its arrival.
+    start: f64,
+    /// Tokens run for it.
+    served: usize,
+    /// The ranks of its sequences so far.
+    ranks: Vec<u32>,
+}
+
+impl Flow {
+    fn turn(&self) -> u64 {
+        ((self.start + self.served as f64) / TURN_TOKENS) as u64
+    }
+}
+
+/// A sequence of which everything was run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Done {
+    pub(crate) index: u32,
+    /// Tokens it found stored when it was first admitted.
+    pub(crate) began: usize,
+}
+
+/// The request that can never go on, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stuck {
+    pub(crate) task: u64,
+    pub(crate) error: Option<KvError>,
+}
+
+/// A pass in the making.
+#[derive(Debug, Default)]
+struct Pass {
+    pieces: BTreeMap<Key, Piece>,
+    /// Sequences that need not be run.
+    stored: Vec<(u64, Vec<Done>)>,
+    work: Work,
+    /// Prompts are among the pieces.
+    prompts: bool,
+    /// Seconds it may take.
+    limit: Option<f64>,
+}
+
+impl Pass {
+    fn is_empty(&self) -> bool {
+        self.pieces.is_empty() && self.stored.is_empty()
+    }
+}
+
+/// What happens next.
+#[derive(Debug)]
+pub(crate) struct Step {
+    /// What is run.
+    pub(crate) pieces: Vec<Piece>,
+    /// Sequences that came to their end without being run, by request.
+    pub(crate) stored: Vec<(u64, Vec<Done>)>,
+}
+
+/// What became of an attempt to add a sequence to a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Added {
+    /// A piece of it runs.
+    Piece,
+    /// All of it was stored elsewhere.
+    Stored,
+    /// It waits for tokens that another sequence is about to store, or for a pass with more time.
+    Waits,
+    /// There is no room for its keys and values.
+    NoRoom,
+}
+
+impl Added {
+    fn goes_on(self) -> bool {
+        matches!(self, Self::Piece | Self::Stored)
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Scheduler {
+    limits: PassLimits,
+    sequences: BTreeMap<Key, Sequence>,
+    flows: BTreeMap<u64, Flow>,
+    cost: CostModel,
+    /// Tokens that a request would have been served if all had got the same share since the beginning.
+    virtual_time: f64,
+    /// Why the last sequence that got no room got none.
+    refusal: Option<KvError>,
+    /// The earliest sequence that waits for room: none after it is admitted meanwhile, or it might wait forever.
+    waiting: Option<Key>,
+    preemptions: u64,
+}
+
+impl Scheduler {
+    pub(crate) fn new(limits: PassLimits, cost: CostModel) -> Self {
+        Self {
+            limits,
+            sequences: BTreeMap::new(),
+            flows: BTreeMap::new(),
+            cost,
+            virtual_time: 0.0,
+            refusal: None,
+            waiting: None,
+            preemptions: 0,
+        }
+    }
+
+    /// How often a sequence gave way to another.
+    pub(crate) fn preemptions(&self) -> u64 {
+        self.preemptions
+    }
+
+    /// Takes a request in. Numbers grow with every one.
+    pub(crate) fn arrive(&mut self, task: u64, salt: String) {
+        let flow = Flow { salt, start: self.virtual_time, served: 0, ranks: Vec::new() };
+        self.flows.insert(task, flow);
+    }
+
+    /// Forgets a request and releases what it holds.
+    pub(crate) fn leave<P: PageStore>(&mut self, task: u64, cache: &mut Cache<P>) {
+        self.flows.remove(&task);
+        for key in self.keys(task) {
+            self.end(key, cache);
+        }
+    }
+
+    fn keys(&self, task: u64) -> Vec<Key> {
+        let end = Key { task, rank: u32::MAX, index: u32::MAX };
+        self.sequences.range(Key { task, rank: 0, index: 0 }..=end).map(|(&key, _)| key).collect()
+    }
+
+    /// The key of a request's sequence.
+    fn key(&self, task: u64, index: u32) -> Option<Key> {
+        let rank = *self.flows.get(&task)?.ranks.get(index as usize)?;
+        Some(Key { task, rank, index })
+    }
+
+    fn end<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>) {
+        self.waiting = self.waiting.filter(|waiting| *waiting != key);
+        if let Some(kv) = self.sequences.remove(&key).and_then(|sequence| sequence.kv) {
+            cache.kv.release(kv);
+        }
+    }
+
+    /// The next step. `open` asks a request for its next sequence.
+    pub(crate) fn next<P: PageStore>(
+        &mut self,
+        cache: &mut Cache<P>,
+        open: &mut dyn FnMut(u64) -> Option<Opening>,
+    ) -> Result<Step, Stuck> {
+        let mut pass = Pass::default();
+        self.refusal = None;
+        self.continue_generating(cache, &mut pass);
+        pass.limit = self.limit(&pass);
+        self.add_prompts(cache, &mut pass, open);
+        if pass.is_empty() {
+            self.make_way(cache, &mut pass, open);
+        }
+        if pass.is_empty()
+            && let Some(&task) = self.flows.keys().next()
+        {
+            return Err(Stuck { task, error: self.refusal });
+        }
+        Ok(Step { pieces: pass.pieces.into_values().collect(), stored: pass.stored })
+    }
+
+    /// Seconds that a pass with these sequences may take, where any of them generates.
+    fn limit(&self, pass: &Pass) -> Option<f64> {
+        if pass.pieces.is_empty() {
+            return None;
+        }
+        let quiet = self.cost.seconds(pass.work).unwrap_or(0.0);
+        Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL))
+    }
+
+    /// The next token of every sequence that generates.
+    fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass) {
+        let ready = |s: &Sequence| {
+            s.generates && !s.held && s.kv.is_some() && s.stored(&cache.kv) + 1 == s.tokens.len()
+        };
+        let keys: Vec<Key> = self.sequences.iter().filter(|(_, s)| ready(s)).map(|(&key, _)| key).collect();
+        for key in keys {
+            if pass.work.rows == self.limits.rows {
+                return;
+            }
+            // One of them may have given way meanwhile.
+            if self.sequences[&key].kv.is_some() {
+                self.run_piece(key, 1, cache, pass);
+            }
+        }
+    }
+
+    /// Prompts, in pieces, as many as the pass takes.
+    fn add_prompts<P: PageStore>(
+        &mut self,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+        open: &mut dyn FnMut(u64) -> Option<Opening>,
+    ) {
+        let mut order: Vec<(u64, u64)> = self.flows.iter().map(|(&task, f)| (f.turn(), task)).collect();
+        order.sort_unstable();
+        for (_, task) in order {
+            let mut room = true;
+            for key in self.keys(task) {
+                if self.sequences.get(&key).is_some_and(|s| !s.held) && !pass.pieces.contains_key(&key) {
+                    room &= self.add(key, false, cache, pass) != Added::NoRoom;
+                    if self.full(pass) {
+                        return;
+                    }
+                }
+            }
+            // What is open goes before what is not.
+            while room && self.sequences.len() < OPEN {
+                let Some(key) = self.open(task, open) else { break };
+                if self.sequences[&key].held {
+                    continue;
+                }
+                room = self.add(key, false, cache, pass) != Added::NoRoom;
+                if self.full(pass) {
+                    return;
+                }
+            }
+        }
+    }
+
+    fn full(&self, pass: &Pass) -> bool {
+        pass.work.rows == self.limits.rows
+            || pass.limit.is_some() && pass.prompts && {
+                let more = pass.work.and(Work::of(0, 1, 0));
+                self.cost.seconds(more).is_none_or(|seconds| Some(seconds) > pass.limit)
+            }
+    }
+
+    fn open(&mut self, task: u64, open: &mut dyn FnMut(u64) -> Option<Opening>) -> Option<Key> {
+        let opening = open(task)?;
+        let flow = self.flows.get_mut(&task)?;
+        let key = Key { task, rank: opening.rank, index: flow.ranks.len() as u32 };
+        flow.ranks.push(opening.rank);
+        self.sequences.insert(key, Sequence::new(opening));
+        Some(key)
+    }
+
+    /// Nothing could go on within the room there is: the earliest sequence that can gets what later ones hold.
+    fn make_way<P: PageStore>(
+        &mut self,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+        open: &mut dyn FnMut(u64) -> Option<Opening>,
+    ) {
+        let tasks: Vec<u64> = self.flows.keys().copied().collect();
+        for task in tasks {
+            for key in self.keys(task) {
+                let open = self.sequences.get(&key).is_some_and(|s| !s.held);
+                if open && self.add(key, true, cache, pass).goes_on() {
+                    return;
+                }
+            }
+            while self.sequences.len() < OPEN {
+                let Some(key) = self.open(task, open) else { break };
+                if self.add(key, true, cache, pass).goes_on() {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Adds a piece of a sequence to the pass, admitting it first where needed.
+    fn add<P: PageStore>(
+        &mut self,
+        key: Key,
+        make_way: bool,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+    ) -> Added {
+        if self.sequences[&key].kv.is_none() {
+            if !make_way && self.waiting.is_some_and(|waiting| waiting < key) {
+                return Added::NoRoom;
+            }
+            let admitted = self.admit(key, make_way, cache, pass);
+            if admitted == Added::NoRoom {
+                self.waiting = Some(self.waiting.map_or(key, |waiting| waiting.min(key)));
+            }
+            if admitted != Added::Piece {
+                return admitted;
+            }
+            self.waiting = self.waiting.filter(|waiting| *waiting != key);
+        }
+        let sequence = &self.sequences[&key];
+        let stored = sequence.stored(&cache.kv);
+        if stored == sequence.tokens.len() {
+            pass.stored.push((key.task, vec![self.end_of(key)]));
+            return Added::Stored;
+        }
+        let tokens = self.fitting(stored, sequence.tokens.len() - stored, sequence.wanted, pass);
+        if tokens == 0 {
+            return Added::Waits;
+        }
+        if !self.run_piece(key, tokens, cache, pass) {
+            return Added::NoRoom;
+        }
+        pass.prompts = true;
+        Added::Piece
+    }
+
+    /// How many of `remaining` tokens the pass still takes.
+    fn fitting(&self, stored: usize, remaining: usize, wanted: usize, pass: &Pass) -> usize {
+        let most = remaining.min(self.limits.rows - pass.work.rows);
+        let Some(limit) = pass.limit else { return most };
+        let least = if pass.prompts { 0 } else { LEAST_PIECE.min(most) };
+        let fits = |tokens: usize| {
+            let outputs = (stored + tokens).saturating_sub(wanted.max(stored));
+            let work = pass.work.and(Work::of(stored, tokens, outputs));
+            self.cost.seconds(work).is_some_and(|seconds| seconds <= limit)
+        };
+        // The first number from `least + 1` on that does not fit, by bisection.
+        let (mut low, mut high) = (least, most + 1);
+        while low + 1 < high {
+            let middle = low.midpoint(high);
+            *(if fits(middle) { &mut low } else { &mut high }) = middle;
+        }
+        low
+    }
+
+    /// Adds `tokens` tokens of a sequence that is admitted, if there is room for them.
+    fn run_piece<P: PageStore>(
+        &mut self,
+        key: Key,
+        tokens: usize,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+    ) -> bool {
+        if !self.reserve(key, tokens, true, cache, pass) {
+            return false;
+        }
+        let sequence = &self.sequences[&key];
+        let piece = Piece { key, stored: sequence.stored(&cache.kv), tokens, wanted: sequence.wanted };
+        pass.work = pass.work.and(Work::of(piece.stored, tokens, piece.outputs().len()));
+        pass.pieces.insert(key, piece);
+        true
+    }
+
+    /// Makes room for so many tokens more; later sequences may have to give way.
+    fn reserve<P: PageStore>(
+        &mut self,
+        key: Key,
+        more: usize,
+        make_way: bool,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+    ) -> bool {
+        while let Some(kv) = self.sequences[&key].kv {
+            let Err(error) = cache.reserve(kv, more) else { return true };
+            self.refusal = Some(error);
+            match self.victim(key).filter(|_| make_way) {
+                Some(victim) => self.preempt(victim, cache, pass),
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Who gives way to a sequence: the latest one after it.
+    fn victim(&self, key: Key) -> Option<Key> {
+        let later = self.sequences.range((Bound::Excluded(key), Bound::Unbounded)).rev();
+        later.filter(|(_, s)| s.kv.is_some()).map(|(&later, _)| later).next()
+    }
+
+    /// Takes a sequence's memory; it is run again when there is room.
+    fn preempt<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>, pass: &mut Pass) {
+        let Some(sequence) = self.sequences.get_mut(&key) else { return };
+        if let Some(kv) = sequence.kv.take() {
+            cache.kv.release(kv);
+        }
+        sequence.held = sequence.tokens.is_empty();
+        if let Some(piece) = pass.pieces.remove(&key) {
+            let work = Work::of(piece.stored, piece.tokens, piece.outputs().len());
+            pass.work = pass.work.without(work);
+        }
+        self.preemptions += 1;
+    }
+
+    /// Gives a sequence its beginning, from wherever most of it is stored, and room for all its tokens.
+    fn admit<P: PageStore>(
+        &mut self,
+        key: Key,
+        make_way: bool,
+        cache: &mut Cache<P>,
+        pass: &mut Pass,
+    ) -> Added {
+        let Some(kv) = self.beginning(key, cache) else { return Added::Waits };
+        let stored = cache.kv.tokens(kv);
+        let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
+        sequence.kv = Some(kv);
+        let remaining = sequence.tokens.len() - stored;
+        let admitted = self.reserve(key, remaining, make_way, cache, pass);
+        let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
+        if admitted {
+            sequence.began.get_or_insert(stored);
+            return Added::Piece;
+        }
+        if let Some(kv) = sequence.kv.take() {
+            cache.kv.release(kv);
+        }
+        Added::NoRoom
+    }
+
+    /// A sequence that begins with the tokens of another one; `None` while those are not stored yet.
+    fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<SeqId> {
+        let sequence = &self.sequences[&key];
+        let salt = &self.flows[&key.task].salt;
+        let mut parent = None;
+        if let Some((index, tokens)) = sequence.parent {
+            let stores = self.key(key.task, index).and_then(|parent| self.sequences.get(&parent));
+            parent = Some((stores.filter(|p| p.stored(&cache.kv) >= tokens)?.kv?, tokens));
+        }
+        let known = &sequence.tokens[..sequence.most_shared()];
+        let inherited = parent.map_or(0, |(_, tokens)| tokens);
+        let kept = if sequence.shares { cache.matching(salt, known).unwrap_or(0) } else { 0 };
+        if let Some((ahead, tokens)) = self.ahead(key, inherited.max(kept)) {
+            return (ahead.stored(&cache.kv) >= tokens)
+                .then_some(ahead.kv?)
+                .map(|kv| cache.kv.fork(kv, tokens));
+        }
+        Some(match parent {
+            _ if kept > inherited => cache.begin(salt, known),
+            Some((parent, tokens)) => cache.kv.fork(parent, tokens),
+            None => cache.kv.create(),
+        })
+    }
+
+    /// An earlier sequence that stores, or is about to store, so many more of a sequence's tokens than `known` that taking
+    /// them over is worth a wait; and how many they share.
+    fn ahead(&self, key: Key, known: usize) -> Option<(&Sequence, usize)> {
+        let sequence = &self.sequences[&key];
+        if !sequence.shares {
+            return None;
+        }
+        let most = &sequence.tokens[..sequence.most_shared()];
+        let salt = &self.flows[&key.task].salt;
+        let mut best: Option<(&Sequence, usize)> = None;
+        for (other, ahead) in self.sequences.range(..key) {
+            if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].salt != *salt {
+                continue;
+            }
+            // Children of one parent share that much without a look.
+            let from = match (sequence.parent, ahead.parent) {
+                (Some(own), Some(theirs)) if own == theirs && other.task == key.task => own.1,
+                _ => 0,
+            };
+            let both = most[from.min(most.len())..].iter().zip(&ahead.tokens[from.min(ahead.tokens.len())..]);
+            let common = from + both.take_while(|(a, b)| a == b).count();
+            if common >= known + WORTH_WAITING && best.is_none_or(|(_, tokens)| common > tokens) {
+                best = Some((ahead, common));
+            }
+        }
+        best
+    }
+
+    /// A sequence's keys and values, and the tokens of a piece of it.
+    pub(crate) fn tokens(&self, piece: &Piece) -> Option<(SeqId, &[u32])> {
+        let sequence = self.sequences.get(&piece.key)?;
+        Some((sequence.kv?, &sequence.tokens[piece.stored..piece.stored + piece.tokens]))
+    }
+
+    /// After the pass that ran these pieces: which sequences have been run to their end, by request.
+    pub(crate) fn ran(&mut self, pieces: &[Piece], seconds: f64) -> Vec<(u64, Vec<Done>)> {
+        let mut work = Work::default();
+        let mut done: Vec<(u64, Vec<Done>)> = Vec::new();
+        for piece in pieces {
+            work = work.and(Work::of(piece.stored, piece.tokens, piece.outputs().len()));
+            if let Some(flow) = self.flows.get_mut(&piece.key.task) {
+                flow.served += piece.tokens;
+            }
+            let Some(sequence) = self.sequences.get_mut(&piece.key) else { continue };
+            let stored = piece.stored + piece.tokens;
+            sequence.wanted = sequence.wanted.max(stored);
+            if stored < sequence.tokens.len() {
+                continue;
+            }
+            let one = self.end_of(piece.key);
+            match done.last_mut().filter(|(task, _)| *task == piece.key.task) {
+                Some((_, all)) => all.push(one),
+                None => done.push((piece.key.task, vec![one])),
+            }
+        }
+        self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
+        self.cost.learn(work, seconds);
+        done
+    }
+
+    /// A sequence has been run to its end, and waits until its request says more.
+    fn end_of(&mut self, key: Key) -> Done {
+        let sequence = self.sequences.get_mut(&key);
+        let began = sequence.map_or(0, |sequence| {
+            sequence.held = true;
+            sequence.began.unwrap_or(0)
+        });
+        Done { index: key.index, began }
+    }
+
+    /// Does what a request says of one of its sequences. Returns what it retains.
+    pub(crate) fn update<P: PageStore>(
+        &mut self,
+        task: u64,
+        index: u32,
+        next: Next,
+        cache: &mut Cache<P>,
+    ) -> Option<SeqId> {
+        let key = self.key(task, index)?;
+        let sequence = self.sequences.get_mut(&key)?;
+        match next {
+            Next::Extend(token) => {
+                sequence.wanted = sequence.tokens.len();
+                sequence.tokens.push(token);
+                sequence.held = false;
+                sequence.generates = true;
+                if let Some(kv) = sequence.kv.filter(|_| sequence.afresh) {
+                    cache.kv.truncate(kv, 0);
+                }
+            }
+            Next::Hold => sequence.held = true,
+            Next::HoldAndKeep => {
+                sequence.held = true;
+                self.keep(key, cache);
+            }
+            Next::Keep => {
+                self.keep(key, cache);
+                self.end(key, cache);
+            }
+            Next::Drop => self.end(key, cache),
+            Next::Retain => return self.sequences.remove(&key)?.kv,
+        }
+        None
+    }
+
+    /// Keeps what a sequence has stored, for later requests.
+    fn keep<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) {
+        let Some(sequence) = self.sequences.get(&key).filter(|s| s.shares) else { return };
+        if let (Some(kv), Some(flow)) = (sequence.kv, self.flows.get(&key.task)) {
+            cache.keep(&flow.salt, &sequence.tokens, kv);
+        }
+    }
+
+    /// Keeps what all sequences of a request have stored so far; it is about to leave.
+    pub(crate) fn keep_all<P: PageStore>(&self, task: u64, cache: &mut Cache<P>) {
+        for key in self.keys(task) {
+            self.keep(key, cache);
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! What stands for the model: logits are a digest of the tokens before them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
+use redline_models::kv::{KvCache, PageStore};
+use redline_models::model::Batch;
+
+use crate::machine::{Logits, Machine, Outputs};
+
+/// Ids that the digests tell apart.
+pub(super) const VOCABULARY: usize = 24;
+
+/// Pages that hold the tokens themselves.
+#[derive(Debug, Default)]
+pub(super) struct Ledger(Vec<[u32; PAGE_TOKENS]>);
+
+impl PageStore for Ledger {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn grow(&mut self) -> Result<u32, OutOfMemory> {
+        self.0.push([u32::MAX; PAGE_TOKENS]);
+        Ok(self.0.len() as u32 - 1)
+    }
+
+    fn copy(&mut self, from: u32, to: u32) {
+        self.0[to as usize] = self.0[from as usize];
+    }
+}
+
+/// The digest of a sequence of tokens (FNV-1a over ids).
+pub(super) fn digest(tokens: impl Iterator<Item = u32>) -> u64 {
+    tokens.fold(0xcbf2_9ce4_8422_2325, |hash, token| {
+        (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+    })
+}
+
+/// The logits after tokens of that digest.
+pub(super) fn logits(digest: u64) -> [f32; VOCABULARY] {
+    std::array::from_fn(|id| {
+        let mixed =
+            (digest ^ (id as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        ((mixed >> 40) as f32) / 16_777_216.0 * 8.0 - 4.0
+    })
+}
+
+/// `ln(sum e^logit)`.
+pub(super) fn normaliser(logits: &[f32]) -> f64 {
+    libm::log(logits.iter().map(|&x| libm::exp(f64::from(x))).sum())
+}
+
+/// See the module.
+pub(super) struct Digests {
+    team: Team,
+    simd: Simd,
+    clock: Arc<AtomicU64>,
+}
+
+impl Digests {
+    pub(super) fn new(team: Team, clock: Arc<AtomicU64>) -> Self {
+        Self { team, simd: Simd::best(), clock }
+    }
+}
+
+impl Machine for Digests {
+    type Pages = Ledger;
+    type Labels = Vec<u32>;
+
+    fn labels(&self, ids: &[u32]) -> Result<Vec<u32>, OutOfMemory> {
+        Ok(ids.to_vec())
+    }
+
+    fn reserve_positions(&mut self, _positions: usize) -> Result<(), OutOfMemory> {
+        Ok(())
+    }
+
+    fn run(
+        &mut self,
+        kv: &mut KvCache<Ledger>,
+        batch: &Batch,
+        outputs: &[Outputs<'_, Vec<u32>>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    ) {
+        // The tokens are written, then each row looks at everything before it, as in a pass of a model.
+        let mut first = 0;
+        for part in batch.parts() {
+            let (pages, start) = (kv.pages(part.sequence).to_vec(), kv.tokens(part.sequence));
+            for (i, &token) in batch.tokens()[first..first + part.tokens].iter().enumerate() {
+                let position = start + i;
+                kv.store_mut().0[pages[position / PAGE_TOKENS] as usize][position % PAGE_TOKENS] = token;
+            }
+            first += part.tokens;
+        }
+        let mut digests = Vec::with_capacity(batch.rows());
+        for part in batch.parts() {
+            let (pages, start) = (kv.pages(part.sequence).to_vec(), kv.tokens(part.sequence));
+            let store = kv.store_mut();
+            for end in start + 1..=start + part.tokens {
+                let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
+                digests.push(digest((0..end).map(token)));
+            }
+            kv.advance(part.sequence, part.tokens);
+        }
+        let exec = Exec { simd: self.simd, team: &self.team };
+        for (index, wanted) in outputs.iter().enumerate() {
+            let rows: Vec<[f32; VOCABULARY]> = wanted.rows.iter().map(|&row| logits(digests[row])).collect();
+            let sums: Vec<f64> = rows.iter().map(|row| normaliser(row)).collect();
+            let (values, width): (Vec<f32>, usize) = match wanted.labels {
+                None => (rows.concat(), VOCABULARY),
+                Some(ids) => {
+                    (rows.iter().flat_map(|row| ids.iter().map(|&id| row[id as usize])).collect(), ids.len())
+                }
+            };
+            let rows = Rows::new(&values, wanted.rows.len(), width, width);
+            let zeros = vec![0.0; sums.len()];
+            let log_sum_exp = if wanted.normalise { &sums } else { &zeros };
+            read(index, Logits { exec, rows, log_sum_exp });
+        }
+        let nanoseconds = 10_000 + 300 * batch.rows() as u64;
+        self.clock.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,279 @@
+//! Requests at random, and what they must be answered.
+
+use std::sync::mpsc::{Receiver, TryRecvError, channel};
+
+use redline_kernels::Simd;
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::Random;
+use super::machine::{VOCABULARY, digest, logits, normaliser};
+use crate::cancel::Cancel;
+use crate::core::Arrival;
+use crate::error::EngineError;
+use crate::mode::autoregressive::{BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask};
+use crate::mode::score::{ScoreJob, ScoreTask};
+use crate::outcome::ScoreOutcome;
+use crate::prompt::{PromptIds, Tokens};
+use crate::request::Sampling;
+use crate::runner::Place;
+use crate::sampler::{Sampler, greedy};
+use crate::task::Task;
+use crate::transcript::Transcript;
+
+/// A request whose answer has not been heard.
+pub(super) struct Asked {
+    answer: Answer,
+    cancel: Cancel,
+    /// It has been given a time.
+    timed: bool,
+}
+
+enum Answer {
+    Generate(Receiver<Event>, Vec<u32>),
+    Batch(Receiver<Result<Continued, EngineError>>, Vec<Vec<u32>>),
+    /// The summed log-probabilities of the labels of every item.
+    Score(Receiver<Result<ScoreOutcome, EngineError>>, Vec<Vec<f32>>),
+}
+
+/// An answer.
+pub(super) struct Heard {
+    /// The request was cancelled, or its time was over.
+    pub(super) ended: bool,
+    pub(super) cached_tokens: u64,
+}
+
+impl Asked {
+    pub(super) fn cancel(&self) {
+        self.cancel.cancel();
+    }
+
+    pub(super) fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
+
+    /// The answer, if it has come; an error if it is not the right one.
+    pub(super) fn answer(&self) -> Result<Option<Heard>, String> {
+        match &self.answer {
+            Answer::Generate(events, expected) => loop {
+                match events.try_recv() {
+                    Ok(Event::Text(_)) => {}
+                    Ok(Event::Done(Ok(generated))) => {
+                        let ids: Vec<u32> = generated.tokens.iter().map(|token| token.id).collect();
+                        let cached = generated.timing.cached_tokens.unwrap_or(0);
+                        return self.compare("generated", &ids, expected, cached);
+                    }
+                    Ok(Event::Done(Err(error))) => return self.failed(&error),
+                    Err(empty) => return waits(empty),
+                }
+            },
+            Answer::Batch(answer, expected) => match answer.try_recv() {
+                Ok(Ok(continued)) => {
+                    let short = |new: &Vec<u32>, all: &Vec<u32>| all.starts_with(new) && self.may_end();
+                    let pairs = || continued.new.iter().zip(expected);
+                    if continued.new.len() == expected.len() && pairs().all(|(a, b)| a == b || short(a, b)) {
+                        return Ok(Some(Heard { ended: continued.new != *expected, cached_tokens: 0 }));
+                    }
+                    Err(format!("a batch gave {:?} instead of {expected:?}", continued.new))
+                }
+                Ok(Err(error)) => self.failed(&error),
+                Err(empty) => waits(empty),
+            },
+            Answer::Score(answer, expected) => match answer.try_recv() {
+                Ok(Ok(outcome)) => {
+                    let rows: Vec<Vec<f32>> =
+                        outcome.items.iter().flatten().map(|item| item.logprobs.clone()).collect();
+                    let bits = |rows: &[Vec<f32>]| -> Vec<u32> {
+                        rows.concat().iter().map(|x| x.to_bits()).collect()
+                    };
+                    if bits(&rows) != bits(expected) {
+                        return Err(format!("scores {rows:?} instead of {expected:?}"));
+                    }
+                    let cached_tokens = outcome.usage.cached_tokens as u64;
+                    Ok(Some(Heard { ended: false, cached_tokens }))
+                }
+                Ok(Err(error)) => self.failed(&error),
+                Err(empty) => waits(empty),
+            },
+        }
+    }
+
+    fn may_end(&self) -> bool {
+        self.timed || self.is_cancelled()
+    }
+
+    fn compare(
+        &self,
+        what: &str,
+        ids: &[u32],
+        expected: &[u32],
+        cached: usize,
+    ) -> Result<Option<Heard>, String> {
+        if ids == expected || self.may_end() && expected.starts_with(ids) {
+            return Ok(Some(Heard { ended: ids != expected, cached_tokens: cached as u64 }));
+        }
+        Err(format!("{what} {ids:?} instead of {expected:?}"))
+    }
+
+    fn failed(&self, error: &EngineError) -> Result<Option<Heard>, String> {
+        let heard = Ok(Some(Heard { ended: true, cached_tokens: 0 }));
+        match error {
+            EngineError::Cancelled if self.is_cancelled() => heard,
+            EngineError::Late { .. } if self.timed => heard,
+            other => Err(format!("a request failed: {other}")),
+        }
+    }
+}
+
+fn waits(empty: TryRecvError) -> Result<Option<Heard>, String> {
+    match empty {
+        TryRecvError::Empty => Ok(None),
+        TryRecvError::Disconnected => Err("a request was lost".into()),
+    }
+}
+
+/// A request that fits `pages` pages, and what it must be answered.
+pub(super) fn ask(random: &mut Random, pages: usize, place: Place) -> (Asked, Arrival) {
+    let cancel = Cancel::new();
+    let timeout_s = random.once_in(10).then(|| random.below(2000) as f64 * 1e-6);
+    // One page is left for where sequences part, and one for labels.
+    let most = (pages - 2) * PAGE_TOKENS;
+    let (answer, task): (Answer, Box<dyn Task + Send>) = match random.below(7) {
+        0..=2 => generation(random, most),
+        3 => batch(random, pages),
+        _ => scoring(random, most),
+    };
+    let asked = Asked { answer, cancel: cancel.clone(), timed: timeout_s.is_some() };
+    (asked, Arrival { task, cancels: vec![cancel], timeout_s, place })
+}
+
+/// Tokens that begin like others: one of few stems, up to a random length, then a tail of its own.
+fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
+    let typical = random.of(&[4, 30, 200]);
+    let length = 1 + random.below(most.min(typical));
+    let (stem, own) = (random.below(3), random.below(1 + length / 2));
+    let stemmed = |i: usize| ((i * 7 + stem * (1 + i / 50)) % VOCABULARY) as u32;
+    let mut tokens: Vec<u32> = (0..length - own).map(stemmed).collect();
+    tokens.extend((0..own).map(|_| random.below(VOCABULARY) as u32));
+    tokens
+}
+
+fn salt(random: &mut Random) -> String {
+    random.of(&["", "", "", "other"]).to_owned()
+}
+
+/// What follows a prompt, computed from all tokens for every new one.
+fn continuation(
+    prompt: &[u32],
+    new: usize,
+    end_ids: &[u32],
+    mut choose: impl FnMut(&[f32], usize) -> u32,
+) -> Vec<u32> {
+    let mut all = prompt.to_vec();
+    while all.len() < prompt.len() + new {
+        let id = choose(&logits(digest(all.iter().copied())), all.len());
+        all.push(id);
+        if end_ids.contains(&id) {
+            break;
+        }
+    }
+    all.split_off(prompt.len())
+}
+
+fn generation(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
+    let new = 1 + random.below(12);
+    let prompt = tokens(random, most - new);
+    let sampling = if random.once_in(2) {
+        Sampling { temperature: 1.0, seed: random.next(), ..Sampling::default() }
+    } else {
+        Sampling::default()
+    };
+    let end_ids = vec![random.below(3 * VOCABULARY) as u32];
+    let simd = Simd::best();
+    let mut sampler = Sampler::default();
+    let choose = |row: &[f32], position| sampler.choose(simd, row, &sampling, position).unwrap_or(u32::MAX);
+    let expected = continuation(&prompt, new, &end_ids, choose);
+    let (reply, events) = channel();
+    let job = GenerateJob {
+        prompt,
+        max_new_tokens: new,
+        sampling,
+        end_ids,
+        logprobs: random.once_in(2).then_some(2),
+        kv_cache: !random.once_in(6),
+        cache_salt: salt(random),
+    };
+    let task = GenerateTask::new(job, simd, Transcript::new(None, Vec::new()), reply);
+    (Answer::Generate(events, expected), Box::new(task))
+}
+
+fn batch(random: &mut Random, pages: usize) -> (Answer, Box<dyn Task + Send>) {
+    let new = 1 + random.below(8);
+    let end_ids = vec![random.below(3 * VOCABULARY) as u32];
+    // Every sequence takes whole pages.
+    let prompts: Vec<Vec<u32>> =
+        (0..=random.below(pages)).map(|_| tokens(random, PAGE_TOKENS - new)).collect();
+    let choose = |row: &[f32], _| greedy(row).unwrap_or(u32::MAX);
+    let expected = prompts.iter().map(|prompt| continuation(prompt, new, &end_ids, choose)).collect();
+    let (reply, answer) = channel();
+    let task = BatchTask::new(BatchJob { prompts, max_new_tokens: new, end_ids }, reply);
+    (Answer::Batch(answer, expected), Box::new(task))
+}
+
+fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
+    let long = random.once_in(3);
+    let label = |random: &mut Random| -> Vec<u32> {
+        let tokens = if long { 1 + random.below(4) } else { 1 };
+        (0..tokens).map(|_| random.below(VOCABULARY) as u32).collect()
+    };
+    let mut labels: Vec<Vec<Vec<u32>>> = Vec::new();
+    for _ in 0..=random.below(2) {
+        labels.push((0..=random.below(3)).map(|_| label(random)).collect());
+    }
+    let query = tokens(random, most - 8);
+    let ids: Vec<Vec<u32>> = (0..random.below(9))
+        .map(|_| {
+            let item = (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32);
+            query.iter().copied().chain(item).collect()
+        })
+        .collect();
+    let labels_of: Vec<usize> =
+        if labels.len() > 1 { ids.iter().map(|_| random.below(labels.len())).collect() } else { Vec::new() };
+    let softmax = random.once_in(3);
+    let rows = ids.iter().enumerate().map(|(item, ids)| {
+        let labels = &labels[labels_of.get(item).copied().unwrap_or(0)];
+        let whole: Vec<f64> = labels.iter().map(|label| logprob(ids, label)).collect();
+        whole.into_iter().map(|x| x as f32).collect()
+    });
+    let expected = rows.collect();
+    let mut stem = None;
+    let prompts = ids.into_iter().map(|ids| {
+        Ok(Tokens { ids: PromptIds::new(&mut stem, ids), truncated: false, boundary_mismatch: None })
+    });
+    let job = ScoreJob {
+        prompts: prompts.collect(),
+        labels,
+        labels_of,
+        mean: false,
+        softmax,
+        // The rows that are compared are over the vocabulary.
+        full_logprobs: true,
+        return_token_ids: false,
+        item_errors: false,
+        cache_salt: salt(random),
+        kernel_path: String::new(),
+    };
+    let (reply, answer) = channel();
+    (Answer::Score(answer, expected), Box::new(ScoreTask::new(job, reply)))
+}
+
+/// Log-probability of a label after a prompt, token by token.
+fn logprob(prompt: &[u32], label: &[u32]) -> f64 {
+    let mut all = prompt.to_vec();
+    let mut sum = 0.0;
+    for &token in label {
+        let row = logits(digest(all.iter().copied()));
+        sum += f64::from(row[token as usize]) - normaliser(&row);
+        all.push(token);
+    }
+    sum
+}

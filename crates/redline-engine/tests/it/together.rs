@@ -1,0 +1,232 @@
+//! Requests that run together: each is answered as alone, whatever the company; limits of time, place and patience hold.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+use redline_engine::{
+    Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
+    Sampling, ScoreOutcome, ScoreRequest,
+};
+use redline_kernels::Format;
+
+use crate::models::{
+    bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, request, scores, text,
+};
+
+/// A request of either kind.
+#[derive(Clone, Debug)]
+enum Asked {
+    Score(ScoreRequest),
+    Generate(GenerateRequest),
+}
+
+/// What must not depend on the company.
+#[derive(Debug, PartialEq)]
+enum Answered {
+    Scores(Vec<Vec<u32>>, Vec<Vec<u32>>),
+    Tokens(Vec<u32>, Vec<u32>),
+}
+
+fn score_bits(outcome: &ScoreOutcome) -> Answered {
+    let logprobs: Vec<Vec<f32>> =
+        outcome.items.iter().map(|i| i.as_ref().unwrap().logprobs.clone()).collect();
+    Answered::Scores(bits(&scores(outcome)), bits(&logprobs))
+}
+
+fn token_bits(outcome: GenerateOutcome) -> Answered {
+    let logprobs = outcome.logprobs.unwrap_or_default();
+    let all = logprobs.iter().flat_map(|p| p.top.iter().chain([&p.chosen]));
+    Answered::Tokens(outcome.token_ids, all.map(|t| t.logprob.to_bits()).collect())
+}
+
+fn alone(engine: &Engine, asked: &Asked) -> Answered {
+    match asked.clone() {
+        Asked::Score(request) => score_bits(&engine.score(request).unwrap()),
+        Asked::Generate(request) => {
+            token_bits(engine.generate(request, &Cancel::new(), &mut |_| ()).unwrap())
+        }
+    }
+}
+
+/// All submitted before the first answer is waited for.
+fn together(engine: &Engine, asked: &[Asked]) -> Vec<Answered> {
+    let cancel = Cancel::new();
+    let tickets: Vec<_> = asked
+        .iter()
+        .map(|asked| match asked.clone() {
+            Asked::Score(request) => (Some(engine.submit_score(request, &cancel).unwrap()), None),
+            Asked::Generate(request) => (None, Some(engine.submit_generate(request, &cancel).unwrap())),
+        })
+        .collect();
+    tickets
+        .into_iter()
+        .map(|ticket| match ticket {
+            (Some(score), _) => score_bits(&score.wait().unwrap()),
+            (_, Some(generate)) => token_bits(generate.wait(&mut |_| ()).unwrap()),
+            _ => unreachable!(),
+        })
+        .collect()
+}
+
+/// Sixty-four requests over ids below `vocab`: scores and generations, short and long, that begin alike or not.
+fn mixed(vocab: i64, longest: i64) -> Vec<Asked> {
+    let prompt = |i: i64| -> Vec<i64> {
+        let length = 1 + (i * 37) % longest;
+        (0..length).map(|j| (j * 7 + (i % 3) * (1 + j / 40)) % vocab).collect()
+    };
+    (0..64)
+        .map(|i| {
+            if i % 2 == 0 {
+                let sampling =
+                    Sampling { temperature: (i % 3) as f32 * 0.5, seed: i as u64, ..Sampling::default() };
+                let new = 1 + (i as usize * 5) % 17;
+                let plain = generation(ids(&prompt(i)), new);
+                Asked::Generate(GenerateRequest { sampling, logprobs: (i % 4 == 0).then_some(2), ..plain })
+            } else {
+                let items = (0..=i % 5).map(|n| ids(&[n, (i + n) % vocab])).collect();
+                let labels = if i % 4 == 1 { vec![vec![3], vec![5, 6, 7]] } else { vec![vec![9], vec![4]] };
+                let labels = labels.into_iter().map(Label::Ids).collect();
+                let plain = request(ids(&prompt(i)), items, labels);
+                Asked::Score(ScoreRequest { softmax: i % 3 == 0, long_labels: LongLabels::Sum, ..plain })
+            }
+        })
+        .collect()
+}
+
+#[test]
+fn sixty_four_mixed_requests_are_answered_as_alone_in_any_order() {
+    for &format in Format::ALL {
+        let engine = |threads, prefix_cache| {
+            let format = Some(format);
+            Engine::load(Options { threads, prefix_cache, format, ..options(&demo_dir()) }).unwrap()
+        };
+        let all = mixed(900, 150);
+        let single = engine(1, false);
+        let expected: Vec<Answered> = all.iter().map(|asked| alone(&single, asked)).collect();
+        for (threads, prefix_cache, turn) in [(1, false, 0), (2, true, 17), (2, false, 40)] {
+            let engine = engine(threads, prefix_cache);
+            let mut order = all.clone();
+            order.rotate_left(turn);
+            // Cold, then warm.
+            for _ in 0..2 {
+                let mut got = together(&engine, &order);
+                got.rotate_right(turn);
+                assert_eq!(got, expected, "{format}, {threads} threads, {prefix_cache}");
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #[test]
+    fn under_any_budget_requests_together_are_answered_as_alone(
+        pages in 4u64..12,
+        chosen in prop::collection::vec(0usize..64, 1..20),
+        stall in prop::option::of(0.0f64..1e-3),
+    ) {
+        let all = mixed(50, 100);
+        let free = Engine::load(Options { prefix_cache: false, ..options(&golden_dir()) }).unwrap();
+        let info = free.info();
+        let memory = Some(info.weight_bytes + info.activation_bytes + pages * 64 * info.kv_bytes_per_token);
+        let engine = Engine::load(Options { memory, stall_s: stall, ..options(&golden_dir()) }).unwrap();
+        let asked: Vec<Asked> = chosen.into_iter().map(|i| all[i].clone()).collect();
+        let expected: Vec<Answered> = asked.iter().map(|asked| alone(&free, asked)).collect();
+        prop_assert_eq!(together(&engine, &asked), expected);
+    }
+}
+
+#[test]
+fn prompts_that_arrive_while_others_generate_come_in_pieces_and_change_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = long(dir.path());
+    // A clock that moves, so that passes have a price and a budget.
+    let time = AtomicU64::new(0);
+    let clock = Arc::new(move || time.fetch_add(1_000_000, Ordering::Relaxed));
+    let at = |stall_s| Options { clock: clock.clone(), stall_s, ..options(&dir.path().join("long")) };
+    let prompt = |n: i64, seed: i64| (0..n).map(|i| (i * 7 + seed) % 299).collect::<Vec<_>>();
+    let mut asked: Vec<Asked> =
+        (0..8).map(|i| Asked::Generate(generation(ids(&prompt(5 + i, i)), 60))).collect();
+    asked.extend((0..3).map(|i| Asked::Generate(generation(ids(&prompt(1900, 100 + i)), 4))));
+    let expected: Vec<Answered> = asked.iter().map(|asked| alone(&free, asked)).collect();
+    for stall_s in [None, Some(0.0), Some(10.0)] {
+        let engine = Engine::load(at(stall_s)).unwrap();
+        assert_eq!(together(&engine, &asked), expected, "{stall_s:?}");
+    }
+}
+
+#[test]
+fn there_are_so_many_places_and_no_more() {
+    let engine = Engine::load(Options { queue: 2, ..options(&demo_dir()) }).unwrap();
+    let cancel = Cancel::new();
+    let ask = || engine.submit_generate(generation(text("In the beginning"), 300), &cancel);
+    let (first, second) = (ask().unwrap(), ask().unwrap());
+    let Err(error) = ask() else { panic!("a third place") };
+    assert!(matches!(error, EngineError::QueueFull { requests: 2 }), "{error}");
+    assert!(error.hint().is_some() && refusal(engine.score(pledge())).contains("2 requests"));
+    // An answer makes its place free before it is heard.
+    first.cancel();
+    assert_eq!(first.wait(&mut |_| ()).unwrap().finish_reason, FinishReason::Cancelled);
+    engine.score(pledge()).unwrap();
+    // So does a ticket that is dropped, and the others go on.
+    let third = ask().unwrap();
+    drop(second);
+    third.wait(&mut |_| ()).unwrap();
+    assert!(!cancel.is_cancelled());
+    engine.score(pledge()).unwrap();
+}
+
+#[test]
+fn a_request_is_given_up_when_its_time_is_over() {
+    // Every look at this clock takes a tenth of a second.
+    let time = AtomicU64::new(0);
+    let clock = Arc::new(move || time.fetch_add(100_000_000, Ordering::Relaxed));
+    let engine = Engine::load(Options { clock, ..options(&demo_dir()) }).unwrap();
+    let timed = GenerateRequest { timeout_s: Some(3.0), ..generation(text("In the beginning"), 400) };
+    let error = engine.generate(timed, &Cancel::new(), &mut |_| ()).unwrap_err();
+    let EngineError::Late { seconds, tokens: Some(tokens) } = error else { panic!("{error}") };
+    assert!(seconds > 3.0 && (1..400).contains(&tokens), "{error}");
+    assert!(error.to_string().contains("not finished within its time") && error.hint().is_some());
+    let message = refusal(engine.score(ScoreRequest { timeout_s: Some(1e-9), ..pledge() }));
+    assert!(message.contains("not finished"), "{message}");
+    let message = refusal(engine.score(ScoreRequest { timeout_s: Some(0.0), ..pledge() }));
+    assert!(message.contains("0 seconds"), "{message}");
+    engine.score(ScoreRequest { timeout_s: Some(1e9), ..pledge() }).unwrap();
+}
+
+#[test]
+fn a_cancelled_score_answers_nothing() {
+    let engine = Engine::load(options(&demo_dir())).unwrap();
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let ticket = engine.submit_score(pledge(), &cancel).unwrap();
+    assert!(refusal(ticket.wait()).contains("cancelled"));
+}
+
+#[test]
+fn every_item_may_have_labels_of_its_own() {
+    let engine = Engine::load(options(&demo_dir())).unwrap();
+    let lists = [vec![" the", " a"], vec![" his"], vec![" the", " a"]];
+    let labels = |list: &Vec<&str>| list.iter().map(|l| Label::Text((*l).into())).collect::<Vec<_>>();
+    for softmax in [false, true] {
+        let item_labels = Some(lists.iter().map(labels).collect());
+        let asked = ScoreRequest { labels: Vec::new(), item_labels, softmax, ..pledge() };
+        let got = engine.score(asked.clone()).unwrap();
+        for (i, (item, list)) in asked.items.iter().zip(&lists).enumerate() {
+            let alone = ScoreRequest { items: vec![item.clone()], labels: labels(list), softmax, ..pledge() };
+            let expected = engine.score(alone).unwrap();
+            assert_eq!(bits(&scores(&got)[i..=i]), bits(&scores(&expected)));
+            let tokens = got.item_label_token_ids.as_ref().unwrap();
+            assert_eq!(tokens[i], expected.label_token_ids);
+        }
+        assert!(got.label_token_ids.is_empty());
+    }
+    let short = ScoreRequest { labels: Vec::new(), item_labels: Some(vec![labels(&lists[0])]), ..pledge() };
+    assert!(refusal(engine.score(short)).contains("1 lists of labels for 3 items"));
+    let both = ScoreRequest { item_labels: Some(lists.iter().map(labels).collect()), ..pledge() };
+    assert!(refusal(engine.score(both)).contains("one or the other"));
+    let item_labels = Some(vec![labels(&lists[0]), Vec::new(), labels(&lists[2])]);
+    let empty = ScoreRequest { labels: Vec::new(), item_labels, ..pledge() };
+    assert!(refusal(engine.score(empty)).contains("item 1: there are 0 labels"));
+}

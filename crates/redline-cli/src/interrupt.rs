@@ -31,11 +31,6 @@ impl Interrupt {
         Ok(Self { cancel, working })
     }
 
-    /// What Ctrl-C cancels, for work that is begun now and waited for later.
-    pub(crate) fn cancel(&self) -> &Cancel {
-        &self.cancel
-    }
-
     /// Works, so that Ctrl-C cancels.
     pub(crate) fn during<T>(&self, work: impl FnOnce(&Cancel) -> T) -> T {
         self.working.store(true, Ordering::SeqCst);

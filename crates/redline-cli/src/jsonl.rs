@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use redline_wire::LineFault;
 use serde::de::DeserializeOwned;
@@ -25,8 +26,27 @@ pub(crate) struct Tally {
 pub(crate) struct Answer {
     /// A JSON document on one line.
     pub(crate) json: String,
-    /// Read no further.
+    /// Begin no further request.
     pub(crate) stop: bool,
+}
+
+/// How lines are answered.
+pub(crate) trait Answers {
+    /// What a line asks.
+    type Request: DeserializeOwned;
+    /// A request that was begun.
+    type UnderWay;
+
+    /// Begins a request.
+    fn begin(&mut self, request: Self::Request) -> Result<Self::UnderWay, Failure>;
+    /// Whether waiting for it would be over at once.
+    fn is_ready(&mut self, under_way: &mut Self::UnderWay) -> bool;
+    /// Waits for the answer.
+    fn end(&mut self, under_way: Self::UnderWay) -> Result<Answer, Failure>;
+    /// Whether somebody asked to stop.
+    fn is_cancelled(&self) -> bool {
+        false
+    }
 }
 
 /// Where lines come from.
@@ -44,47 +64,50 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 /// Requests that are under way at a time.
 const WINDOW: usize = 64;
 
+/// How long lines are waited for before answers are looked at again.
+const TURN: Duration = Duration::from_millis(1);
+
 /// A line that is not blank, with its number; or why there are no more.
 type Line = Result<(u64, Vec<u8>), io::Error>;
 
-/// A request under way: what it waits for, or why it was refused.
-struct UnderWay<P> {
-    number: u64,
-    begun: Result<P, Failure>,
-}
+/// A request under way, with the number of its line; or why it was refused.
+type UnderWay<P> = (u64, Result<P, Failure>);
 
-/// Answers every line that is not blank: `begin` starts a request, `end` waits for its answer, and as many as there
-/// are lines, up to a limit, are under way in between. Nothing waits for lines that have not come: each answer is
-/// written as soon as those before it are. A line that cannot be answered gets an error object in its place; only input
-/// that cannot be read and output that cannot be written end the work.
-pub(crate) fn answer_all<T: DeserializeOwned, P>(
+/// Answers every line that is not blank, in order. As many requests as there are lines, up to a limit, are under way at a
+/// time, and an answer is written as soon as those before it are. A line that cannot be answered gets an error
+/// object in its place; only input that cannot be read and output that cannot be written end the work.
+pub(crate) fn answer_all<A: Answers>(
     path: &Path,
     input: Input,
     write: &mut dyn FnMut(&str) -> Result<(), Failure>,
-    begin: &mut dyn FnMut(T) -> Result<P, Failure>,
-    end: &mut dyn FnMut(P) -> Result<Answer, Failure>,
+    answers: &mut A,
 ) -> Result<Tally, Failure> {
     let lines = read_aside(input)?;
     let mut tally = Tally::default();
-    let mut under_way = VecDeque::new();
+    let mut under_way: VecDeque<UnderWay<A::UnderWay>> = VecDeque::new();
+    let mut more = true;
     let mut unread = None;
     loop {
-        while under_way.len() < WINDOW && unread.is_none() {
-            let line = if under_way.is_empty() {
-                lines.recv().map_err(|_| TryRecvError::Disconnected)
-            } else {
-                lines.try_recv()
-            };
-            match line {
+        // Lines while there are any, the first answer while there are none.
+        while more && !tally.stopped && under_way.len() < WINDOW {
+            match lines.recv_timeout(TURN) {
                 Ok(Ok((number, raw))) => {
-                    under_way.push_back(UnderWay { number, begun: parse(&raw).and_then(&mut *begin) });
+                    under_way.push_back((number, parse(&raw).and_then(|request| answers.begin(request))));
                 }
-                Ok(Err(error)) => unread = Some(error),
-                Err(_) => break,
+                Ok(Err(error)) => (more, unread) = (false, Some(error)),
+                Err(RecvTimeoutError::Disconnected) => more = false,
+                Err(RecvTimeoutError::Timeout) => match under_way.front_mut() {
+                    Some((_, begun)) => {
+                        if begun.as_mut().map_or(true, |first| answers.is_ready(first)) {
+                            break;
+                        }
+                    }
+                    None => tally.stopped |= answers.is_cancelled(),
+                },
             }
         }
-        let Some(UnderWay { number, begun }) = under_way.pop_front() else { break };
-        let answered = match begun.and_then(&mut *end) {
+        let Some((number, begun)) = under_way.pop_front() else { break };
+        let answered = match begun.and_then(|request| answers.end(request)) {
             Ok(answered) => answered,
             Err(Failure::Usage(message) | Failure::Failed(message) | Failure::Incorrect(message)) => {
                 tally.faults += 1;
@@ -94,10 +117,8 @@ pub(crate) fn answer_all<T: DeserializeOwned, P>(
             Err(closed @ Failure::Closed) => return Err(closed),
         };
         write(&answered.json)?;
-        if answered.stop {
-            tally.stopped = true;
-            return Ok(tally);
-        }
+        // What is under way is answered still.
+        tally.stopped |= answered.stop;
     }
     // What came before is answered.
     unread.map_or(Ok(tally), |error| Err(Failure::reading(path, &error)))
@@ -141,22 +162,33 @@ fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
 mod tests {
     use super::*;
 
+    /// Doubles numbers.
+    struct Doubles;
+
+    impl Answers for Doubles {
+        type Request = i64;
+        type UnderWay = i64;
+        fn begin(&mut self, n: i64) -> Result<i64, Failure> {
+            if n == 13 { Err(Failure::failed("13 is unlucky", None)) } else { Ok(n * 2) }
+        }
+        fn is_ready(&mut self, _: &mut i64) -> bool {
+            true
+        }
+        fn end(&mut self, n: i64) -> Result<Answer, Failure> {
+            match n {
+                28 => Err(Failure::failed("14 comes to nothing", None)),
+                n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
+            }
+        }
+    }
+
     fn run(input: &'static [u8]) -> (Vec<String>, Tally) {
         let mut lines = Vec::new();
         let mut write = |line: &str| {
             lines.push(line.to_owned());
             Ok(())
         };
-        let mut begin = |n: i64| match n {
-            13 => Err(Failure::failed("13 is unlucky", None)),
-            n => Ok(n * 2),
-        };
-        let mut end = |n: i64| match n {
-            28 => Err(Failure::failed("14 comes to nothing", None)),
-            n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
-        };
-        let input: Input = Box::new(input);
-        let tally = answer_all(Path::new("test"), input, &mut write, &mut begin, &mut end).unwrap();
+        let tally = answer_all(Path::new("test"), Box::new(input), &mut write, &mut Doubles).unwrap();
         (lines, tally)
     }
 
@@ -176,7 +208,7 @@ mod tests {
 
     #[test]
     fn more_lines_than_are_under_way_at_a_time() {
-        let input: String = (0..1000).map(|n| format!("{}\n", n + 100)).collect();
+        let input = (100..1100).map(|n: i64| n.to_string()).collect::<Vec<_>>().join("\n");
         let (lines, tally) = run(Box::leak(input.into_boxed_str()).as_bytes());
         assert!(lines.iter().enumerate().all(|(n, line)| *line == (2 * (n + 100)).to_string()));
         assert_eq!((lines.len(), tally), (1000, Tally::default()));
@@ -208,10 +240,8 @@ mod tests {
             Ok(())
         };
         let input: Input = Box::new(BufReader::new(Client(receive, b"")));
-        let mut begin = |n: i64| Ok(n);
-        let mut end = |n: i64| Ok(Answer { json: n.to_string(), stop: false });
-        answer_all(Path::new("test"), input, &mut write, &mut begin, &mut end).unwrap();
-        assert_eq!(seen, ["1", "2", "3"]);
+        answer_all(Path::new("test"), input, &mut write, &mut Doubles).unwrap();
+        assert_eq!(seen, ["2", "4", "6"]);
     }
 
     #[test]
@@ -222,8 +252,11 @@ mod tests {
 
     #[test]
     fn an_answer_may_end_the_work() {
-        let (lines, tally) = run(b"1\r\n99\r\n3\r\n");
-        assert_eq!(lines, ["2", "198"]);
-        assert!(tally.stopped);
+        let mut many = b"1\r\n99\r\n".to_vec();
+        many.extend(b"3\r\n".repeat(500));
+        let (lines, tally) = run(many.leak());
+        assert_eq!(lines[..2], ["2", "198"]);
+        // What was under way is answered, and no more is begun.
+        assert!(tally.stopped && lines.len() < 2 + WINDOW, "{} lines", lines.len());
     }
 }

@@ -46,6 +46,13 @@ struct Wanted {
     normalise: bool,
 }
 
+/// Whether a heartbeat did anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    Busy,
+    Idle,
+}
+
 /// See the module.
 pub(crate) struct Core<M: Machine> {
     machine: M,
@@ -55,6 +62,8 @@ pub(crate) struct Core<M: Machine> {
     /// The rows of the head that each request wants which wants some only.
     labels: BTreeMap<u64, M::Labels>,
     arrivals: u64,
+    /// Sequences that requests which are answered retained: room that nobody here can claim back.
+    retained: usize,
     clock: Clock,
     batch: Batch,
 }
@@ -66,29 +75,47 @@ fn seconds_between(start: u64, end: u64) -> f64 {
 impl<M: Machine> Core<M> {
     pub(crate) fn new(machine: M, cache: Cache<M::Pages>, scheduler: Scheduler, clock: Clock) -> Self {
         let (tasks, labels) = (BTreeMap::new(), BTreeMap::new());
-        Self { machine, cache, scheduler, tasks, labels, arrivals: 0, clock, batch: Batch::default() }
+        Self {
+            machine,
+            cache,
+            scheduler,
+            tasks,
+            labels,
+            arrivals: 0,
+            retained: 0,
+            clock,
+            batch: Batch::default(),
+        }
     }
 
-    /// The heartbeat: one pass.
-    pub(crate) fn tick(&mut self) {
+    /// The heartbeat: one pass. Idle: nothing can go on before something is released.
+    pub(crate) fn tick(&mut self) -> Pulse {
         self.end_some();
         let tasks = &mut self.tasks;
-        let open = &mut |task| tasks.get_mut(&task).and_then(|running| running.task.open());
+        let retained = &mut self.retained;
+        let open = &mut |task| {
+            let opening = tasks.get_mut(&task).and_then(|running| running.task.open());
+            *retained -= usize::from(opening.as_ref().is_some_and(|opening| opening.resumes.is_some()));
+            opening
+        };
         match self.scheduler.next(&mut self.cache, open) {
-            Ok(Step { pieces, stored }) => {
+            Ok(Step { mut pieces, stored }) => {
                 self.advance(stored);
+                pieces.retain(|piece| self.scheduler.tokens(piece).is_some());
                 if !pieces.is_empty() {
                     self.pass(&pieces);
                 }
             }
+            Err(_) if self.retained > 0 => return Pulse::Idle,
             Err(stuck) => self.fail(stuck),
         }
+        Pulse::Busy
     }
 
     /// Takes a request in, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         let Arrival { mut task, cancels, timeout_s, place } = arrival;
-        if self.tasks.is_empty() {
+        if self.tasks.is_empty() && task.measures_memory() {
             redline_kernels::memory::reset_peak();
         }
         let arrived = (self.clock)();
@@ -96,7 +123,11 @@ impl<M: Machine> Core<M> {
         let labels = prepared.and_then(|()| task.labels().map(|ids| self.machine.labels(ids)).transpose());
         let labels = match labels {
             Ok(labels) => labels,
-            Err(error) => return task.answer(Err(error.into())),
+            Err(error) => {
+                self.release_unopened(task.unopened());
+                drop(place);
+                return task.answer(Err(error.into()));
+            }
         };
         task.start(&|salt, tokens| self.cache.matching(salt, tokens));
         let number = self.arrivals;
@@ -125,7 +156,15 @@ impl<M: Machine> Core<M> {
 
     /// Releases what a request retained.
     pub(crate) fn release(&mut self, sequence: SeqId) {
+        self.retained -= 1;
         self.cache.kv.release(sequence);
+    }
+
+    /// Releases what a request was to resume, and did not.
+    fn release_unopened(&mut self, unopened: Option<SeqId>) {
+        if let Some(sequence) = unopened {
+            self.release(sequence);
+        }
     }
 
     /// Ends the requests that were cancelled and those that are late.
@@ -172,6 +211,7 @@ impl<M: Machine> Core<M> {
                 Ok(updates) => {
                     for (index, next) in updates {
                         let retained = self.scheduler.update(number, index, next, &mut self.cache);
+                        self.retained += usize::from(retained.is_some());
                         if let Some(sequence) = retained
                             && let Some(running) = self.tasks.get_mut(&number)
                         {
@@ -260,14 +300,15 @@ impl<M: Machine> Core<M> {
 
     /// A request that could not go on within all the memory there is.
     fn fail(&mut self, Stuck { task, error }: Stuck) {
-        let error = error.map_or_else(|| EngineError::Stopped, EngineError::from);
+        let error = error.map_or(EngineError::Stalled, EngineError::from);
         self.answer(task, Err(error));
     }
 
     fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
-        if let Some(Running { task, place, .. }) = self.tasks.remove(&number) {
+        if let Some(Running { mut task, place, .. }) = self.tasks.remove(&number) {
+            self.release_unopened(task.unopened());
             // Whoever hears the answer finds the place free.
             drop(place);
             task.answer(outcome);

@@ -181,6 +181,9 @@ impl Engine {
         if options.threads > MAX_THREADS {
             return Err(EngineError::Option(format!("{} threads exceed {MAX_THREADS}", options.threads)));
         }
+        if options.queue == 0 {
+            return Err(EngineError::Option("a queue of 0 places takes no request".into()));
+        }
         let simd = match options.tier {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
@@ -288,7 +291,7 @@ impl Engine {
         let job = self.score_job(request)?;
         let (reply, answer) = channel();
         let cancel = self.run(ScoreTask::new(job, reply), cancel, timeout_s)?;
-        Ok(ScoreTicket { answer, cancel })
+        Ok(ScoreTicket { heard: None, answer, cancel })
     }
 
     fn score_job(&self, request: ScoreRequest) -> Result<ScoreJob, EngineError> {
@@ -379,7 +382,7 @@ impl Engine {
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop.clone());
         let (reply, events) = channel();
         let cancel = self.run(GenerateTask::new(job, self.simd, transcript, reply), cancel, timeout_s)?;
-        Ok(GenerateTicket { engine: self, request, prompt, events, cancel })
+        Ok(GenerateTicket { engine: self, request, prompt, heard: Vec::new(), events, cancel })
     }
 
     pub(crate) fn outcome(

@@ -70,6 +70,9 @@ pub enum EngineError {
     /// The caller cancelled before there was anything to answer.
     #[error("cancelled before there was an answer")]
     Cancelled,
+    /// Nothing of a request can be run, though it fits: the engine is at fault.
+    #[error("nothing of the request can be run, though there is room for it")]
+    Stalled,
     /// The engine's thread ended.
     #[error("the engine has stopped")]
     Stopped,
@@ -94,6 +97,7 @@ impl EngineError {
             Self::Late { .. } => Some("give it more time, or ask for less".into()),
             Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
             Self::Threads { .. } => Some("use fewer `--threads`".into()),
+            Self::Stalled => Some("please report this with the request".into()),
             Self::Option(_) | Self::Cancelled | Self::Stopped => None,
         }
     }

@@ -62,8 +62,8 @@ pub(crate) struct Tokens {
     pub(crate) boundary_mismatch: Option<bool>,
 }
 
-/// Lists of labels, each label its tokens; and which list each item takes.
-pub(crate) type LabelLists = (Vec<Vec<Vec<u32>>>, Vec<usize>);
+/// Lists of labels, each label its tokens; and which list each item takes, where not all take the first.
+pub(crate) type LabelLists = (Vec<Vec<Vec<u32>>>, Option<Vec<usize>>);
 
 /// Most tokens of a label.
 pub(crate) const LABEL_TOKENS: usize = 64;
@@ -170,10 +170,10 @@ impl Limits<'_> {
             .collect()
     }
 
-    /// The lists of labels of a score request, and which of them each item takes; none: all take the first.
+    /// The lists of labels of a score request, and which of them each item takes.
     pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
         let Some(lists) = &request.item_labels else {
-            return Ok((vec![self.labels(&request.labels, request.long_labels)?], Vec::new()));
+            return Ok((vec![self.labels(&request.labels, request.long_labels)?], None));
         };
         if !request.labels.is_empty() {
             let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
@@ -202,7 +202,8 @@ impl Limits<'_> {
             };
             self.labels(list, request.long_labels).map_err(of_item)
         });
-        Ok((labels.collect::<Result<_, _>>()?, labels_of))
+        let labels = labels.collect::<Result<_, _>>()?;
+        Ok((labels, Some(labels_of)))
     }
 
     /// The tokens of one label, if it may have as many. `name` is how a message calls it.

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Team};
@@ -12,11 +13,14 @@ use redline_models::kv::{KvCache, SeqId};
 use redline_models::step::Arena;
 
 use crate::cache::Cache;
-use crate::core::{Arrival, Core};
+use crate::core::{Arrival, Core, Pulse};
 use crate::error::EngineError;
 use crate::machine::{CHUNK_TOKENS, ModelMachine, OUTPUT_ROWS};
 use crate::options::Clock;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
+
+/// Most sequences that are open at a time.
+const OPEN: usize = 256;
 
 /// What reaches the engine's thread.
 pub(crate) enum Job {
@@ -28,7 +32,7 @@ pub(crate) enum Job {
 
 /// Where requests are handed in, and how many there may be.
 pub(crate) struct Inbox {
-    jobs: SyncSender<Job>,
+    jobs: Sender<Job>,
     taken: Arc<AtomicUsize>,
     places: usize,
 }
@@ -45,8 +49,8 @@ impl Drop for Place {
 impl Inbox {
     /// An inbox of so many places.
     pub(crate) fn new(places: usize) -> (Self, Receiver<Job>) {
-        // A place is taken before a request is handed in: there is always room for it here.
-        let (jobs, inbox) = sync_channel(places.max(1));
+        // A place is taken before a request is handed in: that is what bounds this.
+        let (jobs, inbox) = channel();
         (Self { jobs, taken: Arc::default(), places }, inbox)
     }
 
@@ -112,24 +116,33 @@ impl Runner {
         let arena = Arena::new(model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?;
         let cache = Cache::new(KvCache::new(model.kv_shape(kv_format), pages), prefix_cache);
         let (token, _, output) = model.operations();
-        let limits = PassLimits { rows: CHUNK_TOKENS, stall_s };
+        let limits = PassLimits { rows: CHUNK_TOKENS, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
         Ok(Core::new(ModelMachine { model, arena, team, simd }, cache, scheduler, clock))
     }
 }
 
+/// How long requests that cannot go on wait before their deadlines are looked at again.
+const RECHECK: Duration = Duration::from_millis(10);
+
 /// Beats while there are requests, waits while there are none, and ends with the inbox.
 fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
+    let mut pulse = Pulse::Busy;
     loop {
         let job = if core.is_idle() {
             jobs.recv().map_err(|_| TryRecvError::Disconnected)
+        } else if pulse == Pulse::Idle {
+            jobs.recv_timeout(RECHECK).map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            })
         } else {
             jobs.try_recv()
         };
         match job {
             Ok(Job::Run(arrival)) => core.arrive(arrival),
             Ok(Job::Release(sequence)) => core.release(sequence),
-            Err(TryRecvError::Empty) => core.tick(),
+            Err(TryRecvError::Empty) => pulse = core.tick(),
             Err(TryRecvError::Disconnected) => return,
         }
     }

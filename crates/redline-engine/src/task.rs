@@ -85,6 +85,16 @@ pub(crate) trait Task {
     /// Some of its sequences were run to their end, `elapsed` seconds after its arrival: what becomes of which.
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError>;
 
+    /// Whether the high-water mark of memory is begun anew with it, where it is the only request.
+    fn measures_memory(&self) -> bool {
+        true
+    }
+
+    /// What it was to resume, if that was not opened: it ends without.
+    fn unopened(&mut self) -> Option<redline_models::kv::SeqId> {
+        None
+    }
+
     /// What it retained ([`Next::Retain`]).
     fn retained(&mut self, _sequence: redline_models::kv::SeqId) {}
 

@@ -1,6 +1,6 @@
 //! Answers that are on their way.
 
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use crate::cancel::Cancel;
 use crate::engine::Engine;
@@ -22,14 +22,23 @@ impl Drop for CancelOnDrop {
 /// The answer to a score request that runs. Dropping it cancels the request.
 #[derive(Debug)]
 pub struct ScoreTicket {
+    pub(crate) heard: Option<Result<ScoreOutcome, EngineError>>,
     pub(crate) answer: Receiver<Result<ScoreOutcome, EngineError>>,
     pub(crate) cancel: CancelOnDrop,
 }
 
 impl ScoreTicket {
+    /// Whether the answer has come.
+    pub fn is_ready(&mut self) -> bool {
+        if self.heard.is_none() {
+            self.heard = heard(self.answer.try_recv(), || Err(EngineError::Stopped));
+        }
+        self.heard.is_some()
+    }
+
     /// Waits for the answer.
     pub fn wait(self) -> Result<ScoreOutcome, EngineError> {
-        self.answer.recv().map_err(|_| EngineError::Stopped)?
+        self.heard.unwrap_or_else(|| self.answer.recv().map_err(|_| EngineError::Stopped)?)
     }
 
     /// Ends the request before the next pass.
@@ -43,14 +52,27 @@ pub struct GenerateTicket<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) request: GenerateRequest,
     pub(crate) prompt: Vec<u32>,
+    /// Events that came before anybody waited for them.
+    pub(crate) heard: Vec<Event>,
     pub(crate) events: Receiver<Event>,
     pub(crate) cancel: CancelOnDrop,
 }
 
 impl GenerateTicket<'_> {
+    /// Whether the answer has come.
+    pub fn is_ready(&mut self) -> bool {
+        while !matches!(self.heard.last(), Some(Event::Done(_))) {
+            match heard(self.events.try_recv(), || Event::Done(Err(EngineError::Stopped))) {
+                Some(event) => self.heard.push(event),
+                None => return false,
+            }
+        }
+        true
+    }
+
     /// Waits for the answer. `on_text` gets the text as it becomes final.
     pub fn wait(self, on_text: &mut dyn FnMut(&str)) -> Result<GenerateOutcome, EngineError> {
-        for event in &self.events {
+        for event in self.heard.into_iter().chain(&self.events) {
             match event {
                 Event::Text(text) => on_text(&text),
                 Event::Done(outcome) => return self.engine.outcome(&self.request, self.prompt, outcome?),
@@ -62,5 +84,14 @@ impl GenerateTicket<'_> {
     /// Ends the request before the next pass; what there is by then is the answer.
     pub fn cancel(&self) {
         self.cancel.0.cancel();
+    }
+}
+
+/// What was received, if anything; `lost` where nothing can come any more.
+fn heard<T>(received: Result<T, TryRecvError>, lost: impl FnOnce() -> T) -> Option<T> {
+    match received {
+        Ok(value) => Some(value),
+        Err(TryRecvError::Empty) => None,
+        Err(TryRecvError::Disconnected) => Some(lost()),
     }
 }

@@ -7,11 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Engine, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket};
+use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket};
+
+use redline_wire::GenerateLine;
 
 use super::Context;
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer};
+use crate::jsonl::{self, Answer, Answers};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
 use crate::report::{self, FAILED, Failure, INTERRUPTED};
@@ -158,23 +160,48 @@ fn generate_lines(
     template: &request::Template,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
-    let mut begin = |line| {
-        let request = request::from_line(line, template);
-        let told = answer::Told::of(&request);
-        Ok((told, loaded.engine.submit_generate(request, interrupt.cancel())?))
-    };
-    let mut end = |(told, ticket): (answer::Told, GenerateTicket<'_>)| {
-        let outcome = interrupt.during(|_| ticket.wait(&mut |_| ()))?;
-        let stop = outcome.finish_reason == FinishReason::Cancelled;
-        let json = output::json(&answer::completion(loaded, told, outcome))?;
-        Ok(Answer { json, stop })
-    };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut begin, &mut end)?;
+    let tally = interrupt.during(|cancel| {
+        let mut completions = Completions { loaded, template, cancel };
+        jsonl::answer_all(path, input, &mut output::line, &mut completions)
+    })?;
     Ok(match tally {
         _ if tally.stopped => ExitCode::from(INTERRUPTED),
         _ if tally.faults > 0 => ExitCode::from(FAILED),
         _ => ExitCode::SUCCESS,
     })
+}
+
+/// Answers lines with continuations.
+struct Completions<'a> {
+    loaded: &'a Loaded,
+    template: &'a request::Template,
+    cancel: &'a Cancel,
+}
+
+impl<'a> Answers for Completions<'a> {
+    type Request = GenerateLine;
+    type UnderWay = (answer::Told, GenerateTicket<'a>);
+
+    fn begin(&mut self, line: GenerateLine) -> Result<Self::UnderWay, Failure> {
+        let request = request::from_line(line, self.template);
+        let told = answer::Told::of(&request);
+        Ok((told, self.loaded.engine.submit_generate(request, self.cancel)?))
+    }
+
+    fn is_ready(&mut self, (_, ticket): &mut Self::UnderWay) -> bool {
+        ticket.is_ready()
+    }
+
+    fn end(&mut self, (told, ticket): Self::UnderWay) -> Result<Answer, Failure> {
+        let outcome = ticket.wait(&mut |_| ())?;
+        let stop = outcome.finish_reason == FinishReason::Cancelled;
+        let json = output::json(&answer::completion(self.loaded, told, outcome))?;
+        Ok(Answer { json, stop })
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.cancel.is_cancelled()
+    }
 }
 
 fn code(reason: FinishReason) -> ExitCode {

@@ -10,10 +10,11 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use redline_engine::{Cancel, ScoreRequest, ScoreTicket};
+use redline_wire::ScoreLine;
 
 use self::labels::Labels;
 use super::Context;
-use crate::jsonl::{self, Answer};
+use crate::jsonl::{self, Answer, Answers};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
 use crate::report::{self, FAILED, Failure};
@@ -22,7 +23,9 @@ use crate::value::{self, Ids};
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the command's flag.";
+    tokenization, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the \
+    command's flag. Lines are run together, as many as there are; answers come in their order, and timeout_s counts from when a \
+    line is begun.";
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -147,12 +150,32 @@ fn score_lines(
     input: jsonl::Input,
     template: &ScoreRequest,
 ) -> Result<ExitCode, Failure> {
-    let mut begin =
-        |line| Ok(loaded.engine.submit_score(request::from_line(line, template)?, &Cancel::new())?);
-    let mut end = |ticket: ScoreTicket| {
-        let json = output::json(&answer::scoring(loaded, ticket.wait()?))?;
-        Ok(Answer { json, stop: false })
-    };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut begin, &mut end)?;
+    let mut scores = Scores { loaded, template };
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores)?;
     Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Answers lines with scores.
+struct Scores<'a> {
+    loaded: &'a Loaded,
+    template: &'a ScoreRequest,
+}
+
+impl Answers for Scores<'_> {
+    type Request = ScoreLine;
+    type UnderWay = ScoreTicket;
+
+    fn begin(&mut self, line: ScoreLine) -> Result<ScoreTicket, Failure> {
+        let request = request::from_line(line, self.template)?;
+        Ok(self.loaded.engine.submit_score(request, &Cancel::new())?)
+    }
+
+    fn is_ready(&mut self, ticket: &mut ScoreTicket) -> bool {
+        ticket.is_ready()
+    }
+
+    fn end(&mut self, ticket: ScoreTicket) -> Result<Answer, Failure> {
+        let json = output::json(&answer::scoring(self.loaded, ticket.wait()?))?;
+        Ok(Answer { json, stop: false })
+    }
 }

@@ -140,14 +140,15 @@ impl<'a> Sequence<'a> {
     /// Runs the next pass of the window.
     fn run(&mut self, window: &Window, pass: Pass, wanted: Wanted) -> Result<Evaluated, EngineError> {
         let job = LikelihoodJob {
-            // A pass that fails releases the sequence itself.
-            sequence: self.id.take(),
+            sequence: self.id,
             next: window.tokens[window.first.clamp(pass.start + 1, pass.end + 1)..=pass.end].to_vec(),
             tokens: window.tokens[..pass.end].to_vec(),
             wanted,
         };
         let (reply, answer) = channel();
         let _unheard = self.engine.run(LikelihoodTask::new(job, reply), &Cancel::new(), None)?;
+        // A pass that fails releases the sequence itself.
+        self.id = None;
         let found = answer.recv().map_err(|_| EngineError::Stopped)??;
         self.id = Some(found.sequence);
         Ok(found)

@@ -54,8 +54,9 @@ impl Timing {
     fn of(ran: &Ran, prefill_s: Option<f64>, cached_tokens: Option<usize>) -> Self {
         Self {
             queue_s: ran.queue_s,
-            prefill_s: prefill_s.unwrap_or(0.0),
-            decode_s: ran.seconds - prefill_s.unwrap_or(0.0),
+            // Without a first token, all the time went into its prompt.
+            prefill_s: prefill_s.unwrap_or(ran.seconds),
+            decode_s: ran.seconds - prefill_s.unwrap_or(ran.seconds),
             peak_memory_bytes: ran.peak_memory_bytes,
             cached_tokens,
         }

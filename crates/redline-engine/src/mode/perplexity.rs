@@ -134,6 +134,15 @@ impl Task for LikelihoodTask {
         Ok(vec![(0, Next::Retain)])
     }
 
+    fn measures_memory(&self) -> bool {
+        // A text is many of these.
+        false
+    }
+
+    fn unopened(&mut self) -> Option<SeqId> {
+        self.job.sequence.take()
+    }
+
     fn retained(&mut self, sequence: SeqId) {
         self.sequence = Some(sequence);
     }

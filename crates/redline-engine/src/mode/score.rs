@@ -18,10 +18,10 @@ use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
 use crate::prompt::{PromptIds, Tokens};
-use crate::scheduler::{Done, Next, Opening};
+use crate::scheduler::{Done, Next, Opening, Origin};
 use crate::task::{Cached, Ended, Head, Ran, RowPlace, Task};
 
-/// Prompts that may wait for their labels of several tokens at a time.
+/// Prompts that are open at a time where labels of several tokens follow them: each stays until those have been run.
 const CONTINUED: usize = 32;
 
 /// A checked request.
@@ -29,8 +29,8 @@ pub(crate) struct ScoreJob {
     pub(crate) prompts: Vec<Result<Tokens, ItemError>>,
     /// Lists of labels, each label its tokens, at least one.
     pub(crate) labels: Vec<Vec<Vec<u32>>>,
-    /// The list of each item; empty: all take the first.
-    pub(crate) labels_of: Vec<usize>,
+    /// The list of each item; `None`: all take the first.
+    pub(crate) labels_of: Option<Vec<usize>>,
     /// Divide the log-probability of a label by the number of its tokens.
     pub(crate) mean: bool,
     pub(crate) softmax: bool,
@@ -48,7 +48,7 @@ impl ScoreJob {
     }
 
     fn labels_of(&self, item: usize) -> usize {
-        self.labels_of.get(item).copied().unwrap_or(0)
+        self.labels_of.as_ref().and_then(|of| of.get(item).copied()).unwrap_or(0)
     }
 }
 
@@ -68,8 +68,8 @@ struct Found {
     index: u32,
     /// Its tokens that earlier requests had stored before this one arrived.
     known: usize,
-    /// Its tokens that were stored before its own sequence ran.
-    stored: usize,
+    /// Its tokens that came from other requests.
+    cached: usize,
     /// With labels of several tokens: the log-probability of each distinct label so far.
     sums: Vec<f64>,
     /// Labels of several tokens that have not been run; `None` before the prompt has.
@@ -99,9 +99,9 @@ pub(crate) struct ScoreTask {
     found: Vec<Found>,
     /// Prompts.
     count: usize,
-    /// Prompts that have no row yet, and those of them that wait for their labels.
+    /// Prompts that have no row yet, and those of them that are open.
     unscored: usize,
-    continued: usize,
+    unfinished: usize,
     /// Whether anything is kept for later requests.
     keeps: bool,
 }
@@ -136,7 +136,7 @@ impl ScoreTask {
             shared,
             shared_known: 0,
             purposes: Vec::new(),
-            continued: 0,
+            unfinished: 0,
             keeps: false,
         }
     }
@@ -175,12 +175,16 @@ impl ScoreTask {
     }
 
     /// What becomes of the sequence of a prompt that has been run to its end.
-    fn after_prompt(&mut self, item: usize, began: usize) -> Next {
+    fn after_prompt(&mut self, item: usize, done: &Done) -> Next {
         if self.found[item].waiting.is_none() {
-            self.found[item].stored = began;
+            self.found[item].cached = match done.origin {
+                Origin::Parent => self.shared_known,
+                Origin::Running => done.began,
+                // It may be this request that left it.
+                Origin::Kept => done.began.min(self.found[item].known.max(self.shared_known)),
+            };
             let long: Vec<usize> = if self.long { self.set(item).long().collect() } else { Vec::new() };
             self.found[item].waiting = Some(long.len());
-            self.continued += usize::from(!long.is_empty());
             self.continuations.extend(long.into_iter().map(|label| (item, label)));
         }
         if self.found[item].waiting.is_some_and(|waiting| waiting > 0) {
@@ -196,6 +200,7 @@ impl ScoreTask {
             self.found[item].row = self.set(item).long_row(&self.found[item].sums, &self.job);
         }
         self.unscored -= 1;
+        self.unfinished -= 1;
         // A page for the few tokens of a short item is better left to others.
         let alone = self.count == 1;
         if alone || self.length(item) >= self.shared.len() + PAGE_TOKENS { Next::Keep } else { Next::Drop }
@@ -206,7 +211,7 @@ impl ScoreTask {
         let mut sum = self.keeps.then(PrefixCacheUse::default)?;
         for (item, found) in self.found.iter().enumerate() {
             if self.job.prompts[item].is_ok() {
-                sum.count(found.stored.min(found.known.max(self.shared_known)));
+                sum.count(found.cached);
             }
         }
         Some(sum)
@@ -234,14 +239,14 @@ impl ScoreTask {
                 }
             });
         }
-        let of_items = &self.job.labels_of;
-        let item_label_token_ids = (!of_items.is_empty())
-            .then(|| of_items.iter().map(|&list| self.job.labels[list].clone()).collect());
+        let lists = &self.job.labels;
+        let list_of = |of: &Vec<usize>| of.iter().map(|&list| lists[list].clone()).collect();
+        let item_label_token_ids: Option<Vec<_>> = self.job.labels_of.as_ref().map(list_of);
         Ok(ScoreOutcome {
             items,
             label_token_ids: match item_label_token_ids {
                 Some(_) => Vec::new(),
-                None => self.job.labels.swap_remove(0),
+                None => self.job.labels.into_iter().next().unwrap_or_default(),
             },
             item_label_token_ids,
             usage: Usage {
@@ -303,10 +308,12 @@ impl Task for ScoreTask {
         if let Some((item, label)) = self.continuations.pop_front() {
             return Some(self.open_label(item, label));
         }
-        if self.continued >= CONTINUED {
+        if self.long && self.unfinished == CONTINUED {
             return None;
         }
-        self.prompts.pop_front().map(|item| self.open_prompt(item))
+        let item = self.prompts.pop_front()?;
+        self.unfinished += 1;
+        Some(self.open_prompt(item))
     }
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
@@ -337,21 +344,21 @@ impl Task for ScoreTask {
 
     fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
         let mut updates = Vec::with_capacity(done.len());
-        for &Done { index, began } in done {
+        for done in done {
+            let index = done.index;
             match self.purposes[index as usize] {
                 Purpose::Shared => {
                     if !self.shared_ready {
-                        (self.shared_ready, self.shared_known) = (true, began);
+                        (self.shared_ready, self.shared_known) = (true, done.began);
                     }
                     updates.push((index, Next::HoldAndKeep));
                 }
-                Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, began))),
+                Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, done))),
                 Purpose::Label { item, .. } => {
                     updates.push((index, Next::Drop));
                     let waiting = self.found[item].waiting.map_or(0, |waiting| waiting - 1);
                     self.found[item].waiting = Some(waiting);
                     if waiting == 0 {
-                        self.continued -= 1;
                         updates.push((self.found[item].index, self.scored(item)));
                     }
                 }

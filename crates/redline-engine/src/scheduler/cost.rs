@@ -1,10 +1,18 @@
 //! What a pass costs, learnt from the passes so far.
 //!
 //! Time = a + b * operations of linear layers + c * pairs of token and key: the weights are read once per pass, the rest
-//! grows with the work. The three are fitted by least squares, older passes counting less and less.
+//! grows with the work. The three are fitted by least squares of the relative error, older passes counting less and
+//! less. Passes without prompts are remembered besides, by their rows: what a prompt adds is held against those, and
+//! while prompts keep coming, the fit alone could not tell the two apart.
+
+use std::collections::BTreeMap;
 
 /// Weight of a pass when the next one has been seen.
 const MEMORY: f64 = 0.98;
+/// Share of the latest pass in what is remembered of passes without prompts.
+const QUIET_SHARE: f64 = 0.2;
+/// Seconds: shorter passes count like passes of this length.
+const SHORTEST: f64 = 1e-6;
 /// Passes before the fit says anything.
 const ENOUGH: u32 = 4;
 
@@ -55,12 +63,21 @@ pub(crate) struct CostModel {
     times: [f64; 3],
     seen: u32,
     fit: [f64; 3],
+    /// Seconds of passes without prompts, by their rows.
+    quiet: BTreeMap<usize, f64>,
 }
 
 impl CostModel {
     /// A model that knows nothing. `output_rows`: operations of a row of logits over those of a token's linear layers.
     pub(crate) fn new(output_rows: f64) -> Self {
-        Self { output_rows, products: [[0.0; 3]; 3], times: [0.0; 3], seen: 0, fit: [0.0; 3] }
+        Self {
+            output_rows,
+            products: [[0.0; 3]; 3],
+            times: [0.0; 3],
+            seen: 0,
+            fit: [0.0; 3],
+            quiet: BTreeMap::new(),
+        }
     }
 
     /// Pairs in thousands, so that the three features are of alike size.
@@ -71,14 +88,26 @@ impl CostModel {
     /// Learns what a pass took.
     pub(crate) fn learn(&mut self, work: Work, seconds: f64) {
         let x = self.features(work);
+        let weight = 1.0 / (seconds.max(SHORTEST) * seconds.max(SHORTEST));
         for i in 0..3 {
             for j in 0..3 {
-                self.products[i][j] = MEMORY * self.products[i][j] + x[i] * x[j];
+                self.products[i][j] = MEMORY * self.products[i][j] + weight * x[i] * x[j];
             }
-            self.times[i] = MEMORY * self.times[i] + x[i] * seconds;
+            self.times[i] = MEMORY * self.times[i] + weight * x[i] * seconds;
         }
         self.seen = self.seen.saturating_add(1);
         self.fit = self.solve();
+    }
+
+    /// Learns what a pass without prompts took.
+    pub(crate) fn learn_quiet(&mut self, rows: usize, seconds: f64) {
+        let known = self.quiet.entry(rows).or_insert(seconds);
+        *known += QUIET_SHARE * (seconds - *known);
+    }
+
+    /// What a pass of so many rows without prompts takes; `None` before there was one.
+    pub(crate) fn quiet_seconds(&self, rows: usize) -> Option<f64> {
+        self.quiet.get(&rows).copied()
     }
 
     /// What a pass will take; `None` before anything is known.
@@ -179,6 +208,32 @@ mod tests {
         passes(&mut model, 3.0);
         let found = model.seconds(Work::of(0, 64, 0)).unwrap();
         assert!((found / 192.0 - 1.0).abs() < 0.02, "{found}");
+    }
+
+    #[test]
+    fn short_passes_count_as_much_as_long_ones() {
+        // A machine that is not linear: small passes are dearer than large ones foretell.
+        let time = |w: Work| if w.rows < 64 { 0.05 + 0.002 * w.rows as f64 } else { 0.003 * w.rows as f64 };
+        let passes: Vec<(usize, usize)> =
+            (0..40).map(|i| (0, if i % 4 == 0 { 512 } else { 8 + i % 3 * 8 })).collect();
+        let model = taught(&passes, time);
+        for rows in [8, 16, 24] {
+            let work = Work::of(0, rows, 1);
+            let found = model.seconds(work).unwrap();
+            assert!((found / time(work) - 1.0).abs() < 0.15, "{rows} rows: {found} for {}", time(work));
+        }
+    }
+
+    #[test]
+    fn passes_without_prompts_are_remembered() {
+        let mut model = taught(&[(0, 9), (0, 9), (0, 9), (0, 9)], |_| 1.0);
+        assert_eq!(model.quiet_seconds(8), None);
+        model.learn_quiet(8, 0.25);
+        assert_eq!((model.quiet_seconds(8), model.quiet_seconds(9)), (Some(0.25), None));
+        for _ in 0..100 {
+            model.learn_quiet(8, 0.5);
+        }
+        assert!((model.quiet_seconds(8).unwrap() - 0.5).abs() < 1e-6);
     }
 
     #[test]

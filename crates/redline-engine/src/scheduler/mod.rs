@@ -17,21 +17,19 @@ mod sequence;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use redline_models::kv::{KvError, PageStore, SeqId};
+use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
 
 pub(crate) use self::cost::{CostModel, Work};
 use self::sequence::Sequence;
-pub(crate) use self::sequence::{Key, Next, Opening, Piece};
+pub(crate) use self::sequence::{Key, Next, Opening, Origin, Piece};
 use crate::cache::Cache;
 
-/// Most sequences that are open at a time.
-const OPEN: usize = 256;
 /// Tokens of a prompt that are run in any case in a pass.
 const LEAST_PIECE: usize = 16;
 /// A sequence waits for another one that is filling so many tokens which it would run too.
 const WORTH_WAITING: usize = 32;
 /// Requests take turns after so many tokens each; within a turn, first come, first served.
-const TURN_TOKENS: f64 = 4096.0;
+const TURN_TOKENS: f64 = 1024.0;
 /// Share of the time of a pass without prompts that prompts may add to it, unless an option says more.
 const STALL: f64 = 0.8;
 
@@ -40,6 +38,8 @@ const STALL: f64 = 0.8;
 pub(crate) struct PassLimits {
     /// Most tokens.
     pub(crate) rows: usize,
+    /// Most sequences that are open at a time, not counting those that are held: requests bound those themselves.
+    pub(crate) open: usize,
     /// Seconds that prompts may add to a pass while somebody generates; `None`: most of what it takes without them.
     pub(crate) stall_s: Option<f64>,
 }
@@ -68,6 +68,8 @@ pub(crate) struct Done {
     pub(crate) index: u32,
     /// Tokens it found stored when it was first admitted.
     pub(crate) began: usize,
+    /// Where they came from.
+    pub(crate) origin: Origin,
 }
 
 /// The request that can never go on, and why.
@@ -200,8 +202,13 @@ impl Scheduler {
         let mut pass = Pass::default();
         self.refusal = None;
         self.continue_generating(cache, &mut pass);
-        pass.limit = self.limit(&pass);
-        self.add_prompts(cache, &mut pass, open);
+        if pass.pieces.is_empty() {
+            self.add_prompts(cache, &mut pass, open);
+        } else if let Some(quiet) = self.cost.quiet_seconds(pass.work.rows) {
+            pass.limit = Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL));
+            self.add_prompts(cache, &mut pass, open);
+        }
+        // Else this pass is the one that tells what it takes without prompts.
         if pass.is_empty() {
             self.make_way(cache, &mut pass, open);
         }
@@ -211,15 +218,6 @@ impl Scheduler {
             return Err(Stuck { task, error: self.refusal });
         }
         Ok(Step { pieces: pass.pieces.into_values().collect(), stored: pass.stored })
-    }
-
-    /// Seconds that a pass with these sequences may take, where any of them generates.
-    fn limit(&self, pass: &Pass) -> Option<f64> {
-        if pass.pieces.is_empty() {
-            return None;
-        }
-        let quiet = self.cost.seconds(pass.work).unwrap_or(0.0);
-        Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL))
     }
 
     /// The next token of every sequence that generates.
@@ -248,6 +246,7 @@ impl Scheduler {
     ) {
         let mut order: Vec<(u64, u64)> = self.flows.iter().map(|(&task, f)| (f.turn(), task)).collect();
         order.sort_unstable();
+        let mut active = self.sequences.values().filter(|sequence| !sequence.held).count();
         for (_, task) in order {
             let mut room = true;
             for key in self.keys(task) {
@@ -259,11 +258,9 @@ impl Scheduler {
                 }
             }
             // What is open goes before what is not.
-            while room && self.sequences.len() < OPEN {
+            while room && active < self.limits.open {
                 let Some(key) = self.open(task, open) else { break };
-                if self.sequences[&key].held {
-                    continue;
-                }
+                active += 1;
                 room = self.add(key, false, cache, pass) != Added::NoRoom;
                 if self.full(pass) {
                     return;
@@ -304,8 +301,7 @@ impl Scheduler {
                     return;
                 }
             }
-            while self.sequences.len() < OPEN {
-                let Some(key) = self.open(task, open) else { break };
+            while let Some(key) = self.open(task, open) {
                 if self.add(key, true, cache, pass).goes_on() {
                     return;
                 }
@@ -420,7 +416,7 @@ impl Scheduler {
         if let Some(kv) = sequence.kv.take() {
             cache.kv.release(kv);
         }
-        sequence.held = sequence.tokens.is_empty();
+        sequence.held = false;
         if let Some(piece) = pass.pieces.remove(&key) {
             let work = Work::of(piece.stored, piece.tokens, piece.outputs().len());
             pass.work = pass.work.without(work);
@@ -436,7 +432,7 @@ impl Scheduler {
         cache: &mut Cache<P>,
         pass: &mut Pass,
     ) -> Added {
-        let Some(kv) = self.beginning(key, cache) else { return Added::Waits };
+        let Some((kv, origin)) = self.beginning(key, cache) else { return Added::Waits };
         let stored = cache.kv.tokens(kv);
         let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
         sequence.kv = Some(kv);
@@ -444,7 +440,7 @@ impl Scheduler {
         let admitted = self.reserve(key, remaining, make_way, cache, pass);
         let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
         if admitted {
-            sequence.began.get_or_insert(stored);
+            sequence.began.get_or_insert((stored, origin));
             return Added::Piece;
         }
         if let Some(kv) = sequence.kv.take() {
@@ -454,7 +450,7 @@ impl Scheduler {
     }
 
     /// A sequence that begins with the tokens of another one; `None` while those are not stored yet.
-    fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<SeqId> {
+    fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<(SeqId, Origin)> {
         let sequence = &self.sequences[&key];
         let salt = &self.flows[&key.task].salt;
         let mut parent = None;
@@ -465,29 +461,30 @@ impl Scheduler {
         let known = &sequence.tokens[..sequence.most_shared()];
         let inherited = parent.map_or(0, |(_, tokens)| tokens);
         let kept = if sequence.shares { cache.matching(salt, known).unwrap_or(0) } else { 0 };
-        if let Some((ahead, tokens)) = self.ahead(key, inherited.max(kept)) {
-            return (ahead.stored(&cache.kv) >= tokens)
-                .then_some(ahead.kv?)
-                .map(|kv| cache.kv.fork(kv, tokens));
+        if let Some((other, tokens)) = self.ahead(key, inherited.max(kept), &cache.kv) {
+            let ahead = self.sequences.get(&other)?;
+            let kv = ahead.kv.filter(|_| ahead.stored(&cache.kv) >= tokens)?;
+            let origin = if other.task == key.task { Origin::Kept } else { Origin::Running };
+            return Some((cache.kv.fork(kv, tokens), origin));
         }
         Some(match parent {
-            _ if kept > inherited => cache.begin(salt, known),
-            Some((parent, tokens)) => cache.kv.fork(parent, tokens),
-            None => cache.kv.create(),
+            _ if kept > inherited => (cache.begin(salt, known), Origin::Kept),
+            Some((parent, tokens)) => (cache.kv.fork(parent, tokens), Origin::Parent),
+            None => (cache.kv.create(), Origin::Parent),
         })
     }
 
     /// An earlier sequence that stores, or is about to store, so many more of a sequence's tokens than `known` that taking
     /// them over is worth a wait; and how many they share.
-    fn ahead(&self, key: Key, known: usize) -> Option<(&Sequence, usize)> {
+    fn ahead<P: PageStore>(&self, key: Key, known: usize, kv: &KvCache<P>) -> Option<(Key, usize)> {
         let sequence = &self.sequences[&key];
         if !sequence.shares {
             return None;
         }
         let most = &sequence.tokens[..sequence.most_shared()];
         let salt = &self.flows[&key.task].salt;
-        let mut best: Option<(&Sequence, usize)> = None;
-        for (other, ahead) in self.sequences.range(..key) {
+        let mut best: Option<(Key, usize)> = None;
+        for (&other, ahead) in self.sequences.range(..key) {
             if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].salt != *salt {
                 continue;
             }
@@ -497,9 +494,13 @@ impl Scheduler {
                 _ => 0,
             };
             let both = most[from.min(most.len())..].iter().zip(&ahead.tokens[from.min(ahead.tokens.len())..]);
-            let common = from + both.take_while(|(a, b)| a == b).count();
+            let mut common = from + both.take_while(|(a, b)| a == b).count();
+            if ahead.generates {
+                // Its next token may be the one: that is no reason to wait for every token it makes.
+                common = common.min(ahead.stored(kv));
+            }
             if common >= known + WORTH_WAITING && best.is_none_or(|(_, tokens)| common > tokens) {
-                best = Some((ahead, common));
+                best = Some((other, common));
             }
         }
         best
@@ -534,17 +535,21 @@ impl Scheduler {
         }
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
         self.cost.learn(work, seconds);
+        if pieces.iter().all(|piece| self.sequences.get(&piece.key).is_some_and(|s| s.generates)) {
+            self.cost.learn_quiet(work.rows, seconds);
+        }
         done
     }
 
     /// A sequence has been run to its end, and waits until its request says more.
     fn end_of(&mut self, key: Key) -> Done {
         let sequence = self.sequences.get_mut(&key);
-        let began = sequence.map_or(0, |sequence| {
+        let began = sequence.and_then(|sequence| {
             sequence.held = true;
-            sequence.began.unwrap_or(0)
+            sequence.began
         });
-        Done { index: key.index, began }
+        let (began, origin) = began.unwrap_or((0, Origin::Parent));
+        Done { index: key.index, began, origin }
     }
 
     /// Does what a request says of one of its sequences. Returns what it retains.
@@ -597,3 +602,7 @@ impl Scheduler {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;

@@ -14,7 +14,7 @@ pub(crate) struct Key {
 /// A sequence that a request wants to be run.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening {
-    /// All its tokens so far; with none it waits for [`Next::Extend`].
+    /// All its tokens so far, at least one.
     pub(crate) tokens: Vec<u32>,
     /// Logits are wanted of the rows from this position on.
     pub(crate) wanted: usize,
@@ -45,6 +45,17 @@ pub(crate) enum Next {
     Drop,
     /// It leaves the scheduler, but what it stored stays until the request releases it.
     Retain,
+}
+
+/// Where the beginning of a sequence came from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// From the sequence that its request named, or from nowhere.
+    Parent,
+    /// From what was left in the prefix cache, or from another sequence of its request.
+    Kept,
+    /// From a sequence of another request that runs.
+    Running,
 }
 
 /// Some tokens of a sequence in a pass.
@@ -80,24 +91,23 @@ pub(super) struct Sequence {
     pub(super) generates: bool,
     /// Its keys and values; `None` before it is admitted and after it gave way.
     pub(super) kv: Option<SeqId>,
-    /// Tokens that were stored when it was first admitted.
-    pub(super) began: Option<usize>,
+    /// Tokens that were stored when it was first admitted, and where they came from.
+    pub(super) began: Option<(usize, Origin)>,
 }
 
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
         let Opening { tokens, wanted, rank: _, parent, shares, afresh, resumes } = opening;
-        let held = tokens.is_empty();
         Self {
             tokens,
             wanted,
             parent,
             shares,
             afresh,
-            held,
+            held: false,
             generates: false,
             kv: resumes,
-            began: resumes.map(|_| 0),
+            began: resumes.map(|_| (0, Origin::Parent)),
         }
     }
 

@@ -15,7 +15,7 @@ pub(super) const VOCABULARY: usize = 24;
 
 /// Pages that hold the tokens themselves.
 #[derive(Debug, Default)]
-pub(super) struct Ledger(Vec<[u32; PAGE_TOKENS]>);
+pub(crate) struct Ledger(Vec<[u32; PAGE_TOKENS]>);
 
 impl PageStore for Ledger {
     fn count(&self) -> usize {

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redline_kernels::Team;
 use redline_models::kv::KvCache;
 
-use self::machine::{Digests, Ledger};
+use self::machine::Digests;
+pub(crate) use self::machine::Ledger;
 use self::request::Asked;
 use crate::cache::Cache;
 use crate::core::Core;
@@ -114,9 +115,10 @@ impl Schedule {
         let clock = Arc::new(AtomicU64::new(0));
         let pages = 3 + random.below(10);
         let rows = random.of(&[1, 2, 7, 16, 64, 512]);
+        let open = random.of(&[1, 3, 10, 256]);
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
         let cache = Cache::new(KvCache::over(Ledger::default(), pages), !random.once_in(4));
-        let scheduler = Scheduler::new(PassLimits { rows, stall_s }, CostModel::new(0.5));
+        let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());
         let now = clock.clone();
@@ -138,7 +140,7 @@ impl Schedule {
                 self.running[one].cancel();
             }
             if !self.core.is_idle() {
-                self.core.tick();
+                let _ = self.core.tick();
             }
             self.clock.fetch_add(1 + self.random.below(1000) as u64, Ordering::Relaxed);
             self.report.beats += 1;

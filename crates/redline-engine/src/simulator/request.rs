@@ -229,20 +229,31 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
     for _ in 0..=random.below(2) {
         labels.push((0..=random.below(3)).map(|_| label(random)).collect());
     }
+    let long_anywhere = labels.iter().flatten().any(|label| label.len() > 1);
     let query = tokens(random, most - 8);
-    let ids: Vec<Vec<u32>> = (0..random.below(9))
+    let items = random.of(&[3, 9, 50]);
+    let ids: Vec<Vec<u32>> = (0..random.below(items))
         .map(|_| {
             let item = (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32);
             query.iter().copied().chain(item).collect()
         })
         .collect();
-    let labels_of: Vec<usize> =
-        if labels.len() > 1 { ids.iter().map(|_| random.below(labels.len())).collect() } else { Vec::new() };
-    let softmax = random.once_in(3);
+    let labels_of: Option<Vec<usize>> =
+        (labels.len() > 1).then(|| ids.iter().map(|_| random.below(labels.len())).collect());
+    let (softmax, full_logprobs) = (random.once_in(2), random.once_in(2));
     let rows = ids.iter().enumerate().map(|(item, ids)| {
-        let labels = &labels[labels_of.get(item).copied().unwrap_or(0)];
-        let whole: Vec<f64> = labels.iter().map(|label| logprob(ids, label)).collect();
-        whole.into_iter().map(|x| x as f32).collect()
+        let labels = &labels[labels_of.as_ref().map_or(0, |of: &Vec<usize>| of[item])];
+        let over = |logprob: &dyn Fn(&[u32]) -> f64| labels.iter().map(|label| logprob(label)).collect();
+        let whole: Vec<f64> = over(&|label| logprob(ids, label));
+        let told = match (softmax && !full_logprobs, long_anywhere) {
+            (false, _) => whole,
+            // Over labels of one token each, the normaliser over the vocabulary is never computed.
+            (true, false) => {
+                log_softmax(&over(&|label| f64::from(logits(digest(ids.iter().copied()))[label[0] as usize])))
+            }
+            (true, true) => log_softmax(&whole),
+        };
+        told.into_iter().map(|x| x as f32).collect()
     });
     let expected = rows.collect();
     let mut stem = None;
@@ -255,8 +266,7 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
         labels_of,
         mean: false,
         softmax,
-        // The rows that are compared are over the vocabulary.
-        full_logprobs: true,
+        full_logprobs,
         return_token_ids: false,
         item_errors: false,
         cache_salt: salt(random),
@@ -264,6 +274,12 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
     };
     let (reply, answer) = channel();
     (Answer::Score(answer, expected), Box::new(ScoreTask::new(job, reply)))
+}
+
+fn log_softmax(values: &[f64]) -> Vec<f64> {
+    let max = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let sum: f64 = values.iter().map(|x| libm::exp(x - max)).sum();
+    values.iter().map(|x| x - (max + libm::log(sum))).collect()
 }
 
 /// Log-probability of a label after a prompt, token by token.

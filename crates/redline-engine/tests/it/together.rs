@@ -1,7 +1,7 @@
 //! Requests that run together: each is answered as alone, whatever the company; limits of time, place and patience hold.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use proptest::prelude::*;
 use redline_engine::{
@@ -158,23 +158,45 @@ fn prompts_that_arrive_while_others_generate_come_in_pieces_and_change_nothing()
 
 #[test]
 fn there_are_so_many_places_and_no_more() {
-    let engine = Engine::load(Options { queue: 2, ..options(&demo_dir()) }).unwrap();
+    assert!(refusal(Engine::load(Options { queue: 0, ..options(&demo_dir()) })).contains("0 places"));
+    // While the gate is locked, the engine waits for the time.
+    let gate = Arc::new(Mutex::new(()));
+    let (locked, at_gate) = (gate.lock().unwrap(), gate.clone());
+    let clock = Arc::new(move || at_gate.lock().map(|_| 0).unwrap());
+    let engine = Engine::load(Options { queue: 2, clock, ..options(&demo_dir()) }).unwrap();
     let cancel = Cancel::new();
-    let ask = || engine.submit_generate(generation(text("In the beginning"), 300), &cancel);
-    let (first, second) = (ask().unwrap(), ask().unwrap());
-    let Err(error) = ask() else { panic!("a third place") };
+    let ask = |new| engine.submit_generate(generation(text("In the beginning"), new), &cancel);
+    let (mut first, second) = (ask(400).unwrap(), ask(400).unwrap());
+    let Err(error) = ask(1) else { panic!("a third place") };
     assert!(matches!(error, EngineError::QueueFull { requests: 2 }), "{error}");
     assert!(error.hint().is_some() && refusal(engine.score(pledge())).contains("2 requests"));
-    // An answer makes its place free before it is heard.
+    assert!(!first.is_ready());
     first.cancel();
-    assert_eq!(first.wait(&mut |_| ()).unwrap().finish_reason, FinishReason::Cancelled);
-    engine.score(pledge()).unwrap();
-    // So does a ticket that is dropped, and the others go on.
-    let third = ask().unwrap();
     drop(second);
-    third.wait(&mut |_| ()).unwrap();
-    assert!(!cancel.is_cancelled());
+    drop(locked);
+    // An answer makes its place free before it is heard.
+    let outcome = first.wait(&mut |_| ()).unwrap();
+    assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Cancelled, 0));
     engine.score(pledge()).unwrap();
+    // So does a ticket that is dropped, and the caller's own flag is not touched.
+    while ask(1).and_then(|one| Ok((one, ask(1)?))).is_err() {}
+    assert!(!cancel.is_cancelled());
+}
+
+#[test]
+fn many_items_with_labels_of_several_tokens() {
+    // More prompts wait for their labels than sequences may be open.
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    let items: Vec<_> = (0..600).map(|i| ids(&[i % 50, i / 50])).collect();
+    let labels = vec![Label::Ids(vec![1, 2]), Label::Ids(vec![3])];
+    let plain = request(ids(&[7, 8, 9]), items.clone(), labels);
+    let asked = ScoreRequest { long_labels: LongLabels::Sum, ..plain };
+    let got = engine.score(asked.clone()).unwrap();
+    for i in [0, 255, 256, 599] {
+        let alone = ScoreRequest { items: vec![items[i].clone()], ..asked.clone() };
+        assert_eq!(bits(&scores(&got)[i..=i]), bits(&scores(&engine.score(alone).unwrap())));
+    }
+    assert_eq!(got.items.len(), 600);
 }
 
 #[test]
@@ -226,6 +248,9 @@ fn every_item_may_have_labels_of_its_own() {
     assert!(refusal(engine.score(short)).contains("1 lists of labels for 3 items"));
     let both = ScoreRequest { item_labels: Some(lists.iter().map(labels).collect()), ..pledge() };
     assert!(refusal(engine.score(both)).contains("one or the other"));
+    let none =
+        ScoreRequest { items: Vec::new(), labels: Vec::new(), item_labels: Some(Vec::new()), ..pledge() };
+    assert!(engine.score(none).unwrap().items.is_empty());
     let item_labels = Some(vec![labels(&lists[0]), Vec::new(), labels(&lists[2])]);
     let empty = ScoreRequest { labels: Vec::new(), item_labels, ..pledge() };
     assert!(refusal(engine.score(empty)).contains("item 1: there are 0 labels"));

@@ -1,0 +1,137 @@
+//! Passes by hand.
+
+use redline_models::kv::KvCache;
+
+use super::*;
+use crate::simulator::Ledger;
+
+/// A scheduler and its requests' sequences that have not been opened.
+struct Bench {
+    scheduler: Scheduler,
+    cache: Cache<Ledger>,
+    waiting: BTreeMap<u64, Vec<Opening>>,
+    /// The request whose sequences do not go on.
+    scored: Option<u64>,
+}
+
+impl Bench {
+    fn new(rows: usize, pages: usize, stall_s: Option<f64>) -> Self {
+        // A pass takes 0.1 s and 1 ms per row.
+        let mut cost = CostModel::new(0.0);
+        for rows in [1, 8, 64, 500] {
+            cost.learn(Work { rows, pairs: 0, outputs: 0 }, 0.1 + 1e-3 * rows as f64);
+        }
+        let limits = PassLimits { rows, open: 256, stall_s };
+        let cache = Cache::new(KvCache::over(Ledger::default(), pages), true);
+        Self { scheduler: Scheduler::new(limits, cost), cache, waiting: BTreeMap::new(), scored: None }
+    }
+
+    /// A request of one sequence.
+    fn ask(&mut self, task: u64, salt: &str, tokens: Vec<u32>) {
+        self.scheduler.arrive(task, salt.into());
+        let wanted = tokens.len() - 1;
+        let opening = Opening { tokens, wanted, shares: true, ..Opening::default() };
+        self.waiting.insert(task, vec![opening]);
+    }
+
+    /// The next pass as (request, tokens stored, tokens run).
+    fn pass(&mut self) -> Vec<(u64, usize, usize)> {
+        let waiting = &mut self.waiting;
+        let open = &mut |task| waiting.get_mut(&task).and_then(Vec::pop);
+        let step = self.scheduler.next(&mut self.cache, open).unwrap();
+        for piece in &step.pieces {
+            let (sequence, tokens) = self.scheduler.tokens(piece).unwrap();
+            let tokens = tokens.len();
+            self.cache.kv.advance(sequence, tokens);
+        }
+        let seconds = 0.1 + 1e-3 * step.pieces.iter().map(|piece| piece.tokens as f64).sum::<f64>();
+        for (task, done) in self.scheduler.ran(&step.pieces, seconds) {
+            for one in done {
+                let next = if self.scored == Some(task) { Next::Drop } else { Next::Extend(1) };
+                self.scheduler.update(task, one.index, next, &mut self.cache);
+            }
+        }
+        step.pieces.iter().map(|piece| (piece.key.task, piece.stored, piece.tokens)).collect()
+    }
+}
+
+fn tokens(n: u32, seed: u32) -> Vec<u32> {
+    (0..n).map(|i| i * 31 + seed).collect()
+}
+
+#[test]
+fn a_prompt_comes_in_pieces_while_somebody_generates() {
+    for (stall_s, piece) in [(Some(0.0), LEAST_PIECE), (Some(0.05), 50), (None, 80)] {
+        let mut bench = Bench::new(512, 100, stall_s);
+        bench.ask(0, "", tokens(100, 1));
+        assert_eq!(bench.pass(), [(0, 0, 100)], "nobody generates yet: all at once");
+        assert_eq!(bench.pass(), [(0, 100, 1)]);
+        bench.ask(1, "", tokens(400, 2));
+        let pass = bench.pass();
+        assert_eq!(pass[0], (0, 101, 1), "the next token is always among them");
+        // Without a limit: 4/5 of the 101 ms that the token alone takes.
+        assert!(pass[1].0 == 1 && pass[1].2.abs_diff(piece) <= 1, "{stall_s:?}: {pass:?}");
+    }
+}
+
+#[test]
+fn a_request_waits_for_one_that_is_running_what_it_would_run() {
+    let mut bench = Bench::new(64, 100, None);
+    let both = tokens(200, 3);
+    bench.ask(0, "", [both.clone(), tokens(10, 900)].concat());
+    bench.ask(1, "", [both.clone(), tokens(10, 800)].concat());
+    bench.ask(2, "other", [both, tokens(10, 700)].concat());
+    let mut run = BTreeMap::new();
+    for _ in 0..9 {
+        for (task, stored, tokens) in bench.pass() {
+            run.entry(task).or_insert_with(Vec::new).push((stored, tokens));
+        }
+    }
+    let first = |task: u64| run[&task][0];
+    assert_eq!((first(0).0, first(1).0), (0, 200), "the second begins where they part: {run:?}");
+    assert_eq!(first(2).0, 0, "another salt shares nothing: {run:?}");
+}
+
+#[test]
+fn nobody_waits_for_tokens_that_are_still_being_made() {
+    let mut bench = Bench::new(512, 100, None);
+    bench.ask(0, "", tokens(100, 5));
+    bench.pass();
+    bench.pass();
+    // What the first one generates, token by token, is what the second one asks.
+    bench.ask(1, "", [tokens(100, 5), vec![1; 60]].concat());
+    assert!(bench.pass().iter().any(|&(task, stored, _)| (task, stored) == (1, 101)));
+}
+
+#[test]
+fn the_latest_gives_way_and_none_that_comes_later_takes_its_room() {
+    let mut bench = Bench::new(512, 4, None);
+    bench.ask(0, "", tokens(120, 1));
+    bench.ask(1, "", tokens(120, 2));
+    for _ in 0..10 {
+        bench.pass();
+    }
+    // Both need a third page now; only one is left for the first, and the second gives way.
+    assert_eq!(bench.scheduler.preemptions(), 1);
+    bench.ask(2, "", tokens(30, 3));
+    let pass = bench.pass();
+    assert!(pass.iter().all(|(task, ..)| *task == 0), "{pass:?}");
+    bench.scheduler.leave(0, &mut bench.cache);
+    let pass = bench.pass();
+    assert!(pass.iter().any(|&(task, stored, tokens)| (task, stored) == (1, 0) && tokens > 120), "{pass:?}");
+}
+
+#[test]
+fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
+    let mut bench = Bench::new(512, 1000, None);
+    bench.scheduler.arrive(0, String::new());
+    bench.scored = Some(0);
+    let opening = |i| Opening { tokens: tokens(400, i), wanted: 399, ..Opening::default() };
+    bench.waiting.insert(0, (0..100).map(opening).collect());
+    let all_first = |pass: &[(u64, usize, usize)]| pass.iter().all(|(task, ..)| *task == 0);
+    (0..9).for_each(|_| assert!(all_first(&bench.pass())));
+    bench.ask(1, "", tokens(50, 7));
+    // The first one's turn ends, then the second comes before its further prompts.
+    let passes = [bench.pass(), bench.pass()];
+    assert!(all_first(&passes[0]) && passes[1].contains(&(1, 0, 50)), "{passes:?}");
+}

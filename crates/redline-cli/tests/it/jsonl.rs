@@ -45,6 +45,29 @@ fn requests_are_answered_in_order() {
 }
 
 #[test]
+fn items_may_have_labels_of_their_own_and_requests_a_time() {
+    let input = r#"{"query":"And the","items":[" king"," queen"],"item_labels":[[7,8],[" the",[5,6]]],"long_labels":"sum"}
+{"query":"And the","items":[" king"],"label_token_ids":[7,8],"timeout_s":1000}
+{"query":"And the","items":[" king"],"label_token_ids":[7],"timeout_s":0}
+{"query":"And the","items":[" king"],"item_labels":[[7],[8]]}
+"#;
+    let run = score_lines(&[], input);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let answers = lines(&run);
+    let first: Scoring = serde_json::from_str(answers[0]).unwrap();
+    let second: Scoring = serde_json::from_str(answers[1]).unwrap();
+    assert_eq!(first.scores[0], second.scores[0]);
+    assert!(first.meta.label_token_ids.is_empty());
+    let told = serde_json::to_value(&first.meta.item_label_token_ids).unwrap();
+    assert_eq!((&told[0], &told[1][1]), (&serde_json::json!([7, 8]), &serde_json::json!([5, 6])));
+    for (line, fact) in [(answers[2], "a timeout of 0 seconds"), (answers[3], "2 lists of labels for 1 item")]
+    {
+        let fault: LineFault = serde_json::from_str(line).unwrap();
+        assert!(fault.message.contains(fact), "{line}");
+    }
+}
+
+#[test]
 fn flags_fill_what_a_line_leaves_out() {
     let run = score_lines(
         &["--label-id", "7", "--label-id", "9", "--softmax"],

@@ -20,7 +20,7 @@ use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::machine::{CHUNK_TOKENS, OUTPUT_ROWS};
-use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, NewToken};
+use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, Logprobs, NewToken};
 use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::options::{Options, Source};
 use crate::outcome::{
@@ -354,7 +354,8 @@ impl Engine {
         sampler::check(&request.sampling)?;
         some_tokens(request.max_new_tokens)?;
         let timeout_s = checked_timeout(request.timeout_s)?;
-        if let Some(n) = request.logprobs.filter(|&n| n > MAX_LOGPROBS) {
+        let most = request.logprobs.max(request.prompt_logprobs.map(|asked| asked.top));
+        if let Some(n) = most.filter(|&n| n > MAX_LOGPROBS) {
             let hint = format!("ask for at most {MAX_LOGPROBS}");
             return Err(EngineError::request(
                 format!("{n} log-probabilities per token were asked for"),
@@ -376,6 +377,7 @@ impl Engine {
             sampling: request.sampling,
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
             logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
             kv_cache: request.kv_cache,
             cache_salt: request.cache_salt.clone(),
         };
@@ -391,7 +393,7 @@ impl Engine {
         prompt: Vec<u32>,
         generated: Generated,
     ) -> Result<GenerateOutcome, EngineError> {
-        let Generated { tokens, text, stopped, timing } = generated;
+        let Generated { tokens, prompt: of_prompt, text, stopped, timing } = generated;
         let finish_reason = if stopped {
             FinishReason::Stop
         } else if tokens.len() < request.max_new_tokens {
@@ -401,6 +403,16 @@ impl Engine {
         };
         let logprobs = match request.logprobs {
             Some(_) => Some(tokens.iter().map(|t| self.position(t)).collect::<Result<Vec<_>, _>>()?),
+            None => None,
+        };
+        let prompt_logprobs = match request.prompt_logprobs {
+            Some(_) => {
+                // They are those of the last tokens.
+                let first = prompt.len().saturating_sub(of_prompt.len());
+                let told = prompt[first..].iter().zip(&of_prompt);
+                let told = told.map(|(&id, logprobs)| self.named_logprobs(id, logprobs).map(Some));
+                Some(std::iter::repeat_with(|| Ok(None)).take(first).chain(told).collect::<Result<_, _>>()?)
+            }
             None => None,
         };
         let decoded = tokens.len().saturating_sub(1);
@@ -416,6 +428,7 @@ impl Engine {
             prompt_token_ids: prompt,
             finish_reason,
             logprobs,
+            prompt_logprobs,
             queue_s: timing.queue_s,
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
@@ -426,6 +439,14 @@ impl Engine {
     }
 
     fn position(&self, token: &NewToken) -> Result<PositionLogprobs, EngineError> {
+        match &token.logprobs {
+            Some(logprobs) => self.named_logprobs(token.id, logprobs),
+            None => self.named_logprobs(token.id, &(0.0, Vec::new())),
+        }
+    }
+
+    /// Log-probabilities with the text of their tokens.
+    fn named_logprobs(&self, id: u32, (own, top): &Logprobs) -> Result<PositionLogprobs, EngineError> {
         let named = |id: u32, logprob: f32| {
             let text = match self.tokenizer() {
                 Some(tokenizer) if (id as usize) < tokenizer.vocab_size() => tokenizer.token_text(id)?,
@@ -433,9 +454,8 @@ impl Engine {
             };
             Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
         };
-        let (own, top) = token.logprobs.as_ref().map_or((0.0, &[][..]), |(own, top)| (*own, &top[..]));
         let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
-        Ok(PositionLogprobs { chosen: named(token.id, own)?, top })
+        Ok(PositionLogprobs { chosen: named(id, *own)?, top })
     }
 }
 

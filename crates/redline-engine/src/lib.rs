@@ -35,8 +35,8 @@ pub use outcome::{
     ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
 };
 pub use request::{
-    BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, Sampling, ScoreRequest,
-    Tokenization, Truncate,
+    BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, PromptLogprobs, Sampling,
+    ScoreRequest, Tokenization, Truncate,
 };
 pub use ticket::{GenerateTicket, ScoreTicket};
 

@@ -137,6 +137,8 @@ pub struct GenerateOutcome {
     pub finish_reason: FinishReason,
     /// Per new token, if asked for.
     pub logprobs: Option<Vec<PositionLogprobs>>,
+    /// Per token of the prompt, if asked for; `None` for the first token and for those before the first asked for.
+    pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
     /// Token counts.
     pub usage: Usage,
     /// What came from the prefix cache; `None` where it is off or the KV cache is not used.

@@ -110,6 +110,16 @@ impl Default for Sampling {
     }
 }
 
+/// Which tokens of a prompt are told of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PromptLogprobs {
+    /// Those from this position on. What lies before may come from the prefix cache; the first token of all has nothing
+    /// before it.
+    pub from: usize,
+    /// And how many of the most probable ones in their place.
+    pub top: usize,
+}
+
 /// `generate`: continue a prompt token by token.
 #[derive(Clone, Debug)]
 pub struct GenerateRequest {
@@ -125,6 +135,8 @@ pub struct GenerateRequest {
     pub ignore_eos: bool,
     /// With `Some(n)`: the log-probability of every new token and of the n most probable ones.
     pub logprobs: Option<usize>,
+    /// With `Some`: the log-probabilities of tokens of the prompt, each given those before it.
+    pub prompt_logprobs: Option<PromptLogprobs>,
     /// `false`: recompute the whole sequence for every token (the reference arm of the cache).
     pub kv_cache: bool,
     /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.

@@ -48,6 +48,12 @@ pub struct GenerateLine {
     /// Log-probabilities of every new token and of this many most probable ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's tokens and of this many most probable ones.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<usize>,
+    /// Those of the tokens from this position on only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs_from: Option<usize>,
 }
 
 /// Why generation ended.
@@ -88,6 +94,9 @@ pub struct Choice {
     pub finish_reason: FinishReason,
     /// Per new token, on request.
     pub logprobs: Option<Vec<PositionLogprobs>>,
+    /// Per token of the prompt, on request; `null` for the first and for those before the first asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
 }
 
 /// One token with its log-probability over the whole vocabulary.
@@ -143,7 +152,7 @@ mod tests {
     #[test]
     fn every_key_is_read_and_written() {
         let json = r#"{"prompt":"p","max_new_tokens":5,"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,
-            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"cache_salt":"t","timeout_s":1.5}"#;
+            "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"prompt_logprobs":0,"prompt_logprobs_from":3,"cache_salt":"t","timeout_s":1.5}"#;
         let line: GenerateLine = serde_json::from_str(json).unwrap();
         assert_eq!(line.seed, Some(u64::MAX));
         let value: serde_json::Value = serde_json::from_str(json).unwrap();
@@ -181,6 +190,7 @@ mod tests {
                 token_ids: vec![9],
                 finish_reason: FinishReason::Length,
                 logprobs: Some(vec![PositionLogprobs { chosen: token.clone(), top: vec![token] }]),
+                prompt_logprobs: None,
             }],
             usage: Usage::new(2, 1, 0),
             meta: GenerateMeta {

@@ -160,6 +160,7 @@ fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
         stop: Vec::new(),
         ignore_eos: true,
         logprobs: None,
+        prompt_logprobs: None,
         kv_cache: true,
         cache_salt: String::new(),
         timeout_s: None,

@@ -21,7 +21,7 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, cache_salt, timeout_s. A key that is left out takes \
+    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. A key that is left out takes \
     the command's flag. Lines are run together, as many as there are; answers come in their order.";
 
 /// Flags of `generate`.
@@ -60,6 +60,12 @@ pub(super) struct GenerateArgs {
     /// Log-probabilities of every new token and of the N most probable ones
     #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
+    /// Log-probabilities of the prompt's tokens and of the N most probable ones in their place
+    #[arg(long, value_name = "N")]
+    prompt_logprobs: Option<usize>,
+    /// With --prompt-logprobs: those from this token on; what lies before may come from the prefix cache
+    #[arg(long, value_name = "POSITION", default_value_t = 0, requires = "prompt_logprobs")]
+    prompt_logprobs_from: usize,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -125,6 +131,10 @@ fn generate_once(
         return Ok(code);
     }
     let outcome = stream(&loaded.engine, &interrupt, request)?;
+    if let Some(positions) = &outcome.prompt_logprobs {
+        let told: Vec<_> = positions.iter().flatten().cloned().collect();
+        output::piece(&answer::logprobs(&told))?;
+    }
     if let Some(positions) = &outcome.logprobs {
         output::piece(&answer::logprobs(positions))?;
     }

@@ -6,7 +6,7 @@ use redline_kernels::Simd;
 
 use crate::error::EngineError;
 use crate::machine::{Logits, LogitsRow};
-use crate::request::Sampling;
+use crate::request::{PromptLogprobs, Sampling};
 use crate::sampler::{self, Sampler};
 use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Ended, Head, Ran, RowPlace, Task};
@@ -19,6 +19,7 @@ pub(crate) struct GenerateJob {
     pub(crate) sampling: Sampling,
     pub(crate) end_ids: Vec<u32>,
     pub(crate) logprobs: Option<usize>,
+    pub(crate) prompt_logprobs: Option<PromptLogprobs>,
     pub(crate) kv_cache: bool,
     pub(crate) cache_salt: String,
 }
@@ -35,9 +36,11 @@ pub(crate) struct BatchJob {
 pub(crate) struct NewToken {
     pub(crate) id: u32,
     pub(crate) ends: bool,
-    /// Its own log-probability, then those of the most probable tokens.
-    pub(crate) logprobs: Option<(f32, Vec<(u32, f32)>)>,
+    pub(crate) logprobs: Option<Logprobs>,
 }
+
+/// A token's own log-probability, then those of the most probable tokens.
+pub(crate) type Logprobs = (f32, Vec<(u32, f32)>);
 
 /// Durations and counts of a finished run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -79,6 +82,8 @@ pub(crate) enum Event {
 /// What became of a generation.
 pub(crate) struct Generated {
     pub(crate) tokens: Vec<NewToken>,
+    /// Of the tokens of the prompt from the first asked for on.
+    pub(crate) prompt: Vec<Logprobs>,
     pub(crate) text: String,
     /// A stop string or an end-of-sequence token was met.
     pub(crate) stopped: bool,
@@ -96,6 +101,7 @@ pub(crate) struct GenerateTask {
     /// What the last row chose, until it is taken.
     chosen: Option<NewToken>,
     tokens: Vec<NewToken>,
+    prompt: Vec<Logprobs>,
     finished: bool,
     prefill_s: Option<f64>,
     /// Whether anything is kept for later requests.
@@ -114,6 +120,7 @@ impl GenerateTask {
             opened: false,
             chosen: None,
             tokens: Vec::new(),
+            prompt: Vec::new(),
             finished: false,
             prefill_s: None,
             keeps: false,
@@ -149,7 +156,7 @@ impl Task for GenerateTask {
     }
 
     fn head(&self) -> Head {
-        Head::Vocabulary { normalise: self.job.logprobs.is_some() }
+        Head::Vocabulary { normalise: self.job.logprobs.or(self.job.prompt_logprobs.map(|_| 0)).is_some() }
     }
 
     fn start(&mut self, cached: crate::task::Cached<'_>) {
@@ -160,7 +167,9 @@ impl Task for GenerateTask {
         if std::mem::replace(&mut self.opened, true) {
             return None;
         }
-        let wanted = self.job.prompt.len() - 1;
+        let last = self.job.prompt.len() - 1;
+        // The row before a token tells of it.
+        let wanted = self.job.prompt_logprobs.map_or(last, |asked| asked.from.saturating_sub(1).min(last));
         let (shares, afresh) = (self.keeps, !self.job.kv_cache);
         Some(Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() })
     }
@@ -168,6 +177,12 @@ impl Task for GenerateTask {
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
         for (r, place) in places.iter().enumerate() {
             let row = logits.row(r);
+            if let (Some(asked), Some(&next)) =
+                (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
+            {
+                self.prompt.push(logprobs(&row, next, asked.top));
+                continue;
+            }
             let chosen = self.sampler.choose(self.simd, row.logits, &self.job.sampling, place.position + 1);
             self.chosen = chosen.map(|id| NewToken {
                 id,
@@ -205,8 +220,8 @@ impl Task for GenerateTask {
             let stopped = self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends);
             let cached = self.keeps.then_some(self.cached_tokens);
             let timing = Timing::of(&ran, self.prefill_s, cached);
-            let (tokens, text) = (self.tokens, self.transcript.into_text());
-            Ok(Generated { tokens, text, stopped, timing })
+            let (tokens, prompt, text) = (self.tokens, self.prompt, self.transcript.into_text());
+            Ok(Generated { tokens, prompt, text, stopped, timing })
         });
         // A caller that is gone hears nothing.
         let _ = events.send(Event::Done(outcome));
@@ -307,8 +322,8 @@ impl Task for BatchTask {
     }
 }
 
-/// The chosen token's log-probability and the `n` highest, ties by lower id.
-fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> (f32, Vec<(u32, f32)>) {
+/// A token's log-probability and the `n` highest, ties by lower id.
+fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
     let logprob = |i: u32| (f64::from(row.logits[i as usize]) - row.log_sum_exp) as f32;
     let mut order: Vec<u32> = (0..row.logits.len() as u32).collect();
     let by_logit =

@@ -14,7 +14,7 @@ use crate::mode::autoregressive::{BatchJob, BatchTask, Continued, Event, Generat
 use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
 use crate::prompt::{PromptIds, Tokens};
-use crate::request::Sampling;
+use crate::request::{PromptLogprobs, Sampling};
 use crate::runner::Place;
 use crate::sampler::{Sampler, greedy};
 use crate::task::Task;
@@ -29,7 +29,8 @@ pub(super) struct Asked {
 }
 
 enum Answer {
-    Generate(Receiver<Event>, Vec<u32>),
+    /// The new ids, and the log-probabilities of the prompt's.
+    Generate(Receiver<Event>, Vec<u32>, Vec<f32>),
     Batch(Receiver<Result<Continued, EngineError>>, Vec<Vec<u32>>),
     /// The summed log-probabilities of the labels of every item.
     Score(Receiver<Result<ScoreOutcome, EngineError>>, Vec<Vec<f32>>),
@@ -54,11 +55,15 @@ impl Asked {
     /// The answer, if it has come; an error if it is not the right one.
     pub(super) fn answer(&self) -> Result<Option<Heard>, String> {
         match &self.answer {
-            Answer::Generate(events, expected) => loop {
+            Answer::Generate(events, expected, of_prompt) => loop {
                 match events.try_recv() {
                     Ok(Event::Text(_)) => {}
                     Ok(Event::Done(Ok(generated))) => {
                         let ids: Vec<u32> = generated.tokens.iter().map(|token| token.id).collect();
+                        let told: Vec<f32> = generated.prompt.iter().map(|(own, _)| *own).collect();
+                        if !of_prompt.starts_with(&told) || told.len() < of_prompt.len() && !self.may_end() {
+                            return Err(format!("of the prompt {told:?} instead of {of_prompt:?}"));
+                        }
                         let cached = generated.timing.cached_tokens.unwrap_or(0);
                         return self.compare("generated", &ids, expected, cached);
                     }
@@ -193,17 +198,25 @@ fn generation(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>
     let choose = |row: &[f32], position| sampler.choose(simd, row, &sampling, position).unwrap_or(u32::MAX);
     let expected = continuation(&prompt, new, &end_ids, choose);
     let (reply, events) = channel();
+    let from = random.below(prompt.len() + 2);
+    let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
+    let of_prompt = prompt_logprobs.map(|asked| {
+        let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at]) as f32;
+        (asked.from.max(1)..prompt.len()).map(logprob).collect()
+    });
+    let of_prompt: Vec<f32> = of_prompt.unwrap_or_default();
     let job = GenerateJob {
         prompt,
         max_new_tokens: new,
         sampling,
         end_ids,
         logprobs: random.once_in(2).then_some(2),
+        prompt_logprobs,
         kv_cache: !random.once_in(6),
         cache_salt: salt(random),
     };
     let task = GenerateTask::new(job, simd, Transcript::new(None, Vec::new()), reply);
-    (Answer::Generate(events, expected), Box::new(task))
+    (Answer::Generate(events, expected, of_prompt), Box::new(task))
 }
 
 fn batch(random: &mut Random, pages: usize) -> (Answer, Box<dyn Task + Send>) {

@@ -1,6 +1,8 @@
 //! Generation: the cache, stop conditions, log-probabilities, streaming, cancelling.
 
-use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, Sampling};
+use redline_engine::{
+    Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, PromptLogprobs, Sampling,
+};
 use redline_kernels::Format;
 
 use crate::models::{demo, demo_dir, generation, golden, ids, long, options, text};
@@ -122,4 +124,36 @@ fn cancelling_keeps_what_there_is() {
     assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.token_ids.len() == 400);
     // The engine is free again.
     assert_eq!(run(&engine, generation(text("In"), 2)).0.token_ids.len(), 2);
+}
+
+#[test]
+fn the_prompts_log_probabilities_are_those_of_generating_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = long(dir.path());
+    let prompt: Vec<i64> = (0..600).map(|i| (i * 17) % 300).collect();
+    let (made, _) = run(&engine, GenerateRequest { logprobs: Some(2), ..generation(ids(&prompt), 30) });
+    let all: Vec<i64> = [prompt, made.token_ids.iter().map(|&id| id.into()).collect()].concat();
+    let ask = |from, top| GenerateRequest {
+        prompt_logprobs: Some(PromptLogprobs { from, top }),
+        ..generation(ids(&all), 1)
+    };
+    // Asked from the middle on, what lies before comes from the cache.
+    let (tail, _) = run(&engine, ask(600, 2));
+    let told = tail.prompt_logprobs.unwrap();
+    assert_eq!((told.len(), tail.usage.cached_tokens), (630, 599));
+    assert!(told[..600].iter().all(Option::is_none));
+    assert_eq!(told[600..].iter().flatten().cloned().collect::<Vec<_>>(), made.logprobs.unwrap());
+    // Asked of all, everything is run, with the same bits.
+    let (whole, _) = run(&engine, ask(0, 2));
+    let all_told = whole.prompt_logprobs.unwrap();
+    assert_eq!((all_told.len(), whole.usage.cached_tokens), (630, 0));
+    assert!(all_told[0].is_none() && all_told[1..].iter().all(Option::is_some));
+    assert_eq!(all_told[600..], told[600..]);
+    for (one, &id) in all_told.iter().zip(&all).skip(1) {
+        assert_eq!(one.as_ref().map(|p| (p.chosen.id, p.top.len())), Some((id as u32, 2)));
+    }
+    assert_eq!(whole.token_ids, tail.token_ids);
+    // Beyond the prompt there is nothing to tell.
+    let (none, _) = run(&engine, ask(9999, 0));
+    assert!(none.prompt_logprobs.unwrap().iter().all(Option::is_none));
 }

@@ -148,6 +148,7 @@ pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateReque
         stop: Vec::new(),
         ignore_eos: true,
         logprobs: None,
+        prompt_logprobs: None,
         kv_cache: true,
         cache_salt: String::new(),
         timeout_s: None,

@@ -170,6 +170,7 @@ fn generate(
         stop: Vec::new(),
         ignore_eos: true,
         logprobs: None,
+        prompt_logprobs: None,
         kv_cache,
         cache_salt: String::new(),
         timeout_s: None,

@@ -37,6 +37,9 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
                 engine::FinishReason::Cancelled => wire::FinishReason::Cancelled,
             },
             logprobs: outcome.logprobs.map(|all| all.into_iter().map(position).collect()),
+            prompt_logprobs: outcome
+                .prompt_logprobs
+                .map(|all| all.into_iter().map(|one| one.map(position)).collect()),
         }],
         usage: taken::tokens(outcome.usage),
         meta: GenerateMeta {

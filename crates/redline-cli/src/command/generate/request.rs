@@ -1,6 +1,6 @@
 //! From flags and lines to the engine's request.
 
-use redline_engine::{GenerateRequest, Prompt, Sampling};
+use redline_engine::{GenerateRequest, Prompt, PromptLogprobs, Sampling};
 use redline_wire::GenerateLine;
 
 use super::{GenerateArgs, SamplingFlags};
@@ -15,6 +15,8 @@ pub(super) struct Template {
     stop: Vec<String>,
     ignore_eos: bool,
     logprobs: Option<usize>,
+    prompt_logprobs: Option<usize>,
+    prompt_logprobs_from: usize,
     kv_cache: bool,
     timeout_s: Option<f64>,
 }
@@ -57,6 +59,8 @@ pub(super) fn template(args: &GenerateArgs) -> Template {
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
+        prompt_logprobs: args.prompt_logprobs,
+        prompt_logprobs_from: args.prompt_logprobs_from,
         kv_cache: !args.no_kv_cache,
         timeout_s: args.timeout,
     }
@@ -85,10 +89,15 @@ pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<Genera
         stop: template.stop,
         ignore_eos: template.ignore_eos,
         logprobs: template.logprobs,
+        prompt_logprobs: of_prompt(template.prompt_logprobs, template.prompt_logprobs_from),
         kv_cache: template.kv_cache,
         cache_salt: String::new(),
         timeout_s: template.timeout_s,
     })
+}
+
+fn of_prompt(top: Option<usize>, from: usize) -> Option<PromptLogprobs> {
+    top.map(|top| PromptLogprobs { from, top })
 }
 
 /// A line's request; keys that it leaves out are taken from the template.
@@ -108,6 +117,10 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
         stop: line.stop.map_or_else(|| template.stop.clone(), |stop| stop.0),
         ignore_eos: line.ignore_eos.unwrap_or(template.ignore_eos),
         logprobs: line.logprobs.or(template.logprobs),
+        prompt_logprobs: of_prompt(
+            line.prompt_logprobs.or(template.prompt_logprobs),
+            line.prompt_logprobs_from.unwrap_or(template.prompt_logprobs_from),
+        ),
         kv_cache: line.kv_cache.unwrap_or(template.kv_cache),
         cache_salt: line.cache_salt.unwrap_or_default(),
         timeout_s: line.timeout_s.or(template.timeout_s),
@@ -138,6 +151,8 @@ mod tests {
             stop: vec![".".to_owned()],
             ignore_eos: true,
             logprobs: Some(2),
+            prompt_logprobs: Some(1),
+            prompt_logprobs_from: 4,
             kv_cache: false,
             timeout_s: Some(2.0),
         };
@@ -152,6 +167,7 @@ mod tests {
             (bare.timeout_s, line(r#"{"prompt":"p","timeout_s":9}"#).timeout_s),
             (Some(2.0), Some(9.0))
         );
+        assert_eq!(bare.prompt_logprobs, Some(PromptLogprobs { from: 4, top: 1 }));
         let full = line(
             r#"{"prompt":[4],"max_new_tokens":2,"temperature":0,"top_k":1,"seed":5,"stop":[],"ignore_eos":false,
             "kv_cache":true,"logprobs":0}"#,

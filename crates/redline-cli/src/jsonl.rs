@@ -64,8 +64,9 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 /// Requests that are under way at a time.
 const WINDOW: usize = 64;
 
-/// How long lines are waited for before answers are looked at again.
+/// How long lines are waited for before the first answer is looked at again, and while there is none to come.
 const TURN: Duration = Duration::from_millis(1);
+const IDLE_TURN: Duration = Duration::from_millis(50);
 
 /// A line that is not blank, with its number; or why there are no more.
 type Line = Result<(u64, Vec<u8>), io::Error>;
@@ -90,7 +91,7 @@ pub(crate) fn answer_all<A: Answers>(
     loop {
         // Lines while there are any, the first answer while there are none.
         while more && !tally.stopped && under_way.len() < WINDOW {
-            match lines.recv_timeout(TURN) {
+            match lines.recv_timeout(if under_way.is_empty() { IDLE_TURN } else { TURN }) {
                 Ok(Ok((number, raw))) => {
                     under_way.push_back((number, parse(&raw).and_then(|request| answers.begin(request))));
                 }

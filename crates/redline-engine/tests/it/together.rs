@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    Sampling, ScoreOutcome, ScoreRequest,
+    PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
 };
 use redline_kernels::Format;
 
@@ -197,6 +197,30 @@ fn many_items_with_labels_of_several_tokens() {
         assert_eq!(bits(&scores(&got)[i..=i]), bits(&scores(&engine.score(alone).unwrap())));
     }
     assert_eq!(got.items.len(), 600);
+}
+
+#[test]
+fn a_text_that_is_measured_and_requests_that_need_its_room_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = long(dir.path());
+    let info = free.info();
+    // A window of two passes holds 16 of the 20 pages between them; each generation needs 6.
+    let memory = Some(info.weight_bytes + info.activation_bytes + 20 * 64 * info.kv_bytes_per_token);
+    let options = Options { memory, prefix_cache: false, ..options(&dir.path().join("long")) };
+    let engine = Engine::load(options).unwrap();
+    let tokens: Vec<i64> = (0..5000).map(|i| (i * 13 + i / 7) % 300).collect();
+    let text = PerplexityRequest { text: ids(&tokens), window: Some(1024) };
+    let asked = generation(ids(&tokens[..340]), 12);
+    let expected = free.generate(asked.clone(), &Cancel::new(), &mut |_| ()).unwrap().token_ids;
+    let nll = free.perplexity(text.clone(), &Cancel::new()).unwrap().nll;
+    std::thread::scope(|scope| {
+        let measured = scope.spawn(|| engine.perplexity(text, &Cancel::new()).unwrap().nll);
+        for _ in 0..30 {
+            let got = engine.generate(asked.clone(), &Cancel::new(), &mut |_| ()).unwrap();
+            assert_eq!(got.token_ids, expected);
+        }
+        assert_eq!(measured.join().unwrap(), nll);
+    });
 }
 
 #[test]

@@ -26,6 +26,8 @@ use crate::cache::Cache;
 
 /// Tokens of a prompt that are run in any case in a pass.
 const LEAST_PIECE: usize = 16;
+/// Most sequences of a request that wait for room beyond the number that may be open.
+const WAITING: usize = 64;
 /// A sequence waits for another one that is filling so many tokens which it would run too.
 const WORTH_WAITING: usize = 32;
 /// Requests take turns after so many tokens each; within a turn, first come, first served.
@@ -301,10 +303,13 @@ impl Scheduler {
                     return;
                 }
             }
-            while let Some(key) = self.open(task, open) {
-                if self.add(key, true, cache, pass).goes_on() {
-                    return;
-                }
+            // What a request opens next may be what its others wait for, but not however many of them wait.
+            let waiting = self.keys(task).iter().filter(|key| self.sequences[key].kv.is_none()).count();
+            if waiting < WAITING
+                && let Some(key) = self.open(task, open)
+                && self.add(key, true, cache, pass).goes_on()
+            {
+                return;
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
 /// A string, or a list of token ids. Ids are signed so that a negative one can be refused by value.
@@ -25,34 +25,18 @@ impl Serialize for TextOrIds {
 
 impl<'de> Deserialize<'de> for TextOrIds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = TextOrIds;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string or a list of token ids")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<TextOrIds, E> {
-                Ok(TextOrIds::Text(text.to_owned()))
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<TextOrIds, A::Error> {
-                collect(seq).map(TextOrIds::Ids)
-            }
-        }
-        from.deserialize_any(Either)
+        from.deserialize_any(Forms {
+            expecting: "a string or a list of token ids",
+            text: Some(Self::Text),
+            id: None,
+            ids: Self::Ids,
+        })
     }
 }
 
 /// A label's tokens: a number where it is one, else a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelIds(pub Vec<i64>);
-
-impl LabelIds {
-    /// A label of one token.
-    fn one<E: Error>(id: impl TryInto<i64> + fmt::Display + Copy) -> Result<Self, E> {
-        let id = id.try_into().map_err(|_| E::custom(format!("token id {id} is out of range")))?;
-        Ok(Self(vec![id]))
-    }
-}
 
 impl Serialize for LabelIds {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
@@ -62,23 +46,12 @@ impl Serialize for LabelIds {
 
 impl<'de> Deserialize<'de> for LabelIds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = LabelIds;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a token id or a list of token ids")
-            }
-            fn visit_i64<E: Error>(self, id: i64) -> Result<LabelIds, E> {
-                LabelIds::one(id)
-            }
-            fn visit_u64<E: Error>(self, id: u64) -> Result<LabelIds, E> {
-                LabelIds::one(id)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<LabelIds, A::Error> {
-                collect(seq).map(LabelIds)
-            }
-        }
-        from.deserialize_any(OneOrMany)
+        from.deserialize_any(Forms {
+            expecting: "a token id or a list of token ids",
+            text: None,
+            id: Some(|id| Self(vec![id])),
+            ids: Self,
+        })
     }
 }
 
@@ -102,26 +75,42 @@ impl Serialize for TextOrLabelIds {
 
 impl<'de> Deserialize<'de> for TextOrLabelIds {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Either;
-        impl<'de> Visitor<'de> for Either {
-            type Value = TextOrLabelIds;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a token id or a list of token ids")
-            }
-            fn visit_str<E: Error>(self, text: &str) -> Result<TextOrLabelIds, E> {
-                Ok(TextOrLabelIds::Text(text.to_owned()))
-            }
-            fn visit_i64<E: Error>(self, id: i64) -> Result<TextOrLabelIds, E> {
-                LabelIds::one(id).map(TextOrLabelIds::Ids)
-            }
-            fn visit_u64<E: Error>(self, id: u64) -> Result<TextOrLabelIds, E> {
-                LabelIds::one(id).map(TextOrLabelIds::Ids)
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<TextOrLabelIds, A::Error> {
-                collect(seq).map(|ids| TextOrLabelIds::Ids(LabelIds(ids)))
-            }
-        }
-        from.deserialize_any(Either)
+        from.deserialize_any(Forms {
+            expecting: "a string, a token id or a list of token ids",
+            text: Some(Self::Text),
+            id: Some(|id| Self::Ids(LabelIds(vec![id]))),
+            ids: |ids| Self::Ids(LabelIds(ids)),
+        })
+    }
+}
+
+/// What a value may be written as, and what each form makes of it.
+struct Forms<T> {
+    expecting: &'static str,
+    text: Option<fn(String) -> T>,
+    id: Option<fn(i64) -> T>,
+    ids: fn(Vec<i64>) -> T,
+}
+
+impl<'de, T> Visitor<'de> for Forms<T> {
+    type Value = T;
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.expecting)
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<T, E> {
+        let make = self.text.ok_or_else(|| E::invalid_type(Unexpected::Str(text), &self))?;
+        Ok(make(text.to_owned()))
+    }
+    fn visit_i64<E: Error>(self, id: i64) -> Result<T, E> {
+        let make = self.id.ok_or_else(|| E::invalid_type(Unexpected::Signed(id), &self))?;
+        Ok(make(id))
+    }
+    fn visit_u64<E: Error>(self, id: u64) -> Result<T, E> {
+        let make = self.id.ok_or_else(|| E::invalid_type(Unexpected::Unsigned(id), &self))?;
+        i64::try_from(id).map(make).map_err(|_| E::custom(format!("token id {id} is out of range")))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, seq: A) -> Result<T, A::Error> {
+        collect(seq).map(self.ids)
     }
 }
 
@@ -215,6 +204,25 @@ mod tests {
         check("[[1,2],[]]", vec![TextOrIds::Ids(vec![1, 2]), TextOrIds::Ids(vec![])]);
         check(r#"["a",[-1]]"#, vec![text("a"), TextOrIds::Ids(vec![-1])]);
         check(r#"["\u00e9\ud83d\ude00"]"#, vec![text("é😀")]);
+    }
+
+    #[test]
+    fn a_label_is_text_an_id_or_several() {
+        let check = |json: &str, expect: TextOrLabelIds| {
+            let label: TextOrLabelIds = serde_json::from_str(json).unwrap();
+            assert_eq!((&label, serde_json::to_string(&label).unwrap().as_str()), (&expect, json));
+        };
+        check(r#"" a""#, TextOrLabelIds::Text(" a".to_owned()));
+        check("-7", TextOrLabelIds::Ids(LabelIds(vec![-7])));
+        check("[3,4]", TextOrLabelIds::Ids(LabelIds(vec![3, 4])));
+        let refused = |json: &str, expect: &str| {
+            let error = serde_json::from_str::<TextOrLabelIds>(json).unwrap_err().to_string();
+            assert!(error.contains(expect), "{json}: {error}");
+        };
+        refused("1.5", "floating point `1.5`, expected a string, a token id or a list of token ids");
+        refused("18446744073709551615", "token id 18446744073709551615 is out of range");
+        let error = serde_json::from_str::<LabelIds>(r#""1""#).unwrap_err().to_string();
+        assert!(error.contains("string \"1\", expected a token id or a list"), "{error}");
     }
 
     #[test]

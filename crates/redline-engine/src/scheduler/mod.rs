@@ -14,7 +14,7 @@
 mod cost;
 mod sequence;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
@@ -86,7 +86,7 @@ pub(crate) struct Stuck {
 struct Pass {
     pieces: BTreeMap<Key, Piece>,
     /// Sequences that need not be run.
-    stored: Vec<(u64, Vec<Done>)>,
+    stored: BTreeSet<Key>,
     work: Work,
     /// Prompts are among the pieces.
     prompts: bool,
@@ -219,7 +219,8 @@ impl Scheduler {
         {
             return Err(Stuck { task, error: self.refusal });
         }
-        Ok(Step { pieces: pass.pieces.into_values().collect(), stored: pass.stored })
+        let stored = pass.stored.into_iter().map(|key| (key.task, vec![self.end_of(key)])).collect();
+        Ok(Step { pieces: pass.pieces.into_values().collect(), stored })
     }
 
     /// The next token of every sequence that generates.
@@ -338,7 +339,7 @@ impl Scheduler {
         let sequence = &self.sequences[&key];
         let stored = sequence.stored(&cache.kv);
         if stored == sequence.tokens.len() {
-            pass.stored.push((key.task, vec![self.end_of(key)]));
+            pass.stored.insert(key);
             return Added::Stored;
         }
         let tokens = self.fitting(stored, sequence.tokens.len() - stored, sequence.wanted, pass);
@@ -384,7 +385,7 @@ impl Scheduler {
         }
         let sequence = &self.sequences[&key];
         let piece = Piece { key, stored: sequence.stored(&cache.kv), tokens, wanted: sequence.wanted };
-        pass.work = pass.work.and(Work::of(piece.stored, tokens, piece.outputs().len()));
+        pass.work = pass.work.and(piece.work());
         pass.pieces.insert(key, piece);
         true
     }
@@ -422,9 +423,9 @@ impl Scheduler {
             cache.kv.release(kv);
         }
         sequence.held = false;
+        pass.stored.remove(&key);
         if let Some(piece) = pass.pieces.remove(&key) {
-            let work = Work::of(piece.stored, piece.tokens, piece.outputs().len());
-            pass.work = pass.work.without(work);
+            pass.work = pass.work.without(piece.work());
         }
         self.preemptions += 1;
     }
@@ -522,7 +523,7 @@ impl Scheduler {
         let mut work = Work::default();
         let mut done: Vec<(u64, Vec<Done>)> = Vec::new();
         for piece in pieces {
-            work = work.and(Work::of(piece.stored, piece.tokens, piece.outputs().len()));
+            work = work.and(piece.work());
             if let Some(flow) = self.flows.get_mut(&piece.key.task) {
                 flow.served += piece.tokens;
             }
@@ -540,7 +541,9 @@ impl Scheduler {
         }
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
         self.cost.learn(work, seconds);
-        if pieces.iter().all(|piece| self.sequences.get(&piece.key).is_some_and(|s| s.generates)) {
+        let generates = |key| self.sequences.get(key).is_some_and(|s| s.generates);
+        // One that is run again after it gave way is a prompt like others.
+        if pieces.iter().all(|piece| piece.tokens == 1 && generates(&piece.key)) {
             self.cost.learn_quiet(work.rows, seconds);
         }
         done

@@ -2,6 +2,8 @@
 
 use redline_models::kv::{KvCache, PageStore, SeqId};
 
+use super::cost::Work;
+
 /// Which sequence: the number of its request, in the order of arrival, its rank within the request, and its number there.
 /// The order of these is the order in which sequences keep their memory: a later one gives way to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -74,6 +76,11 @@ impl Piece {
     /// Positions of which logits are wanted.
     pub(crate) fn outputs(&self) -> std::ops::Range<usize> {
         self.wanted.clamp(self.stored, self.stored + self.tokens)..self.stored + self.tokens
+    }
+
+    /// What it adds to a pass.
+    pub(super) fn work(&self) -> Work {
+        Work::of(self.stored, self.tokens, self.outputs().len())
     }
 }
 

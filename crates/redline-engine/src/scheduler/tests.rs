@@ -135,3 +135,30 @@ fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
     let passes = [bench.pass(), bench.pass()];
     assert!(all_first(&passes[0]) && passes[1].contains(&(1, 0, 50)), "{passes:?}");
 }
+
+#[test]
+fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
+    let mut bench = Bench::new(512, 3, None);
+    bench.scored = Some(0);
+    bench.ask(0, "", tokens(64, 1));
+    // Left by an earlier request: all that the second one wants stored.
+    bench.pass();
+    let kept = bench.cache.begin("", &[]);
+    bench.cache.reserve(kept, 64).unwrap();
+    bench.cache.kv.advance(kept, 64);
+    bench.cache.keep("", &tokens(64, 2), kept);
+    bench.cache.kv.release(kept);
+    bench.scheduler.arrive(1, String::new());
+    let opening = Opening { tokens: tokens(64, 2), wanted: 64, shares: true, ..Opening::default() };
+    bench.waiting.insert(1, vec![opening]);
+    let mut pass = Pass::default();
+    let waiting = &mut bench.waiting;
+    let open = &mut |task| waiting.get_mut(&task).and_then(Vec::pop);
+    let key = bench.scheduler.open(1, open).unwrap();
+    assert_eq!(bench.scheduler.add(key, false, &mut bench.cache, &mut pass), Added::Stored);
+    bench.scheduler.preempt(key, &mut bench.cache, &mut pass);
+    assert!(pass.is_empty());
+    // It comes again, from what is kept still.
+    let step = bench.scheduler.next(&mut bench.cache, open).unwrap();
+    assert_eq!((step.pieces.len(), step.stored.len()), (0, 1));
+}

@@ -1,6 +1,6 @@
 //! The rules of scoring, S1 to S16, through the binary.
 
-use redline_wire::{LabelIds, Scoring};
+use redline_wire::{LabelIds, LineFault, Scoring};
 
 use crate::harness::{bits, redline, redline_reading, score, tiers};
 
@@ -216,4 +216,78 @@ fn s3_labels_of_several_tokens() {
     assert_eq!(bits(&run.scoring()), bits(&sum));
     redline(&[&["score", "--model", "demo"], &by_ids[..]].concat()).failed(&["--long-labels"]);
     redline(&["score", "--long-labels", "product"]).usage(&["--long-labels", "sum", "mean"]);
+}
+
+/// S10, S11: a value of another type than the key takes is refused in its place, and the next line is answered.
+#[test]
+fn s10_values_of_a_wrong_type_are_refused() {
+    let good = r#"{"query":"And","items":" a","label_token_ids":[7]}"#;
+    let cases = [
+        (r#"{"query":12345,"items":["a"],"label_token_ids":[7]}"#, "integer `12345`"),
+        (r#"{"query":null,"items":["a"],"label_token_ids":[7]}"#, "a string or a list of token ids"),
+        (r#"{"query":["And"],"items":["a"],"label_token_ids":[7]}"#, "string \"And\""),
+        (r#"{"query":[5,true],"items":[[6]],"label_token_ids":[7]}"#, "boolean `true`"),
+        (r#"{"query":[5.5],"items":[[6]],"label_token_ids":[7]}"#, "floating point `5.5`"),
+        (r#"{"query":"And","items":12345,"label_token_ids":[7]}"#, "integer `12345`"),
+        (r#"{"query":"And","items":{"a":1},"label_token_ids":[7]}"#, "map"),
+        (r#"{"query":"And","items":["a",null],"label_token_ids":[7]}"#, "a string or a list of token ids"),
+        (r#"{"query":[5],"items":[["6"]],"label_token_ids":[7]}"#, "string \"6\""),
+        (r#"{"query":[5],"items":[[6.0]],"label_token_ids":[7]}"#, "floating point `6.0`"),
+        (r#"{"query":"And","items":["a"],"label_token_ids":123}"#, "integer `123`"),
+        (r#"{"query":"And","items":["a"],"label_token_ids":"7"}"#, "string \"7\""),
+        (r#"{"query":"And","items":["a"],"label_token_ids":["7"]}"#, "string \"7\""),
+        (r#"{"query":"And","items":["a"],"label_token_ids":[null]}"#, "a token id or a list of token ids"),
+        (r#"{"query":"And","items":["a"],"label_token_ids":[18446744073709551615]}"#, "18446744073709551615"),
+        (r#"{"query":"And","items":["a"],"label_token_ids":[7],"apply_softmax":"true"}"#, "string \"true\""),
+        (r#"{"query":"And","items":["a"],"label_token_ids":[7],"item_first":1}"#, "integer `1`"),
+    ];
+    let lines: Vec<&str> = cases.iter().map(|(line, _)| *line).chain([good]).collect();
+    let run = redline_reading(&["score", "--model", "demo", "--jsonl", "-"], lines.join("\n").as_bytes());
+    assert_eq!(run.code, 1, "{}", run.err);
+    let answers: Vec<_> = run.out.lines().collect();
+    assert_eq!(answers.len(), cases.len() + 1, "{}", run.out);
+    for (at, (line, expect)) in cases.iter().enumerate() {
+        let fault: LineFault = serde_json::from_str(answers[at]).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert_eq!(fault.line, at as u64 + 1);
+        assert!(fault.message.contains(expect), "{line}: {}", fault.message);
+    }
+    let alone = score(&["--query", "And", "--item", " a", "--label-id", "7"]);
+    let last: Scoring = serde_json::from_str(answers[cases.len()]).unwrap();
+    assert_eq!(bits(&last), bits(&alone));
+}
+
+/// S7, S14, S15: what a request leaves out is as if it had said so, and any other value shows.
+#[test]
+fn s7_defaults_are_those_of_the_documents() {
+    let base = r#""query":"The ki","items":["ng",""],"label_token_ids":[20,300,7]"#;
+    let line = |keys: &str| {
+        let line = format!("{{{base}{keys}}}");
+        redline_reading(&["score", "--model", "demo", "--jsonl", "-"], line.as_bytes()).ok().scoring()
+    };
+    let told = |scoring: &Scoring| {
+        let meta = &scoring.meta;
+        let masses = meta.label_mass.clone();
+        (bits(scoring), meta.logprobs.clone(), masses, meta.token_ids.clone(), scoring.usage)
+    };
+    let bare = told(&line(""));
+    let defaults = [
+        r#","apply_softmax":false"#,
+        r#","item_first":false"#,
+        r#","tokenization":"concat""#,
+        r#","full_logprobs":false"#,
+        r#","truncate":null"#,
+        r#","item_errors":false"#,
+        r#","return_token_ids":false"#,
+        r#","cache_salt":"""#,
+    ];
+    assert_eq!(told(&line(&defaults.concat())), bare);
+    let others = [
+        r#","apply_softmax":true"#,
+        r#","item_first":true"#,
+        r#","tokenization":"separate""#,
+        r#","return_token_ids":true"#,
+    ];
+    for other in others {
+        assert_ne!(told(&line(other)), bare, "{other}");
+    }
 }

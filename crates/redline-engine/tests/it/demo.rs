@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::models::{demo, demo_dir, generation, ids, options, request, text};
 
-fn read(name: &str) -> String {
+pub(crate) fn read(name: &str) -> String {
     std::fs::read_to_string(demo_dir().join(name)).unwrap()
 }
 

@@ -9,6 +9,7 @@ mod models;
 mod perplexity;
 mod prefix_cache;
 mod refusals;
+mod score_plans;
 mod scoring;
 mod simulator;
 mod together;

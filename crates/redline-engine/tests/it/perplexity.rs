@@ -31,7 +31,7 @@ fn held_out(n: usize) -> Prompt {
 }
 
 /// Prompt and logits of the reference implementation.
-fn reference(dir: &Path) -> (Vec<i64>, Vec<Vec<f64>>) {
+pub(crate) fn reference(dir: &Path) -> (Vec<i64>, Vec<Vec<f64>>) {
     let bytes = std::fs::read(dir.join("reference.safetensors")).unwrap();
     let header = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
     let json: Value = serde_json::from_slice(&bytes[8..8 + header]).unwrap();
@@ -47,7 +47,7 @@ fn reference(dir: &Path) -> (Vec<i64>, Vec<Vec<f64>>) {
     (prompt, logits.chunks_exact(vocab).map(<[f64]>::to_vec).collect())
 }
 
-fn goldens() -> Vec<PathBuf> {
+pub(crate) fn goldens() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
     let dirs = std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path());
     let mut dirs: Vec<_> = dirs.filter(|dir| dir.join("reference.safetensors").exists()).collect();
@@ -56,7 +56,7 @@ fn goldens() -> Vec<PathBuf> {
     dirs
 }
 
-fn log_softmax(logits: &[f64]) -> Vec<f64> {
+pub(crate) fn log_softmax(logits: &[f64]) -> Vec<f64> {
     let max = logits.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let sum = max + logits.iter().map(|x| (x - max).exp()).sum::<f64>().ln();
     logits.iter().map(|x| x - sum).collect()

@@ -6,7 +6,7 @@ use crate::models::{
     bits, demo, demo_dir, generation, golden, ids, long, options, pledge, refusal, request, scores, text,
 };
 
-fn labels(ids: &[i64]) -> Vec<Label> {
+pub(crate) fn labels(ids: &[i64]) -> Vec<Label> {
     ids.iter().map(|&id| Label::Ids(vec![id])).collect()
 }
 
@@ -355,7 +355,7 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
 }
 
 /// The tokens of labels, as the engine found them.
-fn engine_labels(engine: &Engine, texts: &[&str]) -> Vec<Vec<u32>> {
+pub(crate) fn engine_labels(engine: &Engine, texts: &[&str]) -> Vec<Vec<u32>> {
     texts.iter().map(|text| engine.tokenizer().unwrap().encode(text, false).unwrap()).collect()
 }
 

@@ -161,9 +161,14 @@ impl MemoryFlags {
         let prefix_cache =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
                 .unwrap_or(true);
-        let memory = memory.or_else(|| machine().known_free_bytes().map(|free| free / 5 * 4));
+        let memory = memory.or_else(free_memory);
         Ok(Settings { threads, backend: Backend { memory, prefix_cache, ..backend } })
     }
+}
+
+/// What may stay in memory unless told otherwise.
+fn free_memory() -> Option<u64> {
+    machine().known_free_bytes().map(|free| free / 5 * 4)
 }
 
 /// The number of threads: the flag's, the environment's, or one per physical core that this process may use.
@@ -239,6 +244,11 @@ impl Backend {
     /// The tier that was asked for.
     pub(crate) fn tier(&self) -> Option<Tier> {
         self.tier
+    }
+
+    /// The same with or without a prefix cache, which needs a bound.
+    pub(crate) fn with_prefix_cache(self, prefix_cache: bool) -> Self {
+        Self { prefix_cache, memory: if prefix_cache { free_memory() } else { None }, ..self }
     }
 
     /// As the engine takes it.

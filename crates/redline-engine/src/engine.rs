@@ -53,6 +53,8 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// Bytes of weights that one decoding step reads.
     pub bytes_per_token: u64,
+    /// Bytes of the head's weights among them.
+    pub head_bytes: u64,
     /// Bytes of keys and values that one stored token takes, all layers.
     pub kv_bytes_per_token: u64,
     /// Bytes set aside for activations, whatever the batch.
@@ -212,6 +214,7 @@ impl Engine {
             parameters: facts.parameters,
             weight_bytes: model.weight_bytes(),
             bytes_per_token: model.bytes_per_token(),
+            head_bytes: model.head().bytes() as u64,
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
             activation_bytes,
             context,

@@ -89,6 +89,29 @@ pub struct ScoreRequest {
     pub timeout_s: Option<f64>,
 }
 
+impl ScoreRequest {
+    /// Of these; everything else as it is where nothing is said: true probabilities, texts concatenated, the query first, any
+    /// error an error of the request.
+    pub fn new(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> Self {
+        Self {
+            query,
+            items,
+            labels,
+            item_labels: None,
+            long_labels: LongLabels::Refuse,
+            softmax: false,
+            item_first: false,
+            full_logprobs: false,
+            tokenization: Tokenization::Concat,
+            truncate: None,
+            item_errors: false,
+            return_token_ids: false,
+            cache_salt: String::new(),
+            timeout_s: None,
+        }
+    }
+}
+
 /// Sampling parameters, applied in the order temperature, top-k, top-p, min-p.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
@@ -143,6 +166,24 @@ pub struct GenerateRequest {
     pub cache_salt: String,
     /// Seconds that the request may take; `None`: as long as it takes.
     pub timeout_s: Option<f64>,
+}
+
+impl GenerateRequest {
+    /// Of these; everything else as it is where nothing is said: greedy, until an end-of-sequence token.
+    pub fn new(prompt: Prompt, max_new_tokens: usize) -> Self {
+        Self {
+            prompt,
+            max_new_tokens,
+            sampling: Sampling::default(),
+            stop: Vec::new(),
+            ignore_eos: false,
+            logprobs: None,
+            prompt_logprobs: None,
+            kv_cache: true,
+            cache_salt: String::new(),
+            timeout_s: None,
+        }
+    }
 }
 
 /// `generate_batch`: continue several prompts together, greedily. Each gets the tokens it would get alone.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod baseline;
 mod clock;
 pub mod compare;
 pub mod digest;

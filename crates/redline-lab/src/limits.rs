@@ -9,7 +9,7 @@ use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use crate::Clock;
 use crate::machine::Machine;
-use crate::roofline::{Held, Limits};
+use crate::roofline::{Arithmetics, Held, Limits};
 
 /// A reading lasts at least this long.
 const READING_NS: u64 = 20_000_000;
@@ -88,23 +88,37 @@ impl Probe {
         peak(self.exec(), arithmetic, clock)
     }
 
+    /// The limits at this moment.
+    fn read(&self, arithmetics: Arithmetics, clock: &Clock) -> Limits {
+        let bandwidth = self.read_bandwidth(clock);
+        let mut seen: Vec<(Arithmetic, f64)> = Vec::new();
+        let mut peak_of = |arithmetic| {
+            if let Some(&(_, peak)) = seen.iter().find(|(known, _)| *known == arithmetic) {
+                return peak;
+            }
+            let peak = self.arithmetic_peak(arithmetic, clock);
+            seen.push((arithmetic, peak));
+            peak
+        };
+        let peak = peak_of(arithmetics.weights);
+        let [keys, values] = arithmetics.attention.map(&mut peak_of);
+        // As many operations of either.
+        Limits { bandwidth, peak, attention_peak: 2.0 / (1.0 / keys + 1.0 / values) }
+    }
+
     /// Takes `n` samples, each between two readings of both limits.
     pub fn hold<T, E>(
         &self,
         n: usize,
-        arithmetic: Arithmetic,
+        arithmetics: Arithmetics,
         clock: &Clock,
         mut sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Held<T>>, E> {
-        let read = || Limits {
-            bandwidth: self.read_bandwidth(clock),
-            peak: self.arithmetic_peak(arithmetic, clock),
-        };
-        let mut before = read();
+        let mut before = self.read(arithmetics, clock);
         (0..n)
             .map(|i| {
                 let value = sample(i)?;
-                let after = read();
+                let after = self.read(arithmetics, clock);
                 let limits = before.midpoint(after);
                 before = after;
                 Ok(Held { value, limits })
@@ -197,11 +211,14 @@ mod tests {
     #[test]
     fn samples_stand_between_two_readings() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
-        let held = probe.hold(3, Arithmetic::F32, &ticking(10_000_000), Ok::<_, LimitError>).unwrap();
+        let held = probe
+            .hold(3, Arithmetics::of_weights(Arithmetic::F32), &ticking(10_000_000), Ok::<_, LimitError>)
+            .unwrap();
         assert_eq!(held.iter().map(|h| h.value).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(held.iter().all(|h| h.limits.bandwidth == 4096.0 / (1e7 * 1e-9)));
-        let failed =
-            probe.hold(3, Arithmetic::F32, &ticking(10_000_000), |i| if i < 1 { Ok(i) } else { Err(i) });
+        let failed = probe.hold(3, Arithmetics::of_weights(Arithmetic::F32), &ticking(10_000_000), |i| {
+            if i < 1 { Ok(i) } else { Err(i) }
+        });
         assert_eq!(failed.err(), Some(1));
     }
 

@@ -1,5 +1,6 @@
 //! Work held against the limits of the machine: the roofline.
 
+use redline_engine::ModelInfo;
 use redline_kernels::Arithmetic;
 
 use crate::result::Row;
@@ -10,17 +11,66 @@ use crate::stats::{Direction, NotFinite, Samples};
 pub struct Limits {
     /// Bytes per second that can be read.
     pub bandwidth: f64,
-    /// Operations per second in the arithmetic of the work.
+    /// Operations per second in the arithmetic of the weights.
     pub peak: f64,
+    /// Operations per second in that of attention.
+    pub attention_peak: f64,
+}
+
+/// What a model multiplies with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetics {
+    /// Weights.
+    pub weights: Arithmetic,
+    /// Queries with keys, then probabilities with values: as many operations each.
+    pub attention: [Arithmetic; 2],
+}
+
+impl Arithmetics {
+    /// Those of a model.
+    pub fn of(info: &ModelInfo) -> Self {
+        Self { weights: info.format.arithmetic(), attention: info.kv_format.arithmetics() }
+    }
+
+    /// Those of a linear layer alone.
+    pub fn of_weights(weights: Arithmetic) -> Self {
+        Self { weights, attention: [weights; 2] }
+    }
 }
 
 /// What some work must at least do.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Work {
     /// Bytes to read.
     pub bytes: f64,
-    /// Operations; a multiplication and an addition count as two.
+    /// Operations on weights; a multiplication and an addition count as two.
     pub operations: f64,
+    /// Operations of attention: queries with keys, probabilities with values.
+    pub attention: f64,
+}
+
+impl Work {
+    /// A pass over `tokens` tokens that see `keys` keys in all, with `outputs` rows of logits over the vocabulary: weights are
+    /// read once.
+    pub fn of_pass(info: &ModelInfo, tokens: f64, keys: f64, outputs: f64) -> Self {
+        let (per_token, per_key, per_output) = info.operations;
+        Self {
+            bytes: info.bytes_per_token as f64,
+            operations: per_token * tokens + per_output * outputs,
+            attention: per_key * keys,
+        }
+    }
+
+    /// A pass over a new sequence of `n` tokens with logits for the last.
+    pub fn of_sequence(info: &ModelInfo, n: usize) -> Self {
+        Self::of_pass(info, n as f64, keys_seen(0, n), 1.0)
+    }
+}
+
+/// Keys that `n` tokens of a sequence see in all, of which `stored` tokens come before.
+pub fn keys_seen(stored: usize, n: usize) -> f64 {
+    let (stored, n) = (stored as f64, n as f64);
+    n * stored + n * (n + 1.0) / 2.0
 }
 
 /// A sample and the limits around it.
@@ -38,17 +88,23 @@ impl Limits {
         Self {
             bandwidth: f64::midpoint(self.bandwidth, other.bandwidth),
             peak: f64::midpoint(self.peak, other.peak),
+            attention_peak: f64::midpoint(self.attention_peak, other.attention_peak),
         }
+    }
+
+    /// The least seconds that computing takes.
+    pub fn computing(&self, work: Work) -> f64 {
+        work.operations / self.peak + work.attention / self.attention_peak
     }
 
     /// Whether reading takes longer than computing.
     pub fn reading_bounds(&self, work: Work) -> bool {
-        work.bytes / self.bandwidth >= work.operations / self.peak
+        work.bytes / self.bandwidth >= self.computing(work)
     }
 
     /// The least seconds that the work takes: reading or computing, whichever takes longer.
     pub fn seconds(&self, work: Work) -> f64 {
-        (work.bytes / self.bandwidth).max(work.operations / self.peak)
+        (work.bytes / self.bandwidth).max(self.computing(work))
     }
 }
 
@@ -72,16 +128,17 @@ pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -
 mod tests {
     use super::*;
 
-    const LIMITS: Limits = Limits { bandwidth: 10e9, peak: 100e9 };
+    const LIMITS: Limits = Limits { bandwidth: 10e9, peak: 100e9, attention_peak: 50e9 };
 
     #[test]
     fn the_slower_of_reading_and_computing_bounds() {
-        let decode = Work { bytes: 1e9, operations: 2e9 };
+        let decode = Work { bytes: 1e9, operations: 2e9, attention: 0.0 };
         assert!(LIMITS.reading_bounds(decode));
         assert_eq!(LIMITS.seconds(decode), 0.1);
-        let prefill = Work { bytes: 1e9, operations: 50e9 };
+        let prefill = Work { bytes: 1e9, operations: 50e9, attention: 0.0 };
         assert!(!LIMITS.reading_bounds(prefill));
         assert_eq!(LIMITS.seconds(prefill), 0.5);
+        assert_eq!(LIMITS.seconds(Work { attention: 25e9, ..prefill }), 1.0);
     }
 
     #[test]
@@ -90,22 +147,24 @@ mod tests {
             |seconds: &[f64]| seconds.iter().map(|&value| Held { value, limits: LIMITS }).collect::<Vec<_>>();
         let row =
             |work, seconds: &[f64]| held(Row::new("a"), Arithmetic::Int8, work, &timed(seconds)).unwrap();
-        let reading = row(Work { bytes: 1e9, operations: 2e9 }, &[0.2, 0.1, 0.4]);
+        let reading = row(Work { bytes: 1e9, operations: 2e9, attention: 0.0 }, &[0.2, 0.1, 0.4]);
         assert_eq!((reading.limit.as_deref(), reading.share_of_limit), (Some("read_bandwidth"), Some(0.5)));
         let limit = reading.metrics.get("limit").unwrap().samples();
         assert_eq!((limit.unit(), limit.values()), ("GB/s", &[10.0; 3][..]));
-        let computing = row(Work { bytes: 1e9, operations: 50e9 }, &[0.5]);
+        let computing = row(Work { bytes: 1e9, operations: 50e9, attention: 0.0 }, &[0.5]);
         assert_eq!((computing.limit.as_deref(), computing.share_of_limit), (Some("int8_peak"), Some(1.0)));
         assert_eq!(computing.metrics.get("limit").unwrap().samples().values(), [100.0]);
         // Less time than the machine needs: the accounting is wrong.
         assert!(
-            Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0 }, &[0.05]) }.invalid().is_some()
+            Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0, attention: 0.0 }, &[0.05]) }
+                .invalid()
+                .is_some()
         );
     }
 
     #[test]
     fn limits_between_two_readings() {
-        let other = Limits { bandwidth: 20e9, peak: 300e9 };
-        assert_eq!(LIMITS.midpoint(other), Limits { bandwidth: 15e9, peak: 200e9 });
+        let other = Limits { bandwidth: 20e9, peak: 300e9, attention_peak: 150e9 };
+        assert_eq!(LIMITS.midpoint(other), Limits { bandwidth: 15e9, peak: 200e9, attention_peak: 100e9 });
     }
 }

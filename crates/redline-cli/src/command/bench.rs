@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::Engine;
 use redline_lab::Machine;
-use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Values};
+use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Setup, Values};
 
 use super::Context;
 use super::compare::EXIT_CODES;
@@ -187,16 +187,19 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
     let (recorder, result) = match &args.subject {
         Subject::Machine(run, flags) => {
             let bench = bench(flags.resolve(context.environment)?);
-            (Recorder::new(&args.record, context)?, run(&bench, &values))
+            (Recorder::new(&args.record, lane, context)?, run(&bench, &values))
         }
         Subject::Model(run, flags) => {
             let name = flags.model.resolve(context.environment)?;
             let backend = flags.backend.resolve(context.environment, &context.clock)?;
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
-            let load = |threads| Engine::load(backend.options(source.clone(), threads));
+            let load = |setup: Setup| {
+                let backend = backend.clone().with_prefix_cache(setup.prefix_cache);
+                Engine::load(backend.options(source.clone(), setup.threads))
+            };
             let model = Model { load: &load, packed_bytes };
-            (Recorder::new(&args.record, context)?, run(&bench(backend.tier()), &model, &values))
+            (Recorder::new(&args.record, lane, context)?, run(&bench(backend.tier()), &model, &values))
         }
     };
     recorder.finish(lane, result.map_err(|error| refused(lane, &error))?)

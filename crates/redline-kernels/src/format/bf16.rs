@@ -72,6 +72,7 @@ pub(crate) struct Bf16Mac;
 
 impl Mac for Bf16Mac {
     const WORDS: usize = LANES;
+    const SPLIT: bool = true;
     type Weight<S: Isa> = S::W;
     type Input<S: Isa> = S::W;
     #[inline(always)]
@@ -94,6 +95,7 @@ pub(crate) struct WidenMac;
 
 impl Mac for WidenMac {
     const WORDS: usize = LANES / 2;
+    const WIDENS: bool = true;
     type Weight<S: Isa> = S::F;
     type Input<S: Isa> = S::F;
     #[inline(always)]

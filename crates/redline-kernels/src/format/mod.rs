@@ -191,6 +191,10 @@ impl Format {
 pub(crate) trait Mac: 'static {
     /// u32 words that one strip takes per step.
     const WORDS: usize;
+    /// Words of weights are pairs of halves.
+    const SPLIT: bool = false;
+    /// Weights are widened to f32 by every tile that reads them.
+    const WIDENS: bool = false;
     /// Sixteen weights (or weight pairs) in a register.
     type Weight<S: Isa>: Copy;
     /// One input word in all lanes.

@@ -8,7 +8,7 @@ use redline_simd::LANES;
 
 use crate::format::{Format, bf16};
 use crate::memory::{Buffer, OutOfMemory};
-use crate::{Exec, Rows};
+use crate::{Arithmetic, Exec, Rows};
 
 /// Tokens of a page.
 pub const PAGE_TOKENS: usize = 64;
@@ -37,6 +37,14 @@ impl KvFormat {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
 
+    /// What multiplies queries with keys, and probabilities with values.
+    pub fn arithmetics(self) -> [Arithmetic; 2] {
+        match self {
+            Self::F32 => [Arithmetic::F32; 2],
+            Self::Bf16 => [Arithmetic::Bf16, Arithmetic::F32],
+        }
+    }
+
     /// The format of weights whose strips the keys are laid out as.
     pub(crate) fn strips(self) -> Format {
         match self {
@@ -62,6 +70,10 @@ pub struct KvShape {
 impl KvShape {
     pub(crate) fn steps(self) -> usize {
         self.format.strips().steps(self.head_dim)
+    }
+    /// Dimensions of a key, those included that fill its last step.
+    pub(crate) fn key_dims(self) -> usize {
+        self.steps() * self.format.strips().k_per_step()
     }
     pub(crate) fn value_strips(self) -> usize {
         self.head_dim.div_ceil(LANES)

@@ -4,18 +4,16 @@
 //! every token and evaluates the whole vocabulary after the last of each sequence. Before it is timed, the probabilities of
 //! the first and the last sequence are compared bit for bit with those of each alone.
 
-use redline_engine::{
-    Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, ScoreOutcome, ScoreRequest, Tokenization,
-};
+use redline_engine::{Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, ScoreOutcome, ScoreRequest};
 use redline_kernels::Simd;
 
 use super::{
-    Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, operations, within_batch, within_context,
+    Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_batch, within_context,
 };
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
-use crate::roofline::{Held, Work, held};
+use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
 use crate::{Direction, LaneResult, Row, Samples};
 
 /// See the module.
@@ -30,6 +28,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("batch", "1,3"), ("length", "7"), ("trials", "2")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    baseline: None,
     run: Run::Model(run),
 };
 
@@ -57,7 +56,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
     within_batch(&batches)?;
     let mut rows = Vec::new();
     for &threads in &bench.threads {
-        let engine = (model.load)(threads)?;
+        let engine = (model.load)(Setup::new(threads))?;
         let info = engine.info();
         within_context(lengths.iter().copied().max().unwrap_or(0), info)?;
         let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
@@ -91,8 +90,7 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
         let alone = probabilities(&pass(engine, &sequences[index..=index])?)?;
         same(&alone, &expected[index..=index])?;
     }
-    let trials =
-        probe.hold(case.trials, info.format.arithmetic(), bench.clock, |_| pass(engine, &sequences))?;
+    let trials = probe.hold(case.trials, Arithmetics::of(info), bench.clock, |_| pass(engine, &sequences))?;
     for trial in &trials {
         same(&expected, &probabilities(&trial.value)?)?;
     }
@@ -104,22 +102,8 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
 
 /// Runs whole sequences and evaluates the vocabulary after each.
 fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError> {
-    let outcome = engine.score(ScoreRequest {
-        query: Prompt::Ids(Vec::new()),
-        items: sequences.to_vec(),
-        labels: vec![Label::Ids(vec![0])],
-        item_labels: None,
-        long_labels: redline_engine::LongLabels::Refuse,
-        softmax: false,
-        item_first: false,
-        full_logprobs: false,
-        tokenization: Tokenization::Concat,
-        truncate: None,
-        item_errors: false,
-        return_token_ids: false,
-        cache_salt: String::new(),
-        timeout_s: None,
-    })?;
+    let (query, labels) = (Prompt::Ids(Vec::new()), vec![Label::Ids(vec![0])]);
+    let outcome = engine.score(ScoreRequest::new(query, sequences.to_vec(), labels))?;
     if outcome.computed_tokens == outcome.usage.prompt_tokens {
         return Ok(outcome);
     }
@@ -148,7 +132,8 @@ fn same(expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
 /// What a pass must do: read the weights once, and multiply every token, every token with the keys it sees, and the last of
 /// each sequence with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
-    Work { bytes: info.bytes_per_token as f64, operations: case.batch as f64 * operations(info, case.length) }
+    let batch = case.batch as f64;
+    Work::of_pass(info, batch * case.length as f64, batch * keys_seen(0, case.length), batch)
 }
 
 fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Result<Row, LaneError> {
@@ -182,20 +167,21 @@ mod tests {
     fn a_pass_reads_weights_once_and_multiplies_every_token() {
         let case = Case { batch: 2, length: 3, trials: 1 };
         // Per sequence: 3 tokens, 1 + 2 + 3 keys, one row of logits.
-        let expected = Work { bytes: 1000.0, operations: 2.0 * (3.0 * 100.0 + 6.0 * 3.0 + 50.0) };
+        let expected =
+            Work { bytes: 1000.0, operations: 2.0 * (3.0 * 100.0 + 50.0), attention: 2.0 * 6.0 * 3.0 };
         assert_eq!(work(&info(), case), expected);
     }
 
     #[test]
     fn a_row_tells_rate_and_share() {
-        let limits = Limits { bandwidth: 1e4, peak: 1e3 };
+        let limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
         let case = Case { batch: 2, length: 3, trials: 1 };
         let row = told(&info(), case, &[Held { value: 2.0, limits }], "d".into()).unwrap();
         let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
-        // 736 operations of 1000 per second bound, not 1000 bytes of 10000.
-        assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some("f32_peak"), Some(0.736 / 2.0)));
+        // 700 operations of 1000 per second and 36 of 500 bound, not 1000 bytes of 10000.
+        assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some("f32_peak"), Some(0.772 / 2.0)));
     }
 
     #[test]

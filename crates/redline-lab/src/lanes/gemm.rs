@@ -13,7 +13,7 @@ use redline_models::synth::{SHAPES, Shape};
 use super::{Bench, Flag, Lane, LaneError, Run, Values, all_threads};
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
-use crate::roofline::{Held, held};
+use crate::roofline::{Arithmetics, Held, held};
 use crate::{Direction, LaneResult, Machine, Row, Samples};
 use layer::{Checked, Layer};
 
@@ -61,6 +61,7 @@ pub const LANE: Lane = Lane {
     ],
     threads: all_threads,
     columns: Some(COLUMNS),
+    baseline: None,
     run: Run::Machine(run),
 };
 
@@ -204,9 +205,10 @@ fn layer_rows(
     let checked = plan.rows.iter().map(|&m| layer.check(m)).collect::<Result<Vec<_>, _>>()?;
     let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
     let cases = plan.rows.len();
-    let samples = probe.hold(plan.repeats * cases, format.arithmetic(), bench.clock, |i| {
-        Ok::<_, LaneError>(layer.seconds(plan.rows[i % cases], calls[i % cases], bench.clock))
-    })?;
+    let samples =
+        probe.hold(plan.repeats * cases, Arithmetics::of_weights(format.arithmetic()), bench.clock, |i| {
+            Ok::<_, LaneError>(layer.seconds(plan.rows[i % cases], calls[i % cases], bench.clock))
+        })?;
     (bench.progress)(&format!("{format}, n = {n}, k = {k}, {} threads", probe.exec().team.size()));
     let row = |case: usize| {
         let timed: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();

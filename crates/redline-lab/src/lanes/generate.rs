@@ -7,13 +7,13 @@
 
 mod batched;
 
-use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Sampling};
+use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, operations};
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads};
 use crate::digest;
 use crate::limits::Probe;
-use crate::roofline::Held;
+use crate::roofline::{Arithmetics, Held, Work};
 use crate::{Direction, LaneResult, Row, Samples};
 
 /// See the module.
@@ -45,6 +45,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2"), ("batch", "1,3")],
     threads: all_threads,
     columns: None,
+    baseline: None,
     run: Run::Model(run),
 };
 
@@ -76,7 +77,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
     super::within_batch(&batches)?;
     let mut rows = Vec::new();
     for &threads in &bench.threads {
-        let engine = (model.load)(threads)?;
+        let engine = (model.load)(Setup::new(threads))?;
         let info = engine.info();
         super::within_context(prompt_tokens.saturating_add(new_tokens), info)?;
         let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
@@ -151,8 +152,7 @@ fn trials(
     kv_cache: bool,
 ) -> Result<Vec<Trial>, LaneError> {
     generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
-    let arithmetic = engine.info().format.arithmetic();
-    probe.hold(case.trials, arithmetic, bench.clock, |_| {
+    probe.hold(case.trials, Arithmetics::of(engine.info()), bench.clock, |_| {
         generate(engine, &case.prompt, case.new_tokens, kv_cache)
     })
 }
@@ -164,16 +164,9 @@ fn generate(
     kv_cache: bool,
 ) -> Result<GenerateOutcome, LaneError> {
     let request = GenerateRequest {
-        prompt: Prompt::Ids(prompt.to_vec()),
-        max_new_tokens: new,
-        sampling: Sampling::default(),
-        stop: Vec::new(),
         ignore_eos: true,
-        logprobs: None,
-        prompt_logprobs: None,
         kv_cache,
-        cache_salt: String::new(),
-        timeout_s: None,
+        ..GenerateRequest::new(Prompt::Ids(prompt.to_vec()), new)
     };
     Ok(engine.generate(request, &Cancel::new(), &mut |_| ())?)
 }
@@ -222,7 +215,7 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
     let n = case.prompt.len();
     let rate = samples("tokens/s", Direction::Higher, trials, |t| n as f64 / t.value.prefill_s)?;
     let share = samples("share", Direction::Info, trials, |t| {
-        operations(info, n) / t.value.prefill_s / t.limits.peak
+        t.limits.computing(Work::of_sequence(info, n)) / t.value.prefill_s
     })?;
     let peak = samples("GOP/s", Direction::Info, trials, |t| t.limits.peak * 1e-9)?;
     Ok(single("prefill", info, case, trials)
@@ -256,12 +249,14 @@ fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, La
 fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) -> Result<Row, LaneError> {
     let lengths = case.prompt.len()..case.prompt.len() + case.new_tokens;
     let tokens: usize = lengths.clone().sum();
-    let work: f64 = lengths.map(|n| operations(info, n)).sum();
     let seconds = |t: &Trial| t.value.prefill_s + t.value.decode_s;
     let recomputed = |t: &Trial| tokens as f64 / seconds(t);
     let memory: Vec<f64> =
         trials.iter().filter_map(|t| t.value.peak_memory_bytes).map(|b| b as f64).collect();
-    let share = samples("share", Direction::Info, trials, |t| work / seconds(t) / t.limits.peak)?;
+    let share = samples("share", Direction::Info, trials, |t| {
+        let least = |n| t.limits.computing(Work::of_sequence(info, n));
+        lengths.clone().map(least).sum::<f64>() / seconds(t)
+    })?;
     Ok(single("decode-recompute", info, case, trials)
         .param("kv_cache", false)
         .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())

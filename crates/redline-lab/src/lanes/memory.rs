@@ -11,7 +11,9 @@ use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prom
 use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads, within_batch, within_context};
+use super::{
+    Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_batch, within_context,
+};
 use crate::digest;
 use crate::machine::Resident;
 use crate::result::{Cell, Column};
@@ -30,6 +32,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    baseline: None,
     run: Run::Model(run),
 };
 
@@ -129,7 +132,7 @@ fn sample(
     let since = |bytes: u64| bytes.saturating_sub(before) as f64;
     reset_peak();
     let start = bench.clock.now_ns();
-    let engine = (model.load)(threads)?;
+    let engine = (model.load)(Setup::new(threads))?;
     let load_s = bench.clock.elapsed_s(start);
     let (loaded, load_peak) = (current_bytes(), peak_bytes());
     let resident = Resident::now().anonymous_bytes;

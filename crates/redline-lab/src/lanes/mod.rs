@@ -5,6 +5,7 @@ use std::fmt;
 use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo};
 use redline_kernels::{OutOfMemory, Simd, Tier};
 
+use crate::baseline::Rule;
 use crate::limits::LimitError;
 use crate::number;
 use crate::result::Column;
@@ -16,9 +17,11 @@ pub mod gemm;
 pub mod generate;
 pub mod limits;
 pub mod memory;
+pub mod score;
 
 /// Every lane there is.
-pub const ALL: &[Lane] = &[generate::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE];
+pub const ALL: &[Lane] =
+    &[generate::LANE, score::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE];
 
 /// A benchmark: one question, its flags, and how to answer it.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +38,8 @@ pub struct Lane {
     pub threads: fn(usize) -> Vec<usize>,
     /// The columns of its comma-separated values, a line per row; `None`: a line per row and metric.
     pub columns: Option<&'static [Column]>,
+    /// How comma-separated values of an earlier run are compared; `None`: they are no baseline.
+    pub baseline: Option<Rule>,
     /// Answers the question.
     pub run: Run,
 }
@@ -87,10 +92,26 @@ pub struct Bench<'a> {
 
 /// The model that is measured.
 pub struct Model<'a> {
-    /// Loads it with that many threads.
-    pub load: &'a dyn Fn(usize) -> Result<Engine, EngineError>,
+    /// Loads it.
+    pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
     /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
     pub packed_bytes: Option<u64>,
+}
+
+/// How a lane wants the model loaded; the rest is as on the command line.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Threads.
+    pub threads: usize,
+    /// Whether keys and values of earlier requests are kept.
+    pub prefix_cache: bool,
+}
+
+impl Setup {
+    /// With so many threads, and nothing kept from request to request.
+    pub fn new(threads: usize) -> Self {
+        Self { threads, prefix_cache: false }
+    }
 }
 
 impl Bench<'_> {
@@ -231,13 +252,6 @@ impl LaneError {
     }
 }
 
-/// Operations of a pass over `n` tokens of a new sequence with logits for the last.
-fn operations(info: &ModelInfo, n: usize) -> f64 {
-    let (per_token, per_key, per_output) = info.operations;
-    let n = n as f64;
-    per_token * n + per_key * n * (n + 1.0) / 2.0 + per_output
-}
-
 impl From<EngineError> for LaneError {
     fn from(e: EngineError) -> Self {
         Self::Engine(e)
@@ -277,6 +291,7 @@ pub(crate) mod tests {
             parameters: 600,
             weight_bytes: 2000,
             bytes_per_token: 1000,
+            head_bytes: 100,
             kv_bytes_per_token: 8,
             activation_bytes: 400,
             context: 100,

@@ -40,7 +40,8 @@ pub enum Cell {
 }
 
 impl Cell {
-    fn of(self, row: &Row) -> String {
+    /// Its text.
+    pub(crate) fn of(self, row: &Row) -> String {
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         let samples = |name: &str| row.metrics.get(name).map(super::Metric::samples);
         match self {

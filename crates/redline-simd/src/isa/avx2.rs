@@ -42,6 +42,7 @@ unsafe impl Isa for Avx2 {
     const TILE_STRIPS: usize = 1;
     const DOT_ROWS: usize = 4;
     const DOT_CHAINS: usize = 1;
+    const DOT_BF16: bool = false;
     const DOT_U8_OFFSET: bool = false;
 
     #[inline(always)]
@@ -123,6 +124,11 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     fn dot_bf16(self, acc: F, w: W, x: W) -> F {
+        let ([w_high, w_low], [x_high, x_low]) = (self.split_bf16(w), self.split_bf16(x));
+        self.fma(w_low, x_low, self.fma(w_high, x_high, acc))
+    }
+    #[inline(always)]
+    fn split_bf16(self, w: W) -> [F; 2] {
         #[inline(always)]
         unsafe fn high(v: __m256i) -> __m256 {
             unsafe { _mm256_castsi256_ps(_mm256_and_si256(v, _mm256_set1_epi32(0xffff_0000_u32 as i32))) }
@@ -131,11 +137,7 @@ unsafe impl Isa for Avx2 {
         unsafe fn low(v: __m256i) -> __m256 {
             unsafe { _mm256_castsi256_ps(_mm256_slli_epi32::<16>(v)) }
         }
-        #[inline(always)]
-        unsafe fn half(acc: __m256, w: __m256i, x: __m256i) -> __m256 {
-            unsafe { _mm256_fmadd_ps(low(w), low(x), _mm256_fmadd_ps(high(w), high(x), acc)) }
-        }
-        unsafe { F(half(acc.0, w.0, x.0), half(acc.1, w.1, x.1)) }
+        unsafe { [F(high(w.0), high(w.1)), F(low(w.0), low(w.1))] }
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> F {

@@ -35,6 +35,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     const TILE_STRIPS: usize = 4;
     const DOT_ROWS: usize = 24;
     const DOT_CHAINS: usize = 4;
+    const DOT_BF16: bool = BF16;
     const DOT_U8_OFFSET: bool = true;
 
     #[inline(always)]
@@ -107,14 +108,6 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     }
     #[inline(always)]
     fn dot_bf16(self, acc: __m512, w: __m512i, x: __m512i) -> __m512 {
-        #[inline(always)]
-        unsafe fn high(v: __m512i) -> __m512 {
-            unsafe { _mm512_castsi512_ps(_mm512_and_si512(v, _mm512_set1_epi32(0xffff_0000_u32 as i32))) }
-        }
-        #[inline(always)]
-        unsafe fn low(v: __m512i) -> __m512 {
-            unsafe { _mm512_castsi512_ps(_mm512_slli_epi32::<16>(v)) }
-        }
         unsafe {
             if BF16 {
                 // Adds the odd (high) elements first, then the even ones, each with one rounding.
@@ -124,7 +117,15 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
                     core::mem::transmute::<__m512i, __m512bh>(x),
                 );
             }
-            _mm512_fmadd_ps(low(w), low(x), _mm512_fmadd_ps(high(w), high(x), acc))
+        }
+        let ([w_high, w_low], [x_high, x_low]) = (self.split_bf16(w), self.split_bf16(x));
+        self.fma(w_low, x_low, self.fma(w_high, x_high, acc))
+    }
+    #[inline(always)]
+    fn split_bf16(self, w: __m512i) -> [__m512; 2] {
+        unsafe {
+            let high = _mm512_and_si512(w, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_castsi512_ps(high), _mm512_castsi512_ps(_mm512_slli_epi32::<16>(w))]
         }
     }
     #[inline(always)]

@@ -39,6 +39,8 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// Independent sums per output that hide the latency of an integer dot product in a tile of one row; 1 where tiles of
     /// few rows need none.
     const DOT_CHAINS: usize;
+    /// Whether [`Isa::dot_bf16`] is one instruction, and not two multiply-adds of halves that were taken apart before.
+    const DOT_BF16: bool;
     /// Whether [`Isa::dot_u8`] takes its weights as they are stored, 128 too high, and leaves that to the sum's start.
     const DOT_U8_OFFSET: bool;
 
@@ -109,6 +111,8 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// Two bf16 products per lane added to `acc`: first the high halves of `w` and `x`, then the low halves, each
     /// one fused multiply-add with one rounding. Inputs must be zero or at least 2^-55 in magnitude.
     fn dot_bf16(self, acc: Self::F, w: Self::W, x: Self::W) -> Self::F;
+    /// The high and the low halves as f32.
+    fn split_bf16(self, w: Self::W) -> [Self::F; 2];
     /// Reads 32 bytes as sixteen bf16, widened exactly.
     /// # Safety
     /// `p` is valid for reading 16 u16.

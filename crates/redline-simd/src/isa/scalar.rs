@@ -71,6 +71,7 @@ unsafe impl Isa for Scalar {
     const TILE_STRIPS: usize = 1;
     const DOT_ROWS: usize = 4;
     const DOT_CHAINS: usize = 1;
+    const DOT_BF16: bool = false;
     const DOT_U8_OFFSET: bool = true;
 
     #[inline(always)]
@@ -134,10 +135,12 @@ unsafe impl Isa for Scalar {
     }
     #[inline(always)]
     fn dot_bf16(self, acc: Self::F, w: Self::W, x: Self::W) -> Self::F {
-        let high = |v: u32| f32::from_bits(v & 0xffff_0000);
-        let low = |v: u32| f32::from_bits(v << 16);
-        let first = each(|i| high(w[i]).mul_add(high(x[i]), acc[i]));
-        each(|i| low(w[i]).mul_add(low(x[i]), first[i]))
+        let ([w_high, w_low], [x_high, x_low]) = (self.split_bf16(w), self.split_bf16(x));
+        self.fma(w_low, x_low, self.fma(w_high, x_high, acc))
+    }
+    #[inline(always)]
+    fn split_bf16(self, w: Self::W) -> [Self::F; 2] {
+        [each(|i| f32::from_bits(w[i] & 0xffff_0000)), each(|i| f32::from_bits(w[i] << 16))]
     }
     #[inline(always)]
     unsafe fn load_bf16(self, p: *const u16) -> Self::F {

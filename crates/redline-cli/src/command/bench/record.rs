@@ -4,10 +4,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_lab::baseline::{self, Rule, Standings};
 use redline_lab::compare;
 use redline_lab::lanes::Lane;
+use redline_lab::result::Column;
 use redline_lab::run::{Run, RunError, Start};
-use redline_lab::{LaneResult, file, wall_clock};
+use redline_lab::{LaneResult, Machine, file, wall_clock};
 
 use super::Context;
 use crate::built;
@@ -29,7 +31,7 @@ pub(super) struct RecordArgs {
     /// Write run.json, results.csv and samples.csv into this directory
     #[arg(short = 'o', id = "directory", value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
-    /// Compare with an earlier run: a directory with run.json, or such a file
+    /// Compare with an earlier run: a directory with run.json, or such a file; lane score: also its --output F.csv
     #[arg(long, value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Comparison")]
@@ -40,13 +42,65 @@ pub(super) struct RecordArgs {
 pub(super) struct Recorder<'a> {
     args: &'a RecordArgs,
     start: Start,
-    baseline: Option<Run>,
+    baseline: Option<Baseline>,
+}
+
+/// An earlier run.
+enum Baseline {
+    /// With its samples.
+    Run(Box<Run>),
+    /// Its comma-separated values alone.
+    Values(Values),
+}
+
+/// The comma-separated values of an earlier run, and how they are compared.
+struct Values {
+    path: PathBuf,
+    text: String,
+    rule: Rule,
+    columns: &'static [Column],
+}
+
+impl Baseline {
+    fn read(path: &Path, lane: &Lane) -> Result<Self, Failure> {
+        let (Some(rule), Some(columns)) = (lane.baseline, lane.columns) else {
+            return read(path).map(|run| Self::Run(Box::new(run)));
+        };
+        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
+            return read(path).map(|run| Self::Run(Box::new(run)));
+        }
+        let text = std::fs::read_to_string(path).map_err(|error| {
+            let fact = format!("{error}\n  in `{}`", path.display());
+            Failure::usage(fact, "`--output FILE` of an earlier run writes one")
+        })?;
+        let values = Values { path: path.into(), text, rule, columns };
+        // What is no baseline is refused before anything is measured.
+        let nothing = LaneResult { lane: lane.name.into(), machine: Machine::default(), rows: Vec::new() };
+        values.standings(&nothing)?;
+        Ok(Self::Values(values))
+    }
+}
+
+impl Values {
+    fn standings(&self, result: &LaneResult) -> Result<Standings, Failure> {
+        baseline::compare(&self.rule, self.columns, result, &self.text).map_err(|error| {
+            let fact = format!("{error}\n  in `{}`", self.path.display());
+            Failure::usage(fact, "`--output FILE` of an earlier run writes one")
+        })
+    }
+
+    /// Shows how the cases stand; 1 if one fell or is missing, else the code of the rows.
+    fn judge(&self, result: &LaneResult, code: ExitCode) -> Result<ExitCode, Failure> {
+        let standings = self.standings(result)?;
+        report::say(format_args!("\n{}", standings.table()));
+        Ok(if standings.passed() { code } else { ExitCode::FAILURE })
+    }
 }
 
 impl<'a> Recorder<'a> {
     /// Reads the baseline and makes the directory.
-    pub(super) fn new(args: &'a RecordArgs, context: &Context) -> Result<Self, Failure> {
-        let baseline = args.baseline.as_deref().map(read).transpose()?;
+    pub(super) fn new(args: &'a RecordArgs, lane: &'static Lane, context: &Context) -> Result<Self, Failure> {
+        let baseline = args.baseline.as_deref().map(|path| Baseline::read(path, lane)).transpose()?;
         if let Some(dir) = &args.directory {
             Run::prepare(dir).map_err(|error| refused(dir, &error))?;
         }
@@ -69,7 +123,15 @@ impl<'a> Recorder<'a> {
             return Ok(code);
         }
         let mut run = Run::new(built::this(), self.start, result.clone()).map_err(|error| written(&error))?;
-        let comparison = self.baseline.map(|base| compare::compare(&base, &run, &self.args.rules.rules()));
+        let comparison = match self.baseline {
+            Some(Baseline::Values(values)) => {
+                write(&run, self.args)?;
+                show(lane, &result, self.args)?;
+                return values.judge(&result, code);
+            }
+            Some(Baseline::Run(base)) => Some(compare::compare(&base, &run, &self.args.rules.rules())),
+            None => None,
+        };
         if let Some(comparison) = &comparison {
             run.comparison = serde_json::to_value(comparison).map_err(|error| written(&error))?;
         }

@@ -101,7 +101,7 @@ pub(super) fn run(
     context: &Context,
 ) -> Result<ExitCode, Failure> {
     let contestants = contestants(lane, args, common)?;
-    let recorder = Recorder::new(record, context)?;
+    let recorder = Recorder::new(record, lane, context)?;
     let processes = args.processes.unwrap_or(PROCESSES);
     let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(processes).enumerate() {

@@ -85,7 +85,11 @@ impl<'a> Layer<'a> {
     /// What a call with `m` rows must do. Inputs and outputs are not counted: they may stay in caches.
     pub(super) fn work(&self, m: usize) -> Work {
         let (n, k) = self.shape();
-        Work { bytes: self.matrices[0].bytes() as f64, operations: 2.0 * m as f64 * n as f64 * k as f64 }
+        Work {
+            bytes: self.matrices[0].bytes() as f64,
+            operations: 2.0 * m as f64 * n as f64 * k as f64,
+            attention: 0.0,
+        }
     }
 
     /// Runs the next matrix over the first `m` rows of inputs.
@@ -218,7 +222,8 @@ mod tests {
     fn work_is_weights_once_and_a_product_per_row() {
         with_layer(Format::F32, 1, |layer| {
             // Strips of sixteen: 48 rows of 96 f32.
-            let expected = Work { bytes: 48.0 * 96.0 * 4.0, operations: 2.0 * 5.0 * 40.0 * 96.0 };
+            let expected =
+                Work { bytes: 48.0 * 96.0 * 4.0, operations: 2.0 * 5.0 * 40.0 * 96.0, attention: 0.0 };
             assert_eq!(layer.work(5), expected);
             assert_eq!(layer.cycled_bytes(), 48 * 96 * 4);
         });

@@ -6,7 +6,7 @@ use super::{Case, generate, prompt, samples};
 use crate::digest;
 use crate::lanes::{Bench, LaneError};
 use crate::limits::Probe;
-use crate::roofline::{Held, Work, held};
+use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};
 
 /// The row of one batch. Its prompts are as long as `case`'s and begin differently.
@@ -34,7 +34,7 @@ pub(super) fn row(
         let alone = generate(engine, &prompts[index], case.new_tokens, true)?.token_ids;
         same(index, &alone, &warm.token_ids[index])?;
     }
-    let trials = probe.hold(case.trials, info.format.arithmetic(), bench.clock, |_| run())?;
+    let trials = probe.hold(case.trials, Arithmetics::of(info), bench.clock, |_| run())?;
     for trial in &trials {
         for (index, ids) in trial.value.token_ids.iter().enumerate() {
             same(index, &warm.token_ids[index], ids)?;
@@ -81,13 +81,14 @@ fn told(
 /// What decoding the tokens after the first takes: in each pass the weights once, and of every sequence its keys and values
 /// before the new one.
 fn work(info: &ModelInfo, case: &Case, batch: usize) -> Work {
-    let (per_token, per_key, per_output) = info.operations;
     let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
     // Contexts of prompt, prompt + 1, ... tokens; the new token sees itself too.
     let context = case.prompt.len() as f64 + (case.new_tokens as f64 - 2.0) / 2.0;
+    let pass = Work::of_pass(info, batch, batch * (context + 1.0), batch);
     Work {
-        bytes: passes * (info.bytes_per_token as f64 + batch * info.kv_bytes_per_token as f64 * context),
-        operations: passes * batch * (per_token + per_output + per_key * (context + 1.0)),
+        bytes: passes * (pass.bytes + batch * info.kv_bytes_per_token as f64 * context),
+        operations: passes * pass.operations,
+        attention: passes * pass.attention,
     }
 }
 
@@ -102,9 +103,9 @@ mod tests {
         let case = Case { prompt: vec![1; 4], new_tokens: 3, trials: 1 };
         let one = work(&info(), &case, 1);
         assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));
-        assert_eq!(one.operations, 2.0 * 150.0 + 3.0 * (5.0 + 6.0));
+        assert_eq!((one.operations, one.attention), (2.0 * 150.0, 3.0 * (5.0 + 6.0)));
         let four = work(&info(), &case, 4);
         assert_eq!(four.bytes, 2.0 * 1000.0 + 4.0 * 8.0 * (4.0 + 5.0));
-        assert_eq!(four.operations, 4.0 * one.operations);
+        assert_eq!((four.operations, four.attention), (4.0 * one.operations, 4.0 * one.attention));
     }
 }

@@ -1,0 +1,157 @@
+//! Keys and values of one head in one page: as they are stored, or unpacked for several tiles of rows.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use redline_simd::{Isa, LANES};
+
+use super::MAX_HEAD_DIM;
+use crate::format::Mac;
+use crate::format::float32::F32Mac;
+use crate::op::kv::{KvPages, KvShape, PAGE_TOKENS};
+use crate::tile::{TileArgs, tiles};
+
+/// Blocks of sixteen keys in a page.
+const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
+
+/// See the module.
+pub(super) struct HeadPage<'a> {
+    shape: KvShape,
+    words: &'a [u32],
+}
+
+impl<'a> HeadPage<'a> {
+    pub(super) fn new(kv: &'a KvPages, page: u32, layer: usize, head: usize) -> Self {
+        Self { shape: kv.shape(), words: kv.head(page, layer, head) }
+    }
+
+    /// Logits of the keys of `blocks` for `rows` rows.
+    ///
+    /// # Safety
+    /// The blocks lie within the page; `(q, distance)` holds the rows' input words, `(to, distance)` their logits.
+    #[inline(always)]
+    pub(super) unsafe fn keys_times<S: Isa, K: Mac>(
+        &self,
+        s: S,
+        blocks: Range<usize>,
+        (x, x_stride): (*const u32, usize),
+        (y, y_stride): (*mut f32, usize),
+        rows: usize,
+    ) {
+        let steps = self.shape.steps();
+        // SAFETY: by contract.
+        unsafe {
+            let w = self.words.as_ptr().add(blocks.start * steps * LANES);
+            let args =
+                TileArgs { w, w_stride: steps * LANES, steps, x, x_stride, y, y_stride, resume: false };
+            tiles::<S, K>(s, args, rows, blocks.len());
+        }
+    }
+
+    /// Adds the values of `slots`, weighted, to `rows` rows.
+    ///
+    /// # Safety
+    /// The slots lie within the page; `(p, distance)` holds the rows' weights of these slots, `(o, distance)` their sums.
+    #[inline(always)]
+    pub(super) unsafe fn values_times<S: Isa, V: Mac>(
+        &self,
+        s: S,
+        slots: Range<usize>,
+        (x, x_stride): (*const u32, usize),
+        (y, y_stride): (*mut f32, usize),
+        rows: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            let w = self.words.as_ptr().add(self.shape.key_words() + slots.start * V::WORDS);
+            let (w_stride, steps) = (PAGE_TOKENS * V::WORDS, slots.len());
+            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true };
+            tiles::<S, V>(s, args, rows, self.shape.value_strips());
+        }
+    }
+}
+
+/// Keys and values of one head in one page as f32, in the order in which they are stored.
+pub(super) struct Unpacked {
+    /// `[blocks][dimensions][16 keys]`
+    keys: MaybeUninit<[f32; PAGE_TOKENS * MAX_HEAD_DIM]>,
+    /// `[strips of dimensions][64 tokens][16]`
+    values: MaybeUninit<[f32; PAGE_TOKENS * MAX_HEAD_DIM]>,
+}
+
+impl Unpacked {
+    pub(super) fn new() -> Self {
+        Self { keys: MaybeUninit::uninit(), values: MaybeUninit::uninit() }
+    }
+
+    /// Takes the keys of a page of pairs of bf16.
+    #[inline(always)]
+    pub(super) fn take_keys<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
+        let to = self.keys.as_mut_ptr().cast::<f32>();
+        for step in 0..PAGE_BLOCKS * page.shape.steps() {
+            // SAFETY: sixteen words of the keys are twice as many values, at most 64 keys of MAX_HEAD_DIM.
+            unsafe {
+                let [first, second] = s.split_bf16(s.load_words(page.words.as_ptr().add(step * LANES)));
+                s.store(to.add(2 * step * LANES), first);
+                s.store(to.add((2 * step + 1) * LANES), second);
+            }
+        }
+    }
+
+    /// Takes the values of a page of bf16.
+    #[inline(always)]
+    pub(super) fn take_values<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
+        let to = self.values.as_mut_ptr().cast::<f32>();
+        let from = page.words[page.shape.key_words()..].as_ptr().cast::<u16>();
+        for row in 0..page.shape.value_strips() * PAGE_TOKENS {
+            // SAFETY: a row of sixteen values, of which the page has 64 per strip.
+            unsafe { s.store(to.add(row * LANES), s.load_bf16(from.add(row * LANES))) };
+        }
+    }
+
+    /// As [`HeadPage::keys_times`], with the keys that were taken, of `dims` dimensions.
+    ///
+    /// # Safety
+    /// As there; the inputs are f32.
+    #[inline(always)]
+    pub(super) unsafe fn keys_times<S: Isa>(
+        &self,
+        s: S,
+        dims: usize,
+        blocks: Range<usize>,
+        (x, x_stride): (*const u32, usize),
+        (y, y_stride): (*mut f32, usize),
+        rows: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            let w = self.keys.as_ptr().cast::<u32>().add(blocks.start * dims * LANES);
+            let args =
+                TileArgs { w, w_stride: dims * LANES, steps: dims, x, x_stride, y, y_stride, resume: false };
+            tiles::<S, F32Mac>(s, args, rows, blocks.len());
+        }
+    }
+
+    /// As [`HeadPage::values_times`], with the values that were taken.
+    ///
+    /// # Safety
+    /// As there.
+    #[inline(always)]
+    pub(super) unsafe fn values_times<S: Isa>(
+        &self,
+        s: S,
+        shape: KvShape,
+        slots: Range<usize>,
+        (x, x_stride): (*const u32, usize),
+        (y, y_stride): (*mut f32, usize),
+        rows: usize,
+    ) {
+        // SAFETY: by contract.
+        unsafe {
+            let w = self.values.as_ptr().cast::<u32>().add(slots.start * LANES);
+            let (w_stride, steps) = (PAGE_TOKENS * LANES, slots.len());
+            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true };
+            tiles::<S, F32Mac>(s, args, rows, shape.value_strips());
+        }
+    }
+}

@@ -1,0 +1,254 @@
+//! Comma-separated values of an earlier run as a baseline: one figure per case, and how far it may fall.
+//!
+//! Without samples there are no intervals; so this is the percent rule of the seed's benchmark, and no more. A run that
+//! was stored as a whole is compared by [`crate::compare`].
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::number;
+use crate::result::{Column, LaneResult};
+use crate::table::Table;
+
+/// Which columns a lane's baseline has.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// What names a case. The file may lack some of them: then all rows with the rest must agree with its row.
+    pub keys: &'static [&'static str],
+    /// What is compared; higher is better.
+    pub value: &'static str,
+    /// The largest share that it may fall by.
+    pub most_drop: f64,
+}
+
+/// Why a file is no baseline.
+#[derive(Debug)]
+pub enum BadBaseline {
+    /// Not comma-separated values.
+    Csv(csv::Error),
+    /// A column is missing.
+    Column(&'static str),
+    /// None of the columns that name a case is there.
+    Keys(&'static [&'static str]),
+    /// A value is no positive number; line and text.
+    Value(u64, String),
+    /// No line.
+    Empty,
+}
+
+impl fmt::Display for BadBaseline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Csv(e) => e.fmt(f),
+            Self::Column(name) => write!(f, "the column `{name}` is missing"),
+            Self::Keys(names) => write!(f, "none of the columns {} is there", names.join(", ")),
+            Self::Value(line, text) => write!(f, "line {line}: `{text}` is no positive number"),
+            Self::Empty => f.write_str("there is no line of values"),
+        }
+    }
+}
+
+impl std::error::Error for BadBaseline {}
+
+/// How a case stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// Within the rule.
+    Ok,
+    /// It fell by more than the rule allows.
+    Regression,
+    /// The baseline does not know it.
+    New,
+    /// It was not run.
+    Missing,
+}
+
+impl Standing {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Regression => "REGRESSION",
+            Self::New => "NEW",
+            Self::Missing => "MISSING",
+        }
+    }
+}
+
+/// A case's values and how it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Line {
+    /// What names it, as the file does.
+    pub case: Vec<String>,
+    /// Now.
+    pub current: Option<f64>,
+    /// In the file.
+    pub baseline: Option<f64>,
+    /// How it stands.
+    pub standing: Standing,
+}
+
+/// All cases.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Standings {
+    names: Vec<&'static str>,
+    value: &'static str,
+    /// In the order of the run, then what was not run.
+    pub lines: Vec<Line>,
+}
+
+/// Compares a run with the text of an earlier one.
+pub fn compare(
+    rule: &Rule,
+    columns: &[Column],
+    result: &LaneResult,
+    text: &str,
+) -> Result<Standings, BadBaseline> {
+    let (names, mut base) = read(rule, text)?;
+    let cell = |row, name: &str| {
+        columns
+            .iter()
+            .find(|column| column.name == name)
+            .map(|column| column.cell.of(row))
+            .unwrap_or_default()
+    };
+    let mut lines = Vec::new();
+    let mut seen = Vec::new();
+    for row in &result.rows {
+        let case: Vec<String> = names.iter().map(|name| cell(row, name)).collect();
+        let current = cell(row, rule.value).parse().ok();
+        let baseline = base.get(&case).copied();
+        let standing = match (current, baseline) {
+            (_, None) => Standing::New,
+            (Some(current), Some(baseline)) if current >= baseline * (1.0 - rule.most_drop) => Standing::Ok,
+            _ => Standing::Regression,
+        };
+        seen.push(case.clone());
+        lines.push(Line { case, current, baseline, standing });
+    }
+    base.retain(|case, _| !seen.contains(case));
+    lines.extend(base.into_iter().map(|(case, value)| Line {
+        case,
+        current: None,
+        baseline: Some(value),
+        standing: Standing::Missing,
+    }));
+    Ok(Standings { names, value: rule.value, lines })
+}
+
+/// The columns that name a case, of those the file has, and the value of each case.
+type Base = (Vec<&'static str>, BTreeMap<Vec<String>, f64>);
+
+fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
+    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let header = reader.headers().map_err(BadBaseline::Csv)?.clone();
+    let place = |name: &str| header.iter().position(|column| column == name);
+    let value_at = place(rule.value).ok_or(BadBaseline::Column(rule.value))?;
+    let keys: Vec<(&'static str, usize)> =
+        rule.keys.iter().filter_map(|&name| Some((name, place(name)?))).collect();
+    if keys.is_empty() {
+        return Err(BadBaseline::Keys(rule.keys));
+    }
+    let mut base = BTreeMap::new();
+    for record in reader.records() {
+        let record = record.map_err(BadBaseline::Csv)?;
+        let cell = |at: usize| record.get(at).unwrap_or_default().to_owned();
+        let value: Option<f64> = cell(value_at).parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
+        let line = record.position().map_or(0, csv::Position::line);
+        let value = value.ok_or_else(|| BadBaseline::Value(line, cell(value_at)))?;
+        base.insert(keys.iter().map(|&(_, at)| cell(at)).collect(), value);
+    }
+    if base.is_empty() {
+        return Err(BadBaseline::Empty);
+    }
+    Ok((keys.into_iter().map(|(name, _)| name).collect(), base))
+}
+
+impl Standings {
+    /// Whether nothing fell too far and nothing is missing.
+    pub fn passed(&self) -> bool {
+        self.lines.iter().all(|line| matches!(line.standing, Standing::Ok | Standing::New))
+    }
+
+    /// One line per case, then the sum of it.
+    pub fn table(&self) -> String {
+        let mut titles: Vec<(&'static str, bool)> = self.names.iter().map(|name| (*name, true)).collect();
+        titles.extend([(self.value, true), ("baseline", true), ("change", true), ("", false)]);
+        let mut table = Table::new(&titles);
+        let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
+        for line in &self.lines {
+            let change = line.current.zip(line.baseline).map(|(now, base)| (now - base) / base * 100.0);
+            let change = change.map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
+            let figures = [cell(line.current), cell(line.baseline), change, line.standing.word().to_owned()];
+            table.push([line.case.clone(), figures.to_vec()].concat());
+        }
+        let count = |standing| self.lines.iter().filter(|line| line.standing == standing).count();
+        let (fell, missing) = (count(Standing::Regression), count(Standing::Missing));
+        format!("{}{fell} regressions, {missing} missing, of {} cases\n", table.render(), self.lines.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::result::Cell;
+    use crate::{Direction, Row, Samples};
+
+    const RULE: Rule = Rule { keys: &["a", "b", "c"], value: "v", most_drop: 0.10 };
+    const COLUMNS: &[Column] = &[
+        Column { name: "a", cell: Cell::Param("a") },
+        Column { name: "b", cell: Cell::Param("b") },
+        Column { name: "c", cell: Cell::Param("c") },
+        Column { name: "v", cell: Cell::Metric("v", Samples::median, 1.0) },
+    ];
+
+    fn result(rows: &[(usize, usize, f64)]) -> LaneResult {
+        let row = |&(a, b, v): &(usize, usize, f64)| {
+            let samples = Samples::new("x", Direction::Higher, vec![v]).unwrap();
+            Row::new("r").param("a", a).param("b", b).param("c", "warm").metric("v", samples)
+        };
+        let rows = rows.iter().map(row).collect();
+        LaneResult { lane: "l".into(), machine: crate::Machine::default(), rows }
+    }
+
+    fn standings(rows: &[(usize, usize, f64)], text: &str) -> Standings {
+        compare(&RULE, COLUMNS, &result(rows), text).unwrap()
+    }
+
+    #[test]
+    fn a_tenth_may_be_lost_and_no_more() {
+        // The file does not know column c, and has one of its own.
+        let text = "b,a,other,v\n2,1,x,100\n4,1,y, 100\n8,1,z,100\n";
+        let all = standings(&[(1, 2, 90.0), (1, 4, 89.9), (1, 16, 1.0)], text);
+        let of = |i: usize| all.lines[i].standing;
+        assert_eq!(
+            [of(0), of(1), of(2), of(3)],
+            [Standing::Ok, Standing::Regression, Standing::New, Standing::Missing]
+        );
+        assert!(!all.passed());
+        let table = all.table();
+        for words in
+            ["-10.0 %", "-10.1 %", "OK", "REGRESSION", "NEW", "MISSING", "1 regressions, 1 missing, of 4"]
+        {
+            assert!(table.contains(words), "{words} in\n{table}");
+        }
+        assert!(standings(&[(1, 2, 100.0), (1, 4, 200.0), (1, 8, 95.0), (9, 9, 1.0)], text).passed());
+    }
+
+    #[test]
+    fn every_key_of_the_file_counts() {
+        let text = "a,b,c,v\n1,2,cold,100\n1,2,warm,10\n";
+        let all = standings(&[(1, 2, 10.0)], text);
+        assert_eq!(all.lines[0].standing, Standing::Ok);
+        assert_eq!((all.lines.len(), all.lines[1].standing), (2, Standing::Missing));
+    }
+
+    #[test]
+    fn what_is_no_baseline_is_refused() {
+        let fact = |text: &str| compare(&RULE, COLUMNS, &result(&[]), text).unwrap_err().to_string();
+        assert!(fact("a,b\n1,2\n").contains("`v` is missing"));
+        assert!(fact("x,v\n1,2\n").contains("a, b, c"));
+        assert!(fact("a,v\n1,2\n2,fast\n").contains("line 3: `fast`"));
+        assert!(fact("a,v\n1,-2\n").contains("line 2") && fact("a,v\n1,NaN\n").contains("line 2"));
+        assert!(fact("a,v\n").contains("no line") && !fact("a,v\n1\n").is_empty());
+    }
+}

@@ -1,0 +1,131 @@
+//! What is scored, and what scoring it must at least take.
+
+use redline_engine::{ModelInfo, Prompt, ScoreOutcome};
+
+use crate::lanes::LaneError;
+use crate::roofline::{Work, keys_seen};
+
+/// Tokens of an item where the query is given by its number of tokens.
+const ITEM_TOKENS: usize = 4;
+
+/// Query and items of every request: texts as the seed's benchmark has them, or ids of given numbers.
+pub(super) struct Workload {
+    pub(super) query_tokens: Option<usize>,
+    pub(super) item_tokens: Option<usize>,
+}
+
+impl Workload {
+    /// Whether texts are scored.
+    fn is_text(&self) -> bool {
+        self.query_tokens.is_none() && self.item_tokens.is_none()
+    }
+
+    /// Tokens of a query and an item, where they are given; else 1.
+    pub(super) fn most_tokens(&self) -> usize {
+        if self.is_text() { 1 } else { self.query_length().saturating_add(self.item_length()) }
+    }
+
+    fn query_length(&self) -> usize {
+        self.query_tokens.unwrap_or(40)
+    }
+
+    fn item_length(&self) -> usize {
+        self.item_tokens.unwrap_or(ITEM_TOKENS)
+    }
+
+    /// What all items share.
+    pub(super) fn query(&self, vocab: usize) -> Prompt {
+        if self.is_text() {
+            return Prompt::Text("Benchmark query: ".repeat(10));
+        }
+        Prompt::Ids((0..self.query_length()).map(|i| ((i * 7919 + 11) % vocab) as i64).collect())
+    }
+
+    /// Item `index`; neighbours begin differently.
+    pub(super) fn item(&self, index: usize, vocab: usize) -> Prompt {
+        if self.is_text() {
+            return Prompt::Text(format!(" item {index}"));
+        }
+        Prompt::Ids((0..self.item_length()).map(|i| ((i * 104_729 + index + 5) % vocab) as i64).collect())
+    }
+}
+
+/// So many different ids of the vocabulary.
+pub(super) fn label_ids(labels: usize, info: &ModelInfo) -> Result<Vec<i64>, LaneError> {
+    if labels > info.vocab {
+        let fact = format!("`--num-labels` is {labels}, but the vocabulary has {} tokens", info.vocab);
+        return Err(LaneError::Usage(format!("{fact}\n  in `{}`", info.name)));
+    }
+    Ok((0..labels).map(|i| (i * (info.vocab / labels)) as i64).collect())
+}
+
+/// What a request took at least, by the tokens that were run: weights are read once; of the head, whose softmax is over labels,
+/// the rows of the labels only. The shared prefix was run once or came from the cache.
+pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Work {
+    let (shared, items) = (outcome.shared_prefix_tokens, outcome.items.len() as f64);
+    // Of one item, which every other shares.
+    let known = outcome.usage.cached_tokens / outcome.items.len().max(1);
+    let prefix = shared.saturating_sub(known);
+    let tails = outcome.computed_tokens.saturating_sub(prefix);
+    let tail = tails as f64 / items.max(1.0);
+    let keys =
+        keys_seen(shared - prefix, prefix) + items * (tail * shared as f64 + tail * (tail + 1.0) / 2.0);
+    let pass = Work::of_pass(info, outcome.computed_tokens as f64, keys, 0.0);
+    Work {
+        bytes: pass.bytes - info.head_bytes as f64,
+        operations: pass.operations + items * 2.0 * (labels * info.hidden) as f64,
+        ..pass
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_engine::{ItemScore, Usage};
+
+    use super::*;
+    use crate::lanes::tests::info;
+
+    fn outcome(cached: usize, computed: usize) -> ScoreOutcome {
+        let item = ItemScore {
+            scores: vec![1.0],
+            logprobs: vec![0.0],
+            label_mass: None,
+            prompt_tokens: 12,
+            truncated: false,
+            boundary_mismatch: None,
+            token_ids: None,
+        };
+        ScoreOutcome {
+            items: vec![Ok(item.clone()), Ok(item)],
+            label_token_ids: Vec::new(),
+            item_label_token_ids: None,
+            usage: Usage { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
+            computed_tokens: computed,
+            shared_prefix_tokens: 10,
+            prefix_cache: None,
+            queue_s: 0.0,
+            compute_s: 0.0,
+            peak_memory_bytes: None,
+            kernel_path: String::new(),
+        }
+    }
+
+    #[test]
+    fn work_counts_the_prefix_once_and_label_rows_only() {
+        // Ten tokens of prefix, two items of two tokens more.
+        let cold = of(&info(), &outcome(0, 14), 3);
+        assert_eq!(cold.bytes, 1000.0 - 100.0);
+        assert_eq!(cold.operations, 14.0 * 100.0 + 2.0 * 2.0 * 3.0 * 4.0);
+        assert_eq!(cold.attention, 3.0 * (55.0 + 2.0 * (11.0 + 12.0)));
+        let warm = of(&info(), &outcome(10, 4), 3);
+        assert_eq!(warm.attention, 3.0 * 2.0 * (11.0 + 12.0));
+    }
+
+    #[test]
+    fn labels_are_different_tokens_of_the_vocabulary() {
+        let ids = label_ids(10, &info()).unwrap();
+        let different: std::collections::BTreeSet<_> = ids.iter().collect();
+        assert!(different.len() == 10 && ids.iter().all(|&id| (0..10).contains(&id)));
+        assert!(matches!(label_ids(11, &info()), Err(LaneError::Usage(fact)) if fact.contains("11")));
+    }
+}

@@ -32,17 +32,33 @@ pub(crate) const MAX_CONTEXT: &Variable = &Variable { name: "REDLINE_MAX_CONTEXT
 pub(crate) const MEMORY: &Variable = &Variable { name: "REDLINE_MEMORY", help: "--memory" };
 /// Prefix cache.
 pub(crate) const PREFIX_CACHE: &Variable = &Variable { name: "REDLINE_PREFIX_CACHE", help: "--prefix-cache" };
+/// Logical devices.
+pub(crate) const TP: &Variable = &Variable { name: "REDLINE_TP", help: "--tp" };
+/// Device.
+pub(crate) const DEVICE: &Variable = &Variable { name: "REDLINE_DEVICE", help: "--device" };
+/// Where plans are kept.
+pub(crate) const PLAN_CACHE: &Variable = &Variable { name: "REDLINE_PLAN_CACHE", help: "--plan-cache" };
+/// What a missing plan does.
+pub(crate) const PLAN_POLICY: &Variable = &Variable { name: "REDLINE_PLAN_POLICY", help: "--plan-policy" };
+/// Whether missing plans are named.
+pub(crate) const LOG_PLANS: &Variable = &Variable { name: "REDLINE_LOG_PLANS", help: "--log-plans" };
+/// Tokens of the largest pass.
+pub(crate) const MAX_CHUNK: &Variable = &Variable { name: "REDLINE_MAX_CHUNK", help: "--max-chunk" };
 /// Hugging Face cache of models.
 pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
 /// Hugging Face home.
 pub(crate) const HF_HOME: &Variable = &Variable { name: "HF_HOME", help: "models in its folder `hub`" };
 /// XDG cache.
-pub(crate) const XDG_CACHE_HOME: &Variable =
-    &Variable { name: "XDG_CACHE_HOME", help: "models in its folder `huggingface/hub`" };
+pub(crate) const XDG_CACHE_HOME: &Variable = &Variable {
+    name: "XDG_CACHE_HOME",
+    help: "models in its folder `huggingface/hub`, plans in `redline/plans`",
+};
 /// Home.
-pub(crate) const HOME: &Variable =
-    &Variable { name: "HOME", help: "models in its folder `.cache/huggingface/hub`" };
+pub(crate) const HOME: &Variable = &Variable {
+    name: "HOME",
+    help: "models in its folder `.cache/huggingface/hub`, plans in `.cache/redline/plans`",
+};
 
 /// Every variable that is read.
 pub(crate) const VARIABLES: &[&Variable] = &[
@@ -54,6 +70,12 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     MAX_CONTEXT,
     MEMORY,
     PREFIX_CACHE,
+    TP,
+    DEVICE,
+    PLAN_CACHE,
+    PLAN_POLICY,
+    LOG_PLANS,
+    MAX_CHUNK,
     HF_HUB_CACHE,
     HF_HOME,
     XDG_CACHE_HOME,

@@ -11,6 +11,7 @@ mod interrupt;
 mod jsonl;
 mod model;
 mod output;
+mod plan;
 mod progress;
 mod report;
 mod usage;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
-use redline_engine::{Engine, EngineError, Options, Source};
+use redline_engine::{Engine, EngineError, Options, PlanOptions, PlanPolicy, Source};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::{Clock, Machine};
@@ -12,6 +12,7 @@ use redline_weights::{HubRoots, Infq, resolve_model};
 
 use crate::demo_model;
 use crate::env::{self, Environment};
+use crate::plan::PlanFlags;
 use crate::progress;
 use crate::report::Failure;
 use crate::value::{self, Device, Isa};
@@ -55,9 +56,9 @@ pub(crate) struct TierFlags {
     /// Instruction set: auto, scalar, avx2, avx512 or amx [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
-    /// Device: auto or cpu
-    #[arg(long, value_name = "D", default_value = "auto", value_parser = value::device)]
-    device: Device,
+    /// Device: auto (default) or cpu [env: REDLINE_DEVICE]
+    #[arg(long, value_name = "D", value_parser = value::device)]
+    device: Option<Device>,
 }
 
 /// Which instructions and number formats.
@@ -68,12 +69,17 @@ pub(crate) struct BackendFlags {
     tier: TierFlags,
     #[command(flatten)]
     weights: WeightFlags,
+    /// Logical devices, from 1 to 8, that share the model out by outputs and heads [env: REDLINE_TP]
+    #[arg(long, value_name = "N", value_parser = value::devices)]
+    tp: Option<usize>,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
     kv_format: Option<KvFormat>,
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
+    #[command(flatten)]
+    plans: PlanFlags,
 }
 
 /// A format of weights.
@@ -148,7 +154,17 @@ impl ModelFlag {
 impl MachineFlags {
     /// Fills what no flag gave from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
-        let backend = self.backend.resolve(environment, clock)?;
+        self.resolve_with(environment, clock, PlanPolicy::default())
+    }
+
+    /// The same, with a policy for plans where none is named.
+    pub(crate) fn resolve_with(
+        &self,
+        environment: Environment,
+        clock: &Clock,
+        policy: PlanPolicy,
+    ) -> Result<Settings, Failure> {
+        let backend = self.backend.resolve(environment, clock, policy)?;
         Ok(Settings { threads: threads(self.threads, environment)?, backend })
     }
 }
@@ -186,6 +202,7 @@ fn machine() -> &'static Machine {
 impl TierFlags {
     /// The tier that the flag or the environment names; `None` for the fastest.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<Option<Tier>, Failure> {
+        or_else(self.device, || environment.value(env::DEVICE, value::device))?;
         let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
         Ok(isa.and_then(|isa| isa.0))
     }
@@ -193,8 +210,15 @@ impl TierFlags {
 
 impl BackendFlags {
     /// Fills what no flag gave from the environment.
-    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Backend, Failure> {
+    pub(crate) fn resolve(
+        &self,
+        environment: Environment,
+        clock: &Clock,
+        policy: PlanPolicy,
+    ) -> Result<Backend, Failure> {
         Ok(Backend {
+            tp: or_else(self.tp, || environment.value(env::TP, value::devices))?.unwrap_or(1),
+            plans: self.plans.resolve(environment, policy)?,
             tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
             outliers: self.weights.outliers,
@@ -227,8 +251,10 @@ pub(crate) struct Loaded {
 const QUEUE: usize = 256;
 
 /// What an engine is loaded with, besides the model and the threads.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Backend {
+    tp: usize,
+    plans: PlanOptions,
     tier: Option<Tier>,
     format: Option<Format>,
     outliers: f64,
@@ -256,6 +282,8 @@ impl Backend {
         Options {
             source,
             threads,
+            tp: self.tp,
+            plans: self.plans.clone(),
             tier: self.tier,
             format: self.format,
             outliers: self.outliers,
@@ -271,7 +299,7 @@ impl Backend {
 }
 
 /// What an engine is loaded with, besides the model.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct Settings {
     threads: usize,
     backend: Backend,

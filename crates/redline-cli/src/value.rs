@@ -1,7 +1,9 @@
 //! Values of flags and environment variables: one parser per kind, each with the advice that goes with a bad one.
 
 use std::fmt;
+use std::path::PathBuf;
 
+use redline_engine::PlanPolicy;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 
@@ -110,6 +112,60 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     }
 }
 
+/// Most logical devices.
+const MAX_DEVICES: usize = 8;
+
+/// Parses a number of logical devices.
+pub(crate) fn devices(text: &str) -> Result<usize, BadValue> {
+    let hint = format!("a number of devices, from 1 to {MAX_DEVICES}");
+    match text.parse::<usize>() {
+        Ok(n) if (1..=MAX_DEVICES).contains(&n) => Ok(n),
+        Ok(n) => bad(format!("{n} devices"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+/// Where plans are kept; `None`: nowhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PlanDir(pub(crate) Option<PathBuf>);
+
+/// Parses a directory of plans, or `off`.
+pub(crate) fn plan_dir(text: &str) -> Result<PlanDir, BadValue> {
+    match text {
+        "" => bad("no directory", "a directory, or off"),
+        "off" => Ok(PlanDir(None)),
+        _ => Ok(PlanDir(Some(text.into()))),
+    }
+}
+
+/// Parses what a missing plan does.
+pub(crate) fn plan_policy(text: &str) -> Result<PlanPolicy, BadValue> {
+    let names: Vec<_> = PlanPolicy::ALL.iter().map(|policy| policy.name()).collect();
+    PlanPolicy::parse(text).map_or_else(|| bad("no such policy", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Sizes of passes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sizes(pub(crate) Vec<usize>);
+
+/// Parses `64,128`.
+pub(crate) fn sizes(text: &str) -> Result<Sizes, BadValue> {
+    text.split(',').map(|part| chunk(part.trim())).collect::<Result<_, _>>().map(Sizes)
+}
+
+/// Most tokens of a pass.
+const MAX_CHUNK: usize = 8192;
+
+/// Parses a number of tokens of a pass.
+pub(crate) fn chunk(text: &str) -> Result<usize, BadValue> {
+    match count(text)? {
+        n if n > MAX_CHUNK => {
+            bad(format!("{n} tokens"), format!("a number of tokens, from 1 to {MAX_CHUNK}"))
+        }
+        n => Ok(n),
+    }
+}
+
 /// Parses a number of threads.
 pub(crate) fn threads(text: &str) -> Result<usize, BadValue> {
     match text.parse::<usize>() {
@@ -201,8 +257,8 @@ pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
 /// Parses `on` or `off`.
 pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
+        "on" | "1" => Ok(true),
+        "off" | "0" => Ok(false),
         _ => bad(format!("`{text}` is neither"), "on or off"),
     }
 }

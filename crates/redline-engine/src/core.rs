@@ -34,6 +34,8 @@ struct Running {
     /// Seconds from its arrival to its first pass.
     queue_s: Option<f64>,
     computed_tokens: usize,
+    /// Plans that had to be made for passes it took part in.
+    plan_misses: u64,
 }
 
 /// A row of the batch whose logits are wanted.
@@ -44,6 +46,11 @@ struct Wanted {
     place: RowPlace,
     row: usize,
     normalise: bool,
+}
+
+/// Rows whose logits are evaluated together: over the same labels or over the vocabulary, not too many.
+fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
+    rows.chunk_by(|a, b| a.labels_of == b.labels_of).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
 }
 
 /// Whether a heartbeat did anything.
@@ -86,6 +93,11 @@ impl<M: Machine> Core<M> {
             clock,
             batch: Batch::default(),
         }
+    }
+
+    /// What runs the passes.
+    pub(crate) fn machine(&mut self) -> &mut M {
+        &mut self.machine
     }
 
     /// The heartbeat: one pass. Idle: nothing can go on before something is released.
@@ -134,7 +146,16 @@ impl<M: Machine> Core<M> {
         self.arrivals += 1;
         self.scheduler.arrive(number, task.salt());
         self.labels.extend(labels.map(|labels| (number, labels)));
-        let running = Running { task, place, cancels, timeout_s, arrived, queue_s: None, computed_tokens: 0 };
+        let running = Running {
+            task,
+            place,
+            cancels,
+            timeout_s,
+            arrived,
+            queue_s: None,
+            computed_tokens: 0,
+            plan_misses: 0,
+        };
         self.tasks.insert(number, running);
         self.end_if_finished(number);
     }
@@ -186,6 +207,11 @@ impl<M: Machine> Core<M> {
 
     /// Runs the pieces and lets their requests read.
     fn pass(&mut self, pieces: &[Piece]) {
+        let rows = self.wanted(pieces);
+        let groups = grouped(&rows);
+        if !self.prepare(pieces, &groups) {
+            return;
+        }
         let start = (self.clock)();
         self.batch.clear();
         for piece in pieces {
@@ -196,7 +222,7 @@ impl<M: Machine> Core<M> {
                 running.computed_tokens += piece.tokens;
             }
         }
-        self.run(pieces);
+        self.run(&groups);
         let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
         self.advance(done);
     }
@@ -224,13 +250,33 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Runs the batch; requests read the logits of their rows.
-    fn run(&mut self, pieces: &[Piece]) {
-        let rows = self.wanted(pieces);
-        let mut groups: Vec<&[Wanted]> = Vec::new();
-        for some in rows.chunk_by(|a, b| a.labels_of == b.labels_of) {
-            groups.extend(some.chunks(OUTPUT_ROWS));
+    /// Prepares the machine for a pass. Where it may not, the requests of the pass fail, and there is none.
+    fn prepare(&mut self, pieces: &[Piece], groups: &[&[Wanted]]) -> bool {
+        let tokens = pieces.iter().map(|piece| piece.tokens).sum();
+        let over_vocabulary = groups.iter().filter(|group| group[0].labels_of.is_none());
+        let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
+        let mut tasks: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
+        tasks.dedup();
+        match self.machine.prepare(tokens, &rows) {
+            Ok(missed) => {
+                for task in tasks {
+                    if let Some(running) = self.tasks.get_mut(&task) {
+                        running.plan_misses += missed;
+                    }
+                }
+                true
+            }
+            Err(forbidden) => {
+                for task in tasks {
+                    self.answer(task, Err(forbidden.clone().into()));
+                }
+                false
+            }
         }
+    }
+
+    /// Runs the batch; requests read the logits of their rows.
+    fn run(&mut self, groups: &[&[Wanted]]) {
         let outputs: Vec<_> = groups
             .iter()
             .map(|group| Outputs {
@@ -291,6 +337,7 @@ impl<M: Machine> Core<M> {
             queue_s: running.queue_s.unwrap_or(seconds),
             seconds,
             computed_tokens: running.computed_tokens,
+            plan_misses: running.plan_misses,
             peak_memory_bytes: redline_kernels::memory::peak_bytes(),
             ended,
         };

@@ -19,7 +19,7 @@ use self::budget::Budget;
 use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
-use crate::machine::{CHUNK_TOKENS, OUTPUT_ROWS};
+use crate::machine::OUTPUT_ROWS;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, Logprobs, NewToken};
 use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::options::{Options, Source};
@@ -27,6 +27,7 @@ use crate::outcome::{
     FinishReason, GenerateOutcome, ItemError, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob,
     Usage,
 };
+use crate::plan::{Counters, PlanCounters, PlanEntry};
 use crate::prompt::Limits;
 use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
 use crate::runner::{Inbox, Job, Runner};
@@ -37,6 +38,8 @@ use crate::transcript::Transcript;
 
 /// Most threads of a team.
 const MAX_THREADS: usize = 1024;
+/// Most logical devices.
+const MAX_DEVICES: usize = 8;
 /// Most tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
 
@@ -69,6 +72,10 @@ pub struct ModelInfo {
     pub hidden: usize,
     /// Threads of the team.
     pub threads: usize,
+    /// Logical devices.
+    pub tp: usize,
+    /// Tokens of the largest pass.
+    pub max_chunk: usize,
     /// The tier that runs.
     pub tier: Tier,
     /// How weights are held.
@@ -93,6 +100,7 @@ pub struct Engine {
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     simd: Simd,
+    counters: Arc<Counters>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -183,6 +191,10 @@ impl Engine {
         if options.threads > MAX_THREADS {
             return Err(EngineError::Option(format!("{} threads exceed {MAX_THREADS}", options.threads)));
         }
+        if !(1..=MAX_DEVICES).contains(&options.tp) {
+            let fact = format!("{} logical devices are not from 1 to {MAX_DEVICES}", options.tp);
+            return Err(EngineError::Option(fact));
+        }
         if options.queue == 0 {
             return Err(EngineError::Option("a queue of 0 places takes no request".into()));
         }
@@ -203,7 +215,8 @@ impl Engine {
         };
         let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
-        let activation_bytes = model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS).bytes();
+        let max_chunk = options.plans.buckets.max_chunk();
+        let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
         let page_bytes = model.kv_shape(kv_format).page_bytes() as u64;
         let budget =
             Budget { weights: model.weight_bytes(), activations: activation_bytes, page: page_bytes };
@@ -222,6 +235,8 @@ impl Engine {
             layers: model.layers(),
             hidden: facts.hidden,
             threads: options.threads,
+            tp: options.tp,
+            max_chunk,
             tier: simd.tier(),
             format: facts.format,
             kv_format,
@@ -230,24 +245,40 @@ impl Engine {
             prefix_cache: options.prefix_cache,
             operations: model.operations(),
         };
+        let counters: Arc<Counters> = Arc::default();
         let runner = Runner {
             model,
             kv_format,
             pages: pages.unwrap_or(usize::MAX),
             simd,
             threads: options.threads,
+            devices: options.tp,
+            plans: options.plans,
+            counters: counters.clone(),
             prefix_cache: options.prefix_cache,
             stall_s: options.stall_s,
             clock: options.clock,
         };
         let (inbox, thread) = runner.start(options.queue)?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, thread })
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, counters, thread })
     }
 
     /// Facts about the model.
     pub fn info(&self) -> &ModelInfo {
         &self.info
+    }
+
+    /// What plans took since the engine was loaded.
+    pub fn plan_counters(&self) -> PlanCounters {
+        self.counters.read()
+    }
+
+    /// Sees to it that every bucket has a plan, as the policy says, and tells them. Requests wait meanwhile.
+    pub fn precompile(&self) -> Result<Vec<PlanEntry>, EngineError> {
+        let (reply, answer) = channel();
+        self.inbox()?.send(Job::Precompile(reply))?;
+        answer.recv().map_err(|_| EngineError::Stopped)?
     }
 
     /// The tokenizer, where the model has one.
@@ -427,6 +458,7 @@ impl Engine {
                 cached_tokens: timing.cached_tokens.unwrap_or(0),
             },
             prefix_cache: timing.cached_tokens.map(PrefixCacheUse::of),
+            plan_misses: timing.plan_misses,
             token_ids: tokens.into_iter().map(|t| t.id).collect(),
             prompt_token_ids: prompt,
             finish_reason,

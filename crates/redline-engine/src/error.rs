@@ -7,6 +7,8 @@ use redline_models::kv::KvError;
 use redline_tokenizer::TokenizerError;
 use redline_weights::WeightsError;
 
+use crate::plan::{Bucket, Forbidden};
+
 /// Why the engine refuses or fails. `Display` is the fact with its numbers; [`EngineError::hint`] the advice.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
@@ -67,6 +69,14 @@ pub enum EngineError {
         /// How many.
         requests: usize,
     },
+    /// There is no plan for a pass, and none may be made.
+    #[error("there is no plan for `{bucket}`, and plans are forbidden to be made{}", differing(.differs))]
+    NoPlan {
+        /// The bucket of the pass.
+        bucket: Bucket,
+        /// How the most similar stored plan differs; empty without one.
+        differs: String,
+    },
     /// The caller cancelled before there was anything to answer.
     #[error("cancelled before there was an answer")]
     Cancelled,
@@ -96,10 +106,19 @@ impl EngineError {
             Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
             Self::Late { .. } => Some("give it more time, or ask for less".into()),
             Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
+            Self::NoPlan { .. } => {
+                Some("`redline precompile` makes plans; `--plan-policy estimate` does without".into())
+            }
             Self::Threads { .. } => Some("use fewer `--threads`".into()),
             Self::Stalled => Some("please report this with the request".into()),
             Self::Option(_) | Self::Cancelled | Self::Stopped => None,
         }
+    }
+}
+
+impl From<Forbidden> for EngineError {
+    fn from(Forbidden { bucket, differs }: Forbidden) -> Self {
+        Self::NoPlan { bucket, differs }
     }
 }
 
@@ -116,6 +135,10 @@ impl From<WeightsError> for EngineError {
     fn from(e: WeightsError) -> Self {
         Self::Model(ModelError::Weights(e))
     }
+}
+
+fn differing(differs: &str) -> String {
+    if differs.is_empty() { String::new() } else { format!(": {differs}") }
 }
 
 fn partly(tokens: Option<usize>) -> String {

@@ -14,6 +14,7 @@ mod machine;
 mod mode;
 mod options;
 mod outcome;
+mod plan;
 mod prefix_cache;
 mod prompt;
 mod request;
@@ -33,6 +34,10 @@ pub use options::{Clock, Embedded, Options, Source};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
     ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
+};
+pub use plan::{
+    Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
+    PlanPolicy,
 };
 pub use request::{
     BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, PromptLogprobs, Sampling,

@@ -6,12 +6,13 @@ use redline_kernels::{Exec, Matrix, OutOfMemory, Rows, Simd, Team};
 use redline_models::Model;
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
+use redline_models::plan::Site;
 use redline_models::step::Arena;
+
+use crate::plan::{BucketMode, Forbidden, PlanEntry, Plans, Workshop};
 
 /// Most rows whose logits are evaluated at a time.
 pub(crate) const OUTPUT_ROWS: usize = 64;
-/// Most tokens of one pass; longer inputs are run in pieces of this size.
-pub(crate) const CHUNK_TOKENS: usize = 512;
 
 /// Rows of a pass whose logits are wanted together; at most [`OUTPUT_ROWS`].
 pub(crate) struct Outputs<'a, L> {
@@ -64,7 +65,11 @@ pub(crate) trait Machine {
     /// Prepares for sequences of up to so many tokens.
     fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory>;
 
-    /// Runs a pass and hands over the logits of each of `outputs`, in order.
+    /// Prepares for a pass of so many tokens, and for logits over the vocabulary of so many rows each; how many plans had to be
+    /// made.
+    fn prepare(&mut self, tokens: usize, rows: &[usize]) -> Result<u64, Forbidden>;
+
+    /// Runs a pass and hands over the logits of each of `outputs`, in order. It was prepared for.
     fn run(
         &mut self,
         kv: &mut KvCache<Self::Pages>,
@@ -80,6 +85,21 @@ pub(crate) struct ModelMachine {
     pub(crate) arena: Arena,
     pub(crate) team: Team,
     pub(crate) simd: Simd,
+    pub(crate) plans: Plans,
+}
+
+impl ModelMachine {
+    /// Plans, and what they are made with.
+    fn plans(&mut self) -> (&mut Plans, Workshop<'_>) {
+        let exec = Exec { simd: self.simd, team: &self.team };
+        (&mut self.plans, Workshop { model: &self.model, arena: &mut self.arena, exec })
+    }
+
+    /// A plan for every bucket.
+    pub(crate) fn precompile(&mut self) -> Result<Vec<PlanEntry>, Forbidden> {
+        let (plans, mut shop) = self.plans();
+        plans.precompile(&mut shop)
+    }
 }
 
 impl Machine for ModelMachine {
@@ -94,6 +114,21 @@ impl Machine for ModelMachine {
         self.model.reserve_positions(positions)
     }
 
+    fn prepare(&mut self, tokens: usize, rows: &[usize]) -> Result<u64, Forbidden> {
+        let (plans, mut shop) = self.plans();
+        let pass = plans.bucket(BucketMode::Pass, tokens);
+        let mut missed = u64::from(plans.prepare(&mut shop, pass)?);
+        let mut last = None;
+        for &rows in rows {
+            let bucket = plans.bucket(BucketMode::Logits, rows);
+            // Groups of as many rows follow each other.
+            if last.replace(bucket) != Some(bucket) {
+                missed += u64::from(plans.prepare(&mut shop, bucket)?);
+            }
+        }
+        Ok(missed)
+    }
+
     fn run(
         &mut self,
         kv: &mut KvCache,
@@ -102,11 +137,16 @@ impl Machine for ModelMachine {
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, kv, batch, |model, x, step| {
+        let plans = &self.plans;
+        let plan = plans.get(plans.bucket(BucketMode::Pass, batch.rows()));
+        self.model.run(exec, &mut self.arena, kv, batch, plan, |model, x, step| {
             for (index, wanted) in outputs.iter().enumerate() {
                 let mark = step.mark();
                 let head = wanted.labels.unwrap_or_else(|| model.head());
-                let logits = model.logits(x, &wanted.rows, head, step);
+                let planned = plans.get(plans.bucket(BucketMode::Logits, wanted.rows.len()));
+                let variant =
+                    planned.filter(|_| wanted.labels.is_none()).and_then(|plan| plan.of(Site::Head));
+                let logits = model.logits(x, &wanted.rows, head, variant, step);
                 let rows = step.read(logits);
                 let mut sums = [0f64; OUTPUT_ROWS];
                 if wanted.normalise {

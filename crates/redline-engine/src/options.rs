@@ -6,6 +6,8 @@ use std::sync::Arc;
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 
+use crate::plan::PlanOptions;
+
 /// Nanoseconds since some fixed moment, never going back.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
@@ -40,6 +42,8 @@ pub struct Options {
     pub source: Source,
     /// Threads of the team, at least 1.
     pub threads: usize,
+    /// Logical devices that share the model out by outputs and heads, from 1 to 8, whatever the number of threads.
+    pub tp: usize,
     /// Instruction tier; `None` takes the fastest of this machine.
     pub tier: Option<Tier>,
     /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
@@ -58,6 +62,8 @@ pub struct Options {
     pub queue: usize,
     /// Seconds that prompts may add to a pass while somebody generates; `None`: 4/5 of what it takes without them.
     pub stall_s: Option<f64>,
+    /// How passes are planned, and how large they may be.
+    pub plans: PlanOptions,
     /// The time, for the durations in answers.
     pub clock: Clock,
 }

@@ -83,6 +83,8 @@ pub struct ScoreOutcome {
     pub shared_prefix_tokens: usize,
     /// What came from the prefix cache; `None` where it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
+    /// Plans that were not there for passes it took part in.
+    pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
     /// Seconds from the request reaching the engine to the last row.
@@ -143,6 +145,8 @@ pub struct GenerateOutcome {
     pub usage: Usage,
     /// What came from the prefix cache; `None` where it is off or the KV cache is not used.
     pub prefix_cache: Option<PrefixCacheUse>,
+    /// Plans that were not there for passes it took part in.
+    pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
     /// Seconds until the first new token was chosen, those in the queue included.

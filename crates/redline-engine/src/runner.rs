@@ -15,8 +15,9 @@ use redline_models::step::Arena;
 use crate::cache::Cache;
 use crate::core::{Arrival, Core, Pulse};
 use crate::error::EngineError;
-use crate::machine::{CHUNK_TOKENS, ModelMachine, OUTPUT_ROWS};
+use crate::machine::{ModelMachine, OUTPUT_ROWS};
 use crate::options::Clock;
+use crate::plan::{Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
 /// Most sequences that are open at a time.
@@ -28,6 +29,8 @@ pub(crate) enum Job {
     Run(Arrival),
     /// What a request retained is not needed any more.
     Release(SeqId),
+    /// A plan for every bucket is wanted.
+    Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
 }
 
 /// Where requests are handed in, and how many there may be.
@@ -76,6 +79,9 @@ pub(crate) struct Runner {
     pub(crate) pages: usize,
     pub(crate) simd: Simd,
     pub(crate) threads: usize,
+    pub(crate) devices: usize,
+    pub(crate) plans: PlanOptions,
+    pub(crate) counters: Arc<Counters>,
     pub(crate) prefix_cache: bool,
     pub(crate) stall_s: Option<f64>,
     pub(crate) clock: Clock,
@@ -110,15 +116,19 @@ impl Runner {
     }
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
-        let Self { model, kv_format, pages, simd, threads, prefix_cache, stall_s, clock } = self;
+        let Self { model, kv_format, pages, simd, threads, devices, .. } = self;
+        let Self { plans, counters, prefix_cache, stall_s, clock, .. } = self;
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
-        let team = Team::new(threads).map_err(not_started)?;
-        let arena = Arena::new(model.arena_size(CHUNK_TOKENS, OUTPUT_ROWS))?;
+        let team = Team::with_devices(threads, devices).map_err(not_started)?;
+        let rows = plans.buckets.max_chunk();
+        let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
+        let machine = Machine::new(&model, kv_format, simd, threads, devices);
+        let plans = Plans::new(plans, machine, counters, clock.clone());
         let cache = Cache::new(KvCache::new(model.kv_shape(kv_format), pages), prefix_cache);
         let (token, _, output) = model.operations();
-        let limits = PassLimits { rows: CHUNK_TOKENS, open: OPEN, stall_s };
+        let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
-        Ok(Core::new(ModelMachine { model, arena, team, simd }, cache, scheduler, clock))
+        Ok(Core::new(ModelMachine { model, arena, team, simd, plans }, cache, scheduler, clock))
     }
 }
 
@@ -142,6 +152,10 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
         match job {
             Ok(Job::Run(arrival)) => core.arrive(arrival),
             Ok(Job::Release(sequence)) => core.release(sequence),
+            Ok(Job::Precompile(reply)) => {
+                // A caller that is gone hears nothing.
+                let _ = reply.send(core.machine().precompile().map_err(EngineError::from));
+            }
             Err(TryRecvError::Empty) => pulse = core.tick(),
             Err(TryRecvError::Disconnected) => return,
         }

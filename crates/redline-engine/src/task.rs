@@ -34,6 +34,8 @@ pub(crate) struct Ran {
     pub(crate) seconds: f64,
     /// Tokens run for it.
     pub(crate) computed_tokens: usize,
+    /// Plans that had to be made for passes it took part in.
+    pub(crate) plan_misses: u64,
     /// High-water mark of allocated memory, bytes; `None` if not counted.
     pub(crate) peak_memory_bytes: Option<u64>,
     /// It was cancelled, or its time was over.

@@ -17,7 +17,7 @@ pub use arithmetic::Arithmetic;
 pub use format::Format;
 pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory, Pages};
-pub use redline_simd::{Simd, Tier, Unavailable, set_default_float_environment};
+pub use redline_simd::{Simd, Tier, Unavailable, processor, set_default_float_environment};
 pub use threads::{Team, with_team};
 
 /// What every operation runs on: the instructions and the threads.

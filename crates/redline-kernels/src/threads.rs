@@ -45,6 +45,7 @@ unsafe impl Send for Shared {}
 pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
+    devices: usize,
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -57,6 +58,13 @@ impl std::fmt::Debug for Team {
 impl Team {
     /// A team of `size >= 1` members; `size - 1` threads are started.
     pub fn new(size: usize) -> io::Result<Self> {
+        Self::with_devices(size, 1)
+    }
+
+    /// The same as so many logical devices: each is a group of members, or, where there are more devices than members, several
+    /// are one member. A device owns its part of the outputs of every linear layer and of the heads; what comes of it lies
+    /// where all devices read it, so gathering is the barrier at the end of [`Team::run`].
+    pub fn with_devices(size: usize, devices: usize) -> io::Result<Self> {
         let helpers = size.max(1) - 1;
         let shared = Arc::new(Shared {
             generation: Padded(AtomicU64::new(0)),
@@ -66,7 +74,12 @@ impl Team {
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
         });
-        let mut team = Self { shared, workers: Vec::with_capacity(helpers), not_sync: PhantomData };
+        let mut team = Self {
+            shared,
+            workers: Vec::with_capacity(helpers),
+            devices: devices.max(1),
+            not_sync: PhantomData,
+        };
         for index in 0..helpers {
             let shared = Arc::clone(&team.shared);
             let worker = std::thread::Builder::new()
@@ -80,6 +93,39 @@ impl Team {
     /// Members of the team.
     pub fn size(&self) -> usize {
         self.workers.len() + 1
+    }
+
+    /// Logical devices of the team.
+    pub fn devices(&self) -> usize {
+        self.devices
+    }
+
+    /// Who sits where.
+    pub(crate) fn seating(&self) -> Seating {
+        Seating { members: self.size(), devices: self.devices }
+    }
+
+    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: first over the
+    /// devices, then over the members of each. `alone`: everything on the calling thread.
+    pub(crate) fn split_strips(
+        &self,
+        items: usize,
+        unit: usize,
+        alone: bool,
+        f: impl Fn(Range<usize>) + Sync,
+    ) {
+        if alone || items < 2 || (self.workers.is_empty() && self.devices == 1) {
+            return f(0..items);
+        }
+        let seating = self.seating();
+        self.run(|member| {
+            for seat in seating.of(member) {
+                let range = seat.share(items, unit);
+                if !range.is_empty() {
+                    f(range);
+                }
+            }
+        });
     }
 
     /// Calls `f(member)` once for every member, each on its own thread, and returns when all are done.
@@ -126,6 +172,56 @@ impl Team {
                 f(range);
             }
         });
+    }
+}
+
+/// How members are placed in logical devices.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Seating {
+    members: usize,
+    devices: usize,
+}
+
+impl Seating {
+    /// Where a member works: in one device, or in several by itself.
+    pub(crate) fn of(self, member: usize) -> impl Iterator<Item = Seat> {
+        let Self { members, devices } = self;
+        let own = if devices > members {
+            share(devices, 1, member, members)
+        } else {
+            let device = (0..devices).find(|&d| share(members, 1, d, devices).contains(&member)).unwrap_or(0);
+            device..device + 1
+        };
+        own.map(move |device| {
+            let group =
+                if devices > members { member..member + 1 } else { share(members, 1, device, devices) };
+            Seat { device, devices, index: member - group.start, members: group.len() }
+        })
+    }
+}
+
+/// A member's place in a logical device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    device: usize,
+    devices: usize,
+    /// The member's number in the device.
+    pub(crate) index: usize,
+    /// Members of the device.
+    pub(crate) members: usize,
+}
+
+impl Seat {
+    /// The part of `0..items` that belongs to its device, in whole units (the last may be cut).
+    pub(crate) fn shard(self, items: usize, unit: usize) -> Range<usize> {
+        share(items, unit, self.device, self.devices)
+    }
+
+    /// The part of its device's that belongs to it.
+    fn share(self, items: usize, unit: usize) -> Range<usize> {
+        let shard = self.shard(items, unit);
+        let own = share(shard.len(), unit, self.index, self.members);
+        shard.start + own.start..shard.start + own.end
     }
 }
 
@@ -243,6 +339,32 @@ mod tests {
                     }
                     assert_eq!(next, items);
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn devices_share_everything_out_once_in_order() {
+        for members in 1usize..=9 {
+            for devices in 1usize..=8 {
+                let seating = Seating { members, devices };
+                for (items, unit) in [(1usize, 1usize), (7, 1), (100, 4), (33, 16)] {
+                    let mut ranges: Vec<_> =
+                        (0..members).flat_map(|m| seating.of(m)).map(|s| s.share(items, unit)).collect();
+                    ranges.retain(|range| !range.is_empty());
+                    ranges.sort_by_key(|range| range.start);
+                    let covered = ranges.iter().fold(0, |end, range| {
+                        assert_eq!(range.start, end, "{members} members, {devices} devices, {items} items");
+                        range.end
+                    });
+                    assert_eq!(covered, items);
+                }
+                let seats: Vec<Seat> = (0..members).flat_map(|m| seating.of(m)).collect();
+                let of = |device| seats.iter().filter(|seat| seat.device == device).count();
+                assert!((0..devices).all(|device| of(device) >= 1), "a device without a member");
+                assert!(
+                    seats.iter().all(|seat| seat.members == of(seat.device) && seat.index < seat.members)
+                );
             }
         }
     }

@@ -10,7 +10,6 @@ mod clock;
 pub mod compare;
 pub mod digest;
 pub mod doctor;
-pub mod file;
 pub mod lanes;
 pub mod limits;
 pub mod machine;
@@ -19,7 +18,7 @@ pub mod result;
 pub mod roofline;
 pub mod run;
 pub mod stats;
-mod table;
+pub mod table;
 pub mod verdict;
 pub mod versus;
 

@@ -13,13 +13,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use redline_weights::write_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use error::RunError;
 
 use crate::digest::digest;
-use crate::file;
 use crate::machine::Machine;
 use crate::result::{LaneResult, Ordered, Row};
 
@@ -206,7 +206,7 @@ impl Run {
         let files =
             [("results.csv", self.results_csv()), ("samples.csv", self.samples_csv()), (DOCUMENT, document)];
         for (name, text) in files {
-            file::write(&dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
+            write_file(&dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
         }
         Ok(())
     }

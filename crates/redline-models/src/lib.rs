@@ -15,6 +15,7 @@ pub mod kv;
 mod load;
 pub mod model;
 mod packing;
+pub mod plan;
 mod rotary;
 pub mod spec;
 pub mod step;

@@ -17,6 +17,7 @@ use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
 use crate::model::{Facts, Model};
+use crate::plan::Site;
 use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, PositionSpec};
 use crate::step::padded;
 use crate::tensors::Source;
@@ -152,7 +153,7 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(values)
     }
 
-    fn linear(&self, spec: &LinearSpec, activation: Activation) -> Result<Linear, ModelError> {
+    fn linear(&self, spec: &LinearSpec, activation: Activation, site: Site) -> Result<Linear, ModelError> {
         let matrix = self.from.matrix(spec, self.format)?;
         let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
         let mut first = 0;
@@ -162,7 +163,7 @@ impl<B: Blocks> Builder<'_, B> {
             }
             first += part.outputs;
         }
-        Ok(Linear::new(matrix, bias, activation))
+        Ok(Linear::new(matrix, bias, activation, site))
     }
 
     fn norm(&self, spec: &NormSpec) -> Result<Norm, ModelError> {
@@ -185,8 +186,8 @@ impl<B: Blocks> Builder<'_, B> {
             shape: AttentionShape { heads: spec.heads, scale: spec.scale, window: spec.window },
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
-            qkv: self.linear(&spec.qkv, Activation::None)?,
-            output: self.linear(&spec.output, Activation::None)?,
+            qkv: self.linear(&spec.qkv, Activation::None, Site::Qkv)?,
+            output: self.linear(&spec.output, Activation::None, Site::Output)?,
             head_norms,
         })
     }
@@ -194,12 +195,12 @@ impl<B: Blocks> Builder<'_, B> {
     fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
         Ok(match spec {
             MlpSpec::Gelu { up, down } => Mlp::Gelu {
-                up: self.linear(up, Activation::GeluNew)?,
-                down: self.linear(down, Activation::None)?,
+                up: self.linear(up, Activation::GeluNew, Site::Up)?,
+                down: self.linear(down, Activation::None, Site::Down)?,
             },
             MlpSpec::SwiGlu { gate_up, down } => Mlp::SwiGlu {
-                gate_up: self.linear(gate_up, Activation::None)?,
-                down: self.linear(down, Activation::None)?,
+                gate_up: self.linear(gate_up, Activation::None, Site::Up)?,
+                down: self.linear(down, Activation::None, Site::Down)?,
             },
         })
     }

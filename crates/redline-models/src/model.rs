@@ -1,13 +1,16 @@
 //! A loaded model: the decoder, its head, and the way a batch passes through.
 
-use redline_kernels::op::attention::MAX_HEAD_DIM;
+use std::fmt::Write as _;
+
+use redline_kernels::op::attention::{AttentionShape, MAX_HEAD_DIM};
 use redline_kernels::op::kv::{KvFormat, KvShape, Segment};
-use redline_kernels::op::linear::scratch_words;
+use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
 use crate::block::decoder::Decoder;
 use crate::kv::{KvCache, SeqId};
+use crate::plan::Plan;
 use crate::step::{Act, Arena, ArenaSize, Step, StepInput, padded};
 
 /// Facts about a loaded model.
@@ -96,6 +99,23 @@ impl Model {
         self.head.as_ref().unwrap_or(&self.decoder.embedding.tokens)
     }
 
+    /// Every shape that decides how a pass runs, as text: equal for models that differ in their weights only.
+    pub fn shapes(&self) -> String {
+        let Facts { architecture, vocab, hidden, .. } = self.facts;
+        let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
+        for layer in &self.decoder.layers {
+            let (first, second) = layer.mlp.layers();
+            let attention = &layer.attention;
+            let AttentionShape { heads, window, .. } = attention.shape;
+            let _ = write!(text, "; {heads}/{} x {} {window:?}", attention.kv_heads, attention.head_dim);
+            for linear in [&attention.qkv, &attention.output, first, second] {
+                let (matrix, outliers) = (linear.matrix(), linear.matrix().outlier_columns().len());
+                let _ = write!(text, " {}x{}+{outliers}", matrix.rows(), matrix.cols());
+            }
+        }
+        text
+    }
+
     /// Layers.
     pub fn layers(&self) -> usize {
         self.decoder.layers.len()
@@ -181,6 +201,7 @@ impl Model {
         arena: &mut Arena,
         kv: &mut KvCache,
         batch: &Batch,
+        plan: Option<&Plan>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
         let (pages, tables) = kv.split();
@@ -191,8 +212,13 @@ impl Model {
             segments.push(Segment { pages, start, first_row, rows: part.tokens });
             first_row += part.tokens;
         }
-        let input =
-            StepInput { tokens: &batch.tokens, positions: &batch.positions, segments: &segments, kv: pages };
+        let input = StepInput {
+            tokens: &batch.tokens,
+            positions: &batch.positions,
+            segments: &segments,
+            kv: pages,
+            plan,
+        };
         let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
         let x = self.decoder.forward(&mut step);
         let out = read(self, x, &mut step);
@@ -203,9 +229,16 @@ impl Model {
     }
 
     /// Logits of the rows `rows` over the rows of `head` (the whole head, or labels gathered from it).
-    pub fn logits(&self, x: Act, rows: &[usize], head: &Matrix, s: &mut Step<'_>) -> Act {
+    pub fn logits(
+        &self,
+        x: Act,
+        rows: &[usize],
+        head: &Matrix,
+        variant: Option<Variant>,
+        s: &mut Step<'_>,
+    ) -> Act {
         let x = s.gather(x, rows);
         let h = s.norm(x, &self.decoder.final_norm);
-        s.matmul(h, head)
+        s.matmul(h, head, variant)
     }
 }

@@ -8,13 +8,14 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::kv::{KvPages, Segment};
-use redline_kernels::op::linear::{Epilogue, linear};
+use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
+use crate::plan::Plan;
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +73,11 @@ impl Arena {
     pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {
         Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
     }
+
+    /// The values and the words.
+    pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
+        (&mut self.values, &mut self.words)
+    }
 }
 
 /// One pass: the batch, where its keys and values go, and the memory for its activations.
@@ -85,6 +91,7 @@ pub struct Step<'a> {
     segments: &'a [Segment<'a>],
     kv: &'a mut KvPages,
     rope: Option<&'a RopeTable>,
+    plan: Option<&'a Plan>,
 }
 
 /// What a [`Step`] is made of.
@@ -98,6 +105,8 @@ pub struct StepInput<'a> {
     pub segments: &'a [Segment<'a>],
     /// Keys and values.
     pub kv: &'a mut KvPages,
+    /// How linear layers are run; `None`, or none for a site: as estimated.
+    pub plan: Option<&'a Plan>,
 }
 
 impl<'a> Step<'a> {
@@ -107,9 +116,9 @@ impl<'a> Step<'a> {
         rope: Option<&'a RopeTable>,
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, segments, kv } = input;
+        let StepInput { tokens, positions, segments, kv, plan } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
-        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope }
+        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope, plan }
     }
 
     /// Token ids of the batch.
@@ -170,16 +179,19 @@ impl<'a> Step<'a> {
         let y = self.alloc(x.rows, layer.matrix().rows());
         let (from, mut to) = Self::both(&mut self.arena.values, x, y);
         let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
-        linear(self.exec, layer.matrix(), from, &mut to, epilogue, &mut self.arena.words);
+        let planned = self.plan.and_then(|plan| plan.of(layer.site()));
+        let variant = planned.unwrap_or_else(|| Variant::estimate(self.exec.simd, layer.matrix(), x.rows));
+        linear(self.exec, layer.matrix(), from, &mut to, epilogue, variant, &mut self.arena.words);
         y
     }
 
     /// `x W^T` for a bare matrix.
-    pub fn matmul(&mut self, x: Act, matrix: &Matrix) -> Act {
+    pub fn matmul(&mut self, x: Act, matrix: &Matrix, variant: Option<Variant>) -> Act {
         let y = self.alloc(x.rows, matrix.rows());
         let (from, mut to) = Self::both(&mut self.arena.values, x, y);
         let epilogue = Epilogue { bias: None, activation: Activation::None };
-        linear(self.exec, matrix, from, &mut to, epilogue, &mut self.arena.words);
+        let variant = variant.unwrap_or_else(|| Variant::estimate(self.exec.simd, matrix, x.rows));
+        linear(self.exec, matrix, from, &mut to, epilogue, variant, &mut self.arena.words);
         y
     }
 

@@ -28,6 +28,21 @@ pub fn set_default_float_environment() {
     }
 }
 
+/// The processor's name for itself; the architecture's where it has none.
+pub fn processor() -> String {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::__cpuid;
+        const FIRST: u32 = 0x8000_0002;
+        if __cpuid(0x8000_0000).eax >= FIRST + 2 {
+            let words = (FIRST..FIRST + 3).map(__cpuid).flat_map(|r| [r.eax, r.ebx, r.ecx, r.edx]);
+            let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).take_while(|&byte| byte != 0).collect();
+            return String::from_utf8_lossy(&bytes).trim().to_owned();
+        }
+    }
+    std::env::consts::ARCH.to_owned()
+}
+
 /// Runs a fixed set of bf16 dot products and returns the bits of the results.
 pub(crate) struct Bf16Dot;
 

@@ -123,6 +123,8 @@ pub struct PositionLogprobs {
 /// What a generation answer says besides the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerateMeta {
+    /// Plans that were not there for passes it took part in.
+    pub cache_miss_count: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: Finite<f64>,
     /// Seconds until the first new token was chosen, those in the queue included.
@@ -194,6 +196,7 @@ mod tests {
             }],
             usage: Usage::new(2, 1, 0),
             meta: GenerateMeta {
+                cache_miss_count: 0,
                 queue_s: Finite(0.125),
                 prefill_s: Finite(0.25),
                 decode_s: Finite(0.0),

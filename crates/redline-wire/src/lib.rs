@@ -11,6 +11,7 @@ mod finite;
 mod generate;
 mod input;
 mod perplexity;
+mod plan;
 mod score;
 mod usage;
 
@@ -21,5 +22,6 @@ pub use generate::{
 };
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
+pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

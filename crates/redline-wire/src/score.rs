@@ -113,7 +113,7 @@ pub struct ScoreMeta {
     pub logprobs: Vec<Option<Vec<Finite<f32>>>>,
     /// Summed probability of the distinct labels per item; `null` where the normaliser was not computed.
     pub label_mass: Option<Vec<Option<Finite<f32>>>>,
-    /// Plans compiled because of this request.
+    /// Plans that were not there for passes it took part in.
     pub cache_miss_count: u64,
     /// Tokens run through the model (the shared prefix once).
     pub computed_tokens: usize,

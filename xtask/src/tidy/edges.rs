@@ -11,7 +11,10 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-wire", &[]),
     ("redline-models", &["redline-kernels", "redline-weights"]),
     ("redline-engine", &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels"]),
-    ("redline-lab", &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models"]),
+    (
+        "redline-lab",
+        &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],
+    ),
     ("redline-server", &["redline-wire", "redline-engine"]),
     (
         "redline-cli",

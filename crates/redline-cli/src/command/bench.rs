@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use redline_engine::Engine;
+use redline_engine::{Engine, PlanPolicy};
 use redline_lab::Machine;
 use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Setup, Values};
 
@@ -191,7 +191,8 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         }
         Subject::Model(run, flags) => {
             let name = flags.model.resolve(context.environment)?;
-            let backend = flags.backend.resolve(context.environment, &context.clock)?;
+            let backend =
+                flags.backend.resolve(context.environment, &context.clock, PlanPolicy::default())?;
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
             let load = |setup: Setup| {

@@ -7,6 +7,7 @@ mod demo;
 mod doctor;
 mod generate;
 mod perplexity;
+mod precompile;
 mod score;
 mod synth;
 mod taken;
@@ -43,6 +44,8 @@ enum Command {
     Convert(convert::ConvertArgs),
     /// Write a model of a real shape with random weights
     Synth(synth::SynthArgs),
+    /// Plan every size of pass once, and print the plans
+    Precompile(Box<precompile::PrecompileArgs>),
     /// Run a benchmark lane
     Bench(Box<bench::BenchArgs>),
     /// Judge a run against an earlier one
@@ -77,6 +80,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),
+        Command::Precompile(args) => precompile::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Compare(args) => compare::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),

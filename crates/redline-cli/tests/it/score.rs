@@ -23,7 +23,7 @@ fn the_document_has_the_documented_shape() {
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 0);
     let meta = &value["meta"];
     assert_eq!(meta["label_token_ids"], serde_json::json!([7]));
-    assert_eq!(meta["cache_miss_count"], 0);
+    assert!(meta["cache_miss_count"].as_u64() > Some(0), "a new process without stored plans");
     assert!(meta["computed_tokens"].as_u64() > Some(0) && meta["compute_s"].as_f64() > Some(0.0), "{meta}");
     assert!(meta["kernel_path"].as_str().is_some_and(|path| path.contains("bf16")), "{meta}");
     assert!(meta.get("token_ids").is_none());

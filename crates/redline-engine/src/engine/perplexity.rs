@@ -7,7 +7,7 @@ use redline_models::kv::SeqId;
 use super::Engine;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::machine::{CHUNK_TOKENS, OUTPUT_ROWS};
+use crate::machine::OUTPUT_ROWS;
 use crate::mode::perplexity::{Distributions, Evaluated, LikelihoodJob, LikelihoodTask, Wanted};
 use crate::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};
 use crate::prompt::{Window, Windows};
@@ -32,7 +32,7 @@ impl Engine {
         let mut tally = Tally::default();
         'text: for window in windows.iter() {
             let mut sequence = Sequence::new(self);
-            for pass in passes(&window, CHUNK_TOKENS) {
+            for pass in passes(&window, self.info.max_chunk) {
                 if cancel.is_cancelled() {
                     tally.cancelled = true;
                     break 'text;

@@ -48,6 +48,7 @@ pub(crate) struct Timing {
     pub(crate) queue_s: f64,
     pub(crate) prefill_s: f64,
     pub(crate) decode_s: f64,
+    pub(crate) plan_misses: u64,
     pub(crate) peak_memory_bytes: Option<u64>,
     /// Prompt tokens taken from the prefix cache; `None` where it was not asked.
     pub(crate) cached_tokens: Option<usize>,
@@ -60,6 +61,7 @@ impl Timing {
             // Without a first token, all the time went into its prompt.
             prefill_s: prefill_s.unwrap_or(ran.seconds),
             decode_s: ran.seconds - prefill_s.unwrap_or(ran.seconds),
+            plan_misses: ran.plan_misses,
             peak_memory_bytes: ran.peak_memory_bytes,
             cached_tokens,
         }

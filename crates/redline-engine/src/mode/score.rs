@@ -255,6 +255,7 @@ impl ScoreTask {
                 cached_tokens: prefix_cache.map_or(0, |sum| sum.cached_tokens),
             },
             computed_tokens: ran.computed_tokens,
+            plan_misses: ran.plan_misses,
             shared_prefix_tokens: self.shared.len(),
             prefix_cache,
             queue_s: ran.queue_s,

@@ -9,6 +9,7 @@ use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 
 use crate::machine::{Logits, Machine, Outputs};
+use crate::plan::Forbidden;
 
 /// Ids that the digests tell apart.
 pub(super) const VOCABULARY: usize = 24;
@@ -76,6 +77,10 @@ impl Machine for Digests {
 
     fn reserve_positions(&mut self, _positions: usize) -> Result<(), OutOfMemory> {
         Ok(())
+    }
+
+    fn prepare(&mut self, _tokens: usize, _rows: &[usize]) -> Result<u64, Forbidden> {
+        Ok(0)
     }
 
     fn run(

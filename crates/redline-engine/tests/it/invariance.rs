@@ -1,4 +1,4 @@
-//! Same bits: threads, tiers, company and order must not show, in either format.
+//! Same bits: threads, devices, tiers, company and order must not show, in either format.
 
 use redline_engine::{Engine, ScoreRequest};
 use redline_kernels::Format;
@@ -25,7 +25,7 @@ fn scores_are_the_same_bits_on_every_tier_and_thread_count() {
         for softmax in [false, true] {
             let mut first = None;
             for way in ways(format) {
-                let name = format!("{} {:?} {} threads", format.name(), way.tier, way.threads);
+                let name = format!("{} {:?} {} threads as {}", format.name(), way.tier, way.threads, way.tp);
                 let engine = Engine::load(way).unwrap();
                 let got = bits(&scores(&engine.score(ScoreRequest { softmax, ..items() }).unwrap()));
                 assert_eq!(first.get_or_insert_with(|| got.clone()), &got, "{name}");

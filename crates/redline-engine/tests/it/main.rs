@@ -7,6 +7,7 @@ mod generation;
 mod invariance;
 mod models;
 mod perplexity;
+mod plans;
 mod prefix_cache;
 mod refusals;
 mod score_plans;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redline_engine::{
-    Engine, EngineError, GenerateRequest, Label, Options, Prompt, Sampling, ScoreOutcome, ScoreRequest,
+    Engine, EngineError, GenerateRequest, Label, Options, PlanOptions, Prompt, ScoreOutcome, ScoreRequest,
     Source,
 };
 use redline_kernels::{Format, Tier};
@@ -20,6 +20,7 @@ pub(crate) fn options(dir: &Path) -> Options {
     Options {
         source: Source::Directory(dir.to_owned()),
         threads: 2,
+        tp: 1,
         tier: None,
         format: None,
         outliers: 0.0,
@@ -29,6 +30,7 @@ pub(crate) fn options(dir: &Path) -> Options {
         prefix_cache: true,
         queue: 256,
         stall_s: None,
+        plans: PlanOptions::default(),
         clock: Arc::new(|| 0),
     }
 }
@@ -51,8 +53,10 @@ pub(crate) fn ways(format: Format) -> Vec<Options> {
     let mut all = Vec::new();
     for &tier in Tier::ALL {
         if tier.available().is_ok() {
-            for threads in [1, 2] {
-                all.push(Options { threads, tier: Some(tier), format: Some(format), ..options(&demo_dir()) });
+            for (threads, tp) in [(1, 1), (2, 1), (1, 2), (2, 4)] {
+                let way =
+                    Options { threads, tp, tier: Some(tier), format: Some(format), ..options(&demo_dir()) };
+                all.push(way);
             }
         }
     }
@@ -107,22 +111,7 @@ pub(crate) fn ids(ids: &[i64]) -> Prompt {
 
 /// A score request with defaults.
 pub(crate) fn request(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> ScoreRequest {
-    ScoreRequest {
-        query,
-        items,
-        labels,
-        item_labels: None,
-        long_labels: redline_engine::LongLabels::Refuse,
-        softmax: false,
-        item_first: false,
-        full_logprobs: false,
-        tokenization: redline_engine::Tokenization::Concat,
-        truncate: None,
-        item_errors: false,
-        return_token_ids: false,
-        cache_salt: String::new(),
-        timeout_s: None,
-    }
+    ScoreRequest::new(query, items, labels)
 }
 
 /// The seed's example.
@@ -141,18 +130,7 @@ pub(crate) fn bits(rows: &[Vec<f32>]) -> Vec<Vec<u32>> {
 }
 
 pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateRequest {
-    GenerateRequest {
-        prompt,
-        max_new_tokens,
-        sampling: Sampling::default(),
-        stop: Vec::new(),
-        ignore_eos: true,
-        logprobs: None,
-        prompt_logprobs: None,
-        kv_cache: true,
-        cache_salt: String::new(),
-        timeout_s: None,
-    }
+    GenerateRequest { ignore_eos: true, ..GenerateRequest::new(prompt, max_new_tokens) }
 }
 
 /// The error's text with its hint; panics if there is none.

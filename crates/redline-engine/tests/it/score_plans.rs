@@ -504,8 +504,9 @@ fn feature_1_bf16_against_f32() {
 }
 
 /// The scores of an engine that splits its work so many ways.
-fn split(threads: usize) -> Vec<Vec<u32>> {
-    let engine = Engine::load(Options { threads, ..options(&demo_dir()) }).unwrap();
+fn split(threads: usize, tp: usize) -> Vec<Vec<u32>> {
+    let engine = Engine::load(Options { threads, tp, ..options(&demo_dir()) }).unwrap();
+    assert_eq!(engine.info().tp, tp);
     let rows = [soft(&engine, &LONG, &SHORT), asked(&engine, &LONG, &WORDS)];
     rows.into_iter().flat_map(|request| bits(&run(&engine, request))).collect()
 }
@@ -513,9 +514,13 @@ fn split(threads: usize) -> Vec<Vec<u32>> {
 /// The plan asks for six places; these are the same bits.
 #[test]
 fn feature_2_sharding() {
-    let alone = split(1);
-    for threads in [2, 3] {
-        assert_eq!(split(threads), alone, "{threads} threads");
+    let alone = split(1, 1);
+    for (threads, tp) in [(2, 1), (1, 2), (2, 2), (3, 2), (2, 4), (1, 8), (3, 3)] {
+        assert_eq!(split(threads, tp), alone, "{threads} threads as {tp} devices");
+    }
+    for tp in [0, 9] {
+        let refused = refusal(Engine::load(Options { tp, ..options(&demo_dir()) }));
+        assert!(refused.contains(&format!("{tp} logical devices")), "{refused}");
     }
 }
 

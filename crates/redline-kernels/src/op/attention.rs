@@ -59,37 +59,47 @@ pub fn attention(
     }
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let job = Job { shape, kv, layer, q, out: to, stride, group: shape.heads / kv_heads };
-    let members = exec.team.size();
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
-    let size = (tiles * kv_heads / (members * BLOCKS_OF_MEMBER)).clamp(1, BLOCK_TILES);
-    let simd = exec.simd;
+    let size = (tiles * kv_heads / (exec.team.size() * BLOCKS_OF_MEMBER)).clamp(1, BLOCK_TILES);
+    let (simd, seating) = (exec.simd, exec.team.seating());
     exec.team.run(|member| {
-        let mut turn = member;
-        for kv_head in 0..kv_heads {
-            let mut block = Block::new(&job, kv_head);
-            for segment in segments {
-                for t in 0..job.tiles(segment) {
-                    block.push(Tile::new(&job, segment, t));
-                    if block.len() == size {
-                        take_turn(simd, members, &mut turn, &mut block);
+        for seat in seating.of(member) {
+            let mut turn = Turn { next: seat.index, members: seat.members };
+            for kv_head in seat.shard(kv_heads, 1) {
+                let mut block = Block::new(&job, kv_head);
+                for segment in segments {
+                    for t in 0..job.tiles(segment) {
+                        block.push(Tile::new(&job, segment, t));
+                        if block.len() == size {
+                            turn.take(simd, &mut block);
+                        }
                     }
                 }
-            }
-            if block.len() > 0 {
-                take_turn(simd, members, &mut turn, &mut block);
+                if block.len() > 0 {
+                    turn.take(simd, &mut block);
+                }
             }
         }
     });
 }
 
-/// Runs a block if it is this member's turn, and empties it.
-fn take_turn(simd: Simd, members: usize, turn: &mut usize, block: &mut Block<'_>) {
-    if *turn == 0 {
-        simd.run(&*block);
-        *turn = members;
+/// Whose turn it is among the members of a device.
+struct Turn {
+    /// Blocks until the next of this member.
+    next: usize,
+    members: usize,
+}
+
+impl Turn {
+    /// Runs a block if it is this member's turn, and empties it.
+    fn take(&mut self, simd: Simd, block: &mut Block<'_>) {
+        if self.next == 0 {
+            simd.run(&*block);
+            self.next = self.members;
+        }
+        self.next -= 1;
+        block.clear();
     }
-    *turn -= 1;
-    block.clear();
 }
 
 /// One call.

@@ -8,9 +8,11 @@
 
 mod floats;
 mod integers;
+mod variant;
 
 use redline_simd::{Isa, LANES};
 
+pub use self::variant::Variant;
 use super::activation::{Activation, apply};
 use crate::Matrix;
 use crate::format::Format;
@@ -36,13 +38,15 @@ pub fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
 }
 
 /// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must
-/// hold that many. `scratch` holds at least [`scratch_words`] words.
+/// hold that many. `scratch` holds at least [`scratch_words`] words. What `variant` asks for and this tier or format does not
+/// have is left out.
 pub fn linear(
     exec: Exec<'_>,
     w: &Matrix,
     x: Rows<'_>,
     y: &mut RowsMut<'_>,
     epilogue: Epilogue<'_>,
+    variant: Variant,
     scratch: &mut [u32],
 ) {
     let padded = w.strips() * LANES;
@@ -60,9 +64,9 @@ pub fn linear(
     }
     let outputs = Outputs { y: Disjoint::new(y.data), stride: y.stride, epilogue };
     if w.format().is_integer() {
-        integers::run(exec, w, x, outputs, scratch);
+        integers::run(exec, w, x, outputs, variant, scratch);
     } else {
-        floats::run(exec, w, x, outputs, scratch);
+        floats::run(exec, w, x, outputs, variant, scratch);
     }
 }
 

@@ -166,6 +166,74 @@ fn pieces_do_not_show() {
     }
 }
 
+/// Sequences that begin alike share pages, and with them each load; each gets what it gets alone.
+#[test]
+fn sequences_that_share_pages_do_not_show() {
+    for &format in KvFormat::ALL {
+        for (heads, kv_heads, head_dim, window) in [(4, 2, 24, None), (3, 1, 17, Some(100))] {
+            let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window };
+            let data = case.data(7);
+            let team = Team::new(2).unwrap();
+            for simd in Simd::variants() {
+                shared_as_alone(Exec { simd, team: &team }, &case, &data);
+            }
+        }
+    }
+}
+
+fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
+    let shape = KvShape { format: case.format, layers: 1, kv_heads: case.kv_heads, head_dim: case.head_dim };
+    let (q_width, kv_width) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
+    let rows_of = |x, from: usize, n: usize, width: usize| {
+        Rows::new(&(x as &Vec<f32>)[from * width..], n, width, width)
+    };
+    let mut kv = KvPages::new(shape);
+    let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
+    let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64 }];
+    kv.store(exec, 0, &whole, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
+    // Each sequence goes on with tokens of its own, one of them from the middle of the stem.
+    let lengths = [1usize, 9, 4, 11, 1, 2];
+    let tables: Vec<Vec<u32>> =
+        lengths.iter().map(|_| stem.iter().copied().chain([kv.grow().unwrap()]).collect()).collect();
+    let mut segments = Vec::new();
+    let mut first_row = 0;
+    for (pages, &rows) in tables.iter().zip(&lengths) {
+        segments.push(Segment { pages, start: 5 * 64, first_row, rows });
+        first_row += rows;
+    }
+    let (k, v, q) = (
+        rows_of(&data.k, 5 * 64, first_row, kv_width),
+        rows_of(&data.v, 5 * 64, first_row, kv_width),
+        rows_of(&data.q, 5 * 64, first_row, q_width),
+    );
+    kv.store(exec, 0, &segments, k, v);
+    let run = |segments: &[Segment<'_>]| {
+        let mut out = vec![f32::NAN; first_row * q_width];
+        attention(
+            exec,
+            case.shape(),
+            &kv,
+            0,
+            segments,
+            q,
+            &mut RowsMut::new(&mut out, first_row, q_width, q_width),
+        );
+        out
+    };
+    let together = run(&segments);
+    for segment in &segments {
+        let rows = segment.first_row * q_width..(segment.first_row + segment.rows) * q_width;
+        let alone = run(&[*segment]);
+        assert!(
+            same(&together[rows.clone()], &alone[rows]),
+            "row {} on {}",
+            segment.first_row,
+            exec.simd.name()
+        );
+    }
+    assert!(together.iter().all(|x| x.is_finite()));
+}
+
 #[test]
 fn a_later_nan_does_not_reach_earlier_rows() {
     let case = Case { format: KvFormat::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };

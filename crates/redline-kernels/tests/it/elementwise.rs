@@ -2,7 +2,7 @@
 
 use redline_kernels::op::activation::{Activation, silu_gate};
 use redline_kernels::op::add::add;
-use redline_kernels::op::linear::{Epilogue, linear};
+use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::softmax::log_sum_exp;
@@ -118,7 +118,15 @@ fn gates_are_accurate_and_alike() {
     close(&truth, 1e-6, |exec| {
         let mut y = vec![f32::NAN; n * 16];
         let epilogue = Epilogue { bias: None, activation: Activation::GeluNew };
-        linear(exec, &one, Rows::new(&gate, n, 1, 1), &mut RowsMut::new(&mut y, n, 1, 16), epilogue, &mut []);
+        linear(
+            exec,
+            &one,
+            Rows::new(&gate, n, 1, 1),
+            &mut RowsMut::new(&mut y, n, 1, 16),
+            epilogue,
+            Variant::Blocked,
+            &mut [],
+        );
         y.chunks(16).map(|row| row[0]).collect()
     });
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use redline_kernels::op::activation::Activation;
-use redline_kernels::op::linear::{Epilogue, linear, scratch_words};
+use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same, widen_f16};
@@ -94,7 +94,25 @@ impl Case {
         outputs.map(|(r, o)| self.sum(&packed, r, o) + self.bias[o]).collect()
     }
 
+    /// The outputs, which are the same in every variant that this machine or format may be asked for.
     fn run(&self, exec: Exec<'_>, matrix: &Matrix, from: usize, rows: usize) -> Vec<f32> {
+        let variants = Variant::candidates(exec.simd, matrix, rows, 8);
+        let first = self.run_variant(exec, matrix, from, rows, variants[0]);
+        for &variant in &variants[1..] {
+            let other = self.run_variant(exec, matrix, from, rows, variant);
+            assert!(same(&other, &first), "{} and {} differ", variant.name(), variants[0].name());
+        }
+        first
+    }
+
+    fn run_variant(
+        &self,
+        exec: Exec<'_>,
+        matrix: &Matrix,
+        from: usize,
+        rows: usize,
+        variant: Variant,
+    ) -> Vec<f32> {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
         let mut scratch = vec![0; scratch_words(matrix, rows)];
@@ -106,6 +124,7 @@ impl Case {
             x,
             &mut RowsMut::new(&mut y, rows, self.outputs, stride),
             epilogue,
+            variant,
             &mut scratch,
         );
         y.chunks(stride).flat_map(|row| row[..self.outputs].to_vec()).collect()

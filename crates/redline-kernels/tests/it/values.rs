@@ -37,12 +37,15 @@ impl Random {
     }
 }
 
-/// Runs `f` on every variant with 1, 2 and 3 threads.
+/// Runs `f` on every variant with 1, 2 and 3 threads, and with fewer and more devices than threads.
 pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
-    for threads in [1, 2, 3] {
-        let team = Team::new(threads).unwrap();
+    for (threads, devices) in [(1, 1), (2, 1), (3, 2), (2, 5)] {
+        let team = Team::with_devices(threads, devices).unwrap();
         for simd in Simd::variants() {
-            f(Exec { simd, team: &team }, &format!("{} with {threads} threads", simd.name()));
+            f(
+                Exec { simd, team: &team },
+                &format!("{} with {threads} threads as {devices} devices", simd.name()),
+            );
         }
     }
 }

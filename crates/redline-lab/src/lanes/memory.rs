@@ -267,7 +267,7 @@ mod tests {
         }
     }
 
-    fn nothing(_: usize) -> Result<Engine, redline_engine::EngineError> {
+    fn nothing(_: Setup) -> Result<Engine, redline_engine::EngineError> {
         Err(redline_engine::EngineError::Stopped)
     }
 

@@ -299,6 +299,8 @@ pub(crate) mod tests {
             layers: 1,
             hidden: 4,
             threads: 1,
+            tp: 1,
+            max_chunk: 512,
             tier: Tier::Scalar,
             format: Format::F32,
             kv_format: KvFormat::F32,

@@ -3,6 +3,8 @@
 use redline_kernels::op::activation::Activation;
 use redline_kernels::{Buffer, Matrix};
 
+use crate::plan::Site;
+
 /// `activation(x W^T + b)`, W `[outputs, inputs]`.
 #[derive(Debug)]
 pub struct Linear {
@@ -10,12 +12,18 @@ pub struct Linear {
     /// Padded with zeros to whole strips.
     bias: Option<Buffer<f32>>,
     activation: Activation,
+    site: Site,
 }
 
 impl Linear {
     /// The bias, if any, has as many values as the matrix has rows, rounded up to a multiple of 16.
-    pub fn new(matrix: Matrix, bias: Option<Buffer<f32>>, activation: Activation) -> Self {
-        Self { matrix, bias, activation }
+    pub fn new(matrix: Matrix, bias: Option<Buffer<f32>>, activation: Activation, site: Site) -> Self {
+        Self { matrix, bias, activation, site }
+    }
+
+    /// Where it stands in its layer: what plans call it.
+    pub fn site(&self) -> Site {
+        self.site
     }
 
     /// The weights.

@@ -9,7 +9,8 @@ use redline_lab::compare;
 use redline_lab::lanes::Lane;
 use redline_lab::result::Column;
 use redline_lab::run::{Run, RunError, Start};
-use redline_lab::{LaneResult, Machine, file, wall_clock};
+use redline_lab::{LaneResult, Machine, wall_clock};
+use redline_weights::write_file;
 
 use super::Context;
 use crate::built;
@@ -183,7 +184,7 @@ fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failu
     if report::is_stdin(path) {
         return output::piece(&String::from_utf8_lossy(&csv));
     }
-    file::write(path, &csv)
+    write_file(path, &csv)
         .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))?;
     output::piece(&result.table())
 }

@@ -43,6 +43,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
         }],
         usage: taken::tokens(outcome.usage),
         meta: GenerateMeta {
+            cache_miss_count: outcome.plan_misses,
             queue_s: Finite(outcome.queue_s),
             prefill_s: Finite(outcome.prefill_s),
             decode_s: Finite(outcome.decode_s),

@@ -26,7 +26,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
     ScoreMeta {
         logprobs: each(&outcome, |item| finite(&item.logprobs)),
         label_mass: masses.then(|| each_known(&outcome, |item| item.label_mass.map(Finite))),
-        cache_miss_count: 0,
+        cache_miss_count: outcome.plan_misses,
         computed_tokens: outcome.computed_tokens,
         shared_prefix_tokens: outcome.shared_prefix_tokens,
         prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),

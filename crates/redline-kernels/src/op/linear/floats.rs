@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel};
 
-use super::Outputs;
+use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
 use crate::format::float32::F32Mac;
@@ -14,20 +14,31 @@ use crate::{Exec, Rows};
 
 /// Steps of k that a group of strips keeps in the second-level cache while all rows pass over it.
 const BLOCK_STEPS: usize = 256;
+/// The same of the variant with fewer, larger blocks.
+const DEEP_STEPS: usize = 1024;
 /// From this many rows on, threads take whole groups of strips.
 const GROUPED_ROWS: usize = 8;
 
-pub(super) fn run(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, outputs: Outputs<'_>, scratch: &mut [u32]) {
+pub(super) fn run(
+    exec: Exec<'_>,
+    w: &Matrix,
+    x: Rows<'_>,
+    outputs: Outputs<'_>,
+    variant: Variant,
+    scratch: &mut [u32],
+) {
     let (inputs, x_stride) = if w.format() == Format::Bf16 {
         bf16::pack_inputs(exec, x, scratch);
         (scratch.as_ptr(), w.steps())
     } else {
         (x.data.as_ptr().cast::<u32>(), x.stride)
     };
-    let job = Job { matrix: w, x: inputs, x_stride, rows: x.rows, outputs };
+    let block = if variant == Variant::Deep { DEEP_STEPS } else { BLOCK_STEPS };
+    let job = Job { matrix: w, x: inputs, x_stride, rows: x.rows, block, outputs };
     let shared = SharedJob(job);
     let unit = if x.rows >= GROUPED_ROWS { GROUP_STRIPS } else { 1 };
-    exec.team.split(w.strips(), unit, 2, |strips| exec.simd.run(Part { job: shared.get(), strips }));
+    let (simd, alone) = (exec.simd, variant.alone());
+    exec.team.split_strips(w.strips(), unit, alone, |strips| simd.run(Part { job: shared.get(), strips }));
 }
 
 #[derive(Clone, Copy)]
@@ -36,6 +47,8 @@ struct Job<'a> {
     x: *const u32,
     x_stride: usize,
     rows: usize,
+    /// Steps of k that stay cached while rows pass over them.
+    block: usize,
     outputs: Outputs<'a>,
 }
 
@@ -74,7 +87,7 @@ impl Part<'_> {
         let steps = job.matrix.steps();
         let words = job.matrix.words().as_ptr();
         let tiles_of_rows = tile_count(job.rows);
-        let block = if tiles_of_rows > 1 { BLOCK_STEPS } else { steps.max(1) };
+        let block = if tiles_of_rows > 1 { job.block } else { steps.max(1) };
         let mut strip = self.strips.start;
         while strip < self.strips.end {
             let group = (self.strips.end - strip).min(GROUP_STRIPS);

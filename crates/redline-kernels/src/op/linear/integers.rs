@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
 
-use super::Outputs;
+use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::dot::{DotArgs, INPUT_WORDS, dot_tile};
 use crate::format::bf16::{self, Bf16Mac};
@@ -21,7 +21,7 @@ use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
 
 /// From so many rows on tile registers are used: fewer fit one tile of dot products, which waits less for its weights.
-const TILES_FROM_ROWS: usize = 25;
+pub(super) const TILES_FROM_ROWS: usize = 25;
 
 pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
     let outliers = rows * matrix.outliers().map_or(0, Outliers::steps);
@@ -34,11 +34,19 @@ fn dot_layout(matrix: &Matrix, rows: usize, tile_rows: usize) -> InputLayout {
     InputLayout { k, summed_k, arrangement: Arrangement::Words, tile_rows, rows }
 }
 
-pub(super) fn run(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, outputs: Outputs<'_>, scratch: &mut [u32]) {
-    let tiles = exec.simd.tiles().filter(|_| x.rows >= TILES_FROM_ROWS);
+pub(super) fn run(
+    exec: Exec<'_>,
+    w: &Matrix,
+    x: Rows<'_>,
+    outputs: Outputs<'_>,
+    variant: Variant,
+    scratch: &mut [u32],
+) {
+    let tiles = exec.simd.tiles().filter(|_| variant == Variant::Tiles && x.rows >= TILES_FROM_ROWS);
+    let part_of = if variant == Variant::DotHalf { 2 } else { 1 };
     let layout = match tiles {
         Some(_) => tiles::layout(w, x.rows),
-        None => dot_layout(w, x.rows, exec.simd.run(TileRows)),
+        None => dot_layout(w, x.rows, exec.simd.run(TileRows).div_ceil(part_of)),
     };
     let apart = scratch.len() - x.rows * w.outliers().map_or(0, Outliers::steps);
     let (inputs, apart) = scratch.split_at_mut(apart);
@@ -53,7 +61,7 @@ pub(super) fn run(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, outputs: Outputs<'_>,
     let simd = exec.simd;
     match tiles {
         Some(tiles) => tiles::run(exec, tiles, job),
-        None => exec.team.split(w.strips(), 1, 2, |strips| part(simd, job, strips)),
+        None => exec.team.split_strips(w.strips(), 1, variant.alone(), |strips| part(simd, job, strips)),
     }
 }
 

@@ -1,6 +1,6 @@
 //! The layer that is measured: its weights as often as it takes to fill memory, its inputs, and what its outputs must be.
 
-use redline_kernels::op::linear::{Epilogue, linear, scratch_words};
+use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use crate::Clock;
@@ -97,7 +97,9 @@ impl<'a> Layer<'a> {
         let (n, k) = self.shape();
         let mut y = RowsMut::new(&mut self.y, m, n, n.next_multiple_of(STRIP));
         let x = Rows::new(&self.x, m, k, k);
-        linear(self.exec, &self.matrices[self.next], x, &mut y, Epilogue::default(), &mut self.scratch);
+        let matrix = &self.matrices[self.next];
+        let variant = Variant::estimate(self.exec.simd, matrix, m);
+        linear(self.exec, matrix, x, &mut y, Epilogue::default(), variant, &mut self.scratch);
         self.next = (self.next + 1) % self.matrices.len();
     }
 
@@ -142,7 +144,9 @@ impl<'a> Layer<'a> {
         let mut y = vec![0f32; rows.len() * stride];
         let mut scratch = vec![0u32; scratch_words(matrix, rows.len())];
         let (x, mut out) = (Rows::new(&x, rows.len(), k, k), RowsMut::new(&mut y, rows.len(), n, stride));
-        linear(Exec { simd, team: &team }, matrix, x, &mut out, Epilogue::default(), &mut scratch);
+        let variant = Variant::estimate(simd, matrix, rows.len());
+        let exec = Exec { simd, team: &team };
+        linear(exec, matrix, x, &mut out, Epilogue::default(), variant, &mut scratch);
         Ok(y.chunks(stride).flat_map(|row| &row[..n]).copied().collect())
     }
 

@@ -103,6 +103,7 @@ mod tests {
             computed_tokens: computed,
             shared_prefix_tokens: 10,
             prefix_cache: None,
+            plan_misses: 0,
             queue_s: 0.0,
             compute_s: 0.0,
             peak_memory_bytes: None,

@@ -40,13 +40,14 @@ pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
 }
 
 pub(super) fn run(exec: Exec<'_>, tiles: Tiles, job: Job<'_>) {
-    exec.team.split(job.matrix.strips(), STRIPS, 2, |strips| {
+    let simd = exec.simd;
+    exec.team.split_strips(job.matrix.strips(), STRIPS, false, |strips| {
         let depth = job.layout.summed_k.min(TILE_BYTES);
         let part = Part { job, strips, depth };
         let mut unit = tiles.configure(depth);
         match job.matrix.format() {
-            Format::W8 { .. } => exec.simd.run_common(Of::<W8>(part, &mut unit, W8)),
-            Format::W4 { .. } => exec.simd.run_common(Of::<W4>(part, &mut unit, W4)),
+            Format::W8 { .. } => simd.run_common(Of::<W8>(part, &mut unit, W8)),
+            Format::W4 { .. } => simd.run_common(Of::<W4>(part, &mut unit, W4)),
             Format::F32 | Format::Bf16 => debug_assert!(false, "tiles of floats"),
         }
     });

@@ -3,10 +3,11 @@
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Writes the file beside its place, syncs it and renames it. A link stays a link; what is no file (a pipe, `/dev/null`) is
-/// written to.
-pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// written to. Several may write the same file at once: one of them stays.
+pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(there) if !there.is_file() && !there.is_dir() => return fs::write(path, bytes),
         Ok(_) => &fs::canonicalize(path)?,
@@ -27,10 +28,12 @@ fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// A hidden name of this process in the same directory.
+/// A hidden name of this process, and of this writer in it, in the same directory.
 fn partial(path: &Path) -> io::Result<PathBuf> {
+    static WRITERS: AtomicU64 = AtomicU64::new(0);
+    let writer = WRITERS.fetch_add(1, Ordering::Relaxed);
     let name = path.file_name().ok_or(io::ErrorKind::InvalidFilename)?.to_string_lossy();
-    Ok(path.with_file_name(format!(".{name}.{}.partial", std::process::id())))
+    Ok(path.with_file_name(format!(".{name}.{}-{writer}.partial", std::process::id())))
 }
 
 #[cfg(test)]
@@ -41,14 +44,14 @@ mod tests {
     fn whole_or_not_at_all() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("run.json");
-        write(&path, b"one").unwrap();
-        write(&path, b"two").unwrap();
+        write_file(&path, b"one").unwrap();
+        write_file(&path, b"two").unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"two");
         // A directory cannot be replaced by a file.
         let taken = folder.path().join("taken");
         fs::create_dir(&taken).unwrap();
-        assert!(write(&taken, b"x").is_err());
-        assert!(write(Path::new("/"), b"x").is_err());
+        assert!(write_file(&taken, b"x").is_err());
+        assert!(write_file(Path::new("/"), b"x").is_err());
         let mut names: Vec<_> =
             fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
@@ -63,10 +66,10 @@ mod tests {
         let (target, link) = (folder.path().join("target"), folder.path().join("link"));
         fs::write(&target, b"one").unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();
-        write(&link, b"two").unwrap();
+        write_file(&link, b"two").unwrap();
         assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
         assert_eq!(fs::read(&target).unwrap(), b"two");
-        write(Path::new("/dev/null"), b"x").unwrap();
+        write_file(Path::new("/dev/null"), b"x").unwrap();
         assert!(fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     }
 }

@@ -1,0 +1,96 @@
+//! `redline precompile`: a plan for every size of pass, so that no request waits for one.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_engine::{PlanEntry, PlanPolicy};
+use redline_lab::table::Table;
+use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry};
+
+use super::Context;
+use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::output;
+use crate::report::Failure;
+
+/// Flags of `precompile`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "The policy is tune unless another is named. `--tokens` and `--rows` are short for --plan-tokens \
+    and --plan-rows. What is printed is everything that this model can be asked to run with these settings."
+)]
+pub(super) struct PrecompileArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    #[command(flatten)]
+    machine: MachineFlags,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Makes the plans and prints the manifest.
+pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let name = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve_with(context.environment, &context.clock, PlanPolicy::Tune)?;
+    let start = context.clock.now_ns();
+    let Loaded { engine, name } = settings.load(&name, context.environment)?;
+    let load_s = context.clock.elapsed_ns(start) as f64 * 1e-9;
+    let start = context.clock.now_ns();
+    let entries = engine.precompile()?;
+    let seconds = context.clock.elapsed_ns(start) as f64 * 1e-9;
+    let counters = engine.plan_counters();
+    let manifest = Manifest {
+        object: "plan_manifest".into(),
+        model: name,
+        kernel_path: engine.info().kernel_path.clone(),
+        threads: engine.info().threads,
+        tp: engine.info().tp,
+        plans: entries.iter().map(entry).collect(),
+        counters: ManifestCounters {
+            misses: counters.misses,
+            compiles: counters.compiles,
+            measurements: counters.measurements,
+            loads: counters.loads,
+        },
+        load_s: Finite(load_s),
+        precompile_s: Finite(seconds),
+    };
+    if args.json {
+        output::line(&output::json(&manifest)?)?
+    } else {
+        output::piece(&text(&manifest))?
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn entry(entry: &PlanEntry) -> ManifestEntry {
+    ManifestEntry {
+        plan: entry.bucket.to_string(),
+        origin: entry.origin.name().into(),
+        choices: entry.choices.iter().map(|(site, variant)| ((*site).into(), (*variant).into())).collect(),
+        gain: entry.gain.map(Finite),
+        activation_bytes: entry.activation_bytes,
+        seconds: Finite(entry.seconds),
+    }
+}
+
+fn text(manifest: &Manifest) -> String {
+    let mut table =
+        Table::new(&[("plan", false), ("from", false), ("layers", false), ("gain", true), ("ms", true)]);
+    for plan in &manifest.plans {
+        let choices: Vec<String> =
+            plan.choices.iter().map(|(site, variant)| format!("{site} {variant}")).collect();
+        let gain = plan.gain.map_or_else(|| "-".to_owned(), |gain| format!("{:.2}x", gain.0));
+        let ms = format!("{:.1}", plan.seconds.0 * 1e3);
+        table.push(vec![plan.plan.clone(), plan.origin.clone(), choices.join(", "), gain, ms]);
+    }
+    let ManifestCounters { misses, compiles, measurements, loads } = manifest.counters;
+    format!(
+        "{}{} plans in {:.2} s beyond {:.2} s of loading: {loads} stored, {compiles} measured ({measurements} timings), \
+         {misses} misses\n",
+        table.render(),
+        manifest.plans.len(),
+        manifest.precompile_s.0,
+        manifest.load_s.0,
+    )
+}

@@ -1,0 +1,95 @@
+//! How passes are planned: the flags, and what is said of plans while requests run.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use redline_engine::{Buckets, PlanEvent, PlanOptions, PlanPolicy};
+
+use crate::env::{self, Environment};
+use crate::model::or_else;
+use crate::report::{self, Failure};
+use crate::value::{self, PlanDir, Sizes};
+
+/// How passes are planned.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Plans")]
+pub(crate) struct PlanFlags {
+    /// Where plans are kept: a directory, or off; default: `redline/plans` in the user's cache [env: REDLINE_PLAN_CACHE]
+    #[arg(long, value_name = "DIR", value_parser = value::plan_dir)]
+    plan_cache: Option<PlanDir>,
+    /// A pass without a plan: tune (measure and store one), estimate (default), forbid (an error), or off (nothing is kept or
+    /// looked for) [env: REDLINE_PLAN_POLICY]
+    #[arg(long, value_name = "POLICY", value_parser = value::plan_policy)]
+    plan_policy: Option<PlanPolicy>,
+    /// Tokens of passes that have a plan; default 64,128,256,512,1024,2048,4096,8192, those up to --max-chunk
+    #[arg(long, alias = "tokens", value_name = "N,..", value_parser = value::sizes)]
+    plan_tokens: Option<Sizes>,
+    /// Sequences that decode together, and rows of logits, that have a plan; default 1,2,4,8,16,32,64,128,256
+    #[arg(long, alias = "rows", value_name = "N,..", value_parser = value::sizes)]
+    plan_rows: Option<Sizes>,
+    /// Tokens of the largest pass; default 512 [env: REDLINE_MAX_CHUNK]
+    #[arg(long, value_name = "N", value_parser = value::chunk)]
+    max_chunk: Option<usize>,
+    /// Name every pass that had no plan, and how its key differs from the stored ones: on (also without a value) or off [env:
+    /// REDLINE_LOG_PLANS]
+    #[arg(
+        long,
+        visible_alias = "verbose",
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "on",
+        value_parser = value::on_off
+    )]
+    log_plans: Option<bool>,
+}
+
+impl PlanFlags {
+    /// Fills what no flag gave from the environment; `policy` where neither names one.
+    pub(crate) fn resolve(
+        &self,
+        environment: Environment,
+        policy: PlanPolicy,
+    ) -> Result<PlanOptions, Failure> {
+        let given = or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))?;
+        let cache = given.map_or_else(|| default_dir(environment), |dir| dir.0);
+        let named = or_else(self.plan_policy, || environment.value(env::PLAN_POLICY, value::plan_policy))?;
+        let max_chunk = or_else(self.max_chunk, || environment.value(env::MAX_CHUNK, value::chunk))?;
+        let loud = or_else(self.log_plans, || environment.value(env::LOG_PLANS, value::on_off))?;
+        let tokens = self.plan_tokens.as_ref().map_or(Buckets::TOKENS, |sizes| &sizes.0);
+        let rows = self.plan_rows.as_ref().map_or(Buckets::ROWS, |sizes| &sizes.0);
+        Ok(PlanOptions {
+            policy: named.unwrap_or(policy),
+            cache,
+            buckets: Buckets::new(tokens, rows, max_chunk.unwrap_or(Buckets::MAX_CHUNK)),
+            log: Arc::new(move |event| say(event, loud.unwrap_or(false))),
+        })
+    }
+}
+
+/// The folder of plans in the user's cache, if there is one.
+fn default_dir(environment: Environment) -> Option<PathBuf> {
+    let cache = environment.path(env::XDG_CACHE_HOME);
+    let cache = cache.or_else(|| environment.path(env::HOME).map(|home| home.join(".cache")));
+    cache.map(|cache| cache.join("redline").join("plans"))
+}
+
+fn say(event: &PlanEvent, loud: bool) {
+    match event {
+        PlanEvent::Miss { bucket, differs } if loud => {
+            let why = if differs.is_empty() { "nothing is stored".to_owned() } else { differs.clone() };
+            report::say(format_args!("plan: {bucket} missing: {why}\n"));
+        }
+        PlanEvent::Miss { .. } => {}
+        PlanEvent::Dropped { path, reason } => {
+            report::say(format_args!(
+                "warning: a stored plan is not used: {reason}\n  in `{}`\n",
+                path.display()
+            ));
+        }
+        PlanEvent::NotStored { dir, reason } => {
+            report::say(format_args!("warning: a plan is not stored: {reason}\n  in `{}`\n", dir.display()));
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Sizes of passes: every pass falls into the smallest bucket that holds it.
+
+use std::fmt;
+
+use redline_models::Model;
+use redline_models::plan::Site;
+
+use crate::machine::OUTPUT_ROWS;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BucketMode {
+    /// Tokens of a pass: the layers.
+    Pass,
+    /// Rows of logits over the vocabulary: the head.
+    Logits,
+}
+
+impl BucketMode {
+    /// The name in manifests.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pass => "pass",
+            Self::Logits => "logits",
+        }
+    }
+
+    /// The layers that a plan of this mode is about.
+    pub(crate) fn sites(self) -> &'static [Site] {
+        match self {
+            Self::Pass => Site::OF_LAYER,
+            Self::Logits => Site::OF_HEAD,
+        }
+    }
+}
+
+/// Passes of up to so many rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bucket {
+    /// What is counted.
+    pub mode: BucketMode,
+    /// The most of it.
+    pub size: usize,
+}
+
+impl Bucket {
+    /// Bytes of activations of a pass, or of the logits of such rows.
+    pub(crate) fn activation_bytes(self, model: &Model) -> u64 {
+        let size = match self.mode {
+            BucketMode::Pass => model.arena_size(self.size, 0),
+            BucketMode::Logits => model.arena_size(0, self.size),
+        };
+        size.bytes()
+    }
+}
+
+impl fmt::Display for Bucket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.mode.name(), self.size)
+    }
+}
+
+/// The sizes of buckets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Buckets {
+    /// Ascending; the last is the largest pass.
+    pass: Vec<usize>,
+    /// Ascending; the last is the most rows of logits that are evaluated at a time.
+    logits: Vec<usize>,
+}
+
+impl Buckets {
+    /// Tokens of prompts.
+    pub const TOKENS: &[usize] = &[64, 128, 256, 512, 1024, 2048, 4096, 8192];
+    /// Sequences that decode, and rows of logits.
+    pub const ROWS: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
+    /// Tokens of the largest pass.
+    pub const MAX_CHUNK: usize = 512;
+
+    /// Those of `tokens` and `rows` up to the largest pass, which is always one; longer inputs are several passes. A pass in
+    /// which every sequence takes one token is a bucket of `rows`, so both lists count for passes.
+    pub fn new(tokens: &[usize], rows: &[usize], max_chunk: usize) -> Self {
+        let sizes = |all: &mut dyn Iterator<Item = usize>, most: usize| {
+            let mut sizes: Vec<usize> = all.filter(|&size| size > 0 && size < most).collect();
+            sizes.push(most);
+            sizes.sort_unstable();
+            sizes.dedup();
+            sizes
+        };
+        let max_chunk = max_chunk.max(1);
+        Self {
+            pass: sizes(&mut tokens.iter().chain(rows).copied(), max_chunk),
+            logits: sizes(&mut rows.iter().copied(), OUTPUT_ROWS.min(max_chunk)),
+        }
+    }
+
+    /// Tokens of the largest pass.
+    pub fn max_chunk(&self) -> usize {
+        self.pass.last().copied().unwrap_or(Self::MAX_CHUNK)
+    }
+
+    /// All of them: what a model can ever be asked to run.
+    pub fn all(&self) -> Vec<Bucket> {
+        let of =
+            |mode, sizes: &[usize]| sizes.iter().map(move |&size| Bucket { mode, size }).collect::<Vec<_>>();
+        [of(BucketMode::Pass, &self.pass), of(BucketMode::Logits, &self.logits)].concat()
+    }
+
+    /// The smallest bucket for so many rows; the largest there is for more.
+    pub(crate) fn of(&self, mode: BucketMode, rows: usize) -> Bucket {
+        let sizes = match mode {
+            BucketMode::Pass => &self.pass,
+            BucketMode::Logits => &self.logits,
+        };
+        let size = sizes.iter().copied().find(|&size| size >= rows).or(sizes.last().copied());
+        Bucket { mode, size: size.unwrap_or(rows) }
+    }
+}
+
+impl Default for Buckets {
+    fn default() -> Self {
+        Self::new(Self::TOKENS, Self::ROWS, Self::MAX_CHUNK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passes_fall_into_the_smallest_bucket() {
+        let buckets = Buckets::default();
+        let names: Vec<String> = buckets.all().iter().map(ToString::to_string).collect();
+        assert_eq!(names[..3], ["pass/1", "pass/2", "pass/4"]);
+        assert_eq!(names.len(), 10 + 7);
+        assert_eq!((buckets.max_chunk(), names.last().unwrap().as_str()), (512, "logits/64"));
+        let of = |mode, rows| buckets.of(mode, rows).size;
+        assert_eq!([1, 3, 64, 65, 500, 512].map(|n| of(BucketMode::Pass, n)), [1, 4, 64, 128, 512, 512]);
+        assert_eq!([1, 33, 64].map(|n| of(BucketMode::Logits, n)), [1, 64, 64]);
+    }
+
+    #[test]
+    fn the_largest_pass_is_always_a_bucket() {
+        let buckets = Buckets::new(&[64, 128], &[1, 2], 100);
+        let sizes: Vec<usize> = buckets.all().iter().map(|bucket| bucket.size).collect();
+        assert_eq!(sizes, [1, 2, 64, 100, 1, 2, 64]);
+        assert_eq!(Buckets::new(&[], &[], 7).all().len(), 2);
+        assert_eq!(Buckets::new(&[], &[5, 5, 0], 3).of(BucketMode::Logits, 2).size, 3);
+    }
+}

@@ -1,0 +1,300 @@
+//! Plans: made once, found again by those they are for, never a different result.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use redline_engine::{
+    BucketMode, Buckets, Cancel, Engine, EngineError, Options, PlanCounters, PlanEvent, PlanOptions,
+    PlanOrigin, PlanPolicy, ScoreOutcome,
+};
+use redline_kernels::{Format, Tier};
+
+use crate::models::{bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, scores};
+
+/// An engine and what it said of its plans.
+struct Planned {
+    engine: Engine,
+    events: Arc<Mutex<Vec<PlanEvent>>>,
+}
+
+/// With a clock that runs on its own, and small buckets.
+fn planned(policy: PlanPolicy, cache: Option<&Path>, change: impl FnOnce(&mut Options)) -> Planned {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let (log, ticks) = (events.clone(), AtomicU64::new(0));
+    let mut options = Options {
+        plans: PlanOptions {
+            policy,
+            cache: cache.map(PathBuf::from),
+            buckets: Buckets::new(&[64, 128], &[1, 2, 4], 128),
+            log: Arc::new(move |event| log.lock().unwrap().push(event.clone())),
+        },
+        clock: Arc::new(move || ticks.fetch_add(5_000_000, Ordering::Relaxed)),
+        ..options(&demo_dir())
+    };
+    change(&mut options);
+    Planned { engine: Engine::load(options).unwrap(), events }
+}
+
+impl Planned {
+    fn score(&self) -> ScoreOutcome {
+        self.engine.score(pledge()).unwrap()
+    }
+
+    fn counters(&self) -> PlanCounters {
+        self.engine.plan_counters()
+    }
+
+    fn events(&self) -> Vec<PlanEvent> {
+        self.events.lock().unwrap().clone()
+    }
+
+    /// What the first miss says that differs.
+    fn differs(&self) -> String {
+        let first = self.events().into_iter().find_map(|event| match event {
+            PlanEvent::Miss { differs, .. } => Some(differs),
+            _ => None,
+        });
+        first.expect("a miss")
+    }
+}
+
+fn as_is(_: &mut Options) {}
+
+#[test]
+fn a_plan_is_missed_once() {
+    let planned = planned(PlanPolicy::Estimate, None, as_is);
+    let (first, second) = (planned.score(), planned.score());
+    assert!(first.plan_misses > 0, "{first:?}");
+    assert_eq!((second.plan_misses, planned.counters().misses), (0, first.plan_misses));
+    assert_eq!((planned.counters().compiles, planned.counters().measurements), (0, 0));
+    let generated =
+        planned.engine.generate(generation(ids(&[5, 6]), 3), &Cancel::new(), &mut |_| ()).unwrap();
+    assert!(generated.plan_misses > 0, "one token is a pass of another size");
+}
+
+#[test]
+fn off_keeps_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    planned(PlanPolicy::Tune, Some(folder.path()), as_is).engine.precompile().unwrap();
+    let off = planned(PlanPolicy::Off, Some(folder.path()), as_is);
+    let (first, second) = (off.score(), off.score());
+    assert!(first.plan_misses > 0);
+    assert_eq!(first.plan_misses, second.plan_misses);
+    assert_eq!(off.counters().loads, 0);
+}
+
+#[test]
+fn what_was_measured_is_found_by_the_next_engine() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("plans");
+    let first = planned(PlanPolicy::Tune, Some(&cache), as_is);
+    let entries = first.engine.precompile().unwrap();
+    let names: Vec<String> = entries.iter().map(|entry| entry.bucket.to_string()).collect();
+    let expected = [
+        "pass/1",
+        "pass/2",
+        "pass/4",
+        "pass/64",
+        "pass/128",
+        "logits/1",
+        "logits/2",
+        "logits/4",
+        "logits/64",
+    ];
+    assert_eq!(names, expected);
+    assert!(entries.iter().all(|entry| entry.origin == PlanOrigin::Measured));
+    let (passes, counters) = (entries.iter().filter(|e| e.bucket.mode == BucketMode::Pass), first.counters());
+    assert!(passes.into_iter().all(|entry| entry.choices.len() == 4 && entry.activation_bytes > 0));
+    assert_eq!((counters.misses, counters.compiles, counters.loads), (9, 9, 0));
+    assert!(counters.measurements > 0);
+    assert_eq!(first.score().plan_misses, 0);
+    for policy in [PlanPolicy::Tune, PlanPolicy::Estimate, PlanPolicy::Forbid] {
+        let next = planned(policy, Some(&cache), as_is);
+        assert_eq!(next.score().plan_misses, 0);
+        let again = next.engine.precompile().unwrap();
+        assert!(again.iter().all(|entry| entry.origin == PlanOrigin::Stored));
+        let choices = |all: &[redline_engine::PlanEntry]| -> Vec<_> {
+            all.iter().map(|entry| (entry.bucket, entry.choices.clone())).collect()
+        };
+        assert_eq!(choices(&again), choices(&entries));
+        let PlanCounters { misses, compiles, measurements, loads } = next.counters();
+        assert_eq!((misses, compiles, measurements, loads), (0, 0, 0, 9));
+        assert!(next.events().is_empty(), "{:?}", next.events());
+    }
+}
+
+#[test]
+fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Some(folder.path());
+    planned(PlanPolicy::Tune, cache, as_is).engine.precompile().unwrap();
+    let tier = *Tier::ALL.iter().rfind(|t| t.available().is_ok() && **t != Tier::best()).unwrap();
+    let changes: [(&str, Box<dyn FnOnce(&mut Options)>); 5] = [
+        ("threads 1, stored 2", Box::new(|options| options.threads = 1)),
+        ("tp 2, stored 1", Box::new(|options| options.tp = 2)),
+        ("isa ", Box::new(move |options| options.tier = Some(tier))),
+        ("format w8", Box::new(|options| options.format = Some(Format::W8 { group: 128 }))),
+        ("shapes ", Box::new(|options| options.source = redline_engine::Source::Directory(golden_dir()))),
+    ];
+    for (what, change) in changes {
+        let other = planned(PlanPolicy::Estimate, cache, change);
+        other.engine.precompile().unwrap();
+        assert!(other.differs().contains(what), "{what}: {}", other.differs());
+        assert_eq!(other.counters().loads, 0, "{what}");
+    }
+    // What is outside the key: names, context, memory, the prefix cache, other buckets.
+    let same = planned(PlanPolicy::Forbid, cache, |options| {
+        options.max_context = Some(100);
+        options.prefix_cache = false;
+        options.memory = Some(200 << 20);
+    });
+    assert_eq!((same.score().plan_misses, same.counters().misses), (0, 0));
+    let copy = tempfile::tempdir().unwrap();
+    let tuned = copy.path().join("tuned-further");
+    std::fs::create_dir(&tuned).unwrap();
+    for file in std::fs::read_dir(demo_dir()).unwrap().map(|entry| entry.unwrap().path()) {
+        if file.is_file() {
+            std::fs::copy(&file, tuned.join(file.file_name().unwrap())).unwrap();
+        }
+    }
+    let weights = tuned.join("model.safetensors");
+    let mut bytes = std::fs::read(&weights).unwrap();
+    let last = bytes.len() - 2;
+    bytes[last] ^= 1;
+    std::fs::write(&weights, bytes).unwrap();
+    let fine_tune = planned(PlanPolicy::Forbid, cache, |options| {
+        options.source = redline_engine::Source::Directory(tuned);
+    });
+    assert_eq!(fine_tune.score().plan_misses, 0);
+}
+
+#[test]
+fn forbid_refuses_an_unseen_pass_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Some(folder.path());
+    let empty = planned(PlanPolicy::Forbid, cache, as_is);
+    let refused = refusal(empty.engine.score(pledge()));
+    assert!(refused.contains("`pass/64`") && refused.contains("redline precompile"), "{refused}");
+    planned(PlanPolicy::Tune, cache, as_is).engine.precompile().unwrap();
+    let wider =
+        |options: &mut Options| options.plans.buckets = Buckets::new(&[64, 128, 512], &[1, 2, 4], 512);
+    let known = planned(PlanPolicy::Forbid, cache, wider);
+    known.score();
+    let many: Vec<i64> = (0..200).map(|i| i % 50).collect();
+    let unseen = known.engine.generate(generation(ids(&many), 1), &Cancel::new(), &mut |_| ());
+    assert!(matches!(&unseen, Err(EngineError::NoPlan { bucket, .. }) if bucket.size == 512));
+    let refused = refusal(unseen);
+    assert!(refused.contains("`pass/512`") && refused.contains("rows 512, stored "), "{refused}");
+    // The engine lives on.
+    known.score();
+    assert!(matches!(known.engine.precompile(), Err(EngineError::NoPlan { .. })));
+}
+
+#[test]
+fn no_plan_and_no_size_of_pass_changes_a_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let long_dir = tempfile::tempdir().unwrap();
+    drop(long(long_dir.path()));
+    let long_dir = long_dir.path().join("long");
+    let prompt: Vec<i64> = (0..700).map(|i| i * 7 % 300).collect();
+    for format in [Format::F32, Format::Bf16, Format::W8 { group: 128 }, Format::W4 { group: 64 }] {
+        let mut expected = None;
+        for policy in PlanPolicy::ALL.iter().copied().filter(|policy| *policy != PlanPolicy::Forbid) {
+            for chunk in [1, 16, 64, 512] {
+                let way = planned(policy, Some(folder.path()), |options| {
+                    options.source = redline_engine::Source::Directory(long_dir.clone());
+                    options.format = Some(format);
+                    options.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, chunk);
+                });
+                let length = if chunk == 1 { 40 } else { 700 };
+                if chunk > 1 {
+                    let mut asked = generation(ids(&prompt[..length]), 5);
+                    asked.logprobs = Some(2);
+                    let got = way.engine.generate(asked, &Cancel::new(), &mut |_| ()).unwrap();
+                    let logprobs: Vec<u32> =
+                        got.logprobs.unwrap().iter().map(|p| p.chosen.logprob.to_bits()).collect();
+                    let got = (got.token_ids, logprobs);
+                    assert_eq!(
+                        expected.get_or_insert_with(|| got.clone()),
+                        &got,
+                        "{format} {policy:?} {chunk}"
+                    );
+                } else {
+                    way.engine
+                        .generate(generation(ids(&prompt[..length]), 2), &Cancel::new(), &mut |_| ())
+                        .unwrap();
+                }
+            }
+        }
+    }
+    let of = |chunk: usize| {
+        let way = planned(PlanPolicy::Tune, None, |options| {
+            options.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, chunk);
+        });
+        bits(&scores(&way.score()))
+    };
+    assert!([16, 64, 512].iter().all(|&chunk| of(chunk) == of(1)));
+}
+
+#[test]
+fn files_that_are_no_plans_are_dropped_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Some(folder.path());
+    let expected = planned(PlanPolicy::Tune, cache, as_is);
+    let expected = bits(&scores(&expected.score()));
+    let files = || -> Vec<PathBuf> {
+        std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect()
+    };
+    let whole: Vec<_> = files().into_iter().map(|path| (std::fs::read(&path).unwrap(), path)).collect();
+    assert!(whole.len() >= 2, "a pass and its logits");
+    let damages: [fn(&[u8]) -> Vec<u8>; 3] = [
+        |bytes| bytes[..bytes.len() / 2].to_vec(),
+        |_| b"not a plan".to_vec(),
+        |bytes| String::from_utf8_lossy(bytes).replace("\"blocked\"", "\"dot\"").into_bytes(),
+    ];
+    for damage in damages {
+        for (bytes, path) in &whole {
+            std::fs::write(path, damage(bytes)).unwrap();
+        }
+        let estimated = planned(PlanPolicy::Estimate, cache, as_is);
+        assert_eq!(bits(&scores(&estimated.score())), expected);
+        let dropped = |event: &PlanEvent| matches!(event, PlanEvent::Dropped { .. });
+        assert_eq!(estimated.events().iter().filter(|event| dropped(event)).count(), whole.len());
+        assert_eq!(estimated.counters().loads, 0);
+        // Whoever measures puts them right.
+        planned(PlanPolicy::Tune, cache, as_is).score();
+        assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().plan_misses, 0);
+    }
+}
+
+#[test]
+fn a_cache_that_cannot_be_written_is_told_and_done_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let planned = planned(PlanPolicy::Tune, Some(&file.join("plans")), as_is);
+    let (first, second) = (planned.score(), planned.score());
+    assert!(first.plan_misses > 0 && second.plan_misses == 0);
+    let events = planned.events();
+    assert!(events.iter().any(|event| matches!(event, PlanEvent::NotStored { .. })), "{events:?}");
+}
+
+#[test]
+fn engines_that_share_a_cache_do_not_disturb_each_other() {
+    let folder = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let planned = planned(PlanPolicy::Tune, Some(folder.path()), as_is);
+                planned.engine.precompile().unwrap();
+                let told =
+                    planned.events().into_iter().filter(|event| !matches!(event, PlanEvent::Miss { .. }));
+                assert_eq!(told.count(), 0);
+            });
+        }
+    });
+    let last = planned(PlanPolicy::Forbid, Some(folder.path()), as_is);
+    last.engine.precompile().unwrap();
+    assert_eq!(last.counters().loads, 9);
+}

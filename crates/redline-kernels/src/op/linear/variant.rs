@@ -1,0 +1,114 @@
+//! The ways in which a linear layer can be run. Each gives the same bits; which is fastest depends on the machine, the shape and
+//! the number of rows, and can be measured.
+
+use redline_simd::Simd;
+
+use super::integers::TILES_FROM_ROWS;
+use crate::Matrix;
+use crate::tile::TILE_ROWS;
+
+/// A way to run a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Variant {
+    /// Integers: vector dot products, as many rows at a time as the tier's registers hold.
+    Dot,
+    /// Integers: vector dot products, half as many rows at a time, so that inputs of more k stay cached.
+    DotHalf,
+    /// Integers: tile registers.
+    Tiles,
+    /// Floats: blocks of 256 steps of k stay cached while all rows pass over them.
+    Blocked,
+    /// Floats: blocks of 1024 steps.
+    Deep,
+    /// [`Variant::Dot`] on the calling thread alone: small layers do not repay waking others.
+    DotAlone,
+    /// [`Variant::Blocked`] on the calling thread alone.
+    BlockedAlone,
+}
+
+/// From more rows on, half as many rows at a time is something else on the widest tier.
+const HALF_ROWS: usize = 12;
+/// Weights of a layer that one thread may be enough for, in bytes times rows.
+const SMALL: usize = 1 << 20;
+
+impl Variant {
+    /// Every variant there is.
+    pub const ALL: &[Variant] = &[
+        Self::Dot,
+        Self::DotHalf,
+        Self::Tiles,
+        Self::Blocked,
+        Self::Deep,
+        Self::DotAlone,
+        Self::BlockedAlone,
+    ];
+
+    /// Most variants that [`Variant::candidates`] names.
+    pub const MOST_CANDIDATES: usize = 3;
+
+    /// The name in plans.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Dot => "dot",
+            Self::DotHalf => "dot-half",
+            Self::Tiles => "tiles",
+            Self::Blocked => "blocked",
+            Self::Deep => "deep",
+            Self::DotAlone => "dot-alone",
+            Self::BlockedAlone => "blocked-alone",
+        }
+    }
+
+    /// The variant of that name.
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|variant| variant.name() == name)
+    }
+
+    /// The variant for `rows` rows that needs no measuring.
+    pub fn estimate(simd: Simd, matrix: &Matrix, rows: usize) -> Self {
+        if !matrix.format().is_integer() {
+            Self::Blocked
+        } else if simd.tiles().is_some() && rows >= TILES_FROM_ROWS {
+            Self::Tiles
+        } else {
+            Self::Dot
+        }
+    }
+
+    /// The variants worth measuring for up to `rows` rows with `threads` threads: the estimate first, at most three.
+    pub fn candidates(simd: Simd, matrix: &Matrix, rows: usize, threads: usize) -> Vec<Self> {
+        let integer = matrix.format().is_integer();
+        let worth = |variant: &Self| match variant {
+            Self::Dot => integer,
+            Self::DotHalf => integer && rows > HALF_ROWS,
+            Self::Tiles => integer && simd.tiles().is_some() && rows >= TILES_FROM_ROWS,
+            Self::Blocked => !integer,
+            Self::Deep => !integer && rows > TILE_ROWS,
+            Self::DotAlone | Self::BlockedAlone => {
+                let small = matrix.bytes().saturating_mul(rows) <= SMALL;
+                threads > 1 && small && integer == (*variant == Self::DotAlone)
+            }
+        };
+        let estimate = Self::estimate(simd, matrix, rows);
+        let others = Self::ALL.iter().copied().filter(|variant| *variant != estimate && worth(variant));
+        std::iter::once(estimate).chain(others).take(Self::MOST_CANDIDATES).collect()
+    }
+
+    /// Whether everything runs on the calling thread.
+    pub(super) fn alone(self) -> bool {
+        matches!(self, Self::DotAlone | Self::BlockedAlone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_lead_back() {
+        for &variant in Variant::ALL {
+            assert_eq!(Variant::parse(variant.name()), Some(variant));
+        }
+        assert_eq!(Variant::parse("fastest"), None);
+    }
+}

@@ -44,6 +44,9 @@ pub(crate) const PLAN_POLICY: &Variable = &Variable { name: "REDLINE_PLAN_POLICY
 pub(crate) const LOG_PLANS: &Variable = &Variable { name: "REDLINE_LOG_PLANS", help: "--log-plans" };
 /// Tokens of the largest pass.
 pub(crate) const MAX_CHUNK: &Variable = &Variable { name: "REDLINE_MAX_CHUNK", help: "--max-chunk" };
+/// File of what the residual stream looks like.
+pub(crate) const PRECISION_TRACE: &Variable =
+    &Variable { name: "REDLINE_PRECISION_TRACE", help: "--precision-trace" };
 /// Hugging Face cache of models.
 pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
@@ -76,6 +79,7 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     PLAN_POLICY,
     LOG_PLANS,
     MAX_CHUNK,
+    PRECISION_TRACE,
     HF_HUB_CACHE,
     HF_HOME,
     XDG_CACHE_HOME,

@@ -14,6 +14,7 @@ mod output;
 mod plan;
 mod progress;
 mod report;
+mod trace;
 mod usage;
 mod value;
 

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
-use redline_engine::{Engine, EngineError, Options, PlanOptions, PlanPolicy, Source};
+use redline_engine::{Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, Source, TraceLog};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
+use redline_lab::lanes::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, resolve_model};
 
@@ -15,6 +16,7 @@ use crate::env::{self, Environment};
 use crate::plan::PlanFlags;
 use crate::progress;
 use crate::report::Failure;
+use crate::trace;
 use crate::value::{self, Device, Isa};
 
 /// Which model.
@@ -78,6 +80,10 @@ pub(crate) struct BackendFlags {
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
+    /// Write a JSON line per pass and layer into this file: range, mean, root mean square and digest of the residual stream
+    /// [env: REDLINE_PRECISION_TRACE]
+    #[arg(long, value_name = "FILE")]
+    precision_trace: Option<PathBuf>,
     #[command(flatten)]
     plans: PlanFlags,
 }
@@ -219,6 +225,7 @@ impl BackendFlags {
         Ok(Backend {
             tp: or_else(self.tp, || environment.value(env::TP, value::devices))?.unwrap_or(1),
             plans: self.plans.resolve(environment, policy)?,
+            trace: self.trace(environment)?,
             tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
             outliers: self.weights.outliers,
@@ -229,6 +236,14 @@ impl BackendFlags {
             stall_s: None,
             clock: clock.clone(),
         })
+    }
+}
+
+impl BackendFlags {
+    /// What writes the trace, where one is asked for.
+    fn trace(&self, environment: Environment) -> Result<Option<TraceLog>, Failure> {
+        let path = self.precision_trace.clone().or_else(|| environment.path(env::PRECISION_TRACE));
+        path.map(|path| trace::writer(&path)).transpose()
     }
 }
 
@@ -255,6 +270,7 @@ const QUEUE: usize = 256;
 pub(crate) struct Backend {
     tp: usize,
     plans: PlanOptions,
+    trace: Option<TraceLog>,
     tier: Option<Tier>,
     format: Option<Format>,
     outliers: f64,
@@ -272,9 +288,19 @@ impl Backend {
         self.tier
     }
 
-    /// The same with or without a prefix cache, which needs a bound.
-    pub(crate) fn with_prefix_cache(self, prefix_cache: bool) -> Self {
-        Self { prefix_cache, memory: if prefix_cache { free_memory() } else { None }, ..self }
+    /// The same as a lane wants it; a prefix cache needs a bound.
+    pub(crate) fn for_lane(self, setup: &Setup) -> Self {
+        let memory = if setup.prefix_cache { free_memory() } else { None };
+        let plans = match &setup.plans {
+            None => self.plans,
+            Some(PlanSetup { policy, cache, tokens, rows }) => PlanOptions {
+                policy: *policy,
+                cache: cache.clone(),
+                buckets: Buckets::new(tokens, rows, self.plans.buckets.max_chunk()),
+                log: self.plans.log,
+            },
+        };
+        Self { prefix_cache: setup.prefix_cache, memory, plans, ..self }
     }
 
     /// As the engine takes it.
@@ -284,6 +310,7 @@ impl Backend {
             threads,
             tp: self.tp,
             plans: self.plans.clone(),
+            trace: self.trace.clone(),
             tier: self.tier,
             format: self.format,
             outliers: self.outliers,

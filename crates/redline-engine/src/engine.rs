@@ -257,6 +257,7 @@ impl Engine {
             counters: counters.clone(),
             prefix_cache: options.prefix_cache,
             stall_s: options.stall_s,
+            trace: options.trace,
             clock: options.clock,
         };
         let (inbox, thread) = runner.start(options.queue)?;

@@ -30,7 +30,7 @@ mod transcript;
 pub use cancel::Cancel;
 pub use engine::{Engine, ModelInfo};
 pub use error::EngineError;
-pub use options::{Clock, Embedded, Options, Source};
+pub use options::{Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
     ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
@@ -39,6 +39,7 @@ pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
 };
+pub use redline_models::trace::Observation;
 pub use request::{
     BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, PromptLogprobs, Sampling,
     ScoreRequest, Tokenization, Truncate,

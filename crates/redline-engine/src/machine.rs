@@ -8,6 +8,9 @@ use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 use redline_models::plan::Site;
 use redline_models::step::Arena;
+use redline_models::trace::Observations;
+
+use crate::options::TraceLog;
 
 use crate::plan::{BucketMode, Forbidden, PlanEntry, Plans, Workshop};
 
@@ -86,6 +89,8 @@ pub(crate) struct ModelMachine {
     pub(crate) team: Team,
     pub(crate) simd: Simd,
     pub(crate) plans: Plans,
+    /// Told of the observations of every pass.
+    pub(crate) trace: Option<(TraceLog, Observations)>,
 }
 
 impl ModelMachine {
@@ -139,7 +144,12 @@ impl Machine for ModelMachine {
         let exec = Exec { simd: self.simd, team: &self.team };
         let plans = &self.plans;
         let plan = plans.get(plans.bucket(BucketMode::Pass, batch.rows()));
-        self.model.run(exec, &mut self.arena, kv, batch, plan, |model, x, step| {
+        let mut trace = self.trace.as_mut();
+        let observations = trace.as_mut().map(|(_, observations)| {
+            observations.clear();
+            &mut *observations
+        });
+        self.model.run(exec, &mut self.arena, kv, batch, plan, observations, |model, x, step| {
             for (index, wanted) in outputs.iter().enumerate() {
                 let mark = step.mark();
                 let head = wanted.labels.unwrap_or_else(|| model.head());
@@ -156,5 +166,8 @@ impl Machine for ModelMachine {
                 step.release(mark);
             }
         });
+        if let Some((log, observations)) = &self.trace {
+            log(observations.all());
+        }
     }
 }

@@ -5,11 +5,15 @@ use std::sync::Arc;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
+use redline_models::trace::Observation;
 
 use crate::plan::PlanOptions;
 
 /// Nanoseconds since some fixed moment, never going back.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Told of the observations of a pass, on the engine's thread.
+pub type TraceLog = Arc<dyn Fn(&[Observation]) + Send + Sync>;
 
 /// A model inside the binary.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +68,8 @@ pub struct Options {
     pub stall_s: Option<f64>,
     /// How passes are planned, and how large they may be.
     pub plans: PlanOptions,
+    /// Told what the residual stream looked like in every pass, layer by layer; it takes time.
+    pub trace: Option<TraceLog>,
     /// The time, for the durations in answers.
     pub clock: Clock,
 }

@@ -11,12 +11,13 @@ use redline_kernels::{Simd, Team};
 use redline_models::Model;
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::step::Arena;
+use redline_models::trace::Observations;
 
 use crate::cache::Cache;
 use crate::core::{Arrival, Core, Pulse};
 use crate::error::EngineError;
 use crate::machine::{ModelMachine, OUTPUT_ROWS};
-use crate::options::Clock;
+use crate::options::{Clock, TraceLog};
 use crate::plan::{Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
@@ -84,6 +85,7 @@ pub(crate) struct Runner {
     pub(crate) counters: Arc<Counters>,
     pub(crate) prefix_cache: bool,
     pub(crate) stall_s: Option<f64>,
+    pub(crate) trace: Option<TraceLog>,
     pub(crate) clock: Clock,
 }
 
@@ -117,7 +119,8 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, devices, .. } = self;
-        let Self { plans, counters, prefix_cache, stall_s, clock, .. } = self;
+        let Self { plans, counters, prefix_cache, stall_s, trace, clock, .. } = self;
+        let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let team = Team::with_devices(threads, devices).map_err(not_started)?;
         let rows = plans.buckets.max_chunk();
@@ -128,7 +131,7 @@ impl Runner {
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
-        Ok(Core::new(ModelMachine { model, arena, team, simd, plans }, cache, scheduler, clock))
+        Ok(Core::new(ModelMachine { model, arena, team, simd, plans, trace }, cache, scheduler, clock))
     }
 }
 

@@ -21,6 +21,7 @@ pub mod spec;
 pub mod step;
 pub mod synth;
 mod tensors;
+pub mod trace;
 
 pub use convert::{ConvertOptions, Progress, convert};
 pub use error::ModelError;

@@ -12,6 +12,7 @@ use crate::block::decoder::Decoder;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::Plan;
 use crate::step::{Act, Arena, ArenaSize, Step, StepInput, padded};
+use crate::trace::Observations;
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -202,6 +203,7 @@ impl Model {
         kv: &mut KvCache,
         batch: &Batch,
         plan: Option<&Plan>,
+        observations: Option<&mut Observations>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
         let (pages, tables) = kv.split();
@@ -218,6 +220,7 @@ impl Model {
             segments: &segments,
             kv: pages,
             plan,
+            observations,
         };
         let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
         let x = self.decoder.forward(&mut step);

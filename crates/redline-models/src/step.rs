@@ -16,6 +16,7 @@ use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::plan::Plan;
+use crate::trace::{Observation, Observations};
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
 #[derive(Clone, Copy, Debug)]
@@ -92,6 +93,7 @@ pub struct Step<'a> {
     kv: &'a mut KvPages,
     rope: Option<&'a RopeTable>,
     plan: Option<&'a Plan>,
+    observations: Option<&'a mut Observations>,
 }
 
 /// What a [`Step`] is made of.
@@ -107,6 +109,8 @@ pub struct StepInput<'a> {
     pub kv: &'a mut KvPages,
     /// How linear layers are run; `None`, or none for a site: as estimated.
     pub plan: Option<&'a Plan>,
+    /// Takes down what the residual stream looks like.
+    pub observations: Option<&'a mut Observations>,
 }
 
 impl<'a> Step<'a> {
@@ -116,9 +120,9 @@ impl<'a> Step<'a> {
         rope: Option<&'a RopeTable>,
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, segments, kv, plan } = input;
+        let StepInput { tokens, positions, segments, kv, plan, observations } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
-        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope, plan }
+        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope, plan, observations }
     }
 
     /// Token ids of the batch.
@@ -245,6 +249,14 @@ impl<'a> Step<'a> {
         let (from, mut to) = Self::both(&mut self.arena.values, q, y);
         attention(self.exec, shape, self.kv, layer, self.segments, from, &mut to);
         y
+    }
+
+    /// Takes down what the residual stream looks like, if somebody wants to know.
+    pub fn observe(&mut self, layer: Option<usize>, x: Act) {
+        if let Some(observations) = &mut self.observations {
+            let values = Rows::new(&self.arena.values[x.range()], x.rows, x.width, x.stride);
+            observations.push(Observation::of(layer, values, x.rows));
+        }
     }
 
     /// The rows `rows` of `x`, in that order.

@@ -13,6 +13,7 @@ mod input;
 mod perplexity;
 mod plan;
 mod score;
+mod trace;
 mod usage;
 
 pub use fault::LineFault;
@@ -24,4 +25,5 @@ pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use trace::TraceLine;
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

@@ -196,10 +196,11 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
             let load = |setup: Setup| {
-                let backend = backend.clone().with_prefix_cache(setup.prefix_cache);
+                let backend = backend.clone().for_lane(&setup);
                 Engine::load(backend.options(source.clone(), setup.threads))
             };
-            let model = Model { load: &load, packed_bytes };
+            let process = |words: &[String]| versus::process(words, &versus::besides(&args.given, lane));
+            let model = Model { load: &load, process: &process, packed_bytes };
             (Recorder::new(&args.record, lane, context)?, run(&bench(backend.tier()), &model, &values))
         }
     };

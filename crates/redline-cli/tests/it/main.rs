@@ -16,6 +16,7 @@ mod jsonl;
 mod lanes;
 mod model;
 mod perplexity;
+mod plans;
 mod prefix_cache;
 mod score;
 mod score_rules;

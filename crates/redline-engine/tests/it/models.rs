@@ -31,6 +31,7 @@ pub(crate) fn options(dir: &Path) -> Options {
         queue: 256,
         stall_s: None,
         plans: PlanOptions::default(),
+        trace: None,
         clock: Arc::new(|| 0),
     }
 }

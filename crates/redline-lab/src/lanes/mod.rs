@@ -1,8 +1,9 @@
 //! The benchmark lanes: one file each, one line each in [`ALL`].
 
 use std::fmt;
+use std::path::PathBuf;
 
-use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo};
+use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo, PlanPolicy};
 use redline_kernels::{OutOfMemory, Simd, Tier};
 
 use crate::baseline::Rule;
@@ -17,11 +18,12 @@ pub mod gemm;
 pub mod generate;
 pub mod limits;
 pub mod memory;
+pub mod plan_cache;
 pub mod score;
 
 /// Every lane there is.
 pub const ALL: &[Lane] =
-    &[generate::LANE, score::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE];
+    &[generate::LANE, score::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE, plan_cache::LANE];
 
 /// A benchmark: one question, its flags, and how to answer it.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,8 @@ pub struct Bench<'a> {
 pub struct Model<'a> {
     /// Loads it.
     pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
+    /// Runs a command of this program on it with the same settings, in a process of its own: what it printed, or its complaint.
+    pub process: &'a dyn Fn(&[String]) -> Result<String, String>,
     /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
     pub packed_bytes: Option<u64>,
 }
@@ -105,12 +109,27 @@ pub struct Setup {
     pub threads: usize,
     /// Whether keys and values of earlier requests are kept.
     pub prefix_cache: bool,
+    /// How passes are planned; `None`: as on the command line.
+    pub plans: Option<PlanSetup>,
+}
+
+/// How a lane wants passes planned.
+#[derive(Clone, Debug)]
+pub struct PlanSetup {
+    /// What a missing plan does.
+    pub policy: PlanPolicy,
+    /// Where plans are kept; `None`: nowhere.
+    pub cache: Option<PathBuf>,
+    /// Tokens of passes that have a plan.
+    pub tokens: Vec<usize>,
+    /// Rows that have one.
+    pub rows: Vec<usize>,
 }
 
 impl Setup {
     /// With so many threads, and nothing kept from request to request.
     pub fn new(threads: usize) -> Self {
-        Self { threads, prefix_cache: false }
+        Self { threads, prefix_cache: false, plans: None }
     }
 }
 

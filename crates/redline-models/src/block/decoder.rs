@@ -46,10 +46,12 @@ impl Decoder {
     /// The residual stream after the last layer, `[rows, hidden]`.
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let mut x = self.embedding.forward(s);
-        for layer in &self.layers {
+        s.observe(None, x);
+        for (index, layer) in self.layers.iter().enumerate() {
             let mark = s.mark();
             x = layer.forward(x, s);
             s.release(mark);
+            s.observe(Some(index), x);
         }
         x
     }

@@ -108,7 +108,7 @@ impl Bench {
         }
         let rows: Vec<usize> = (0..batch.rows()).collect();
         let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, |model, x, step| {
+        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, None, |model, x, step| {
             let logits = model.logits(x, &rows, model.head(), None, step);
             let values = step.read(logits);
             rows.iter().map(|&r| values.row(r).to_vec()).collect()

@@ -82,6 +82,26 @@ pub(super) struct Word {
     word: OsString,
 }
 
+/// The flags among `given` that say which model is measured and how it runs: neither the lane's own, nor threads and plans, which
+/// a lane chooses.
+pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
+    let chosen = ["threads", "plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
+    let own = |word: &&Word| lane.flags.iter().any(|flag| flag.name == word.long);
+    let kept = given.iter().filter(|word| !own(word) && !chosen.contains(&word.long.as_str()));
+    kept.map(|word| word.word.clone()).collect()
+}
+
+/// What this binary prints when it is run with these words; its complaint where it fails.
+pub(super) fn process(words: &[String], besides: &[OsString]) -> Result<String, String> {
+    let (program, _) = env::binary();
+    let words: Vec<OsString> = words.iter().map(OsString::from).chain(besides.iter().cloned()).collect();
+    let output = start(&program, &words).map_err(|error| error.to_string())?;
+    if !output.status.success() {
+        return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
 /// An arm: a program and its flags.
 struct Contestant {
     /// What is started.

@@ -1,0 +1,139 @@
+//! Plans, logical devices and the precision trace, through the binary.
+
+use redline_wire::{Manifest, TraceLine};
+
+use crate::harness::{bits, command, finish, redline, score};
+
+const SCORE: &[&str] =
+    &["--query", "I pledge allegiance", "--item", " to", "--item", " of", "--label", " the"];
+
+fn precompile(arguments: &[&str]) -> Manifest {
+    let run = redline(&[&["precompile", "--model", "demo", "--json"], arguments].concat()).ok();
+    serde_json::from_str(&run.out).unwrap()
+}
+
+#[test]
+fn precompiling_again_measures_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = format!("--plan-cache={}", folder.path().join("plans").display());
+    let sizes = [cache.as_str(), "--tokens", "64,128", "--rows", "1,2", "--max-chunk", "128"];
+    let first = precompile(&sizes);
+    let names: Vec<&str> = first.plans.iter().map(|plan| plan.plan.as_str()).collect();
+    assert_eq!(names, ["pass/1", "pass/2", "pass/64", "pass/128", "logits/1", "logits/2", "logits/64"]);
+    assert!(first.plans.iter().all(|plan| plan.origin == "measured" && !plan.choices.is_empty()));
+    assert_eq!((first.counters.misses, first.counters.compiles, first.counters.loads), (7, 7, 0));
+    let second = precompile(&sizes);
+    assert!(second.plans.iter().all(|plan| plan.origin == "stored"));
+    assert_eq!((second.counters.misses, second.counters.measurements, second.counters.loads), (0, 0, 7));
+    let choices = |manifest: &Manifest| -> Vec<_> {
+        manifest.plans.iter().map(|plan| (plan.plan.clone(), plan.choices.clone())).collect()
+    };
+    assert_eq!(choices(&first), choices(&second));
+    let forbid = [SCORE, &sizes, &["--plan-policy", "forbid"]].concat();
+    assert_eq!(score(&forbid).meta.cache_miss_count, 0);
+    let table = redline(&[&["precompile", "--model", "demo"], &sizes[..]].concat()).ok().out;
+    assert!(
+        table.contains("pass/128") && table.contains("7 stored, 0 measured (0 timings), 0 misses"),
+        "{table}"
+    );
+}
+
+#[test]
+fn policies_do_what_they_say_and_change_no_score() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = format!("--plan-cache={}", folder.path().display());
+    let empty = redline(&[&["score", "--model", "demo", &cache, "--plan-policy", "forbid"], SCORE].concat());
+    empty.failed(&["`pass/16`", "redline precompile"]);
+    let expected = bits(&score(SCORE));
+    for policy in ["tune", "estimate", "off"] {
+        let scored = score(&[SCORE, &[&cache, "--plan-policy", policy]].concat());
+        assert_eq!(bits(&scored), expected, "{policy}");
+    }
+    let found = score(&[SCORE, &[&cache, "--plan-policy", "forbid"]].concat());
+    assert_eq!((bits(&found), found.meta.cache_miss_count), (expected, 0));
+    for (flag, facts) in [
+        ("--plan-policy=always", &["no such policy", "tune, estimate, forbid, off"][..]),
+        ("--max-chunk=0", &["nothing to do"]),
+        ("--max-chunk=9000", &["9000 tokens", "8192"]),
+        ("--plan-tokens=64,x", &["--plan-tokens"]),
+        ("--tp=9", &["9 devices", "from 1 to 8"]),
+        ("--tp=0", &["0 devices"]),
+    ] {
+        redline(&[&["score", "--model", "demo", flag], SCORE].concat()).usage(facts);
+    }
+}
+
+#[test]
+fn a_missing_plan_is_named_where_that_is_wanted() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = format!("--plan-cache={}", folder.path().display());
+    let ask = [&["score", "--model", "demo", &cache], SCORE].concat();
+    assert!(!redline(&ask).ok().err.contains("plan: "));
+    let loud = redline(&[&ask[..], &["--verbose"]].concat()).ok().err;
+    assert!(loud.contains("plan: pass/16 missing: nothing is stored"), "{loud}");
+    redline(&[&ask[..], &["--plan-policy", "tune", "--threads", "1"]].concat()).ok();
+    let by_variable =
+        command(&[&ask[..], &["--threads", "2"]].concat()).env("REDLINE_LOG_PLANS", "1").output();
+    let by_variable = finish(by_variable.unwrap()).ok().err;
+    assert!(by_variable.contains("plan: pass/16 missing: threads 2, stored 1"), "{by_variable}");
+}
+
+#[test]
+fn a_cache_that_is_damaged_or_cannot_be_written_is_told_and_done_without() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = format!("--plan-cache={}", folder.path().display());
+    let ask = [&["score", "--model", "demo", "--json", &cache], SCORE].concat();
+    redline(&[&ask[..], &["--plan-policy", "tune"]].concat()).ok();
+    for entry in std::fs::read_dir(folder.path()).unwrap() {
+        std::fs::write(entry.unwrap().path(), "{").unwrap();
+    }
+    let damaged = redline(&ask).ok();
+    assert!(damaged.err.contains("warning: a stored plan is not used"), "{}", damaged.err);
+    assert_eq!(bits(&damaged.scoring()), bits(&score(SCORE)));
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let inside = format!("--plan-cache={}", file.join("plans").display());
+    let run =
+        redline(&[&["score", "--model", "demo", &inside, "--plan-policy", "tune"], SCORE].concat()).ok();
+    assert!(run.err.contains("warning: a plan is not stored"), "{}", run.err);
+}
+
+#[test]
+fn devices_do_not_show() {
+    let expected = bits(&score(SCORE));
+    for tp in ["2", "4", "7"] {
+        assert_eq!(bits(&score(&[SCORE, &["--tp", tp]].concat())), expected, "{tp} devices");
+    }
+    let run =
+        command(&[&["score", "--model", "demo", "--json"], SCORE].concat()).env("REDLINE_TP", "8").output();
+    assert_eq!(bits(&finish(run.unwrap()).ok().scoring()), expected);
+    let run = command(&[&["score", "--model", "demo"], SCORE].concat()).env("REDLINE_DEVICE", "gpu").output();
+    finish(run.unwrap()).usage(&["REDLINE_DEVICE", "no such device", "found: cpu"]);
+}
+
+#[test]
+fn the_trace_has_a_line_per_pass_and_layer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.jsonl");
+    let trace = format!("--precision-trace={}", path.display());
+    let lines = |arguments: &[&str]| -> Vec<TraceLine> {
+        score(&[SCORE, &[&trace], arguments].concat());
+        let text = std::fs::read_to_string(&path).unwrap();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    let first = lines(&[]);
+    let layers = first.iter().filter(|line| line.pass == 0).count() - 1;
+    assert!(layers > 1 && first.len() % (layers + 1) == 0, "{first:?}");
+    for (index, line) in first.iter().enumerate() {
+        let place = index % (layers + 1);
+        assert_eq!((line.pass, line.layer), ((index / (layers + 1)) as u64, place.checked_sub(1)));
+        assert!(
+            line.non_finite == 0 && line.min.0 <= line.max.0 && line.rms.0 > 0.0 && line.rows > 0,
+            "{line:?}"
+        );
+    }
+    assert_eq!(lines(&["--threads", "1", "--tp", "3"]), first, "the digests of another way to run");
+    assert_ne!(lines(&["--format", "w8"]), first);
+    redline(&[&["score", "--model", "demo", "--precision-trace", "/nonexistent/x"], SCORE].concat())
+        .usage(&["/nonexistent/x", "--precision-trace FILE"]);
+}

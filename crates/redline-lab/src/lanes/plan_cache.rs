@@ -1,0 +1,144 @@
+//! Lane `plan-cache`: whether plans are made once and found again, as the five tests of the seed ask.
+//!
+//! Each test has its row, graded by the seed's thresholds. What a test promises (no miss the second time, the same
+//! bits, no growth) is checked: a broken promise is no figure but an error.
+
+mod steps;
+
+use redline_engine::{Buckets, PlanPolicy};
+
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads};
+use crate::LaneResult;
+use crate::result::{Cell, Column};
+use crate::stats::Samples;
+use steps::Steps;
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "plan-cache",
+    asks: "Are plans made once and found again, what do they cost, and what does measuring gain?",
+    flags: &[
+        Flag {
+            name: "test",
+            value: "NAME",
+            default: "all",
+            help: "Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all",
+        },
+        Flag {
+            name: "sizes",
+            value: "WHICH",
+            default: "full",
+            help: "Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)",
+        },
+        Flag { name: "calls", value: "N", default: "5", help: "Calls after the first of each kind" },
+    ],
+    smoke: &[("sizes", "smoke"), ("calls", "2")],
+    threads: all_threads,
+    columns: Some(COLUMNS),
+    baseline: None,
+    run: Run::Model(run),
+};
+
+const COLUMNS: &[Column] = &[
+    Column { name: "test", cell: Cell::Param("test") },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "tp", cell: Cell::Param("tp") },
+    Column { name: "grade", cell: Cell::Param("grade") },
+    Column { name: "first_s", cell: Cell::Metric("first", Samples::median, 1.0) },
+    Column { name: "first_misses", cell: Cell::Metric("first_misses", Samples::median, 1.0) },
+    Column { name: "second_s", cell: Cell::Metric("second", Samples::median, 1.0) },
+    Column { name: "second_misses", cell: Cell::Metric("second_misses", Samples::median, 1.0) },
+    Column { name: "speedup", cell: Cell::Metric("speedup", Samples::median, 1.0) },
+    Column {
+        name: "first_request_over_steady",
+        cell: Cell::Metric("first_over_steady", Samples::median, 1.0),
+    },
+    Column { name: "tuned_over_estimated", cell: Cell::Metric("tuning_gain", Samples::median, 1.0) },
+    Column { name: "memory_growth_bytes", cell: Cell::Metric("growth", Samples::max, 1.0) },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+/// How well a cache does, in the seed's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Grade {
+    Good,
+    Fair,
+    Poor,
+}
+
+impl Grade {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Fair => "fair",
+            Self::Poor => "poor",
+        }
+    }
+
+    /// Of the second call: no miss and more than 100 times as fast is good, several misses or less than 10 times is poor.
+    fn of_calls(second_misses: u64, speedup: f64) -> Self {
+        match second_misses {
+            0 if speedup > 100.0 => Self::Good,
+            0 | 1 if speedup >= 10.0 => Self::Fair,
+            _ => Self::Poor,
+        }
+    }
+
+    /// Of the second precompilation: more than 10 times as fast is good, less than 5 times is poor.
+    fn of_precompilation(second_misses: u64, speedup: f64) -> Self {
+        match second_misses {
+            0 if speedup > 10.0 => Self::Good,
+            0 if speedup >= 5.0 => Self::Fair,
+            _ => Self::Poor,
+        }
+    }
+}
+
+/// The tests, by the names of `--test`.
+const TESTS: &[(&str, fn(&Steps<'_>) -> Result<crate::Row, LaneError>)] = &[
+    ("cache-hit-rate", |steps| steps.hit_rate()),
+    ("precompile", |steps| steps.precompile()),
+    ("batch-sizes", |steps| steps.batch_sizes()),
+    ("correctness", |steps| steps.correctness()),
+    ("memory", |steps| steps.memory()),
+];
+
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let mut names: Vec<&'static str> = TESTS.iter().map(|(name, _)| *name).collect();
+    names.push("all");
+    let asked = values.choice("test", &names)?;
+    let (tokens, rows): (&[usize], &[usize]) = match values.choice("sizes", &["full", "smoke"])? {
+        "smoke" => (&[64, 128], &[1, 2]),
+        _ => (Buckets::TOKENS, Buckets::ROWS),
+    };
+    let calls = values.count("calls")?;
+    let mut found = Vec::new();
+    for &threads in &bench.threads {
+        let steps = Steps { bench, model, threads, tokens, rows, calls };
+        for (name, test) in TESTS.iter().filter(|(name, _)| asked == "all" || asked == *name) {
+            let row = test(&steps)?;
+            let grade = row.params.get("grade").and_then(|grade| grade.as_str()).unwrap_or_default();
+            (bench.progress)(&format!("{threads} threads, {name}: {grade}"));
+            found.push(row);
+        }
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows: found })
+}
+
+/// Policies whose engines must all answer with the same bits.
+const POLICIES: &[PlanPolicy] =
+    &[PlanPolicy::Tune, PlanPolicy::Estimate, PlanPolicy::Forbid, PlanPolicy::Off];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grades_are_those_of_the_seed() {
+        let of = |misses, speedup| Grade::of_calls(misses, speedup).name();
+        assert_eq!([of(0, 1269.5), of(0, 100.0), of(1, 50.0)], ["good", "fair", "fair"]);
+        assert_eq!([of(2, 1000.0), of(0, 9.9), of(8, 1.02)], ["poor", "poor", "poor"]);
+        let of = |misses, speedup| Grade::of_precompilation(misses, speedup).name();
+        assert_eq!([of(0, 18.4), of(0, 7.0), of(0, 4.9), of(1, 50.0)], ["good", "fair", "poor", "poor"]);
+    }
+}

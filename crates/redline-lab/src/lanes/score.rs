@@ -77,7 +77,7 @@ const COLUMNS: &[Column] = &[
 ];
 
 fn sum(samples: &Samples) -> Option<f64> {
-    Some(samples.values().iter().sum())
+    (samples.n() > 0).then(|| samples.values().iter().sum())
 }
 
 /// Items of all runs over the seconds of all runs, from the rates of runs of equal size.

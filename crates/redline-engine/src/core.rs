@@ -334,6 +334,7 @@ impl<M: Machine> Core<M> {
         let Some(running) = self.tasks.get(&number) else { return };
         let seconds = seconds_between(running.arrived, now);
         let ran = Ran {
+            arrived_s: seconds_between(0, running.arrived),
             queue_s: running.queue_s.unwrap_or(seconds),
             seconds,
             computed_tokens: running.computed_tokens,

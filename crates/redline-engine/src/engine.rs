@@ -428,7 +428,7 @@ impl Engine {
         prompt: Vec<u32>,
         generated: Generated,
     ) -> Result<GenerateOutcome, EngineError> {
-        let Generated { tokens, prompt: of_prompt, text, stopped, timing } = generated;
+        let Generated { tokens, token_s, prompt: of_prompt, text, stopped, timing } = generated;
         let finish_reason = if stopped {
             FinishReason::Stop
         } else if tokens.len() < request.max_new_tokens {
@@ -469,6 +469,8 @@ impl Engine {
             prefill_s: timing.prefill_s,
             decode_s: timing.decode_s,
             decode_tokens_per_s: timing.rate(decoded),
+            token_s,
+            arrived_s: timing.arrived_s,
             peak_memory_bytes: timing.peak_memory_bytes,
             kernel_path: self.info.kernel_path.clone(),
         })

@@ -155,6 +155,10 @@ pub struct GenerateOutcome {
     pub decode_s: f64,
     /// New tokens after the first, per second of `decode_s`; `None` with fewer than two tokens.
     pub decode_tokens_per_s: Option<f64>,
+    /// Seconds from the request reaching the engine to each new token being chosen.
+    pub token_s: Vec<f64>,
+    /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
+    pub arrived_s: f64,
     /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.

@@ -28,6 +28,8 @@ pub(crate) struct RowPlace {
 /// What running a request took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Ran {
+    /// Its arrival, seconds on the engine's clock.
+    pub(crate) arrived_s: f64,
     /// Seconds from its arrival to its first pass.
     pub(crate) queue_s: f64,
     /// Seconds from its arrival to its end.

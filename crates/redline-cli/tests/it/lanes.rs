@@ -146,6 +146,11 @@ fn values_without_sense_are_refused() {
         ("forward", &["--batch", "65"], &["at most 64"]),
         ("forward", &["--length", "999999999999"], &["exceed the context of", "in `demo"]),
         ("forward", &["--length", "0"], &["`--length` is `0`"]),
+        ("mixed", &["--streams", "65"], &["`--streams` is 65", "at most 64"]),
+        ("mixed", &["--new-tokens", "1"], &["`--new-tokens` is 1", "between two tokens"]),
+        ("mixed", &["--prompt-tokens", "2000"], &["2001 tokens exceed the context of", "in `demo"]),
+        ("mixed", &["--stream-prompt-tokens", "18446744073709551615"], &["exceed the context of"]),
+        ("mixed", &["--prompts", "0"], &["`--prompts` is `0`"]),
         ("memory", &["--batch", "0"], &["`--batch` is `0`"]),
         ("memory", &["--new-tokens", "999999999999"], &["exceed the context of"]),
     ];
@@ -242,6 +247,26 @@ fn forward_by_batch_and_length() {
     assert_eq!(cases, expected);
     assert!(median(&rows[1], "ms_per_token") > 0.0);
     adds_up(&rows[1], 21.0);
+}
+
+#[test]
+fn prompts_among_streams_with_any_threads() {
+    let rows = rows("mixed", &["--threads", "1,2", "--new-tokens", "40", "--prompts", "2"]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["mixed/s2/p40/t1", "mixed/s2/p40/t2"]);
+    assert_eq!(rows[0]["digest"], rows[1]["digest"]);
+    for row in &rows {
+        let tokens = 2.0 * (4.0 + 40.0) + 2.0 * (40.0 + 1.0);
+        let [rate, share, streams, prompts, together] =
+            ["total_tokens_per_s", "share_of_separate", "streams_s", "prompts_s", "together_s"]
+                .map(|name| samples(row, name));
+        for i in 0..2 {
+            assert!((rate[i] * together[i] / tokens - 1.0).abs() < 1e-9, "{row}");
+            assert!((share[i] * together[i] / (streams[i] + prompts[i]) - 1.0).abs() < 1e-9, "{row}");
+        }
+        assert!(median(row, "quiet_gap_p50") > 0.0, "{row}");
+        assert!(median(row, "quiet_gap_p50") <= median(row, "quiet_gap_p95"), "{row}");
+    }
 }
 
 #[test]

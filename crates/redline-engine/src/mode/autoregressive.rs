@@ -45,6 +45,7 @@ pub(crate) type Logprobs = (f32, Vec<(u32, f32)>);
 /// Durations and counts of a finished run.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timing {
+    pub(crate) arrived_s: f64,
     pub(crate) queue_s: f64,
     pub(crate) prefill_s: f64,
     pub(crate) decode_s: f64,
@@ -57,6 +58,7 @@ pub(crate) struct Timing {
 impl Timing {
     fn of(ran: &Ran, prefill_s: Option<f64>, cached_tokens: Option<usize>) -> Self {
         Self {
+            arrived_s: ran.arrived_s,
             queue_s: ran.queue_s,
             // Without a first token, all the time went into its prompt.
             prefill_s: prefill_s.unwrap_or(ran.seconds),
@@ -84,6 +86,8 @@ pub(crate) enum Event {
 /// What became of a generation.
 pub(crate) struct Generated {
     pub(crate) tokens: Vec<NewToken>,
+    /// Seconds from the arrival to the choice of each of them.
+    pub(crate) token_s: Vec<f64>,
     /// Of the tokens of the prompt from the first asked for on.
     pub(crate) prompt: Vec<Logprobs>,
     pub(crate) text: String,
@@ -103,9 +107,10 @@ pub(crate) struct GenerateTask {
     /// What the last row chose, until it is taken.
     chosen: Option<NewToken>,
     tokens: Vec<NewToken>,
+    /// Seconds from the arrival to the choice of each of them.
+    token_s: Vec<f64>,
     prompt: Vec<Logprobs>,
     finished: bool,
-    prefill_s: Option<f64>,
     /// Whether anything is kept for later requests.
     keeps: bool,
     cached_tokens: usize,
@@ -122,9 +127,9 @@ impl GenerateTask {
             opened: false,
             chosen: None,
             tokens: Vec::new(),
+            token_s: Vec::new(),
             prompt: Vec::new(),
             finished: false,
-            prefill_s: None,
             keeps: false,
             cached_tokens: 0,
         }
@@ -195,7 +200,6 @@ impl Task for GenerateTask {
     }
 
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
-        self.prefill_s.get_or_insert(elapsed);
         if self.tokens.is_empty() {
             self.cached_tokens = done.first().map_or(0, |done| done.began);
         }
@@ -203,6 +207,7 @@ impl Task for GenerateTask {
         let token =
             self.chosen.take().ok_or_else(|| EngineError::NonFinite(format!("position {position}")))?;
         let id = token.id;
+        self.token_s.push(elapsed);
         self.finished = !self.take(token)?;
         Ok(vec![(0, if self.finished { Next::Keep } else { Next::Extend(id) })])
     }
@@ -221,9 +226,9 @@ impl Task for GenerateTask {
             self.show(&rest);
             let stopped = self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends);
             let cached = self.keeps.then_some(self.cached_tokens);
-            let timing = Timing::of(&ran, self.prefill_s, cached);
-            let (tokens, prompt, text) = (self.tokens, self.prompt, self.transcript.into_text());
-            Ok(Generated { tokens, prompt, text, stopped, timing })
+            let timing = Timing::of(&ran, self.token_s.first().copied(), cached);
+            let Self { tokens, token_s, prompt, transcript, .. } = *self;
+            Ok(Generated { tokens, token_s, prompt, text: transcript.into_text(), stopped, timing })
         });
         // A caller that is gone hears nothing.
         let _ = events.send(Event::Done(outcome));

@@ -1,4 +1,7 @@
-//! Generation: the cache, stop conditions, log-probabilities, streaming, cancelling.
+//! Generation: the cache, stop conditions, log-probabilities, streaming, cancelling, times.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redline_engine::{
     Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, PromptLogprobs, Sampling,
@@ -124,6 +127,30 @@ fn cancelling_keeps_what_there_is() {
     assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.token_ids.len() == 400);
     // The engine is free again.
     assert_eq!(run(&engine, generation(text("In"), 2)).0.token_ids.len(), 2);
+}
+
+#[test]
+fn every_token_has_its_time() {
+    // A second passes between readings, so that no two are alike.
+    let readings = AtomicU64::new(5);
+    let clock = Arc::new(move || readings.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
+    let engine = Engine::load(Options { clock, ..options(&demo_dir()) }).unwrap();
+    let mut before = 0.0;
+    for kv_cache in [true, false] {
+        let request = GenerateRequest { kv_cache, ..generation(text("In the beginning"), 6) };
+        let (outcome, _) = run(&engine, request);
+        let times = &outcome.token_s;
+        assert_eq!((times.len(), outcome.token_ids.len()), (6, 6));
+        assert!(times.is_sorted() && times[0] < times[5], "{times:?}");
+        assert_eq!(times[0], outcome.prefill_s);
+        assert!(outcome.queue_s < times[0] && times[5] <= outcome.prefill_s + outcome.decode_s);
+        assert!(outcome.arrived_s > before, "after the last token of the request before");
+        before = outcome.arrived_s + times[5];
+    }
+    let cancel = Cancel::new();
+    let stop = &mut |_: &str| cancel.cancel();
+    let cut = engine.generate(generation(text("In the beginning"), 400), &cancel, stop).unwrap();
+    assert_eq!(cut.token_s.len(), cut.token_ids.len());
 }
 
 #[test]

@@ -95,7 +95,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
 }
 
 /// The ids of sequence `index`; neighbours begin differently.
-fn prompt(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
+pub(super) fn prompt(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
     (0..tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect()
 }
 

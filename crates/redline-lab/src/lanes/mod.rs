@@ -18,12 +18,21 @@ pub mod gemm;
 pub mod generate;
 pub mod limits;
 pub mod memory;
+pub mod mixed;
 pub mod plan_cache;
 pub mod score;
 
 /// Every lane there is.
-pub const ALL: &[Lane] =
-    &[generate::LANE, score::LANE, limits::LANE, gemm::LANE, forward::LANE, memory::LANE, plan_cache::LANE];
+pub const ALL: &[Lane] = &[
+    generate::LANE,
+    score::LANE,
+    mixed::LANE,
+    limits::LANE,
+    gemm::LANE,
+    forward::LANE,
+    memory::LANE,
+    plan_cache::LANE,
+];
 
 /// A benchmark: one question, its flags, and how to answer it.
 #[derive(Clone, Copy, Debug)]

@@ -1,0 +1,344 @@
+//! Lane `mixed`: what prompts that arrive cost those who generate, and what is gained by running both together.
+//!
+//! A trial runs three things in turn, each between two readings of the machine's limits: the streams alone, the prompts
+//! alone (each is submitted when the one before was answered, and continued by one token), and both together. Streams
+//! decode from ids that begin differently, end-of-sequence ignored, and nothing is kept from request to request. Before
+//! anything is timed, and in every trial, streams and prompts together must give the ids that they give apart.
+//!
+//! Together, the first prompt comes when a request of one token behind the streams was answered: by then they decode. That
+//! is not relied on. What counts of the gaps between neighbouring tokens of a stream are those after every stream had its
+//! first token; with prompts, of these, those that lie between the arrival of a prompt and its token, by the engine's own
+//! times. A trial in which there are none, since the streams were over too soon, has no such gap to tell. Percentiles are
+//! over the gaps of all streams of a trial; quotients and shares follow from other metrics.
+
+mod gaps;
+
+use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, ModelInfo, Prompt};
+use redline_kernels::Simd;
+
+use super::generate::prompt;
+use super::{Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_context};
+use crate::digest;
+use crate::limits::Probe;
+use crate::result::{Cell, Column};
+use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
+use crate::{Direction, LaneResult, Row, Samples};
+use gaps::Gaps;
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "mixed",
+    asks: "What do prompts that arrive cost those who generate?",
+    flags: &[
+        Flag { name: "streams", value: "N", default: "8", help: "Sequences that decode together" },
+        Flag {
+            name: "stream-prompt-tokens",
+            value: "N",
+            default: "64",
+            help: "Tokens each of them begins with",
+        },
+        Flag { name: "new-tokens", value: "N", default: "64", help: "Tokens to generate for each of them" },
+        Flag { name: "prompts", value: "N", default: "2", help: "Prompts that arrive, one after the other" },
+        Flag { name: "prompt-tokens", value: "N", default: "2000", help: "Tokens of each prompt" },
+        Flag { name: "trials", value: "N", default: "3", help: "Timed repetitions after one warm-up" },
+    ],
+    smoke: &[
+        ("streams", "2"),
+        ("stream-prompt-tokens", "4"),
+        ("new-tokens", "6"),
+        ("prompts", "1"),
+        ("prompt-tokens", "40"),
+        ("trials", "2"),
+    ],
+    threads: all_threads,
+    columns: Some(COLUMNS),
+    baseline: None,
+    run: Run::Model(run),
+};
+
+const fn median(name: &'static str, metric: &'static str) -> Column {
+    Column { name, cell: Cell::Metric(metric, Samples::median, 1.0) }
+}
+
+/// One line per number of threads.
+const COLUMNS: &[Column] = &[
+    Column { name: "streams", cell: Cell::Param("streams") },
+    Column { name: "stream_prompt_tokens", cell: Cell::Param("stream_prompt_tokens") },
+    Column { name: "new_tokens", cell: Cell::Param("new_tokens") },
+    Column { name: "prompts", cell: Cell::Param("prompts") },
+    Column { name: "prompt_tokens", cell: Cell::Param("prompt_tokens") },
+    Column { name: "num_trials", cell: Cell::Samples("total_tokens_per_s") },
+    median("quiet_gap_p50_ms", "quiet_gap_p50"),
+    median("quiet_gap_p95_ms", "quiet_gap_p95"),
+    median("mixed_gap_p50_ms", "mixed_gap_p50"),
+    median("mixed_gap_p95_ms", "mixed_gap_p95"),
+    median("gap_ratio", "gap_ratio"),
+    median("gap_mean_ratio", "gap_mean_ratio"),
+    median("mixed_gaps", "mixed_gaps"),
+    median("total_tokens_per_s", "total_tokens_per_s"),
+    median("share_of_separate", "share_of_separate"),
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "format", cell: Cell::Param("format") },
+    Column { name: "limit", cell: Cell::Limit },
+    Column { name: "share_of_limit", cell: Cell::Share },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    streams: usize,
+    stream_prompt_tokens: usize,
+    new_tokens: usize,
+    prompts: usize,
+    prompt_tokens: usize,
+    trials: usize,
+}
+
+/// What runs at a time: streams, prompts.
+const TURNS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
+
+/// Answers of what ran at a time.
+#[derive(Debug)]
+struct Ran {
+    streams: Vec<GenerateOutcome>,
+    prompts: Vec<GenerateOutcome>,
+    /// Until the last of them.
+    seconds: f64,
+}
+
+/// What a trial says.
+#[derive(Debug)]
+struct Trial {
+    quiet: Gaps,
+    mixed: Gaps,
+    /// Of the streams alone, of the prompts alone.
+    apart_s: [f64; 2],
+    together_s: Held<f64>,
+}
+
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let case = Case {
+        streams: values.count("streams")?,
+        stream_prompt_tokens: values.count("stream-prompt-tokens")?,
+        new_tokens: values.count("new-tokens")?,
+        prompts: values.count("prompts")?,
+        prompt_tokens: values.count("prompt-tokens")?,
+        trials: values.count("trials")?,
+    };
+    if case.new_tokens < 2 {
+        return Err(LaneError::Usage("`--new-tokens` is 1, but a gap lies between two tokens".into()));
+    }
+    if case.streams > MAX_BATCH {
+        let fact = format!("`--streams` is {}, but at most {MAX_BATCH} decode together", case.streams);
+        return Err(LaneError::Usage(fact));
+    }
+    let mut rows = Vec::new();
+    for &threads in &bench.threads {
+        let engine = (model.load)(Setup::new(threads))?;
+        fits(bench, engine.info(), case)?;
+        rows.push(row(bench, &engine, case)?);
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+/// Refuses what exceeds the context or the free memory.
+fn fits(bench: &Bench<'_>, info: &ModelInfo, case: Case) -> Result<(), LaneError> {
+    let stream = case.stream_prompt_tokens.saturating_add(case.new_tokens);
+    let prompt = case.prompt_tokens.saturating_add(1);
+    within_context(stream.max(prompt), info)?;
+    let tokens = case.streams as f64 * stream as f64 + prompt as f64;
+    let what = format!("the keys and values of {} streams of {stream} tokens and a prompt", case.streams);
+    bench.fits(&what, tokens * info.kv_bytes_per_token as f64)
+}
+
+fn row(bench: &Bench<'_>, engine: &Engine, case: Case) -> Result<Row, LaneError> {
+    let info = engine.info();
+    let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
+    let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
+    let quiet = together(bench, engine, case, TURNS[0])?;
+    let alone = together(bench, engine, case, TURNS[1])?;
+    let turn = |turn| {
+        let ran = together(bench, engine, case, turn)?;
+        same("stream", &quiet.streams, &ran.streams)?;
+        same("prompt", &alone.prompts, &ran.prompts)?;
+        Ok::<_, LaneError>(ran)
+    };
+    turn(TURNS[2])?;
+    let n = case.trials.saturating_mul(TURNS.len());
+    let ran = probe.hold(n, Arithmetics::of(info), bench.clock, |i| turn(TURNS[i % TURNS.len()]))?;
+    (bench.progress)(&format!(
+        "{} threads, {} streams, {} prompts",
+        info.threads, case.streams, case.prompts
+    ));
+    let trials: Vec<Trial> = ran.chunks_exact(TURNS.len()).map(trial).collect();
+    let ids: Vec<u32> =
+        quiet.streams.iter().chain(&alone.prompts).flat_map(|o| o.token_ids.iter().copied()).collect();
+    told(info, case, &trials, digest::of_ids(&ids))
+}
+
+/// Submits the streams, lets them begin, runs the prompts one after the other, then waits for the streams.
+fn together(
+    bench: &Bench<'_>,
+    engine: &Engine,
+    case: Case,
+    (streams, prompts): (bool, bool),
+) -> Result<Ran, LaneError> {
+    let count = |there: bool, n: usize| if there { n } else { 0 };
+    let vocab = engine.info().vocab;
+    let request = |index: usize, tokens: usize, new: usize| GenerateRequest {
+        ignore_eos: true,
+        ..GenerateRequest::new(Prompt::Ids(prompt(tokens, index, vocab)), new)
+    };
+    let (cancel, begin) = (Cancel::new(), bench.clock.now_ns());
+    let tickets = (0..count(streams, case.streams))
+        .map(|index| request(index, case.stream_prompt_tokens, case.new_tokens))
+        .map(|request| engine.submit_generate(request, &cancel))
+        .collect::<Result<Vec<_>, _>>()?;
+    if streams && prompts {
+        engine.generate(request(case.streams, 1, 1), &cancel, &mut |_| ())?;
+    }
+    let prompts = (0..count(prompts, case.prompts))
+        .map(|index| request(case.streams + index, case.prompt_tokens, 1))
+        .map(|request| engine.generate(request, &cancel, &mut |_| ()))
+        .collect::<Result<Vec<_>, _>>()?;
+    let streams = tickets.into_iter().map(|t| t.wait(&mut |_| ())).collect::<Result<Vec<_>, _>>()?;
+    Ok(Ran { streams, prompts, seconds: bench.clock.elapsed_s(begin) })
+}
+
+/// Whether what ran now gave the ids that it gave without the others; nothing ran of what is empty.
+fn same(what: &str, apart: &[GenerateOutcome], now: &[GenerateOutcome]) -> Result<(), LaneError> {
+    for (index, (apart, now)) in apart.iter().zip(now).enumerate() {
+        let (apart, now) = (&apart.token_ids, &now.token_ids);
+        if apart != now {
+            let fact = format!("greedy ids of {what} {index} differ: {apart:?} apart, {now:?} later");
+            return Err(LaneError::Incorrect(fact));
+        }
+    }
+    Ok(())
+}
+
+/// What the turns of a trial say.
+fn trial(turns: &[Held<Ran>]) -> Trial {
+    let [quiet, alone, both] = [0, 1, 2].map(|turn| &turns[turn].value);
+    Trial {
+        quiet: Gaps::all(&times(&quiet.streams)),
+        mixed: Gaps::within(&spans(&both.prompts), &times(&both.streams)),
+        apart_s: [quiet.seconds, alone.seconds],
+        together_s: Held { value: both.seconds, limits: turns[2].limits },
+    }
+}
+
+/// When the tokens of each stream were chosen, seconds on the engine's clock.
+fn times(streams: &[GenerateOutcome]) -> Vec<Vec<f64>> {
+    streams.iter().map(|one| one.token_s.iter().map(|s| one.arrived_s + s).collect()).collect()
+}
+
+/// When each prompt was under way: from its arrival to its token.
+fn spans(prompts: &[GenerateOutcome]) -> Vec<(f64, f64)> {
+    prompts.iter().map(|one| (one.arrived_s, one.arrived_s + one.prefill_s)).collect()
+}
+
+/// Tokens of streams and prompts, read and new.
+fn tokens(case: Case) -> f64 {
+    let stream = case.stream_prompt_tokens as f64 + case.new_tokens as f64;
+    case.streams as f64 * stream + case.prompts as f64 * (case.prompt_tokens as f64 + 1.0)
+}
+
+/// What streams and prompts must at least do: run every token but the last of each, read the weights for every token of a stream,
+/// and for those after its first what the stream has stored.
+fn work(info: &ModelInfo, case: Case) -> Work {
+    let (streams, prompts, new) = (case.streams as f64, case.prompts as f64, case.new_tokens as f64);
+    let run = case.stream_prompt_tokens + case.new_tokens - 1;
+    let keys = streams * keys_seen(0, run) + prompts * keys_seen(0, case.prompt_tokens);
+    let rows = streams * run as f64 + prompts * case.prompt_tokens as f64;
+    let pass = Work::of_pass(info, rows, keys, streams * new + prompts);
+    let stored = (new - 1.0) * (case.stream_prompt_tokens as f64 + (new - 2.0) / 2.0);
+    Work { bytes: new * pass.bytes + streams * stored * info.kv_bytes_per_token as f64, ..pass }
+}
+
+fn told(info: &ModelInfo, case: Case, trials: &[Trial], digest: String) -> Result<Row, LaneError> {
+    let of = |unit: &str, direction, value: &dyn Fn(&Trial) -> Option<f64>| {
+        Samples::new(unit, direction, trials.iter().filter_map(value).collect())
+    };
+    let ms = |gaps: fn(&Trial) -> &Gaps, percent| {
+        of("ms", Direction::Lower, &move |t| gaps(t).percentile(percent))
+    };
+    let ratio = |value: fn(&Gaps) -> Option<f64>| {
+        let quotient = move |t: &Trial| Some(value(&t.mixed)? / value(&t.quiet)?);
+        of("x", Direction::Info, &move |t| quotient(t).filter(|ratio| ratio.is_finite()))
+    };
+    let seconds = |value: fn(&Trial) -> f64| of("s", Direction::Info, &move |t| Some(value(t)));
+    let rate = |t: &Trial| Some(tokens(case) / t.together_s.value);
+    let share = |t: &Trial| Some(t.apart_s.iter().sum::<f64>() / t.together_s.value);
+    let name = format!("mixed/s{}/p{}/t{}", case.streams, case.prompt_tokens, info.threads);
+    let mut row = Row::new(name)
+        .param("model", info.name.clone())
+        .param("threads", info.threads)
+        .param("format", info.format.to_string())
+        .param("kv_format", info.kv_format.name())
+        .param("streams", case.streams)
+        .param("stream_prompt_tokens", case.stream_prompt_tokens)
+        .param("new_tokens", case.new_tokens)
+        .param("prompts", case.prompts)
+        .param("prompt_tokens", case.prompt_tokens)
+        .digest(digest)
+        .metric("quiet_gap_p50", ms(|t| &t.quiet, 50.0)?)
+        .metric("quiet_gap_p95", ms(|t| &t.quiet, 95.0)?)
+        .metric("mixed_gap_p50", ms(|t| &t.mixed, 50.0)?)
+        .metric("mixed_gap_p95", ms(|t| &t.mixed, 95.0)?)
+        .metric("gap_ratio", ratio(|gaps| gaps.percentile(95.0))?)
+        .metric("gap_mean_ratio", ratio(Gaps::mean)?)
+        .metric("mixed_gaps", of("gaps", Direction::Info, &|t| Some(t.mixed.n() as f64))?)
+        .metric("total_tokens_per_s", of("tokens/s", Direction::Higher, &rate)?)
+        .metric("share_of_separate", of("share", Direction::Info, &share)?)
+        .metric("streams_s", seconds(|t| t.apart_s[0])?)
+        .metric("prompts_s", seconds(|t| t.apart_s[1])?)
+        .metric("together_s", seconds(|t| t.together_s.value)?);
+    row.kernel_path = Some(info.kernel_path.clone());
+    row.checked = true;
+    let timed: Vec<Held<f64>> = trials.iter().map(|t| t.together_s).collect();
+    Ok(held(row, info.format.arithmetic(), work(info, case), &timed)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tests::info;
+    use crate::roofline::Limits;
+
+    const CASE: Case =
+        Case { streams: 2, stream_prompt_tokens: 4, new_tokens: 3, prompts: 3, prompt_tokens: 5, trials: 1 };
+    const LIMITS: Limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
+
+    #[test]
+    fn work_reads_the_weights_for_every_token_of_a_stream() {
+        let work = work(&info(), CASE);
+        // Streams run 6 tokens of 7, after 4 and 5 stored ones for the last two; prompts run 5.
+        assert_eq!(work.bytes, 3.0 * 1000.0 + 2.0 * 8.0 * (4.0 + 5.0));
+        assert_eq!(work.operations, (2.0 * 6.0 + 3.0 * 5.0) * 100.0 + (2.0 * 3.0 + 3.0) * 50.0);
+        assert_eq!(work.attention, 3.0 * (2.0 * 21.0 + 3.0 * 15.0));
+    }
+
+    #[test]
+    fn a_row_compares_both_together_with_each_apart() {
+        let trial = |mixed: &[f64]| Trial {
+            quiet: Gaps::of_ms(&[2.0, 2.0, 4.0]),
+            mixed: Gaps::of_ms(mixed),
+            apart_s: [3.0, 5.0],
+            together_s: Held { value: 10.0, limits: LIMITS },
+        };
+        let row = told(&info(), CASE, &[trial(&[3.0, 6.0, 9.0]), trial(&[])], "d".into()).unwrap();
+        let values = |name: &str| row.metrics.get(name).unwrap().samples().values().to_vec();
+        assert_eq!((row.case.as_str(), row.checked), ("mixed/s2/p5/t1", true));
+        assert_eq!((values("quiet_gap_p50"), values("mixed_gap_p50")), (vec![2.0; 2], vec![6.0]));
+        assert!((values("quiet_gap_p95")[0] - 3.8).abs() < 1e-12);
+        assert!((values("mixed_gap_p95")[0] - 8.7).abs() < 1e-12);
+        assert!((values("gap_ratio")[0] - 8.7 / 3.8).abs() < 1e-12);
+        assert!((values("gap_mean_ratio")[0] - 6.0 / (8.0 / 3.0)).abs() < 1e-12);
+        // Where no gap counted there is none to tell.
+        assert_eq!((values("gap_ratio").len(), values("mixed_gaps")), (1, vec![3.0, 0.0]));
+        // 2 streams of 4 + 3 tokens, 3 prompts of 5 + 1.
+        assert_eq!((values("total_tokens_per_s"), values("share_of_separate")), (vec![3.2; 2], vec![0.8; 2]));
+    }
+}

@@ -1,0 +1,94 @@
+//! The time between neighbouring tokens of streams that decode together.
+
+/// Gaps between tokens, ms, ascending.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Gaps(Vec<f64>);
+
+impl Gaps {
+    /// Those after every stream had its first token, from the times at which each stream's tokens were chosen, seconds.
+    pub(super) fn all(streams: &[Vec<f64>]) -> Self {
+        Self::of(streams, |_| true)
+    }
+
+    /// Those of [`all`](Self::all) that lie within one of the spans of time, `(from, to)`.
+    pub(super) fn within(spans: &[(f64, f64)], streams: &[Vec<f64>]) -> Self {
+        Self::of(streams, |moment| spans.iter().any(|&(from, to)| (from..to).contains(&moment)))
+    }
+
+    /// A gap is one pass or several, and passes are what requests arrive between and tokens are chosen after: a gap lies where
+    /// its middle lies, whatever rounding does to its ends.
+    fn of(streams: &[Vec<f64>], counts: impl Fn(f64) -> bool) -> Self {
+        let begun = streams.iter().filter_map(|times| times.first()).copied().fold(0.0, f64::max);
+        let pairs = streams.iter().flat_map(|times| times.windows(2));
+        let counted = pairs.filter(|pair| {
+            let middle = f64::midpoint(pair[0], pair[1]);
+            middle > begun && counts(middle)
+        });
+        let mut gaps: Vec<f64> = counted.map(|pair| (pair[1] - pair[0]) * 1e3).collect();
+        gaps.sort_unstable_by(f64::total_cmp);
+        Self(gaps)
+    }
+
+    #[cfg(test)]
+    pub(super) fn of_ms(ascending: &[f64]) -> Self {
+        Self(ascending.to_vec())
+    }
+
+    /// How many there are.
+    pub(super) fn n(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The arithmetic mean; `None` of none.
+    pub(super) fn mean(&self) -> Option<f64> {
+        (self.n() > 0).then(|| self.0.iter().sum::<f64>() / self.n() as f64)
+    }
+
+    /// The percentile `percent` (from 0 to 100), interpolated linearly between neighbours however few there are; `None` of
+    /// none.
+    pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
+        let place = self.n().checked_sub(1)? as f64 * percent / 100.0;
+        let (below, above) = (self.0.get(place.floor() as usize)?, self.0.get(place.ceil() as usize)?);
+        let part = place.fract();
+        Some(below * (1.0 - part) + above * part)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_interpolated() {
+        let gaps = Gaps((0..21).map(f64::from).collect());
+        let of = |percent| gaps.percentile(percent);
+        assert_eq!((of(0.0), of(50.0), of(95.0), of(100.0)), (Some(0.0), Some(10.0), Some(19.0), Some(20.0)));
+        assert_eq!(gaps.mean(), Some(10.0));
+        assert_eq!(Gaps(vec![1.0, 2.0]).percentile(75.0), Some(1.75));
+        assert_eq!(Gaps(vec![7.0]).percentile(95.0), Some(7.0));
+        let none = Gaps(Vec::new());
+        assert_eq!((none.n(), none.mean(), none.percentile(50.0)), (0, None, None));
+    }
+
+    #[test]
+    fn gaps_count_once_every_stream_has_begun() {
+        // The second stream begins with the third token of the first, which was waiting for it: that gap does not count.
+        let streams = [vec![2.0, 3.0, 4.0, 4.5], vec![4.0, 4.5, 4.75]];
+        assert_eq!(Gaps::all(&streams), Gaps(vec![250.0, 500.0, 500.0]));
+        assert_eq!(Gaps::all(&streams[..1]), Gaps(vec![500.0, 1000.0, 1000.0]));
+        assert_eq!(Gaps::all(&[]).n(), 0);
+    }
+
+    #[test]
+    fn gaps_count_while_a_prompt_is_under_way() {
+        // Prompts from 2 to 4 and from 5 to 8, and a pass between them.
+        let streams = [vec![1.0, 2.0, 4.0, 5.0, 8.0, 9.0, 10.0]];
+        let prompts = [(2.0, 4.0), (5.0, 8.0)];
+        assert_eq!(Gaps::within(&prompts, &streams), Gaps(vec![2000.0, 3000.0]));
+        assert_eq!(Gaps::within(&prompts[..1], &streams), Gaps(vec![2000.0]));
+        // A prompt that was answered before every stream had begun delays no gap that counts.
+        let late = [streams[0].clone(), vec![5.0]];
+        assert_eq!(Gaps::within(&prompts[..1], &late).n(), 0);
+        assert_eq!(Gaps::within(&[], &streams).n(), 0);
+    }
+}

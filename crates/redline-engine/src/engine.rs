@@ -28,7 +28,7 @@ use crate::outcome::{
     Usage,
 };
 use crate::plan::{Counters, PlanCounters, PlanEntry};
-use crate::prompt::Limits;
+use crate::prompt::{self, Limits};
 use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
 use crate::runner::{Inbox, Job, Runner};
 use crate::sampler;
@@ -287,7 +287,7 @@ impl Engine {
         self.tokenizer.as_deref()
     }
 
-    fn limits(&self) -> Limits<'_> {
+    pub(crate) fn limits(&self) -> Limits<'_> {
         Limits {
             vocab: self.info.vocab,
             context: self.info.context,
@@ -332,8 +332,7 @@ impl Engine {
     fn score_job(&self, request: ScoreRequest) -> Result<ScoreJob, EngineError> {
         let limits = self.limits();
         let (labels, labels_of) = limits.label_lists(&request)?;
-        // The tokens of a label stand behind the prompt, all but the last.
-        let behind = labels.iter().flatten().map(|label| label.len() - 1).max().unwrap_or(0);
+        let behind = prompt::behind(labels.iter().flatten());
         let context = limits.context.saturating_sub(behind);
         if context == 0 {
             let fact = format!(

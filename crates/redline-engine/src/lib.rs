@@ -1,4 +1,4 @@
-//! The engine: score, generate and perplexity on a loaded model.
+//! The engine: score, generate and perplexity on a loaded model; classify and rerank on top of score.
 //!
 //! API boundary: plain types in, plain types out, nothing here is `Serialize`. The engine runs on a thread of its own; it
 //! knows no HTTP, reads no environment variable and no clock but the one it is given, and touches files through the
@@ -10,6 +10,7 @@ mod cancel;
 mod core;
 mod engine;
 mod error;
+mod judge;
 mod machine;
 mod mode;
 mod options;
@@ -30,6 +31,10 @@ mod transcript;
 pub use cancel::Cancel;
 pub use engine::{Engine, ModelInfo};
 pub use error::EngineError;
+pub use judge::{
+    Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket, Ranked, RerankOutcome, RerankRequest,
+    RerankTicket, Taken,
+};
 pub use options::{Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,

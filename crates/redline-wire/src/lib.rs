@@ -10,6 +10,7 @@ mod fault;
 mod finite;
 mod generate;
 mod input;
+mod judge;
 mod perplexity;
 mod plan;
 mod score;
@@ -22,6 +23,7 @@ pub use generate::{
     Choice, FinishReason, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob,
 };
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
+pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};

@@ -1,13 +1,16 @@
 //! The commands: one file each, with its flags beside what it does.
 
 mod bench;
+mod classify;
 mod compare;
 mod convert;
 mod demo;
 mod doctor;
 mod generate;
+mod judge;
 mod perplexity;
 mod precompile;
+mod rerank;
 mod score;
 mod synth;
 mod taken;
@@ -36,6 +39,10 @@ enum Command {
     Demo(demo::DemoArgs),
     /// Probability of each label as the next token after query and item
     Score(Box<score::ScoreArgs>),
+    /// Probability of each class for each text
+    Classify(Box<classify::ClassifyArgs>),
+    /// Documents by their relevance to a query
+    Rerank(Box<rerank::RerankArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
@@ -76,6 +83,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
     match cli.command {
         Command::Demo(args) => demo::run(&args, &context),
         Command::Score(args) => score::run(&args, &context),
+        Command::Classify(args) => classify::run(&args, &context),
+        Command::Rerank(args) => rerank::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),

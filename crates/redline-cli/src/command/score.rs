@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use redline_engine::{Cancel, ScoreRequest, ScoreTicket};
+use redline_engine::{Cancel, ScoreRequest, ScoreTicket, Truncate};
 use redline_wire::ScoreLine;
 
 use self::labels::Labels;
@@ -108,9 +108,18 @@ enum TokenizationFlag {
 
 /// `--truncate`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TruncateFlag {
+pub(super) enum TruncateFlag {
     Left,
     Right,
+}
+
+impl From<TruncateFlag> for Truncate {
+    fn from(end: TruncateFlag) -> Self {
+        match end {
+            TruncateFlag::Left => Self::Left,
+            TruncateFlag::Right => Self::Right,
+        }
+    }
 }
 
 /// Scores what the flags or a file of requests ask for.

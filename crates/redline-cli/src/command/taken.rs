@@ -1,7 +1,10 @@
-//! What a request took, from the engine's words to JSON.
+//! What a request took, from the engine's words to JSON, and to a line for people.
 
 use redline_engine as engine;
-use redline_wire::{PrefixCacheUse, Usage};
+use redline_wire::{LabelIds, PrefixCacheUse, Usage};
+
+use crate::figure;
+use crate::model::Loaded;
 
 /// Token counts.
 pub(super) fn tokens(from: engine::Usage) -> Usage {
@@ -11,4 +14,40 @@ pub(super) fn tokens(from: engine::Usage) -> Usage {
 /// What came from the prefix cache.
 pub(super) fn prefix_cache(from: engine::PrefixCacheUse) -> PrefixCacheUse {
     PrefixCacheUse { hits: from.hits, misses: from.misses, cached_tokens: from.cached_tokens }
+}
+
+/// The tokens of labels.
+pub(super) fn label_ids(labels: Vec<Vec<u32>>) -> Vec<LabelIds> {
+    let label = |ids: Vec<u32>| LabelIds(ids.into_iter().map(i64::from).collect());
+    labels.into_iter().map(label).collect()
+}
+
+/// What scores took, for people. `all` is how many there were of what `noun` names; `prompts` tells of each that is shown the tokens
+/// and whether it was cut, `None` where it failed.
+pub(super) fn summary(
+    loaded: &Loaded,
+    taken: &engine::Taken,
+    (all, noun): (usize, &str),
+    prompts: impl Iterator<Item = Option<(usize, bool)>> + Clone,
+) -> String {
+    let mut text = format!(
+        "{} prompt tokens, {} computed, {} shared by all {noun}; {}",
+        taken.usage.prompt_tokens,
+        taken.computed_tokens,
+        taken.shared_prefix_tokens,
+        figure::seconds(taken.compute_s),
+    );
+    if taken.usage.cached_tokens > 0 {
+        text.push_str(&format!(", {} from the prefix cache", taken.usage.cached_tokens));
+    }
+    let threads = loaded.engine.info().threads;
+    text.push_str(&figure::ran(taken.peak_memory_bytes, &taken.kernel_path, threads));
+    if let Some((tokens, _)) = prompts.clone().flatten().find(|(_, truncated)| *truncated) {
+        text.push_str(&format!("note: prompts were cut to fit the context (to {tokens} tokens)\n"));
+    }
+    let failed = prompts.filter(Option::is_none).count();
+    if failed > 0 {
+        text.push_str(&format!("note: {failed} of {all} {noun} failed\n"));
+    }
+    text
 }

@@ -13,6 +13,7 @@ mod generate;
 mod harness;
 mod help;
 mod jsonl;
+mod judge;
 mod lanes;
 mod model;
 mod perplexity;

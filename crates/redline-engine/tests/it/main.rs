@@ -5,6 +5,7 @@ mod demo;
 mod digests;
 mod generation;
 mod invariance;
+mod judging;
 mod models;
 mod perplexity;
 mod plans;

@@ -1,10 +1,9 @@
 //! From the engine's outcome to JSON, and to a line for people.
 
 use redline_engine::{ItemScore, ScoreOutcome};
-use redline_wire::{Finite, ItemFault, LabelIds, ScoreMeta, Scoring};
+use redline_wire::{Finite, ItemFault, ScoreMeta, Scoring};
 
 use crate::command::taken;
-use crate::figure;
 use crate::model::Loaded;
 
 /// The JSON document.
@@ -39,17 +38,12 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         boundary_mismatch: each_known(&outcome, |item| item.boundary_mismatch),
         item_errors: faults.map(|e| ItemFault { index: e.index, message: e.message.clone() }).collect(),
         token_ids: ids.then(|| each_known(&outcome, |item| item.token_ids.clone())),
-        label_token_ids: label_ids(outcome.label_token_ids),
+        label_token_ids: taken::label_ids(outcome.label_token_ids),
         item_label_token_ids: outcome
             .item_label_token_ids
-            .map(|lists| lists.into_iter().map(label_ids).collect()),
+            .map(|lists| lists.into_iter().map(taken::label_ids).collect()),
         kernel_path: outcome.kernel_path,
     }
-}
-
-fn label_ids(labels: Vec<Vec<u32>>) -> Vec<LabelIds> {
-    let label = |ids: Vec<u32>| LabelIds(ids.into_iter().map(i64::from).collect());
-    labels.into_iter().map(label).collect()
 }
 
 /// Something of every item, `None` where the item failed.
@@ -68,29 +62,6 @@ fn finite(row: &[f32]) -> Vec<Finite<f32>> {
 
 /// What it took, for people.
 pub(super) fn summary(loaded: &Loaded, outcome: &ScoreOutcome) -> String {
-    let failed = outcome.items.iter().filter(|item| item.is_err()).count();
-    let mut text = format!(
-        "{} prompt tokens, {} computed, {} shared by all items; {}",
-        outcome.usage.prompt_tokens,
-        outcome.computed_tokens,
-        outcome.shared_prefix_tokens,
-        figure::seconds(outcome.compute_s),
-    );
-    if outcome.usage.cached_tokens > 0 {
-        text.push_str(&format!(", {} from the prefix cache", outcome.usage.cached_tokens));
-    }
-    if let Some(peak) = outcome.peak_memory_bytes {
-        text.push_str(&format!(", peak memory {}", figure::bytes(peak)));
-    }
-    text.push_str(&format!("; {}, {}\n", outcome.kernel_path, figure::threads(loaded.engine.info().threads)));
-    for item in outcome.items.iter().flatten().filter(|item| item.truncated).take(1) {
-        text.push_str(&format!(
-            "note: prompts were cut to fit the context (to {} tokens)\n",
-            item.prompt_tokens
-        ));
-    }
-    if failed > 0 {
-        text.push_str(&format!("note: {failed} of {} items failed\n", outcome.items.len()));
-    }
-    text
+    let items = outcome.items.iter().map(|item| item.as_ref().ok().map(|i| (i.prompt_tokens, i.truncated)));
+    taken::summary(loaded, &outcome.taken(), (outcome.items.len(), "items"), items)
 }

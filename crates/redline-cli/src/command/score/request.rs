@@ -1,12 +1,10 @@
 //! From flags and lines to the engine's request.
 
-use std::path::Path;
-
 use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
 use redline_wire::{ScoreLine, TextOrIds, TextOrLabelIds};
 
-use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag, TruncateFlag};
-use crate::jsonl;
+use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag};
+use crate::lines;
 use crate::report::Failure;
 
 /// The flags as a request without query and items.
@@ -28,10 +26,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
             TokenizationFlag::Concat => Tokenization::Concat,
             TokenizationFlag::Separate => Tokenization::Separate,
         },
-        truncate: args.truncate.map(|end| match end {
-            TruncateFlag::Left => Truncate::Left,
-            TruncateFlag::Right => Truncate::Right,
-        }),
+        truncate: args.truncate.map(Truncate::from),
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
         cache_salt: String::new(),
@@ -71,25 +66,11 @@ fn no_label(hint: &str) -> Failure {
 
 fn items(args: &ScoreArgs) -> Result<Vec<Prompt>, Failure> {
     if let Some(path) = &args.items_file {
-        return items_file(path);
+        return Ok(lines::read(path)?.into_iter().map(Prompt::Text).collect());
     }
     let texts = args.item.iter().map(|text| Prompt::Text(text.clone()));
     let ids = args.item_ids.iter().map(|ids| Prompt::Ids(ids.0.clone()));
     Ok(texts.chain(ids).collect())
-}
-
-/// One item per line. The end of the last line begins no further item; an empty line is an empty item.
-fn items_file(path: &Path) -> Result<Vec<Prompt>, Failure> {
-    let mut input = jsonl::open(path)?;
-    let mut bytes = Vec::new();
-    input.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
-    let text = String::from_utf8(bytes).map_err(|error| {
-        let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
-        let line = before.split(|byte| *byte == b'\n').count();
-        let fact = format!("line {line} is not UTF-8\n  in `{}`", path.display());
-        Failure::failed(fact, Some("convert the file, for example with `iconv -t utf-8`".to_owned()))
-    })?;
-    Ok(text.lines().map(|line| Prompt::Text(line.to_owned())).collect())
 }
 
 /// A line's request; keys that it leaves out are taken from the template.

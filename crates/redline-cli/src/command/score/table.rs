@@ -3,6 +3,7 @@
 use redline_engine::{Label, Prompt, ScoreOutcome};
 
 use crate::figure;
+use crate::table;
 
 /// Characters of an item that are shown.
 const ITEM_WIDTH: usize = 40;
@@ -28,32 +29,7 @@ pub(super) fn render(items: &[Prompt], labels: &[Label], outcome: &ScoreOutcome)
         }
         rows.push(row);
     }
-    align(&rows, labels.len() + 1)
-}
-
-/// Pads the first `columns` cells of each row to a common width; what follows (or stands in their place) is left as it
-/// is.
-fn align(rows: &[Vec<String>], columns: usize) -> String {
-    let whole = |row: &&Vec<String>| row.len() >= columns;
-    let width = |column: usize| {
-        let cells = rows.iter().filter(|row| column == 0 || whole(row)).filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let aligned = if whole(&row) { columns } else { 1 };
-        let mut line = format!("{:<w$}", row[0], w = widths[0]);
-        for (cell, w) in row.iter().zip(&widths).take(aligned).skip(1) {
-            line.push_str(&format!("  {cell:>w$}"));
-        }
-        for cell in row.iter().skip(aligned) {
-            line.push_str(&format!("  {cell}"));
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
+    table::align(&rows, labels.len() + 1)
 }
 
 fn label(label: &Label) -> String {
@@ -81,22 +57,6 @@ fn join(ids: &[impl ToString]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn cells(rows: &[&[&str]]) -> Vec<Vec<String>> {
-        rows.iter().map(|row| row.iter().map(|cell| (*cell).to_owned()).collect()).collect()
-    }
-
-    #[test]
-    fn columns_line_up() {
-        let rows =
-            cells(&[&["item", "a", "#12345"], &["\"żółw\"", "0.5", "0.25"], &["x", "error: far too long"]]);
-        let expect = "\
-item      a  #12345
-\"żółw\"  0.5    0.25
-x       error: far too long
-";
-        assert_eq!(align(&rows, 3), expect);
-    }
 
     #[test]
     fn long_lists_of_ids_are_counted() {

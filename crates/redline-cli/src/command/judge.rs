@@ -1,0 +1,72 @@
+//! What `classify` and `rerank` share: flags, the texts, and what is told beside the results.
+
+use std::path::Path;
+
+use clap::Args;
+use redline_engine::{EngineError, Taken};
+use redline_wire::{Finite, JudgeMeta};
+
+use super::score::TruncateFlag;
+use super::{Context, taken};
+use crate::lines;
+use crate::model::{Loaded, MachineFlags, MemoryFlags};
+use crate::report::Failure;
+use crate::value;
+
+/// Flags of both.
+#[derive(Debug, Args)]
+pub(super) struct JudgeFlags {
+    /// Which end of a text is cut where its prompt is longer than the context; without it such a text is an error
+    #[arg(long, value_enum, value_name = "END")]
+    pub(super) truncate: Option<TruncateFlag>,
+    /// Report a text's error in its place instead of failing the whole request
+    #[arg(long)]
+    pub(super) item_errors: bool,
+    /// Seconds that the request may take before it is given up
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    pub(super) timeout: Option<f64>,
+    /// Print one JSON document
+    #[arg(long)]
+    pub(super) json: bool,
+    /// Print nothing but the answer
+    #[arg(long, short)]
+    pub(super) quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+    #[command(flatten)]
+    memory: MemoryFlags,
+}
+
+impl JudgeFlags {
+    /// Loads the model of that name.
+    pub(super) fn load(&self, model: &str, context: &Context) -> Result<Loaded, Failure> {
+        let settings = self.machine.resolve(context.environment, &context.clock)?;
+        let settings = self.memory.resolve(settings, context.environment)?;
+        settings.load(model, context.environment)
+    }
+}
+
+/// The texts that flags or a file give.
+pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
+    file.map_or_else(|| Ok(typed.to_vec()), lines::read)
+}
+
+/// A request that no model could answer is a command line that makes no sense.
+pub(super) fn senseless(error: EngineError) -> Failure {
+    Failure::usage(error.to_string(), error.hint().unwrap_or_default())
+}
+
+/// What the documents of both say besides the results.
+pub(super) fn meta(loaded: &Loaded, label_token_ids: Vec<Vec<u32>>, took: Taken) -> JudgeMeta {
+    JudgeMeta {
+        label_token_ids: taken::label_ids(label_token_ids),
+        computed_tokens: took.computed_tokens,
+        shared_prefix_tokens: took.shared_prefix_tokens,
+        prefix_cache: took.prefix_cache.map(taken::prefix_cache),
+        queue_s: Finite(took.queue_s),
+        compute_s: Finite(took.compute_s),
+        peak_memory_bytes: took.peak_memory_bytes,
+        kernel_path: took.kernel_path,
+        threads: loaded.engine.info().threads,
+    }
+}

@@ -1,0 +1,169 @@
+//! Judgements on top of `score`: which class a text belongs to, how relevant a document is to a query.
+//!
+//! Each text is put into a template, and what the model would write next decides: a softmax over the labels. So a judgement is
+//! a score request of whole prompts, to the bit; what the prompts share is computed once. Templates belong to models: a model
+//! that was trained for such judgements was trained with one template, and with another its numbers mean nothing.
+
+mod classify;
+mod cut;
+mod rerank;
+mod template;
+
+use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
+use crate::prompt;
+use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Truncate};
+use crate::ticket::ScoreTicket;
+
+pub use classify::{Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket};
+pub use rerank::{Ranked, RerankOutcome, RerankRequest, RerankTicket};
+
+use template::Frame;
+
+/// What a request took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
+    /// Token counts.
+    pub usage: Usage,
+    /// Tokens run through the model (the shared prefix once).
+    pub computed_tokens: usize,
+    /// Length of the longest token prefix common to all prompts.
+    pub shared_prefix_tokens: usize,
+    /// What came from the prefix cache; `None` where it is off.
+    pub prefix_cache: Option<PrefixCacheUse>,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds from the request reaching the engine to the last row.
+    pub compute_s: f64,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+impl ScoreOutcome {
+    /// What the request took.
+    pub fn taken(&self) -> Taken {
+        Taken {
+            usage: self.usage,
+            computed_tokens: self.computed_tokens,
+            shared_prefix_tokens: self.shared_prefix_tokens,
+            prefix_cache: self.prefix_cache,
+            queue_s: self.queue_s,
+            compute_s: self.compute_s,
+            peak_memory_bytes: self.peak_memory_bytes,
+            kernel_path: self.kernel_path.clone(),
+        }
+    }
+}
+
+/// A judgement of texts, each in the frame, by the softmax over the labels.
+struct Judgement {
+    /// What an item is called in messages.
+    noun: &'static str,
+    frame: Frame,
+    texts: Vec<String>,
+    labels: Vec<Label>,
+    long_labels: LongLabels,
+    truncate: Option<Truncate>,
+    item_errors: bool,
+    cache_salt: String,
+    timeout_s: Option<f64>,
+}
+
+/// The scores that a judgement waits for.
+#[derive(Debug)]
+struct Scores {
+    noun: &'static str,
+    /// Whether each text was cut.
+    cut: Vec<bool>,
+    ticket: ScoreTicket,
+}
+
+impl Judgement {
+    /// Cuts what is too long, if it may be cut, and begins to score.
+    fn submit(self, engine: &Engine, cancel: &Cancel) -> Result<Scores, EngineError> {
+        let noun = self.noun;
+        let mut texts = self.texts;
+        let cut = match self.truncate {
+            Some(end) if !texts.is_empty() => {
+                let limits = engine.limits();
+                let labels = limits.labels(&self.labels, self.long_labels)?;
+                let context = limits.context.saturating_sub(prompt::behind(&labels));
+                cut::all(&limits, context, &self.frame, &mut texts, end, noun)?
+            }
+            _ => vec![false; texts.len()],
+        };
+        let items = texts.iter().map(|text| Prompt::Text(self.frame.after_head(text))).collect();
+        let request = ScoreRequest {
+            long_labels: self.long_labels,
+            softmax: true,
+            item_errors: self.item_errors,
+            cache_salt: self.cache_salt,
+            timeout_s: self.timeout_s,
+            ..ScoreRequest::new(Prompt::Text(self.frame.head), items, self.labels)
+        };
+        let ticket = engine.submit_score(request, cancel).map_err(|error| called(noun, error))?;
+        Ok(Scores { noun, cut, ticket })
+    }
+}
+
+impl Scores {
+    /// Each text with its scores, and whether it was cut.
+    fn wait(self) -> Result<(ScoreOutcome, Vec<bool>), EngineError> {
+        let mut outcome = self.ticket.wait().map_err(|error| called(self.noun, error))?;
+        for error in outcome.items.iter_mut().filter_map(|item| item.as_mut().err()) {
+            error.message = renamed(self.noun, &error.message);
+        }
+        Ok((outcome, self.cut))
+    }
+}
+
+/// The scores of items, each with whether its text was cut.
+fn scored(
+    items: Vec<Result<ItemScore, ItemError>>,
+    cut: Vec<bool>,
+) -> impl Iterator<Item = Result<(ItemScore, bool), ItemError>> {
+    items.into_iter().zip(cut).map(|(item, cut)| item.map(|item| (item, cut)))
+}
+
+/// The error with its item called what the caller calls it.
+fn called(noun: &str, error: EngineError) -> EngineError {
+    match error {
+        EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(noun, &fact), hint },
+        other => other,
+    }
+}
+
+/// A message that begins with an item, about what that item was.
+fn renamed(noun: &str, message: &str) -> String {
+    match message.strip_prefix("item ") {
+        Some(rest) => format!("{noun} {rest}"),
+        None => message.to_owned(),
+    }
+}
+
+/// A label as the template asks for it. The templates that stand here end without a space, and most vocabularies hold words
+/// with the space in front; a template of the caller's own takes its labels as they are.
+fn label_behind(template: Option<&str>, label: &Label) -> Label {
+    match label {
+        Label::Text(text) if template.is_none() && !text.starts_with(char::is_whitespace) => {
+            Label::Text(format!(" {text}"))
+        }
+        other => other.clone(),
+    }
+}
+
+/// Refuses a label without text or ids. `name` is how the message calls it.
+fn some_label(name: &str, label: &Label) -> Result<(), EngineError> {
+    let empty = match label {
+        Label::Text(text) => text.is_empty(),
+        Label::Ids(ids) => ids.is_empty(),
+    };
+    if !empty {
+        return Ok(());
+    }
+    Err(EngineError::request(format!("{name} is empty"), "give what the model would write for it"))
+}

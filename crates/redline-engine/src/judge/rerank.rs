@@ -1,0 +1,189 @@
+//! Reranking: documents in the order of how probable it is that the model would write yes after query and document.
+
+use super::template::{Frame, Shared};
+use super::{Judgement, Scores, Taken, label_behind, scored, some_label};
+use crate::cancel::Cancel;
+use crate::engine::Engine;
+use crate::error::EngineError;
+use crate::outcome::ItemError;
+use crate::request::{Label, LongLabels, Truncate};
+
+/// The query, in a template.
+const QUERY: &str = "{query}";
+/// The document, in a template.
+const DOCUMENT: &str = "{document}";
+
+/// `rerank`: the relevance of each document to the query, most relevant first.
+#[derive(Clone, Debug)]
+pub struct RerankRequest {
+    /// What is looked for.
+    pub query: String,
+    /// Where it may be found. May be empty.
+    pub documents: Vec<String>,
+    /// Text with `{query}` and `{document}` once each, ending where the answer is to be written; `None`:
+    /// [`RerankRequest::TEMPLATE`]. A reranker must be given the template of its training: with another, or none, it answers,
+    /// and the order is worth nothing. What stands before `{document}` is computed once for all documents.
+    pub template: Option<String>,
+    /// What the model writes for a relevant document. With the default template a text gets a space in front unless it has
+    /// one; with another it is taken as it is.
+    pub yes: Label,
+    /// What it writes for one that is not.
+    pub no: Label,
+    /// How an answer of several tokens counts.
+    pub long_labels: LongLabels,
+    /// The most documents that are ranked; `None`: all. Those that failed are told in any case.
+    pub top_n: Option<usize>,
+    /// Which end of a document is cut where its prompt is longer than the context (template and query stay whole): `None`
+    /// is an error.
+    pub truncate: Option<Truncate>,
+    /// Report a document's error instead of failing the whole request.
+    pub item_errors: bool,
+    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    pub cache_salt: String,
+    /// Seconds that the request may take; `None`: as long as it takes.
+    pub timeout_s: Option<f64>,
+}
+
+/// A document in its place.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// The document's index in the request.
+    pub index: usize,
+    /// The probability of yes against no: a softmax over the two.
+    pub relevance: f32,
+    /// Tokens of its prompt.
+    pub prompt_tokens: usize,
+    /// The document was cut to fit the context.
+    pub truncated: bool,
+}
+
+/// Answer to `rerank`.
+#[derive(Clone, Debug)]
+pub struct RerankOutcome {
+    /// The most relevant documents first, equals by their indices; then those that failed, by theirs.
+    pub results: Vec<Result<Ranked, ItemError>>,
+    /// The tokens of yes and of no.
+    pub label_token_ids: Vec<Vec<u32>>,
+    /// What it took, for all documents.
+    pub taken: Taken,
+}
+
+impl RerankRequest {
+    /// The template where none is given: for models that follow instructions, not for those trained to rerank.
+    pub const TEMPLATE: &str = "Does the document answer the query? Reply with yes or no.\n\nQuery: {query}\n\nDocument: {document}\n\nAnswer:";
+
+    /// Of these; everything else as it is where nothing is said: the default template, yes against no, all documents, any
+    /// error an error of the request.
+    pub fn new(query: String, documents: Vec<String>) -> Self {
+        Self {
+            query,
+            documents,
+            template: None,
+            yes: Label::Text(" yes".into()),
+            no: Label::Text(" no".into()),
+            long_labels: LongLabels::Sum,
+            top_n: None,
+            truncate: None,
+            item_errors: false,
+            cache_salt: String::new(),
+            timeout_s: None,
+        }
+    }
+
+    /// Refuses what no model could answer. [`Engine::rerank`] does so too.
+    pub fn check(&self) -> Result<(), EngineError> {
+        self.frame().map(drop)
+    }
+
+    /// Yes and no, as the template asks for them.
+    fn labels(&self) -> Vec<Label> {
+        [&self.yes, &self.no].map(|label| label_behind(self.template.as_deref(), label)).into()
+    }
+
+    fn frame(&self) -> Result<Frame, EngineError> {
+        if self.top_n == Some(0) {
+            let hint = "give `--top-n` at least 1, or leave it out for all";
+            return Err(EngineError::request("0 documents were asked for", hint));
+        }
+        some_label("the label for yes", &self.yes)?;
+        some_label("the label for no", &self.no)?;
+        let labels = self.labels();
+        if labels[0] == labels[1] {
+            let fact = "yes and no are the same label: every document would be relevant by 0.5";
+            return Err(EngineError::request(fact, "give two labels that differ"));
+        }
+        let template = self.template.as_deref().unwrap_or(Self::TEMPLATE);
+        Frame::new(template, DOCUMENT, &[Shared { name: QUERY, required: true, text: &self.query }])
+    }
+
+    fn judgement(self) -> Result<Judgement, EngineError> {
+        Ok(Judgement {
+            noun: "document",
+            frame: self.frame()?,
+            labels: self.labels(),
+            texts: self.documents,
+            long_labels: self.long_labels,
+            truncate: self.truncate,
+            item_errors: self.item_errors,
+            cache_salt: self.cache_salt,
+            timeout_s: self.timeout_s,
+        })
+    }
+}
+
+/// A reranking that runs. Dropping it cancels the request.
+#[derive(Debug)]
+pub struct RerankTicket {
+    scores: Scores,
+    top_n: usize,
+}
+
+impl RerankTicket {
+    /// Whether the answer has come.
+    pub fn is_ready(&mut self) -> bool {
+        self.scores.ticket.is_ready()
+    }
+
+    /// Waits for the answer.
+    pub fn wait(self) -> Result<RerankOutcome, EngineError> {
+        let (outcome, cut) = self.scores.wait()?;
+        let taken = outcome.taken();
+        let (mut ranked, mut failed) = (Vec::new(), Vec::new());
+        for (index, document) in scored(outcome.items, cut).enumerate() {
+            match document {
+                Ok((item, truncated)) => {
+                    let relevance = item.scores.first().copied().unwrap_or(0.0);
+                    ranked.push(Ranked { index, relevance, prompt_tokens: item.prompt_tokens, truncated });
+                }
+                Err(error) => failed.push(Err(error)),
+            }
+        }
+        // Stable: equals stay in the order of their indices.
+        ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
+        ranked.truncate(self.top_n);
+        let results = ranked.into_iter().map(Ok).chain(failed).collect();
+        Ok(RerankOutcome { results, label_token_ids: outcome.label_token_ids, taken })
+    }
+
+    /// Ends the request before the next pass.
+    pub fn cancel(&self) {
+        self.scores.ticket.cancel();
+    }
+}
+
+impl Engine {
+    /// The documents by their relevance to the query.
+    pub fn rerank(&self, request: RerankRequest) -> Result<RerankOutcome, EngineError> {
+        self.submit_rerank(request, &Cancel::new())?.wait()
+    }
+
+    /// Begins to rerank; other requests may be submitted before the answer is waited for.
+    pub fn submit_rerank(
+        &self,
+        request: RerankRequest,
+        cancel: &Cancel,
+    ) -> Result<RerankTicket, EngineError> {
+        let top_n = request.top_n.unwrap_or(usize::MAX);
+        Ok(RerankTicket { scores: request.judgement()?.submit(self, cancel)?, top_n })
+    }
+}

@@ -1,0 +1,181 @@
+//! `classify` and `rerank`: answers.
+
+use serde::{Deserialize, Serialize};
+
+use crate::finite::Finite;
+use crate::input::LabelIds;
+use crate::usage::{PrefixCacheUse, Usage};
+
+/// Answer to a classification.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Classification {
+    /// Always `classification`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// The classes, in the order of the probabilities.
+    pub classes: Vec<String>,
+    /// One result per text, in the order of the request.
+    pub results: Vec<ClassResult>,
+    /// Token counts.
+    pub usage: Usage,
+    /// Everything else.
+    pub meta: JudgeMeta,
+}
+
+/// The classes of one text. All but `index` and `error` is `null` where the text failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ClassResult {
+    /// The text's index in the request, from 0.
+    pub index: usize,
+    /// The most probable class; of equals the first.
+    pub class: Option<String>,
+    /// The probability of each class; they sum to one.
+    pub probabilities: Option<Vec<Finite<f32>>>,
+    /// The probability of the best class less that of the next.
+    pub margin: Option<Finite<f32>>,
+    /// Tokens of its prompt.
+    pub prompt_tokens: Option<usize>,
+    /// Whether the text was cut to fit the context.
+    pub truncated: Option<bool>,
+    /// Why there is no answer: the fact, with its numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// Answer to a reranking.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reranking {
+    /// Always `rerank`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// The most relevant documents first, equals by their indices; then those that failed.
+    pub results: Vec<RerankResult>,
+    /// Token counts, of all documents.
+    pub usage: Usage,
+    /// Everything else.
+    pub meta: JudgeMeta,
+}
+
+/// One document. All but `index` and `error` is `null` where it failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RerankResult {
+    /// The document's index in the request, from 0.
+    pub index: usize,
+    /// The probability of yes against no.
+    pub relevance: Option<Finite<f32>>,
+    /// Tokens of its prompt.
+    pub prompt_tokens: Option<usize>,
+    /// Whether the document was cut to fit the context.
+    pub truncated: Option<bool>,
+    /// Why there is no answer: the fact, with its numbers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// What such an answer says besides the results.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JudgeMeta {
+    /// The classes as token ids, in their order; or yes and no.
+    pub label_token_ids: Vec<LabelIds>,
+    /// Tokens run through the model (the shared prefix once).
+    pub computed_tokens: usize,
+    /// Length of the longest token prefix common to all prompts.
+    pub shared_prefix_tokens: usize,
+    /// What came from the prefix cache; `null` where it is off.
+    pub prefix_cache: Option<PrefixCacheUse>,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: Finite<f64>,
+    /// Seconds from the request reaching the engine to the last row.
+    pub compute_s: Finite<f64>,
+    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran.
+    pub kernel_path: String,
+    /// Threads of the engine.
+    pub threads: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta() -> JudgeMeta {
+        JudgeMeta {
+            label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
+            computed_tokens: 4,
+            shared_prefix_tokens: 2,
+            prefix_cache: None,
+            queue_s: Finite(0.25),
+            compute_s: Finite(0.5),
+            peak_memory_bytes: None,
+            kernel_path: "scalar/f32".to_owned(),
+            threads: 1,
+        }
+    }
+
+    #[test]
+    fn a_classification_has_the_documented_shape() {
+        let found = ClassResult {
+            class: Some("b".to_owned()),
+            probabilities: Some(vec![Finite(0.25), Finite(0.75)]),
+            margin: Some(Finite(0.5)),
+            prompt_tokens: Some(9),
+            truncated: Some(true),
+            ..ClassResult::default()
+        };
+        let failed = ClassResult { index: 1, error: Some("too long".to_owned()), ..ClassResult::default() };
+        let answer = Classification {
+            object: "classification".to_owned(),
+            model: "demo".to_owned(),
+            classes: vec!["a".to_owned(), "b".to_owned()],
+            results: vec![found, failed],
+            usage: Usage::new(9, 0, 0),
+            meta: meta(),
+        };
+        let json = serde_json::to_string(&answer).unwrap();
+        let expect = concat!(
+            r#"{"object":"classification","model":"demo","classes":["a","b"],"results":[{"index":0,"class":"b","#,
+            r#""probabilities":[0.25,0.75],"margin":0.5,"prompt_tokens":9,"truncated":true},{"index":1,"class":null,"#,
+            r#""probabilities":null,"margin":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
+        );
+        assert!(json.starts_with(expect), "{json}");
+        let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(value["meta"]["label_token_ids"], serde_json::json!([5, [6, 7]]));
+        assert!(value["meta"]["prefix_cache"].is_null());
+        assert_eq!(serde_json::from_str::<Classification>(&json).unwrap(), answer);
+    }
+
+    #[test]
+    fn a_reranking_has_the_documented_shape() {
+        let ranked = RerankResult {
+            index: 2,
+            relevance: Some(Finite(0.75)),
+            prompt_tokens: Some(9),
+            truncated: Some(false),
+            error: None,
+        };
+        let failed = RerankResult { error: Some("too long".to_owned()), ..RerankResult::default() };
+        let answer = Reranking {
+            object: "rerank".to_owned(),
+            model: "demo".to_owned(),
+            results: vec![ranked, failed],
+            usage: Usage::new(9, 0, 4),
+            meta: meta(),
+        };
+        let json = serde_json::to_string(&answer).unwrap();
+        let expect = concat!(
+            r#"{"object":"rerank","model":"demo","results":[{"index":2,"relevance":0.75,"prompt_tokens":9,"truncated":false},"#,
+            r#"{"index":0,"relevance":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
+        );
+        assert!(json.starts_with(expect), "{json}");
+        assert_eq!(serde_json::from_str::<Reranking>(&json).unwrap(), answer);
+    }
+
+    #[test]
+    fn a_relevance_that_is_no_number_is_not_printed() {
+        let result = RerankResult { relevance: Some(Finite(f32::NAN)), ..RerankResult::default() };
+        assert!(serde_json::to_string(&result).is_err());
+    }
+}

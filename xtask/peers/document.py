@@ -39,7 +39,8 @@ def _row(case, result, limit, divide, model):
     job, arm = result.job, result.arm
     params = {"model": model, "format": arm.format, "bits": arm.bits, "threads": result.threads}
     params |= {"batch": job.batch, "prompt_tokens": job.prompt, "new_tokens": job.new}
-    metrics = {"tokens_per_s": metric("tokens/s", "higher", result.values, result.processes)}
+    rate = f"{job.unit}_per_s"
+    metrics = {rate: metric(f"{job.unit}/s", "higher", result.values, result.processes)}
     bandwidths = {"read_bandwidth_before": "before", "read_bandwidth_after": "after"}
     for name, when in bandwidths.items():
         metrics[name] = metric("GB/s", "info", [getattr(sample, when) / 1e9 for sample in result.kept])
@@ -59,14 +60,14 @@ def _row(case, result, limit, divide, model):
         "kernel_path": None,
         "checked": True,
         "digest": None,
-        "marks": [_mark(sample, divide) for sample in result.samples],
+        "marks": [_mark(rate, sample, divide) for sample in result.samples],
     }
 
 
-def _mark(sample, divide):
+def _mark(rate, sample, divide):
     """Every sample, those that do not count too."""
     return {
-        "tokens_per_s": sample.value,
+        rate: sample.value,
         "process": sample.turn,
         "steady": sample.steady,
         "mode": samples.mode(sample, divide),

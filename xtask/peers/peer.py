@@ -38,7 +38,9 @@ class Peer:
 
     def generate(self, prompts, new, top=0):
         """The worker's answer."""
-        command = {"prompts": prompts, "new": new, "top": top}
+        return self._ask({"prompts": prompts, "new": new, "top": top})
+
+    def _ask(self, command):
         with contextlib.suppress(BrokenPipeError):  # a worker that is gone has no answer: told below
             print(json.dumps(command), file=self._process.stdin, flush=True)
         answer = self._answer()
@@ -56,6 +58,9 @@ class Peer:
 
     def warm_up(self, job):
         """Meets the job's shapes; what an engine compiles for them is noted."""
+        if job.scores:
+            self._score(job)
+            return
         answer = self._work(job, min(job.new, WARM_UP))
         self.extras["compile_s"] = answer["compile_s"]
 
@@ -64,11 +69,24 @@ class Peer:
         return [1] * samples
 
     def measure(self, job, _):
-        """Tokens per second."""
+        """Tokens per second, or items."""
+        if job.scores:
+            return [job.batch / self._score(job)]
         answer = self._work(job, job.new)
         if any(len(ids) != job.new for ids in answer["ids"]) or len(answer["ids"]) != job.batch:
             raise RuntimeError(f"{self.arm.name} did not answer {job.name} with {job.batch} x {job.new} ids")
         return [job.tokens / answer["prefill_s" if job.kind == "prefill" else "decode_s"]]
+
+    def _score(self, job):
+        """Seconds of one request."""
+        self._calls += 1
+        query, items = job.prompts(self._vocab, 0)[0], job.items(self._vocab, self._calls)
+        labels = [0, self._vocab // 2]
+        answer = self._ask({"query": query, "items": items, "labels": labels, "warm": job.kind == "warm"})
+        rows = answer["scores"]
+        if len(rows) != job.batch or any(abs(sum(row) - 1) > 1e-5 for row in rows):
+            raise RuntimeError(f"{self.arm.name} did not answer {job.name} with {job.batch} rows that sum to 1")
+        return answer["seconds"]
 
     def _cpu_seconds(self):
         stat = Path(f"/proc/{self._process.pid}/stat").read_text(encoding="ascii")

@@ -70,7 +70,9 @@ class Redline:
         return [samples]
 
     def measure(self, job, trials):
-        """Tokens per second, of all sequences of the batch together."""
+        """Tokens per second, of all sequences of the batch together; items per second where items are scored."""
+        if job.scores:
+            return self._score(job, trials)
         # Two new tokens are the least the lane takes; prefill is timed apart from them.
         flags = ["--prompt-tokens", job.prompt, "--new-tokens", max(job.new, 2), "--trials", trials]
         if job.batch > 1:
@@ -81,6 +83,13 @@ class Redline:
             if metric in row["metrics"]:
                 return row["metrics"][metric]["samples"]
         raise RuntimeError(f"no row of `bench generate` holds `{metric}`")
+
+    def _score(self, job, trials):
+        flags = ["--query-tokens", job.prompt, "--item-tokens", job.new, "--batch-sizes", job.batch]
+        flags += ["--num-labels", 2, "--num-runs", trials, "--warmup-runs", 2, "--prefix", job.kind]
+        lane = ["bench", "score", "--json", *self._machine, *flags]
+        row = json.loads(call(self._binary, *lane, accept=(0, DISTURBED)))["rows"][0]
+        return row["metrics"]["items_per_s"]["samples"]
 
     def settle(self):
         """There is no process between two measurements."""

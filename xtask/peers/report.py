@@ -32,8 +32,11 @@ def _table(job, threads, group, limits):
     best = best_peers(group)
     batch = f"{job.batch} x " if job.batch > 1 else ""
     work = f"{batch}{job.prompt}" + (f" + {job.new}" if job.kind == "decode" else "")
+    if job.scores:
+        work = f"{job.batch} x {job.new} after {job.prompt}"
     lines = [f"{job.name} ({work} tokens), {threads} thread{'s' if threads > 1 else ''}", ""]
-    lines.append("| bits | engine | format | tok/s | range | kept | GB/s | of limit | Redline / it | per byte read |")
+    titles = ["bits", "engine", "format", f"{job.unit}/s", "range", "kept", "GB/s", "of limit", "Redline / it"]
+    lines.append("| " + " | ".join([*titles, "per byte read"]) + " |")
     lines.append("|---|---|---|---|---|---|---|---|---|---|")
     ours = {result.arm.bits: result for result in group if result.arm.engine == REDLINE}
     for result in sorted(group, key=lambda result: (-result.arm.bits, -result.median)):

@@ -92,7 +92,9 @@ def limit(result, shape, bits_per_weight, peaks):
     peak = peaks.get(arm.peak)
     bandwidth = statistics.median(sample.bandwidth for sample in result.kept)
     shares = {"read_bandwidth": None, arm.peak: None}
-    if job.kind == "prefill":
+    if job.scores:
+        per_token = (shape.operations(job.computed) - 2 * shape.head) / job.batch
+    elif job.kind == "prefill":
         per_token = shape.operations(job.prompt) / job.prompt
     else:
         context = job.prompt + (job.new - 1) / 2
@@ -101,7 +103,7 @@ def limit(result, shape, bits_per_weight, peaks):
         per_token = shape.operations(1, context)
     if peak:
         shares[arm.peak] = per_token * result.median / peak
-    if job.kind == "prefill":
+    if job.kind == "prefill" or job.scores:
         name = arm.peak
     elif job.batch == 1:
         name = "read_bandwidth"

@@ -97,6 +97,8 @@ class Jobs(unittest.TestCase):
         self.assertEqual(job("prefill512").case(8, 1), "prefill512/8bit/t1")
         self.assertEqual(job("decode").case(4, 2), "decode/4bit/t2")
         self.assertEqual(job("decode-b16").case(16, 2), "decode/16bit/t2/b16")
+        self.assertEqual(job("score-warm-b8").case(8, 2), "score-warm/8bit/t2/b8")
+        self.assertEqual((job("score-cold-b8").computed, job("score-warm-b8").computed), (72, 32))
 
     def test_ids_are_those_of_the_lane_generate(self):
         self.assertEqual(prompt_ids(3, 10000), [11, 7930, 5849])

@@ -6,6 +6,8 @@ First line out: {"version": TEXT, "kv_format": TEXT, "load_s": S}. After it:
 
     {"prompts": [[ids], ..], "new": N, "top": K}
     -> {"ids": [[..], ..], "prefill_s": S, "decode_s": S, "compile_s": S, "margins": [..], "top": [..]}
+    {"query": [ids], "items": [[ids], ..], "labels": [ids], "warm": BOOL}
+    -> {"scores": [[..], ..], "seconds": S}    softmax over the labels; warm: the query was run before
     -> {"unavailable": WHY}          where the engine does not do this kind of work
 
 The first of N tokens belongs to prefill. `margins` (how far the first prompt's choices were from the next best) and
@@ -28,6 +30,14 @@ ENGINES = {
 }
 
 
+def answered(engine, command):
+    if "query" not in command:
+        return engine.generate(command["prompts"], command["new"], command["top"])
+    if not hasattr(engine, "score"):
+        raise NotImplementedError("items after a common query are not scored in one batch")
+    return engine.score(command["query"], command["items"], command["labels"], command["warm"])
+
+
 def main():
     name, weights, model, threads = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -43,7 +53,7 @@ def main():
     for line in sys.stdin:
         command = json.loads(line)
         try:
-            answer = engine.generate(command["prompts"], command["new"], command["top"])
+            answer = answered(engine, command)
         except NotImplementedError as why:
             answer = {"unavailable": str(why)}
         print(json.dumps(answer), file=answers)

@@ -90,8 +90,9 @@ pub(crate) const VARIABLES: &[&Variable] = &[
 pub(crate) fn help() -> String {
     let mut text =
         "Environment variables (a flag wins over its variable; an empty variable is not set):\n".to_owned();
+    let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     for variable in VARIABLES {
-        let _ = writeln!(text, "  {:<20} {}", variable.name, variable.help);
+        let _ = writeln!(text, "  {:<width$} {}", variable.name, variable.help);
     }
     text
 }
@@ -129,7 +130,7 @@ impl Environment {
         })
     }
 
-    /// A folder.
+    /// A file or a folder.
     pub(crate) fn path(self, variable: &Variable) -> Option<PathBuf> {
         (self.get)(variable.name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }

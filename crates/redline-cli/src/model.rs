@@ -17,7 +17,7 @@ use crate::plan::PlanFlags;
 use crate::progress;
 use crate::report::Failure;
 use crate::trace;
-use crate::value::{self, Device, Isa};
+use crate::value::{self, Device, Isa, Sizes};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -28,7 +28,7 @@ pub(crate) struct ModelFlag {
 }
 
 /// Which part of the machine.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct MachineFlags {
     /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
@@ -52,7 +52,7 @@ pub(crate) struct MemoryFlags {
 }
 
 /// Which instructions.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct TierFlags {
     /// Instruction set: auto, scalar, avx2, avx512 or amx [env: REDLINE_ISA]
@@ -64,7 +64,7 @@ pub(crate) struct TierFlags {
 }
 
 /// Which instructions and number formats.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct BackendFlags {
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(crate) struct BackendFlags {
 }
 
 /// A format of weights.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct FormatFlags {
     /// Format of weights: f32, bf16, w8 or w4; default: the model's own, but `convert` must be told [env: REDLINE_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::format)]
@@ -100,7 +100,7 @@ pub(crate) struct FormatFlags {
 }
 
 /// How weights are held.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct WeightFlags {
     #[command(flatten)]
     format: FormatFlags,
@@ -158,19 +158,16 @@ impl ModelFlag {
 }
 
 impl MachineFlags {
-    /// Fills what no flag gave from the environment and the machine.
-    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
-        self.resolve_with(environment, clock, PlanPolicy::default())
+    /// The same for making plans of these sizes.
+    pub(crate) fn for_plans(&self, tokens: Option<Sizes>, rows: Option<Sizes>) -> Self {
+        let mut flags = self.clone();
+        flags.backend.plans = flags.backend.plans.making(tokens, rows);
+        flags
     }
 
-    /// The same, with a policy for plans where none is named.
-    pub(crate) fn resolve_with(
-        &self,
-        environment: Environment,
-        clock: &Clock,
-        policy: PlanPolicy,
-    ) -> Result<Settings, Failure> {
-        let backend = self.backend.resolve(environment, clock, policy)?;
+    /// Fills what no flag gave from the environment and the machine.
+    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
+        let backend = self.backend.resolve(environment, clock)?;
         Ok(Settings { threads: threads(self.threads, environment)?, backend })
     }
 }
@@ -216,15 +213,10 @@ impl TierFlags {
 
 impl BackendFlags {
     /// Fills what no flag gave from the environment.
-    pub(crate) fn resolve(
-        &self,
-        environment: Environment,
-        clock: &Clock,
-        policy: PlanPolicy,
-    ) -> Result<Backend, Failure> {
+    pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Backend, Failure> {
         Ok(Backend {
             tp: or_else(self.tp, || environment.value(env::TP, value::devices))?.unwrap_or(1),
-            plans: self.plans.resolve(environment, policy)?,
+            plans: self.plans.resolve(environment)?,
             trace: self.trace(environment)?,
             tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
@@ -297,6 +289,7 @@ impl Backend {
                 policy: *policy,
                 cache: cache.clone(),
                 buckets: Buckets::new(tokens, rows, self.plans.buckets.max_chunk()),
+                tells_misses: self.plans.tells_misses,
                 log: self.plans.log,
             },
         };
@@ -333,9 +326,17 @@ pub(crate) struct Settings {
 }
 
 impl Settings {
-    /// The same threads and instructions for another model, in formats of its own.
+    /// Whether plans that are made are stored.
+    pub(crate) fn stores_plans(&self) -> bool {
+        let plans = &self.backend.plans;
+        plans.cache.is_some() && plans.policy == PlanPolicy::Tune
+    }
+
+    /// The same threads and instructions for another model, in formats of its own and without a trace.
     pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
-        let backend = Backend { format, kv_format, outliers: 0.0, max_context: None, ..self.backend.clone() };
+        let trace = None;
+        let backend =
+            Backend { format, kv_format, outliers: 0.0, max_context: None, trace, ..self.backend.clone() };
         Self { threads: self.threads, backend }
     }
 

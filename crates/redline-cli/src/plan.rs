@@ -12,7 +12,7 @@ use crate::report::{self, Failure};
 use crate::value::{self, PlanDir, Sizes};
 
 /// How passes are planned.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Plans")]
 pub(crate) struct PlanFlags {
     /// Where plans are kept: a directory, or off; default: `redline/plans` in the user's cache [env: REDLINE_PLAN_CACHE]
@@ -23,10 +23,10 @@ pub(crate) struct PlanFlags {
     #[arg(long, value_name = "POLICY", value_parser = value::plan_policy)]
     plan_policy: Option<PlanPolicy>,
     /// Tokens of passes that have a plan; default 64,128,256,512,1024,2048,4096,8192, those up to --max-chunk
-    #[arg(long, alias = "tokens", value_name = "N,..", value_parser = value::sizes)]
+    #[arg(long, value_name = "N,..", value_parser = value::sizes)]
     plan_tokens: Option<Sizes>,
     /// Sequences that decode together, and rows of logits, that have a plan; default 1,2,4,8,16,32,64,128,256
-    #[arg(long, alias = "rows", value_name = "N,..", value_parser = value::sizes)]
+    #[arg(long, value_name = "N,..", value_parser = value::sizes)]
     plan_rows: Option<Sizes>,
     /// Tokens of the largest pass; default 512 [env: REDLINE_MAX_CHUNK]
     #[arg(long, value_name = "N", value_parser = value::chunk)]
@@ -46,12 +46,15 @@ pub(crate) struct PlanFlags {
 }
 
 impl PlanFlags {
-    /// Fills what no flag gave from the environment; `policy` where neither names one.
-    pub(crate) fn resolve(
-        &self,
-        environment: Environment,
-        policy: PlanPolicy,
-    ) -> Result<PlanOptions, Failure> {
+    /// The same for making plans: they are measured unless a flag names another policy, and for these sizes where they are given.
+    pub(crate) fn making(self, tokens: Option<Sizes>, rows: Option<Sizes>) -> Self {
+        let plan_policy = self.plan_policy.or(Some(PlanPolicy::Tune));
+        let (plan_tokens, plan_rows) = (tokens.or(self.plan_tokens), rows.or(self.plan_rows));
+        Self { plan_policy, plan_tokens, plan_rows, ..self }
+    }
+
+    /// Fills what no flag gave from the environment.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<PlanOptions, Failure> {
         let given = or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))?;
         let cache = given.map_or_else(|| default_dir(environment), |dir| dir.0);
         let named = or_else(self.plan_policy, || environment.value(env::PLAN_POLICY, value::plan_policy))?;
@@ -60,10 +63,11 @@ impl PlanFlags {
         let tokens = self.plan_tokens.as_ref().map_or(Buckets::TOKENS, |sizes| &sizes.0);
         let rows = self.plan_rows.as_ref().map_or(Buckets::ROWS, |sizes| &sizes.0);
         Ok(PlanOptions {
-            policy: named.unwrap_or(policy),
+            policy: named.unwrap_or_default(),
             cache,
             buckets: Buckets::new(tokens, rows, max_chunk.unwrap_or(Buckets::MAX_CHUNK)),
-            log: Arc::new(move |event| say(event, loud.unwrap_or(false))),
+            tells_misses: loud.unwrap_or(false),
+            log: Arc::new(say),
         })
     }
 }
@@ -75,13 +79,12 @@ fn default_dir(environment: Environment) -> Option<PathBuf> {
     cache.map(|cache| cache.join("redline").join("plans"))
 }
 
-fn say(event: &PlanEvent, loud: bool) {
+fn say(event: &PlanEvent) {
     match event {
-        PlanEvent::Miss { bucket, differs } if loud => {
+        PlanEvent::Miss { bucket, differs } => {
             let why = if differs.is_empty() { "nothing is stored".to_owned() } else { differs.clone() };
             report::say(format_args!("plan: {bucket} missing: {why}\n"));
         }
-        PlanEvent::Miss { .. } => {}
         PlanEvent::Dropped { path, reason } => {
             report::say(format_args!(
                 "warning: a stored plan is not used: {reason}\n  in `{}`\n",

@@ -1,6 +1,6 @@
 //! The file of `--precision-trace`.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use crate::report::{self, Failure};
 /// The file being written, and how many passes there were; `None` after it could not be written.
 type Writing = Option<(BufWriter<File>, u64)>;
 
-/// Makes the file, and what writes each pass into it.
+/// What writes each pass into the file. What was in it before is there until the first.
 pub(crate) fn writer(path: &Path) -> Result<TraceLog, Failure> {
-    let file = File::create(path).map_err(|error| {
+    let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
         let fact = format!("{error}\n  in `{}`", path.display());
         Failure::usage(fact, "`--precision-trace FILE` names a file that can be written")
     })?;
@@ -31,6 +31,9 @@ pub(crate) fn writer(path: &Path) -> Result<TraceLog, Failure> {
 
 fn write(writing: &mut Writing, observations: &[Observation]) -> std::io::Result<()> {
     let Some((file, pass)) = writing else { return Ok(()) };
+    if *pass == 0 && file.get_ref().metadata()?.is_file() {
+        file.get_ref().set_len(0)?;
+    }
     for observation in observations {
         let Observation { layer, rows, min, max, mean, rms, non_finite, digest } = *observation;
         let line = TraceLine {

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use redline_engine::PlanPolicy;
+use redline_engine::{Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 
@@ -112,9 +112,6 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     }
 }
 
-/// Most logical devices.
-const MAX_DEVICES: usize = 8;
-
 /// Parses a number of logical devices.
 pub(crate) fn devices(text: &str) -> Result<usize, BadValue> {
     let hint = format!("a number of devices, from 1 to {MAX_DEVICES}");
@@ -153,14 +150,11 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, BadValue> {
     text.split(',').map(|part| chunk(part.trim())).collect::<Result<_, _>>().map(Sizes)
 }
 
-/// Most tokens of a pass.
-const MAX_CHUNK: usize = 8192;
-
 /// Parses a number of tokens of a pass.
 pub(crate) fn chunk(text: &str) -> Result<usize, BadValue> {
     match count(text)? {
-        n if n > MAX_CHUNK => {
-            bad(format!("{n} tokens"), format!("a number of tokens, from 1 to {MAX_CHUNK}"))
+        n if n > Buckets::MOST_TOKENS => {
+            bad(format!("{n} tokens"), format!("a number of tokens, from 1 to {}", Buckets::MOST_TOKENS))
         }
         n => Ok(n),
     }
@@ -259,7 +253,7 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     match text {
         "on" | "1" => Ok(true),
         "off" | "0" => Ok(false),
-        _ => bad(format!("`{text}` is neither"), "on or off"),
+        _ => bad(format!("`{text}` is neither"), "on or 1, off or 0"),
     }
 }
 

@@ -27,7 +27,7 @@ use crate::outcome::{
     FinishReason, GenerateOutcome, ItemError, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob,
     Usage,
 };
-use crate::plan::{Counters, PlanCounters, PlanEntry};
+use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::prompt::{self, Limits};
 use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
 use crate::runner::{Inbox, Job, Runner};
@@ -39,7 +39,7 @@ use crate::transcript::Transcript;
 /// Most threads of a team.
 const MAX_THREADS: usize = 1024;
 /// Most logical devices.
-const MAX_DEVICES: usize = 8;
+pub const MAX_DEVICES: usize = 8;
 /// Most tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
 
@@ -185,19 +185,7 @@ fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u
 impl Engine {
     /// Loads the model and starts the engine's thread.
     pub fn load(options: Options) -> Result<Self, EngineError> {
-        if options.threads == 0 {
-            return Err(EngineError::Option("0 threads cannot run a model".into()));
-        }
-        if options.threads > MAX_THREADS {
-            return Err(EngineError::Option(format!("{} threads exceed {MAX_THREADS}", options.threads)));
-        }
-        if !(1..=MAX_DEVICES).contains(&options.tp) {
-            let fact = format!("{} logical devices are not from 1 to {MAX_DEVICES}", options.tp);
-            return Err(EngineError::Option(fact));
-        }
-        if options.queue == 0 {
-            return Err(EngineError::Option("a queue of 0 places takes no request".into()));
-        }
+        check(&options)?;
         let simd = match options.tier {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
@@ -494,6 +482,29 @@ impl Engine {
         let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
         Ok(PositionLogprobs { chosen: named(id, *own)?, top })
     }
+}
+
+/// Refuses options that no model could be loaded with.
+fn check(options: &Options) -> Result<(), EngineError> {
+    let refused = |fact: String| Err(EngineError::Option(fact));
+    let Options { threads, tp, queue, .. } = *options;
+    let max_chunk = options.plans.buckets.max_chunk();
+    if threads == 0 {
+        return refused("0 threads cannot run a model".into());
+    }
+    if threads > MAX_THREADS {
+        return refused(format!("{threads} threads exceed {MAX_THREADS}"));
+    }
+    if !(1..=MAX_DEVICES).contains(&tp) {
+        return refused(format!("{tp} logical devices are not from 1 to {MAX_DEVICES}"));
+    }
+    if max_chunk > Buckets::MOST_TOKENS {
+        return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MOST_TOKENS));
+    }
+    if queue == 0 {
+        return refused("a queue of 0 places takes no request".into());
+    }
+    Ok(())
 }
 
 /// Refuses a request for nothing.

@@ -29,7 +29,7 @@ mod ticket;
 mod transcript;
 
 pub use cancel::Cancel;
-pub use engine::{Engine, ModelInfo};
+pub use engine::{Engine, MAX_DEVICES, ModelInfo};
 pub use error::EngineError;
 pub use judge::{
     Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket, Ranked, RerankOutcome, RerankRequest,

@@ -32,6 +32,8 @@ pub enum BadBaseline {
     Keys(&'static [&'static str]),
     /// A value is no positive number; line and text.
     Value(u64, String),
+    /// Two lines are about the same case; the second, and the case.
+    Twice(u64, String),
     /// No line.
     Empty,
 }
@@ -43,6 +45,7 @@ impl fmt::Display for BadBaseline {
             Self::Column(name) => write!(f, "the column `{name}` is missing"),
             Self::Keys(names) => write!(f, "none of the columns {} is there", names.join(", ")),
             Self::Value(line, text) => write!(f, "line {line}: `{text}` is no positive number"),
+            Self::Twice(line, case) => write!(f, "line {line}: {case} stands twice"),
             Self::Empty => f.write_str("there is no line of values"),
         }
     }
@@ -139,7 +142,9 @@ pub fn compare(
 type Base = (Vec<&'static str>, BTreeMap<Vec<String>, f64>);
 
 fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
-    let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(text.as_bytes());
+    let mut reader = csv::ReaderBuilder::new()
+        .trim(csv::Trim::All)
+        .from_reader(text.trim_start_matches('\u{feff}').as_bytes());
     let header = reader.headers().map_err(BadBaseline::Csv)?.clone();
     let place = |name: &str| header.iter().position(|column| column == name);
     let value_at = place(rule.value).ok_or(BadBaseline::Column(rule.value))?;
@@ -155,7 +160,12 @@ fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
         let value: Option<f64> = cell(value_at).parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
         let line = record.position().map_or(0, csv::Position::line);
         let value = value.ok_or_else(|| BadBaseline::Value(line, cell(value_at)))?;
-        base.insert(keys.iter().map(|&(_, at)| cell(at)).collect(), value);
+        let case: Vec<String> = keys.iter().map(|&(_, at)| cell(at)).collect();
+        let named = keys.iter().zip(&case).map(|((name, _), value)| format!("{name} {value}"));
+        let named = named.collect::<Vec<_>>().join(", ");
+        if base.insert(case, value).is_some() {
+            return Err(BadBaseline::Twice(line, named));
+        }
     }
     if base.is_empty() {
         return Err(BadBaseline::Empty);
@@ -249,6 +259,8 @@ mod tests {
         assert!(fact("x,v\n1,2\n").contains("a, b, c"));
         assert!(fact("a,v\n1,2\n2,fast\n").contains("line 3: `fast`"));
         assert!(fact("a,v\n1,-2\n").contains("line 2") && fact("a,v\n1,NaN\n").contains("line 2"));
+        assert!(fact("a,b,v\n1,2,3\n1,2,4\n").contains("line 3: a 1, b 2 stands twice"));
+        assert!(fact("\u{feff}a,v\n1,x\n").contains("line 2: `x`"));
         assert!(fact("a,v\n").contains("no line") && !fact("a,v\n1\n").is_empty());
     }
 }

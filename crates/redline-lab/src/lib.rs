@@ -18,7 +18,7 @@ pub mod result;
 pub mod roofline;
 pub mod run;
 pub mod stats;
-pub mod table;
+mod table;
 pub mod verdict;
 pub mod versus;
 

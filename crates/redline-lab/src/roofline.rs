@@ -102,6 +102,11 @@ impl Limits {
         work.bytes / self.bandwidth >= self.computing(work)
     }
 
+    /// Whether attention takes longer than the weights, as far as both are computing.
+    fn attention_bounds(&self, work: Work) -> bool {
+        work.attention / self.attention_peak > work.operations / self.peak
+    }
+
     /// The least seconds that the work takes: reading or computing, whichever takes longer.
     pub fn seconds(&self, work: Work) -> f64 {
         (work.bytes / self.bandwidth).max(self.computing(work))
@@ -112,12 +117,19 @@ impl Limits {
 /// `timed` holds the seconds of each sample.
 pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
     let reading = timed.iter().filter(|t| t.limits.reading_bounds(work)).count() * 2 >= timed.len();
+    let attention = timed.iter().filter(|t| t.limits.attention_bounds(work)).count() * 2 > timed.len();
     let (name, unit) = if reading {
         ("read_bandwidth".to_owned(), "GB/s")
+    } else if attention {
+        ("attention_peak".to_owned(), "GOP/s")
     } else {
         (format!("{}_peak", arithmetic.name()), "GOP/s")
     };
-    let limit = |t: &Held<f64>| 1e-9 * if reading { t.limits.bandwidth } else { t.limits.peak };
+    let limit = |t: &Held<f64>| match (reading, attention) {
+        (true, _) => t.limits.bandwidth * 1e-9,
+        (false, true) => t.limits.attention_peak * 1e-9,
+        (false, false) => t.limits.peak * 1e-9,
+    };
     let share = timed.iter().map(|t| t.limits.seconds(work) / t.value).collect();
     let share = Samples::new("share", Direction::Info, share)?;
     let limits = Samples::new(unit, Direction::Info, timed.iter().map(limit).collect())?;
@@ -154,6 +166,12 @@ mod tests {
         let computing = row(Work { bytes: 1e9, operations: 50e9, attention: 0.0 }, &[0.5]);
         assert_eq!((computing.limit.as_deref(), computing.share_of_limit), (Some("int8_peak"), Some(1.0)));
         assert_eq!(computing.metrics.get("limit").unwrap().samples().values(), [100.0]);
+        let attending = row(Work { bytes: 1e9, operations: 25e9, attention: 50e9 }, &[2.5]);
+        assert_eq!(
+            (attending.limit.as_deref(), attending.share_of_limit),
+            (Some("attention_peak"), Some(0.5))
+        );
+        assert_eq!(attending.metrics.get("limit").unwrap().samples().values(), [50.0]);
         // Less time than the machine needs: the accounting is wrong.
         assert!(
             Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0, attention: 0.0 }, &[0.05]) }

@@ -2,7 +2,7 @@
 
 /// A table: titles, then lines of as many cells.
 #[derive(Debug, Default)]
-pub struct Table {
+pub(crate) struct Table {
     titles: Vec<&'static str>,
     numeric: Vec<bool>,
     lines: Vec<Vec<String>>,
@@ -10,19 +10,19 @@ pub struct Table {
 
 impl Table {
     /// A table with these columns: title, and whether its cells are numbers (aligned to the right).
-    pub fn new(columns: &[(&'static str, bool)]) -> Self {
+    pub(crate) fn new(columns: &[(&'static str, bool)]) -> Self {
         let (titles, numeric) = columns.iter().copied().unzip();
         Self { titles, numeric, lines: Vec::new() }
     }
 
     /// Adds a line; missing cells are blank.
-    pub fn push(&mut self, mut line: Vec<String>) {
+    pub(crate) fn push(&mut self, mut line: Vec<String>) {
         line.resize(self.titles.len(), String::new());
         self.lines.push(line);
     }
 
     /// The text: two blanks between columns, none at the end of a line.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let titles: Vec<String> = self.titles.iter().map(ToString::to_string).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&titles).chain(&self.lines).collect();
         let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);

@@ -173,7 +173,7 @@ mod tests {
             (&whole[..whole.len() / 2], "EOF"),
             (&b""[..], "EOF"),
             (&b"[]"[..], "invalid"),
-            (&[b' '; 70_000][..], "at most"),
+            (&vec![b' '; 70_000], "at most"),
         ] {
             fs::write(&path, bytes).unwrap();
             let bad = store.read(&key).unwrap_err();

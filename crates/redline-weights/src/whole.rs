@@ -5,6 +5,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Names that are tried.
+const NAMES: usize = 1000;
+
 /// Writes the file beside its place, syncs it and renames it. A link stays a link; what is no file (a pipe, `/dev/null`) is
 /// written to. Several may write the same file at once: one of them stays.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -13,8 +16,8 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
         Ok(_) => &fs::canonicalize(path)?,
         Err(_) => path,
     };
-    let partial = partial(path)?;
-    let written = fill(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    let (partial, file) = create(path)?;
+    let written = fill(file, bytes).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         // Best effort: the first error is the one to tell.
         let _ = fs::remove_file(&partial);
@@ -22,8 +25,21 @@ pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     written
 }
 
-fn fill(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create_new(path)?;
+/// A new file beside `path`. Processes of other machines may have this one's number, so names may be taken.
+fn create(path: &Path) -> io::Result<(PathBuf, File)> {
+    let mut last = None;
+    for _ in 0..NAMES {
+        let partial = partial(path)?;
+        match File::create_new(&partial) {
+            Ok(file) => return Ok((partial, file)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
+}
+
+fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
 }

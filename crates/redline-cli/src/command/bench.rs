@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use redline_engine::{Engine, PlanPolicy};
+use redline_engine::Engine;
 use redline_lab::Machine;
 use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Setup, Values};
 
@@ -52,7 +52,7 @@ struct ThreadFlag {
 #[derive(Debug)]
 enum Subject {
     Machine(OfMachine, TierFlags),
-    Model(OfModel, ModelArgs),
+    Model(OfModel, Box<ModelArgs>),
 }
 
 /// A model and how it runs.
@@ -138,7 +138,7 @@ impl LaneArgs {
             threads: ThreadFlag::from_arg_matches(matches)?,
             subject: match lane.run {
                 Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
-                Run::Model(run) => Subject::Model(run, ModelArgs::from_arg_matches(matches)?),
+                Run::Model(run) => Subject::Model(run, Box::new(ModelArgs::from_arg_matches(matches)?)),
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
@@ -191,8 +191,7 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         }
         Subject::Model(run, flags) => {
             let name = flags.model.resolve(context.environment)?;
-            let backend =
-                flags.backend.resolve(context.environment, &context.clock, PlanPolicy::default())?;
+            let backend = flags.backend.resolve(context.environment, &context.clock)?;
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
             let load = |setup: Setup| {

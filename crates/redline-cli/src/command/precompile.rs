@@ -3,26 +3,33 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{PlanEntry, PlanPolicy};
-use redline_lab::table::Table;
+use redline_engine::PlanEntry;
 use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry};
 
 use super::Context;
 use crate::model::{Loaded, MachineFlags, ModelFlag};
 use crate::output;
-use crate::report::Failure;
+use crate::report::{self, Failure};
+use crate::table;
+use crate::value::{self, Sizes};
 
 /// Flags of `precompile`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "The policy is tune unless another is named. `--tokens` and `--rows` are short for --plan-tokens \
-    and --plan-rows. What is printed is everything that this model can be asked to run with these settings."
+    after_help = "What is missing is measured and stored, whatever REDLINE_PLAN_POLICY says; --plan-policy may name \
+    another policy. What is printed is everything that this model can be asked to run with these settings."
 )]
 pub(super) struct PrecompileArgs {
     #[command(flatten)]
     model: ModelFlag,
     #[command(flatten)]
     machine: MachineFlags,
+    /// The same as --plan-tokens
+    #[arg(long, value_name = "N,..", value_parser = value::sizes, conflicts_with = "plan_tokens")]
+    tokens: Option<Sizes>,
+    /// The same as --plan-rows
+    #[arg(long, value_name = "N,..", value_parser = value::sizes, conflicts_with = "plan_rows")]
+    rows: Option<Sizes>,
     /// Print one JSON document
     #[arg(long)]
     json: bool,
@@ -31,7 +38,12 @@ pub(super) struct PrecompileArgs {
 /// Makes the plans and prints the manifest.
 pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, Failure> {
     let name = args.model.resolve(context.environment)?;
-    let settings = args.machine.resolve_with(context.environment, &context.clock, PlanPolicy::Tune)?;
+    let machine = args.machine.for_plans(args.tokens.clone(), args.rows.clone());
+    let settings = machine.resolve(context.environment, &context.clock)?;
+    if !settings.stores_plans() {
+        let fact = "no plan would be stored: there is no directory for them, or the policy is not tune";
+        report::say(format_args!("warning: {fact}\n"));
+    }
     let start = context.clock.now_ns();
     let Loaded { engine, name } = settings.load(&name, context.environment)?;
     let load_s = context.clock.elapsed_ns(start) as f64 * 1e-9;
@@ -56,9 +68,9 @@ pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, 
         precompile_s: Finite(seconds),
     };
     if args.json {
-        output::line(&output::json(&manifest)?)?
+        output::line(&output::json(&manifest)?)?;
     } else {
-        output::piece(&text(&manifest))?
+        output::piece(&text(&manifest))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -75,20 +87,20 @@ fn entry(entry: &PlanEntry) -> ManifestEntry {
 }
 
 fn text(manifest: &Manifest) -> String {
-    let mut table =
-        Table::new(&[("plan", false), ("from", false), ("layers", false), ("gain", true), ("ms", true)]);
+    let titles = ["plan", "from", "ms", "gain", "layers"].map(str::to_owned);
+    let mut rows = vec![titles.to_vec()];
     for plan in &manifest.plans {
         let choices: Vec<String> =
             plan.choices.iter().map(|(site, variant)| format!("{site} {variant}")).collect();
         let gain = plan.gain.map_or_else(|| "-".to_owned(), |gain| format!("{:.2}x", gain.0));
         let ms = format!("{:.1}", plan.seconds.0 * 1e3);
-        table.push(vec![plan.plan.clone(), plan.origin.clone(), choices.join(", "), gain, ms]);
+        rows.push(vec![plan.plan.clone(), plan.origin.clone(), ms, gain, choices.join(", ")]);
     }
     let ManifestCounters { misses, compiles, measurements, loads } = manifest.counters;
     format!(
         "{}{} plans in {:.2} s beyond {:.2} s of loading: {loads} stored, {compiles} measured ({measurements} timings), \
          {misses} misses\n",
-        table.render(),
+        table::align(&rows, 4),
         manifest.plans.len(),
         manifest.precompile_s.0,
         manifest.load_s.0,

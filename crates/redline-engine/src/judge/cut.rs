@@ -20,7 +20,8 @@ pub(super) fn all(
     };
     let mut cut = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter_mut().enumerate() {
-        let too_long = tokens(text)? > context;
+        // What cannot be tokenised is left as it is: scoring tells of it, in its place where that is wanted.
+        let too_long = tokens(text).is_ok_and(|n| n > context);
         cut.push(too_long);
         if !too_long {
             continue;

@@ -74,8 +74,10 @@ impl Buckets {
     pub const TOKENS: &[usize] = &[64, 128, 256, 512, 1024, 2048, 4096, 8192];
     /// Sequences that decode, and rows of logits.
     pub const ROWS: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
-    /// Tokens of the largest pass.
+    /// Tokens of the largest pass, unless told otherwise.
     pub const MAX_CHUNK: usize = 512;
+    /// The most that the largest pass may have.
+    pub const MOST_TOKENS: usize = 8192;
 
     /// Those of `tokens` and `rows` up to the largest pass, which is always one; longer inputs are several passes. A pass in
     /// which every sequence takes one token is a bucket of `rows`, so both lists count for passes.

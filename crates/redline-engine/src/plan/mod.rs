@@ -18,7 +18,7 @@ use redline_kernels::op::linear::Variant;
 use redline_models::Model;
 use redline_models::plan::Plan;
 use redline_models::step::Arena;
-use redline_weights::PlanStore;
+use redline_weights::{Fields, PlanStore};
 
 pub use self::bucket::{Bucket, BucketMode, Buckets};
 use self::key::Key;
@@ -97,6 +97,8 @@ pub struct PlanOptions {
     pub cache: Option<PathBuf>,
     /// The sizes.
     pub buckets: Buckets,
+    /// Whether misses are told too, with what differs: the stored plans are looked through for that.
+    pub tells_misses: bool,
     /// Told of what happens.
     pub log: PlanLog,
 }
@@ -104,7 +106,7 @@ pub struct PlanOptions {
 impl Default for PlanOptions {
     fn default() -> Self {
         let (policy, buckets) = (PlanPolicy::default(), Buckets::default());
-        Self { policy, cache: None, buckets, log: Arc::new(|_| ()) }
+        Self { policy, cache: None, buckets, tells_misses: false, log: Arc::new(|_| ()) }
     }
 }
 
@@ -173,7 +175,7 @@ pub struct PlanEntry {
     pub origin: PlanOrigin,
     /// The variant of each layer, by names.
     pub choices: Vec<(&'static str, &'static str)>,
-    /// What each layer takes by its variant over what it takes as estimated, where that was measured in this process.
+    /// What its layers take as estimated over what they take by their variants, where that was measured in this process.
     pub gain: Option<f64>,
     /// Bytes of activations that a pass of this bucket takes.
     pub activation_bytes: u64,
@@ -201,6 +203,8 @@ pub(crate) struct Plans {
     store: Option<PlanStore>,
     machine: Machine,
     known: BTreeMap<Bucket, Known>,
+    /// Those of the stored plans when they were first looked through.
+    stored_keys: Option<Vec<Fields>>,
     counters: Arc<Counters>,
     clock: Clock,
 }
@@ -216,7 +220,7 @@ impl Plans {
     pub(crate) fn new(options: PlanOptions, machine: Machine, counters: Arc<Counters>, clock: Clock) -> Self {
         let reads = options.policy != PlanPolicy::Off;
         let store = options.cache.clone().filter(|_| reads).map(PlanStore::new);
-        Self { options, store, machine, known: BTreeMap::new(), counters, clock }
+        Self { options, store, machine, known: BTreeMap::new(), stored_keys: None, counters, clock }
     }
 
     /// The bucket of a pass of so many tokens, or of so many rows of logits.
@@ -244,8 +248,16 @@ impl Plans {
             return Ok(false);
         }
         Counters::add(&self.counters.misses, 1);
-        let differs = self.store.as_ref().map(|store| key.nearest(&store.keys())).unwrap_or_default();
-        (self.options.log)(&PlanEvent::Miss { bucket, differs: differs.clone() });
+        let differs = if self.options.tells_misses || policy == PlanPolicy::Forbid {
+            let stored =
+                self.store.as_ref().map(|store| &*self.stored_keys.get_or_insert_with(|| store.keys()));
+            stored.map(|keys| key.nearest(keys)).unwrap_or_default()
+        } else {
+            String::new()
+        };
+        if self.options.tells_misses {
+            (self.options.log)(&PlanEvent::Miss { bucket, differs: differs.clone() });
+        }
         let known = match policy {
             PlanPolicy::Forbid => return Err(Forbidden { bucket, differs }),
             PlanPolicy::Tune => self.tuned(shop, &key),

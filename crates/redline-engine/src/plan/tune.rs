@@ -20,7 +20,7 @@ const CLEARLY: f64 = 0.97;
 pub(super) struct Tuned {
     pub(super) plan: Plan,
     pub(super) measurements: u64,
-    /// Time of all layers by the chosen variants over that by the estimates; `None` where there was nothing to choose.
+    /// Time of all layers by the estimates over that by the chosen variants; `None` where there was nothing to choose.
     pub(super) gain: Option<f64>,
 }
 

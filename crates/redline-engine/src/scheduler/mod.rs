@@ -141,6 +141,8 @@ pub(crate) struct Scheduler {
     refusal: Option<KvError>,
     /// The earliest sequence that waits for room: none after it is admitted meanwhile, or it might wait forever.
     waiting: Option<Key>,
+    /// The first of those that generate for which the pass before had no row.
+    left_out: Option<Key>,
     preemptions: u64,
 }
 
@@ -154,6 +156,7 @@ impl Scheduler {
             virtual_time: 0.0,
             refusal: None,
             waiting: None,
+            left_out: None,
             preemptions: 0,
         }
     }
@@ -228,9 +231,18 @@ impl Scheduler {
         let ready = |s: &Sequence| {
             s.generates && !s.held && s.kv.is_some() && s.stored(&cache.kv) + 1 == s.tokens.len()
         };
-        let keys: Vec<Key> = self.sequences.iter().filter(|(_, s)| ready(s)).map(|(&key, _)| key).collect();
+        let mut keys: Vec<Key> =
+            self.sequences.iter().filter(|(_, s)| ready(s)).map(|(&key, _)| key).collect();
+        // Where they do not all fit, those that were left out go first the next time, and prompts keep some rows.
+        let others = self.sequences.values().any(|s| !s.held && !s.generates);
+        let most = self.limits.rows - if others { self.limits.rows / 4 } else { 0 };
+        if let Some(first) = self.left_out.take() {
+            let at = keys.partition_point(|key| *key < first);
+            keys.rotate_left(at);
+        }
         for key in keys {
-            if pass.work.rows == self.limits.rows {
+            if pass.work.rows >= most {
+                self.left_out = Some(key);
                 return;
             }
             // One of them may have given way meanwhile.

@@ -53,6 +53,7 @@ pub fn attention(
     let (kv_heads, head_dim) = (kv.shape().kv_heads, kv.shape().head_dim);
     assert!(head_dim <= MAX_HEAD_DIM && shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
+    assert!(shape.window != Some(0), "a row sees itself");
     assert_segments(segments);
     for segment in segments {
         assert!(segment.first_row + segment.rows <= q.rows, "rows of the batch");

@@ -129,6 +129,8 @@ fn cases() -> Vec<Case> {
             (2, 2, 17, 90, Some(16)),
             (6, 3, 64, 560, Some(300)),
             (2, 1, 8, 520, Some(1)),
+            (2, 1, 255, 70, None),
+            (3, 1, 256, 300, Some(90)),
         ] {
             all.push(Case { format, heads, kv_heads, head_dim, tokens, window });
         }
@@ -170,12 +172,16 @@ fn pieces_do_not_show() {
 #[test]
 fn sequences_that_share_pages_do_not_show() {
     for &format in KvFormat::ALL {
-        for (heads, kv_heads, head_dim, window) in [(4, 2, 24, None), (3, 1, 17, Some(100))] {
+        for (heads, kv_heads, head_dim, window) in
+            [(4, 2, 24, None), (3, 1, 17, Some(100)), (6, 1, 255, None), (1, 1, 256, Some(40))]
+        {
             let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window };
             let data = case.data(7);
-            let team = Team::new(2).unwrap();
-            for simd in Simd::variants() {
-                shared_as_alone(Exec { simd, team: &team }, &case, &data);
+            for threads in [1, 2] {
+                let team = Team::new(threads).unwrap();
+                for simd in Simd::variants() {
+                    shared_as_alone(Exec { simd, team: &team }, &case, &data);
+                }
             }
         }
     }
@@ -192,7 +198,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64 }];
     kv.store(exec, 0, &whole, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
     // Each sequence goes on with tokens of its own, one of them from the middle of the stem.
-    let lengths = [1usize, 9, 4, 11, 1, 2];
+    let lengths = [1usize, 9, 4, 7, 1, 2, 1, 1, 1, 1, 1, 1];
     let tables: Vec<Vec<u32>> =
         lengths.iter().map(|_| stem.iter().copied().chain([kv.grow().unwrap()]).collect()).collect();
     let mut segments = Vec::new();

@@ -94,8 +94,11 @@ impl Grade {
     }
 }
 
+/// A test and its row.
+type Test = fn(&Steps<'_>) -> Result<crate::Row, LaneError>;
+
 /// The tests, by the names of `--test`.
-const TESTS: &[(&str, fn(&Steps<'_>) -> Result<crate::Row, LaneError>)] = &[
+const TESTS: &[(&str, Test)] = &[
     ("cache-hit-rate", |steps| steps.hit_rate()),
     ("precompile", |steps| steps.precompile()),
     ("batch-sizes", |steps| steps.batch_sizes()),

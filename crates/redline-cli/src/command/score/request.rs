@@ -9,11 +9,8 @@ use crate::report::Failure;
 
 /// The flags as a request without query and items.
 pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
+    let (query, labels) = (Prompt::Text(String::new()), args.labels.0.clone());
     ScoreRequest {
-        query: Prompt::Text(String::new()),
-        items: Vec::new(),
-        labels: args.labels.0.clone(),
-        item_labels: None,
         long_labels: match args.long_labels {
             None => LongLabels::Refuse,
             Some(LongLabelsFlag::Sum) => LongLabels::Sum,
@@ -29,8 +26,8 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         truncate: args.truncate.map(Truncate::from),
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
-        cache_salt: String::new(),
         timeout_s: args.timeout,
+        ..ScoreRequest::new(query, Vec::new(), labels)
     }
 }
 

@@ -8,11 +8,8 @@ use redline_simd::{Isa, LANES};
 use super::MAX_HEAD_DIM;
 use crate::format::Mac;
 use crate::format::float32::F32Mac;
-use crate::op::kv::{KvPages, KvShape, PAGE_TOKENS};
+use crate::op::kv::{KvPages, KvShape, PAGE_BLOCKS, PAGE_TOKENS};
 use crate::tile::{TileArgs, tiles};
-
-/// Blocks of sixteen keys in a page.
-const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
 
 /// See the module.
 pub(super) struct HeadPage<'a> {

@@ -37,11 +37,6 @@ impl Steps<'_> {
         Ok((self.model.load)(Setup { plans: Some(plans), ..Setup::new(self.threads) })?)
     }
 
-    /// Tokens of a prompt that the model holds together with its continuation.
-    fn length(&self, engine: &Engine, wanted: usize) -> usize {
-        wanted.min(engine.info().context.saturating_sub(NEW_TOKENS)).max(1)
-    }
-
     /// The smallest size of a prompt.
     fn first_size(&self) -> usize {
         self.tokens.first().copied().unwrap_or(1)
@@ -49,7 +44,7 @@ impl Steps<'_> {
 
     fn call(&self, engine: &Engine, wanted: usize) -> Result<Call, LaneError> {
         let vocab = engine.info().vocab;
-        let tokens = self.length(engine, wanted);
+        let tokens = length(engine, wanted);
         let prompt = (0..tokens).map(|i| ((i * 7919 + 11) % vocab) as i64).collect();
         let request = GenerateRequest {
             ignore_eos: true,
@@ -58,21 +53,6 @@ impl Steps<'_> {
         };
         let (outcome, ns) = self.bench.clock.time(|| engine.generate(request, &Cancel::new(), &mut |_| ()));
         Ok(Call { seconds: ns as f64 * 1e-9, outcome: outcome? })
-    }
-
-    fn row(&self, engine: &Engine, test: &'static str, grade: Grade) -> Row {
-        let info = engine.info();
-        let mut row = Row::new(format!("{test}/t{}/tp{}", info.threads, info.tp))
-            .param("model", info.name.clone())
-            .param("test", test)
-            .param("threads", info.threads)
-            .param("tp", info.tp)
-            .param("format", info.format.to_string())
-            .param("kv_format", info.kv_format.name())
-            .param("grade", grade.name());
-        row.kernel_path = Some(info.kernel_path.clone());
-        row.checked = true;
-        row
     }
 
     /// The first call on an empty cache measures; the second finds everything.
@@ -89,8 +69,7 @@ impl Steps<'_> {
         let second = Samples::new("s", Direction::Lower, later)?;
         let speedup = first.seconds / second.median().unwrap_or(f64::NAN);
         let counters = engine.plan_counters();
-        Ok(self
-            .row(&engine, "cache-hit-rate", Grade::of_calls(0, speedup))
+        Ok(row(&engine, "cache-hit-rate", Grade::of_calls(0, speedup))
             .metric("first", one("s", first.seconds)?)
             .metric("first_misses", one("misses", first.outcome.plan_misses as f64)?)
             .metric("second", second)
@@ -118,8 +97,7 @@ impl Steps<'_> {
         }
         let steady = Samples::new("s", Direction::Lower, steady)?;
         let over = begin.seconds / steady.median().unwrap_or(f64::NAN);
-        Ok(self
-            .row(&engine, "precompile", Grade::of_precompilation(second.misses, speedup))
+        Ok(row(&engine, "precompile", Grade::of_precompilation(second.misses, speedup))
             .metric("first", one("s", first.seconds)?)
             .metric("first_misses", one("misses", first.misses as f64)?)
             .metric("second", one("s", second.seconds)?)
@@ -135,7 +113,7 @@ impl Steps<'_> {
     /// Every size is missed once and never again, whatever comes between.
     pub(super) fn batch_sizes(&self) -> Result<Row, LaneError> {
         let engine = self.load(PlanPolicy::Estimate, None)?;
-        let sizes: Vec<usize> = self.tokens.iter().map(|&n| self.length(&engine, n)).collect();
+        let sizes: Vec<usize> = self.tokens.iter().map(|&n| length(&engine, n)).collect();
         let (mut first, mut second) = (Vec::new(), Vec::new());
         let mut misses = 0;
         for &size in &sizes {
@@ -155,8 +133,7 @@ impl Steps<'_> {
                 second.push(call.seconds);
             }
         }
-        Ok(self
-            .row(&engine, "batch-sizes", Grade::Good)
+        Ok(row(&engine, "batch-sizes", Grade::Good)
             .metric("first", Samples::new("s", Direction::Info, first)?)
             .metric("first_misses", one("misses", misses as f64)?)
             .metric("second", Samples::new("s", Direction::Lower, second)?)
@@ -184,7 +161,7 @@ impl Steps<'_> {
             last = Some(engine);
         }
         let engine = last.ok_or_else(|| LaneError::Incorrect("no policy was run".into()))?;
-        let row = self.row(&engine, "correctness", Grade::Good);
+        let row = row(&engine, "correctness", Grade::Good);
         Ok(row
             .digest(digest::of_ids(&expected.unwrap_or_default()))
             .metric("policies", one("policies", POLICIES.len() as f64)?)
@@ -211,8 +188,7 @@ impl Steps<'_> {
                 "memory grew by {most} bytes over calls of known sizes"
             )));
         }
-        Ok(self
-            .row(&engine, "memory", Grade::Good)
+        Ok(row(&engine, "memory", Grade::Good)
             .metric("growth", Samples::new("bytes", Direction::Lower, growth)?)
             .metric("peak_memory", Samples::new("bytes", Direction::Lower, peaks)?))
     }
@@ -261,6 +237,27 @@ impl Precompiled {
             gains: plans.iter().filter_map(|plan| plan["gain"].as_f64()).collect(),
         })
     }
+}
+
+/// Tokens of a prompt that the model holds together with its continuation.
+fn length(engine: &Engine, wanted: usize) -> usize {
+    wanted.min(engine.info().context.saturating_sub(NEW_TOKENS)).max(1)
+}
+
+/// A row of a test.
+fn row(engine: &Engine, test: &'static str, grade: Grade) -> Row {
+    let info = engine.info();
+    let mut row = Row::new(format!("{test}/t{}/tp{}", info.threads, info.tp))
+        .param("model", info.name.clone())
+        .param("test", test)
+        .param("threads", info.threads)
+        .param("tp", info.tp)
+        .param("format", info.format.to_string())
+        .param("kv_format", info.kv_format.name())
+        .param("grade", grade.name());
+    row.kernel_path = Some(info.kernel_path.clone());
+    row.checked = true;
+    row
 }
 
 fn folder() -> Result<TempDir, LaneError> {

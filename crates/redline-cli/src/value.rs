@@ -253,7 +253,7 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     match text {
         "on" | "1" => Ok(true),
         "off" | "0" => Ok(false),
-        _ => bad(format!("`{text}` is neither"), "on or 1, off or 0"),
+        _ => bad(format!("`{text}` is neither"), "on or off, or 1 or 0"),
     }
 }
 

@@ -222,6 +222,22 @@ impl LaneResult {
     }
 }
 
+impl LaneResult {
+    /// A table for people: one line per row, and what is wrong with it.
+    pub fn table_of(&self, columns: &[Column]) -> String {
+        let mut titles: Vec<(&'static str, bool)> =
+            columns.iter().map(|column| (column.name, column.cell.is_number())).collect();
+        titles.push(("", false));
+        let mut table = Table::new(&titles);
+        for row in &self.rows {
+            let mut line: Vec<String> = columns.iter().map(|column| column.cell.shown(row)).collect();
+            line.extend(row.invalid().map(|why| format!("INVALID: {why}")));
+            table.push(line);
+        }
+        table.render()
+    }
+}
+
 impl Row {
     /// The cells of each metric; one line of blanks if there is none.
     fn lines(&self) -> Vec<Vec<String>> {

@@ -79,6 +79,8 @@ pub struct RerankResult {
 pub struct JudgeMeta {
     /// The classes as token ids, in their order; or yes and no.
     pub label_token_ids: Vec<LabelIds>,
+    /// Plans that were not there for passes it took part in.
+    pub cache_miss_count: u64,
     /// Tokens run through the model (the shared prefix once).
     pub computed_tokens: usize,
     /// Length of the longest token prefix common to all prompts.
@@ -104,6 +106,7 @@ mod tests {
     fn meta() -> JudgeMeta {
         JudgeMeta {
             label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
+            cache_miss_count: 0,
             computed_tokens: 4,
             shared_prefix_tokens: 2,
             prefix_cache: None,

@@ -63,6 +63,7 @@ pub(super) fn meta(loaded: &Loaded, label_token_ids: Vec<Vec<u32>>, took: Taken)
         computed_tokens: took.computed_tokens,
         shared_prefix_tokens: took.shared_prefix_tokens,
         prefix_cache: took.prefix_cache.map(taken::prefix_cache),
+        cache_miss_count: took.plan_misses,
         queue_s: Finite(took.queue_s),
         compute_s: Finite(took.compute_s),
         peak_memory_bytes: took.peak_memory_bytes,

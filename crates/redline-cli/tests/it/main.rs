@@ -20,6 +20,7 @@ mod perplexity;
 mod plans;
 mod prefix_cache;
 mod score;
+mod score_lane;
 mod score_rules;
 mod synth;
 mod usage;

@@ -16,8 +16,8 @@ fn precompile(arguments: &[&str]) -> Manifest {
 fn precompiling_again_measures_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let cache = format!("--plan-cache={}", folder.path().join("plans").display());
-    let sizes = [cache.as_str(), "--tokens", "64,128", "--rows", "1,2", "--max-chunk", "128"];
-    let first = precompile(&sizes);
+    let sizes = [cache.as_str(), "--plan-tokens", "64,128", "--plan-rows", "1,2", "--max-chunk", "128"];
+    let first = precompile(&[cache.as_str(), "--tokens", "64,128", "--rows", "1,2", "--max-chunk", "128"]);
     let names: Vec<&str> = first.plans.iter().map(|plan| plan.plan.as_str()).collect();
     assert_eq!(names, ["pass/1", "pass/2", "pass/64", "pass/128", "logits/1", "logits/2", "logits/64"]);
     assert!(first.plans.iter().all(|plan| plan.origin == "measured" && !plan.choices.is_empty()));

@@ -155,7 +155,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["synth", "gpt2", "/tmp/x", "--group", "64"], &["`--group 64` without"]),
     (&["score", "--model", "demo", "--kv-format", "w8"], &["w8", "one of f32, bf16"]),
     (&["precompile", "--tokens", "64"], &["no model given"]),
-    (&["precompile", "--model", "demo", "--rows", "0"], &["--plan-rows", "from 1"]),
+    (&["precompile", "--model", "demo", "--rows", "0"], &["--rows", "from 1"]),
     (&["bench"], &["no lane given", "--list"]),
     (&["bench", "no-such-lane"], &["no-such-lane", "one of ", "generate"]),
     (&["bench", "generate"], &["no model given"]),

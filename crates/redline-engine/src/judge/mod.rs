@@ -33,6 +33,8 @@ pub struct Taken {
     pub shared_prefix_tokens: usize,
     /// What came from the prefix cache; `None` where it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
+    /// Plans that were not there for passes it took part in.
+    pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
     /// Seconds from the request reaching the engine to the last row.
@@ -51,6 +53,7 @@ impl ScoreOutcome {
             computed_tokens: self.computed_tokens,
             shared_prefix_tokens: self.shared_prefix_tokens,
             prefix_cache: self.prefix_cache,
+            plan_misses: self.plan_misses,
             queue_s: self.queue_s,
             compute_s: self.compute_s,
             peak_memory_bytes: self.peak_memory_bytes,

@@ -102,7 +102,7 @@ impl RerankRequest {
 
     fn frame(&self) -> Result<Frame, EngineError> {
         if self.top_n == Some(0) {
-            let hint = "ask for at least 1, or for all";
+            let hint = "give `--top-n` at least 1, or leave it out for all";
             return Err(EngineError::request("0 documents were asked for", hint));
         }
         some_label("the label for yes", &self.yes)?;

@@ -28,6 +28,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("batch", "1,3"), ("length", "7"), ("trials", "2")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: None,
     baseline: None,
     run: Run::Model(run),
 };

@@ -61,6 +61,7 @@ pub const LANE: Lane = Lane {
     ],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: None,
     baseline: None,
     run: Run::Machine(run),
 };

@@ -45,6 +45,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2"), ("batch", "1,3")],
     threads: all_threads,
     columns: None,
+    shown: None,
     baseline: None,
     run: Run::Model(run),
 };

@@ -35,6 +35,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("streams", "1,2"), ("buffer-mib", "4"), ("repeats", "2")],
     threads: |default| (1..=default).collect(),
     columns: None,
+    shown: None,
     baseline: None,
     run: Run::Machine(run),
 };

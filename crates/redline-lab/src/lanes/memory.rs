@@ -32,6 +32,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: None,
     baseline: None,
     run: Run::Model(run),
 };

@@ -52,6 +52,7 @@ pub const LANE: Lane = Lane {
     ],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: None,
     baseline: None,
     run: Run::Model(run),
 };

@@ -49,6 +49,8 @@ pub struct Lane {
     pub threads: fn(usize) -> Vec<usize>,
     /// The columns of its comma-separated values, a line per row; `None`: a line per row and metric.
     pub columns: Option<&'static [Column]>,
+    /// The columns of its table for people, a line per row; `None`: a line per row and metric.
+    pub shown: Option<&'static [Column]>,
     /// How comma-separated values of an earlier run are compared; `None`: they are no baseline.
     pub baseline: Option<Rule>,
     /// Answers the question.
@@ -139,6 +141,13 @@ impl Setup {
     /// With so many threads, and nothing kept from request to request.
     pub fn new(threads: usize) -> Self {
         Self { threads, prefix_cache: false, plans: None }
+    }
+}
+
+impl Lane {
+    /// A result of this lane for people.
+    pub fn table(&self, result: &LaneResult) -> String {
+        self.shown.map_or_else(|| result.table(), |columns| result.table_of(columns))
     }
 }
 

@@ -35,6 +35,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("sizes", "smoke"), ("calls", "2")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: None,
     baseline: None,
     run: Run::Model(run),
 };

@@ -45,6 +45,7 @@ pub const LANE: Lane = Lane {
     smoke: &[("batch-sizes", "1,3"), ("num-labels", "2"), ("num-runs", "2"), ("warmup-runs", "1")],
     threads: all_threads,
     columns: Some(COLUMNS),
+    shown: Some(SHOWN),
     baseline: Some(Rule {
         keys: &["batch_size", "num_labels", "prefix", "threads", "format"],
         value: "throughput_items_per_sec",
@@ -74,6 +75,23 @@ const COLUMNS: &[Column] = &[
     Column { name: "limit", cell: Cell::Limit },
     Column { name: "share_of_limit", cell: Cell::Share },
     Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+/// A line per case, as the seed's benchmark prints it, and what is not in it.
+const SHOWN: &[Column] = &[
+    Column { name: "batch", cell: Cell::Param("batch_size") },
+    Column { name: "labels", cell: Cell::Param("num_labels") },
+    Column { name: "prefix", cell: Cell::Param("prefix") },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "items/s", cell: Cell::Metric("items_per_s", over_all_runs, 1.0) },
+    Column { name: "p50 (ms)", cell: Cell::Metric("latency", |s| rank(s, 50), 1.0) },
+    Column { name: "p95 (ms)", cell: Cell::Metric("latency", |s| rank(s, 95), 1.0) },
+    Column { name: "p99 (ms)", cell: Cell::Metric("latency", |s| rank(s, 99), 1.0) },
+    Column { name: "computed", cell: Cell::Metric("computed_tokens", Samples::median, 1.0) },
+    Column { name: "cached", cell: Cell::Metric("cached_tokens", Samples::median, 1.0) },
+    Column { name: "of limit", cell: Cell::Share },
+    Column { name: "limit", cell: Cell::Limit },
+    Column { name: "kernels", cell: Cell::Kernels },
 ];
 
 fn sum(samples: &Samples) -> Option<f64> {
@@ -214,9 +232,9 @@ fn checked(engine: &Engine, workload: &Workload, case: &Case, arms: &[Prefix]) -
         engine.score(request(workload, case, Prefix::Warm, 0, info))?;
         let warm = engine.score(request(workload, case, Prefix::Warm, 0, info))?;
         if warm.usage.cached_tokens == 0 {
-            let fact =
-                format!("a query of {} tokens is not kept by the prefix cache", cold.shared_prefix_tokens);
-            return Err(LaneError::Usage(format!("{fact}; give a longer one, or `--prefix cold`")));
+            let tokens = cold.usage.prompt_tokens / case.items;
+            let fact = format!("of prompts of {tokens} tokens the prefix cache keeps nothing");
+            return Err(LaneError::Usage(format!("{fact}; give a longer query, or `--prefix cold`")));
         }
         same("with a known query", &bits, &self::bits(&warm)?)?;
     }

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use super::{LaneResult, Row};
+use crate::number;
 use crate::stats::Samples;
 
 /// The columns of a line per row and metric, in their order.
@@ -59,6 +60,22 @@ impl Cell {
             Self::Share => number(row.share_of_limit),
             Self::Limit => row.limit.clone().unwrap_or_default(),
             Self::Kernels => row.kernel_path.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl Cell {
+    /// Whether numbers stand in it.
+    pub(crate) fn is_number(self) -> bool {
+        matches!(self, Self::Metric(..) | Self::Samples(_) | Self::Share)
+    }
+
+    /// Its text for people: few digits.
+    pub(crate) fn shown(self, row: &Row) -> String {
+        match self {
+            Self::Share => row.share_of_limit.map(number::percent).unwrap_or_default(),
+            Self::Metric(..) => self.of(row).parse().map_or_else(|_| "-".to_owned(), number::short),
+            _ => self.of(row),
         }
     }
 }

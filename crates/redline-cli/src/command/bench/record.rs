@@ -91,9 +91,15 @@ impl Values {
     }
 
     /// Shows how the cases stand; 1 if one fell or is missing, else the code of the rows.
-    fn judge(&self, result: &LaneResult, code: ExitCode) -> Result<ExitCode, Failure> {
+    fn judge(&self, result: &LaneResult, code: ExitCode, args: &RecordArgs) -> Result<ExitCode, Failure> {
         let standings = self.standings(result)?;
-        report::say(format_args!("\n{}", standings.table()));
+        let text = format!("\n{}", standings.table());
+        // A document or values on standard output stay by themselves.
+        if args.json || args.output.as_deref().is_some_and(report::is_stdin) {
+            report::say(format_args!("{text}"));
+        } else {
+            output::piece(&text)?;
+        }
         Ok(if standings.passed() { code } else { ExitCode::FAILURE })
     }
 }
@@ -128,7 +134,7 @@ impl<'a> Recorder<'a> {
             Some(Baseline::Values(values)) => {
                 write(&run, self.args)?;
                 show(lane, &result, self.args)?;
-                return values.judge(&result, code);
+                return values.judge(&result, code, self.args);
             }
             Some(Baseline::Run(base)) => Some(compare::compare(&base, &run, &self.args.rules.rules())),
             None => None,
@@ -174,7 +180,7 @@ fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failu
     if args.json {
         return output::piece(&result.json().map_err(|error| written(&error))?);
     }
-    let Some(path) = &args.output else { return output::piece(&result.table()) };
+    let Some(path) = &args.output else { return output::piece(&lane.table(result)) };
     let mut csv = Vec::new();
     let rows = match lane.columns {
         Some(columns) => result.write_columns(columns, &mut csv),
@@ -186,7 +192,7 @@ fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failu
     }
     write_file(path, &csv)
         .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))?;
-    output::piece(&result.table())
+    output::piece(&lane.table(result))
 }
 
 /// A row that must not be believed makes the whole run invalid.

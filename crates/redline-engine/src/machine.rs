@@ -11,7 +11,6 @@ use redline_models::step::Arena;
 use redline_models::trace::Observations;
 
 use crate::options::TraceLog;
-
 use crate::plan::{BucketMode, Forbidden, PlanEntry, Plans, Workshop};
 
 /// Most rows whose logits are evaluated at a time.

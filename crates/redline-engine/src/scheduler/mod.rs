@@ -206,7 +206,8 @@ impl Scheduler {
     ) -> Result<Step, Stuck> {
         let mut pass = Pass::default();
         self.refusal = None;
-        self.continue_generating(cache, &mut pass);
+        let rows = self.rows_of_generating(cache);
+        self.continue_generating(cache, &mut pass, rows);
         if pass.pieces.is_empty() {
             self.add_prompts(cache, &mut pass, open);
         } else if let Some(quiet) = self.cost.quiet_seconds(pass.work.rows) {
@@ -214,6 +215,9 @@ impl Scheduler {
             self.add_prompts(cache, &mut pass, open);
         }
         // Else this pass is the one that tells what it takes without prompts.
+        if self.left_out.is_some() {
+            self.continue_generating(cache, &mut pass, self.limits.rows);
+        }
         if pass.is_empty() {
             self.make_way(cache, &mut pass, open);
         }
@@ -227,29 +231,32 @@ impl Scheduler {
     }
 
     /// The next token of every sequence that generates.
-    fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass) {
-        let ready = |s: &Sequence| {
-            s.generates && !s.held && s.kv.is_some() && s.stored(&cache.kv) + 1 == s.tokens.len()
-        };
-        let mut keys: Vec<Key> =
-            self.sequences.iter().filter(|(_, s)| ready(s)).map(|(&key, _)| key).collect();
-        // Where they do not all fit, those that were left out go first the next time, and prompts keep some rows.
-        let others = self.sequences.values().any(|s| !s.held && !s.generates);
-        let most = self.limits.rows - if others { self.limits.rows / 4 } else { 0 };
+    fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, rows: usize) {
+        let ready = |(_, s): &(&Key, &Sequence)| s.is_ready(&cache.kv);
+        let mut keys: Vec<Key> = self.sequences.iter().filter(ready).map(|(&key, _)| key).collect();
+        // Where they do not all fit, those that were left out go first the next time.
         if let Some(first) = self.left_out.take() {
             let at = keys.partition_point(|key| *key < first);
             keys.rotate_left(at);
         }
         for key in keys {
-            if pass.work.rows >= most {
-                self.left_out = Some(key);
+            if pass.work.rows >= rows {
+                self.left_out.get_or_insert(key);
                 return;
             }
             // One of them may have given way meanwhile.
-            if self.sequences[&key].kv.is_some() {
+            if self.sequences[&key].kv.is_some() && !pass.pieces.contains_key(&key) {
                 self.run_piece(key, 1, cache, pass);
             }
         }
+    }
+
+    /// Rows of a pass for those that generate: while others have prompts to be read, these have some.
+    fn rows_of_generating<P: PageStore>(&self, cache: &Cache<P>) -> usize {
+        let ready = self.sequences.iter().filter(|(_, s)| s.is_ready(&cache.kv));
+        let generating: BTreeSet<u64> = ready.map(|(key, _)| key.task).collect();
+        let others = self.flows.keys().any(|task| !generating.contains(task));
+        self.limits.rows - if others { self.limits.rows / 4 } else { 0 }
     }
 
     /// Prompts, in pieces, as many as the pass takes.
@@ -265,7 +272,10 @@ impl Scheduler {
         for (_, task) in order {
             let mut room = true;
             for key in self.keys(task) {
-                if self.sequences.get(&key).is_some_and(|s| !s.held) && !pass.pieces.contains_key(&key) {
+                // One that generates and was left out has its turn.
+                let left_out = self.left_out.is_some();
+                let waits = |s: &Sequence| !s.held && !(left_out && s.is_ready(&cache.kv));
+                if self.sequences.get(&key).is_some_and(waits) && !pass.pieces.contains_key(&key) {
                     room &= self.add(key, false, cache, pass) != Added::NoRoom;
                     if self.full(pass) {
                         return;

@@ -123,6 +123,11 @@ impl Sequence {
         self.kv.map_or(0, |id| kv.tokens(id))
     }
 
+    /// Whether only its newest token is to be run, as one that generates has it.
+    pub(super) fn is_ready<P: PageStore>(&self, kv: &KvCache<P>) -> bool {
+        self.generates && !self.held && self.kv.is_some() && self.stored(kv) + 1 == self.tokens.len()
+    }
+
     /// Tokens that may come from elsewhere: those of which logits are wanted must be run.
     pub(super) fn most_shared(&self) -> usize {
         self.wanted.min(self.tokens.len())

@@ -137,6 +137,29 @@ fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
 }
 
 #[test]
+fn more_that_generate_than_rows_take_turns_and_leave_some_to_prompts() {
+    let mut bench = Bench::new(8, 1000, None);
+    for task in 0..12 {
+        bench.ask(task, "", tokens(4, 100 * task as u32));
+    }
+    // All prompts are read, whatever order they come in.
+    (0..40).for_each(|_| drop(bench.pass()));
+    let tasks = |passes: &[Vec<(u64, usize, usize)>]| -> Vec<u64> {
+        let mut all: Vec<u64> = passes.iter().flatten().map(|(task, ..)| *task).collect();
+        all.sort_unstable();
+        all
+    };
+    let three = [bench.pass(), bench.pass(), bench.pass()];
+    assert!(three.iter().all(|pass| pass.len() == 8));
+    let twice: Vec<u64> = (0..12).flat_map(|task| [task, task]).collect();
+    assert_eq!(tasks(&three), twice, "two tokens each");
+    bench.ask(12, "", tokens(40, 9));
+    let read: usize =
+        (0..20).flat_map(|_| bench.pass()).filter(|(task, ..)| *task == 12).map(|(.., n)| n).sum();
+    assert!(read >= 40, "{read} tokens of the prompt in 20 passes of 8 rows");
+}
+
+#[test]
 fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
     let mut bench = Bench::new(512, 3, None);
     bench.scored = Some(0);

@@ -274,7 +274,7 @@ impl Scheduler {
             for key in self.keys(task) {
                 // One that generates and was left out has its turn.
                 let left_out = self.left_out.is_some();
-                let waits = |s: &Sequence| !s.held && !(left_out && s.is_ready(&cache.kv));
+                let waits = |s: &Sequence| !(s.held || left_out && s.is_ready(&cache.kv));
                 if self.sequences.get(&key).is_some_and(waits) && !pass.pieces.contains_key(&key) {
                     room &= self.add(key, false, cache, pass) != Added::NoRoom;
                     if self.full(pass) {

@@ -33,12 +33,12 @@ pub use engine::{Engine, MAX_DEVICES, ModelInfo};
 pub use error::EngineError;
 pub use judge::{
     Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket, Ranked, RerankOutcome, RerankRequest,
-    RerankTicket, Taken,
+    RerankTicket,
 };
 pub use options::{Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
-    ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob, Usage,
+    ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
 };
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,

@@ -143,10 +143,9 @@ impl Machine for ModelMachine {
         let exec = Exec { simd: self.simd, team: &self.team };
         let plans = &self.plans;
         let plan = plans.get(plans.bucket(BucketMode::Pass, batch.rows()));
-        let mut trace = self.trace.as_mut();
-        let observations = trace.as_mut().map(|(_, observations)| {
+        let observations = self.trace.as_mut().map(|(_, observations)| {
             observations.clear();
-            &mut *observations
+            observations
         });
         self.model.run(exec, &mut self.arena, kv, batch, plan, observations, |model, x, step| {
             for (index, wanted) in outputs.iter().enumerate() {

@@ -66,20 +66,14 @@ pub struct ItemScore {
     pub token_ids: Option<Vec<u32>>,
 }
 
-/// Answer to `score`.
-#[derive(Clone, Debug)]
-pub struct ScoreOutcome {
-    /// In the order of the items.
-    pub items: Vec<Result<ItemScore, ItemError>>,
-    /// The tokens of each label, in the order of the columns; none where every item has labels of its own.
-    pub label_token_ids: Vec<Vec<u32>>,
-    /// The tokens of each label of each item, where items have labels of their own.
-    pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
+/// What scores took.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Taken {
     /// Token counts.
     pub usage: Usage,
     /// Tokens run through the model (the shared prefix once).
     pub computed_tokens: usize,
-    /// Length of the longest token prefix common to all items.
+    /// Length of the longest token prefix common to all prompts.
     pub shared_prefix_tokens: usize,
     /// What came from the prefix cache; `None` where it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
@@ -93,6 +87,19 @@ pub struct ScoreOutcome {
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
+}
+
+/// Answer to `score`.
+#[derive(Clone, Debug)]
+pub struct ScoreOutcome {
+    /// In the order of the items.
+    pub items: Vec<Result<ItemScore, ItemError>>,
+    /// The tokens of each label, in the order of the columns; none where every item has labels of its own.
+    pub label_token_ids: Vec<Vec<u32>>,
+    /// The tokens of each label of each item, where items have labels of their own.
+    pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
+    /// What it took.
+    pub taken: Taken,
 }
 
 /// Why generation ended.

@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::LabelIds;
-use crate::usage::{PrefixCacheUse, Usage};
+use crate::took::Took;
+use crate::usage::Usage;
 
 /// Answer to a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -79,24 +80,9 @@ pub struct RerankResult {
 pub struct JudgeMeta {
     /// The classes as token ids, in their order; or yes and no.
     pub label_token_ids: Vec<LabelIds>,
-    /// Plans that were not there for passes it took part in.
-    pub cache_miss_count: u64,
-    /// Tokens run through the model (the shared prefix once).
-    pub computed_tokens: usize,
-    /// Length of the longest token prefix common to all prompts.
-    pub shared_prefix_tokens: usize,
-    /// What came from the prefix cache; `null` where it is off.
-    pub prefix_cache: Option<PrefixCacheUse>,
-    /// Seconds from the request reaching the engine to its first pass.
-    pub queue_s: Finite<f64>,
-    /// Seconds from the request reaching the engine to the last row.
-    pub compute_s: Finite<f64>,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
-    pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran.
-    pub kernel_path: String,
-    /// Threads of the engine.
-    pub threads: usize,
+    /// What it took.
+    #[serde(flatten)]
+    pub took: Took,
 }
 
 #[cfg(test)]
@@ -106,15 +92,17 @@ mod tests {
     fn meta() -> JudgeMeta {
         JudgeMeta {
             label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
-            cache_miss_count: 0,
-            computed_tokens: 4,
-            shared_prefix_tokens: 2,
-            prefix_cache: None,
-            queue_s: Finite(0.25),
-            compute_s: Finite(0.5),
-            peak_memory_bytes: None,
-            kernel_path: "scalar/f32".to_owned(),
-            threads: 1,
+            took: Took {
+                cache_miss_count: 0,
+                computed_tokens: 4,
+                shared_prefix_tokens: 2,
+                prefix_cache: None,
+                queue_s: Finite(0.25),
+                compute_s: Finite(0.5),
+                peak_memory_bytes: None,
+                kernel_path: "scalar/f32".to_owned(),
+                threads: 1,
+            },
         }
     }
 

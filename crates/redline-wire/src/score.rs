@@ -4,7 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
-use crate::usage::{PrefixCacheUse, Usage};
+use crate::took::Took;
+use crate::usage::Usage;
 
 /// How query and item become one token sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -113,24 +114,9 @@ pub struct ScoreMeta {
     pub logprobs: Vec<Option<Vec<Finite<f32>>>>,
     /// Summed probability of the distinct labels per item; `null` where the normaliser was not computed.
     pub label_mass: Option<Vec<Option<Finite<f32>>>>,
-    /// Plans that were not there for passes it took part in.
-    pub cache_miss_count: u64,
-    /// Tokens run through the model (the shared prefix once).
-    pub computed_tokens: usize,
-    /// Length of the longest token prefix common to all items.
-    pub shared_prefix_tokens: usize,
-    /// What came from the prefix cache; `null` where it is off.
-    pub prefix_cache: Option<PrefixCacheUse>,
-    /// Seconds from the request reaching the engine to its first pass.
-    pub queue_s: Finite<f64>,
-    /// Seconds from the request reaching the engine to the last row.
-    pub compute_s: Finite<f64>,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
-    pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran.
-    pub kernel_path: String,
-    /// Threads of the engine.
-    pub threads: usize,
+    /// What it took.
+    #[serde(flatten)]
+    pub took: Took,
     /// Tokens of each prompt.
     pub prompt_tokens: Vec<Option<usize>>,
     /// Whether each prompt was cut to fit the context.

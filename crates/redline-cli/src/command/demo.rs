@@ -79,7 +79,7 @@ fn score(engine: &Engine) -> Result<(), Failure> {
     let (mut right, mut seconds) = (0, 0.0);
     for (at, question) in asked.iter().enumerate() {
         let outcome = engine.score(request(question))?;
-        seconds += outcome.compute_s;
+        seconds += outcome.taken.compute_s;
         let Some(Ok(item)) = outcome.items.first() else { continue };
         let best = best(&item.scores);
         right += usize::from(best == question.answer);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use redline_engine::{EngineError, Taken};
-use redline_wire::{Finite, JudgeMeta};
+use redline_wire::JudgeMeta;
 
 use super::score::TruncateFlag;
 use super::{Context, taken};
@@ -58,16 +58,5 @@ pub(super) fn senseless(error: EngineError) -> Failure {
 
 /// What the documents of both say besides the results.
 pub(super) fn meta(loaded: &Loaded, label_token_ids: Vec<Vec<u32>>, took: Taken) -> JudgeMeta {
-    JudgeMeta {
-        label_token_ids: taken::label_ids(label_token_ids),
-        computed_tokens: took.computed_tokens,
-        shared_prefix_tokens: took.shared_prefix_tokens,
-        prefix_cache: took.prefix_cache.map(taken::prefix_cache),
-        cache_miss_count: took.plan_misses,
-        queue_s: Finite(took.queue_s),
-        compute_s: Finite(took.compute_s),
-        peak_memory_bytes: took.peak_memory_bytes,
-        kernel_path: took.kernel_path,
-        threads: loaded.engine.info().threads,
-    }
+    JudgeMeta { label_token_ids: taken::label_ids(label_token_ids), took: taken::took(loaded, took) }
 }

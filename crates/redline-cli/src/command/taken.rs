@@ -1,7 +1,7 @@
 //! What a request took, from the engine's words to JSON, and to a line for people.
 
 use redline_engine as engine;
-use redline_wire::{LabelIds, PrefixCacheUse, Usage};
+use redline_wire::{Finite, LabelIds, PrefixCacheUse, Took, Usage};
 
 use crate::figure;
 use crate::model::Loaded;
@@ -14,6 +14,21 @@ pub(super) fn tokens(from: engine::Usage) -> Usage {
 /// What came from the prefix cache.
 pub(super) fn prefix_cache(from: engine::PrefixCacheUse) -> PrefixCacheUse {
     PrefixCacheUse { hits: from.hits, misses: from.misses, cached_tokens: from.cached_tokens }
+}
+
+/// What scores took.
+pub(super) fn took(loaded: &Loaded, from: engine::Taken) -> Took {
+    Took {
+        cache_miss_count: from.plan_misses,
+        computed_tokens: from.computed_tokens,
+        shared_prefix_tokens: from.shared_prefix_tokens,
+        prefix_cache: from.prefix_cache.map(prefix_cache),
+        queue_s: Finite(from.queue_s),
+        compute_s: Finite(from.compute_s),
+        peak_memory_bytes: from.peak_memory_bytes,
+        kernel_path: from.kernel_path,
+        threads: loaded.engine.info().threads,
+    }
 }
 
 /// The tokens of labels.

@@ -42,9 +42,13 @@ fn flags_win_over_the_environment() {
             .scoring()
     };
     let from_environment = run(&[]);
-    assert_eq!(from_environment.meta.threads, 2);
-    assert!(from_environment.meta.kernel_path.starts_with("scalar"), "{}", from_environment.meta.kernel_path);
-    assert_eq!(run(&["--threads", "1"]).meta.threads, 1);
+    assert_eq!(from_environment.meta.took.threads, 2);
+    assert!(
+        from_environment.meta.took.kernel_path.starts_with("scalar"),
+        "{}",
+        from_environment.meta.took.kernel_path
+    );
+    assert_eq!(run(&["--threads", "1"]).meta.took.threads, 1);
     // A variable that its flag overrules is not looked at.
     let mut overruled = command(SCORE);
     overruled.args(["--model", "demo", "--threads", "1"]).env("REDLINE_THREADS", "bogus");

@@ -53,7 +53,7 @@ fn a_classification_is_one_document_with_the_scores_of_score() {
     let labels = ["--query", "", "--label", " king", "--label", " poor", "--softmax", "--long-labels", "sum"];
     let scored = score(&[&labels, &items[..]].concat());
     assert_eq!((answer.usage, &answer.meta.label_token_ids), (scored.usage, &scored.meta.label_token_ids));
-    assert_eq!(answer.meta.shared_prefix_tokens, scored.meta.shared_prefix_tokens);
+    assert_eq!(answer.meta.took.shared_prefix_tokens, scored.meta.took.shared_prefix_tokens);
     for (index, (result, row)) in answer.results.iter().zip(&scored.scores).enumerate() {
         let (probabilities, row) = (result.probabilities.as_ref().unwrap(), row.as_ref().unwrap());
         assert_eq!((result.index, bits(probabilities)), (index, bits(row)));

@@ -30,7 +30,7 @@ fn precompiling_again_measures_nothing() {
     };
     assert_eq!(choices(&first), choices(&second));
     let forbid = [SCORE, &sizes, &["--plan-policy", "forbid"]].concat();
-    assert_eq!(score(&forbid).meta.cache_miss_count, 0);
+    assert_eq!(score(&forbid).meta.took.cache_miss_count, 0);
     let table = redline(&[&["precompile", "--model", "demo"], &sizes[..]].concat()).ok().out;
     assert!(
         table.contains("pass/128") && table.contains("7 stored, 0 measured (0 timings), 0 misses"),
@@ -50,7 +50,7 @@ fn policies_do_what_they_say_and_change_no_score() {
         assert_eq!(bits(&scored), expected, "{policy}");
     }
     let found = score(&[SCORE, &[&cache, "--plan-policy", "forbid"]].concat());
-    assert_eq!((bits(&found), found.meta.cache_miss_count), (expected, 0));
+    assert_eq!((bits(&found), found.meta.took.cache_miss_count), (expected, 0));
     for (flag, facts) in [
         ("--plan-policy=always", &["no such policy", "tune, estimate, forbid, off"][..]),
         ("--max-chunk=0", &["nothing to do"]),

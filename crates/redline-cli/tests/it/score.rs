@@ -96,7 +96,7 @@ fn every_format_scores() {
             let scoring = score(
                 &[QUERY, &["--item", "", "--label-id", "7", "--format", format, "--kv-format", kv]].concat(),
             );
-            assert!(scoring.meta.kernel_path.contains(format), "{}", scoring.meta.kernel_path);
+            assert!(scoring.meta.took.kernel_path.contains(format), "{}", scoring.meta.took.kernel_path);
             assert!(scoring.scores[0].as_ref().unwrap()[0].0 > 0.0);
         }
     }

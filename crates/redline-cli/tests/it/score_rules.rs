@@ -85,8 +85,8 @@ fn s2_the_shared_prefix_is_computed_once() {
     let most = lengths.iter().copied().min().unwrap() - 1;
     let common = (0..most).take_while(|&at| ids.iter().all(|row| row[at] == ids[0][at])).count();
     assert!(common >= 3);
-    assert_eq!(meta.shared_prefix_tokens, common, "S15: the longest common token prefix");
-    assert!(meta.computed_tokens < scoring.usage.prompt_tokens);
+    assert_eq!(meta.took.shared_prefix_tokens, common, "S15: the longest common token prefix");
+    assert!(meta.took.computed_tokens < scoring.usage.prompt_tokens);
 }
 
 /// S8: rows and columns follow the request, duplicates keep their place.

@@ -1,11 +1,11 @@
 //! Classification: how probable each class is as what the model would write after a text.
 
 use super::template::{Frame, Shared};
-use super::{Judgement, Scores, Taken, label_behind, scored, some_label};
+use super::{Judgement, Scores, label_behind, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::outcome::{ItemError, ItemScore};
+use crate::outcome::{ItemError, ItemScore, Taken};
 use crate::request::{Label, LongLabels, Truncate};
 
 /// The text to classify, in a template.
@@ -144,10 +144,9 @@ impl ClassifyTicket {
     /// Waits for the answer.
     pub fn wait(self) -> Result<ClassifyOutcome, EngineError> {
         let (outcome, cut) = self.0.wait()?;
-        let taken = outcome.taken();
         let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
         let texts = scored(outcome.items, cut).map(|text| text.map(classified)).collect();
-        Ok(ClassifyOutcome { texts, class_token_ids: outcome.label_token_ids, taken })
+        Ok(ClassifyOutcome { texts, class_token_ids: outcome.label_token_ids, taken: outcome.taken })
     }
 
     /// Ends the request before the next pass.

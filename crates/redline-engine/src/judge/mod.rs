@@ -12,7 +12,7 @@ mod template;
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
+use crate::outcome::{ItemError, ItemScore, ScoreOutcome};
 use crate::prompt;
 use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Truncate};
 use crate::ticket::ScoreTicket;
@@ -21,46 +21,6 @@ pub use classify::{Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket}
 pub use rerank::{Ranked, RerankOutcome, RerankRequest, RerankTicket};
 
 use template::Frame;
-
-/// What a request took.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Taken {
-    /// Token counts.
-    pub usage: Usage,
-    /// Tokens run through the model (the shared prefix once).
-    pub computed_tokens: usize,
-    /// Length of the longest token prefix common to all prompts.
-    pub shared_prefix_tokens: usize,
-    /// What came from the prefix cache; `None` where it is off.
-    pub prefix_cache: Option<PrefixCacheUse>,
-    /// Plans that were not there for passes it took part in.
-    pub plan_misses: u64,
-    /// Seconds from the request reaching the engine to its first pass.
-    pub queue_s: f64,
-    /// Seconds from the request reaching the engine to the last row.
-    pub compute_s: f64,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
-    pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
-    pub kernel_path: String,
-}
-
-impl ScoreOutcome {
-    /// What the request took.
-    pub fn taken(&self) -> Taken {
-        Taken {
-            usage: self.usage,
-            computed_tokens: self.computed_tokens,
-            shared_prefix_tokens: self.shared_prefix_tokens,
-            prefix_cache: self.prefix_cache,
-            plan_misses: self.plan_misses,
-            queue_s: self.queue_s,
-            compute_s: self.compute_s,
-            peak_memory_bytes: self.peak_memory_bytes,
-            kernel_path: self.kernel_path.clone(),
-        }
-    }
-}
 
 /// A judgement of texts, each in the frame, by the softmax over the labels.
 struct Judgement {

@@ -1,11 +1,11 @@
 //! Reranking: documents in the order of how probable it is that the model would write yes after query and document.
 
 use super::template::{Frame, Shared};
-use super::{Judgement, Scores, Taken, label_behind, scored, some_label};
+use super::{Judgement, Scores, label_behind, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::outcome::ItemError;
+use crate::outcome::{ItemError, Taken};
 use crate::request::{Label, LongLabels, Truncate};
 
 /// The query, in a template.
@@ -147,7 +147,6 @@ impl RerankTicket {
     /// Waits for the answer.
     pub fn wait(self) -> Result<RerankOutcome, EngineError> {
         let (outcome, cut) = self.scores.wait()?;
-        let taken = outcome.taken();
         let (mut ranked, mut failed) = (Vec::new(), Vec::new());
         for (index, document) in scored(outcome.items, cut).enumerate() {
             match document {
@@ -162,7 +161,7 @@ impl RerankTicket {
         ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
         ranked.truncate(self.top_n);
         let results = ranked.into_iter().map(Ok).chain(failed).collect();
-        Ok(RerankOutcome { results, label_token_ids: outcome.label_token_ids, taken })
+        Ok(RerankOutcome { results, label_token_ids: outcome.label_token_ids, taken: outcome.taken })
     }
 
     /// Ends the request before the next pass.

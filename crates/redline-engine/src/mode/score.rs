@@ -16,7 +16,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use self::labels::{Evaluated, LabelSet, Row};
 use crate::error::EngineError;
 use crate::machine::Logits;
-use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Usage};
+use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Taken, Usage};
 use crate::prompt::{PromptIds, Tokens};
 use crate::scheduler::{Done, Next, Opening, Origin};
 use crate::task::{Cached, Ended, Head, Ran, RowPlace, Task};
@@ -249,19 +249,21 @@ impl ScoreTask {
                 None => self.job.labels.into_iter().next().unwrap_or_default(),
             },
             item_label_token_ids,
-            usage: Usage {
-                prompt_tokens,
-                completion_tokens: 0,
-                cached_tokens: prefix_cache.map_or(0, |sum| sum.cached_tokens),
+            taken: Taken {
+                usage: Usage {
+                    prompt_tokens,
+                    completion_tokens: 0,
+                    cached_tokens: prefix_cache.map_or(0, |sum| sum.cached_tokens),
+                },
+                computed_tokens: ran.computed_tokens,
+                plan_misses: ran.plan_misses,
+                shared_prefix_tokens: self.shared.len(),
+                prefix_cache,
+                queue_s: ran.queue_s,
+                compute_s: ran.seconds,
+                peak_memory_bytes: ran.peak_memory_bytes,
+                kernel_path: self.job.kernel_path,
             },
-            computed_tokens: ran.computed_tokens,
-            plan_misses: ran.plan_misses,
-            shared_prefix_tokens: self.shared.len(),
-            prefix_cache,
-            queue_s: ran.queue_s,
-            compute_s: ran.seconds,
-            peak_memory_bytes: ran.peak_memory_bytes,
-            kernel_path: self.job.kernel_path,
         })
     }
 }

@@ -93,7 +93,7 @@ impl Asked {
                     if bits(&rows) != bits(expected) {
                         return Err(format!("scores {rows:?} instead of {expected:?}"));
                     }
-                    let cached_tokens = outcome.usage.cached_tokens as u64;
+                    let cached_tokens = outcome.taken.usage.cached_tokens as u64;
                     Ok(Some(Heard { ended: false, cached_tokens }))
                 }
                 Ok(Err(error)) => self.failed(&error),

@@ -66,8 +66,8 @@ fn as_is(_: &mut Options) {}
 fn a_plan_is_missed_once() {
     let planned = planned(PlanPolicy::Estimate, None, as_is);
     let (first, second) = (planned.score(), planned.score());
-    assert!(first.plan_misses > 0, "{first:?}");
-    assert_eq!((second.plan_misses, planned.counters().misses), (0, first.plan_misses));
+    assert!(first.taken.plan_misses > 0, "{first:?}");
+    assert_eq!((second.taken.plan_misses, planned.counters().misses), (0, first.taken.plan_misses));
     assert_eq!((planned.counters().compiles, planned.counters().measurements), (0, 0));
     let generated =
         planned.engine.generate(generation(ids(&[5, 6]), 3), &Cancel::new(), &mut |_| ()).unwrap();
@@ -80,8 +80,8 @@ fn off_keeps_nothing() {
     planned(PlanPolicy::Tune, Some(folder.path()), as_is).engine.precompile().unwrap();
     let off = planned(PlanPolicy::Off, Some(folder.path()), as_is);
     let (first, second) = (off.score(), off.score());
-    assert!(first.plan_misses > 0);
-    assert_eq!(first.plan_misses, second.plan_misses);
+    assert!(first.taken.plan_misses > 0);
+    assert_eq!(first.taken.plan_misses, second.taken.plan_misses);
     assert_eq!(off.counters().loads, 0);
 }
 
@@ -109,10 +109,10 @@ fn what_was_measured_is_found_by_the_next_engine() {
     assert!(passes.into_iter().all(|entry| entry.choices.len() == 4 && entry.activation_bytes > 0));
     assert_eq!((counters.misses, counters.compiles, counters.loads), (9, 9, 0));
     assert!(counters.measurements > 0);
-    assert_eq!(first.score().plan_misses, 0);
+    assert_eq!(first.score().taken.plan_misses, 0);
     for policy in [PlanPolicy::Tune, PlanPolicy::Estimate, PlanPolicy::Forbid] {
         let next = planned(policy, Some(&cache), as_is);
-        assert_eq!(next.score().plan_misses, 0);
+        assert_eq!(next.score().taken.plan_misses, 0);
         let again = next.engine.precompile().unwrap();
         assert!(again.iter().all(|entry| entry.origin == PlanOrigin::Stored));
         let choices = |all: &[redline_engine::PlanEntry]| -> Vec<_> {
@@ -151,7 +151,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
         options.prefix_cache = false;
         options.memory = Some(200 << 20);
     });
-    assert_eq!((same.score().plan_misses, same.counters().misses), (0, 0));
+    assert_eq!((same.score().taken.plan_misses, same.counters().misses), (0, 0));
     let copy = tempfile::tempdir().unwrap();
     let tuned = copy.path().join("tuned-further");
     std::fs::create_dir(&tuned).unwrap();
@@ -168,7 +168,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
     let fine_tune = planned(PlanPolicy::Forbid, cache, |options| {
         options.source = redline_engine::Source::Directory(tuned);
     });
-    assert_eq!(fine_tune.score().plan_misses, 0);
+    assert_eq!(fine_tune.score().taken.plan_misses, 0);
 }
 
 #[test]
@@ -212,7 +212,7 @@ fn a_forbidden_pass_ends_those_in_it_and_no_others() {
             // In the company of the long one it failed, else it was scored.
             assert!(matches!(ticket.wait(), Ok(_) | Err(EngineError::NoPlan { .. })));
         }
-        assert_eq!(known.score().plan_misses, 0);
+        assert_eq!(known.score().taken.plan_misses, 0);
     }
     let mut wide = options(&demo_dir());
     wide.plans.buckets = Buckets::new(&[], &[], usize::MAX / 8);
@@ -290,7 +290,7 @@ fn files_that_are_no_plans_are_dropped_and_told() {
         assert_eq!(estimated.counters().loads, 0);
         // Whoever measures puts them right.
         planned(PlanPolicy::Tune, cache, as_is).score();
-        assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().plan_misses, 0);
+        assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().taken.plan_misses, 0);
     }
 }
 
@@ -301,7 +301,7 @@ fn a_cache_that_cannot_be_written_is_told_and_done_without() {
     std::fs::write(&file, "x").unwrap();
     let planned = planned(PlanPolicy::Tune, Some(&file.join("plans")), as_is);
     let (first, second) = (planned.score(), planned.score());
-    assert!(first.plan_misses > 0 && second.plan_misses == 0);
+    assert!(first.taken.plan_misses > 0 && second.taken.plan_misses == 0);
     let events = planned.events();
     assert!(events.iter().any(|event| matches!(event, PlanEvent::NotStored { .. })), "{events:?}");
 }

@@ -42,14 +42,14 @@ fn warm_and_cold_scores_are_the_same_bits() {
         for words in [40, 40, 150, 150, 97, 20] {
             let (expected, got) = (cold.score(asking(words)).unwrap(), warm.score(asking(words)).unwrap());
             assert_eq!(bits(&scores(&got)), bits(&scores(&expected)), "{format}, {words} words");
-            assert_eq!(expected.prefix_cache, None);
-            assert_eq!(expected.usage.cached_tokens, 0);
-            let from = got.prefix_cache.unwrap();
-            assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.usage.cached_tokens));
+            assert_eq!(expected.taken.prefix_cache, None);
+            assert_eq!(expected.taken.usage.cached_tokens, 0);
+            let from = got.taken.prefix_cache.unwrap();
+            assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.taken.usage.cached_tokens));
             // The shared prefix was computed for nobody, or came from an earlier request once for all three items.
             assert_eq!(
-                got.computed_tokens,
-                expected.computed_tokens - from.cached_tokens / 3,
+                got.taken.computed_tokens,
+                expected.taken.computed_tokens - from.cached_tokens / 3,
                 "{words} words"
             );
             cached += from.cached_tokens;
@@ -62,16 +62,16 @@ fn warm_and_cold_scores_are_the_same_bits() {
 fn the_first_request_misses_and_the_second_hits() {
     let engine = demo(true, Format::Bf16);
     let first = engine.score(asking(60)).unwrap();
-    assert_eq!(first.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 3, cached_tokens: 0 }));
-    assert_eq!(first.usage.cached_tokens, 0);
+    assert_eq!(first.taken.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 3, cached_tokens: 0 }));
+    assert_eq!(first.taken.usage.cached_tokens, 0);
     let second = engine.score(asking(60)).unwrap();
-    let cached = 3 * second.shared_prefix_tokens;
-    assert_eq!(second.prefix_cache, Some(PrefixCacheUse { hits: 3, misses: 0, cached_tokens: cached }));
+    let cached = 3 * second.taken.shared_prefix_tokens;
+    assert_eq!(second.taken.prefix_cache, Some(PrefixCacheUse { hits: 3, misses: 0, cached_tokens: cached }));
     assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
     // Another salt shares nothing.
     let salted = ScoreRequest { cache_salt: "tenant".into(), ..asking(60) };
-    assert_eq!(engine.score(salted.clone()).unwrap().usage.cached_tokens, 0);
-    assert_eq!(engine.score(salted).unwrap().usage.cached_tokens, cached);
+    assert_eq!(engine.score(salted.clone()).unwrap().taken.usage.cached_tokens, 0);
+    assert_eq!(engine.score(salted).unwrap().taken.usage.cached_tokens, cached);
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_prompt_scored_again_computes_its_last_token_only() {
     let alone = ScoreRequest { items: vec![text("")], ..asking(80) };
     let first = engine.score(alone.clone()).unwrap();
     let second = engine.score(alone).unwrap();
-    assert_eq!(second.computed_tokens, 1);
-    assert_eq!(second.usage.cached_tokens, first.usage.prompt_tokens - 1);
+    assert_eq!(second.taken.computed_tokens, 1);
+    assert_eq!(second.taken.usage.cached_tokens, first.taken.usage.prompt_tokens - 1);
     assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
 }
 

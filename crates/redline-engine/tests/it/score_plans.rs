@@ -176,8 +176,8 @@ fn core_07_single_item() {
     let engine = demo();
     let outcome = engine.score(soft(&engine, &LONG[..1], &SHORT)).unwrap();
     let length = encoded(&engine, &format!("{QUERY}{}", LONG[0])).len();
-    assert_eq!((outcome.usage.prompt_tokens, outcome.usage.completion_tokens), (length, 0));
-    assert_eq!(outcome.computed_tokens, length);
+    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.usage.completion_tokens), (length, 0));
+    assert_eq!(outcome.taken.computed_tokens, length);
     let beside_others = run(&engine, soft(&engine, &LONG, &SHORT));
     assert_eq!(bits(&scores(&outcome)), bits(&beside_others[..1]));
 }
@@ -192,7 +192,7 @@ fn core_08_batch_sizes() {
         let outcome = engine.score(soft(&engine, &pool[..count], &SHORT)).unwrap();
         assert_eq!(bits(&scores(&outcome)), alone[..count], "{count} items");
         let lengths = pool[..count].iter().map(|item| encoded(&engine, &format!("{QUERY}{item}")).len());
-        assert_eq!(outcome.usage.prompt_tokens, lengths.sum::<usize>());
+        assert_eq!(outcome.taken.usage.prompt_tokens, lengths.sum::<usize>());
     }
 }
 
@@ -303,8 +303,11 @@ fn core_12_request_construction() {
     // The query is computed once, every item once, and nothing is generated.
     let query = encoded(&engine, QUERY).len();
     let total: usize = prompts.iter().map(Vec::len).sum();
-    assert_eq!((outcome.usage.prompt_tokens, outcome.usage.completion_tokens), (total, 0));
-    assert_eq!((outcome.shared_prefix_tokens, outcome.computed_tokens), (query, total - 2 * query));
+    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.usage.completion_tokens), (total, 0));
+    assert_eq!(
+        (outcome.taken.shared_prefix_tokens, outcome.taken.computed_tokens),
+        (query, total - 2 * query)
+    );
 }
 
 /// Rule S9: an answer without rows, that costs nothing.
@@ -313,7 +316,7 @@ fn edge_01_empty_items() {
     let engine = demo();
     let outcome = engine.score(asked(&engine, &[], &SHORT)).unwrap();
     assert!(outcome.items.is_empty());
-    assert_eq!((outcome.usage.prompt_tokens, outcome.computed_tokens), (0, 0));
+    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.computed_tokens), (0, 0));
     // The labels are checked all the same.
     let message = refusal(engine.score(ScoreRequest { labels: labels(&[-5]), ..asked(&engine, &[], &[]) }));
     assert!(message.contains("-5"), "{message}");
@@ -537,27 +540,30 @@ fn feature_3_prefix_caching() {
     let query = format!("{QUERY} to the flag of the United States. ").repeat(12);
     let (first, second) = (of(&engine, &query, "salt"), of(&engine, &query, "salt"));
     let (other_salt, without) = (of(&engine, &query, ""), of(&cold, &query, ""));
-    let shared = first.shared_prefix_tokens;
+    let shared = first.taken.shared_prefix_tokens;
     assert!(shared + 1 >= encoded(&engine, &query).len(), "{shared}");
-    assert_eq!((first.prefix_cache, first.usage.cached_tokens), (used(0, 3, 0), 0));
-    assert_eq!((second.prefix_cache, second.usage.cached_tokens), (used(3, 0, 3 * shared), 3 * shared));
-    assert_eq!(second.computed_tokens, first.computed_tokens - shared);
-    assert_eq!((other_salt.prefix_cache, other_salt.usage.cached_tokens), (used(0, 3, 0), 0));
-    assert_eq!((without.prefix_cache, without.usage.cached_tokens), (None, 0));
+    assert_eq!((first.taken.prefix_cache, first.taken.usage.cached_tokens), (used(0, 3, 0), 0));
+    assert_eq!(
+        (second.taken.prefix_cache, second.taken.usage.cached_tokens),
+        (used(3, 0, 3 * shared), 3 * shared)
+    );
+    assert_eq!(second.taken.computed_tokens, first.taken.computed_tokens - shared);
+    assert_eq!((other_salt.taken.prefix_cache, other_salt.taken.usage.cached_tokens), (used(0, 3, 0), 0));
+    assert_eq!((without.taken.prefix_cache, without.taken.usage.cached_tokens), (None, 0));
     for other in [&second, &other_salt, &without] {
         assert_eq!(bits(&scores(other)), bits(&scores(&first)));
-        assert_eq!(other.usage.prompt_tokens, first.usage.prompt_tokens);
+        assert_eq!(other.taken.usage.prompt_tokens, first.taken.usage.prompt_tokens);
     }
     for cold in [&other_salt, &without] {
-        assert_eq!(cold.computed_tokens, first.computed_tokens);
+        assert_eq!(cold.taken.computed_tokens, first.taken.computed_tokens);
     }
     // The plan's own query is a few tokens: kept or not, the answer is the same, and says what was computed.
     let short = [of(&engine, QUERY, "short"), of(&engine, QUERY, "short")];
     let expected = of(&cold, QUERY, "");
     for short in short {
-        let had = short.prefix_cache.unwrap();
-        assert_eq!((had.hits + had.misses, had.cached_tokens), (3, short.usage.cached_tokens));
-        assert_eq!(short.computed_tokens, expected.computed_tokens - had.cached_tokens / 3);
+        let had = short.taken.prefix_cache.unwrap();
+        assert_eq!((had.hits + had.misses, had.cached_tokens), (3, short.taken.usage.cached_tokens));
+        assert_eq!(short.taken.computed_tokens, expected.taken.computed_tokens - had.cached_tokens / 3);
         assert_eq!(bits(&scores(&short)), bits(&scores(&expected)));
     }
 }

@@ -96,7 +96,7 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
         same(&expected, &probabilities(&trial.value)?)?;
     }
     let timed: Vec<Held<f64>> =
-        trials.iter().map(|t| Held { value: t.value.compute_s, limits: t.limits }).collect();
+        trials.iter().map(|t| Held { value: t.value.taken.compute_s, limits: t.limits }).collect();
     (bench.progress)(&format!("{} threads, batch {}, length {}", info.threads, case.batch, case.length));
     told(info, case, &timed, digest::of_ids(&expected))
 }
@@ -105,10 +105,10 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
 fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError> {
     let (query, labels) = (Prompt::Ids(Vec::new()), vec![Label::Ids(vec![0])]);
     let outcome = engine.score(ScoreRequest::new(query, sequences.to_vec(), labels))?;
-    if outcome.computed_tokens == outcome.usage.prompt_tokens {
+    if outcome.taken.computed_tokens == outcome.taken.usage.prompt_tokens {
         return Ok(outcome);
     }
-    let (some, all) = (outcome.computed_tokens, outcome.usage.prompt_tokens);
+    let (some, all) = (outcome.taken.computed_tokens, outcome.taken.usage.prompt_tokens);
     Err(LaneError::Incorrect(format!("the pass ran {some} of {all} tokens")))
 }
 

@@ -231,8 +231,8 @@ fn checked(engine: &Engine, workload: &Workload, case: &Case, arms: &[Prefix]) -
     if arms.contains(&Prefix::Warm) {
         engine.score(request(workload, case, Prefix::Warm, 0, info))?;
         let warm = engine.score(request(workload, case, Prefix::Warm, 0, info))?;
-        if warm.usage.cached_tokens == 0 {
-            let tokens = cold.usage.prompt_tokens / case.items;
+        if warm.taken.usage.cached_tokens == 0 {
+            let tokens = cold.taken.usage.prompt_tokens / case.items;
             let fact = format!("of prompts of {tokens} tokens the prefix cache keeps nothing");
             return Err(LaneError::Usage(format!("{fact}; give a longer query, or `--prefix cold`")));
         }
@@ -306,9 +306,9 @@ fn told(
         .metric("items_per_s", metric("items/s", Direction::Higher, &|s| items * 1e3 / s.ms)?)
         .metric("latency", metric("ms", Direction::Lower, &|s| s.ms)?)
         .metric("items", metric("items", Direction::Info, &|_| items)?)
-        .metric("prompt_tokens", tokens(|o| o.usage.prompt_tokens)?)
-        .metric("computed_tokens", tokens(|o| o.computed_tokens)?)
-        .metric("cached_tokens", tokens(|o| o.usage.cached_tokens)?);
+        .metric("prompt_tokens", tokens(|o| o.taken.usage.prompt_tokens)?)
+        .metric("computed_tokens", tokens(|o| o.taken.computed_tokens)?)
+        .metric("cached_tokens", tokens(|o| o.taken.usage.cached_tokens)?);
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
     let work = samples.first().map(|s| work::of(info, &s.value.outcome, labels)).unwrap_or_default();

@@ -12,7 +12,7 @@ pub(super) fn scoring(loaded: &Loaded, outcome: ScoreOutcome) -> Scoring {
         object: "scoring".to_owned(),
         model: loaded.name.clone(),
         scores: each(&outcome, |item| finite(&item.scores)),
-        usage: taken::tokens(outcome.usage),
+        usage: taken::tokens(outcome.taken.usage),
         meta: meta(loaded, outcome),
     }
 }
@@ -25,14 +25,6 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
     ScoreMeta {
         logprobs: each(&outcome, |item| finite(&item.logprobs)),
         label_mass: masses.then(|| each_known(&outcome, |item| item.label_mass.map(Finite))),
-        cache_miss_count: outcome.plan_misses,
-        computed_tokens: outcome.computed_tokens,
-        shared_prefix_tokens: outcome.shared_prefix_tokens,
-        prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),
-        queue_s: Finite(outcome.queue_s),
-        compute_s: Finite(outcome.compute_s),
-        peak_memory_bytes: outcome.peak_memory_bytes,
-        threads: loaded.engine.info().threads,
         prompt_tokens: each(&outcome, |item| item.prompt_tokens),
         truncated: each(&outcome, |item| item.truncated),
         boundary_mismatch: each_known(&outcome, |item| item.boundary_mismatch),
@@ -42,7 +34,7 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         item_label_token_ids: outcome
             .item_label_token_ids
             .map(|lists| lists.into_iter().map(taken::label_ids).collect()),
-        kernel_path: outcome.kernel_path,
+        took: taken::took(loaded, outcome.taken),
     }
 }
 
@@ -63,5 +55,5 @@ fn finite(row: &[f32]) -> Vec<Finite<f32>> {
 /// What it took, for people.
 pub(super) fn summary(loaded: &Loaded, outcome: &ScoreOutcome) -> String {
     let items = outcome.items.iter().map(|item| item.as_ref().ok().map(|i| (i.prompt_tokens, i.truncated)));
-    taken::summary(loaded, &outcome.taken(), (outcome.items.len(), "items"), items)
+    taken::summary(loaded, &outcome.taken, (outcome.items.len(), "items"), items)
 }

@@ -220,20 +220,18 @@ impl Block<'_> {
         sees.then(|| self.tile(t).segment.pages[start / PAGE_TOKENS + page])
     }
 
-    /// Neighbouring tiles, from `t` on, that read the same page; none if tile `t` reads none.
+    /// The next tiles, from `first` on, that are neighbours and read the same page, and what of it they read.
     fn sharing(
         &self,
-        t: usize,
+        first: usize,
         seen: &[Seen; BLOCK_TILES],
         start: usize,
         page: usize,
-    ) -> Option<(u32, Range<usize>)> {
-        let id = self.page_of(t, seen, start, page)?;
-        let mut end = t + 1;
-        while end < self.count && self.page_of(end, seen, start, page) == Some(id) {
-            end += 1;
-        }
-        Some((id, t..end))
+    ) -> Option<(HeadPage<'_>, Range<usize>)> {
+        let of = |t| self.page_of(t, seen, start, page);
+        let (first, id) = (first..self.count).find_map(|t| of(t).map(|id| (t, id)))?;
+        let end = (first..self.count).find(|&t| of(t) != Some(id)).unwrap_or(self.count);
+        Some((HeadPage::new(self.job.kv, id, self.job.layer, self.kv_head), first..end))
     }
 
     /// One span: logits, softmax, values, merge.
@@ -278,14 +276,9 @@ impl Block<'_> {
     fn logits<S: Isa, K: Mac>(&self, s: S, start: usize, seen: &[Seen; BLOCK_TILES], scratch: &mut Scratch) {
         let (steps, dims) = (self.shape().steps(), self.shape().key_dims());
         for page in 0..SPAN / PAGE_TOKENS {
-            let mut t = 0;
-            while t < self.count {
-                let Some((id, tiles)) = self.sharing(t, seen, start, page) else {
-                    t += 1;
-                    continue;
-                };
-                t = tiles.end;
-                let head = HeadPage::new(self.job.kv, id, self.job.layer, self.kv_head);
+            let mut next = 0;
+            while let Some((head, tiles)) = self.sharing(next, seen, start, page) {
+                next = tiles.end;
                 let unpacked = tiles.len() > 1 && K::SPLIT && !S::DOT_BF16;
                 if unpacked {
                     scratch.page.take_keys(s, &head);
@@ -325,14 +318,9 @@ impl Block<'_> {
     #[inline(always)]
     fn values<S: Isa, V: Mac>(&self, s: S, start: usize, seen: &[Seen; BLOCK_TILES], scratch: &mut Scratch) {
         for page in 0..SPAN / PAGE_TOKENS {
-            let mut t = 0;
-            while t < self.count {
-                let Some((id, tiles)) = self.sharing(t, seen, start, page) else {
-                    t += 1;
-                    continue;
-                };
-                t = tiles.end;
-                let head = HeadPage::new(self.job.kv, id, self.job.layer, self.kv_head);
+            let mut next = 0;
+            while let Some((head, tiles)) = self.sharing(next, seen, start, page) {
+                next = tiles.end;
                 let unpacked = tiles.len() > 1 && V::WIDENS;
                 if unpacked {
                     scratch.page.take_values(s, &head);

@@ -62,15 +62,15 @@ pub(super) fn label_ids(labels: usize, info: &ModelInfo) -> Result<Vec<i64>, Lan
 /// What a request took at least, by the tokens that were run: weights are read once; of the head, whose softmax is over labels,
 /// the rows of the labels only. The shared prefix was run once or came from the cache.
 pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Work {
-    let (shared, items) = (outcome.shared_prefix_tokens, outcome.items.len() as f64);
+    let (shared, items) = (outcome.taken.shared_prefix_tokens, outcome.items.len() as f64);
     // Of one item, which every other shares.
-    let known = outcome.usage.cached_tokens / outcome.items.len().max(1);
+    let known = outcome.taken.usage.cached_tokens / outcome.items.len().max(1);
     let prefix = shared.saturating_sub(known);
-    let tails = outcome.computed_tokens.saturating_sub(prefix);
+    let tails = outcome.taken.computed_tokens.saturating_sub(prefix);
     let tail = tails as f64 / items.max(1.0);
     let keys =
         keys_seen(shared - prefix, prefix) + items * (tail * shared as f64 + tail * (tail + 1.0) / 2.0);
-    let pass = Work::of_pass(info, outcome.computed_tokens as f64, keys, 0.0);
+    let pass = Work::of_pass(info, outcome.taken.computed_tokens as f64, keys, 0.0);
     Work {
         bytes: pass.bytes - info.head_bytes as f64,
         operations: pass.operations + items * 2.0 * (labels * info.hidden) as f64,
@@ -80,7 +80,7 @@ pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Wor
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::{ItemScore, Usage};
+    use redline_engine::{ItemScore, Taken, Usage};
 
     use super::*;
     use crate::lanes::tests::info;
@@ -99,15 +99,17 @@ mod tests {
             items: vec![Ok(item.clone()), Ok(item)],
             label_token_ids: Vec::new(),
             item_label_token_ids: None,
-            usage: Usage { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
-            computed_tokens: computed,
-            shared_prefix_tokens: 10,
-            prefix_cache: None,
-            plan_misses: 0,
-            queue_s: 0.0,
-            compute_s: 0.0,
-            peak_memory_bytes: None,
-            kernel_path: String::new(),
+            taken: Taken {
+                usage: Usage { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
+                computed_tokens: computed,
+                shared_prefix_tokens: 10,
+                prefix_cache: None,
+                plan_misses: 0,
+                queue_s: 0.0,
+                compute_s: 0.0,
+                peak_memory_bytes: None,
+                kernel_path: String::new(),
+            },
         }
     }
 

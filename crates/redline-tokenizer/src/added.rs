@@ -1,5 +1,7 @@
 //! Tokens that stand beside the model's own vocabulary: special tokens and others found before any merge.
 
+use crate::model::Checked;
+use hashbrown::HashMap;
 use serde::Deserialize;
 
 /// A token that is found in the text as a whole, before the model sees the rest.
@@ -64,4 +66,21 @@ impl From<Written> for AddedToken {
         let normalized = normalized.unwrap_or(!special);
         Self { content, id, special, normalized, single_word, lstrip, rstrip }
     }
+}
+
+/// The ids of the added tokens, as the `tokenizers` crate gives them: the vocabulary's id of the same content, else the
+/// numbers from the count of the vocabulary's tokens on.
+pub(crate) fn numbered(added: Vec<AddedToken>, checked: &Checked<'_>) -> Vec<(AddedToken, u32)> {
+    let mut next = checked.ids.len() as u32;
+    let mut given: HashMap<String, u32> = HashMap::new();
+    let number = |token: AddedToken| {
+        let known = given.get(&token.content).or_else(|| checked.ids.get(token.content.as_str())).copied();
+        let id = known.unwrap_or_else(|| {
+            next += 1;
+            next - 1
+        });
+        given.insert(token.content.clone(), id);
+        (token, id)
+    };
+    added.into_iter().map(number).collect()
 }

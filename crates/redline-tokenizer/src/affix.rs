@@ -8,6 +8,9 @@ use serde_json::Value;
 pub(crate) struct Affixes {
     pub(crate) prefix: Vec<u32>,
     pub(crate) suffix: Vec<u32>,
+    /// The processors that leave whitespace out of what a token stands for; `true`: except a single space before the
+    /// first token, which has been added to the text.
+    pub(crate) trims: Vec<bool>,
 }
 
 const KNOWN: &str = "`TemplateProcessing`, `RobertaProcessing`, `BertProcessing`, `ByteLevel`, `Sequence`";
@@ -20,6 +23,12 @@ impl Affixes {
         Ok(affixes)
     }
 
+    fn trim(&mut self, value: &Value) {
+        if value["trim_offsets"] != false {
+            self.trims.push(value["add_prefix_space"] != false);
+        }
+    }
+
     /// Adds what one processor puts around everything before it.
     fn surround(&mut self, place: &str, value: &Value) -> Result<(), TokenizerError> {
         let kind = match value {
@@ -27,8 +36,10 @@ impl Affixes {
             _ => value["type"].as_str().unwrap_or("without a type"),
         };
         match kind {
-            // It moves offsets only.
-            "ByteLevel" => Ok(()),
+            "ByteLevel" => {
+                self.trim(value);
+                Ok(())
+            }
             "Sequence" => {
                 let list = value["processors"].as_array();
                 let list = list.ok_or_else(|| form(place, "`post_processor.processors` is not a list"))?;
@@ -47,6 +58,9 @@ impl Affixes {
                 };
                 self.prefix.insert(0, id("cls")?);
                 self.suffix.push(id("sep")?);
+                if kind == "RobertaProcessing" {
+                    self.trim(value);
+                }
                 Ok(())
             }
             _ => Err(TokenizerError::Unsupported {

@@ -1,150 +1,74 @@
-//! The one place that knows the `tokenizers` crate: normalisation, pre-tokenisation and merges.
-//!
-//! What reaches it has been checked. It can still panic on input nobody foresaw, so its calls are guarded and a
-//! panic becomes an error.
+//! Who turns text into ids: the native encoder, or the `tokenizers` crate where that does not cover the form.
 
-use crate::{AddedToken, TokenizerError, json::form, model::BpeModel};
-use serde::de::DeserializeOwned;
+use crate::{AddedToken, Encoding, TokenizerError, library::Library, model::Checked, native::Native};
 use serde_json::Value;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use tokenizers::models::bpe::{BPE, Vocab};
-use tokenizers::{
-    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
-};
 
-const NORMALIZERS: [&str; 9] =
-    ["Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Strip"];
-const PRE_TOKENIZERS: [&str; 8] =
-    ["Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"];
+/// Who turns text into ids.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Encoder {
+    /// Redline's own encoder.
+    #[default]
+    Native,
+    /// The `tokenizers` crate of Hugging Face.
+    Library,
+}
 
-type Library =
-    TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+/// What an encoder is built from.
+#[derive(Clone, Copy)]
+pub(crate) struct Source<'a> {
+    pub(crate) place: &'a str,
+    pub(crate) checked: &'a Checked<'a>,
+    /// The added tokens with their ids.
+    pub(crate) added: &'a [(AddedToken, u32)],
+    pub(crate) normalizer: &'a Value,
+    pub(crate) pre_tokenizer: &'a Value,
+}
 
-/// Text to ids.
-pub(crate) struct Backend(Library);
+/// Text to ids, nothing put around them.
+pub(crate) enum Backend {
+    Native(Box<Native>),
+    Library {
+        library: Box<Library>,
+        /// Why it is not the native encoder, where that was wanted.
+        reason: Option<String>,
+    },
+}
 
 impl Backend {
-    /// Builds from a model that has passed its checks.
-    pub(crate) fn new(
-        place: &str,
-        model: BpeModel,
-        added: &[AddedToken],
-        normalizer: &Value,
-        pre_tokenizer: &Value,
-    ) -> Result<Self, TokenizerError> {
-        let normalizer: Option<NormalizerWrapper> =
-            component(place, "normalizer", "normalizers", &NORMALIZERS, normalizer)?;
-        let pre_tokenizer: Option<PreTokenizerWrapper> =
-            component(place, "pre_tokenizer", "pretokenizers", &PRE_TOKENIZERS, pre_tokenizer)?;
-        guarded(|| {
-            let mut library = Library::new(bpe(model)?);
-            library.with_normalizer(normalizer)?.with_pre_tokenizer(pre_tokenizer);
-            library.add_tokens(added.iter().map(library_token))?;
-            Ok(Self(library))
-        })
-        .map_err(|reason| form(place, reason))
+    /// The wanted encoder, or the library where the native one does not cover the form.
+    pub(crate) fn new(wanted: Encoder, source: Source<'_>) -> Result<Self, TokenizerError> {
+        // The library reads every part first: what it refuses is refused, whoever encodes.
+        let parts = Library::parts(source)?;
+        let reason = match wanted {
+            Encoder::Library => None,
+            Encoder::Native => match Native::new(source) {
+                Ok(native) => return Ok(Self::Native(Box::new(native))),
+                Err(reason) => Some(reason),
+            },
+        };
+        let library = Box::new(Library::new(source, parts)?);
+        Ok(Self::Library { library, reason })
     }
 
-    /// The ids of a text, nothing put around them.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
-        guarded(|| Ok(self.0.encode_fast(text, false)?.get_ids().to_vec()))
-            .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })
-    }
-
-    pub(crate) fn id(&self, token: &str) -> Option<u32> {
-        self.0.token_to_id(token)
+        match self {
+            Self::Native(native) => native.encode(text),
+            Self::Library { library, .. } => library.encode(text),
+        }
     }
 
     /// The form in which an added token goes through the decoder: as the normaliser leaves it.
-    pub(crate) fn decoded_form(&self, id: u32) -> Option<String> {
-        self.0.id_to_token(id)
-    }
-
-    pub(crate) fn is_special(&self, token: &str) -> bool {
-        self.0.get_added_vocabulary().is_special_token(token)
-    }
-}
-
-type AnyError = Box<dyn std::error::Error + Send + Sync>;
-
-/// Runs a call into the library; its error or panic comes back as text.
-fn guarded<T>(call: impl FnOnce() -> Result<T, AnyError>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(result) => result.map_err(|error| error.to_string()),
-        Err(panic) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
-            Err(text.unwrap_or("the tokenizers library failed").to_owned())
+    pub(crate) fn decoded_form(&self, token: &AddedToken, id: u32) -> Option<String> {
+        match self {
+            Self::Native(native) => native.decoded_form(token),
+            Self::Library { library, .. } => library.decoded_form(id),
         }
     }
-}
 
-fn bpe(model: BpeModel) -> Result<BPE, AnyError> {
-    let vocab: Vocab = model.vocab.into_iter().collect();
-    let mut builder = BPE::builder()
-        .vocab_and_merges(vocab, model.merges)
-        .fuse_unk(model.fuse_unk)
-        .byte_fallback(model.byte_fallback)
-        .ignore_merges(model.ignore_merges);
-    if let Some(token) = model.unk_token {
-        builder = builder.unk_token(token);
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+        match self {
+            Self::Native(native) => native.encode_with_offsets(text),
+            Self::Library { library, .. } => library.encode_with_offsets(text),
+        }
     }
-    if let Some(prefix) = model.continuing_subword_prefix {
-        builder = builder.continuing_subword_prefix(prefix);
-    }
-    if let Some(suffix) = model.end_of_word_suffix {
-        builder = builder.end_of_word_suffix(suffix);
-    }
-    builder.build()
-}
-
-fn library_token(token: &AddedToken) -> tokenizers::AddedToken {
-    tokenizers::AddedToken::from(token.content.as_str(), token.special)
-        .normalized(token.normalized)
-        .single_word(token.single_word)
-        .lstrip(token.lstrip)
-        .rstrip(token.rstrip)
-}
-
-/// Reads a normaliser or pre-tokeniser, each part of which has to be one of the `known`.
-fn component<T: DeserializeOwned>(
-    place: &str,
-    part: &'static str,
-    list: &str,
-    known: &[&str],
-    value: &Value,
-) -> Result<Option<T>, TokenizerError> {
-    if value.is_null() {
-        return Ok(None);
-    }
-    check_kinds(place, part, list, known, value)?;
-    guarded(|| Ok(T::deserialize(value)?))
-        .map(Some)
-        .map_err(|reason| form(place, format!("`{part}` cannot be read: {reason}")))
-}
-
-fn check_kinds(
-    place: &str,
-    part: &'static str,
-    list: &str,
-    known: &[&str],
-    value: &Value,
-) -> Result<(), TokenizerError> {
-    let kind = value["type"].as_str().unwrap_or("without a type");
-    if !known.contains(&kind) {
-        let known = format!("`{}`", known.join("`, `"));
-        return Err(TokenizerError::Unsupported {
-            place: place.to_owned(),
-            part,
-            found: kind.to_owned(),
-            known,
-        });
-    }
-    let pattern = &value["pattern"];
-    if kind == "Replace" && (pattern["String"] == "" || pattern["Regex"] == "") {
-        // It would stand between any two characters, which the library's bookkeeping does not survive.
-        return Err(form(place, format!("`{part}`: a `Replace` has an empty pattern")));
-    }
-    let parts = value[list].as_array();
-    parts.into_iter().flatten().try_for_each(|value| check_kinds(place, part, list, known, value))
 }

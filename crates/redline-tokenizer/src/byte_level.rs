@@ -1,7 +1,9 @@
 //! Byte-level BPE from `vocab.json` and `merges.txt`, which say nothing of how text is split before the merges.
 
 use crate::tokenizer::Parts;
-use crate::{AddedToken, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, model::BpeModel};
+use crate::{
+    AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, model::BpeModel,
+};
 use serde_json::{Value, json};
 
 /// What `vocab.json` and `merges.txt` leave open.
@@ -73,6 +75,7 @@ pub(crate) fn build(
     added.sort_by_key(|token| token.id.unwrap_or(u32::MAX));
     let mut tokenizer = Tokenizer::build(Parts {
         place,
+        encoder: Encoder::default(),
         model: BpeModel { vocab, merges, ..BpeModel::default() },
         added,
         normalizer: options.split.normalizer(),
@@ -90,6 +93,7 @@ pub(crate) fn build(
     let affixes = Affixes {
         prefix: ids("the beginning of a text", &options.prefix)?,
         suffix: ids("the end of a text", &options.suffix)?,
+        trims: Vec::new(),
     };
     tokenizer.affixes = affixes;
     Ok(tokenizer)

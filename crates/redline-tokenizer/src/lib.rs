@@ -26,19 +26,25 @@
 mod added;
 mod affix;
 mod backend;
+mod batch;
 mod byte_level;
 mod decoder;
 mod directory;
+mod encoding;
 mod error;
 mod json;
+mod library;
 mod model;
+mod native;
 mod pad;
 mod stream;
 mod text;
 mod tokenizer;
 
 pub use added::AddedToken;
+pub use backend::Encoder;
 pub use byte_level::{ByteLevelOptions, Split};
+pub use encoding::Encoding;
 pub use error::TokenizerError;
 pub use pad::padded;
 pub use stream::TextStream;

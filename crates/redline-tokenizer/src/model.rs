@@ -1,7 +1,7 @@
 //! The BPE model as data, and the checks that let everything after it trust it.
 
 use crate::TokenizerError;
-use std::collections::HashMap;
+use hashbrown::HashMap;
 
 /// The highest id accepted: tables are indexed by id, so a single wild id must not cost gigabytes.
 pub(crate) const MAX_ID: u32 = (1 << 24) - 1;
@@ -19,9 +19,19 @@ pub(crate) struct BpeModel {
     pub(crate) ignore_merges: bool,
 }
 
+/// A model that has passed its checks: each token has one id, each id one token, and every merge joins tokens to a token.
+pub(crate) struct Checked<'a> {
+    pub(crate) model: &'a BpeModel,
+    /// By id.
+    pub(crate) tokens: Vec<Option<&'a str>>,
+    pub(crate) ids: HashMap<&'a str, u32>,
+    /// Left, right and what they join to, the best merge first.
+    pub(crate) merges: Vec<[u32; 3]>,
+}
+
 impl BpeModel {
-    /// The tokens by id, after checking that each token has one id and each id one token.
-    pub(crate) fn by_id(&self, place: &str) -> Result<Vec<Option<&str>>, TokenizerError> {
+    /// Checks what everything after it relies on.
+    pub(crate) fn check(&self, place: &str) -> Result<Checked<'_>, TokenizerError> {
         let size = match self.vocab.iter().max_by_key(|(_, id)| *id) {
             Some((token, id)) if *id > MAX_ID => {
                 let (place, token) = (place.to_owned(), token.clone());
@@ -44,30 +54,27 @@ impl BpeModel {
                 return Err(TokenizerError::DuplicateToken { place, token, first, second: *id });
             }
         }
-        self.check_merges(place, &ids)?;
-        Ok(tokens)
+        let merges = self.joined(place, &ids)?;
+        Ok(Checked { model: self, tokens, ids, merges })
     }
 
-    /// Both parts of every merge, and what they join to, are tokens.
-    fn check_merges(&self, place: &str, ids: &HashMap<&str, u32>) -> Result<(), TokenizerError> {
+    /// The merges by ids; both parts, and what they join to, must be tokens.
+    fn joined(&self, place: &str, ids: &HashMap<&str, u32>) -> Result<Vec<[u32; 3]>, TokenizerError> {
         let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
         let mut joined = String::new();
-        for (i, (a, b)) in self.merges.iter().enumerate() {
+        let merges = self.merges.iter().enumerate().map(|(i, (a, b))| {
             let missing = |token: &str| {
                 let (place, token) = (place.to_owned(), token.to_owned());
                 TokenizerError::MergeToken { place, rank: i + 1, token }
             };
-            if let Some(part) = [a, b].into_iter().find(|part| !ids.contains_key(part.as_str())) {
-                return Err(missing(part));
-            }
+            let id = |token: &str| ids.get(token).copied().ok_or_else(|| missing(token));
+            let (left, right) = (id(a)?, id(b)?);
             let tail = b.strip_prefix(prefix).ok_or_else(|| missing(&format!("{prefix}{b}")))?;
             joined.clear();
             joined.push_str(a);
             joined.push_str(tail);
-            if !ids.contains_key(joined.as_str()) {
-                return Err(missing(&joined));
-            }
-        }
-        Ok(())
+            Ok([left, right, id(&joined)?])
+        });
+        merges.collect()
     }
 }

@@ -1,10 +1,13 @@
 //! The tokenizer: one vocabulary, text to ids and back.
 
 use crate::{
-    AddedToken, ByteLevelOptions, TextStream, TokenizerError, affix::Affixes, backend::Backend, byte_level,
-    decoder::Decoder, directory, json, json::TokenizerJson, model::BpeModel, text::Text,
+    AddedToken, ByteLevelOptions, Encoder, Encoding, TextStream, TokenizerError, added, affix::Affixes,
+    backend::Backend, backend::Source, batch, byte_level, decoder::Decoder, directory, json,
+    json::TokenizerJson, model::BpeModel, text::Text,
 };
+use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use serde_json::Value;
+use std::hash::BuildHasher;
 use std::path::Path;
 
 /// Text to token ids and back, for one vocabulary. Shared between threads behind an `Arc`.
@@ -12,6 +15,9 @@ pub struct Tokenizer {
     backend: Backend,
     /// By id; `None` for an id that no token has.
     tokens: Vec<Option<Token>>,
+    /// The ids by what is written.
+    ids: HashTable<u32>,
+    hasher: DefaultHashBuilder,
     pub(crate) affixes: Affixes,
     pub(crate) decoder: Decoder,
 }
@@ -27,6 +33,7 @@ pub(crate) struct Token {
 /// Everything that makes a tokenizer, read but not yet checked against each other.
 pub(crate) struct Parts<'a> {
     pub(crate) place: &'a str,
+    pub(crate) encoder: Encoder,
     pub(crate) model: BpeModel,
     pub(crate) added: Vec<AddedToken>,
     pub(crate) normalizer: Value,
@@ -52,9 +59,15 @@ impl Tokenizer {
 
     /// Reads the bytes of a `tokenizer.json`; `origin` names them in messages.
     pub fn from_bytes(origin: &str, json: &[u8]) -> Result<Self, TokenizerError> {
+        Self::from_bytes_with(origin, json, Encoder::default())
+    }
+
+    /// The same with the encoder chosen: [`Encoder::Library`] is the arm that the native encoder is compared with.
+    pub fn from_bytes_with(origin: &str, json: &[u8], encoder: Encoder) -> Result<Self, TokenizerError> {
         let file = TokenizerJson::parse(origin, json)?;
         Self::build(Parts {
             place: origin,
+            encoder,
             affixes: Affixes::from_json(origin, &file.post_processor)?,
             decoder: Decoder::from_json(origin, &file.decoder)?,
             model: file.model,
@@ -88,9 +101,43 @@ impl Tokenizer {
         Ok([self.prefix_ids(), &ids, self.suffix_ids()].concat())
     }
 
-    /// The ids of several texts, in their order. Runs on the calling thread.
-    pub fn encode_batch(&self, texts: &[&str], special: bool) -> Result<Vec<Vec<u32>>, TokenizerError> {
-        texts.iter().map(|text| self.encode(text, special)).collect()
+    /// The ids of several texts, in their order, found on up to `threads` threads with the calling one among them. The
+    /// ids do not depend on how many.
+    pub fn encode_batch(
+        &self,
+        texts: &[&str],
+        special: bool,
+        threads: usize,
+    ) -> Result<Vec<Vec<u32>>, TokenizerError> {
+        batch::over_threads(texts, threads, |text| self.encode(text, special))
+    }
+
+    /// The ids of a text as [`encode`](Self::encode) gives them, and where each comes from.
+    pub fn encode_with_offsets(&self, text: &str, special: bool) -> Result<Encoding, TokenizerError> {
+        let mut encoding = self.backend.encode_with_offsets(text)?;
+        for &trim in &self.affixes.trims {
+            self.trim(&mut encoding, trim);
+        }
+        if special {
+            encoding.surround(self.prefix_ids(), self.suffix_ids());
+        }
+        Ok(encoding)
+    }
+
+    /// Who turns text into ids.
+    pub fn encoder(&self) -> Encoder {
+        match self.backend {
+            Backend::Native(_) => Encoder::Native,
+            Backend::Library { .. } => Encoder::Library,
+        }
+    }
+
+    /// Why the native encoder does not cover this tokenizer, where it was wanted: the library does its work.
+    pub fn fallback(&self) -> Option<&str> {
+        match &self.backend {
+            Backend::Library { reason, .. } => reason.as_deref(),
+            Backend::Native(_) => None,
+        }
     }
 
     /// The text of the ids; bytes that are not UTF-8 become U+FFFD. With `skip_special`, special tokens are left
@@ -125,7 +172,8 @@ impl Tokenizer {
 
     /// The id of a token as the vocabulary writes it.
     pub fn id(&self, token: &str) -> Option<u32> {
-        self.backend.id(token)
+        let same = |id: &u32| self.entry(*id).is_ok_and(|entry| *entry.written == *token);
+        self.ids.find(self.hasher.hash_one(token), same).copied()
     }
 
     /// What this id adds to a text that already has something in it (so a leading space stays), special tokens
@@ -160,18 +208,34 @@ impl Tokenizer {
 
     /// Checks the parts against each other and puts them together.
     pub(crate) fn build(parts: Parts<'_>) -> Result<Self, TokenizerError> {
-        let Parts { place, model, added, normalizer, pre_tokenizer, affixes, decoder } = parts;
+        let Parts { place, encoder, model, added, normalizer, pre_tokenizer, affixes, decoder } = parts;
         if let Some(token) = added.iter().find(|token| token.content.is_empty()) {
             return Err(json::form(place, format!("an added token has no text: {token:?}")));
         }
-        let tokens = model.by_id(place)?;
-        let mut tokens: Vec<_> = tokens.into_iter().map(|token| token.map(Token::plain)).collect();
-        let unk_token = model.unk_token.clone();
-        let backend = Backend::new(place, model, &added, &normalizer, &pre_tokenizer)?;
-        for token in &added {
-            place_added(place, &backend, token, &mut tokens)?;
+        let checked = model.check(place)?;
+        let added = added::numbered(added, &checked);
+        let source = Source {
+            place,
+            checked: &checked,
+            added: &added,
+            normalizer: &normalizer,
+            pre_tokenizer: &pre_tokenizer,
+        };
+        let backend = Backend::new(encoder, source)?;
+        let mut tokens: Vec<_> = checked.tokens.iter().map(|token| token.map(Token::plain)).collect();
+        let special: HashSet<&str> = added
+            .iter()
+            .filter(|(token, _)| token.special)
+            .map(|(token, _)| token.content.as_str())
+            .collect();
+        for (token, id) in &added {
+            let decoded = backend.decoded_form(token, *id);
+            place_added(place, token, *id, Token::added(token, decoded, &special), &mut tokens)?;
         }
-        let tokenizer = Self { backend, tokens, affixes, decoder };
+        let hasher = DefaultHashBuilder::default();
+        let ids = by_name(&tokens, &hasher);
+        let unk_token = model.unk_token.clone();
+        let tokenizer = Self { backend, tokens, ids, hasher, affixes, decoder };
         tokenizer.check_names(place, unk_token)?;
         Ok(tokenizer)
     }
@@ -194,17 +258,15 @@ impl Tokenizer {
     }
 }
 
-/// Enters an added token into the table, at the id that encoding gives it.
+/// Enters an added token into the table.
 fn place_added(
     place: &str,
-    backend: &Backend,
     token: &AddedToken,
+    id: u32,
+    entry: Token,
     tokens: &mut Vec<Option<Token>>,
 ) -> Result<(), TokenizerError> {
     let content = &token.content;
-    let Some(id) = backend.id(content) else {
-        return Err(json::form(place, format!("added token `{content}` gets no id")));
-    };
     if let Some(stated) = token.id.filter(|stated| *stated != id) {
         let (place, token) = (place.to_owned(), content.clone());
         return Err(TokenizerError::AddedId { place, token, stated, given: id });
@@ -217,18 +279,35 @@ fn place_added(
         let (place, first) = (place.to_owned(), first.written.to_string());
         return Err(TokenizerError::DuplicateId { place, id, first, second: content.clone() });
     }
-    let decoded = backend.decoded_form(id).filter(|decoded| decoded != content);
-    tokens[at] = Some(Token {
-        special: backend.is_special(decoded.as_ref().unwrap_or(content)),
-        decoded: decoded.map(String::into_boxed_str),
-        written: content.as_str().into(),
-    });
+    tokens[at] = Some(entry);
     Ok(())
+}
+
+/// The ids of the tokens by what is written.
+fn by_name(tokens: &[Option<Token>], hasher: &DefaultHashBuilder) -> HashTable<u32> {
+    let name = |id: u32| tokens[id as usize].as_ref().map_or("", |token| &token.written);
+    let mut ids = HashTable::with_capacity(tokens.len());
+    for (id, token) in (0..).zip(tokens) {
+        if let Some(token) = token {
+            ids.insert_unique(hasher.hash_one(&*token.written), id, |&id| hasher.hash_one(name(id)));
+        }
+    }
+    ids
 }
 
 impl Token {
     fn plain(written: &str) -> Self {
         Self { written: written.into(), decoded: None, special: false }
+    }
+
+    fn added(token: &AddedToken, decoded: Option<String>, special: &HashSet<&str>) -> Self {
+        let content = token.content.as_str();
+        let decoded = decoded.filter(|decoded| decoded != content);
+        Self {
+            special: special.contains(decoded.as_deref().unwrap_or(content)),
+            decoded: decoded.map(String::into_boxed_str),
+            written: content.into(),
+        }
     }
 
     pub(crate) fn decoded(&self) -> &str {

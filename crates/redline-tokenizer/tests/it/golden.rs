@@ -21,7 +21,7 @@ fn check(name: &str, tokenizer: &Tokenizer) {
     }
     let texts: Vec<&str> = encodings.iter().map(|(text, ..)| text.as_str()).collect();
     let batch: Vec<Vec<u32>> = encodings.iter().map(|(.., special)| special.clone()).collect();
-    assert_eq!(tokenizer.encode_batch(&texts, true).unwrap(), batch);
+    assert_eq!(tokenizer.encode_batch(&texts, true, 2).unwrap(), batch);
 }
 
 fn file(name: &str) -> PathBuf {

@@ -1,0 +1,44 @@
+//! Ids with the places they come from.
+
+use crate::Tokenizer;
+use std::ops::Range;
+
+/// The ids of a text and what each stands for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Encoding {
+    /// The token ids.
+    pub ids: Vec<u32>,
+    /// The bytes of the text that each id stands for, whole characters: two tokens that share a character both have
+    /// all of it. Empty at 0 for ids that the post-processor adds.
+    pub offsets: Vec<Range<usize>>,
+}
+
+impl Encoding {
+    pub(crate) fn surround(&mut self, prefix: &[u32], suffix: &[u32]) {
+        self.ids.splice(0..0, prefix.iter().copied());
+        self.offsets.splice(0..0, prefix.iter().map(|_| 0..0));
+        self.ids.extend(suffix);
+        self.offsets.extend(suffix.iter().map(|_| 0..0));
+    }
+}
+
+impl Tokenizer {
+    /// Leaves whitespace out of the offsets, as the `tokenizers` crate does: as many bytes as the token begins and ends
+    /// with characters of whitespace. `keep_first`: a single space before the first token stays.
+    pub(crate) fn trim(&self, encoding: &mut Encoding, keep_first: bool) {
+        let is_space = |c: char| c == 'Ġ' || c.is_whitespace();
+        for (i, (id, place)) in encoding.ids.iter().zip(&mut encoding.offsets).enumerate() {
+            let Ok(token) = self.entry(*id) else { continue };
+            let token = token.decoded();
+            let mut leading = token.chars().take_while(|c| is_space(*c)).count();
+            let trailing = token.chars().rev().take_while(|c| is_space(*c)).count();
+            if (i == 0 || place.start == 0) && keep_first && leading == 1 {
+                leading = 0;
+            }
+            place.start = (place.start + leading).min(place.end);
+            if trailing > 0 && place.end >= trailing {
+                place.end = (place.end - trailing).max(place.start);
+            }
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The one place that knows the `tokenizers` crate: encoding of what the native encoder does not cover, and the arm
+//! that the native encoder is measured against.
+//!
+//! What reaches it has been checked. It can still panic on input nobody foresaw, so its calls are guarded and a
+//! panic becomes an error.
+
+use crate::{AddedToken, Encoding, TokenizerError, backend::Source, json::form, model::BpeModel};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use tokenizers::models::bpe::{BPE, Vocab};
+use tokenizers::{
+    DecoderWrapper, NormalizerWrapper, PostProcessorWrapper, PreTokenizerWrapper, TokenizerImpl,
+};
+
+const NORMALIZERS: [&str; 9] =
+    ["Sequence", "NFC", "NFD", "NFKC", "NFKD", "Lowercase", "Prepend", "Replace", "Strip"];
+const PRE_TOKENIZERS: [&str; 8] =
+    ["Sequence", "ByteLevel", "Split", "Metaspace", "Digits", "Punctuation", "Whitespace", "WhitespaceSplit"];
+
+type Inner = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
+
+/// Text to ids by the `tokenizers` crate.
+pub(crate) struct Library(Inner);
+
+/// The parts of a library tokenizer that are read from JSON.
+pub(crate) struct LibraryParts {
+    normalizer: Option<NormalizerWrapper>,
+    pre_tokenizer: Option<PreTokenizerWrapper>,
+}
+
+impl Library {
+    /// Reads normaliser and pre-tokeniser.
+    pub(crate) fn parts(source: Source<'_>) -> Result<LibraryParts, TokenizerError> {
+        let Source { place, normalizer, pre_tokenizer, .. } = source;
+        Ok(LibraryParts {
+            normalizer: component(place, "normalizer", "normalizers", &NORMALIZERS, normalizer)?,
+            pre_tokenizer: component(
+                place,
+                "pre_tokenizer",
+                "pretokenizers",
+                &PRE_TOKENIZERS,
+                pre_tokenizer,
+            )?,
+        })
+    }
+
+    /// Builds from a model that has passed its checks.
+    pub(crate) fn new(source: Source<'_>, parts: LibraryParts) -> Result<Self, TokenizerError> {
+        guarded(|| {
+            let mut library = Inner::new(bpe(source.checked.model)?);
+            library.with_normalizer(parts.normalizer)?.with_pre_tokenizer(parts.pre_tokenizer);
+            library.add_tokens(source.added.iter().map(|(token, _)| library_token(token)))?;
+            Ok(Self(library))
+        })
+        .map_err(|reason| form(source.place, reason))
+    }
+
+    /// The ids of a text, nothing put around them.
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        guarded(|| Ok(self.0.encode_fast(text, false)?.get_ids().to_vec()))
+            .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })
+    }
+
+    /// The ids and the bytes of the text that each stands for.
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+        let encoding = guarded(|| self.0.encode(text, false))
+            .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
+        let offsets = encoding.get_offsets().iter().map(|&(start, end)| start..end).collect();
+        Ok(Encoding { ids: encoding.get_ids().to_vec(), offsets })
+    }
+
+    /// The form in which an added token goes through the decoder: as the normaliser leaves it.
+    pub(crate) fn decoded_form(&self, id: u32) -> Option<String> {
+        self.0.id_to_token(id)
+    }
+}
+
+type AnyError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs a call into the library; its error or panic comes back as text.
+fn guarded<T>(call: impl FnOnce() -> Result<T, AnyError>) -> Result<T, String> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(result) => result.map_err(|error| error.to_string()),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(text.unwrap_or("the tokenizers library failed").to_owned())
+        }
+    }
+}
+
+fn bpe(model: &BpeModel) -> Result<BPE, AnyError> {
+    let vocab: Vocab = model.vocab.iter().cloned().collect();
+    let mut builder = BPE::builder()
+        .vocab_and_merges(vocab, model.merges.clone())
+        .fuse_unk(model.fuse_unk)
+        .byte_fallback(model.byte_fallback)
+        .ignore_merges(model.ignore_merges);
+    if let Some(token) = model.unk_token.clone() {
+        builder = builder.unk_token(token);
+    }
+    if let Some(prefix) = model.continuing_subword_prefix.clone() {
+        builder = builder.continuing_subword_prefix(prefix);
+    }
+    if let Some(suffix) = model.end_of_word_suffix.clone() {
+        builder = builder.end_of_word_suffix(suffix);
+    }
+    builder.build()
+}
+
+fn library_token(token: &AddedToken) -> tokenizers::AddedToken {
+    tokenizers::AddedToken::from(token.content.as_str(), token.special)
+        .normalized(token.normalized)
+        .single_word(token.single_word)
+        .lstrip(token.lstrip)
+        .rstrip(token.rstrip)
+}
+
+/// Reads a normaliser or pre-tokeniser, each part of which has to be one of the `known`.
+fn component<T: DeserializeOwned>(
+    place: &str,
+    part: &'static str,
+    list: &str,
+    known: &[&str],
+    value: &Value,
+) -> Result<Option<T>, TokenizerError> {
+    if value.is_null() {
+        return Ok(None);
+    }
+    check_kinds(place, part, list, known, value)?;
+    guarded(|| Ok(T::deserialize(value)?))
+        .map(Some)
+        .map_err(|reason| form(place, format!("`{part}` cannot be read: {reason}")))
+}
+
+fn check_kinds(
+    place: &str,
+    part: &'static str,
+    list: &str,
+    known: &[&str],
+    value: &Value,
+) -> Result<(), TokenizerError> {
+    let kind = value["type"].as_str().unwrap_or("without a type");
+    if !known.contains(&kind) {
+        let known = format!("`{}`", known.join("`, `"));
+        return Err(TokenizerError::Unsupported {
+            place: place.to_owned(),
+            part,
+            found: kind.to_owned(),
+            known,
+        });
+    }
+    let pattern = &value["pattern"];
+    if kind == "Replace" && (pattern["String"] == "" || pattern["Regex"] == "") {
+        // It would stand between any two characters, which the library's bookkeeping does not survive.
+        return Err(form(place, format!("`{part}`: a `Replace` has an empty pattern")));
+    }
+    let parts = value[list].as_array();
+    parts.into_iter().flatten().try_for_each(|value| check_kinds(place, part, list, known, value))
+}

@@ -1,6 +1,8 @@
 //! Who turns text into ids: the native encoder, or the `tokenizers` crate where that does not cover the form.
 
-use crate::{AddedToken, Encoding, TokenizerError, library::Library, model::Checked, native::Native};
+use crate::{
+    AddedToken, Beginning, Encoding, TokenizerError, library::Library, model::Checked, native::Native,
+};
 use serde_json::Value;
 
 /// Who turns text into ids.
@@ -53,6 +55,22 @@ impl Backend {
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match self {
             Self::Native(native) => native.encode(text),
+            Self::Library { library, .. } => library.encode(text),
+        }
+    }
+
+    /// The ids of as much of a text as no continuation changes.
+    pub(crate) fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
+        match self {
+            Self::Native(native) => native.begin(text),
+            Self::Library { .. } => Ok(Beginning::default()),
+        }
+    }
+
+    /// The ids of a text that begins as `beginning` was made from.
+    pub(crate) fn encode_after(&self, beginning: &Beginning, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        match self {
+            Self::Native(native) => native.encode_from(text, beginning.bytes, beginning.ids.clone()),
             Self::Library { library, .. } => library.encode(text),
         }
     }

@@ -155,16 +155,22 @@ fn byte_token(token: &str) -> Option<u8> {
 fn push_bytes(token: &str, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     for c in token.chars() {
-        let byte = match c as u32 {
-            n @ (33..=126 | 161..=172 | 174..=255) => n,
-            n @ 256..=288 => n - 256,
-            n @ 289..=322 => n - 289 + 127,
-            323 => 173,
-            _ => {
-                bytes.truncate(start);
-                return bytes.extend_from_slice(token.as_bytes());
-            }
+        let Some(byte) = byte_of(c) else {
+            bytes.truncate(start);
+            return bytes.extend_from_slice(token.as_bytes());
         };
-        bytes.push(byte as u8);
+        bytes.push(byte);
     }
+}
+
+/// The byte that a character stands for in GPT-2's table, which gives every byte a character that can be seen.
+pub(crate) fn byte_of(c: char) -> Option<u8> {
+    let byte = match c as u32 {
+        n @ (33..=126 | 161..=172 | 174..=255) => n,
+        n @ 256..=288 => n - 256,
+        n @ 289..=322 => n - 289 + 127,
+        323 => 173,
+        _ => return None,
+    };
+    Some(byte as u8)
 }

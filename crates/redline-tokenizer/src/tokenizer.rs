@@ -1,14 +1,16 @@
 //! The tokenizer: one vocabulary, text to ids and back.
 
 use crate::{
-    AddedToken, ByteLevelOptions, Encoder, Encoding, TextStream, TokenizerError, added, affix::Affixes,
-    backend::Backend, backend::Source, batch, byte_level, decoder::Decoder, directory, json,
-    json::TokenizerJson, model::BpeModel, text::Text,
+    AddedToken, Beginning, ByteLevelOptions, Encoder, Encoding, PrefixCacheCounters, PrefixCacheOptions,
+    TextStream, TokenizerError, added, affix::Affixes, backend::Backend, backend::Source, batch, byte_level,
+    decoder::Decoder, directory, json, json::TokenizerJson, model::BpeModel, prefix_cache::PrefixCache,
+    text::Text,
 };
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use serde_json::Value;
 use std::hash::BuildHasher;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Text to token ids and back, for one vocabulary. Shared between threads behind an `Arc`.
 pub struct Tokenizer {
@@ -20,6 +22,7 @@ pub struct Tokenizer {
     hasher: DefaultHashBuilder,
     pub(crate) affixes: Affixes,
     pub(crate) decoder: Decoder,
+    prefix_cache: Option<PrefixCache>,
 }
 
 /// One entry of the vocabulary.
@@ -94,11 +97,58 @@ impl Tokenizer {
     /// [`suffix_ids`](Self::suffix_ids) stand around them. Special tokens written in the text become their ids
     /// either way.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
-        let ids = self.backend.encode(text)?;
+        let ids = match self.prefix_cache.as_ref().and_then(|cache| Some((cache, cache.key(text)?))) {
+            None => self.backend.encode(text)?,
+            Some((cache, key)) => self.encode_cached(cache, key, text)?,
+        };
+        Ok(self.surrounded(ids, special))
+    }
+
+    /// What every text that begins with `text` has in common with it: the ids that do not depend on what follows.
+    pub fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
+        self.backend.begin(text)
+    }
+
+    /// The ids of a text as [`encode`](Self::encode) gives them, where it begins with the text that `beginning` was made
+    /// from by this tokenizer; otherwise they are wrong.
+    pub fn encode_after(
+        &self,
+        beginning: &Beginning,
+        text: &str,
+        special: bool,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        Ok(self.surrounded(self.backend.encode_after(beginning, text)?, special))
+    }
+
+    /// The same tokenizer with a cache of the beginnings of texts: its ids are the same, those of a text that begins like
+    /// one before it come sooner.
+    #[must_use]
+    pub fn with_prefix_cache(self, options: PrefixCacheOptions) -> Self {
+        Self { prefix_cache: Some(PrefixCache::new(options)), ..self }
+    }
+
+    /// What the prefix cache has done, where there is one.
+    pub fn prefix_cache(&self) -> Option<PrefixCacheCounters> {
+        self.prefix_cache.as_ref().map(PrefixCache::counters)
+    }
+
+    fn encode_cached(&self, cache: &PrefixCache, key: &str, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        let beginning = match cache.get(key) {
+            Some(beginning) => beginning,
+            None => {
+                let beginning = Arc::new(self.backend.begin(key)?);
+                cache.insert(key, Arc::clone(&beginning));
+                beginning
+            }
+        };
+        self.backend.encode_after(&beginning, text)
+    }
+
+    fn surrounded(&self, ids: Vec<u32>, special: bool) -> Vec<u32> {
         if !special || (self.prefix_ids().is_empty() && self.suffix_ids().is_empty()) {
-            return Ok(ids);
+            return ids;
         }
-        Ok([self.prefix_ids(), &ids, self.suffix_ids()].concat())
+        [self.prefix_ids(), &ids, self.suffix_ids()].concat()
     }
 
     /// The ids of several texts, in their order, found on up to `threads` threads with the calling one among them. The
@@ -235,7 +285,7 @@ impl Tokenizer {
         let hasher = DefaultHashBuilder::default();
         let ids = by_name(&tokens, &hasher);
         let unk_token = model.unk_token.clone();
-        let tokenizer = Self { backend, tokens, ids, hasher, affixes, decoder };
+        let tokenizer = Self { backend, tokens, ids, hasher, affixes, decoder, prefix_cache: None };
         tokenizer.check_names(place, unk_token)?;
         Ok(tokenizer)
     }

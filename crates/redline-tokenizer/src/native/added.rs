@@ -1,0 +1,104 @@
+//! Finding added tokens in a text.
+
+use super::classes::{Classes, WORD};
+use crate::AddedToken;
+use aho_corasick::{AhoCorasick, MatchKind};
+
+/// Finds the added tokens of one kind, the leftmost first and the longest of several.
+pub(super) struct Finder {
+    /// `None` where there are no such tokens.
+    automaton: Option<AhoCorasick>,
+    found: Vec<Found>,
+    /// Bytes of the longest token.
+    pub(super) longest: usize,
+    /// No token looks at what stands around it.
+    pub(super) plain: bool,
+}
+
+/// A token that can be found.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    id: u32,
+    single_word: bool,
+    lstrip: bool,
+    rstrip: bool,
+}
+
+/// A part of a text: an added token, or text without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) start: usize,
+    pub(super) end: usize,
+    pub(super) token: Option<u32>,
+}
+
+impl Finder {
+    /// Finds these tokens, each by the text given with it.
+    pub(super) fn new(tokens: &[(String, &AddedToken, u32)]) -> Result<Self, String> {
+        // Of two entries with one id the last counts, as in the table of the `tokenizers` crate.
+        let last = |at: usize, id: u32| !tokens[at + 1..].iter().any(|(.., other)| *other == id);
+        let tokens: Vec<_> = tokens
+            .iter()
+            .enumerate()
+            .filter(|(at, (.., id))| last(*at, *id))
+            .map(|(_, token)| token)
+            .collect();
+        let mut texts: Vec<&str> = tokens.iter().map(|(text, ..)| text.as_str()).collect();
+        let found = tokens.iter().map(|(_, token, id)| Found {
+            id: *id,
+            single_word: token.single_word,
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+        });
+        let found: Vec<Found> = found.collect();
+        let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
+        let plain = !found.iter().any(|token| token.single_word || token.lstrip || token.rstrip);
+        let automaton = if texts.is_empty() {
+            None
+        } else {
+            let automaton = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&texts);
+            Some(automaton.map_err(|error| format!("the added tokens cannot be searched for: {error}"))?)
+        };
+        texts.sort_unstable();
+        match texts.windows(2).find(|two| two[0] == two[1]) {
+            Some(two) => Err(format!("two added tokens are looked for as `{}`", two[0])),
+            None => Ok(Self { automaton, found, longest, plain }),
+        }
+    }
+
+    /// Whether it finds nothing in any text.
+    pub(super) fn is_empty(&self) -> bool {
+        self.automaton.is_none()
+    }
+
+    /// Passes the parts of a text on, in order; a token that takes whitespace with it may begin before the last one's end.
+    pub(super) fn split<E>(&self, text: &str, mut part: impl FnMut(Part) -> Result<(), E>) -> Result<(), E> {
+        let mut done = 0;
+        if let Some(automaton) = &self.automaton {
+            for found in automaton.find_iter(text) {
+                let token = self.found[found.pattern().as_usize()];
+                let (mut start, mut end) = (found.start(), found.end());
+                if token.single_word && !stands_alone(text, start, end) {
+                    continue;
+                }
+                if token.lstrip {
+                    start = text[..start].trim_end().len().max(done);
+                }
+                if token.rstrip {
+                    end = text.len() - text[end..].trim_start().len();
+                }
+                if done < start {
+                    part(Part { start: done, end: start, token: None })?;
+                }
+                part(Part { start, end, token: Some(token.id) })?;
+                done = end;
+            }
+        }
+        if done < text.len() { part(Part { start: done, end: text.len(), token: None }) } else { Ok(()) }
+    }
+}
+
+fn stands_alone(text: &str, start: usize, end: usize) -> bool {
+    let is_word = |c: Option<char>| c.is_some_and(|c| Classes::get().of(c as u32) & WORD != 0);
+    !is_word(text[..start].chars().next_back()) && !is_word(text[end..].chars().next())
+}

@@ -1,0 +1,236 @@
+//! Byte-pair merges: of the pairs that stand side by side the one learned first is joined, the leftmost of several, until
+//! none is left (Sennrich et al. 2016, <https://arxiv.org/abs/1508.07909>).
+
+use hashbrown::HashMap;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Words of at most so many symbols are searched for their best pair anew after each merge.
+const SHORT: usize = 32;
+const NONE: u32 = u32::MAX;
+
+/// What a pair of symbols becomes, by the pair.
+pub(super) struct Merges {
+    slots: Box<[Slot]>,
+    /// 64 minus the binary logarithm of the number of slots.
+    shift: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Slot {
+    pair: u64,
+    to: Joined,
+}
+
+/// What a pair becomes and how early that was learned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Joined {
+    rank: u32,
+    id: u32,
+}
+
+const NOTHING: Joined = Joined { rank: NONE, id: NONE };
+/// No pair: ids are below 2^24.
+const FREE: Slot = Slot { pair: u64::MAX, to: NOTHING };
+
+impl Merges {
+    /// Left, right and what they join to, the best first; of a pair that stands twice the last counts.
+    pub(super) fn new(merges: &[[u32; 3]]) -> Self {
+        let bits = (2 * merges.len()).next_power_of_two().trailing_zeros().max(1);
+        let mut table = Self { slots: vec![FREE; 1 << bits].into_boxed_slice(), shift: 64 - bits };
+        for (rank, [left, right, id]) in (0..).zip(merges) {
+            let pair = pair(*left, *right);
+            let at = table.place(pair);
+            table.slots[at] = Slot { pair, to: Joined { rank, id: *id } };
+        }
+        table
+    }
+
+    /// The slot of a pair, or the free one where it would stand.
+    #[inline]
+    fn place(&self, pair: u64) -> usize {
+        let mixed = u128::from(pair ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        let mut at = ((mixed as u64 ^ (mixed >> 64) as u64) >> self.shift) as usize;
+        while self.slots[at].pair != pair && self.slots[at].pair != FREE.pair {
+            at = (at + 1) % self.slots.len();
+        }
+        at
+    }
+
+    #[inline]
+    fn joined(&self, left: u32, right: u32) -> Joined {
+        self.slots[self.place(pair(left, right))].to
+    }
+
+    /// Merges the symbols of a word in place.
+    pub(super) fn apply(&self, symbols: &mut Vec<u32>, queue: &mut Queue) {
+        match symbols.len() {
+            0 | 1 => {}
+            2..=SHORT => self.apply_short(symbols),
+            _ => self.apply_long(symbols, queue),
+        }
+    }
+
+    fn apply_short(&self, symbols: &mut Vec<u32>) {
+        let mut to = [NOTHING; SHORT];
+        for (to, pair) in to.iter_mut().zip(symbols.windows(2)) {
+            *to = self.joined(pair[0], pair[1]);
+        }
+        loop {
+            let pairs = symbols.len() - 1;
+            let mut best = 0;
+            for i in 1..pairs {
+                if to[i].rank < to[best].rank {
+                    best = i;
+                }
+            }
+            if pairs == 0 || to[best] == NOTHING {
+                return;
+            }
+            symbols[best] = to[best].id;
+            symbols.remove(best + 1);
+            to.copy_within(best + 1..pairs, best);
+            if best > 0 {
+                to[best - 1] = self.joined(symbols[best - 1], symbols[best]);
+            }
+            if let Some(&next) = symbols.get(best + 1) {
+                to[best] = self.joined(symbols[best], next);
+            }
+        }
+    }
+
+    fn apply_long(&self, symbols: &mut Vec<u32>, queue: &mut Queue) {
+        queue.start(symbols.len());
+        for (at, pair) in (0..).zip(symbols.windows(2)) {
+            queue.push(self.joined(pair[0], pair[1]), at);
+        }
+        while let Some((rank, at)) = queue.pop() {
+            // A place whose symbol or whose neighbour has been joined meanwhile.
+            let next = queue.next[at as usize];
+            if symbols[at as usize] == NONE || next == NONE {
+                continue;
+            }
+            let to = self.joined(symbols[at as usize], symbols[next as usize]);
+            if to.rank != rank {
+                continue;
+            }
+            symbols[at as usize] = to.id;
+            symbols[next as usize] = NONE;
+            let after = queue.unlink(at, next);
+            if after != NONE {
+                queue.push(self.joined(to.id, symbols[after as usize]), at);
+            }
+            let before = queue.before[at as usize];
+            if before != NONE {
+                queue.push(self.joined(symbols[before as usize], to.id), before);
+            }
+        }
+        symbols.retain(|&symbol| symbol != NONE);
+    }
+}
+
+fn pair(left: u32, right: u32) -> u64 {
+    u64::from(left) << 32 | u64::from(right)
+}
+
+/// The pairs of a long word, the best first.
+///
+/// Ranks wait in a heap, the places of a rank in a list: a list fills from left to right but for few places, so that
+/// taking all pairs of a word takes time in proportion to its length where a heap of pairs would take longer.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// The neighbours of each symbol that is left.
+    before: Vec<u32>,
+    next: Vec<u32>,
+    /// Ranks with places.
+    ranks: BinaryHeap<Reverse<u32>>,
+    /// Where the places of a rank are.
+    lists: HashMap<u32, usize>,
+    places: Vec<Places>,
+    free: Vec<usize>,
+}
+
+/// The places of one rank.
+#[derive(Default)]
+struct Places {
+    /// Places from `taken` on are left; in order once the first has been taken.
+    list: Vec<u32>,
+    taken: usize,
+    /// Places that came after that.
+    late: BinaryHeap<Reverse<u32>>,
+}
+
+impl Queue {
+    fn start(&mut self, len: usize) {
+        let len = len as u32;
+        self.before.clear();
+        self.before.extend((0..len).map(|at| at.wrapping_sub(1)));
+        self.next.clear();
+        self.next.extend((1..len).chain([NONE]));
+    }
+
+    /// Takes a symbol out and returns the one after it.
+    fn unlink(&mut self, at: u32, gone: u32) -> u32 {
+        let after = self.next[gone as usize];
+        self.next[at as usize] = after;
+        if after != NONE {
+            self.before[after as usize] = at;
+        }
+        after
+    }
+
+    #[inline]
+    fn push(&mut self, to: Joined, at: u32) {
+        if to == NOTHING {
+            return;
+        }
+        let list = *self.lists.entry(to.rank).or_insert_with(|| {
+            self.ranks.push(Reverse(to.rank));
+            self.free.pop().unwrap_or_else(|| {
+                self.places.push(Places::default());
+                self.places.len() - 1
+            })
+        });
+        let places = &mut self.places[list];
+        if places.taken == 0 { places.list.push(at) } else { places.late.push(Reverse(at)) }
+    }
+
+    fn pop(&mut self) -> Option<(u32, u32)> {
+        loop {
+            let Reverse(rank) = *self.ranks.peek()?;
+            let list = *self.lists.get(&rank)?;
+            if let Some(at) = self.places[list].pop() {
+                return Some((rank, at));
+            }
+            self.ranks.pop();
+            self.lists.remove(&rank);
+            self.free.push(list);
+        }
+    }
+}
+
+impl Places {
+    /// The leftmost place; what is empty is ready for another rank.
+    fn pop(&mut self) -> Option<u32> {
+        if self.taken == 0 {
+            self.list.sort_unstable();
+        }
+        let first = self.list.get(self.taken).copied();
+        let late = self.late.peek().map(|Reverse(at)| *at);
+        match (first, late) {
+            (first, Some(late)) if first.is_none_or(|first| late < first) => {
+                self.late.pop();
+                Some(late)
+            }
+            (Some(first), _) => {
+                self.taken += 1;
+                Some(first)
+            }
+            _ => {
+                self.list.clear();
+                self.taken = 0;
+                None
+            }
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! The native encoder: byte-level BPE (GPT-2, Llama 3, Qwen2, cl100k, o200k, Tekken) and SentencePiece-style BPE with byte
+//! fallback (Llama 2, Mistral, Gemma), with the ids and offsets of the `tokenizers` crate.
+//!
+//! A text goes through it in one pass: added tokens are found and the stretches between them brought into normal form
+//! ([`added`], [`normal`]), words are cut ([`scan`], [`spaces`]), and each word becomes ids ([`bpe`]): most words are a token
+//! or were met before ([`words`]), the others go through the merges ([`merge`]).
+
+mod added;
+mod bpe;
+mod classes;
+mod form;
+mod merge;
+mod normal;
+mod scan;
+mod spaces;
+mod stretch;
+mod words;
+
+pub use stretch::Beginning;
+
+use crate::{AddedToken, Encoding, TokenizerError, backend::Source};
+use added::Finder;
+use bpe::{Bpe, Scratch};
+use form::Words;
+use normal::Normalizer;
+use std::sync::{Mutex, PoisonError};
+use stretch::{Begin, Ids, Offsets};
+
+/// Text to ids, nothing put around them.
+pub(crate) struct Native {
+    /// Added tokens found in the text as written, and in its normal form.
+    raw: Finder,
+    normalizer: Normalizer,
+    cooked: Finder,
+    words: Words,
+    bpe: Bpe,
+    /// What encoding needs, from one call to the next; as many as there were calls at a time.
+    idle: Mutex<Vec<Box<Scratch>>>,
+}
+
+impl Native {
+    /// An encoder of that form, or why it is not covered.
+    pub(crate) fn new(source: Source<'_>) -> Result<Self, String> {
+        let (normalizer, words) = form::read(source)?;
+        let find = |normalized: bool| {
+            let tokens = source.added.iter().filter(|(token, _)| token.normalized == normalized);
+            let text = |token: &AddedToken| match normalized {
+                true => normalizer.whole(&token.content).into_owned(),
+                false => token.content.clone(),
+            };
+            let tokens: Vec<_> = tokens.map(|(token, id)| (text(token), token, *id)).collect();
+            Finder::new(&tokens)
+        };
+        Ok(Self {
+            raw: find(false)?,
+            cooked: find(true)?,
+            bpe: form::model(source.checked, &words)?,
+            normalizer,
+            words,
+            idle: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
+        self.encode_from(text, 0, Vec::new())
+    }
+
+    /// The ids of a text of which the part before byte `from` has the given ids; `from` comes from a [`Beginning`].
+    pub(crate) fn encode_from(
+        &self,
+        text: &str,
+        from: usize,
+        mut ids: Vec<u32>,
+    ) -> Result<Vec<u32>, TokenizerError> {
+        check_length(text)?;
+        if !text.is_char_boundary(from) {
+            return self.encode_from(text, 0, Vec::new());
+        }
+        ids.reserve((text.len() - from) / 4 + 1);
+        self.with_scratch(|scratch| self.walk(text, from, scratch, &mut Ids { native: self, ids: &mut ids }));
+        Ok(ids)
+    }
+
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+        check_length(text)?;
+        let mut encoding = Encoding::default();
+        self.with_scratch(|scratch| {
+            self.walk(text, 0, scratch, &mut Offsets { native: self, encoding: &mut encoding })
+        });
+        Ok(encoding)
+    }
+
+    /// The ids of as much of the beginning of a text as stays the same whatever follows it.
+    pub(crate) fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
+        check_length(text)?;
+        let longest = self.raw.longest.max(self.cooked.longest);
+        let limit = text.floor_char_boundary(text.len().saturating_sub(longest));
+        if !(self.raw.plain && self.cooked.plain) {
+            return Ok(Beginning::default());
+        }
+        let mut begin = Begin::new(self, limit);
+        self.with_scratch(|scratch| self.walk(text, 0, scratch, &mut begin));
+        Ok(begin.finish())
+    }
+
+    /// The form in which an added token goes through the decoder: as the normaliser leaves it.
+    pub(crate) fn decoded_form(&self, token: &AddedToken) -> Option<String> {
+        let written = self.normalizer.whole(&token.content);
+        match self.normalizer {
+            _ if !token.normalized => None,
+            Normalizer::Spaces { .. } => Some(written.replace(' ', normal::MARK.encode_utf8(&mut [0; 4]))),
+            Normalizer::None | Normalizer::Nfc => Some(written.into_owned()),
+        }
+    }
+
+    fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut scratch = idle.unwrap_or_else(|| Box::new(Scratch::new()));
+        let result = work(&mut scratch);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+        result
+    }
+}
+
+/// Places in a word are numbers of 32 bits.
+fn check_length(text: &str) -> Result<(), TokenizerError> {
+    let limit = u32::MAX as usize - 1;
+    if text.len() < limit {
+        return Ok(());
+    }
+    let reason = format!("a text holds at most {limit} bytes");
+    Err(TokenizerError::Encode { bytes: text.len(), reason })
+}

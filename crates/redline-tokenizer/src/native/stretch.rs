@@ -1,0 +1,296 @@
+//! From a text to its stretches without added tokens, and what is made of each: ids, offsets, or a beginning that can be kept.
+
+use super::bpe::Scratch;
+use super::form::{Lead, Words};
+use super::normal::{self, Normalizer};
+use super::scan::{Cl100k, Family, Gpt2, O200k, Rule, Scan};
+use super::{Native, added::Part};
+use crate::Encoding;
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::ops::Range;
+
+/// A stretch of text without added tokens, as words are cut from it.
+pub(super) struct Stretch<'a> {
+    /// Its normal form, with the space put before it.
+    pub(super) text: &'a str,
+    /// How many bytes have been put before it.
+    lead: usize,
+    /// Where in the text given it begins, if but for the lead it is written there byte for byte.
+    origin: Option<usize>,
+    /// Where each of its bytes comes from.
+    places: &'a dyn Fn() -> Vec<Range<usize>>,
+}
+
+/// What takes the parts of a text.
+pub(super) trait Sink {
+    /// An added token, and what it stands for.
+    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>);
+    fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch);
+}
+
+impl Native {
+    /// Passes on the parts of a text from byte `from` on. A `from` above 0 lies within a stretch.
+    pub(super) fn walk(&self, text: &str, from: usize, scratch: &mut Scratch, sink: &mut impl Sink) {
+        let Ok(()) = self.raw.split(&text[from..], |Part { start, end, token }| {
+            let part = from + start..from + end;
+            match token {
+                Some(id) => sink.added(id, &|| part.clone()),
+                None => self.normal(text, part, start > 0 || from == 0, scratch, sink),
+            }
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Passes on the parts of a text without tokens that are found in it as written; `begins`: nothing of the stretch has
+    /// come before.
+    fn normal(
+        &self,
+        text: &str,
+        part: Range<usize>,
+        begins: bool,
+        scratch: &mut Scratch,
+        sink: &mut impl Sink,
+    ) {
+        let written = &text[part.clone()];
+        let normal = self.normalizer.apply(written);
+        let same = matches!(normal, Cow::Borrowed(_));
+        let lead = begins && self.normalizer.leads();
+        if self.cooked.is_empty() {
+            let origin = same.then_some(part.start);
+            let places = || shifted(self.normalizer.places(written), part.start);
+            self.lead(&normal, lead, begins, origin, &places, scratch, sink);
+            return;
+        }
+        let led = if lead { Cow::Owned(format!(" {normal}")) } else { normal };
+        let places = || {
+            let mut places = shifted(self.normalizer.places(written), part.start);
+            if lead && let Some(first) = places.first().cloned() {
+                places.insert(0, first);
+            }
+            places
+        };
+        let Ok(()) = self.cooked.split(&led, |Part { start, end, token }| {
+            match token {
+                Some(id) => sink.added(id, &|| span(&places()[start..end])),
+                None => {
+                    let origin = if same && !lead { Some(part.start + start) } else { None };
+                    let places = || places()[start..end].to_vec();
+                    self.lead(&led[start..end], false, begins || start > 0, origin, &places, scratch, sink);
+                }
+            }
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Puts the space before a stretch that belongs there, and passes it on.
+    #[expect(clippy::too_many_arguments, reason = "what is known of a stretch before it is one")]
+    fn lead(
+        &self,
+        text: &str,
+        lead: bool,
+        begins: bool,
+        origin: Option<usize>,
+        places: &dyn Fn() -> Vec<Range<usize>>,
+        scratch: &mut Scratch,
+        sink: &mut impl Sink,
+    ) {
+        let respaced = match self.words {
+            Words::Spaces { .. } if self.normalizer == Normalizer::None => normal::spaces(text),
+            _ => Cow::Borrowed(text),
+        };
+        let wanted = match self.words {
+            Words::Bytes { lead, .. } => lead,
+            Words::Spaces { lead: Lead::Always, .. } => true,
+            Words::Spaces { lead: Lead::First, .. } => origin == Some(0),
+            Words::Spaces { lead: Lead::Never, .. } => false,
+        };
+        let origin = origin.filter(|_| matches!(respaced, Cow::Borrowed(_)));
+        let lead = lead || (wanted && begins && !respaced.starts_with(' '));
+        let places = || {
+            let own = match respaced {
+                Cow::Borrowed(_) => places(),
+                Cow::Owned(_) => {
+                    let outer = places();
+                    normal::space_places(text).into_iter().map(|place| span(&outer[place])).collect()
+                }
+            };
+            let first = if lead { own.first().cloned() } else { None };
+            first.into_iter().chain(own).collect()
+        };
+        if lead {
+            let mut led = std::mem::take(&mut scratch.text);
+            led.clear();
+            led.push(' ');
+            led.push_str(&respaced);
+            sink.stretch(&Stretch { text: &led, lead: 1, origin, places: &places }, scratch);
+            scratch.text = led;
+        } else {
+            sink.stretch(&Stretch { text: &respaced, lead: 0, origin, places: &places }, scratch);
+        }
+    }
+
+    /// Passes on the words of a stretch: beginning, end, and whether more text could change the end. `each` says whether to go
+    /// on.
+    fn words(&self, text: &str, each: impl FnMut(usize, usize, bool) -> bool) {
+        match self.words {
+            Words::Spaces { cut, .. } => cut_by(text, |scan, at| cut.word(scan, at), each),
+            Words::Bytes { rule, .. } => match rule {
+                Rule::Gpt2 => cut_by(text, Gpt2::word, each),
+                Rule::Cl100k => cut_by(text, Cl100k::<3>::word, each),
+                Rule::Qwen2 => cut_by(text, Cl100k::<1>::word, each),
+                Rule::O200k => cut_by(text, O200k::<3, true>::word, each),
+                Rule::Tekken => cut_by(text, O200k::<1, false>::word, each),
+            },
+        }
+    }
+}
+
+#[inline]
+fn cut_by(
+    text: &str,
+    mut word: impl FnMut(&mut Scan<'_>, usize) -> usize,
+    mut each: impl FnMut(usize, usize, bool) -> bool,
+) {
+    let mut scan = Scan::new(text);
+    let mut at = 0;
+    while at < text.len() {
+        let end = word(&mut scan, at);
+        if !each(at, end, scan.open) {
+            return;
+        }
+        at = end;
+    }
+}
+
+fn shifted(mut places: Vec<Range<usize>>, by: usize) -> Vec<Range<usize>> {
+    for place in &mut places {
+        *place = place.start + by..place.end + by;
+    }
+    places
+}
+
+/// From the first place's beginning to the last one's end.
+fn span(places: &[Range<usize>]) -> Range<usize> {
+    match (places.first(), places.last()) {
+        (Some(first), Some(last)) => first.start..last.end,
+        _ => 0..0,
+    }
+}
+
+/// Takes the ids.
+pub(super) struct Ids<'a> {
+    pub(super) native: &'a Native,
+    pub(super) ids: &'a mut Vec<u32>,
+}
+
+impl Sink for Ids<'_> {
+    fn added(&mut self, id: u32, _: &dyn Fn() -> Range<usize>) {
+        self.ids.push(id);
+    }
+
+    fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch) {
+        let Self { native, ids } = self;
+        native.words(stretch.text, |start, end, _| {
+            native.bpe.encode(stretch.text, start, end, scratch, ids);
+            true
+        });
+    }
+}
+
+/// Takes the ids and what each stands for.
+pub(super) struct Offsets<'a> {
+    pub(super) native: &'a Native,
+    pub(super) encoding: &'a mut Encoding,
+}
+
+impl Sink for Offsets<'_> {
+    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>) {
+        self.encoding.ids.push(id);
+        self.encoding.offsets.push(place());
+    }
+
+    fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch) {
+        let places = (stretch.places)();
+        let Self { native, encoding } = self;
+        native.words(stretch.text, |start, end, _| {
+            let first = encoding.ids.len();
+            native.bpe.encode(stretch.text, start, end, scratch, &mut encoding.ids);
+            let ids = &encoding.ids[first..];
+            let mut at = start;
+            for id in ids {
+                let to = if ids.len() == 1 { end } else { (at + native.bpe.length(*id)).min(end) };
+                encoding.offsets.push(span(&places[at..to]));
+                at = to;
+            }
+            true
+        });
+    }
+}
+
+/// The ids of the beginning of a text, up to a place where they stay the same whatever follows. Empty where no such place
+/// is known.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Beginning {
+    /// That place: bytes of the text.
+    pub(crate) bytes: usize,
+    pub(crate) ids: Vec<u32>,
+}
+
+/// Takes the beginning of a text.
+pub(super) struct Begin<'a> {
+    native: &'a Native,
+    /// Added tokens that begin at or before this byte are all known.
+    limit: usize,
+    ids: Vec<u32>,
+    /// The last place found, and how many ids stand before it.
+    safe: (usize, usize),
+    done: bool,
+}
+
+impl<'a> Begin<'a> {
+    pub(super) fn new(native: &'a Native, limit: usize) -> Self {
+        Self { native, limit, ids: Vec::new(), safe: (0, 0), done: false }
+    }
+
+    pub(super) fn finish(mut self) -> Beginning {
+        let (bytes, ids) = self.safe;
+        self.ids.truncate(ids);
+        Beginning { bytes, ids: self.ids }
+    }
+}
+
+impl Sink for Begin<'_> {
+    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>) {
+        self.done |= place().start >= self.limit;
+        self.ids.push(id);
+    }
+
+    fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch) {
+        let Self { native, limit, ids, safe, done } = self;
+        let Some(origin) = stretch.origin else {
+            // Ids must follow on each other, so nothing behind this stretch can be kept either.
+            *done = true;
+            return;
+        };
+        if *done || origin >= *limit {
+            *done = true;
+            return;
+        }
+        // What lies behind the limit may turn out to be an added token, so the stretch may end there.
+        let whole = stretch.text.len();
+        let seen = whole.min(*limit - origin + stretch.lead);
+        let text = &stretch.text[..seen];
+        let cut = seen < whole || origin + whole - stretch.lead >= *limit;
+        native.words(text, |start, end, open| {
+            native.bpe.encode(text, start, end, scratch, ids);
+            let next = text[end..].chars().next();
+            let anew = native.normalizer != Normalizer::Nfc || next.is_some_and(normal::begins_anew);
+            if (!open || !cut) && next.is_some() && anew {
+                *safe = (origin + end - stretch.lead, ids.len());
+            }
+            true
+        });
+        *done |= cut;
+    }
+}

@@ -1,0 +1,149 @@
+//! Words that are one token, and words met before: where most of a text ends.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The bytes of a word at most that a [`Key`] holds.
+pub(super) const KEY_BYTES: usize = 15;
+
+/// A short word as a number: its bytes, the first lowest, and its length in the highest byte. Two words with one key are
+/// the same word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Key(u128);
+
+impl Key {
+    /// The key of the word `text[start..end]`, which has at most [`KEY_BYTES`] bytes.
+    #[inline]
+    pub(super) fn of(text: &[u8], start: usize, end: usize) -> Self {
+        let len = end - start;
+        let bytes = match text.get(start..).and_then(|rest| rest.first_chunk::<16>()) {
+            Some(bytes) => u128::from_le_bytes(*bytes),
+            None => {
+                let mut bytes = [0; 16];
+                bytes[..len].copy_from_slice(&text[start..end]);
+                u128::from_le_bytes(bytes)
+            }
+        };
+        Self((bytes & !(u128::MAX << (8 * len))) | ((len as u128) << 120))
+    }
+
+    /// Evenly spread bits, the highest best.
+    #[inline]
+    fn hash(self) -> u64 {
+        let (low, high) = (self.0 as u64, (self.0 >> 64) as u64);
+        let mixed = u128::from(low ^ 0x9e37_79b9_7f4a_7c15) * u128::from(high ^ 0xd6e8_feb8_6659_fd93);
+        (mixed as u64 ^ (mixed >> 64) as u64).wrapping_mul(0xa076_1d64_78bd_642f)
+    }
+}
+
+/// The short tokens by their bytes.
+pub(super) struct Tokens {
+    slots: Box<[Slot]>,
+    /// 64 minus the binary logarithm of the number of slots.
+    shift: u32,
+}
+
+/// A token: its key, its id, and in the two bits above what is known of it.
+#[derive(Default)]
+struct Slot {
+    key: Key,
+    id: AtomicU32,
+}
+
+/// Nothing has been found out about the token yet.
+const UNKNOWN: u32 = 0;
+/// The merges make this token of its bytes.
+const WHOLE: u32 = 1 << 30;
+/// They make several tokens of its bytes.
+const PARTS: u32 = 2 << 30;
+const ID: u32 = WHOLE - 1;
+
+impl Tokens {
+    /// A table of the tokens, each given by its key; `whole`: a word that is a token is that token, whatever the merges
+    /// would make of it.
+    pub(super) fn new(tokens: &[(Key, u32)], whole: bool) -> Self {
+        let bits = (2 * tokens.len()).next_power_of_two().trailing_zeros().max(1);
+        let mut slots: Vec<Slot> = (0..1_usize << bits).map(|_| Slot::default()).collect();
+        let shift = 64 - bits;
+        for (key, id) in tokens {
+            let mut at = (key.hash() >> shift) as usize;
+            while slots[at].key != Key::default() {
+                at = (at + 1) % slots.len();
+            }
+            let known = if whole { WHOLE } else { UNKNOWN };
+            slots[at] = Slot { key: *key, id: AtomicU32::new(id | known) };
+        }
+        Self { slots: slots.into_boxed_slice(), shift }
+    }
+
+    /// The token that a word is; `merged` says what the merges make of it, and is asked once per token.
+    #[inline]
+    pub(super) fn get(&self, key: Key, merged: impl FnOnce() -> bool) -> Option<u32> {
+        let mut at = (key.hash() >> self.shift) as usize;
+        loop {
+            let slot = &self.slots[at];
+            if slot.key == key {
+                let entry = slot.id.load(Ordering::Relaxed);
+                return match entry & !ID {
+                    WHOLE => Some(entry),
+                    PARTS => None,
+                    _ => slot.find_out(merged),
+                }
+                .map(|entry| entry & ID);
+            }
+            if slot.key == Key::default() {
+                return None;
+            }
+            at = (at + 1) % self.slots.len();
+        }
+    }
+}
+
+impl Slot {
+    #[cold]
+    fn find_out(&self, merged: impl FnOnce() -> bool) -> Option<u32> {
+        let id = self.id.load(Ordering::Relaxed) & ID;
+        let whole = merged();
+        // Another thread may find out at the same time, and finds the same.
+        self.id.store(id | if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
+        whole.then_some(id)
+    }
+}
+
+/// The ids of a word at most that are remembered.
+const KEPT_IDS: usize = 7;
+/// Words remembered.
+const KEPT_WORDS: usize = 1 << 13;
+
+/// What the merges made of short words met before; of two words with one place the later one stays.
+pub(super) struct Met(Box<[Kept]>);
+
+#[derive(Clone, Copy, Default)]
+struct Kept {
+    key: Key,
+    len: u32,
+    ids: [u32; KEPT_IDS],
+}
+
+impl Met {
+    pub(super) fn new() -> Self {
+        Self(vec![Kept::default(); KEPT_WORDS].into_boxed_slice())
+    }
+
+    #[inline]
+    pub(super) fn get(&self, key: Key) -> Option<&[u32]> {
+        let kept = &self.0[Self::place(key)];
+        if kept.key == key { kept.ids.get(..kept.len as usize) } else { None }
+    }
+
+    pub(super) fn keep(&mut self, key: Key, ids: &[u32]) {
+        if ids.len() <= KEPT_IDS {
+            let mut kept = Kept { key, len: ids.len() as u32, ids: [0; KEPT_IDS] };
+            kept.ids[..ids.len()].copy_from_slice(ids);
+            self.0[Self::place(key)] = kept;
+        }
+    }
+
+    fn place(key: Key) -> usize {
+        (key.hash() >> 40) as usize % KEPT_WORDS
+    }
+}

@@ -124,7 +124,7 @@ fn splits_at_spaces(checked: &Checked<'_>) -> bool {
 }
 
 /// Vocabulary and merges, or why they are not covered.
-pub(super) fn model(checked: &Checked<'_>, words: &Words) -> Result<Bpe, String> {
+pub(super) fn model(checked: &Checked<'_>, words: Words) -> Result<Bpe, String> {
     let BpeModel { continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges, .. } =
         checked.model;
     for (name, part) in

@@ -35,7 +35,7 @@ pub(crate) struct Native {
     words: Words,
     bpe: Bpe,
     /// What encoding needs, from one call to the next; as many as there were calls at a time.
-    idle: Mutex<Vec<Box<Scratch>>>,
+    idle: Mutex<Vec<Scratch>>,
 }
 
 impl Native {
@@ -44,9 +44,8 @@ impl Native {
         let (normalizer, words) = form::read(source)?;
         let find = |normalized: bool| {
             let tokens = source.added.iter().filter(|(token, _)| token.normalized == normalized);
-            let text = |token: &AddedToken| match normalized {
-                true => normalizer.whole(&token.content).into_owned(),
-                false => token.content.clone(),
+            let text = |token: &AddedToken| {
+                if normalized { normalizer.whole(&token.content).into_owned() } else { token.content.clone() }
             };
             let tokens: Vec<_> = tokens.map(|(token, id)| (text(token), token, *id)).collect();
             Finder::new(&tokens)
@@ -54,7 +53,7 @@ impl Native {
         Ok(Self {
             raw: find(false)?,
             cooked: find(true)?,
-            bpe: form::model(source.checked, &words)?,
+            bpe: form::model(source.checked, words)?,
             normalizer,
             words,
             idle: Mutex::default(),
@@ -85,7 +84,7 @@ impl Native {
         check_length(text)?;
         let mut encoding = Encoding::default();
         self.with_scratch(|scratch| {
-            self.walk(text, 0, scratch, &mut Offsets { native: self, encoding: &mut encoding })
+            self.walk(text, 0, scratch, &mut Offsets { native: self, encoding: &mut encoding });
         });
         Ok(encoding)
     }
@@ -115,7 +114,7 @@ impl Native {
 
     fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut scratch = idle.unwrap_or_else(|| Box::new(Scratch::new()));
+        let mut scratch = idle.unwrap_or_else(Scratch::new);
         let result = work(&mut scratch);
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
         result

@@ -26,7 +26,7 @@ pub(super) enum Normalizer {
 
 impl Normalizer {
     /// The normal form, without the leading space.
-    pub(super) fn apply<'a>(self, text: &'a str) -> Cow<'a, str> {
+    pub(super) fn apply(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::None => Cow::Borrowed(text),
             Self::Nfc if is_nfc(text) => Cow::Borrowed(text),

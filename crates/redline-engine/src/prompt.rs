@@ -5,7 +5,7 @@ mod windows;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redline_tokenizer::Tokenizer;
+use redline_tokenizer::{Beginning, Tokenizer};
 
 use crate::error::EngineError;
 use crate::outcome::ItemError;
@@ -62,6 +62,15 @@ pub(crate) struct Tokens {
     pub(crate) boundary_mismatch: Option<bool>,
 }
 
+/// The query of a score request.
+#[derive(Default)]
+struct Query {
+    /// Its own tokens, without special ones.
+    ids: Vec<u32>,
+    /// What it shares with every text that begins with it.
+    beginning: Beginning,
+}
+
 /// Lists of labels, each label its tokens; and which list each item takes, where not all take the first.
 pub(crate) type LabelLists = (Vec<Vec<Vec<u32>>>, Option<Vec<usize>>);
 
@@ -103,12 +112,7 @@ impl Limits<'_> {
     /// Text with the special tokens that the tokenizer puts around it, the ones in front exactly once.
     pub(crate) fn text(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
-        let mut ids = tokenizer.encode(text, true)?;
-        let prefix = tokenizer.prefix_ids();
-        if !prefix.is_empty() && ids.starts_with(prefix) && ids[prefix.len()..].starts_with(prefix) {
-            ids.drain(..prefix.len());
-        }
-        Ok(ids)
+        Ok(with_prefix_once(tokenizer.encode(text, true)?, tokenizer.prefix_ids()))
     }
 
     /// A prompt for generation.
@@ -275,39 +279,45 @@ impl Limits<'_> {
         Ok(prompts)
     }
 
-    /// The query's own tokens, without special ones.
-    fn query(&self, request: &ScoreRequest) -> Result<Vec<u32>, EngineError> {
+    fn query(&self, request: &ScoreRequest) -> Result<Query, EngineError> {
         match &request.query {
-            Prompt::Text(text) if !request.items.is_empty() => Ok(self.tokenizer()?.encode(text, false)?),
-            Prompt::Text(_) => Ok(Vec::new()),
-            Prompt::Ids(ids) => self.ids("query", ids),
+            Prompt::Text(text) if !request.items.is_empty() => {
+                let tokenizer = self.tokenizer()?;
+                let beginning =
+                    if request.item_first { Beginning::default() } else { tokenizer.begin(text)? };
+                Ok(Query { ids: tokenizer.encode_after(&beginning, text, false)?, beginning })
+            }
+            Prompt::Text(_) => Ok(Query::default()),
+            Prompt::Ids(ids) => Ok(Query { ids: self.ids("query", ids)?, ..Query::default() }),
         }
     }
 
     fn item(
         &self,
         request: &ScoreRequest,
-        query: &[u32],
+        query: &Query,
         stem: &mut Option<Arc<[u32]>>,
         index: usize,
         item: &Prompt,
     ) -> Result<Tokens, EngineError> {
         let (ids, boundary_mismatch) = match (&request.query, item) {
             (Prompt::Text(query_text), Prompt::Text(text)) => {
-                let separate = self.separate(query, text, request.item_first)?;
+                let separate = self.separate(&query.ids, text, request.item_first)?;
                 let joined = if request.item_first {
                     format!("{text}{query_text}")
                 } else {
                     format!("{query_text}{text}")
                 };
-                let concat = self.text(&joined)?;
+                let tokenizer = self.tokenizer()?;
+                let concat = tokenizer.encode_after(&query.beginning, &joined, true)?;
+                let concat = with_prefix_once(concat, tokenizer.prefix_ids());
                 let mismatch = concat != separate;
                 let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };
                 (ids, Some(mismatch))
             }
             (_, Prompt::Ids(ids)) => {
                 let ids = self.ids(&format!("item {index}"), ids)?;
-                let both = if request.item_first { [&ids[..], query] } else { [query, &ids[..]] };
+                let both = if request.item_first { [&ids[..], &query.ids] } else { [&query.ids[..], &ids] };
                 (both.concat(), None)
             }
             // Mixed kinds were refused before.
@@ -373,4 +383,12 @@ impl Limits<'_> {
             }
         }
     }
+}
+
+/// The ids without the prefix of special tokens that a text wrote itself after the tokenizer's own.
+fn with_prefix_once(mut ids: Vec<u32>, prefix: &[u32]) -> Vec<u32> {
+    if !prefix.is_empty() && ids.starts_with(prefix) && ids[prefix.len()..].starts_with(prefix) {
+        ids.drain(..prefix.len());
+    }
+    ids
 }

@@ -1,7 +1,7 @@
 //! The model: from the bytes of a word to its ids.
 
 use super::merge::{Merges, Queue};
-use super::words::{KEY_BYTES, Key, Met, Tokens};
+use super::words::{KEY_BYTES, Key, LONG_KEY_BYTES, LongKey, MetLong, MetShort, Tokens};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -30,6 +30,20 @@ struct Long {
 const WHOLE: u8 = 1;
 const PARTS: u8 = 2;
 
+impl Long {
+    /// Whether a word that is this token's bytes is the token.
+    fn is_whole(&self, merged: impl FnOnce() -> bool) -> bool {
+        let known = match self.known.load(Ordering::Relaxed) {
+            0 if merged() => WHOLE,
+            0 => PARTS,
+            known => known,
+        };
+        // Another thread may find out at the same time, and finds the same.
+        self.known.store(known, Ordering::Relaxed);
+        known == WHOLE
+    }
+}
+
 /// The symbols that a word begins as.
 pub(super) enum First {
     /// One per byte.
@@ -40,7 +54,9 @@ pub(super) enum First {
 
 /// What encoding needs besides the model; one per thread that encodes.
 pub(super) struct Scratch {
-    met: Met,
+    short: MetShort,
+    /// Made when the first long word comes.
+    long: Option<MetLong>,
     symbols: Vec<u32>,
     queue: Queue,
     /// Text that the words are cut from where that is not the text given.
@@ -49,7 +65,13 @@ pub(super) struct Scratch {
 
 impl Scratch {
     pub(super) fn new() -> Self {
-        Self { met: Met::new(), symbols: Vec::new(), queue: Queue::default(), text: String::new() }
+        Self {
+            short: MetShort::new(),
+            long: None,
+            symbols: Vec::new(),
+            queue: Queue::default(),
+            text: String::new(),
+        }
     }
 }
 
@@ -124,38 +146,36 @@ impl Bpe {
             return self.encode_long(&text[start..end], scratch, ids);
         }
         let key = Key::of(text.as_bytes(), start, end);
-        if let Some(id) = self.short.get(key, || self.merged(&text[start..end], scratch).len() == 1) {
+        let hash = key.hash();
+        if let Some(id) = self.short.get(key, hash, || self.merged(&text[start..end], scratch).len() == 1) {
             ids.push(id);
-        } else if let Some(met) = scratch.met.get(key) {
+        } else if let Some(met) = scratch.short.get(&key, hash) {
             ids.extend_from_slice(met);
         } else {
-            let merged = self.merged(&text[start..end], scratch);
-            ids.extend_from_slice(merged);
-            scratch.met.keep(key, &scratch.symbols);
+            ids.extend_from_slice(self.merged(&text[start..end], scratch));
+            scratch.short.keep(key, hash, &scratch.symbols);
         }
     }
 
     fn encode_long(&self, word: &str, scratch: &mut Scratch, ids: &mut Vec<u32>) {
-        if word.len() <= self.longest {
-            let hash = self.hasher.hash_one(word.as_bytes());
-            if let Some(long) = self.long.find(hash, |long| self.bytes_of(long.id) == word.as_bytes()) {
-                let known = match long.known.load(Ordering::Relaxed) {
-                    0 => {
-                        if self.merged(word, scratch).len() == 1 {
-                            WHOLE
-                        } else {
-                            PARTS
-                        }
-                    }
-                    known => known,
-                };
-                long.known.store(known, Ordering::Relaxed);
-                if known == WHOLE {
-                    return ids.push(long.id);
-                }
-            }
+        if word.len() > self.longest.max(LONG_KEY_BYTES) {
+            return ids.extend_from_slice(self.merged(word, scratch));
+        }
+        let hash = self.hasher.hash_one(word.as_bytes());
+        if let Some(long) = self.long.find(hash, |long| self.bytes_of(long.id) == word.as_bytes())
+            && long.is_whole(|| self.merged(word, scratch).len() == 1)
+        {
+            return ids.push(long.id);
+        }
+        if word.len() > LONG_KEY_BYTES {
+            return ids.extend_from_slice(self.merged(word, scratch));
+        }
+        let key = LongKey::of(word.as_bytes());
+        if let Some(met) = scratch.long.as_ref().and_then(|met| met.get(&key, hash)) {
+            return ids.extend_from_slice(met);
         }
         ids.extend_from_slice(self.merged(word, scratch));
+        scratch.long.get_or_insert_with(MetLong::new).keep(key, hash, &scratch.symbols);
     }
 
     /// What the merges make of a word.

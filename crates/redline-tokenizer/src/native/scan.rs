@@ -11,7 +11,7 @@ pub(super) use cl100k::Cl100k;
 pub(super) use gpt2::Gpt2;
 pub(super) use o200k::O200k;
 
-use super::classes::{Classes, LETTER, LINE_END, SPACE};
+use super::classes::{Classes, LETTER, LINE_END, SPACE, TAIL};
 
 /// A rule by which text is cut.
 pub(super) trait Family {
@@ -116,22 +116,34 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The same for letters: eight at a time while they are ASCII.
+    /// The same for letters.
     #[inline]
-    fn letters(&mut self, mut at: usize) -> usize {
+    fn letters(&mut self, at: usize) -> usize {
+        self.eights(LETTER, leading::<true>, at)
+    }
+
+    /// The same for what may stand where a word goes on in the o200k family.
+    #[inline]
+    fn tail(&mut self, at: usize) -> usize {
+        self.eights(TAIL, leading::<false>, at)
+    }
+
+    /// The same, eight bytes at a time while they are ASCII; `leading` counts those of eight bytes that belong to the run.
+    #[inline]
+    fn eights(&mut self, classes: u8, leading: impl Fn(u64) -> usize, mut at: usize) -> usize {
         loop {
             if let Some(eight) = self.bytes().get(at..).and_then(|rest| rest.first_chunk::<8>()) {
-                let letters = leading_letters(u64::from_le_bytes(*eight));
-                at += letters;
-                if letters == 8 {
+                let found = leading(u64::from_le_bytes(*eight));
+                at += found;
+                if found == 8 {
                     continue;
                 }
-                if eight[letters] < 0x80 {
+                if eight[found] < 0x80 {
                     return at;
                 }
             }
             let (class, len) = self.class(at);
-            if class & LETTER == 0 {
+            if class & classes == 0 {
                 return at;
             }
             at += len;
@@ -200,11 +212,12 @@ impl<'a> Scan<'a> {
     }
 }
 
-/// How many of eight bytes, from the lowest on, are ASCII letters.
+/// How many of eight bytes, from the lowest on, are ASCII letters: small ones, or also capitals.
 #[inline]
-fn leading_letters(eight: u64) -> usize {
+fn leading<const CAPITALS: bool>(eight: u64) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
-    let low = (eight | (EACH * 0x20)) & (EACH * 0x7f);
+    let small = if CAPITALS { eight | (EACH * 0x20) } else { eight };
+    let low = small & (EACH * 0x7f);
     // The high bit of each byte: at least `a`, and above `z`.
     let (from_a, above_z) = (low + EACH * (0x80 - b'a' as u64), low + EACH * (0x7f - b'z' as u64));
     let letters = from_a & !above_z & !eight & (EACH * 0x80);

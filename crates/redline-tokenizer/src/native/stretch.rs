@@ -22,6 +22,18 @@ pub(super) struct Stretch<'a> {
     places: &'a dyn Fn() -> Vec<Range<usize>>,
 }
 
+/// A stretch of text in normal form, before the pre-tokeniser's part.
+struct Rough<'a> {
+    text: &'a str,
+    /// The normaliser puts a space before it.
+    lead: bool,
+    /// Nothing of it has come before.
+    begins: bool,
+    /// As in [`Stretch`].
+    origin: Option<usize>,
+    places: &'a dyn Fn() -> Vec<Range<usize>>,
+}
+
 /// What takes the parts of a text.
 pub(super) trait Sink {
     /// An added token, and what it stands for.
@@ -59,8 +71,8 @@ impl Native {
         if self.cooked.is_empty() {
             let origin = same.then_some(part.start);
             let places = || shifted(self.normalizer.places(written), part.start);
-            self.lead(&normal, lead, begins, origin, &places, scratch, sink);
-            return;
+            let rough = Rough { text: &normal, lead, begins, origin, places: &places };
+            return self.finish(&rough, scratch, sink);
         }
         let led = if lead { Cow::Owned(format!(" {normal}")) } else { normal };
         let places = || {
@@ -76,7 +88,9 @@ impl Native {
                 None => {
                     let origin = if same && !lead { Some(part.start + start) } else { None };
                     let places = || places()[start..end].to_vec();
-                    self.lead(&led[start..end], false, begins || start > 0, origin, &places, scratch, sink);
+                    let (text, begins) = (&led[start..end], begins || start > 0);
+                    let rough = Rough { text, lead: false, begins, origin, places: &places };
+                    self.finish(&rough, scratch, sink);
                 }
             }
             Ok::<(), Infallible>(())
@@ -84,17 +98,8 @@ impl Native {
     }
 
     /// Puts the space before a stretch that belongs there, and passes it on.
-    #[expect(clippy::too_many_arguments, reason = "what is known of a stretch before it is one")]
-    fn lead(
-        &self,
-        text: &str,
-        lead: bool,
-        begins: bool,
-        origin: Option<usize>,
-        places: &dyn Fn() -> Vec<Range<usize>>,
-        scratch: &mut Scratch,
-        sink: &mut impl Sink,
-    ) {
+    fn finish(&self, rough: &Rough<'_>, scratch: &mut Scratch, sink: &mut impl Sink) {
+        let Rough { text, lead, begins, origin, places } = *rough;
         let respaced = match self.words {
             Words::Spaces { .. } if self.normalizer == Normalizer::None => normal::spaces(text),
             _ => Cow::Borrowed(text),
@@ -130,9 +135,8 @@ impl Native {
         }
     }
 
-    /// Passes on the words of a stretch: beginning, end, and whether more text could change the end. `each` says whether to go
-    /// on.
-    fn words(&self, text: &str, each: impl FnMut(usize, usize, bool) -> bool) {
+    /// Passes on the words of a stretch: beginning, end, and whether more text could change the end.
+    fn words(&self, text: &str, each: impl FnMut(usize, usize, bool)) {
         match self.words {
             Words::Spaces { cut, .. } => cut_by(text, |scan, at| cut.word(scan, at), each),
             Words::Bytes { rule, .. } => match rule {
@@ -150,15 +154,13 @@ impl Native {
 fn cut_by(
     text: &str,
     mut word: impl FnMut(&mut Scan<'_>, usize) -> usize,
-    mut each: impl FnMut(usize, usize, bool) -> bool,
+    mut each: impl FnMut(usize, usize, bool),
 ) {
     let mut scan = Scan::new(text);
     let mut at = 0;
     while at < text.len() {
         let end = word(&mut scan, at);
-        if !each(at, end, scan.open) {
-            return;
-        }
+        each(at, end, scan.open);
         at = end;
     }
 }
@@ -193,7 +195,6 @@ impl Sink for Ids<'_> {
         let Self { native, ids } = self;
         native.words(stretch.text, |start, end, _| {
             native.bpe.encode(stretch.text, start, end, scratch, ids);
-            true
         });
     }
 }
@@ -223,7 +224,6 @@ impl Sink for Offsets<'_> {
                 encoding.offsets.push(span(&places[at..to]));
                 at = to;
             }
-            true
         });
     }
 }
@@ -289,7 +289,6 @@ impl Sink for Begin<'_> {
             if (!open || !cut) && next.is_some() && anew {
                 *safe = (origin + end - stretch.lead, ids.len());
             }
-            true
         });
         *done |= cut;
     }

@@ -28,7 +28,7 @@ impl Key {
 
     /// Evenly spread bits, the highest best.
     #[inline]
-    fn hash(self) -> u64 {
+    pub(super) fn hash(self) -> u64 {
         let (low, high) = (self.0 as u64, (self.0 >> 64) as u64);
         let mixed = u128::from(low ^ 0x9e37_79b9_7f4a_7c15) * u128::from(high ^ 0xd6e8_feb8_6659_fd93);
         (mixed as u64 ^ (mixed >> 64) as u64).wrapping_mul(0xa076_1d64_78bd_642f)
@@ -75,10 +75,11 @@ impl Tokens {
         Self { slots: slots.into_boxed_slice(), shift }
     }
 
-    /// The token that a word is; `merged` says what the merges make of it, and is asked once per token.
+    /// The token that a word is, by its key and the key's hash; `merged` says whether the merges make one token of it, and
+    /// is asked once per token.
     #[inline]
-    pub(super) fn get(&self, key: Key, merged: impl FnOnce() -> bool) -> Option<u32> {
-        let mut at = (key.hash() >> self.shift) as usize;
+    pub(super) fn get(&self, key: Key, hash: u64, merged: impl FnOnce() -> bool) -> Option<u32> {
+        let mut at = (hash >> self.shift) as usize;
         loop {
             let slot = &self.slots[at];
             if slot.key == key {
@@ -109,41 +110,70 @@ impl Slot {
     }
 }
 
-/// The ids of a word at most that are remembered.
-const KEPT_IDS: usize = 7;
-/// Words remembered.
+/// Words remembered, of each kind.
 const KEPT_WORDS: usize = 1 << 13;
 
-/// What the merges made of short words met before; of two words with one place the later one stays.
-pub(super) struct Met(Box<[Kept]>);
+/// What the merges made of words met before; of two words with one place the later one stays.
+pub(super) struct Met<K, const IDS: usize>(Box<[Kept<K, IDS>]>);
 
-#[derive(Clone, Copy, Default)]
-struct Kept {
-    key: Key,
-    len: u32,
-    ids: [u32; KEPT_IDS],
+/// Words that have a [`Key`].
+pub(super) type MetShort = Met<Key, 7>;
+/// Longer words, by their hash and their bytes.
+pub(super) type MetLong = Met<LongKey, 14>;
+
+/// Bytes of a word at most that [`MetLong`] keeps.
+pub(super) const LONG_KEY_BYTES: usize = 55;
+
+/// A longer word: its bytes, then zeros, and its length last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C, align(8))]
+pub(super) struct LongKey([u8; LONG_KEY_BYTES + 1]);
+
+impl LongKey {
+    /// The key of a word of at most [`LONG_KEY_BYTES`] bytes.
+    pub(super) fn of(word: &[u8]) -> Self {
+        let mut bytes = [0; LONG_KEY_BYTES + 1];
+        bytes[..word.len()].copy_from_slice(word);
+        bytes[LONG_KEY_BYTES] = word.len() as u8;
+        Self(bytes)
+    }
 }
 
-impl Met {
+#[derive(Clone, Copy)]
+struct Kept<K, const IDS: usize> {
+    key: K,
+    len: u32,
+    ids: [u32; IDS],
+}
+
+impl Default for LongKey {
+    fn default() -> Self {
+        Self([0; LONG_KEY_BYTES + 1])
+    }
+}
+
+impl<K: Copy + Default + PartialEq, const IDS: usize> Met<K, IDS> {
     pub(super) fn new() -> Self {
-        Self(vec![Kept::default(); KEPT_WORDS].into_boxed_slice())
+        let none = Kept { key: K::default(), len: 0, ids: [0; IDS] };
+        Self(vec![none; KEPT_WORDS].into_boxed_slice())
     }
 
+    /// The ids of a word, by its key and the key's hash.
     #[inline]
-    pub(super) fn get(&self, key: Key) -> Option<&[u32]> {
-        let kept = &self.0[Self::place(key)];
-        if kept.key == key { kept.ids.get(..kept.len as usize) } else { None }
+    pub(super) fn get(&self, key: &K, hash: u64) -> Option<&[u32]> {
+        let kept = &self.0[place(hash)];
+        if kept.key == *key { kept.ids.get(..kept.len as usize) } else { None }
     }
 
-    pub(super) fn keep(&mut self, key: Key, ids: &[u32]) {
-        if ids.len() <= KEPT_IDS {
-            let mut kept = Kept { key, len: ids.len() as u32, ids: [0; KEPT_IDS] };
+    pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) {
+        if ids.len() <= IDS {
+            let mut kept = Kept { key, len: ids.len() as u32, ids: [0; IDS] };
             kept.ids[..ids.len()].copy_from_slice(ids);
-            self.0[Self::place(key)] = kept;
+            self.0[place(hash)] = kept;
         }
     }
+}
 
-    fn place(key: Key) -> usize {
-        (key.hash() >> 40) as usize % KEPT_WORDS
-    }
+fn place(hash: u64) -> usize {
+    (hash >> 24) as usize % KEPT_WORDS
 }

@@ -42,7 +42,7 @@ fn tailed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
     loop {
         let (class, len) = text.class(at);
         if class & HEAD == 0 {
-            return if class & TAIL == 0 { last } else { Some(text.run(TAIL, at + len)) };
+            return if class & TAIL == 0 { last } else { Some(text.tail(at + len)) };
         }
         at += len;
         if class & TAIL != 0 {
@@ -54,5 +54,5 @@ fn tailed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
 /// `HEAD+TAIL*`, where no tail follows the heads.
 fn headed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
     let end = text.run(HEAD, start);
-    if end > start { Some(text.run(TAIL, end)) } else { None }
+    if end > start { Some(text.tail(end)) } else { None }
 }

@@ -1,10 +1,19 @@
 //! Tests of the tokenizer against the reference, against its promises and against broken files.
 
 mod decoders;
+mod dice;
 mod directory;
+mod families;
 mod fixtures;
+mod forms;
 mod golden;
 mod hostile;
+mod hostile_text;
 mod padding;
+mod prefix_cache;
+mod public;
+mod repository;
 mod stream;
+mod strings;
 mod tokens;
+mod vocabulary;

@@ -1,0 +1,81 @@
+//! What is encoded: prose, code and prompts.
+
+use crate::Size;
+use crate::dice::Dice;
+use crate::repository;
+use crate::vocabulary::Public;
+
+/// Texts of one kind.
+pub(crate) struct Texts {
+    pub(crate) name: &'static str,
+    pub(crate) texts: Vec<String>,
+    /// They begin alike.
+    pub(crate) alike: bool,
+}
+
+impl Texts {
+    pub(crate) fn bytes(&self) -> usize {
+        self.texts.iter().map(String::len).sum()
+    }
+}
+
+/// Tokens that all prompts begin with, and characters of what follows.
+const BEGINNING: usize = 128;
+const QUESTION: usize = 200;
+
+/// Every kind.
+pub(crate) fn all(public: &Public, size: &Size) -> [Texts; 3] {
+    let prose = prose(size.text);
+    let code = code(size.text);
+    let prompts = prompts(public, size.prompts, &prose);
+    let documents = |name, text: &str| {
+        let pieces = repository::pieces(text, &mut Dice::new(2));
+        Texts { name, texts: pieces.into_iter().map(str::to_owned).collect(), alike: false }
+    };
+    [
+        documents("prose", &prose),
+        documents("code", &code),
+        Texts { name: "prompts", texts: prompts, alike: true },
+    ]
+}
+
+/// Sentences of the demo's held-out text in any order, so each comes several times but not its surroundings.
+fn prose(bytes: usize) -> String {
+    let path = repository::root().join("models/demo/held-out.txt");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let sentences: Vec<&str> = text.split_inclusive(['.', '?', '!', '\n']).collect();
+    let mut dice = Dice::new(3);
+    let mut prose = String::new();
+    while prose.len() < bytes {
+        prose.push_str(dice.pick(&sentences));
+    }
+    prose
+}
+
+/// The Rust of this repository, from the beginning again when it ends.
+fn code(bytes: usize) -> String {
+    let rust = |name: &str| std::path::Path::new(name).extension().is_some_and(|kind| kind == "rs");
+    let files: Vec<_> = repository::files().into_iter().filter(|(name, _)| rust(name)).collect();
+    let mut code = String::new();
+    for (_, text) in files.iter().cycle() {
+        if code.len() >= bytes {
+            break;
+        }
+        code.push_str(text);
+    }
+    code
+}
+
+/// One beginning and many questions.
+fn prompts(public: &Public, count: usize, prose: &str) -> Vec<String> {
+    let peer = (public.peer)();
+    let beginning = &prose[..prose.floor_char_boundary(16 * BEGINNING)];
+    let beginning = peer.decode(&peer.encode(beginning)[..BEGINNING]).expect("prose in ASCII");
+    let mut dice = Dice::new(4);
+    let question = |i| {
+        let at = prose.floor_char_boundary(dice.below(prose.len() - 2 * QUESTION));
+        let question: String = prose[at..].chars().take(QUESTION).collect();
+        format!("{beginning}\n\nQuestion {i}: {question}")
+    };
+    (0..count).map(question).collect()
+}

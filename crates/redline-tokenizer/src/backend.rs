@@ -1,7 +1,7 @@
 //! Who turns text into ids: the native encoder, or the `tokenizers` crate where that does not cover the form.
 
 use crate::{
-    AddedToken, Beginning, Encoding, TokenizerError, library::Library, model::Checked, native::Native,
+    AddedToken, Beginning, TokenizerError, encoding::Found, library::Library, model::Checked, native::Native,
 };
 use serde_json::Value;
 
@@ -83,7 +83,7 @@ impl Backend {
         }
     }
 
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
         match self {
             Self::Native(native) => native.encode_with_offsets(text),
             Self::Library { library, .. } => library.encode_with_offsets(text),

@@ -22,14 +22,27 @@ impl Encoding {
     }
 }
 
+/// Ids and places, and the texts that added tokens were found as, which decide what is trimmed.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) encoding: Encoding,
+    /// Which of the ids, in order, and the text.
+    pub(crate) added: Vec<(usize, Box<str>)>,
+}
+
 impl Tokenizer {
     /// Leaves whitespace out of the offsets, as the `tokenizers` crate does: as many bytes as the token begins and ends
     /// with characters of whitespace. `keep_first`: a single space before the first token stays.
-    pub(crate) fn trim(&self, encoding: &mut Encoding, keep_first: bool) {
+    pub(crate) fn trim(&self, found: &mut Found, keep_first: bool) {
         let is_space = |c: char| c == 'Ġ' || c.is_whitespace();
+        let Found { encoding, added } = found;
+        let mut added = added.iter().peekable();
         for (i, (id, place)) in encoding.ids.iter().zip(&mut encoding.offsets).enumerate() {
-            let Ok(token) = self.entry(*id) else { continue };
-            let token = token.decoded();
+            let token = match (added.next_if(|(at, _)| *at == i), self.entry(*id)) {
+                (Some((_, text)), _) => text,
+                (None, Ok(token)) => token.decoded(),
+                (None, Err(_)) => continue,
+            };
             let mut leading = token.chars().take_while(|c| is_space(*c)).count();
             let trailing = token.chars().rev().take_while(|c| is_space(*c)).count();
             if (i == 0 || place.start == 0) && keep_first && leading == 1 {

@@ -4,7 +4,9 @@
 //! What reaches it has been checked. It can still panic on input nobody foresaw, so its calls are guarded and a
 //! panic becomes an error.
 
-use crate::{AddedToken, Encoding, TokenizerError, backend::Source, json::form, model::BpeModel};
+use crate::{
+    AddedToken, Encoding, TokenizerError, backend::Source, encoding::Found, json::form, model::BpeModel,
+};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -62,12 +64,13 @@ impl Library {
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })
     }
 
-    /// The ids and the bytes of the text that each stands for.
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+    /// The ids and the bytes of the text that each stands for, with the texts of all tokens.
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
         let encoding = guarded(|| self.0.encode(text, false))
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
         let offsets = encoding.get_offsets().iter().map(|&(start, end)| start..end).collect();
-        Ok(Encoding { ids: encoding.get_ids().to_vec(), offsets })
+        let added = encoding.get_tokens().iter().map(|token| token.as_str().into()).enumerate().collect();
+        Ok(Found { encoding: Encoding { ids: encoding.get_ids().to_vec(), offsets }, added })
     }
 
     /// The form in which an added token goes through the decoder: as the normaliser leaves it.

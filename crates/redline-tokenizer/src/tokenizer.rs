@@ -164,10 +164,11 @@ impl Tokenizer {
 
     /// The ids of a text as [`encode`](Self::encode) gives them, and where each comes from.
     pub fn encode_with_offsets(&self, text: &str, special: bool) -> Result<Encoding, TokenizerError> {
-        let mut encoding = self.backend.encode_with_offsets(text)?;
+        let mut found = self.backend.encode_with_offsets(text)?;
         for &trim in &self.affixes.trims {
-            self.trim(&mut encoding, trim);
+            self.trim(&mut found, trim);
         }
+        let mut encoding = found.encoding;
         if special {
             encoding.surround(self.prefix_ids(), self.suffix_ids());
         }

@@ -13,6 +13,8 @@ pub(super) struct Finder {
     pub(super) longest: usize,
     /// No token looks at what stands around it.
     pub(super) plain: bool,
+    /// Spaces stand for marks, which are no whitespace.
+    marks: bool,
 }
 
 /// A token that can be found.
@@ -33,8 +35,8 @@ pub(super) struct Part {
 }
 
 impl Finder {
-    /// Finds these tokens, each by the text given with it.
-    pub(super) fn new(tokens: &[(String, &AddedToken, u32)]) -> Result<Self, String> {
+    /// Finds these tokens, each by the text given with it; `marks`: in texts whose spaces stand for marks.
+    pub(super) fn new(tokens: &[(String, &AddedToken, u32)], marks: bool) -> Result<Self, String> {
         // Of two entries with one id the last counts, as in the table of the `tokenizers` crate.
         let last = |at: usize, id: u32| !tokens[at + 1..].iter().any(|(.., other)| *other == id);
         let tokens: Vec<_> = tokens
@@ -62,7 +64,7 @@ impl Finder {
         texts.sort_unstable();
         match texts.windows(2).find(|two| two[0] == two[1]) {
             Some(two) => Err(format!("two added tokens are looked for as `{}`", two[0])),
-            None => Ok(Self { automaton, found, longest, plain }),
+            None => Ok(Self { automaton, found, longest, plain, marks }),
         }
     }
 
@@ -73,6 +75,7 @@ impl Finder {
 
     /// Passes the parts of a text on, in order; a token that takes whitespace with it may begin before the last one's end.
     pub(super) fn split<E>(&self, text: &str, mut part: impl FnMut(Part) -> Result<(), E>) -> Result<(), E> {
+        let is_space = |c: char| c.is_whitespace() && !(self.marks && c == ' ');
         let mut done = 0;
         if let Some(automaton) = &self.automaton {
             for found in automaton.find_iter(text) {
@@ -82,10 +85,10 @@ impl Finder {
                     continue;
                 }
                 if token.lstrip {
-                    start = text[..start].trim_end().len().max(done);
+                    start = text[..start].trim_end_matches(is_space).len().max(done);
                 }
                 if token.rstrip {
-                    end = text.len() - text[end..].trim_start().len();
+                    end = text.len() - text[end..].trim_start_matches(is_space).len();
                 }
                 if done < start {
                     part(Part { start: done, end: start, token: None })?;

@@ -82,7 +82,7 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
         };
         Some(Words::Spaces { lead, cut })
     };
-    let is_spaced = matches!(normalizer, Normalizer::Spaces { .. });
+    let is_spaced = normalizer.marks();
     match parts(source.pre_tokenizer, "pretokenizers")[..] {
         [] if is_spaced => spaces(Lead::Never, false),
         // No space is left to split at.

@@ -18,7 +18,7 @@ mod words;
 
 pub use stretch::Beginning;
 
-use crate::{AddedToken, Encoding, TokenizerError, backend::Source};
+use crate::{AddedToken, TokenizerError, backend::Source, encoding::Found};
 use added::Finder;
 use bpe::{Bpe, Scratch};
 use form::Words;
@@ -48,7 +48,7 @@ impl Native {
                 if normalized { normalizer.whole(&token.content).into_owned() } else { token.content.clone() }
             };
             let tokens: Vec<_> = tokens.map(|(token, id)| (text(token), token, *id)).collect();
-            Finder::new(&tokens)
+            Finder::new(&tokens, normalized && normalizer.marks())
         };
         Ok(Self {
             raw: find(false)?,
@@ -80,13 +80,13 @@ impl Native {
         Ok(ids)
     }
 
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Encoding, TokenizerError> {
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
         check_length(text)?;
-        let mut encoding = Encoding::default();
+        let mut found = Found::default();
         self.with_scratch(|scratch| {
-            self.walk(text, 0, scratch, &mut Offsets { native: self, encoding: &mut encoding });
+            self.walk(text, 0, scratch, &mut Offsets { native: self, found: &mut found });
         });
-        Ok(encoding)
+        Ok(found)
     }
 
     /// The ids of as much of the beginning of a text as stays the same whatever follows it.
@@ -104,12 +104,7 @@ impl Native {
 
     /// The form in which an added token goes through the decoder: as the normaliser leaves it.
     pub(crate) fn decoded_form(&self, token: &AddedToken) -> Option<String> {
-        let written = self.normalizer.whole(&token.content);
-        match self.normalizer {
-            _ if !token.normalized => None,
-            Normalizer::Spaces { .. } => Some(written.replace(' ', normal::MARK.encode_utf8(&mut [0; 4]))),
-            Normalizer::None | Normalizer::Nfc => Some(written.into_owned()),
-        }
+        token.normalized.then(|| self.normalizer.shown(&self.normalizer.whole(&token.content)).into_owned())
     }
 
     fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {

@@ -41,6 +41,16 @@ impl Normalizer {
         if self.leads() && !text.is_empty() { Cow::Owned(format!(" {normal}")) } else { normal }
     }
 
+    /// Spaces of the normal form stand for marks.
+    pub(super) fn marks(self) -> bool {
+        matches!(self, Self::Spaces { .. })
+    }
+
+    /// A piece of normal form as the `tokenizers` crate has it.
+    pub(super) fn shown(self, normal: &str) -> Cow<'_, str> {
+        if self.marks() { normal.replace(' ', MARK.encode_utf8(&mut [0; 4])).into() } else { normal.into() }
+    }
+
     pub(super) fn leads(self) -> bool {
         self == Self::Spaces { lead: true }
     }

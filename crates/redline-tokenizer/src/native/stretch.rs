@@ -5,7 +5,7 @@ use super::form::{Lead, Words};
 use super::normal::{self, Normalizer};
 use super::scan::{Cl100k, Family, Gpt2, O200k, Rule, Scan};
 use super::{Native, added::Part};
-use crate::Encoding;
+use crate::encoding::Found;
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::ops::Range;
@@ -36,8 +36,8 @@ struct Rough<'a> {
 
 /// What takes the parts of a text.
 pub(super) trait Sink {
-    /// An added token, and what it stands for.
-    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>);
+    /// An added token, the text it was found as, and what it stands for.
+    fn added(&mut self, id: u32, text: &str, place: &dyn Fn() -> Range<usize>);
     fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch);
 }
 
@@ -47,7 +47,7 @@ impl Native {
         let Ok(()) = self.raw.split(&text[from..], |Part { start, end, token }| {
             let part = from + start..from + end;
             match token {
-                Some(id) => sink.added(id, &|| part.clone()),
+                Some(id) => sink.added(id, &text[part.clone()], &|| part.clone()),
                 None => self.normal(text, part, start > 0 || from == 0, scratch, sink),
             }
             Ok::<(), Infallible>(())
@@ -84,7 +84,10 @@ impl Native {
         };
         let Ok(()) = self.cooked.split(&led, |Part { start, end, token }| {
             match token {
-                Some(id) => sink.added(id, &|| span(&places()[start..end])),
+                Some(id) => {
+                    let text = self.normalizer.shown(&led[start..end]);
+                    sink.added(id, &text, &|| span(&places()[start..end]));
+                }
                 None => {
                     let origin = if same && !lead { Some(part.start + start) } else { None };
                     let places = || places()[start..end].to_vec();
@@ -187,7 +190,7 @@ pub(super) struct Ids<'a> {
 }
 
 impl Sink for Ids<'_> {
-    fn added(&mut self, id: u32, _: &dyn Fn() -> Range<usize>) {
+    fn added(&mut self, id: u32, _: &str, _: &dyn Fn() -> Range<usize>) {
         self.ids.push(id);
     }
 
@@ -202,18 +205,20 @@ impl Sink for Ids<'_> {
 /// Takes the ids and what each stands for.
 pub(super) struct Offsets<'a> {
     pub(super) native: &'a Native,
-    pub(super) encoding: &'a mut Encoding,
+    pub(super) found: &'a mut Found,
 }
 
 impl Sink for Offsets<'_> {
-    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>) {
-        self.encoding.ids.push(id);
-        self.encoding.offsets.push(place());
+    fn added(&mut self, id: u32, text: &str, place: &dyn Fn() -> Range<usize>) {
+        let Found { encoding, added } = self.found;
+        added.push((encoding.ids.len(), text.into()));
+        encoding.ids.push(id);
+        encoding.offsets.push(place());
     }
 
     fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch) {
         let places = (stretch.places)();
-        let Self { native, encoding } = self;
+        let Self { native, found: Found { encoding, .. } } = self;
         native.words(stretch.text, |start, end, _| {
             let first = encoding.ids.len();
             native.bpe.encode(stretch.text, start, end, scratch, &mut encoding.ids);
@@ -261,7 +266,7 @@ impl<'a> Begin<'a> {
 }
 
 impl Sink for Begin<'_> {
-    fn added(&mut self, id: u32, place: &dyn Fn() -> Range<usize>) {
+    fn added(&mut self, id: u32, _: &str, place: &dyn Fn() -> Range<usize>) {
         self.done |= place().start >= self.limit;
         self.ids.push(id);
     }

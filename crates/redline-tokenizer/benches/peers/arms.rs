@@ -38,15 +38,12 @@ fn one_by_one(name: &'static str, encode: impl Fn(&str) -> Vec<u32> + 'static) -
     Arm { name, alike: false, encode, exact: true }
 }
 
-/// Bytes that the prefix cache looks at: somewhat fewer than all prompts have in common.
-const BEGINNING: usize = 512;
-
-/// Every arm, ours first.
-pub(crate) fn all(public: &Public) -> Vec<Arm> {
+/// Every arm, ours first; its prefix cache looks at that many bytes.
+pub(crate) fn all(public: &Public, bytes: usize) -> Vec<Arm> {
     let json = public.json(&[]).to_string().into_bytes();
     let load = || Tokenizer::from_bytes(public.name, &json).expect("the vocabulary loads");
     let (ours, threads) = (load(), load());
-    let cached = load().with_prefix_cache(PrefixCacheOptions { entries: 16, bytes: BEGINNING });
+    let cached = load().with_prefix_cache(PrefixCacheOptions { entries: 16, bytes });
     println!("ours: {:?} {}", ours.encoder(), ours.fallback().unwrap_or(""));
     let load = || tokenizers::Tokenizer::from_bytes(&json).expect("the library loads the vocabulary");
     let (full, fast) = (load(), load());

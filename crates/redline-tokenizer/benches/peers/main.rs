@@ -38,17 +38,19 @@ fn main() {
     let asked = |name: &str| arguments.iter().any(|argument| argument == name);
     let size = if asked("--quick") { QUICK } else { FULL };
     let public = &PUBLIC[usize::from(asked("o200k"))];
-    let arms = arms::all(public);
+    let kinds = texts::all(public, &size);
+    let common = kinds.iter().map(|texts| texts.common).max().unwrap_or(0);
+    let arms = arms::all(public, common);
     println!("{}, {} rounds, one thread where nothing else is said\n", public.name, size.rounds);
-    for texts in texts::all(public, &size) {
-        compare(&arms, &texts, size.rounds);
+    for texts in &kinds {
+        compare(&arms, texts, size.rounds);
     }
     scaling::print(public, size.hostile);
 }
 
 /// Times every arm on the texts, in rounds that each begin with another arm, and prints a row for each.
 fn compare(arms: &[Arm], texts: &Texts, rounds: usize) {
-    let arms: Vec<&Arm> = arms.iter().filter(|arm| texts.alike || !arm.alike).collect();
+    let arms: Vec<&Arm> = arms.iter().filter(|arm| texts.common > 0 || !arm.alike).collect();
     let notes: Vec<String> = arms.iter().map(|arm| arm.agreement(arms[0], texts)).collect();
     let mut order: Vec<usize> = (0..arms.len()).collect();
     let mut dice = Dice::new(1);

@@ -9,8 +9,8 @@ use crate::vocabulary::Public;
 pub(crate) struct Texts {
     pub(crate) name: &'static str,
     pub(crate) texts: Vec<String>,
-    /// They begin alike.
-    pub(crate) alike: bool,
+    /// Bytes that they have in common before they differ, if they are meant to.
+    pub(crate) common: usize,
 }
 
 impl Texts {
@@ -27,16 +27,12 @@ const QUESTION: usize = 200;
 pub(crate) fn all(public: &Public, size: &Size) -> [Texts; 3] {
     let prose = prose(size.text);
     let code = code(size.text);
-    let prompts = prompts(public, size.prompts, &prose);
+    let (common, prompts) = prompts(public, size.prompts, &prose);
     let documents = |name, text: &str| {
         let pieces = repository::pieces(text, &mut Dice::new(2));
-        Texts { name, texts: pieces.into_iter().map(str::to_owned).collect(), alike: false }
+        Texts { name, texts: pieces.into_iter().map(str::to_owned).collect(), common: 0 }
     };
-    [
-        documents("prose", &prose),
-        documents("code", &code),
-        Texts { name: "prompts", texts: prompts, alike: true },
-    ]
+    [documents("prose", &prose), documents("code", &code), Texts { name: "prompts", texts: prompts, common }]
 }
 
 /// Sentences of the demo's held-out text in any order, so each comes several times but not its surroundings.
@@ -66,8 +62,8 @@ fn code(bytes: usize) -> String {
     code
 }
 
-/// One beginning and many questions.
-fn prompts(public: &Public, count: usize, prose: &str) -> Vec<String> {
+/// One beginning, its length, and many questions.
+fn prompts(public: &Public, count: usize, prose: &str) -> (usize, Vec<String>) {
     let peer = (public.peer)();
     let beginning = &prose[..prose.floor_char_boundary(16 * BEGINNING)];
     let beginning = peer.decode(&peer.encode(beginning)[..BEGINNING]).expect("prose in ASCII");
@@ -77,5 +73,5 @@ fn prompts(public: &Public, count: usize, prose: &str) -> Vec<String> {
         let question: String = prose[at..].chars().take(QUESTION).collect();
         format!("{beginning}\n\nQuestion {i}: {question}")
     };
-    (0..count).map(question).collect()
+    (beginning.len(), (0..count).map(question).collect())
 }

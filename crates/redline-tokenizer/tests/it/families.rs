@@ -34,13 +34,18 @@ pub(crate) fn fault(form: &Form, text: &str, specials: &[bool]) -> Option<String
     Some(format!("{}: {text:?}: {what}", form.name))
 }
 
+/// Tries at a shorter text; one of a long text takes its time.
+const TRIES: usize = 500;
+
 /// Takes ever smaller parts out for as long as what remains differs.
 fn shrunk(text: &str, mut what: String, differs: impl Fn(&str) -> Option<String>) -> (String, String) {
     let mut left: Vec<char> = text.chars().collect();
     let mut size = left.len();
+    let mut tries = 0;
     while size > 0 {
         let mut at = 0;
-        while at < left.len() {
+        while at < left.len() && tries < TRIES {
+            tries += 1;
             let rest: String = left[..at].iter().chain(left.iter().skip(at + size)).collect();
             match differs(&rest) {
                 Some(still) => (left, what) = (rest.chars().collect(), still),

@@ -33,16 +33,20 @@ const PARTS: u8 = 2;
 impl Long {
     /// Whether a word that is this token's bytes is the token.
     fn is_whole(&self, merged: impl FnOnce() -> bool) -> bool {
-        let known = match self.known.load(Ordering::Relaxed) {
-            0 if merged() => WHOLE,
-            0 => PARTS,
-            known => known,
-        };
+        let known = self.known.load(Ordering::Relaxed);
+        if known != 0 {
+            return known == WHOLE;
+        }
+        let whole = merged();
         // Another thread may find out at the same time, and finds the same.
-        self.known.store(known, Ordering::Relaxed);
-        known == WHOLE
+        self.known.store(if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
+        whole
     }
 }
+
+/// Words remembered: two to the power of these.
+const SHORT_BITS: u32 = 14;
+const LONG_BITS: u32 = 12;
 
 /// The symbols that a word begins as.
 pub(super) enum First {
@@ -66,7 +70,7 @@ pub(super) struct Scratch {
 impl Scratch {
     pub(super) fn new() -> Self {
         Self {
-            short: MetShort::new(),
+            short: MetShort::new(SHORT_BITS),
             long: None,
             symbols: Vec::new(),
             queue: Queue::default(),
@@ -147,12 +151,19 @@ impl Bpe {
         }
         let key = Key::of(text.as_bytes(), start, end);
         let hash = key.hash();
-        if let Some(id) = self.short.get(key, hash, || self.merged(&text[start..end], scratch).len() == 1) {
+        if !scratch.short.append(&key, hash, ids) {
+            self.encode_new(&text[start..end], key, hash, scratch, ids);
+        }
+    }
+
+    /// A short word that has not been met.
+    #[inline(never)]
+    fn encode_new(&self, word: &str, key: Key, hash: u64, scratch: &mut Scratch, ids: &mut Vec<u32>) {
+        if let Some(id) = self.short.get(key, hash, || self.merged(word, scratch).len() == 1) {
             ids.push(id);
-        } else if let Some(met) = scratch.short.get(&key, hash) {
-            ids.extend_from_slice(met);
+            scratch.short.keep(key, hash, &[id]);
         } else {
-            ids.extend_from_slice(self.merged(&text[start..end], scratch));
+            self.encode_merged(word, self.hasher.hash_one(word.as_bytes()), scratch, ids);
             scratch.short.keep(key, hash, &scratch.symbols);
         }
     }
@@ -167,15 +178,21 @@ impl Bpe {
         {
             return ids.push(long.id);
         }
+        self.encode_merged(word, hash, scratch, ids);
+    }
+
+    /// A word that goes through the merges, or has done so before.
+    fn encode_merged(&self, word: &str, hash: u64, scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if word.len() > LONG_KEY_BYTES {
             return ids.extend_from_slice(self.merged(word, scratch));
         }
         let key = LongKey::of(word.as_bytes());
-        if let Some(met) = scratch.long.as_ref().and_then(|met| met.get(&key, hash)) {
-            return ids.extend_from_slice(met);
+        scratch.symbols.clear();
+        if scratch.long.as_ref().is_some_and(|met| met.append(&key, hash, &mut scratch.symbols)) {
+            return ids.extend_from_slice(&scratch.symbols);
         }
         ids.extend_from_slice(self.merged(word, scratch));
-        scratch.long.get_or_insert_with(MetLong::new).keep(key, hash, &scratch.symbols);
+        scratch.long.get_or_insert_with(|| MetLong::new(LONG_BITS)).keep(key, hash, &scratch.symbols);
     }
 
     /// What the merges make of a word.

@@ -24,6 +24,7 @@ use bpe::{Bpe, Scratch};
 use form::Words;
 use normal::Normalizer;
 use std::sync::{Mutex, PoisonError};
+use std::thread::ThreadId;
 use stretch::{Begin, Ids, Offsets};
 
 /// Text to ids, nothing put around them.
@@ -34,8 +35,9 @@ pub(crate) struct Native {
     cooked: Finder,
     words: Words,
     bpe: Bpe,
-    /// What encoding needs, from one call to the next; as many as there were calls at a time.
-    idle: Mutex<Vec<Scratch>>,
+    /// What encoding needs, from one call to the next, and the thread that had it last, in whose cache it may still lie; as
+    /// many as there were calls at a time.
+    idle: Mutex<Vec<(ThreadId, Scratch)>>,
 }
 
 impl Native {
@@ -108,11 +110,17 @@ impl Native {
     }
 
     fn with_scratch<T>(&self, work: impl FnOnce(&mut Scratch) -> T) -> T {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut scratch = idle.unwrap_or_else(Scratch::new);
+        let thread = std::thread::current().id();
+        let mut scratch = self.take_scratch(thread).unwrap_or_else(Scratch::new);
         let result = work(&mut scratch);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(scratch);
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((thread, scratch));
         result
+    }
+
+    fn take_scratch(&self, thread: ThreadId) -> Option<Scratch> {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = idle.iter().rposition(|(last, _)| *last == thread).unwrap_or(0);
+        if idle.is_empty() { None } else { Some(idle.swap_remove(own).1) }
     }
 }
 

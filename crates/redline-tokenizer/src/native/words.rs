@@ -110,23 +110,33 @@ impl Slot {
     }
 }
 
-/// Words remembered, of each kind.
-const KEPT_WORDS: usize = 1 << 13;
-
-/// What the merges made of words met before; of two words with one place the later one stays.
+/// What the merges or the table of tokens made of words met before, checked first: of a text's words most are among a few
+/// thousand, which lie in the second-level cache where the table of all tokens does not. Of two words with one place the
+/// later one stays.
 pub(super) struct Met<K, const IDS: usize>(Box<[Kept<K, IDS>]>);
 
-/// Words that have a [`Key`].
-pub(super) type MetShort = Met<Key, 7>;
-/// Longer words, by their hash and their bytes.
+/// Words that have a [`Key`]: 512 KiB.
+pub(super) type MetShort = Met<Key, 4>;
+/// Longer words, and those of more tokens, by their bytes.
 pub(super) type MetLong = Met<LongKey, 14>;
 
-/// Bytes of a word at most that [`MetLong`] keeps.
+/// A word, what it became, and after that [`END`]. A place nobody has taken has the key of no word.
+#[derive(Clone, Copy)]
+#[repr(align(32))]
+struct Kept<K, const IDS: usize> {
+    key: K,
+    ids: [u32; IDS],
+}
+
+/// No id.
+const END: u32 = u32::MAX;
+
+/// Bytes of a word at most that a [`LongKey`] holds.
 pub(super) const LONG_KEY_BYTES: usize = 55;
 
-/// A longer word: its bytes, then zeros, and its length last.
+/// A word: its bytes, then zeros, and its length last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C, align(8))]
+#[repr(align(8))]
 pub(super) struct LongKey([u8; LONG_KEY_BYTES + 1]);
 
 impl LongKey {
@@ -139,13 +149,6 @@ impl LongKey {
     }
 }
 
-#[derive(Clone, Copy)]
-struct Kept<K, const IDS: usize> {
-    key: K,
-    len: u32,
-    ids: [u32; IDS],
-}
-
 impl Default for LongKey {
     fn default() -> Self {
         Self([0; LONG_KEY_BYTES + 1])
@@ -153,27 +156,40 @@ impl Default for LongKey {
 }
 
 impl<K: Copy + Default + PartialEq, const IDS: usize> Met<K, IDS> {
-    pub(super) fn new() -> Self {
-        let none = Kept { key: K::default(), len: 0, ids: [0; IDS] };
-        Self(vec![none; KEPT_WORDS].into_boxed_slice())
+    /// Room for two to the power of `bits` words.
+    pub(super) fn new(bits: u32) -> Self {
+        Self(vec![Kept { key: K::default(), ids: [END; IDS] }; 1 << bits].into_boxed_slice())
     }
 
-    /// The ids of a word, by its key and the key's hash.
+    /// Appends the ids of a word, given by its key and the key's hash, if it has been met.
     #[inline]
-    pub(super) fn get(&self, key: &K, hash: u64) -> Option<&[u32]> {
-        let kept = &self.0[place(hash)];
-        if kept.key == *key { kept.ids.get(..kept.len as usize) } else { None }
-    }
-
-    pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) {
-        if ids.len() <= IDS {
-            let mut kept = Kept { key, len: ids.len() as u32, ids: [0; IDS] };
-            kept.ids[..ids.len()].copy_from_slice(ids);
-            self.0[place(hash)] = kept;
+    pub(super) fn append(&self, key: &K, hash: u64, to: &mut Vec<u32>) -> bool {
+        let kept = &self.0[self.place(hash)];
+        if kept.key != *key {
+            return false;
         }
+        to.push(kept.ids[0]);
+        for id in kept.ids[1..].iter().take_while(|id| **id != END) {
+            to.push(*id);
+        }
+        true
     }
-}
 
-fn place(hash: u64) -> usize {
-    (hash >> 24) as usize % KEPT_WORDS
+    /// Remembers a word, if it is not of too many tokens.
+    #[inline]
+    pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) -> bool {
+        let fits = (1..=IDS).contains(&ids.len());
+        if fits {
+            let mut kept = Kept { key, ids: [END; IDS] };
+            kept.ids[..ids.len()].copy_from_slice(ids);
+            let place = self.place(hash);
+            self.0[place] = kept;
+        }
+        fits
+    }
+
+    #[inline]
+    fn place(&self, hash: u64) -> usize {
+        (hash >> 24) as usize & (self.0.len() - 1)
+    }
 }

@@ -3,6 +3,7 @@
 mod record;
 mod versus;
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -16,6 +17,7 @@ use super::compare::EXIT_CODES;
 use crate::model::{self, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
 use crate::report::{self, Failure};
+use crate::tokenizer;
 use crate::usage;
 use crate::value::{self, ThreadCounts};
 use record::{RecordArgs, Recorder};
@@ -194,9 +196,12 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
             let backend = flags.backend.resolve(context.environment, &context.clock)?;
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
+            let told = OnceCell::new();
             let load = |setup: Setup| {
                 let backend = backend.clone().for_lane(&setup);
-                Engine::load(backend.options(source.clone(), setup.threads))
+                let engine = Engine::load(backend.options(source.clone(), setup.threads))?;
+                told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(&name, it)));
+                Ok(engine)
             };
             let process = |words: &[String]| versus::process(words, &versus::besides(&args.given, lane));
             let model = Model { load: &load, process: &process, packed_bytes };

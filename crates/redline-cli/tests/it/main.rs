@@ -23,5 +23,6 @@ mod score;
 mod score_lane;
 mod score_rules;
 mod synth;
+mod tokenize;
 mod usage;
 mod versus;

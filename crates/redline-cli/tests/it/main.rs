@@ -24,5 +24,6 @@ mod score_lane;
 mod score_rules;
 mod synth;
 mod tokenize;
+mod tokenizer_lane;
 mod usage;
 mod versus;

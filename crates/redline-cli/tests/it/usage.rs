@@ -173,6 +173,12 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["bench", "generate", "--model", "demo", "--json", "--output", "x"],
         &["--json", "cannot be used with"],
     ),
+    (&["bench", "tokenizer", "--model", "demo", "--min-speedup=-1"], &["`--min-speedup` is `-1`"]),
+    (
+        &["bench", "tokenizer", "--model", "demo", "--min-speedup", "x"],
+        &["`--min-speedup` is `x`", "at least 0"],
+    ),
+    (&["bench", "tokenizer", "--model", "demo", "--prefix-k", "0"], &["`--prefix-k` is `0`"]),
     (&["compare", "one"], &["NEW", "redline compare --help"]),
     (&["compare", "/nonexistent/a", "/nonexistent/b"], &["/nonexistent/a"]),
     (&["compare", "a", "b", "--threshold", "none"], &["none", "percent above 0"]),

@@ -12,6 +12,7 @@ import report
 import rope
 import samples
 import shapes
+import tokenizer
 from jobs import JOBS, prompt_ids
 
 GPT2 = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_layer": 12, "n_head": 12}
@@ -206,6 +207,28 @@ class Documents(unittest.TestCase):
         self.assertIn("| 3.00 | 3.00 |", text)
         self.assertIn("torch:bf16 compiles for 2.5 s first.", text)
         self.assertIn("- redline:w8, all jobs: not available in this build", text)
+
+
+class Tokenizers(unittest.TestCase):
+    def test_texts_are_lines_as_redline_reads_them(self):
+        self.assertEqual(tokenizer.texts_of("a b\r\n\n\u2028é\n c\rd".encode()), ["a b", "\u2028é", " c\rd"])
+        self.assertEqual(tokenizer.texts_of(b"\n\r\n"), [])
+
+    def test_digests_are_those_of_redline(self):
+        self.assertEqual(tokenizer.digest([]), "cbf29ce484222325")
+        self.assertEqual(tokenizer.digest([[0x0201], [7]]), tokenizer.digest([[0x0201, 7]]))
+        # FNV-1a of the bytes "a", 0, 0, 0.
+        self.assertEqual(tokenizer.digest([[ord("a")]]), "ac804b820e4fe984")
+
+    def test_there_is_a_row_per_repeat(self):
+        measured = {"seconds": [0.5, 0.25], "tokens": 3, "digest": "d", "version": "v"}
+        rows = tokenizer.rows(2, ["é", "a"], measured)
+        self.assertEqual(rows, [[2, 2, 3, 3, 0.5, "d", "v"], [2, 2, 3, 3, 0.25, "d", "v"]])
+        self.assertEqual(len(rows[0]), len(tokenizer.COLUMNS))
+
+    def test_threads_are_those_of_the_environment(self):
+        self.assertEqual(tokenizer.environment(4), {"RAYON_NUM_THREADS": "4", "TOKENIZERS_PARALLELISM": "true"})
+        self.assertEqual(tokenizer.environment(1)["TOKENIZERS_PARALLELISM"], "false")
 
 
 if __name__ == "__main__":

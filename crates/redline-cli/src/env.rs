@@ -47,6 +47,9 @@ pub(crate) const MAX_CHUNK: &Variable = &Variable { name: "REDLINE_MAX_CHUNK", h
 /// File of what the residual stream looks like.
 pub(crate) const PRECISION_TRACE: &Variable =
     &Variable { name: "REDLINE_PRECISION_TRACE", help: "--precision-trace" };
+/// What the native tokenizer must reach.
+const TOKENIZER_MIN_SPEEDUP: &Variable =
+    &Variable { name: "REDLINE_TOKENIZER_MIN_SPEEDUP", help: "--min-speedup (bench tokenizer)" };
 /// Hugging Face cache of models.
 pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
@@ -80,11 +83,18 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     LOG_PLANS,
     MAX_CHUNK,
     PRECISION_TRACE,
+    TOKENIZER_MIN_SPEEDUP,
     HF_HUB_CACHE,
     HF_HOME,
     XDG_CACHE_HOME,
     HOME,
 ];
+
+/// The variable that stands for a flag of a lane, where there is one.
+pub(crate) fn of_lane(lane: &str, flag: &str) -> Option<&'static Variable> {
+    let name = format!("REDLINE_{lane}_{flag}").to_uppercase().replace('-', "_");
+    VARIABLES.iter().copied().find(|variable| variable.name == name)
+}
 
 /// The list of variables, as `redline --help` shows it.
 pub(crate) fn help() -> String {
@@ -173,7 +183,13 @@ mod tests {
             if variable.name.starts_with("REDLINE_") {
                 let flag =
                     format!("--{}", variable.name["REDLINE_".len()..].to_lowercase().replace('_', "-"));
-                assert_eq!(variable.help, flag, "a variable is named after its flag");
+                let lane = variable.help.split_once(" (bench ").map(|(flag, lane)| {
+                    let lane = lane.trim_end_matches(')');
+                    assert_eq!(of_lane(lane, &flag[2..]).map(|found| found.name), Some(variable.name));
+                    format!("--{lane}-{}", &flag[2..])
+                });
+                let named = lane.as_deref().unwrap_or(variable.help);
+                assert_eq!(named, flag, "a variable is named after its flag");
             }
         }
     }

@@ -16,6 +16,8 @@ mod plan;
 mod progress;
 mod report;
 mod table;
+mod text;
+mod tokenizer;
 mod trace;
 mod usage;
 mod value;

@@ -16,6 +16,7 @@ use crate::env::{self, Environment};
 use crate::plan::PlanFlags;
 use crate::progress;
 use crate::report::Failure;
+use crate::tokenizer;
 use crate::trace;
 use crate::value::{self, Device, Isa, Sizes};
 
@@ -168,20 +169,20 @@ impl MachineFlags {
     /// Fills what no flag gave from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
-        Ok(Settings { threads: threads(self.threads, environment)?, backend })
+        Ok(Settings { threads: threads(self.threads, environment)?, backend, tells_fallback: true })
     }
 }
 
 impl MemoryFlags {
     /// The settings with what the flags, the environment or the machine say of memory.
     pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
-        let Settings { threads, backend } = settings;
+        let backend = settings.backend;
         let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
         let prefix_cache =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
                 .unwrap_or(true);
         let memory = memory.or_else(free_memory);
-        Ok(Settings { threads, backend: Backend { memory, prefix_cache, ..backend } })
+        Ok(Settings { backend: Backend { memory, prefix_cache, ..backend }, ..settings })
     }
 }
 
@@ -323,6 +324,8 @@ impl Backend {
 pub(crate) struct Settings {
     threads: usize,
     backend: Backend,
+    /// Whether it is said that the library encodes.
+    tells_fallback: bool,
 }
 
 impl Settings {
@@ -332,12 +335,13 @@ impl Settings {
         plans.cache.is_some() && plans.policy == PlanPolicy::Tune
     }
 
-    /// The same threads and instructions for another model, in formats of its own and without a trace.
+    /// The same threads and instructions for a second model, in formats of its own, without a trace, and silent about its
+    /// tokenizer, which must give the ids of the first.
     pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
         let trace = None;
         let backend =
             Backend { format, kv_format, outliers: 0.0, max_context: None, trace, ..self.backend.clone() };
-        Self { threads: self.threads, backend }
+        Self { threads: self.threads, backend, tells_fallback: false }
     }
 
     /// The same, with so many seconds that prompts may add to a pass while others generate.
@@ -349,6 +353,9 @@ impl Settings {
     pub(crate) fn load(self, model: &str, environment: Environment) -> Result<Loaded, Failure> {
         let options = self.backend.options(source(model, environment)?, self.threads);
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;
+        if self.tells_fallback {
+            engine.tokenizer().into_iter().for_each(|it| tokenizer::tell_fallback(model, it));
+        }
         // A model from the hub cache lies in a directory named after its commit.
         let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
         Ok(Loaded { engine, name })

@@ -68,9 +68,7 @@ impl Failure {
 
     /// A file or standard input that cannot be read.
     pub(crate) fn reading(path: &Path, error: &io::Error) -> Self {
-        let place =
-            if is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) };
-        let fact = format!("{error}\n  in {place}");
+        let fact = format!("{error}\n  in {}", place(path));
         Self::failed(fact, Some("check the path, and that it may be read".to_owned()))
     }
 
@@ -104,6 +102,11 @@ impl From<EngineError> for Failure {
 /// Whether a path argument means standard input.
 pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// A path argument in a message.
+pub(crate) fn place(path: &Path) -> String {
+    if is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) }
 }
 
 /// Tells something that is not an error.

@@ -195,6 +195,16 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     }
 }
 
+/// Parses a factor; 0 is none.
+pub(crate) fn factor(text: &str) -> Result<f64, BadValue> {
+    let hint = "a factor such as 5; 0 asks for none";
+    match text.parse::<f64>() {
+        Ok(x) if x >= 0.0 && x.is_finite() => Ok(x),
+        Ok(x) => bad(format!("a factor of {x}"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
 /// Parses a time in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, BadValue> {
     let hint = "a number of seconds above 0, such as 2.5";
@@ -360,6 +370,8 @@ mod tests {
         assert_eq!((on_off("on"), on_off("off")), (Ok(true), Ok(false)));
         assert!(on_off("maybe").is_err() && on_off("").is_err());
         assert!(count("0").is_err());
+        assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));
+        assert!(factor("-1").is_err() && factor("inf").is_err() && factor("fast").is_err());
         assert_eq!(window("2"), Ok(2));
         for text in ["0", "1", "-2", "2.5", ""] {
             assert!(window(text).is_err(), "{text}");

@@ -51,9 +51,21 @@ pub struct Row {
     pub checked: bool,
     /// The digest of the outputs ([`crate::digest`]); equal outputs have equal ones.
     pub digest: Option<String>,
+    /// What its metrics must reach.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gates: Vec<Gate>,
     /// The arm of a run with two: `a` is the base, `b` is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
+}
+
+/// What a metric of a row must reach, or the run fails.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Gate {
+    /// The metric; more is better.
+    pub metric: String,
+    /// The least headline that passes.
+    pub least: f64,
 }
 
 /// Samples with their summary, as they are written.
@@ -177,6 +189,32 @@ impl Row {
         self
     }
 
+    /// States what a metric must reach.
+    pub fn gate(mut self, metric: impl Into<String>, least: f64) -> Self {
+        self.gates.push(Gate { metric: metric.into(), least });
+        self
+    }
+
+    /// The gates that were missed, in words: a metric's headline is below its gate, or there is none.
+    pub fn missed(&self) -> Vec<String> {
+        let missed = |gate: &Gate| {
+            let reached = self.metrics.get(&gate.metric).and_then(|metric| metric.samples().headline());
+            if reached.is_some_and(|reached| reached >= gate.least) {
+                return None;
+            }
+            let reached = reached.map_or_else(|| "unknown".to_owned(), number::short);
+            Some(format!("{} is {reached}, but at least {} is asked", gate.metric, number::short(gate.least)))
+        };
+        self.gates.iter().filter_map(missed).collect()
+    }
+
+    /// What is wrong with the row, for a table.
+    fn complaint(&self) -> Option<String> {
+        let invalid = self.invalid().map(|why| format!("INVALID: {why}"));
+        let missed = self.missed();
+        invalid.or_else(|| (!missed.is_empty()).then(|| format!("MISSED: {}", missed.join("; "))))
+    }
+
     /// Why the row must not be believed; `None` if it may.
     pub fn invalid(&self) -> Option<String> {
         if !self.checked {
@@ -231,7 +269,7 @@ impl LaneResult {
         let mut table = Table::new(&titles);
         for row in &self.rows {
             let mut line: Vec<String> = columns.iter().map(|column| column.cell.shown(row)).collect();
-            line.extend(row.invalid().map(|why| format!("INVALID: {why}")));
+            line.extend(row.complaint());
             table.push(line);
         }
         table.render()
@@ -260,7 +298,7 @@ impl Row {
             self.share_of_limit.map(number::percent).unwrap_or_default(),
             self.limit.clone().unwrap_or_default(),
             self.kernel_path.clone().unwrap_or_default(),
-            self.invalid().map(|why| format!("INVALID: {why}")).unwrap_or_default(),
+            self.complaint().unwrap_or_default(),
         ]
     }
 }

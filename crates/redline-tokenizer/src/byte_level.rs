@@ -69,13 +69,14 @@ pub(crate) fn build(
     vocab: Vec<(String, u32)>,
     merges: Vec<(String, String)>,
     options: &ByteLevelOptions,
+    encoder: Encoder,
 ) -> Result<Tokenizer, TokenizerError> {
     let mut added = options.added.clone();
     // Ids are given in this order, so those that are stated come first.
     added.sort_by_key(|token| token.id.unwrap_or(u32::MAX));
     let mut tokenizer = Tokenizer::build(Parts {
         place,
-        encoder: Encoder::default(),
+        encoder,
         model: BpeModel { vocab, merges, ..BpeModel::default() },
         added,
         normalizer: options.split.normalizer(),

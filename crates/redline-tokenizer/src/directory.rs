@@ -1,6 +1,6 @@
 //! A model directory: which files make its tokenizer, and what its configuration says about tokens.
 
-use crate::{AddedToken, ByteLevelOptions, Split, Tokenizer, TokenizerError, byte_level, json};
+use crate::{AddedToken, ByteLevelOptions, Encoder, Split, Tokenizer, TokenizerError, byte_level, json};
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -23,9 +23,9 @@ const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 const LISTED: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-pub(crate) fn load(dir: &Path) -> Result<Tokenizer, TokenizerError> {
+pub(crate) fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
     if let Some(bytes) = read(&dir.join("tokenizer.json"))? {
-        return Tokenizer::from_bytes(&place(dir, "tokenizer.json"), &bytes);
+        return Tokenizer::from_bytes_with(&place(dir, "tokenizer.json"), &bytes, encoder);
     }
     let (vocab, merges) = match (read(&dir.join("vocab.json"))?, read(&dir.join("merges.txt"))?) {
         (Some(vocab), Some(merges)) => (vocab, merges),
@@ -38,7 +38,7 @@ pub(crate) fn load(dir: &Path) -> Result<Tokenizer, TokenizerError> {
     let vocab = json::vocab(&place(dir, "vocab.json"), &vocab)?;
     let merges = json::merges(&place(dir, "merges.txt"), &merges)?;
     let options = Config::read(dir)?.options(vocab.iter().any(|(token, _)| token == END_OF_TEXT))?;
-    byte_level::build(&dir.display().to_string(), vocab, merges, &options)
+    byte_level::build(&dir.display().to_string(), vocab, merges, &options, encoder)
 }
 
 /// The configuration beside `vocab.json` and `merges.txt`; an absent file is an empty object.

@@ -50,14 +50,24 @@ impl Tokenizer {
     /// `merges.txt` with what `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say
     /// about added tokens, special tokens, BOS and EOS.
     pub fn from_dir(dir: &Path) -> Result<Self, TokenizerError> {
-        directory::load(dir)
+        Self::from_dir_with(dir, Encoder::default())
+    }
+
+    /// The same with the encoder chosen.
+    pub fn from_dir_with(dir: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
+        directory::load(dir, encoder)
     }
 
     /// Loads a `tokenizer.json`.
     pub fn from_file(path: &Path) -> Result<Self, TokenizerError> {
+        Self::from_file_with(path, Encoder::default())
+    }
+
+    /// The same with the encoder chosen.
+    pub fn from_file_with(path: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
         let bytes =
             std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
-        Self::from_bytes(&path.display().to_string(), &bytes)
+        Self::from_bytes_with(&path.display().to_string(), &bytes, encoder)
     }
 
     /// Reads the bytes of a `tokenizer.json`; `origin` names them in messages.
@@ -90,7 +100,7 @@ impl Tokenizer {
     ) -> Result<Self, TokenizerError> {
         let vocab = json::vocab(&format!("{origin}/vocab.json"), vocab)?;
         let merges = json::merges(&format!("{origin}/merges.txt"), merges)?;
-        byte_level::build(origin, vocab, merges, options)
+        byte_level::build(origin, vocab, merges, options, Encoder::default())
     }
 
     /// The ids of a text. With `special`, the ids of [`prefix_ids`](Self::prefix_ids) and
@@ -160,6 +170,16 @@ impl Tokenizer {
         threads: usize,
     ) -> Result<Vec<Vec<u32>>, TokenizerError> {
         batch::over_threads(texts, threads, |text| self.encode(text, special))
+    }
+
+    /// The same with where each id comes from.
+    pub fn encode_batch_with_offsets(
+        &self,
+        texts: &[&str],
+        special: bool,
+        threads: usize,
+    ) -> Result<Vec<Encoding>, TokenizerError> {
+        batch::over_threads(texts, threads, |text| self.encode_with_offsets(text, special))
     }
 
     /// The ids of a text as [`encode`](Self::encode) gives them, and where each comes from.

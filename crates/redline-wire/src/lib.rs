@@ -14,6 +14,7 @@ mod judge;
 mod perplexity;
 mod plan;
 mod score;
+mod tokenize;
 mod took;
 mod trace;
 mod usage;
@@ -28,6 +29,7 @@ pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking}
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use took::Took;
 pub use trace::TraceLine;
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

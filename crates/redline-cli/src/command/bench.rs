@@ -3,19 +3,25 @@
 mod record;
 mod versus;
 
+use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::Engine;
 use redline_lab::Machine;
-use redline_lab::lanes::{self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, Run, Setup, Values};
+use redline_lab::lanes::{
+    self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, OfText, Run, Setup, Text, Values,
+};
 
 use super::Context;
 use super::compare::EXIT_CODES;
+use crate::env;
 use crate::model::{self, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
 use crate::report::{self, Failure};
+use crate::tokenizer::{self, TokenizerFlags};
 use crate::usage;
 use crate::value::{self, ThreadCounts};
 use record::{RecordArgs, Recorder};
@@ -53,6 +59,7 @@ struct ThreadFlag {
 enum Subject {
     Machine(OfMachine, TierFlags),
     Model(OfModel, Box<ModelArgs>),
+    Text(OfText, TokenizerFlags),
 }
 
 /// A model and how it runs.
@@ -87,6 +94,7 @@ fn measurement(lane: &'static Lane) -> Command {
     match lane.run {
         Run::Machine(_) => TierFlags::augment_args(command),
         Run::Model(_) => ModelArgs::augment_args(command),
+        Run::Text(_) => TokenizerFlags::augment_args(command),
     }
 }
 
@@ -130,8 +138,9 @@ impl FromArgMatches for BenchArgs {
 
 impl LaneArgs {
     fn of(lane: &'static Lane, matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let own =
-            lane.flags.iter().filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
+        let given = |f: &&Flag| matches.value_source(f.name) == Some(ValueSource::CommandLine);
+        let own = lane.flags.iter().filter(given);
+        let own = own.filter_map(|f| Some((f.name, matches.get_one::<String>(f.name)?.clone())));
         let flags = measurement(lane);
         let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
         Ok(Self {
@@ -139,6 +148,7 @@ impl LaneArgs {
             subject: match lane.run {
                 Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
                 Run::Model(run) => Subject::Model(run, Box::new(ModelArgs::from_arg_matches(matches)?)),
+                Run::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
@@ -171,7 +181,8 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
 }
 
 fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let values = Values::new(lane.flags, args.own.iter().map(|(name, value)| (*name, value.as_str())));
+    let own = own_values(lane, args, context)?;
+    let values = Values::new(lane.flags, own.iter().map(|(name, value)| (*name, value.as_str())));
     let threads = match &args.threads.threads {
         Some(counts) => counts.0.clone(),
         None => (lane.threads)(model::threads(None, context.environment)?),
@@ -194,16 +205,41 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
             let backend = flags.backend.resolve(context.environment, &context.clock)?;
             let source = model::source(&name, context.environment)?;
             let packed_bytes = model::packed_bytes(&source)?;
+            let told = OnceCell::new();
             let load = |setup: Setup| {
                 let backend = backend.clone().for_lane(&setup);
-                Engine::load(backend.options(source.clone(), setup.threads))
+                let engine = Engine::load(backend.options(source.clone(), setup.threads))?;
+                told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(&name, it)));
+                Ok(engine)
             };
             let process = |words: &[String]| versus::process(words, &versus::besides(&args.given, lane));
             let model = Model { load: &load, process: &process, packed_bytes };
             (Recorder::new(&args.record, lane, context)?, run(&bench(backend.tier()), &model, &values))
         }
+        Subject::Text(run, flags) => {
+            let source = flags.resolve(context.environment)?;
+            let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
+            (Recorder::new(&args.record, lane, context)?, run(&bench(None), &text, &values))
+        }
     };
     recorder.finish(lane, result.map_err(|error| refused(lane, &error))?)
+}
+
+/// The values of the lane's own flags that were given, by the environment or, over it, on the command line.
+fn own_values(
+    lane: &Lane,
+    args: &LaneArgs,
+    context: &Context,
+) -> Result<Vec<(&'static str, String)>, Failure> {
+    let mut values = Vec::new();
+    for flag in lane.flags.iter().filter(|flag| args.own.iter().all(|(name, _)| *name != flag.name)) {
+        let Some(variable) = env::of_lane(lane.name, flag.name) else { continue };
+        if let Some(value) = context.environment.value(variable, value::factor)? {
+            values.push((flag.name, value.to_string()));
+        }
+    }
+    values.extend(args.own.iter().cloned());
+    Ok(values)
 }
 
 fn refused(lane: &Lane, error: &LaneError) -> Failure {

@@ -14,6 +14,7 @@ mod rerank;
 mod score;
 mod synth;
 mod taken;
+mod tokenize;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -47,6 +48,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
+    /// A text as token ids
+    Tokenize(tokenize::TokenizeArgs),
     /// Pack a model once, for quick loading in a smaller format
     Convert(convert::ConvertArgs),
     /// Write a model of a real shape with random weights
@@ -87,6 +90,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Rerank(args) => rerank::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
+        Command::Tokenize(args) => tokenize::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),
         Command::Precompile(args) => precompile::run(&args, &context),

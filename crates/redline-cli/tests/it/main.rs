@@ -23,5 +23,7 @@ mod score;
 mod score_lane;
 mod score_rules;
 mod synth;
+mod tokenize;
+mod tokenizer_lane;
 mod usage;
 mod versus;

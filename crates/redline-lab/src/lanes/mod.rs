@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo, PlanPolicy};
 use redline_kernels::{OutOfMemory, Simd, Tier};
+use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 
 use crate::baseline::Rule;
 use crate::limits::LimitError;
@@ -21,6 +22,7 @@ pub mod memory;
 pub mod mixed;
 pub mod plan_cache;
 pub mod score;
+pub mod tokenizer;
 
 /// Every lane there is.
 pub const ALL: &[Lane] = &[
@@ -32,6 +34,7 @@ pub const ALL: &[Lane] = &[
     forward::LANE,
     memory::LANE,
     plan_cache::LANE,
+    tokenizer::LANE,
 ];
 
 /// A benchmark: one question, its flags, and how to answer it.
@@ -64,12 +67,17 @@ pub enum Run {
     Machine(OfMachine),
     /// By measuring a model.
     Model(OfModel),
+    /// By measuring how text becomes ids.
+    Text(OfText),
 }
 
 /// Measures the machine.
 pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<LaneResult, LaneError>;
 /// Measures a model.
 pub type OfModel = fn(&Bench<'_>, &Model<'_>, &Values) -> Result<LaneResult, LaneError>;
+
+/// Measures how text becomes ids.
+pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<LaneResult, LaneError>;
 
 /// Only as many threads as the machine has by default.
 pub(crate) fn all_threads(default: usize) -> Vec<usize> {
@@ -111,6 +119,14 @@ pub struct Model<'a> {
     pub process: &'a dyn Fn(&[String]) -> Result<String, String>,
     /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
     pub packed_bytes: Option<u64>,
+}
+
+/// The tokenizer that is measured.
+pub struct Text<'a> {
+    /// Its model or its file.
+    pub name: &'a str,
+    /// Reads it, to encode like that.
+    pub tokenizer: &'a dyn Fn(Encoder) -> Result<Tokenizer, TokenizerError>,
 }
 
 /// How a lane wants the model loaded; the rest is as on the command line.
@@ -234,6 +250,22 @@ impl Values {
         if self.text(name) == "auto" { Ok(None) } else { self.count(name).map(Some) }
     }
 
+    /// A number of at least 0.
+    pub fn number(&self, name: &'static str) -> Result<f64, LaneError> {
+        match self.text(name).parse::<f64>() {
+            Ok(x) if x >= 0.0 && x.is_finite() => Ok(x),
+            _ => Err(LaneError::Usage(format!(
+                "`--{name}` is `{}`, but a number of at least 0 is needed",
+                self.text(name)
+            ))),
+        }
+    }
+
+    /// A file; `None` for `none`.
+    pub fn file(&self, name: &'static str) -> Option<PathBuf> {
+        Some(self.text(name)).filter(|text| *text != "none").map(PathBuf::from)
+    }
+
     /// Whether a switch is on.
     pub fn switch(&self, name: &'static str) -> Result<bool, LaneError> {
         Ok(self.choice(name, &["true", "false"])? == "true")
@@ -261,6 +293,10 @@ pub enum LaneError {
     Memory(OutOfMemory),
     /// A measurement is no number.
     Samples(NotFinite),
+    /// A tokenizer cannot be read, or a text cannot be encoded.
+    Tokenizer(TokenizerError),
+    /// A file cannot be used: why, and where.
+    Input(String),
     /// The outputs are wrong, so their speed means nothing.
     Incorrect(String),
 }
@@ -268,11 +304,12 @@ pub enum LaneError {
 impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(fact) | Self::Incorrect(fact) => f.write_str(fact),
+            Self::Usage(fact) | Self::Incorrect(fact) | Self::Input(fact) => f.write_str(fact),
             Self::Engine(e) => e.fmt(f),
             Self::Limit(e) => e.fmt(f),
             Self::Memory(e) => e.fmt(f),
             Self::Samples(e) => e.fmt(f),
+            Self::Tokenizer(e) => e.fmt(f),
         }
     }
 }
@@ -284,6 +321,7 @@ impl LaneError {
     pub fn hint(&self) -> Option<String> {
         match self {
             Self::Engine(e) => e.hint(),
+            Self::Tokenizer(e) => e.hint(),
             _ => None,
         }
     }
@@ -304,6 +342,12 @@ impl From<LimitError> for LaneError {
 impl From<OutOfMemory> for LaneError {
     fn from(e: OutOfMemory) -> Self {
         Self::Memory(e)
+    }
+}
+
+impl From<TokenizerError> for LaneError {
+    fn from(e: TokenizerError) -> Self {
+        Self::Tokenizer(e)
     }
 }
 

@@ -9,7 +9,7 @@ use redline_lab::compare;
 use redline_lab::lanes::Lane;
 use redline_lab::result::Column;
 use redline_lab::run::{Run, RunError, Start};
-use redline_lab::{LaneResult, Machine, wall_clock};
+use redline_lab::{LaneResult, Machine, Verdict, verdict, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;
@@ -17,7 +17,7 @@ use crate::built;
 use crate::command::compare::{RuleFlags, read};
 use crate::env;
 use crate::output;
-use crate::report::{self, Failure, INVALID};
+use crate::report::{self, Failure};
 
 /// Where results go, and what they are compared with.
 #[derive(Debug, Args)]
@@ -32,7 +32,7 @@ pub(super) struct RecordArgs {
     /// Write run.json, results.csv and samples.csv into this directory
     #[arg(short = 'o', id = "directory", value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
-    /// Compare with an earlier run: a directory with run.json, or such a file; lane score: also its --output F.csv
+    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
     #[arg(long, value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     #[command(flatten, next_help_heading = "Comparison")]
@@ -91,7 +91,7 @@ impl Values {
     }
 
     /// Shows how the cases stand; 1 if one fell or is missing, else the code of the rows.
-    fn judge(&self, result: &LaneResult, code: ExitCode, args: &RecordArgs) -> Result<ExitCode, Failure> {
+    fn judge(&self, result: &LaneResult, code: u8, args: &RecordArgs) -> Result<ExitCode, Failure> {
         let standings = self.standings(result)?;
         let text = format!("\n{}", standings.table());
         // A document or values on standard output stay by themselves.
@@ -100,7 +100,7 @@ impl Values {
         } else {
             output::piece(&text)?;
         }
-        Ok(if standings.passed() { code } else { ExitCode::FAILURE })
+        Ok(if standings.passed() { ExitCode::from(code) } else { ExitCode::FAILURE })
     }
 }
 
@@ -124,10 +124,11 @@ impl<'a> Recorder<'a> {
 
     /// Shows and writes the result of one arm; the code of its rows, or of its comparison.
     pub(super) fn finish(self, lane: &Lane, result: LaneResult) -> Result<ExitCode, Failure> {
-        let code = validity(&result);
+        let own = verdicts(&result);
+        let code = if own.is_empty() { 0 } else { verdict::exit_code(own.iter().copied()) };
         if self.baseline.is_none() && self.args.directory.is_none() {
             show(lane, &result, self.args)?;
-            return Ok(code);
+            return Ok(ExitCode::from(code));
         }
         let mut run = Run::new(built::this(), self.start, result.clone()).map_err(|error| written(&error))?;
         let comparison = match self.baseline {
@@ -136,7 +137,12 @@ impl<'a> Recorder<'a> {
                 show(lane, &result, self.args)?;
                 return values.judge(&result, code, self.args);
             }
-            Some(Baseline::Run(base)) => Some(compare::compare(&base, &run, &self.args.rules.rules())),
+            Some(Baseline::Run(base)) => {
+                let mut comparison = compare::compare(&base, &run, &self.args.rules.rules());
+                let judged = comparison.lines.iter().filter_map(|line| line.verdict);
+                comparison.exit_code = verdict::exit_code(judged.chain(own));
+                Some(comparison)
+            }
             None => None,
         };
         if let Some(comparison) = &comparison {
@@ -145,7 +151,7 @@ impl<'a> Recorder<'a> {
         write(&run, self.args)?;
         let Some(comparison) = comparison else {
             show(lane, &result, self.args)?;
-            return Ok(code);
+            return Ok(ExitCode::from(code));
         };
         if self.args.json {
             output::piece(&run.json().map_err(|error| written(&error))?)?;
@@ -195,14 +201,18 @@ fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failu
     output::piece(&lane.table(result))
 }
 
-/// A row that must not be believed makes the whole run invalid.
-fn validity(result: &LaneResult) -> ExitCode {
-    let mut code = ExitCode::SUCCESS;
+/// What rows say by themselves: one must not be believed, one does not reach what it must.
+fn verdicts(result: &LaneResult) -> Vec<Verdict> {
+    let mut found = Vec::new();
     for row in &result.rows {
         if let Some(why) = row.invalid() {
             report::say(format_args!("invalid: {}: {why}\n", row.case));
-            code = ExitCode::from(INVALID);
+            found.push(Verdict::Invalid);
+        }
+        for why in row.missed() {
+            report::say(format_args!("missed: {}: {why}\n", row.case));
+            found.push(Verdict::Slower);
         }
     }
-    code
+    found
 }

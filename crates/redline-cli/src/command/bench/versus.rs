@@ -19,7 +19,7 @@ use crate::built;
 use crate::command::Context;
 use crate::env;
 use crate::output;
-use crate::report::{self, Failure, INCORRECT, INVALID, USAGE};
+use crate::report::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
 use crate::value;
 
 /// Processes of each arm unless told otherwise.
@@ -243,7 +243,8 @@ impl Contestant {
         };
         let code = output.status.code().and_then(|code| u8::try_from(code).ok());
         match code {
-            Some(0 | INVALID) => {
+            // A gate that was missed leaves a document too.
+            Some(0 | INVALID | FAILED) if code != Some(FAILED) || !output.stdout.is_empty() => {
                 let text = String::from_utf8_lossy(&output.stdout);
                 versus::printed_rows(&text).map_err(|error| {
                     Failure::failed(fact(format!("its document cannot be read: {error}")), None)

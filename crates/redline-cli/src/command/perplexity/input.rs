@@ -1,13 +1,12 @@
 //! The text, from a file or standard input.
 
-use std::io::Read as _;
 use std::path::Path;
 
 use redline_engine::Prompt;
 
 use super::PerplexityArgs;
-use crate::jsonl;
-use crate::report::{self, Failure};
+use crate::report::{Failure, place};
+use crate::text;
 
 /// The text that the flags name.
 pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
@@ -21,27 +20,14 @@ pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
     }
 }
 
-fn place(path: &Path) -> String {
-    if report::is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) }
-}
-
+/// What the file holds, which must be something.
 fn utf8(path: &Path) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
-    if bytes.is_empty() {
+    let text = text::read(path)?;
+    if text.is_empty() {
         let hint = "give a text of at least 2 tokens".to_owned();
         return Err(Failure::failed(format!("0 bytes of text\n  in {}", place(path)), Some(hint)));
     }
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = error.as_bytes()[..at].split(|&byte| byte == b'\n').count();
-        let fact = format!(
-            "byte {at} is {:#04x}, which is not UTF-8 there\n  in {}, line {line}",
-            error.as_bytes()[at],
-            place(path)
-        );
-        Failure::failed(fact, Some("convert the text to UTF-8; binary files are no text".to_owned()))
-    })
+    Ok(text)
 }
 
 /// Ids separated by white space and commas.

@@ -1,0 +1,210 @@
+//! `redline tokenize`: a text as token ids.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_tokenizer::{Encoder, Encoding, Tokenizer, TokenizerError};
+use redline_wire::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
+
+use super::Context;
+use crate::jsonl::{self, Answer, Answers};
+use crate::report::{FAILED, Failure};
+use crate::tokenizer::{self, TokenizerFlags};
+use crate::{model, output, text, value};
+
+/// Forms of input and output, for the help.
+const FORMS: &str = "Prints the ids on one line, separated by spaces; with --offsets a line per id: the id, its first byte in \
+    the text and the byte after its last. A line of --jsonl is {\"text\": ..}, its answer {\"ids\": [..]}, with --offsets \
+    also \"offsets\": [[begin, end], ..]; answers come in the order of the lines. Special tokens written in a text become \
+    their ids either way.";
+
+/// Flags of `tokenize`.
+#[derive(Debug, Args)]
+#[command(after_help = FORMS)]
+pub(super) struct TokenizeArgs {
+    #[command(flatten)]
+    tokenizer: TokenizerFlags,
+    /// The text
+    #[arg(value_name = "TEXT")]
+    words: Option<String>,
+    /// The text
+    #[arg(long, value_name = "TEXT", conflicts_with = "words")]
+    text: Option<String>,
+    /// A file that is one text, line ends included; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "text"])]
+    file: Option<PathBuf>,
+    /// Texts from a file, one JSON object per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "text", "file"])]
+    jsonl: Option<PathBuf>,
+    /// Leave out what the tokenizer puts around a text (BOS, EOS)
+    #[arg(long)]
+    no_special: bool,
+    /// Tell the bytes of the text that each id stands for
+    #[arg(long)]
+    offsets: bool,
+    /// Threads for --jsonl; default: the physical cores this process may use [env: REDLINE_THREADS]
+    #[arg(long, value_name = "N", value_parser = value::threads)]
+    threads: Option<usize>,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+}
+
+/// Tokenises what the flags or a file of lines give.
+pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let source = args.tokenizer.resolve(context.environment)?;
+    let threads = model::threads(args.threads, context.environment)?;
+    let load = || -> Result<Tokenizer, Failure> {
+        let tokenizer = source.load(Encoder::Native).map_err(refused)?;
+        tokenizer::tell_fallback(&source.name, &tokenizer);
+        Ok(tokenizer)
+    };
+    if let Some(path) = &args.jsonl {
+        let input = jsonl::open(path)?;
+        let how = How { tokenizer: &load()?, special: !args.no_special, offsets: args.offsets, threads };
+        return tokenize_lines(how, path, input);
+    }
+    let text = the_text(args)?;
+    let how = How { tokenizer: &load()?, special: !args.no_special, offsets: args.offsets, threads };
+    let tokens = how.encode(&text).map_err(refused)?;
+    if args.json {
+        output::line(&output::json(&document(&source.name, how.tokenizer, tokens))?)?;
+    } else {
+        output::piece(&plain(&tokens))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn the_text(args: &TokenizeArgs) -> Result<String, Failure> {
+    match (args.words.as_ref().or(args.text.as_ref()), &args.file) {
+        (Some(text), _) => Ok(text.clone()),
+        (None, Some(path)) => text::read(path),
+        (None, None) => Err(Failure::usage(
+            "no text given",
+            "`redline tokenize --model M 'TEXT'`, `--file FILE`, `--file -` for standard input, or many with `--jsonl FILE`",
+        )),
+    }
+}
+
+fn refused(error: TokenizerError) -> Failure {
+    Failure::failed(error.to_string(), error.hint())
+}
+
+fn document(name: &str, tokenizer: &Tokenizer, tokens: TokenIds) -> Tokenized {
+    let written = tokens.ids.iter().map(|&id| tokenizer.token(id).unwrap_or_default()).collect();
+    let encoder = match tokenizer.encoder() {
+        Encoder::Native => "native",
+        Encoder::Library => "library",
+    };
+    Tokenized {
+        object: "tokenization".to_owned(),
+        model: name.to_owned(),
+        count: tokens.ids.len(),
+        written,
+        tokens,
+        meta: TokenizedMeta {
+            encoder: encoder.to_owned(),
+            fallback: tokenizer.fallback().map(str::to_owned),
+        },
+    }
+}
+
+/// The ids for people and pipes.
+fn plain(tokens: &TokenIds) -> String {
+    let Some(offsets) = &tokens.offsets else {
+        let ids: Vec<String> = tokens.ids.iter().map(u32::to_string).collect();
+        return ids.join(" ") + "\n";
+    };
+    let mut lines = String::new();
+    for (id, [begin, end]) in tokens.ids.iter().zip(offsets) {
+        let _ = writeln!(lines, "{id} {begin} {end}");
+    }
+    lines
+}
+
+/// How texts become tokens.
+#[derive(Clone, Copy)]
+struct How<'a> {
+    tokenizer: &'a Tokenizer,
+    special: bool,
+    offsets: bool,
+    threads: usize,
+}
+
+impl How<'_> {
+    fn encode(&self, text: &str) -> Result<TokenIds, TokenizerError> {
+        if self.offsets {
+            return Ok(with_offsets(self.tokenizer.encode_with_offsets(text, self.special)?));
+        }
+        Ok(without_offsets(self.tokenizer.encode(text, self.special)?))
+    }
+
+    fn encode_batch(&self, texts: &[&str]) -> Result<Vec<TokenIds>, TokenizerError> {
+        if self.offsets {
+            let all = self.tokenizer.encode_batch_with_offsets(texts, self.special, self.threads)?;
+            return Ok(all.into_iter().map(with_offsets).collect());
+        }
+        let all = self.tokenizer.encode_batch(texts, self.special, self.threads)?;
+        Ok(all.into_iter().map(without_offsets).collect())
+    }
+}
+
+fn without_offsets(ids: Vec<u32>) -> TokenIds {
+    TokenIds { ids, offsets: None }
+}
+
+fn with_offsets(encoding: Encoding) -> TokenIds {
+    let offsets = encoding.offsets.iter().map(|range| [range.start, range.end]).collect();
+    TokenIds { ids: encoding.ids, offsets: Some(offsets) }
+}
+
+fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<ExitCode, Failure> {
+    let mut lines = Lines { how, waiting: Vec::new(), encoded: VecDeque::new() };
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut lines)?;
+    Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+}
+
+/// Answers lines with tokens: those that came together are encoded together, when the first of them is asked for.
+struct Lines<'a> {
+    how: How<'a>,
+    waiting: Vec<String>,
+    /// In the order of their lines, all of them before those that wait.
+    encoded: VecDeque<Result<TokenIds, TokenizerError>>,
+}
+
+impl Lines<'_> {
+    fn encode_waiting(&mut self) {
+        let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
+        match self.how.encode_batch(&texts) {
+            Ok(all) => self.encoded.extend(all.into_iter().map(Ok)),
+            // One text fails all of them: each by itself says which.
+            Err(_) => self.encoded.extend(texts.iter().map(|text| self.how.encode(text))),
+        }
+        self.waiting.clear();
+    }
+}
+
+impl Answers for Lines<'_> {
+    type Request = TokenizeLine;
+    type UnderWay = ();
+
+    fn begin(&mut self, line: TokenizeLine) -> Result<(), Failure> {
+        self.waiting.push(line.text);
+        Ok(())
+    }
+
+    fn is_ready(&mut self, (): &mut ()) -> bool {
+        true
+    }
+
+    fn end(&mut self, (): ()) -> Result<Answer, Failure> {
+        if self.encoded.is_empty() {
+            self.encode_waiting();
+        }
+        let tokens = self.encoded.pop_front().unwrap_or_else(|| Ok(without_offsets(Vec::new())));
+        Ok(Answer { json: output::json(&tokens.map_err(refused)?)?, stop: false })
+    }
+}

@@ -1,0 +1,23 @@
+//! A text from a file or standard input, as it is.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::jsonl;
+use crate::report::{self, Failure};
+
+/// The whole file; bytes that are not UTF-8 are refused with their place.
+pub(crate) fn read(path: &Path) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    String::from_utf8(bytes).map_err(|error| {
+        let at = error.utf8_error().valid_up_to();
+        let line = error.as_bytes()[..at].split(|&byte| byte == b'\n').count();
+        let fact = format!(
+            "byte {at} is {:#04x}, which is not UTF-8 there\n  in {}, line {line}",
+            error.as_bytes()[at],
+            report::place(path)
+        );
+        Failure::failed(fact, Some("convert the text to UTF-8; binary files are no text".to_owned()))
+    })
+}

@@ -1,0 +1,86 @@
+//! Which tokenizer: that of a model, or a file of its own.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use redline_engine::{EngineError, Source};
+use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
+use redline_weights::Infq;
+
+use crate::env::Environment;
+use crate::model::{self, ModelFlag};
+use crate::report::{self, Failure};
+
+/// A model, or a tokenizer alone.
+#[derive(Debug, Args)]
+pub(crate) struct TokenizerFlags {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// A `tokenizer.json`; needs no model
+    #[arg(long, value_name = "FILE", conflicts_with = "model")]
+    tokenizer: Option<PathBuf>,
+}
+
+/// Where a tokenizer is read from.
+pub(crate) struct TokenizerSource {
+    /// The name that answers give it.
+    pub(crate) name: String,
+    place: Place,
+}
+
+enum Place {
+    File(PathBuf),
+    Directory(PathBuf),
+    Embedded(&'static [u8]),
+}
+
+impl TokenizerFlags {
+    /// The tokenizer that the flags name, or the model of the environment.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
+        if let Some(path) = &self.tokenizer {
+            return Ok(TokenizerSource {
+                name: path.display().to_string(),
+                place: Place::File(path.clone()),
+            });
+        }
+        let model = self.model.resolve(environment)?;
+        let place = match model::source(&model, environment)? {
+            Source::Embedded(model) => Place::Embedded(model.tokenizer),
+            Source::Directory(dir) => {
+                // The files beside packed weights are under checksums too.
+                if Infq::is(&dir) {
+                    Infq::open(&dir).map_err(EngineError::from)?;
+                }
+                Place::Directory(dir)
+            }
+        };
+        Ok(TokenizerSource { name: named(&model), place })
+    }
+}
+
+/// A model's name in answers: a directory's is that of its folder.
+fn named(model: &str) -> String {
+    let folder = Path::new(model).file_name().filter(|_| Path::new(model).is_dir());
+    folder.map_or_else(|| model.to_owned(), |name| name.display().to_string())
+}
+
+impl TokenizerSource {
+    /// Reads it.
+    pub(crate) fn load(&self, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
+        match &self.place {
+            Place::File(path) => Tokenizer::from_file_with(path, encoder),
+            Place::Directory(dir) => Tokenizer::from_dir_with(dir, encoder),
+            Place::Embedded(json) => Tokenizer::from_bytes_with("tokenizer.json", json, encoder),
+        }
+    }
+}
+
+/// Says on one line that the library encodes where the native encoder was wanted, and why.
+pub(crate) fn tell_fallback(name: &str, tokenizer: &Tokenizer) {
+    if let Some(reason) = tokenizer.fallback() {
+        let reason = reason.replace('\n', " ");
+        report::say(format_args!(
+            "warning: the `tokenizers` crate of Hugging Face encodes for `{name}`, as the native encoder does not cover it: {reason}\n"
+        ));
+    }
+}

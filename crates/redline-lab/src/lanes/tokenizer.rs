@@ -1,0 +1,268 @@
+//! Lane `tokenizer`: tokens per second of the native encoder against the `tokenizers` crate of Hugging Face, and against its
+//! Python package where a file brings those figures.
+//!
+//! Both crates encode the same batches with the same threads in one process, in turn, the order reversed from round to round; the
+//! quotient of a round's two times is one sample of the speedup. Before anything is timed the ids of all texts must be
+//! the same whoever encodes, and they are compared again after every sample. The arm with a prefix cache is told by itself and is no
+//! part of the gate: it knows the texts of the rounds before.
+//!
+//! Ours are three kinds of text, made up here: English prose, source code, and chats that share their system prompt.
+//! `--input-file` brings others, one per line; figures of Python are taken for such a file only, so that both read the same.
+
+mod arms;
+mod python;
+#[cfg(test)]
+mod tests;
+mod texts;
+
+use redline_tokenizer::{Encoder, PrefixCacheCounters, PrefixCacheOptions};
+
+use super::{Bench, Flag, Lane, LaneError, Run, Text, Values};
+use crate::baseline::Rule;
+use crate::result::{Cell, Column};
+use crate::{Direction, LaneResult, Row, Samples};
+use arms::{Arm, Arms, Sample};
+use python::Python;
+use texts::Input;
+
+/// See the module.
+pub const LANE: Lane = Lane {
+    name: "tokenizer",
+    asks: "How many tokens per second does the native tokenizer make, and how many times what the `tokenizers` crate makes?",
+    flags: &[
+        Flag {
+            name: "input-file",
+            value: "FILE",
+            default: "none",
+            help: "Texts, one per line; none: our own prose, code and chats",
+        },
+        Flag { name: "texts", value: "N", default: "1024", help: "Texts of each kind, of our own" },
+        Flag { name: "repeats", value: "N", default: "10", help: "Timed rounds, after one that is not" },
+        Flag {
+            name: "prefix-k",
+            value: "N",
+            default: "128",
+            help: "Bytes of a text that are its beginning, for the prefix cache",
+        },
+        Flag {
+            name: "prefix-cache-entries",
+            value: "N",
+            default: "32",
+            help: "Beginnings that the prefix cache keeps",
+        },
+        Flag {
+            name: "min-speedup",
+            value: "X",
+            default: "5.0",
+            help: "Fail where the median speedup is less; 0: no gate [env: REDLINE_TOKENIZER_MIN_SPEEDUP]",
+        },
+        Flag {
+            name: "python-csv",
+            value: "FILE",
+            default: "none",
+            help: "Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them",
+        },
+    ],
+    smoke: &[("texts", "6"), ("repeats", "2"), ("min-speedup", "0")],
+    threads: |_| vec![1, 2, 4, 8],
+    columns: Some(COLUMNS),
+    shown: Some(SHOWN),
+    baseline: Some(Rule { keys: &["text", "encoder", "threads"], value: "tokens_per_s", most_drop: 0.10 }),
+    run: Run::Text(run),
+};
+
+const COLUMNS: &[Column] = &[
+    Column { name: "text", cell: Cell::Param("text") },
+    Column { name: "encoder", cell: Cell::Param("encoder") },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "texts", cell: Cell::Param("texts") },
+    Column { name: "bytes", cell: Cell::Metric("bytes", Samples::median, 1.0) },
+    Column { name: "tokens", cell: Cell::Metric("tokens", Samples::median, 1.0) },
+    Column { name: "tokens_per_s", cell: Cell::Metric(RATE, Samples::median, 1.0) },
+    Column { name: "tokens_per_s_min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
+    Column { name: "tokens_per_s_max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
+    Column { name: "mb_per_s", cell: Cell::Metric("mb_per_s", Samples::median, 1.0) },
+    Column { name: "speedup_over_library", cell: Cell::Metric(OVER_LIBRARY, Samples::median, 1.0) },
+    Column { name: "speedup_over_python", cell: Cell::Metric(OVER_PYTHON, Samples::median, 1.0) },
+    Column { name: "min_speedup", cell: Cell::Param("min_speedup") },
+    Column { name: "prefix_k", cell: Cell::Param("prefix_k") },
+    Column { name: "prefix_cache_entries", cell: Cell::Param("prefix_cache_entries") },
+    Column { name: "prefix_hits", cell: Cell::Metric("prefix_hits", Samples::median, 1.0) },
+    Column { name: "prefix_misses", cell: Cell::Metric("prefix_misses", Samples::median, 1.0) },
+    Column { name: "runs", cell: Cell::Samples(RATE) },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
+const SHOWN: &[Column] = &[
+    Column { name: "text", cell: Cell::Param("text") },
+    Column { name: "encoder", cell: Cell::Param("encoder") },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "tokens/s", cell: Cell::Metric(RATE, Samples::median, 1.0) },
+    Column { name: "min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
+    Column { name: "max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
+    Column { name: "MB/s", cell: Cell::Metric("mb_per_s", Samples::median, 1.0) },
+    Column { name: "x library", cell: Cell::Metric(OVER_LIBRARY, Samples::median, 1.0) },
+    Column { name: "x min", cell: Cell::Metric(OVER_LIBRARY, Samples::min, 1.0) },
+    Column { name: "x max", cell: Cell::Metric(OVER_LIBRARY, Samples::max, 1.0) },
+    Column { name: "x python", cell: Cell::Metric(OVER_PYTHON, Samples::median, 1.0) },
+    Column { name: "hits", cell: Cell::Metric("prefix_hits", Samples::median, 1.0) },
+    Column { name: "misses", cell: Cell::Metric("prefix_misses", Samples::median, 1.0) },
+];
+
+const RATE: &str = "tokens_per_s";
+const OVER_LIBRARY: &str = "speedup_over_library";
+const OVER_PYTHON: &str = "speedup_over_python";
+
+/// What is measured, how often, and what it must reach.
+struct Plan {
+    inputs: Vec<Input>,
+    repeats: usize,
+    prefix: PrefixCacheOptions,
+    min_speedup: f64,
+    python: Option<Python>,
+}
+
+impl Plan {
+    fn of(values: &Values, threads: &[usize]) -> Result<Self, LaneError> {
+        let (count, file) = (values.count("texts")?, values.file("input-file"));
+        let prefix = PrefixCacheOptions {
+            entries: values.count("prefix-cache-entries")?,
+            bytes: values.count("prefix-k")?,
+        };
+        let (repeats, min_speedup) = (values.count("repeats")?, values.number("min-speedup")?);
+        let inputs = match &file {
+            Some(path) => vec![texts::read(path)?],
+            None => texts::of_our_own(count),
+        };
+        let python = match values.file("python-csv") {
+            None => None,
+            Some(_) if file.is_none() => {
+                let fact = "`--python-csv` tells of a file of texts, but there is none";
+                return Err(LaneError::Usage(format!("{fact}; give it too: `--input-file FILE`")));
+            }
+            Some(path) => Some(Python::read(&path, &inputs[0], threads)?),
+        };
+        Ok(Self { inputs, repeats, prefix, min_speedup, python })
+    }
+}
+
+fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+    let plan = Plan::of(values, &bench.threads)?;
+    let native = (text.tokenizer)(Encoder::Native)?;
+    if let Some(reason) = native.fallback() {
+        let fact = format!("the native encoder does not cover this tokenizer: {reason}");
+        return Err(LaneError::Usage(format!("{fact}\n  in `{}`", text.name)));
+    }
+    let cached = (text.tokenizer)(Encoder::Native)?.with_prefix_cache(plan.prefix);
+    let arms = Arms { native, cached, library: (text.tokenizer)(Encoder::Library)? };
+    let mut rows = Vec::new();
+    for input in &plan.inputs {
+        let ids = arms.checked(input)?;
+        if let Some(python) = &plan.python {
+            python.check(&ids)?;
+        }
+        for &threads in &bench.threads {
+            let samples = arms.rounds(bench, input, &ids, threads, plan.repeats)?;
+            let case = Case { text, plan: &plan, input, threads, digest: &arms::digest(&ids) };
+            rows.extend(case.rows(&samples)?);
+            (bench.progress)(&format!("{}, {threads} threads", input.name));
+        }
+    }
+    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+}
+
+/// One kind of text with one number of threads.
+struct Case<'a> {
+    text: &'a Text<'a>,
+    plan: &'a Plan,
+    input: &'a Input,
+    threads: usize,
+    digest: &'a str,
+}
+
+impl Case<'_> {
+    /// A row per arm, that of Python last.
+    fn rows(&self, rounds: &[[Sample; Arm::ALL.len()]]) -> Result<Vec<Row>, LaneError> {
+        let of = |arm: Arm| rounds.iter().map(|round| &round[arm as usize]).collect::<Vec<_>>();
+        let library: Vec<f64> = of(Arm::Library).iter().map(|sample| sample.seconds).collect();
+        let python = self.plan.python.as_ref().map(|python| python.seconds(self.threads));
+        let mut rows = Vec::new();
+        for &arm in Arm::ALL {
+            let samples = of(arm);
+            let seconds: Vec<f64> = samples.iter().map(|sample| sample.seconds).collect();
+            let tokens = samples.first().map_or(0, |sample| sample.tokens);
+            let mut row = self.row(arm.name(), tokens, &seconds)?;
+            row.kernel_path = Some(arm.encodes().into());
+            if arm != Arm::Library {
+                row = against(row, &seconds, &library, python.as_deref())?;
+            }
+            rows.push(match arm {
+                Arm::Native => self.gated(row),
+                Arm::Cached => self.looked_up(row, &samples)?,
+                Arm::Library => row,
+            });
+        }
+        if let (Some(python), Some(seconds)) = (&self.plan.python, &python) {
+            let mut row = self.row("python", python.tokens, seconds)?;
+            row = row.param("version", python.version.clone());
+            row.kernel_path = Some("Python package tokenizers".into());
+            rows.push(row);
+        }
+        Ok(rows)
+    }
+
+    fn row(&self, encoder: &str, tokens: usize, seconds: &[f64]) -> Result<Row, LaneError> {
+        let bytes = self.input.bytes() as f64;
+        let rate = |unit: &str, amount: f64| {
+            Samples::new(unit, Direction::Higher, seconds.iter().map(|s| amount / s).collect())
+        };
+        let told = |unit: &str, amount: f64| Samples::new(unit, Direction::Info, vec![amount]);
+        let row = Row::new(format!("tokenizer/{}/{encoder}/t{}", self.input.name, self.threads))
+            .param("model", self.text.name)
+            .param("text", self.input.name)
+            .param("encoder", encoder)
+            .param("threads", self.threads)
+            .param("texts", self.input.texts.len())
+            .digest(self.digest)
+            .metric(RATE, rate("tokens/s", tokens as f64)?)
+            .metric("mb_per_s", rate("MB/s", bytes * 1e-6)?)
+            .metric("seconds", Samples::new("s", Direction::Lower, seconds.to_vec())?)
+            .metric("tokens", told("tokens", tokens as f64)?)
+            .metric("bytes", told("bytes", bytes)?);
+        Ok(Row { checked: true, ..row })
+    }
+
+    fn gated(&self, row: Row) -> Row {
+        let least = self.plan.min_speedup;
+        if least == 0.0 {
+            return row;
+        }
+        let row = row.param("min_speedup", least).gate(OVER_LIBRARY, least);
+        if self.plan.python.is_some() { row.gate(OVER_PYTHON, least) } else { row }
+    }
+
+    /// What the prefix cache found.
+    fn looked_up(&self, row: Row, samples: &[&Sample]) -> Result<Row, LaneError> {
+        let of = |unit: &str, count: fn(&PrefixCacheCounters) -> u64| {
+            let counts = samples.iter().filter_map(|sample| sample.lookups.as_ref());
+            Samples::new(unit, Direction::Info, counts.map(|lookups| count(lookups) as f64).collect())
+        };
+        let PrefixCacheOptions { entries, bytes } = self.plan.prefix;
+        Ok(row
+            .param("prefix_k", bytes)
+            .param("prefix_cache_entries", entries)
+            .metric("prefix_hits", of("texts", |lookups| lookups.hits)?)
+            .metric("prefix_misses", of("texts", |lookups| lookups.misses)?)
+            .metric("prefix_reused", of("bytes", |lookups| lookups.reused_bytes)?))
+    }
+}
+
+/// How many times as fast as the library, round by round, and as Python's median.
+fn against(row: Row, ours: &[f64], library: &[f64], python: Option<&[f64]>) -> Result<Row, LaneError> {
+    let times = |values| Samples::new("x", Direction::Info, values);
+    let row = row
+        .metric(OVER_LIBRARY, times(library.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())?);
+    let Some(python) = python else { return Ok(row) };
+    let median = Samples::new("s", Direction::Info, python.to_vec())?.median().unwrap_or_default();
+    Ok(row.metric(OVER_PYTHON, times(ours.iter().map(|ours| median / ours).collect())?))
+}

@@ -1,0 +1,81 @@
+//! `tokenize`: requests and answers.
+
+use serde::{Deserialize, Serialize};
+
+/// One line of `tokenize --jsonl`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TokenizeLine {
+    /// The text.
+    pub text: String,
+}
+
+/// The answer to a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenIds {
+    /// The token ids.
+    pub ids: Vec<u32>,
+    /// The bytes of the text that each id stands for, begin and end, on request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offsets: Option<Vec<[usize; 2]>>,
+}
+
+/// A text as tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tokenized {
+    /// Always `tokenization`.
+    pub object: String,
+    /// The model's name, or the tokenizer's file.
+    pub model: String,
+    /// Ids and, on request, where they come from.
+    #[serde(flatten)]
+    pub tokens: TokenIds,
+    /// How many ids there are.
+    pub count: usize,
+    /// The tokens as the vocabulary writes them.
+    #[serde(rename = "tokens")]
+    pub written: Vec<String>,
+    /// Everything else.
+    pub meta: TokenizedMeta,
+}
+
+/// What a tokenization says besides the tokens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenizedMeta {
+    /// Who encoded: `native`, or `library` for the `tokenizers` crate of Hugging Face.
+    pub encoder: String,
+    /// Why it was not the native encoder.
+    pub fallback: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_documented_shape() {
+        let mut answer = Tokenized {
+            object: "tokenization".to_owned(),
+            model: "m".to_owned(),
+            tokens: TokenIds { ids: vec![5, 6], offsets: Some(vec![[0, 1], [1, 4]]) },
+            count: 2,
+            written: vec!["a".to_owned(), "Ġb".to_owned()],
+            meta: TokenizedMeta { encoder: "native".to_owned(), fallback: None },
+        };
+        let json = r#"{"object":"tokenization","model":"m","ids":[5,6],"offsets":[[0,1],[1,4]],"count":2,"tokens":["a","Ġb"],"meta":{"encoder":"native","fallback":null}}"#;
+        assert_eq!(serde_json::to_string(&answer).unwrap(), json);
+        assert_eq!(serde_json::from_str::<Tokenized>(json).unwrap(), answer);
+        answer.tokens.offsets = None;
+        assert!(!serde_json::to_string(&answer).unwrap().contains("offsets"));
+    }
+
+    #[test]
+    fn a_line_is_a_text_and_nothing_else() {
+        let parse = |json| serde_json::from_str::<TokenizeLine>(json);
+        assert_eq!(parse(r#"{"text":"a\u00e9"}"#).unwrap().text, "aé");
+        let fault = |json| parse(json).unwrap_err().to_string();
+        assert!(fault("{}").contains("missing field `text`"));
+        assert!(fault(r#"{"text":1}"#).contains("expected a string"));
+        assert!(fault(r#"{"text":"a","txt":"b"}"#).contains("unknown field `txt`"));
+    }
+}

@@ -6,6 +6,9 @@
 //! anything broken, is a named error at load: afterwards encoding and decoding are total functions of their
 //! input, apart from ids that the vocabulary does not have.
 //!
+//! Text is encoded natively where the form is one of the common families', and by the library elsewhere, which
+//! [`Tokenizer::fallback`] tells.
+//!
 //! Two settings of `tokenizer.json` are not followed, on purpose: `truncation` and `padding`. A caller that wants
 //! fewer ids must say so; nothing is cut or added silently.
 //!

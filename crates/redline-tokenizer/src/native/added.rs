@@ -84,16 +84,21 @@ impl Finder {
                 if token.single_word && !stands_alone(text, start, end) {
                     continue;
                 }
+                // What has been passed on is not looked at again, so that whitespace is read once.
                 if token.lstrip {
-                    start = text[..start].trim_end_matches(is_space).len().max(done);
+                    let from = done.min(start);
+                    start = (from + text[from..start].trim_end_matches(is_space).len()).max(done);
                 }
                 if token.rstrip {
-                    end = text.len() - text[end..].trim_start_matches(is_space).len();
+                    // Where the last token took whitespace beyond this one's end, all up to there is whitespace.
+                    let from = end.max(done);
+                    end = text.len() - text[from..].trim_start_matches(is_space).len();
                 }
                 if done < start {
                     part(Part { start: done, end: start, token: None })?;
                 }
-                part(Part { start, end, token: Some(token.id) })?;
+                // The last token may have taken all of this one.
+                part(Part { start: start.min(end), end, token: Some(token.id) })?;
                 done = end;
             }
         }

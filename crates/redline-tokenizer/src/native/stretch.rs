@@ -7,6 +7,7 @@ use super::scan::{Cl100k, Family, Gpt2, O200k, Rule, Scan};
 use super::{Native, added::Part};
 use crate::encoding::Found;
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::convert::Infallible;
 use std::ops::Range;
 
@@ -75,12 +76,15 @@ impl Native {
             return self.finish(&rough, scratch, sink);
         }
         let led = if lead { Cow::Owned(format!(" {normal}")) } else { normal };
+        let all = OnceCell::new();
         let places = || {
-            let mut places = shifted(self.normalizer.places(written), part.start);
-            if lead && let Some(first) = places.first().cloned() {
-                places.insert(0, first);
-            }
-            places
+            all.get_or_init(|| {
+                let mut places = shifted(self.normalizer.places(written), part.start);
+                if lead && let Some(first) = places.first().cloned() {
+                    places.insert(0, first);
+                }
+                places
+            })
         };
         let Ok(()) = self.cooked.split(&led, |Part { start, end, token }| {
             match token {

@@ -4,7 +4,7 @@
     redline bench tokenizer --tokenizer tokenizer.json --input-file F --python-csv python.csv
 
 Each number of threads has a process of its own, since the package takes it from the environment. What is timed is
-`encode_batch` alone: ids become lists of Python afterwards. The file has a line per repeat, with a digest of the ids that
+`encode_batch` alone, which finds the offsets too: ids become lists of Python afterwards. The file has a line per repeat, with a digest of the ids that
 Redline compares with its own.
 """
 
@@ -23,8 +23,8 @@ COLUMNS = ["threads", "texts", "bytes", "tokens", "seconds", "digest", "version"
 
 def texts_of(data):
     """The texts of a file as Redline reads it: lines end with LF or CR LF, and empty ones are left out."""
-    lines = data.decode("utf-8").split("\n")
-    return [text for text in (line.removesuffix("\r") for line in lines) if text]
+    *lines, rest = data.decode("utf-8").split("\n")
+    return [text for text in [*(line.removesuffix("\r") for line in lines), rest] if text]
 
 
 def digest(all_ids):

@@ -4,7 +4,7 @@ use crate::TokenizerError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// Texts are handed out in runs of about as many bytes: some tens of microseconds of work, more than it takes to wake a thread.
+/// Texts are handed out in runs of about as many bytes: a tenth of a millisecond of work or more, as long as it takes to start a thread.
 const RUN: usize = 1 << 14;
 
 /// Runs `encode` on every text, on up to `threads` threads with the calling one among them. Results stand in the order of the

@@ -1,5 +1,6 @@
 //! Byte-level BPE from `vocab.json` and `merges.txt`, which say nothing of how text is split before the merges.
 
+use crate::native::QWEN2;
 use crate::tokenizer::Parts;
 use crate::{
     AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, model::BpeModel,
@@ -30,9 +31,6 @@ pub enum Split {
     /// Qwen2 and Dream: normalised to NFC first; digits one by one; line ends by themselves.
     Qwen2,
 }
-
-/// From the `PRETOKENIZE_REGEX` of Qwen2's tokenizer.
-const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Split {
     fn normalizer(self) -> Value {

@@ -22,29 +22,42 @@ impl Encoding {
     }
 }
 
-/// Ids and places, and the texts that added tokens were found as, which decide what is trimmed.
+/// Ids and places, and the whitespace of the texts that added tokens were found as.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) encoding: Encoding,
-    /// Which of the ids, in order, and the text.
-    pub(crate) added: Vec<(usize, Box<str>)>,
+    /// Which of the ids, in order.
+    pub(crate) added: Vec<(usize, Whitespace)>,
+}
+
+/// How many characters of whitespace a token begins and ends with, as the `tokenizers` crate counts them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Whitespace {
+    leading: usize,
+    trailing: usize,
+}
+
+impl Whitespace {
+    pub(crate) fn of(token: &str) -> Self {
+        let is_space = |c: &char| *c == 'Ġ' || c.is_whitespace();
+        let leading = token.chars().take_while(is_space).count();
+        Self { leading, trailing: token.chars().rev().take_while(is_space).count() }
+    }
 }
 
 impl Tokenizer {
     /// Leaves whitespace out of the offsets, as the `tokenizers` crate does: as many bytes as the token begins and ends
     /// with characters of whitespace. `keep_first`: a single space before the first token stays.
     pub(crate) fn trim(&self, found: &mut Found, keep_first: bool) {
-        let is_space = |c: char| c == 'Ġ' || c.is_whitespace();
         let Found { encoding, added } = found;
         let mut added = added.iter().peekable();
         for (i, (id, place)) in encoding.ids.iter().zip(&mut encoding.offsets).enumerate() {
-            let token = match (added.next_if(|(at, _)| *at == i), self.entry(*id)) {
-                (Some((_, text)), _) => text,
-                (None, Ok(token)) => token.decoded(),
-                (None, Err(_)) => continue,
-            };
-            let mut leading = token.chars().take_while(|c| is_space(*c)).count();
-            let trailing = token.chars().rev().take_while(|c| is_space(*c)).count();
+            let Whitespace { mut leading, trailing } =
+                match (added.next_if(|(at, _)| *at == i), self.entry(*id)) {
+                    (Some((_, whitespace)), _) => *whitespace,
+                    (None, Ok(token)) => Whitespace::of(token.decoded()),
+                    (None, Err(_)) => continue,
+                };
             if (i == 0 || place.start == 0) && keep_first && leading == 1 {
                 leading = 0;
             }

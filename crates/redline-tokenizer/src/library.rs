@@ -5,7 +5,8 @@
 //! panic becomes an error.
 
 use crate::{
-    AddedToken, Encoding, TokenizerError, backend::Source, encoding::Found, json::form, model::BpeModel,
+    AddedToken, Encoding, TokenizerError, backend::Source, encoding::Found, encoding::Whitespace, json::form,
+    model::BpeModel,
 };
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -64,12 +65,12 @@ impl Library {
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })
     }
 
-    /// The ids and the bytes of the text that each stands for, with the texts of all tokens.
+    /// The ids and the bytes of the text that each stands for, with the whitespace of all tokens.
     pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
         let encoding = guarded(|| self.0.encode(text, false))
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
         let offsets = encoding.get_offsets().iter().map(|&(start, end)| start..end).collect();
-        let added = encoding.get_tokens().iter().map(|token| token.as_str().into()).enumerate().collect();
+        let added = encoding.get_tokens().iter().map(|token| Whitespace::of(token)).enumerate().collect();
         Ok(Found { encoding: Encoding { ids: encoding.get_ids().to_vec(), offsets }, added })
     }
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct PrefixCacheOptions {
     /// Beginnings kept; the one not used for longest makes room.
     pub entries: usize,
-    /// Bytes of a text that are its beginning. Shorter texts are not looked for.
+    /// Bytes of a text that are its beginning. Texts of no more are not looked for.
     pub bytes: usize,
 }
 

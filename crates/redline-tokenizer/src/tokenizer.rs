@@ -147,7 +147,9 @@ impl Tokenizer {
             Some(beginning) => beginning,
             None => {
                 let beginning = Arc::new(self.backend.begin(key)?);
-                cache.insert(key, Arc::clone(&beginning));
+                if beginning.bytes > 0 {
+                    cache.insert(key, Arc::clone(&beginning));
+                }
                 beginning
             }
         };

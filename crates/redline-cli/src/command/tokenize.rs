@@ -46,7 +46,7 @@ pub(super) struct TokenizeArgs {
     #[arg(long)]
     offsets: bool,
     /// Threads for --jsonl; default: the physical cores this process may use [env: REDLINE_THREADS]
-    #[arg(long, value_name = "N", value_parser = value::threads)]
+    #[arg(long, value_name = "N", value_parser = value::threads, requires = "jsonl")]
     threads: Option<usize>,
     /// Print one JSON document
     #[arg(long)]
@@ -204,7 +204,9 @@ impl Answers for Lines<'_> {
         if self.encoded.is_empty() {
             self.encode_waiting();
         }
-        let tokens = self.encoded.pop_front().unwrap_or_else(|| Ok(without_offsets(Vec::new())));
+        let Some(tokens) = self.encoded.pop_front() else {
+            unreachable!("a line is encoded before it ends: `begin` has put it among those that wait");
+        };
         Ok(Answer { json: output::json(&tokens.map_err(refused)?)?, stop: false })
     }
 }

@@ -1,6 +1,7 @@
 //! Finding added tokens in a text.
 
 use super::classes::{Classes, WORD};
+use super::form::shown;
 use crate::AddedToken;
 use aho_corasick::{AhoCorasick, MatchKind};
 
@@ -8,7 +9,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 pub(super) struct Finder {
     /// `None` where there are no such tokens.
     automaton: Option<AhoCorasick>,
-    found: Vec<Found>,
+    wanted: Vec<Wanted>,
     /// Bytes of the longest token.
     pub(super) longest: usize,
     /// No token looks at what stands around it.
@@ -19,7 +20,7 @@ pub(super) struct Finder {
 
 /// A token that can be found.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct Wanted {
     id: u32,
     single_word: bool,
     lstrip: bool,
@@ -37,24 +38,16 @@ pub(super) struct Part {
 impl Finder {
     /// Finds these tokens, each by the text given with it; `marks`: in texts whose spaces stand for marks.
     pub(super) fn new(tokens: &[(String, &AddedToken, u32)], marks: bool) -> Result<Self, String> {
-        // Of two entries with one id the last counts, as in the table of the `tokenizers` crate.
-        let last = |at: usize, id: u32| !tokens[at + 1..].iter().any(|(.., other)| *other == id);
-        let tokens: Vec<_> = tokens
-            .iter()
-            .enumerate()
-            .filter(|(at, (.., id))| last(*at, *id))
-            .map(|(_, token)| token)
-            .collect();
         let mut texts: Vec<&str> = tokens.iter().map(|(text, ..)| text.as_str()).collect();
-        let found = tokens.iter().map(|(_, token, id)| Found {
+        let wanted = tokens.iter().map(|(_, token, id)| Wanted {
             id: *id,
             single_word: token.single_word,
             lstrip: token.lstrip,
             rstrip: token.rstrip,
         });
-        let found: Vec<Found> = found.collect();
+        let wanted: Vec<Wanted> = wanted.collect();
         let longest = texts.iter().map(|text| text.len()).max().unwrap_or(0);
-        let plain = !found.iter().any(|token| token.single_word || token.lstrip || token.rstrip);
+        let plain = !wanted.iter().any(|token| token.single_word || token.lstrip || token.rstrip);
         let automaton = if texts.is_empty() {
             None
         } else {
@@ -63,8 +56,8 @@ impl Finder {
         };
         texts.sort_unstable();
         match texts.windows(2).find(|two| two[0] == two[1]) {
-            Some(two) => Err(format!("two added tokens are looked for as `{}`", two[0])),
-            None => Ok(Self { automaton, found, longest, plain, marks }),
+            Some(two) => Err(format!("two added tokens are looked for as {}", shown(&two[0].into()))),
+            None => Ok(Self { automaton, wanted, longest, plain, marks }),
         }
     }
 
@@ -74,12 +67,12 @@ impl Finder {
     }
 
     /// Passes the parts of a text on, in order; a token that takes whitespace with it may begin before the last one's end.
-    pub(super) fn split<E>(&self, text: &str, mut part: impl FnMut(Part) -> Result<(), E>) -> Result<(), E> {
+    pub(super) fn split(&self, text: &str, mut part: impl FnMut(Part)) {
         let is_space = |c: char| c.is_whitespace() && !(self.marks && c == ' ');
         let mut done = 0;
         if let Some(automaton) = &self.automaton {
             for found in automaton.find_iter(text) {
-                let token = self.found[found.pattern().as_usize()];
+                let token = self.wanted[found.pattern().as_usize()];
                 let (mut start, mut end) = (found.start(), found.end());
                 if token.single_word && !stands_alone(text, start, end) {
                     continue;
@@ -95,14 +88,18 @@ impl Finder {
                     end = text.len() - text[from..].trim_start_matches(is_space).len();
                 }
                 if done < start {
-                    part(Part { start: done, end: start, token: None })?;
+                    part(Part { start: done, end: start, token: None });
                 }
-                // The last token may have taken all of this one.
-                part(Part { start: start.min(end), end, token: Some(token.id) })?;
+                // Of a token that the last one took nothing is left.
+                if start < end {
+                    part(Part { start, end, token: Some(token.id) });
+                }
                 done = end;
             }
         }
-        if done < text.len() { part(Part { start: done, end: text.len(), token: None }) } else { Ok(()) }
+        if done < text.len() {
+            part(Part { start: done, end: text.len(), token: None });
+        }
     }
 }
 

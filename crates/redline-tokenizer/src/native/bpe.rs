@@ -79,6 +79,13 @@ impl Scratch {
     }
 }
 
+impl Scratch {
+    /// The memory of what grows with a text.
+    pub(super) fn bytes(&self) -> usize {
+        self.text.capacity() + 4 * self.symbols.capacity() + self.queue.bytes()
+    }
+}
+
 /// What a [`Bpe`] is made of.
 pub(super) struct Vocabulary<'a> {
     /// The bytes of the tokens by id, `None` where no word can be that token.

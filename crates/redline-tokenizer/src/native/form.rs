@@ -38,7 +38,7 @@ pub(super) fn read(source: Source<'_>) -> Result<(Normalizer, Words), String> {
 }
 
 /// A few words of JSON.
-fn shown(value: &Value) -> String {
+pub(super) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(160) {
         Some((end, _)) => format!("{}...", &text[..end]),
@@ -77,7 +77,8 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
     let spaces = |lead, each| {
         let cut = match each {
             true => Cut::Each,
-            false if splits_at_spaces(source.checked) => Cut::Runs,
+            // A stretch that is a token as a whole would be that token.
+            false if !source.checked.model.ignore_merges && splits_at_spaces(source.checked) => Cut::Runs,
             false => Cut::Never,
         };
         Some(Words::Spaces { lead, cut })
@@ -87,8 +88,7 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
         [] if is_spaced => spaces(Lead::Never, false),
         // No space is left to split at.
         [split] if is_spaced && split["type"] == "Split" && split["pattern"]["String"] == " " => {
-            let keeps = split["invert"] == false && split["behavior"] != "Removed";
-            if keeps { spaces(Lead::Never, false) } else { None }
+            if split["invert"] == false { spaces(Lead::Never, false) } else { None }
         }
         [metaspace] if normalizer == Normalizer::None && metaspace["type"] == "Metaspace" => {
             let is_mark = metaspace["replacement"].as_str() == Some(MARK.encode_utf8(&mut [0; 4]));
@@ -131,7 +131,8 @@ pub(super) fn model(checked: &Checked<'_>, words: Words) -> Result<Bpe, String> 
         [("continuing_subword_prefix", continuing_subword_prefix), ("end_of_word_suffix", end_of_word_suffix)]
     {
         if let Some(part) = part.as_ref().filter(|part| !part.is_empty()) {
-            return Err(format!("its `{name}` `{part}` is not covered"));
+            let part = shown(&Value::from(part.as_str()));
+            return Err(format!("its `{name}` {part} is not covered"));
         }
     }
     if checked.ids.contains_key("") {
@@ -187,10 +188,10 @@ fn characters(checked: &Checked<'_>) -> Result<First, String> {
             .get(token.as_str())
             .ok_or_else(|| format!("`{token}` is no token, which is not covered"))?;
     }
-    if let Some([left, right, _]) =
-        checked.merges.iter().find(|[left, right, _]| bytes.contains(left) || bytes.contains(right))
+    if let Some([left, right, id]) =
+        checked.merges.iter().find(|merge| merge.iter().any(|id| bytes.contains(id)))
     {
-        return Err(format!("a merge of a byte token (ids {left} and {right}) is not covered"));
+        return Err(format!("a merge with a byte token (ids {left} and {right} to {id}) is not covered"));
     }
     let (mut ascii, mut wide) = (Box::new([u32::MAX; 128]), HashMap::new());
     for (token, id) in &checked.ids {
@@ -205,6 +206,9 @@ fn characters(checked: &Checked<'_>) -> Result<First, String> {
             Some(place) => *place = *id,
             None => drop(wide.insert(c, *id)),
         }
+    }
+    if ascii[b' ' as usize] == u32::MAX {
+        return Err(format!("`{MARK}` is no token, which is not covered"));
     }
     Ok(First::Characters { ascii, wide, bytes })
 }

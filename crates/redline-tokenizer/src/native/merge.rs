@@ -135,8 +135,8 @@ fn pair(left: u32, right: u32) -> u64 {
 
 /// The pairs of a long word, the best first.
 ///
-/// Ranks wait in a heap, the places of a rank in a list: a list fills from left to right but for few places, so that
-/// taking all pairs of a word takes time in proportion to its length where a heap of pairs would take longer.
+/// Ranks wait in a heap, the places of a rank in a list, which fills from left to right but for few places: so a long run
+/// of the same pairs takes time in proportion to its length, where a heap of pairs would take longer.
 #[derive(Default)]
 pub(super) struct Queue {
     /// The neighbours of each symbol that is left.
@@ -167,6 +167,12 @@ impl Queue {
         self.before.extend((0..len).map(|at| at.wrapping_sub(1)));
         self.next.clear();
         self.next.extend((1..len).chain([NONE]));
+    }
+
+    /// The memory of what grows with a word.
+    pub(super) fn bytes(&self) -> usize {
+        let places = self.places.iter().map(|places| places.list.capacity() + places.late.capacity());
+        4 * (self.before.capacity() + self.next.capacity() + places.sum::<usize>())
     }
 
     /// Takes a symbol out and returns the one after it.

@@ -16,12 +16,14 @@ mod spaces;
 mod stretch;
 mod words;
 
+pub(crate) use scan::QWEN2;
 pub use stretch::Beginning;
 
 use crate::{AddedToken, TokenizerError, backend::Source, encoding::Found};
 use added::Finder;
 use bpe::{Bpe, Scratch};
 use form::Words;
+use hashbrown::HashMap;
 use normal::Normalizer;
 use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
@@ -36,16 +38,25 @@ pub(crate) struct Native {
     words: Words,
     bpe: Bpe,
     /// What encoding needs, from one call to the next, and the thread that had it last, in whose cache it may still lie; as
-    /// many as there were calls at a time.
+    /// many as there were calls at a time, within bounds.
     idle: Mutex<Vec<(ThreadId, Scratch)>>,
 }
+
+/// How much is kept from one call to the next: what a text of megabytes needed is given back.
+const MOST_IDLE: usize = 64;
+const MOST_IDLE_BYTES: usize = 4 << 20;
 
 impl Native {
     /// An encoder of that form, or why it is not covered.
     pub(crate) fn new(source: Source<'_>) -> Result<Self, String> {
         let (normalizer, words) = form::read(source)?;
+        // Of two entries with one id the last counts, as in the table of the `tokenizers` crate.
+        let last: HashMap<u32, &AddedToken> = source.added.iter().map(|(token, id)| (*id, token)).collect();
         let find = |normalized: bool| {
-            let tokens = source.added.iter().filter(|(token, _)| token.normalized == normalized);
+            let counts =
+                |token: &AddedToken, id: &u32| last.get(id).is_some_and(|last| std::ptr::eq(*last, token));
+            let tokens =
+                source.added.iter().filter(|(token, id)| token.normalized == normalized && counts(token, id));
             let text = |token: &AddedToken| {
                 if normalized { normalizer.whole(&token.content).into_owned() } else { token.content.clone() }
             };
@@ -94,8 +105,16 @@ impl Native {
     /// The ids of as much of the beginning of a text as stays the same whatever follows it.
     pub(crate) fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
         check_length(text)?;
-        let longest = self.raw.longest.max(self.cooked.longest);
-        let limit = text.floor_char_boundary(text.len().saturating_sub(longest));
+        // A continuation can change the normal form from the last character on that nothing before it combines with.
+        let settled = match self.normalizer {
+            Normalizer::Nfc => {
+                text.char_indices().rev().find(|(_, c)| normal::begins_anew(*c)).map_or(0, |(at, _)| at)
+            }
+            Normalizer::None | Normalizer::Spaces { .. } => text.len(),
+        };
+        let limit =
+            settled.saturating_sub(self.cooked.longest).min(text.len().saturating_sub(self.raw.longest));
+        let limit = text.floor_char_boundary(limit);
         if !(self.raw.plain && self.cooked.plain) {
             return Ok(Beginning::default());
         }
@@ -113,7 +132,11 @@ impl Native {
         let thread = std::thread::current().id();
         let mut scratch = self.take_scratch(thread).unwrap_or_else(Scratch::new);
         let result = work(&mut scratch);
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner).push((thread, scratch));
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        if idle.len() < MOST_IDLE && scratch.bytes() < MOST_IDLE_BYTES {
+            idle.push((thread, scratch));
+        }
+        drop(idle);
         result
     }
 
@@ -126,8 +149,8 @@ impl Native {
 
 /// Places in a word are numbers of 32 bits.
 fn check_length(text: &str) -> Result<(), TokenizerError> {
-    let limit = u32::MAX as usize - 1;
-    if text.len() < limit {
+    let limit = u32::MAX as usize - 2;
+    if text.len() <= limit {
         return Ok(());
     }
     let reason = format!("a text holds at most {limit} bytes");

@@ -11,7 +11,7 @@ pub(super) use cl100k::Cl100k;
 pub(super) use gpt2::Gpt2;
 pub(super) use o200k::O200k;
 
-use super::classes::{Classes, LETTER, LINE_END, SPACE, TAIL};
+use super::classes::{Classes, LETTER, LINE_END, NUMBER, SPACE, TAIL};
 
 /// A rule by which text is cut.
 pub(super) trait Family {
@@ -32,6 +32,9 @@ pub(super) enum Rule {
     Tekken,
 }
 
+/// From the `PRETOKENIZE_REGEX` of Qwen2's tokenizer.
+pub(crate) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+
 /// The regexes that there is a scanner for, as `tokenizer.json` files write them.
 const REGEXES: [(&str, Rule); 5] = [
     (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", Rule::Gpt2),
@@ -39,10 +42,7 @@ const REGEXES: [(&str, Rule); 5] = [
         r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         Rule::Cl100k,
     ),
-    (
-        r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+",
-        Rule::Qwen2,
-    ),
+    (QWEN2, Rule::Qwen2),
     (
         r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
         Rule::O200k,
@@ -152,10 +152,10 @@ impl<'a> Scan<'a> {
 
     /// The end of up to `most` numbers, of which the first ends at `at`.
     #[inline]
-    fn numbers(&mut self, classes: u8, mut at: usize, most: usize) -> usize {
+    fn numbers(&mut self, mut at: usize, most: usize) -> usize {
         for _ in 1..most {
             let (class, len) = self.class(at);
-            if class & classes == 0 {
+            if class & NUMBER == 0 {
                 break;
             }
             at += len;

@@ -5,10 +5,9 @@ use super::form::{Lead, Words};
 use super::normal::{self, Normalizer};
 use super::scan::{Cl100k, Family, Gpt2, O200k, Rule, Scan};
 use super::{Native, added::Part};
-use crate::encoding::Found;
+use crate::encoding::{Found, Whitespace};
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::convert::Infallible;
 use std::ops::Range;
 
 /// A stretch of text without added tokens, as words are cut from it.
@@ -45,13 +44,12 @@ pub(super) trait Sink {
 impl Native {
     /// Passes on the parts of a text from byte `from` on. A `from` above 0 lies within a stretch.
     pub(super) fn walk(&self, text: &str, from: usize, scratch: &mut Scratch, sink: &mut impl Sink) {
-        let Ok(()) = self.raw.split(&text[from..], |Part { start, end, token }| {
+        self.raw.split(&text[from..], |Part { start, end, token }| {
             let part = from + start..from + end;
             match token {
                 Some(id) => sink.added(id, &text[part.clone()], &|| part.clone()),
                 None => self.normal(text, part, start > 0 || from == 0, scratch, sink),
             }
-            Ok::<(), Infallible>(())
         });
     }
 
@@ -86,21 +84,18 @@ impl Native {
                 places
             })
         };
-        let Ok(()) = self.cooked.split(&led, |Part { start, end, token }| {
-            match token {
-                Some(id) => {
-                    let text = self.normalizer.shown(&led[start..end]);
-                    sink.added(id, &text, &|| span(&places()[start..end]));
-                }
-                None => {
-                    let origin = if same && !lead { Some(part.start + start) } else { None };
-                    let places = || places()[start..end].to_vec();
-                    let (text, begins) = (&led[start..end], begins || start > 0);
-                    let rough = Rough { text, lead: false, begins, origin, places: &places };
-                    self.finish(&rough, scratch, sink);
-                }
+        self.cooked.split(&led, |Part { start, end, token }| match token {
+            Some(id) => {
+                let text = self.normalizer.shown(&led[start..end]);
+                sink.added(id, &text, &|| span(&places()[start..end]));
             }
-            Ok::<(), Infallible>(())
+            None => {
+                let origin = if same && !lead { Some(part.start + start) } else { None };
+                let places = || places()[start..end].to_vec();
+                let (text, begins) = (&led[start..end], begins || start > 0);
+                let rough = Rough { text, lead: false, begins, origin, places: &places };
+                self.finish(&rough, scratch, sink);
+            }
         });
     }
 
@@ -215,7 +210,7 @@ pub(super) struct Offsets<'a> {
 impl Sink for Offsets<'_> {
     fn added(&mut self, id: u32, text: &str, place: &dyn Fn() -> Range<usize>) {
         let Found { encoding, added } = self.found;
-        added.push((encoding.ids.len(), text.into()));
+        added.push((encoding.ids.len(), Whitespace::of(text)));
         encoding.ids.push(id);
         encoding.offsets.push(place());
     }
@@ -249,7 +244,7 @@ pub struct Beginning {
 /// Takes the beginning of a text.
 pub(super) struct Begin<'a> {
     native: &'a Native,
-    /// Added tokens that begin at or before this byte are all known.
+    /// Added tokens that begin before this byte are all known.
     limit: usize,
     ids: Vec<u32>,
     /// The last place found, and how many ids stand before it.
@@ -295,7 +290,8 @@ impl Sink for Begin<'_> {
             native.bpe.encode(text, start, end, scratch, ids);
             let next = text[end..].chars().next();
             let anew = native.normalizer != Normalizer::Nfc || next.is_some_and(normal::begins_anew);
-            if (!open || !cut) && next.is_some() && anew {
+            // A space alone that was put before the text is no part of it yet.
+            if (!open || !cut) && next.is_some() && anew && origin + end > stretch.lead {
                 *safe = (origin + end - stretch.lead, ids.len());
             }
         });

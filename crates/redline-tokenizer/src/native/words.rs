@@ -30,7 +30,9 @@ impl Key {
     #[inline]
     pub(super) fn hash(self) -> u64 {
         let (low, high) = (self.0 as u64, (self.0 >> 64) as u64);
-        let mixed = u128::from(low ^ 0x9e37_79b9_7f4a_7c15) * u128::from(high ^ 0xd6e8_feb8_6659_fd93);
+        let low = u128::from(low) * 0x9e37_79b9_7f4a_7c15;
+        let high = u128::from(high) * 0xd6e8_feb8_6659_fd93;
+        let mixed = low ^ high.rotate_left(32);
         (mixed as u64 ^ (mixed >> 64) as u64).wrapping_mul(0xa076_1d64_78bd_642f)
     }
 }
@@ -177,15 +179,13 @@ impl<K: Copy + Default + PartialEq, const IDS: usize> Met<K, IDS> {
 
     /// Remembers a word, if it is not of too many tokens.
     #[inline]
-    pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) -> bool {
-        let fits = (1..=IDS).contains(&ids.len());
-        if fits {
+    pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) {
+        if (1..=IDS).contains(&ids.len()) {
             let mut kept = Kept { key, ids: [END; IDS] };
             kept.ids[..ids.len()].copy_from_slice(ids);
             let place = self.place(hash);
             self.0[place] = kept;
         }
-        fits
     }
 
     #[inline]

@@ -66,10 +66,10 @@ fn what_it_did_is_counted() {
 
 #[test]
 fn the_one_not_used_for_longest_makes_room() {
-    let tokenizer = cached("gpt2", 2, 8);
+    let tokenizer = cached("gpt2", 2, 32);
     let hits = |beginning: &str| {
         let before = counters(&tokenizer).hits;
-        tokenizer.encode(&format!("{beginning} and more of it"), false).unwrap();
+        tokenizer.encode(&format!("{beginning} and so on, and more of it"), false).unwrap();
         counters(&tokenizer).hits > before
     };
     let seen: Vec<bool> =
@@ -78,7 +78,7 @@ fn the_one_not_used_for_longest_makes_room() {
             .map(hits)
             .collect();
     assert_eq!(seen, [false, false, true, false, true, true, false, false]);
-    let none = cached("gpt2", 0, 8);
+    let none = cached("gpt2", 0, 16);
     none.encode("nothing is kept of this", false).unwrap();
     none.encode("nothing is kept of this", false).unwrap();
     assert_eq!(counters(&none).hits, 0);

@@ -16,7 +16,7 @@ impl<const DIGITS: usize> Family for Cl100k<DIGITS> {
             return text.letters(end);
         }
         if class & NUMBER != 0 {
-            return text.numbers(NUMBER, end, DIGITS);
+            return text.numbers(end, DIGITS);
         }
         if class & OTHER != 0 {
             let contraction = text.contraction(at, true);

@@ -15,7 +15,7 @@ impl<const DIGITS: usize, const CONTRACTIONS: bool> Family for O200k<DIGITS, CON
         let (class, len) = text.class(at);
         let end = at + len;
         if class & NUMBER != 0 {
-            return text.numbers(NUMBER, end, DIGITS);
+            return text.numbers(end, DIGITS);
         }
         // The first alternative with and without its first character, then the second one likewise.
         let leads = class & (LETTER | LINE_END) == 0;

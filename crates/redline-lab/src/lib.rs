@@ -14,6 +14,7 @@ pub mod lanes;
 pub mod limits;
 pub mod machine;
 mod number;
+mod random;
 pub mod result;
 pub mod roofline;
 pub mod run;

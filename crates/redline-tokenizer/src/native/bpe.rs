@@ -1,10 +1,9 @@
 //! The model: from the bytes of a word to its ids.
 
 use super::merge::{Merges, Queue};
-use super::words::{KEY_BYTES, Key, LONG_KEY_BYTES, LongKey, MetLong, MetShort, Tokens};
+use super::words::{KEY_BYTES, Key, Known, LONG_KEY_BYTES, LongKey, MetLong, MetShort, Tokens};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Vocabulary and merges over bytes. Words are what the scanners cut, or what stands in for it (`super::spaces`).
 pub(super) struct Bpe {
@@ -24,24 +23,7 @@ pub(super) struct Bpe {
 /// A token of more bytes than a key holds, with what is known of it.
 struct Long {
     id: u32,
-    known: AtomicU8,
-}
-
-const WHOLE: u8 = 1;
-const PARTS: u8 = 2;
-
-impl Long {
-    /// Whether a word that is this token's bytes is the token.
-    fn is_whole(&self, merged: impl FnOnce() -> bool) -> bool {
-        let known = self.known.load(Ordering::Relaxed);
-        if known != 0 {
-            return known == WHOLE;
-        }
-        let whole = merged();
-        // Another thread may find out at the same time, and finds the same.
-        self.known.store(if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
-        whole
-    }
+    known: Known,
 }
 
 /// Words remembered: two to the power of these.
@@ -123,7 +105,7 @@ impl Bpe {
         };
         for id in long {
             let hash = bpe.hasher.hash_one(bpe.bytes_of(id));
-            let known = AtomicU8::new(if whole { WHOLE } else { 0 });
+            let known = Known::new(whole);
             let (bytes, starts, hasher) = (&bpe.bytes, &bpe.starts, &bpe.hasher);
             let rehash = |long: &Long| hasher.hash_one(slice(bytes, starts, long.id));
             bpe.long.insert_unique(hash, Long { id, known }, rehash);
@@ -181,7 +163,7 @@ impl Bpe {
         }
         let hash = self.hasher.hash_one(word.as_bytes());
         if let Some(long) = self.long.find(hash, |long| self.bytes_of(long.id) == word.as_bytes())
-            && long.is_whole(|| self.merged(word, scratch).len() == 1)
+            && long.known.is_whole(|| self.merged(word, scratch).len() == 1)
         {
             return ids.push(long.id);
         }

@@ -52,7 +52,7 @@ impl Merges {
         let mixed = u128::from(pair ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
         let mut at = ((mixed as u64 ^ (mixed >> 64) as u64) >> self.shift) as usize;
         while self.slots[at].pair != pair && self.slots[at].pair != FREE.pair {
-            at = (at + 1) % self.slots.len();
+            at = (at + 1) & (self.slots.len() - 1);
         }
         at
     }

@@ -1,6 +1,6 @@
 //! Words that are one token, and words met before: where most of a text ends.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// The bytes of a word at most that a [`Key`] holds.
 pub(super) const KEY_BYTES: usize = 15;
@@ -44,20 +44,45 @@ pub(super) struct Tokens {
     shift: u32,
 }
 
-/// A token: its key, its id, and in the two bits above what is known of it.
+/// A token: its key, its id, and whether the merges make it of its bytes.
 #[derive(Default)]
 struct Slot {
     key: Key,
-    id: AtomicU32,
+    id: u32,
+    known: Known,
 }
 
-/// Nothing has been found out about the token yet.
-const UNKNOWN: u32 = 0;
-/// The merges make this token of its bytes.
-const WHOLE: u32 = 1 << 30;
+/// Whether the merges make one token of the bytes of a token, found out when that is first asked.
+#[derive(Default)]
+pub(super) struct Known(AtomicU8);
+
+/// They do. The default is that nothing has been found out yet.
+const WHOLE: u8 = 1;
 /// They make several tokens of its bytes.
-const PARTS: u32 = 2 << 30;
-const ID: u32 = WHOLE - 1;
+const PARTS: u8 = 2;
+
+impl Known {
+    /// Where a word that is a token is that token, whatever the merges would make of it.
+    pub(super) fn new(whole: bool) -> Self {
+        Self(AtomicU8::new(if whole { WHOLE } else { 0 }))
+    }
+
+    #[inline]
+    pub(super) fn is_whole(&self, merged: impl FnOnce() -> bool) -> bool {
+        match self.0.load(Ordering::Relaxed) {
+            0 => self.find_out(merged),
+            known => known == WHOLE,
+        }
+    }
+
+    #[cold]
+    fn find_out(&self, merged: impl FnOnce() -> bool) -> bool {
+        let whole = merged();
+        // Another thread may find out at the same time, and finds the same.
+        self.0.store(if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
+        whole
+    }
+}
 
 impl Tokens {
     /// A table of the tokens, each given by its key; `whole`: a word that is a token is that token, whatever the merges
@@ -71,8 +96,7 @@ impl Tokens {
             while slots[at].key != Key::default() {
                 at = (at + 1) % slots.len();
             }
-            let known = if whole { WHOLE } else { UNKNOWN };
-            slots[at] = Slot { key: *key, id: AtomicU32::new(id | known) };
+            slots[at] = Slot { key: *key, id: *id, known: Known::new(whole) };
         }
         Self { slots: slots.into_boxed_slice(), shift }
     }
@@ -85,30 +109,13 @@ impl Tokens {
         loop {
             let slot = &self.slots[at];
             if slot.key == key {
-                let entry = slot.id.load(Ordering::Relaxed);
-                return match entry & !ID {
-                    WHOLE => Some(entry),
-                    PARTS => None,
-                    _ => slot.find_out(merged),
-                }
-                .map(|entry| entry & ID);
+                return slot.known.is_whole(merged).then_some(slot.id);
             }
             if slot.key == Key::default() {
                 return None;
             }
-            at = (at + 1) % self.slots.len();
+            at = (at + 1) & (self.slots.len() - 1);
         }
-    }
-}
-
-impl Slot {
-    #[cold]
-    fn find_out(&self, merged: impl FnOnce() -> bool) -> Option<u32> {
-        let id = self.id.load(Ordering::Relaxed) & ID;
-        let whole = merged();
-        // Another thread may find out at the same time, and finds the same.
-        self.id.store(id | if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
-        whole.then_some(id)
     }
 }
 

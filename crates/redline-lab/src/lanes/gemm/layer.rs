@@ -7,6 +7,7 @@ use crate::Clock;
 use crate::digest::digest;
 use crate::lanes::LaneError;
 use crate::limits::LimitError;
+use crate::random::{STEP, mix};
 use crate::roofline::Work;
 
 /// A sample has so many calls, one after the other, that it lasts about this long; but no more than [`MOST_CALLS`].
@@ -177,12 +178,9 @@ fn weights(first: usize, k: usize, out: &mut [f32]) {
 
 /// Values `first..` of an endless row of noise, uniform in `[-spread, spread)`: the finaliser of SplitMix64 over a counter.
 fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
-    let step = 0x9e37_79b9_7f4a_7c15_u64;
     for (i, value) in out.iter_mut().enumerate() {
-        let z = step.wrapping_mul((first + i) as u64 + 1).wrapping_add(seed << 32);
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        *value = (((z ^ (z >> 31)) >> 40) as f32 / 8_388_608.0 - 1.0) * spread;
+        let z = STEP.wrapping_mul((first + i) as u64 + 1).wrapping_add(seed << 32);
+        *value = ((mix(z) >> 40) as f32 / 8_388_608.0 - 1.0) * spread;
     }
 }
 

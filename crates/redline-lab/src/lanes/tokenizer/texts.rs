@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::lanes::LaneError;
+use crate::random::{STEP, mix};
 
 /// Texts of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,16 +62,13 @@ const KINDS: &[Kind] = &[
     Kind { name: "chat", make: chat },
 ];
 
-/// A sequence of numbers that look random (splitmix64, Steele et al. 2014).
+/// A sequence of numbers that look random (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
     }
 
     /// A number from `from` to `to`.

@@ -74,7 +74,7 @@ class Redline:
         if job.scores:
             return self._score(job, trials)
         # Two new tokens are the least the lane takes; prefill is timed apart from them.
-        flags = ["--prompt-tokens", job.prompt, "--new-tokens", max(job.new, 2), "--trials", trials]
+        flags = ["--prompt-tokens", job.prompt, "--new-tokens", max(job.new, 2), "--num-runs", trials]
         if job.batch > 1:
             flags += ["--batch", job.batch]
         lane = ["bench", "generate", "--kv-cache", "on", "--json", *self._machine, *flags]

@@ -7,7 +7,7 @@ use clap::Args;
 use redline_engine::{Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, Source, TraceLog};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
-use redline_lab::lanes::{PlanSetup, Setup};
+use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, resolve_model};
 
@@ -142,13 +142,22 @@ impl FormatFlags {
 }
 
 impl ModelFlag {
-    /// The model's name, from the flag or the environment.
-    pub(crate) fn resolve(&self, environment: Environment) -> Result<String, Failure> {
+    fn named(&self, environment: Environment) -> Result<Option<String>, Failure> {
         let named = match &self.model {
             Some(model) => Some(model.clone()),
             None => environment.value(env::MODEL, |text| Ok(text.to_owned()))?,
         };
-        named.filter(|name| !name.is_empty()).ok_or_else(|| {
+        Ok(named.filter(|name| !name.is_empty()))
+    }
+
+    /// The model's name, from the flag or the environment; else the embedded one.
+    pub(crate) fn or_demo(&self, environment: Environment) -> Result<String, Failure> {
+        Ok(self.named(environment)?.unwrap_or_else(|| demo_model::NAME.to_owned()))
+    }
+
+    /// The model's name, from the flag or the environment.
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<String, Failure> {
+        self.named(environment)?.ok_or_else(|| {
             Failure::usage(
                 "no model given",
                 "`--model demo` is the embedded one; `--model DIR` a Hugging Face directory; `--model ORG/NAME` one \

@@ -5,6 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use crate::report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// How long work may take before it is mentioned.
@@ -58,4 +59,39 @@ pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     drop(done);
     let _ = sign.join();
     result
+}
+
+/// The cases of a measurement as they are done: a line each, on a terminal one that changes.
+pub(crate) struct Cases {
+    bar: Option<ProgressBar>,
+}
+
+impl Cases {
+    /// None is done yet.
+    pub(crate) fn new() -> Self {
+        let bar = io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+            if let Ok(style) = ProgressStyle::with_template("{spinner} {elapsed} {msg}") {
+                bar.set_style(style);
+            }
+            bar.enable_steady_tick(TICK);
+            bar
+        });
+        Self { bar }
+    }
+
+    /// One more is done.
+    pub(crate) fn done(&self, case: &str) {
+        match &self.bar {
+            Some(bar) => bar.set_message(case.to_owned()),
+            None => report::say(format_args!("{case}\n")),
+        }
+    }
+
+    /// All are.
+    pub(crate) fn clear(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
 }

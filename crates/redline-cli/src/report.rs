@@ -25,6 +25,8 @@ pub(crate) enum Failure {
     Usage(Message),
     /// The work failed: exit code 1.
     Failed(Message),
+    /// What was measured must not be believed: exit code 5.
+    Invalid(Message),
     /// What was measured is wrong: exit code 6.
     Incorrect(Message),
     /// Whoever read our output has left: nothing to say, nothing to blame.
@@ -61,6 +63,21 @@ impl Failure {
         Self::Failed(Message { fact: fact.into(), hint })
     }
 
+    /// A measurement that must not be believed.
+    pub(crate) fn invalid(fact: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Invalid(Message { fact: fact.into(), hint: Some(hint.into()) })
+    }
+
+    /// The fact alone.
+    pub(crate) fn fact(&self) -> String {
+        match self {
+            Self::Usage(message) | Self::Failed(message) | Self::Invalid(message) | Self::Incorrect(message) => {
+                message.fact.clone()
+            }
+            Self::Closed => "nobody reads the output".to_owned(),
+        }
+    }
+
     /// A measurement whose outputs are wrong.
     pub(crate) fn incorrect(fact: impl Into<String>) -> Self {
         Self::Incorrect(Message { fact: fact.into(), hint: None })
@@ -85,6 +102,7 @@ impl Failure {
         let (message, code) = match self {
             Self::Usage(message) => (message, USAGE),
             Self::Failed(message) => (message, FAILED),
+            Self::Invalid(message) => (message, INVALID),
             Self::Incorrect(message) => (message, INCORRECT),
             Self::Closed => return ExitCode::SUCCESS,
         };

@@ -37,14 +37,28 @@ enum Place {
 impl TokenizerFlags {
     /// The tokenizer that the flags name, or the model of the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
-        if let Some(path) = &self.tokenizer {
-            return Ok(TokenizerSource {
-                name: path.display().to_string(),
-                place: Place::File(path.clone()),
-            });
+        match &self.tokenizer {
+            Some(path) => Ok(TokenizerSource::file(path)),
+            None => TokenizerSource::of_model(&self.model.resolve(environment)?, environment),
         }
-        let model = self.model.resolve(environment)?;
-        let place = match model::source(&model, environment)? {
+    }
+
+    /// The same, or that of the embedded model.
+    pub(crate) fn or_demo(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
+        match &self.tokenizer {
+            Some(path) => Ok(TokenizerSource::file(path)),
+            None => TokenizerSource::of_model(&self.model.or_demo(environment)?, environment),
+        }
+    }
+}
+
+impl TokenizerSource {
+    fn file(path: &Path) -> Self {
+        Self { name: path.display().to_string(), place: Place::File(path.to_owned()) }
+    }
+
+    fn of_model(model: &str, environment: Environment) -> Result<Self, Failure> {
+        let place = match model::source(model, environment)? {
             Source::Embedded(model) => Place::Embedded(model.tokenizer),
             Source::Directory(dir) => {
                 // The files beside packed weights are under checksums too.
@@ -54,7 +68,7 @@ impl TokenizerFlags {
                 Place::Directory(dir)
             }
         };
-        Ok(TokenizerSource { name: named(&model), place })
+        Ok(Self { name: named(model), place })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use redline_lab::lanes::Profile;
 use redline_engine::{Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
@@ -237,14 +238,22 @@ pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
 /// The most processes of an arm.
 const MAX_PROCESSES: usize = 1000;
 
-/// Parses a number of processes for each of two arms.
+/// Parses a number of processes of an arm.
 pub(crate) fn processes(text: &str) -> Result<usize, BadValue> {
-    let hint = "an even number from 2: the order is A B B A";
+    let hint = "a number from 1; of two arms an even one, since their order is A B B A";
     match text.parse::<usize>() {
         Ok(n) if n > MAX_PROCESSES => bad(format!("more than {MAX_PROCESSES} processes"), hint),
-        Ok(n) if n > 0 && n % 2 == 0 => Ok(n),
-        Ok(_) => bad("not an even number from 2", hint),
+        Ok(n) if n > 0 => Ok(n),
+        Ok(_) => bad("no process", hint),
         Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+/// Parses how much of a lane is run.
+pub(crate) fn profile(text: &str) -> Result<Profile, BadValue> {
+    match Profile::ALL.iter().find(|(name, _)| *name == text) {
+        Some((_, profile)) => Ok(*profile),
+        None => bad("no profile", "smoke, standard or full"),
     }
 }
 

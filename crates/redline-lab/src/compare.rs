@@ -4,15 +4,18 @@
 //! without a direction are told, never judged.
 
 mod pairs;
+mod portable;
+mod steady;
 mod table;
 
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::lanes::Lane;
 use crate::result::{Metric, Row};
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
-use crate::verdict::{self, CONFIDENCE, Effect, Judgement, Verdict, judge};
+use crate::verdict::{self, CONFIDENCE, Effect, Judgement, THRESHOLD, Verdict, judge};
 use pairs::Pair;
 
 /// The schema of a comparison.
@@ -22,22 +25,31 @@ pub const SCHEMA: &str = "redline.bench.compare/1";
 const WHO: &[&str] = &["engine", "version"];
 
 /// How to compare.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// The relative difference that matters.
-    pub threshold: f64,
+    /// The relative difference that matters; `None`: the lane's.
+    pub threshold: Option<f64>,
     /// Whether figures of different machines may be compared.
     pub different_machine: bool,
     /// Parameters that may differ.
     pub different_params: Vec<String>,
     /// Whether the two are arms of one run: their flags differ on purpose, and with them parameters and names of cases.
     pub arms: bool,
+    /// Whether only what does not depend on how fast a machine is gets judged: digests of outputs, counts, bytes. Machines may
+    /// differ then.
+    pub portable: bool,
 }
 
 impl Rules {
     /// Rules for two runs.
     pub fn new(threshold: f64) -> Self {
-        Self { threshold, different_machine: false, different_params: Vec::new(), arms: false }
+        Self { threshold: Some(threshold), ..Self::default() }
+    }
+
+    /// What matters in a lane.
+    fn threshold(&self, lane: &str) -> f64 {
+        let of_lane = || Lane::named(lane).map_or(THRESHOLD, |lane| lane.threshold);
+        self.threshold.unwrap_or_else(of_lane)
     }
 }
 
@@ -75,6 +87,8 @@ pub struct Side {
     pub run_id: Option<String>,
     /// When it began.
     pub started_at: Option<String>,
+    /// Whether every case of it was run.
+    pub finished: bool,
     /// The engine with its version.
     pub engine: String,
     /// The machine in one line.
@@ -130,6 +144,7 @@ pub struct Outputs {
 /// Compares `new` with `base`.
 pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     let differs = differences(base, new, rules);
+    let threshold = rules.threshold(&new.lane);
     let pairs = pairs::pairs(&base.rows, &new.rows, rules.arms);
     let mut outputs = Outputs::default();
     let mut lines = Vec::new();
@@ -142,7 +157,15 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
             };
             list.push(pair.name());
         }
-        lines.extend(pair_lines(pair, &differs, rules));
+        lines.extend(if rules.portable {
+            portable::pair_lines(pair, &base.lane)
+        } else {
+            pair_lines(pair, &differs, rules, threshold)
+        });
+    }
+    if rules.portable && let Some(difference) = differs.first() {
+        let why = format!("{} differs", difference.field);
+        lines.push(Line { why: Some(why), ..Line::alone("all".to_owned(), Verdict::NotComparable) });
     }
     let ratios: Vec<f64> = lines.iter().filter(|l| gates(l)).filter_map(|l| Some(l.effect?.ratio)).collect();
     let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
@@ -151,7 +174,7 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
         schema: SCHEMA,
         base: Side::of(base),
         new: Side::of(new),
-        threshold: rules.threshold,
+        threshold,
         confidence: CONFIDENCE,
         differs,
         geometric_mean: Some(mean).filter(|m| m.is_finite()),
@@ -172,6 +195,7 @@ impl Side {
         Self {
             run_id: run.run_id.clone(),
             started_at: run.started_at.clone(),
+            finished: run.finished,
             engine: run.engine.one_line(),
             machine: run.machine.summary().map(ToOwned::to_owned),
         }
@@ -188,7 +212,7 @@ fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
         }
     };
     check("lane", Some(&base.lane), Some(&new.lane));
-    if rules.arms || rules.different_machine {
+    if rules.arms || rules.different_machine || rules.portable {
         return found;
     }
     let (b, n) = (&base.machine, &new.machine);
@@ -208,18 +232,40 @@ fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
     found
 }
 
-fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules) -> Vec<Line> {
-    let alone = |verdict, why: Option<String>| Line {
-        case: pair.name(),
-        metric: None,
-        unit: None,
-        direction: None,
-        base: None,
-        new: None,
-        effect: None,
-        verdict: Some(verdict),
-        why,
-    };
+impl Line {
+    /// The same resting on samples at a steady speed, where those let a smaller difference be detected. What is chosen depends on
+    /// how far samples scatter, not on what they say.
+    fn or_steadied(self, steadied: Option<(Samples, Samples)>, threshold: f64) -> Self {
+        let Some((base, new)) = steadied else { return self };
+        let Judgement { verdict, effect, why } = judge(&base, &new, threshold);
+        let detectable = |effect: Option<Effect>| effect.and_then(|effect| effect.detectable);
+        match detectable(effect).zip(detectable(self.effect)) {
+            Some((steady, plain)) if steady < plain => {
+                let effect = effect.map(|effect| Effect { steadied: true, ..effect });
+                Self { verdict: Some(verdict), effect, why, ..self }
+            }
+            _ => self,
+        }
+    }
+
+    /// A case without a metric.
+    fn alone(case: String, verdict: Verdict) -> Self {
+        Self {
+            case,
+            metric: None,
+            unit: None,
+            direction: None,
+            base: None,
+            new: None,
+            effect: None,
+            verdict: Some(verdict),
+            why: None,
+        }
+    }
+}
+
+fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold: f64) -> Vec<Line> {
+    let alone = |verdict, why: Option<String>| Line { why, ..Line::alone(pair.name(), verdict) };
     let (base, new) = match pair {
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
         Pair::New(row) => {
@@ -234,8 +280,9 @@ fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules) -> Vec<Lin
     let mut names: Vec<&str> = base.metrics.iter().map(|(name, _)| name).collect();
     names.extend(new.metrics.iter().map(|(name, _)| name).filter(|name| base.metrics.get(name).is_none()));
     let line = |name: &str| {
-        let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), rules.threshold);
-        let line = Line { case: pair.name(), ..told };
+        let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), threshold);
+        let steadied = steady::steadied(base, new, name).filter(|_| rules.arms && told.verdict.is_some());
+        let line = Line { case: pair.name(), ..told.or_steadied(steadied, threshold) };
         match (&overruled, line.verdict) {
             (Some((verdict, why)), Some(_)) => {
                 Line { verdict: Some(*verdict), why: Some(why.clone()), ..line }

@@ -6,8 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod baseline;
+pub mod bench;
+mod canary;
 mod clock;
 pub mod compare;
+pub mod conditions;
 pub mod digest;
 pub mod doctor;
 pub mod lanes;
@@ -22,6 +25,7 @@ pub mod stats;
 mod table;
 pub mod verdict;
 pub mod versus;
+pub mod warmup;
 
 pub use clock::{Clock, ClockFn, wall_clock};
 pub use compare::Comparison;

@@ -8,6 +8,7 @@ use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use crate::Clock;
+use crate::conditions::{self, Taken};
 use crate::machine::Machine;
 use crate::roofline::{Arithmetics, Held, Limits};
 
@@ -112,18 +113,16 @@ impl Probe {
         n: usize,
         arithmetics: Arithmetics,
         clock: &Clock,
-        mut sample: impl FnMut(usize) -> Result<T, E>,
+        sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Held<T>>, E> {
-        let mut before = self.read(arithmetics, clock);
-        (0..n)
-            .map(|i| {
-                let value = sample(i)?;
-                let after = self.read(arithmetics, clock);
-                let limits = before.midpoint(after);
-                before = after;
-                Ok(Held { value, limits })
-            })
-            .collect()
+        let read = || self.read(arithmetics, clock);
+        let taken = conditions::take(n, clock, read, |limits| 1e15 / limits.peak, sample)?;
+        let held = |t: Taken<T, Limits>| Held {
+            value: t.value,
+            limits: t.before.midpoint(t.after),
+            condition: t.condition,
+        };
+        Ok(taken.into_iter().map(held).collect())
     }
 }
 

@@ -4,6 +4,7 @@
 
 mod csv;
 mod ordered;
+mod remarks;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -11,10 +12,12 @@ pub(crate) use csv::line as csv_line;
 pub use csv::{Cell, Column};
 pub use ordered::Ordered;
 
+use crate::conditions::Condition;
 use crate::machine::Machine;
 use crate::number;
 use crate::stats::{Direction, NotFinite, Samples};
 use crate::table::Table;
+use crate::warmup::Warmup;
 
 /// A share of a limit above this means that the accounting is wrong, not that the machine was outdone.
 pub const MAX_SHARE: f64 = 1.15;
@@ -57,6 +60,12 @@ pub struct Row {
     /// The arm of a run with two: `a` is the base, `b` is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
+    /// What was run before the samples were taken.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<Warmup>,
+    /// What disturbed the samples, by process, in their order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Vec<Condition>>,
 }
 
 /// What a metric of a row must reach, or the run fails.
@@ -183,6 +192,16 @@ impl Row {
         self
     }
 
+    /// States what was run before.
+    pub fn warmed(self, warmup: Warmup) -> Self {
+        Self { warmup: Some(warmup), ..self }
+    }
+
+    /// States what disturbed the samples of this process.
+    pub fn conditions(self, conditions: Vec<Condition>) -> Self {
+        Self { conditions: vec![conditions], ..self }
+    }
+
     /// States the digest of the outputs.
     pub fn digest(mut self, digest: impl Into<String>) -> Self {
         self.digest = Some(digest.into());
@@ -241,6 +260,7 @@ impl LaneResult {
             ("unit", false),
             ("mean", true),
             ("std", true),
+            ("var", true),
             ("min", true),
             ("max", true),
             ("n", true),
@@ -265,10 +285,11 @@ impl LaneResult {
     pub fn table_of(&self, columns: &[Column]) -> String {
         let mut titles: Vec<(&'static str, bool)> =
             columns.iter().map(|column| (column.name, column.cell.is_number())).collect();
-        titles.push(("", false));
+        titles.extend([("var", true), ("", false)]);
         let mut table = Table::new(&titles);
         for row in &self.rows {
             let mut line: Vec<String> = columns.iter().map(|column| column.cell.shown(row)).collect();
+            line.push(row.headline().map(|(_, samples)| remarks::variation(samples)).unwrap_or_default());
             line.extend(row.complaint());
             table.push(line);
         }
@@ -280,14 +301,14 @@ impl Row {
     /// The cells of each metric; one line of blanks if there is none.
     fn lines(&self) -> Vec<Vec<String>> {
         if self.metrics.is_empty() {
-            return vec![vec![String::new(); 8]];
+            return vec![vec![String::new(); 9]];
         }
         let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
         let line = |(name, metric): (&str, &Metric)| {
             let s = metric.samples();
             let texts = [name.to_owned(), cell(s.headline()), s.unit().to_owned()];
-            let numbers = [s.mean(), s.std(), s.min(), s.max()].map(cell);
-            texts.into_iter().chain(numbers).chain([s.n().to_string()]).collect()
+            let [mean, std, min, max] = [s.mean(), s.std(), s.min(), s.max()].map(cell);
+            texts.into_iter().chain([mean, std, remarks::variation(s), min, max, s.n().to_string()]).collect()
         };
         self.metrics.iter().map(line).collect()
     }

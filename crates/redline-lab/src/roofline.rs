@@ -3,6 +3,7 @@
 use redline_engine::ModelInfo;
 use redline_kernels::Arithmetic;
 
+use crate::conditions::Condition;
 use crate::result::Row;
 use crate::stats::{Direction, NotFinite, Samples};
 
@@ -80,6 +81,15 @@ pub struct Held<T> {
     pub value: T,
     /// The midpoint of the readings before and after it.
     pub limits: Limits,
+    /// What disturbed it.
+    pub condition: Condition,
+}
+
+impl<T> Held<T> {
+    /// Something else that was measured in the same sample.
+    pub fn with<U>(&self, value: U) -> Held<U> {
+        Held { value, limits: self.limits, condition: self.condition }
+    }
 }
 
 impl Limits {
@@ -133,7 +143,9 @@ pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -
     let share = timed.iter().map(|t| t.limits.seconds(work) / t.value).collect();
     let share = Samples::new("share", Direction::Info, share)?;
     let limits = Samples::new(unit, Direction::Info, timed.iter().map(limit).collect())?;
-    Ok(row.limit(name, share.median()).metric("share", share).metric("limit", limits))
+    let conditions = timed.iter().map(|t| t.condition).collect();
+    let row = row.limit(name, share.median()).conditions(conditions);
+    Ok(row.metric("share", share).metric("limit", limits))
 }
 
 #[cfg(test)]
@@ -156,7 +168,7 @@ mod tests {
     #[test]
     fn a_row_names_its_limit_and_share() {
         let timed =
-            |seconds: &[f64]| seconds.iter().map(|&value| Held { value, limits: LIMITS }).collect::<Vec<_>>();
+            |seconds: &[f64]| seconds.iter().map(|&value| Held { value, limits: LIMITS, condition: Condition::default() }).collect::<Vec<_>>();
         let row =
             |work, seconds: &[f64]| held(Row::new("a"), Arithmetic::Int8, work, &timed(seconds)).unwrap();
         let reading = row(Work { bytes: 1e9, operations: 2e9, attention: 0.0 }, &[0.2, 0.1, 0.4]);

@@ -4,12 +4,17 @@
 //! sample). Readers ignore fields they do not know and need few: `schema`, `engine.name`, `lane`, and of each row `case` and
 //! `metrics` with `unit`, `direction` and `samples`; a row that does not say `"checked": true` is invalid. So a driver of
 //! another engine can write the same document; the object `machine` of `redline doctor --json` belongs into it as it is.
+//!
+//! The files are written anew after every case, each as a whole, so that a run that is killed has every case that was done and says
+//! `"finished": false`. A baseline is such a document with `_meta`.
 
 mod columns;
 mod error;
+mod summary;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -62,6 +67,61 @@ pub struct Run {
     /// The comparison that the command was asked for.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub comparison: Value,
+    /// How much of the lane was run: `smoke`, `standard` or `full`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    /// Whether every case was run. A run that was killed has those that were done.
+    #[serde(default = "finished")]
+    pub finished: bool,
+    /// What must not be believed.
+    #[serde(default)]
+    pub summary: Summary,
+    /// Who accepted it as a baseline, and why.
+    #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
+    pub meta: Option<Meta>,
+}
+
+/// Documents of other engines do not say.
+fn finished() -> bool {
+    true
+}
+
+/// What must not be believed of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Whether every row may be believed and reaches its gates.
+    pub valid: bool,
+    /// The cases that may not or do not, and why.
+    #[serde(default)]
+    pub invalid: Vec<String>,
+}
+
+impl Summary {
+    fn of(rows: &[Row]) -> Self {
+        let why = |row: &Row| row.invalid().into_iter().chain(row.missed()).collect::<Vec<_>>();
+        let told = |row: &Row| why(row).into_iter().map(|why| format!("{}: {why}", row.case)).collect::<Vec<_>>();
+        let invalid: Vec<String> = rows.iter().flat_map(told).collect();
+        Self { valid: invalid.is_empty(), invalid }
+    }
+}
+
+/// About a baseline.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Meta {
+    /// Why it was accepted.
+    pub reason: String,
+    /// When: RFC 3339, UTC.
+    pub accepted_at: Option<String>,
+    /// The machine in one line.
+    pub hardware: Option<String>,
+    /// Its cores that could be used.
+    pub cores: Option<usize>,
+    /// The machine's fingerprint.
+    pub host_fp: Option<String>,
+    /// The commit that was measured.
+    pub git_sha: Option<String>,
+    /// The run that it took the place of.
+    pub supersedes: Option<String>,
 }
 
 /// A build of an engine.
@@ -116,6 +176,11 @@ impl Host {
         self.0.get("summary")?.as_str()
     }
 
+    /// Cores that the run could use.
+    pub fn cores(&self) -> Option<usize> {
+        usize::try_from(self.0.get("usable")?.get("cores")?.as_u64()?).ok()
+    }
+
     /// A field of what makes the fingerprint.
     pub fn identity(&self, field: &str) -> Option<&str> {
         self.0.get("identity")?.get(field)?.as_str()
@@ -164,9 +229,27 @@ impl Run {
             lane: result.lane,
             arms: Ordered::default(),
             limits: limits(&result.rows),
+            summary: Summary::of(&result.rows),
             rows: result.rows,
             comparison: Value::Null,
+            profile: None,
+            finished: true,
+            meta: None,
         })
+    }
+
+    /// The same as a baseline.
+    pub fn accepted(self, reason: &str, at: SystemTime, supersedes: Option<String>) -> Self {
+        let meta = Meta {
+            reason: reason.to_owned(),
+            accepted_at: Some(humantime::format_rfc3339_seconds(at).to_string()),
+            hardware: self.machine.summary().map(ToOwned::to_owned),
+            cores: self.machine.cores(),
+            host_fp: self.machine.fingerprint().map(ToOwned::to_owned),
+            git_sha: self.engine.git.clone(),
+            supersedes,
+        };
+        Self { meta: Some(meta), comparison: Value::Null, ..self }
     }
 
     /// Reads a document.
@@ -191,24 +274,58 @@ impl Run {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// Makes the directory of a run; refused where one lies in it already.
-    pub fn prepare(dir: &Path) -> Result<(), RunError> {
-        if dir.join(DOCUMENT).exists() {
-            return Err(RunError::Occupied);
+    /// Writes `results.csv`, `samples.csv` and, last, `run.json` into a directory that holds no run yet.
+    pub fn write(&self, dir: &Path) -> Result<(), RunError> {
+        let place = Place::claim(dir, self)?;
+        place.write(self)
+    }
+}
+
+/// A directory that is one run's: nobody else writes into it.
+#[derive(Debug)]
+pub struct Place {
+    dir: PathBuf,
+}
+
+impl Place {
+    /// Makes the directory, and in it a `run.json` of `run`; refused where there is one already, also by a run that is under way.
+    pub fn claim(dir: &Path, run: &Run) -> Result<Self, RunError> {
+        let document = run.json().map_err(RunError::Json)?;
+        fs::create_dir_all(dir).map_err(RunError::Write)?;
+        let path = dir.join(DOCUMENT);
+        let mut file = fs::File::create_new(&path).map_err(|error| match error.kind() {
+            io::ErrorKind::AlreadyExists => RunError::Occupied,
+            _ => RunError::Write(error),
+        })?;
+        let place = Self { dir: dir.to_owned() };
+        if let Err(error) = file.write_all(document.as_bytes()) {
+            place.leave();
+            return Err(RunError::Write(error));
         }
-        fs::create_dir_all(dir).map_err(RunError::Write)
+        Ok(place)
     }
 
-    /// Writes `results.csv`, `samples.csv` and, last, `run.json`.
-    pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        Self::prepare(dir)?;
-        let document = self.json().map_err(RunError::Json)?;
+    /// The directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Writes what there is so far, `run.json` last; each file is replaced as a whole.
+    pub fn write(&self, run: &Run) -> Result<(), RunError> {
+        let document = run.json().map_err(RunError::Json)?;
         let files =
-            [("results.csv", self.results_csv()), ("samples.csv", self.samples_csv()), (DOCUMENT, document)];
+            [("results.csv", run.results_csv()), ("samples.csv", run.samples_csv()), (DOCUMENT, document)];
         for (name, text) in files {
-            write_file(&dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
+            write_file(&self.dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
         }
         Ok(())
+    }
+
+    /// Gives the directory back: nothing was measured.
+    pub fn leave(&self) {
+        // What cannot be removed stays as an unfinished run without cases.
+        let _ = fs::remove_file(self.dir.join(DOCUMENT));
+        let _ = fs::remove_dir(&self.dir);
     }
 }
 

@@ -1,5 +1,6 @@
 //! What raw samples say: location, spread, and percentiles only where the samples can support them.
 
+mod shape;
 pub mod student;
 
 use std::fmt;

@@ -6,7 +6,9 @@
 //! 1 / (1 + threshold) to 1 + threshold:
 //!
 //! - *same*: the whole interval lies in the band, and so does the ratio of the headlines;
-//! - *faster*, *slower*: the interval leaves out 1 and the ratio lies beyond the band;
+//! - *faster*, *slower*: an interval of 99 % leaves out 1, the ratio lies beyond the band, and the headlines do not say the
+//!   contrary; of a measurement that is too noisy, an interval of 99.9 %, since two speeds of a machine that fall unevenly on the
+//!   arms look like a difference;
 //! - *too noisy*: neither, and even a difference of five times the threshold would have been missed once in five times;
 //! - *inconclusive*: neither, so more samples may tell.
 
@@ -18,6 +20,10 @@ use crate::stats::{Direction, Logs, Samples, student};
 
 /// The confidence of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
+/// The confidence with which 1 must be left out before anything is called faster or slower.
+const ALARM: f64 = 0.99;
+/// The same for a measurement that is too noisy.
+const NOISY_ALARM: f64 = 0.999;
 /// The threshold unless told otherwise: differences below it do not matter.
 pub const THRESHOLD: f64 = 0.03;
 /// A measurement that would miss this many thresholds is too noisy.
@@ -144,6 +150,9 @@ pub struct Effect {
     pub detectable: Option<f64>,
     /// What was taken as exchangeable.
     pub basis: Basis,
+    /// Whether samples were scaled to the same speed of the machine.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub steadied: bool,
     /// How many there are in base.
     pub base_n: usize,
     /// How many there are in new.
@@ -153,7 +162,20 @@ pub struct Effect {
 /// Logarithms of the ratio, of its reach to either side, and of the detectable difference.
 struct Log {
     ratio: f64,
-    spread: Option<(f64, f64)>,
+    spread: Option<Spread>,
+}
+
+/// How far a ratio may be off, in logarithms.
+#[derive(Clone, Copy)]
+struct Spread {
+    /// Half the width of the interval.
+    reach: f64,
+    /// That of the interval which must leave out 1 before anything is called faster or slower.
+    sure: f64,
+    /// The same where the measurement is too noisy.
+    very_sure: f64,
+    /// The smallest difference that is likely found.
+    detectable: f64,
 }
 
 impl Effect {
@@ -173,10 +195,11 @@ impl Effect {
         let bounded = |log: f64| log.exp().min(f64::MAX);
         let effect = Self {
             ratio: bounded(ratio),
-            low: spread.map(|(reach, _)| bounded(ratio - reach)),
-            high: spread.map(|(reach, _)| bounded(ratio + reach)),
-            detectable: spread.map(|(_, detectable)| bounded(detectable) - 1.0),
+            low: spread.map(|s| bounded(ratio - s.reach)),
+            high: spread.map(|s| bounded(ratio + s.reach)),
+            detectable: spread.map(|s| bounded(s.detectable) - 1.0),
             basis,
+            steadied: false,
             base_n: base_values.len(),
             new_n: new_values.len(),
         };
@@ -184,16 +207,18 @@ impl Effect {
     }
 }
 
-/// Half the width of the interval of the difference of two means, and the smallest difference that is likely found.
-fn welch(a: Logs, b: Logs) -> (f64, f64) {
+/// How far the difference of two means may be off.
+fn welch(a: Logs, b: Logs) -> Spread {
     let (from_a, from_b) = (a.variance / a.n, b.variance / b.n);
     let error = (from_a + from_b).sqrt();
     let parts = from_a * from_a / (a.n - 1.0) + from_b * from_b / (b.n - 1.0);
     let all = a.n + b.n - 2.0;
     // The parts vanish where the values of each side agree.
     let freedom = if parts > 0.0 { (from_a + from_b) * (from_a + from_b) / parts } else { all };
-    let reach = student::quantile(f64::midpoint(1.0, CONFIDENCE), freedom) * error;
-    (reach, reach + student::quantile(POWER, freedom) * error)
+    let half = |confidence: f64| student::quantile(f64::midpoint(1.0, confidence), freedom) * error;
+    let reach = half(CONFIDENCE);
+    let detectable = reach + student::quantile(POWER, freedom) * error;
+    Spread { reach, sure: half(ALARM), very_sure: half(NOISY_ALARM), detectable }
 }
 
 /// A logarithm turned so that more is better.
@@ -240,22 +265,23 @@ pub fn judge(base: &Samples, new: &Samples, threshold: f64) -> Judgement {
 
 fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgement {
     let told = |verdict, why| Judgement { verdict, effect: Some(effect), why };
-    let Some((reach, detectable)) = log.spread else {
+    let Some(spread) = log.spread else {
         let why = format!("{} and {} samples: an interval needs 2", effect.base_n, effect.new_n);
         return told(Verdict::Inconclusive, Some(why));
     };
     let band = threshold.ln_1p();
-    let (low, high) = (log.ratio - reach, log.ratio + reach);
+    let (low, high) = (log.ratio - spread.reach, log.ratio + spread.reach);
+    let noisy = spread.detectable.exp_m1() > NOISY * threshold;
+    let sure = if noisy { spread.very_sure } else { spread.sure };
     if -band < low && high < band && headlines.abs() < band {
         return told(Verdict::Same, None);
     }
-    if low > 0.0 && log.ratio >= band {
+    if log.ratio > sure && log.ratio >= band && headlines > -band {
         return told(Verdict::Faster, None);
     }
-    if high < 0.0 && log.ratio <= -band {
+    if log.ratio < -sure && log.ratio <= -band && headlines < band {
         return told(Verdict::Slower, None);
     }
-    let noisy = detectable.exp_m1() > NOISY * threshold;
     told(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, None)
 }
 

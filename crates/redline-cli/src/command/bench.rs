@@ -1,5 +1,6 @@
-//! `redline bench`: asks one question of the machine. Each lane of the laboratory is a command with flags of its own.
+//! `redline bench`: asks one question of the machine, or all. Each lane of the laboratory is a command with flags of its own.
 
+mod all;
 mod record;
 mod versus;
 
@@ -9,35 +10,44 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
-use redline_engine::Engine;
-use redline_lab::Machine;
-use redline_lab::lanes::{
-    self, Bench, Flag, Lane, LaneError, Model, OfMachine, OfModel, OfText, Run, Setup, Text, Values,
-};
+use redline_engine::{Engine, Source};
+use redline_kernels::Tier;
+use redline_lab::bench::{ALIASES, Bench, Flag, LaneError, Model, Setup, Text, Values};
+use redline_lab::lanes::{self, Lane, OfMachine, OfModel, OfText, Profile, Run};
 
 use super::Context;
 use super::compare::EXIT_CODES;
 use crate::env;
-use crate::model::{self, BackendFlags, ModelFlag, TierFlags};
+use crate::model::{self, Backend, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
-use crate::report::{self, Failure};
-use crate::tokenizer::{self, TokenizerFlags};
+use crate::progress::Cases;
+use crate::report::Failure;
+use crate::tokenizer::{self, TokenizerFlags, TokenizerSource};
 use crate::usage;
 use crate::value::{self, ThreadCounts};
+use all::AllArgs;
 use record::{RecordArgs, Recorder};
 use versus::{VersusArgs, Word};
 
-/// Arguments of `bench`: a lane with its flags, or nothing.
+/// Arguments of `bench`: a lane with its flags, all of them, or nothing.
 #[derive(Debug)]
 pub(super) struct BenchArgs {
     list: bool,
-    lane: Option<(&'static Lane, LaneArgs)>,
+    asked: Option<Asked>,
+}
+
+/// What is to be run.
+#[derive(Debug)]
+enum Asked {
+    One(&'static Lane, Box<LaneArgs>),
+    All(Box<AllArgs>),
 }
 
 /// What every lane takes, and the values of its own flags.
 #[derive(Debug)]
 struct LaneArgs {
     threads: ThreadFlag,
+    profile: ProfileFlag,
     subject: Subject,
     record: RecordArgs,
     versus: VersusArgs,
@@ -52,6 +62,14 @@ struct ThreadFlag {
     /// Thread counts to run with, such as 1,2; default: the physical cores [env: REDLINE_THREADS]
     #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
     threads: Option<ThreadCounts>,
+}
+
+/// How much of a lane.
+#[derive(Debug, Args)]
+struct ProfileFlag {
+    /// How much: smoke (a moment), standard (about a minute) or full (every case); flags of the lane win over it
+    #[arg(long, value_name = "WHICH", value_parser = value::profile)]
+    profile: Option<Profile>,
 }
 
 /// What is measured, and how.
@@ -74,7 +92,9 @@ struct ModelArgs {
 impl Args for BenchArgs {
     fn augment_args(command: Command) -> Command {
         let list = Arg::new("list").long("list").action(clap::ArgAction::SetTrue).help("List the lanes");
-        lanes::ALL.iter().fold(command.arg(list), |command, lane| command.subcommand(definition(lane)))
+        let all = AllArgs::augment_args(Command::new(all::NAME)).about(all::ABOUT).after_help(EXIT_CODES);
+        let command = command.arg(list).subcommand(all);
+        lanes::ALL.iter().fold(command, |command, lane| command.subcommand(definition(lane)))
     }
 
     fn augment_args_for_update(command: Command) -> Command {
@@ -85,12 +105,13 @@ impl Args for BenchArgs {
 fn definition(lane: &'static Lane) -> Command {
     let command = RecordArgs::augment_args(measurement(lane));
     // The last word on what it is about is the lane's.
-    VersusArgs::augment_args(command).about(lane.asks).after_help(EXIT_CODES)
+    VersusArgs::augment_args(command).about(lane.asks).after_help(format!("{}\n{EXIT_CODES}", lane.about()))
 }
 
 /// The flags that say what is measured.
 fn measurement(lane: &'static Lane) -> Command {
     let command = ThreadFlag::augment_args(Command::new(lane.name).args(lane.flags.iter().map(own)));
+    let command = ProfileFlag::augment_args(command);
     match lane.run {
         Run::Machine(_) => TierFlags::augment_args(command),
         Run::Model(_) => ModelArgs::augment_args(command),
@@ -100,7 +121,8 @@ fn measurement(lane: &'static Lane) -> Command {
 
 /// A lane's own flag. A switch may be given with its value too, as processes that repeat a measurement do.
 fn own(flag: &'static Flag) -> Arg {
-    let arg = Arg::new(flag.name).long(flag.name).default_value(flag.default).help(flag.help);
+    let aliases = ALIASES.iter().filter(|(name, _)| *name == flag.name).flat_map(|(_, aliases)| *aliases);
+    let arg = Arg::new(flag.name).long(flag.name).aliases(aliases).default_value(flag.default).help(flag.help);
     if flag.value.is_empty() {
         let values = ["true", "false"];
         return arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_parser(values);
@@ -120,14 +142,15 @@ fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
 
 impl FromArgMatches for BenchArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let lane = match matches.subcommand() {
+        let asked = match matches.subcommand() {
             None => None,
-            Some((name, matches)) => {
-                let lane = lanes::ALL.iter().find(|lane| lane.name == name);
-                lane.map(|lane| Ok::<_, clap::Error>((lane, LaneArgs::of(lane, matches)?))).transpose()?
-            }
+            Some((all::NAME, matches)) => Some(Asked::All(Box::new(AllArgs::from_arg_matches(matches)?))),
+            Some((name, matches)) => match Lane::named(name) {
+                Some(lane) => Some(Asked::One(lane, Box::new(LaneArgs::of(lane, matches)?))),
+                None => None,
+            },
         };
-        Ok(Self { list: matches.get_flag("list"), lane })
+        Ok(Self { list: matches.get_flag("list"), asked })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -145,6 +168,7 @@ impl LaneArgs {
         let names = flags.get_arguments().filter_map(|flag| Some((flag.get_id().as_str(), flag.get_long()?)));
         Ok(Self {
             threads: ThreadFlag::from_arg_matches(matches)?,
+            profile: ProfileFlag::from_arg_matches(matches)?,
             subject: match lane.run {
                 Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
                 Run::Model(run) => Subject::Model(run, Box::new(ModelArgs::from_arg_matches(matches)?)),
@@ -158,16 +182,20 @@ impl LaneArgs {
     }
 }
 
-/// Runs a lane, or lists them.
+/// Runs a lane or all, or lists them.
 pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failure> {
-    match &args.lane {
-        Some((lane, args)) => {
+    match &args.asked {
+        Some(Asked::One(lane, args)) => {
             args.versus.check(args.record.rules.given(), args.record.baseline.is_some())?;
             if args.versus.asked() {
-                return versus::run(lane, &args.versus, &args.given, &args.record, context);
+                return versus::run(lane, args, context);
+            }
+            if let Some(processes) = args.versus.processes() {
+                return versus::alone(lane, processes, args, context);
             }
             measure(lane, args, context)
         }
+        Some(Asked::All(args)) => all::run(args, context),
         None if args.list => {
             let line = |lane: &Lane| format!("{:<12} {}\n", lane.name, lane.asks);
             output::piece(&lanes::ALL.iter().map(line).collect::<String>())?;
@@ -175,54 +203,100 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
         }
         None => Err(Failure::usage(
             "no lane given",
-            "`redline bench --list` lists them; `redline bench generate` is one",
+            "`redline bench --list` lists them; `redline bench generate` is one, `redline bench all` runs them all",
         )),
     }
 }
 
 fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
     let own = own_values(lane, args, context)?;
-    let values = Values::new(lane.flags, own.iter().map(|(name, value)| (*name, value.as_str())));
+    let profile = args.profile.profile.map(|profile| lane.values(profile)).unwrap_or_default();
+    let given = own.iter().map(|(name, value)| (*name, value.as_str()));
+    let values = Values::new(lane.flags, profile.iter().copied().chain(given));
     let threads = match &args.threads.threads {
         Some(counts) => counts.0.clone(),
         None => (lane.threads)(model::threads(None, context.environment)?),
     };
-    let progress = |case: &str| report::say(format_args!("{case}\n"));
-    let bench = |tier| Bench {
+    let subject = args.subject.resolve(context)?;
+    let recorder = Recorder::new(&args.record, lane, args.profile.profile, context)?;
+    let progress = Cases::new();
+    let process = |words: &[String]| {
+        let besides = versus::besides(&args.given, lane);
+        versus::process(words, &[subject.model_word().into_iter().collect(), besides].concat())
+    };
+    let bench = Bench {
         clock: &context.clock,
-        machine: Machine::here(),
-        threads: threads.clone(),
-        tier,
-        progress: &progress,
+        machine: recorder.machine().clone(),
+        threads,
+        tier: subject.tier(),
+        progress: &|case| progress.done(case),
+        record: &|rows| recorder.take(rows),
+        process: &process,
     };
-    let (recorder, result) = match &args.subject {
-        Subject::Machine(run, flags) => {
-            let bench = bench(flags.resolve(context.environment)?);
-            (Recorder::new(&args.record, lane, context)?, run(&bench, &values))
+    let result = subject.measure(&bench, &values);
+    progress.clear();
+    recorder.finish(result)
+}
+
+/// What is measured, with everything that flags, environment and files say of it.
+enum Resolved {
+    Machine(OfMachine, Option<Tier>),
+    Model { run: OfModel, name: String, backend: Box<Backend>, source: Source, packed_bytes: Option<u64> },
+    Text(OfText, TokenizerSource),
+}
+
+impl Subject {
+    fn resolve(&self, context: &Context) -> Result<Resolved, Failure> {
+        Ok(match self {
+            Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
+            Self::Model(run, flags) => {
+                let name = flags.model.or_demo(context.environment)?;
+                let backend = Box::new(flags.backend.resolve(context.environment, &context.clock)?);
+                let source = model::source(&name, context.environment)?;
+                let packed_bytes = model::packed_bytes(&source)?;
+                Resolved::Model { run: *run, name, backend, source, packed_bytes }
+            }
+            Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
+        })
+    }
+}
+
+impl Resolved {
+    /// The flag that names the model for another process, where this one took the embedded one or that of the environment.
+    fn model_word(&self) -> Option<OsString> {
+        match self {
+            Self::Model { name, .. } => Some(format!("--model={name}").into()),
+            _ => None,
         }
-        Subject::Model(run, flags) => {
-            let name = flags.model.resolve(context.environment)?;
-            let backend = flags.backend.resolve(context.environment, &context.clock)?;
-            let source = model::source(&name, context.environment)?;
-            let packed_bytes = model::packed_bytes(&source)?;
-            let told = OnceCell::new();
-            let load = |setup: Setup| {
-                let backend = backend.clone().for_lane(&setup);
-                let engine = Engine::load(backend.options(source.clone(), setup.threads))?;
-                told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(&name, it)));
-                Ok(engine)
-            };
-            let process = |words: &[String]| versus::process(words, &versus::besides(&args.given, lane));
-            let model = Model { load: &load, process: &process, packed_bytes };
-            (Recorder::new(&args.record, lane, context)?, run(&bench(backend.tier()), &model, &values))
+    }
+
+    fn tier(&self) -> Option<Tier> {
+        match self {
+            Self::Machine(_, tier) => *tier,
+            Self::Model { backend, .. } => backend.tier(),
+            Self::Text(..) => None,
         }
-        Subject::Text(run, flags) => {
-            let source = flags.resolve(context.environment)?;
-            let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
-            (Recorder::new(&args.record, lane, context)?, run(&bench(None), &text, &values))
+    }
+
+    fn measure(&self, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
+        match self {
+            Self::Machine(run, _) => run(bench, values),
+            Self::Model { run, name, backend, source, packed_bytes } => {
+                let told = OnceCell::new();
+                let load = |setup: Setup| {
+                    let backend = backend.clone().for_lane(&setup);
+                    let engine = Engine::load(backend.options(source.clone(), setup.threads))?;
+                    told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(name, it)));
+                    Ok(engine)
+                };
+                run(bench, &Model { load: &load, packed_bytes: *packed_bytes }, values)
+            }
+            Self::Text(run, source) => {
+                let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };
+                run(bench, &text, values)
+            }
         }
-    };
-    recorder.finish(lane, result.map_err(|error| refused(lane, &error))?)
+    }
 }
 
 /// The values of the lane's own flags that were given, by the environment or, over it, on the command line.
@@ -240,14 +314,4 @@ fn own_values(
     }
     values.extend(args.own.iter().cloned());
     Ok(values)
-}
-
-fn refused(lane: &Lane, error: &LaneError) -> Failure {
-    match error {
-        LaneError::Usage(fact) => {
-            Failure::usage(fact.as_str(), format!("`redline bench {} --help`", lane.name))
-        }
-        LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
-        other => Failure::failed(other.to_string(), other.hint()),
-    }
 }

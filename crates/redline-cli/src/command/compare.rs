@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_lab::compare::{self, Rules};
 use redline_lab::run::Run;
-use redline_lab::{Comparison, verdict};
+use redline_lab::Comparison;
 
 use crate::output;
 use crate::report::Failure;
@@ -36,7 +36,7 @@ pub(super) struct CompareArgs {
 /// What may differ, and how much.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RuleFlags {
-    /// Percent below which a difference does not matter; default 3
+    /// Percent below which a difference does not matter; default: the lane's, from 3 to 10
     #[arg(long, value_name = "PERCENT", value_parser = value::percent)]
     threshold: Option<f64>,
     /// Compare figures of different machines
@@ -45,6 +45,9 @@ pub(super) struct RuleFlags {
     /// A parameter of cases that may differ, such as format (repeatable)
     #[arg(long, value_name = "NAME")]
     allow_different_param: Vec<String>,
+    /// Judge only what does not depend on how fast a machine is: outputs, counts, bytes; machines may differ
+    #[arg(long)]
+    pub(super) portable: bool,
 }
 
 impl RuleFlags {
@@ -53,13 +56,18 @@ impl RuleFlags {
         Rules {
             different_machine: self.allow_different_machine,
             different_params: self.allow_different_param.clone(),
-            ..Rules::new(self.threshold.unwrap_or(verdict::THRESHOLD))
+            threshold: self.threshold,
+            portable: self.portable,
+            arms: false,
         }
     }
 
     /// Whether any of them was given.
     pub(super) fn given(&self) -> bool {
-        self.threshold.is_some() || self.allow_different_machine || !self.allow_different_param.is_empty()
+        self.threshold.is_some()
+            || self.allow_different_machine
+            || self.portable
+            || !self.allow_different_param.is_empty()
     }
 }
 

@@ -71,9 +71,24 @@ struct Context {
     clock: Clock,
 }
 
+/// The commands with their flags; each flag may be written with underscores too, as programs elsewhere have them.
+fn definition() -> clap::Command {
+    fn underscored(command: clap::Command) -> clap::Command {
+        let command = command.mut_args(|flag| match flag.get_long() {
+            Some(long) if long.contains('-') => {
+                let alias = long.replace('-', "_");
+                flag.alias(alias)
+            }
+            _ => flag,
+        });
+        command.mut_subcommands(underscored)
+    }
+    underscored(Cli::command())
+}
+
 /// Runs the command that the arguments name.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let mut definition = Cli::command();
+    let mut definition = definition();
     let parsed =
         definition.try_get_matches_from_mut(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
@@ -106,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_definitions_are_consistent() {
-        Cli::command().debug_assert();
+        definition().debug_assert();
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::harness::{Run, redline};
 
-const QUICK: &[&str] = &["--prompt-tokens", "5", "--new-tokens", "3", "--trials", "2", "--threads", "1,2"];
+const QUICK: &[&str] = &["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1,2"];
 
 /// A lane on the demo model. Whether its figures may be believed depends on the machine's noise, their shape does not.
 fn generate(arguments: &[&str]) -> Run {

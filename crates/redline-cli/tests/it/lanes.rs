@@ -130,7 +130,7 @@ fn values_without_sense_are_refused() {
         ("limits", &["--streams", "0"], &["`--streams` is `0`", "at least 1"]),
         ("limits", &["--huge-pages", "some"], &["on, off"]),
         ("limits", &["--buffer-mib", "99999999999"], &["two buffers", "of memory are free"]),
-        ("limits", &["--repeats", "0"], &["`--repeats` is `0`"]),
+        ("limits", &["--num-runs", "0"], &["`--num-runs` is `0`"]),
         ("limits", &["--isa", "sse9"], &["sse9"]),
         ("gemm", &["--m", "0"], &["`--m` is `0`", "at least 1"]),
         ("gemm", &["--m", "1,x"], &["`--m` is `1,x`"]),
@@ -218,7 +218,7 @@ fn gemm_by_rows_and_formats() {
 
 #[test]
 fn a_curve_over_rows() {
-    let quick = ["--formats", "w8", "--repeats", "1"];
+    let quick = ["--formats", "w8", "--num-runs", "1"];
     for switch in ["--rows-curve", "--rows-curve=true"] {
         let curve = rows("gemm", &[&quick[..], &[switch]].concat());
         let m: Vec<_> = curve.iter().map(|row| row["params"]["m"].as_u64().unwrap()).collect();

@@ -192,7 +192,7 @@ fn that_the_library_encodes_is_said_once() {
             "3",
             "--new-tokens",
             "2",
-            "--trials",
+            "--num-runs",
             "2",
             "--threads",
             "1,2",

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::harness::{Run, command, finish, redline};
 
-const QUICK: &[&str] = &["bench", "tokenizer", "--texts", "4", "--repeats", "2", "--threads", "1,2"];
+const QUICK: &[&str] = &["bench", "tokenizer", "--texts", "4", "--num-runs", "2", "--threads", "1,2"];
 
 /// A speedup that no machine has, so that no timing decides.
 const MISSED: &str = "1e12";
@@ -125,7 +125,7 @@ fn values_of_an_earlier_run_are_a_baseline() {
 
 #[test]
 fn arms_are_compared_whether_or_not_they_reach_the_gate() {
-    let run = bench(&["--min-speedup", MISSED, "--versus", "--repeats 3", "--processes", "2", "--json"]);
+    let run = bench(&["--min-speedup", MISSED, "--versus", "--num-runs 3", "--processes", "2", "--json"]);
     assert!(matches!(run.code, 0 | 1 | 3 | 5), "{} {}", run.code, run.err);
     let arms: Vec<Value> = rows(&run).iter().map(|row| row["arm"].clone()).collect();
     assert_eq!((arms.len(), &arms[0], &arms[35]), (36, &"a".into(), &"b".into()));

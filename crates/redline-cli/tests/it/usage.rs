@@ -167,7 +167,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "generate"], &["no model given"]),
     (&["bench", "generate", "--no-such-flag"], &["--no-such-flag"]),
     (&["bench", "generate", "--model", "demo", "--threads", "1,0"], &["counted from 1"]),
-    (&["bench", "generate", "--model", "demo", "--trials", "0"], &["--trials", "at least 1"]),
+    (&["bench", "generate", "--model", "demo", "--num-runs", "0"], &["--trials", "at least 1"]),
     (&["bench", "generate", "--model", "demo", "--kv-cache", "maybe"], &["--kv-cache", "on, off, both"]),
     (
         &["bench", "generate", "--model", "demo", "--json", "--output", "x"],

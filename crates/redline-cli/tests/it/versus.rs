@@ -11,7 +11,7 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/ll
 
 /// The lane on a tiny model.
 fn bench(arguments: &[&str]) -> Run {
-    let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--trials", "2", "--threads", "1"];
+    let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1"];
     redline(&[&["bench", "generate", "--model", GOLDEN], &quick[..], arguments].concat())
 }
 

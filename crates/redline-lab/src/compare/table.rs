@@ -24,6 +24,9 @@ impl Comparison {
             number::percent(self.threshold),
             self.confidence * 100.0
         );
+        if self.lines.iter().any(|line| line.effect.is_some_and(|effect| effect.steadied)) {
+            text.push_str("steadied: samples scaled to the same speed of the machine, which was read around each\n");
+        }
         for d in &self.differs {
             text.push_str(&format!("not comparable: {} is {} against {}\n", d.field, d.base, d.new));
         }
@@ -79,8 +82,9 @@ impl Comparison {
 }
 
 fn side(name: &str, side: &Side) -> String {
+    let open = (!side.finished).then(|| "NOT FINISHED".to_owned());
     let parts =
-        [Some(side.engine.clone()), side.started_at.clone(), side.machine.clone(), side.run_id.clone()];
+        [Some(side.engine.clone()), side.started_at.clone(), side.machine.clone(), side.run_id.clone(), open];
     format!("{name}  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join("  "))
 }
 
@@ -113,5 +117,6 @@ fn interval(effect: &Effect) -> Option<String> {
 
 /// `4+4 processes`.
 fn over(effect: &Effect) -> String {
-    format!("{}+{} {}", effect.base_n, effect.new_n, effect.basis.name())
+    let steadied = if effect.steadied { ", steadied" } else { "" };
+    format!("{}+{} {}{steadied}", effect.base_n, effect.new_n, effect.basis.name())
 }

@@ -7,31 +7,48 @@
 use redline_engine::{Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, ScoreOutcome, ScoreRequest};
 use redline_kernels::Simd;
 
-use super::{
-    Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_batch, within_context,
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{
+    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
 };
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::{Direction, Row, Samples};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "forward",
     asks: "How fast does the model read sequences it has not seen, by batch and length?",
+    checks: "the probabilities after the first and the last sequence are those of each alone, bit for bit, in every run",
+    against: "the machine's read bandwidth and arithmetic peak, read around every run",
+    metrics: METRICS,
+    threshold: 0.05,
     flags: &[
         Flag { name: "batch", value: "N,..", default: "1,2,4,8", help: "Sequences" },
         Flag { name: "length", value: "N,..", default: "128,256,512", help: "Tokens of each" },
-        Flag { name: "trials", value: "N", default: "5", help: "Timed passes of each case after a warm-up" },
+        Flag::runs("5"),
+        Flag::warmups("1"),
     ],
-    smoke: &[("batch", "1,3"), ("length", "7"), ("trials", "2")],
+    smoke: &[("batch", "1,3"), ("length", "7"), ("num-runs", "2")],
+    standard: &[("batch", "1,4"), ("length", "128,256")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Model(run),
 };
+
+const METRICS: &[Told] = &[
+    higher("tokens_per_s", "tokens/s"),
+    lower("seconds", "s"),
+    info("ms_per_token", "ms"),
+    info("share", "share"),
+    info("limit", ""),
+];
 
 /// What the seed's forward benchmark reports, then ours.
 const COLUMNS: &[Column] = &[
@@ -51,11 +68,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "kernel_path", cell: Cell::Kernels },
 ];
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
     let (batches, lengths) = (values.counts("batch")?, values.counts("length")?);
-    let trials = values.count("trials")?;
+    let (runs, warmups) = (values.count("num-runs")?, values.count("warmup-runs")?);
     within_batch(&batches)?;
-    let mut rows = Vec::new();
     for &threads in &bench.threads {
         let engine = (model.load)(Setup::new(threads))?;
         let info = engine.info();
@@ -64,11 +80,12 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
         for &length in &lengths {
             for &batch in &batches {
-                rows.push(row(bench, &engine, &probe, Case { batch, length, trials })?);
+                let row = row(bench, &engine, &probe, Case { batch, length, runs, warmups })?;
+                bench.done(&format!("{threads} threads, batch {batch}, length {length}"), vec![row])?;
             }
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 /// Sequences of one pass, and how often it is timed.
@@ -76,7 +93,8 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
 struct Case {
     batch: usize,
     length: usize,
-    trials: usize,
+    runs: usize,
+    warmups: usize,
 }
 
 fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<Row, LaneError> {
@@ -85,20 +103,19 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
         .map(|index| (0..case.length).map(|i| ((i * 7919 + index + 11) % info.vocab) as i64).collect())
         .map(Prompt::Ids)
         .collect();
-    let warm = pass(engine, &sequences)?;
-    let expected = probabilities(&warm)?;
+    let expected = probabilities(&pass(engine, &sequences)?)?;
     for index in [0, case.batch - 1] {
         let alone = probabilities(&pass(engine, &sequences[index..=index])?)?;
         same(&alone, &expected[index..=index])?;
     }
-    let trials = probe.hold(case.trials, Arithmetics::of(info), bench.clock, |_| pass(engine, &sequences))?;
+    let misses = || engine.plan_counters().misses;
+    let warmup = bench.warm_up(case.warmups, misses, |_| pass(engine, &sequences).map(|_| ()))?;
+    let trials = probe.hold(case.runs, Arithmetics::of(info), bench.clock, |_| pass(engine, &sequences))?;
     for trial in &trials {
         same(&expected, &probabilities(&trial.value)?)?;
     }
-    let timed: Vec<Held<f64>> =
-        trials.iter().map(|t| Held { value: t.value.taken.compute_s, limits: t.limits }).collect();
-    (bench.progress)(&format!("{} threads, batch {}, length {}", info.threads, case.batch, case.length));
-    told(info, case, &timed, digest::of_ids(&expected))
+    let timed: Vec<Held<f64>> = trials.iter().map(|t| t.with(t.value.taken.compute_s)).collect();
+    Ok(told(info, case, &timed, digest::of_ids(&expected))?.warmed(warmup))
 }
 
 /// Runs whole sequences and evaluates the vocabulary after each.
@@ -162,11 +179,12 @@ fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Re
 mod tests {
     use super::*;
     use crate::lanes::tests::info;
+    use crate::conditions::Condition;
     use crate::roofline::Limits;
 
     #[test]
     fn a_pass_reads_weights_once_and_multiplies_every_token() {
-        let case = Case { batch: 2, length: 3, trials: 1 };
+        let case = Case { batch: 2, length: 3, runs: 1, warmups: 1 };
         // Per sequence: 3 tokens, 1 + 2 + 3 keys, one row of logits.
         let expected =
             Work { bytes: 1000.0, operations: 2.0 * (3.0 * 100.0 + 50.0), attention: 2.0 * 6.0 * 3.0 };
@@ -176,8 +194,8 @@ mod tests {
     #[test]
     fn a_row_tells_rate_and_share() {
         let limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
-        let case = Case { batch: 2, length: 3, trials: 1 };
-        let row = told(&info(), case, &[Held { value: 2.0, limits }], "d".into()).unwrap();
+        let case = Case { batch: 2, length: 3, runs: 1, warmups: 1 };
+        let row = told(&info(), case, &[Held { value: 2.0, limits, condition: Condition::default() }], "d".into()).unwrap();
         let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);

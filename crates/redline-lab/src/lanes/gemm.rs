@@ -10,17 +10,22 @@ use redline_kernels::{Format, set_default_float_environment};
 use redline_models::spec::DecoderSpec;
 use redline_models::synth::{SHAPES, Shape};
 
-use super::{Bench, Flag, Lane, LaneError, Run, Values, all_threads};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, held};
-use crate::{Direction, LaneResult, Machine, Row, Samples};
+use crate::{Direction, Machine, Row, Samples};
 use layer::{Checked, Layer};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "gemm",
     asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
+    checks: "sampled outputs are those of the scalar tier, bit for bit",
+    against: "the machine's read bandwidth and arithmetic peak, read around every run",
+    metrics: METRICS,
+    threshold: 0.05,
     flags: &[
         Flag { name: "m", value: "N,..", default: "1,2,4,8,16,32,128,512", help: "Rows of inputs (tokens)" },
         Flag { name: "rows-curve", value: "", default: "false", help: "Every m from 1 to 32 instead of --m" },
@@ -44,12 +49,8 @@ pub const LANE: Lane = Lane {
             default: "auto",
             help: "MiB of weights to cycle through; auto: four times the last-level cache, at most 512",
         },
-        Flag {
-            name: "repeats",
-            value: "N",
-            default: "5",
-            help: "Samples of each case, in rounds over all m",
-        },
+        Flag::runs("5"),
+        Flag::warmups("1"),
     ],
     smoke: &[
         ("m", "1,3"),
@@ -57,14 +58,33 @@ pub const LANE: Lane = Lane {
         ("k", "96"),
         ("formats", "f32,bf16,w8g0,w4"),
         ("weights-mib", "1"),
-        ("repeats", "2"),
+        ("num-runs", "2"),
     ],
+    standard: &[("m", "1,8,128"), ("n", "2048"), ("k", "2048")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[("gemm", SEED)],
     baseline: None,
     run: Run::Machine(run),
 };
+
+const METRICS: &[Told] = &[
+    higher("tokens_per_s", "tokens/s"),
+    lower("seconds", "s"),
+    info("gops", "GOP/s"),
+    info("read_rate", "GB/s"),
+    info("l2_diff", "share"),
+    info("calls", "calls"),
+    info("share", "share"),
+    info("limit", ""),
+];
+
+/// Those of Google Benchmark alone.
+const SEED: &[Column] = &[
+    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7], COLUMNS[8], COLUMNS[9],
+];
 
 /// Those of Google Benchmark, as the seed's `gemm_base.csv` has them, then ours.
 const COLUMNS: &[Column] = &[
@@ -98,22 +118,23 @@ struct Plan {
     layers: Vec<(usize, usize)>,
     formats: Vec<Format>,
     weight_bytes: usize,
-    repeats: usize,
+    runs: usize,
+    warmups: usize,
 }
 
-fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     let plan = Plan::of(bench, values)?;
     set_default_float_environment();
-    let mut rows = Vec::new();
     for &threads in &bench.threads {
         let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
         for &shape in &plan.layers {
             for &format in &plan.formats {
-                rows.extend(layer_rows(bench, &probe, &plan, format, shape)?);
+                let rows = layer_rows(bench, &probe, &plan, format, shape)?;
+                bench.done(&format!("{format}, n = {}, k = {}, {threads} threads", shape.0, shape.1), rows)?;
             }
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 impl Plan {
@@ -127,7 +148,8 @@ impl Plan {
         let asked = values.count_or_auto("weights-mib")?;
         let weight_bytes =
             asked.map_or_else(|| cycled_bytes(&bench.machine), |mib| mib.saturating_mul(1 << 20));
-        let plan = Self { rows, layers, formats, weight_bytes, repeats: values.count("repeats")? };
+        let (runs, warmups) = (values.count("num-runs")?, values.count("warmup-runs")?);
+        let plan = Self { rows, layers, formats, weight_bytes, runs, warmups };
         plan.fits(bench)?;
         Ok(plan)
     }
@@ -206,15 +228,21 @@ fn layer_rows(
     let checked = plan.rows.iter().map(|&m| layer.check(m)).collect::<Result<Vec<_>, _>>()?;
     let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
     let cases = plan.rows.len();
+    let each = |layer: &mut Layer<'_>, i: usize| layer.seconds(plan.rows[i], calls[i], bench.clock);
+    let warmup = bench.warm_up(plan.warmups, || 0, |_| {
+        for i in 0..cases {
+            each(&mut layer, i);
+        }
+        Ok(())
+    })?;
     let samples =
-        probe.hold(plan.repeats * cases, Arithmetics::of_weights(format.arithmetic()), bench.clock, |i| {
-            Ok::<_, LaneError>(layer.seconds(plan.rows[i % cases], calls[i % cases], bench.clock))
+        probe.hold(plan.runs * cases, Arithmetics::of_weights(format.arithmetic()), bench.clock, |i| {
+            Ok::<_, LaneError>(each(&mut layer, i % cases))
         })?;
-    (bench.progress)(&format!("{format}, n = {n}, k = {k}, {} threads", probe.exec().team.size()));
     let row = |case: usize| {
         let timed: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
         let row = row(probe, &layer, plan.rows[case], &timed, &checked[case])?;
-        Ok(row.metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
+        Ok(row.warmed(warmup).metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
     };
     (0..cases).map(row).collect()
 }

@@ -10,25 +10,30 @@ mod batched;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{
+    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
+};
 use crate::digest;
 use crate::limits::Probe;
+use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, Work};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::warmup::Warmup;
+use crate::{Direction, Row, Samples};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "generate",
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
+    checks: "greedy ids agree between all runs, with and without KV cache, alone and in a batch",
+    against: "an arm without KV cache, and the machine's read bandwidth and arithmetic peak, read around every run",
+    metrics: METRICS,
+    threshold: 0.05,
     flags: &[
         Flag { name: "prompt-tokens", value: "N", default: "64", help: "Tokens of the prompt" },
         Flag { name: "new-tokens", value: "N", default: "256", help: "Tokens to generate" },
-        Flag {
-            name: "trials",
-            value: "N",
-            default: "5",
-            help: "Timed repetitions after one warm-up of the same length",
-        },
+        Flag::runs("5"),
+        Flag::warmups("1"),
         Flag {
             name: "kv-cache",
             value: "WHICH",
@@ -42,31 +47,74 @@ pub const LANE: Lane = Lane {
             help: "Sequences that decode together, one pass per token for all of them; with the KV cache",
         },
     ],
-    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2"), ("batch", "1,3")],
+    smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2"), ("batch", "1,3")],
+    standard: &[("new-tokens", "64"), ("num-runs", "5"), ("batch", "1,4")],
     threads: all_threads,
-    columns: None,
+    columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Model(run),
 };
 
+const METRICS: &[Told] = &[
+    higher("prefill_tokens_per_s", "tokens/s"),
+    higher("decode_tokens_per_s", "tokens/s"),
+    higher("tokens_per_s", "tokens/s"),
+    higher("recomputed_tokens_per_s", "tokens/s"),
+    lower("prefill_s", "s"),
+    lower("decode_s", "s"),
+    lower("peak_memory", "bytes"),
+    info("kv_cache_speedup", "x"),
+    info("share_of_forward", "share"),
+    info("share", "share"),
+    info("limit", ""),
+];
+
+/// What the seeds report of generation: rates, mean and deviation, range, time per token, memory.
+const COLUMNS: &[Column] = &[
+    Column { name: "case", cell: Cell::Case },
+    Column { name: "batch_size", cell: Cell::Param("batch") },
+    Column { name: "prompt_tokens", cell: Cell::Param("prompt_tokens") },
+    Column { name: "new_tokens", cell: Cell::Param("new_tokens") },
+    Column { name: "kv_cache", cell: Cell::Param("kv_cache") },
+    Column { name: "num_runs", cell: Cell::Samples("share") },
+    Column { name: "prefill_tokens_per_s", cell: Cell::Metric("prefill_tokens_per_s", Samples::median, 1.0) },
+    Column { name: "decode_tokens_per_s", cell: Cell::Metric("decode_tokens_per_s", Samples::median, 1.0) },
+    Column { name: "tokens_per_s", cell: Cell::Metric("tokens_per_s", Samples::median, 1.0) },
+    Column { name: "tokens_per_s_mean", cell: Cell::Metric("tokens_per_s", Samples::mean, 1.0) },
+    Column { name: "tokens_per_s_std", cell: Cell::Metric("tokens_per_s", Samples::std, 1.0) },
+    Column { name: "tokens_per_s_min", cell: Cell::Metric("tokens_per_s", Samples::min, 1.0) },
+    Column { name: "tokens_per_s_max", cell: Cell::Metric("tokens_per_s", Samples::max, 1.0) },
+    Column { name: "ms_per_token", cell: Cell::Metric("tokens_per_s", |s| s.median().map(|rate| 1e3 / rate), 1.0) },
+    Column { name: "kv_cache_speedup", cell: Cell::Metric("kv_cache_speedup", Samples::median, 1.0) },
+    Column { name: "peak_memory_mb", cell: Cell::Metric("peak_memory", Samples::max, 1e-6) },
+    Column { name: "threads", cell: Cell::Param("threads") },
+    Column { name: "format", cell: Cell::Param("format") },
+    Column { name: "limit", cell: Cell::Limit },
+    Column { name: "share_of_limit", cell: Cell::Share },
+    Column { name: "kernel_path", cell: Cell::Kernels },
+];
+
 struct Case {
     prompt: Vec<i64>,
     new_tokens: usize,
-    trials: usize,
+    runs: usize,
+    warmups: usize,
 }
 
-/// One trial between two readings of its limits.
+/// One run between two readings of its limits.
 type Trial = Held<GenerateOutcome>;
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
     let arms: &[bool] = match values.choice("kv-cache", &["on", "off", "both"])? {
         "on" => &[true],
         "off" => &[false],
         _ => &[true, false],
     };
     let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
-    let trials = values.count("trials")?;
+    let (runs, warmups) = (values.count("num-runs")?, values.count("warmup-runs")?);
     if new_tokens < 2 {
         return Err(LaneError::Usage("`--new-tokens` is 1, but the first token belongs to prefill".into()));
     }
@@ -75,24 +123,25 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         let fact = "`--kv-cache off` with a `--batch` above 1, but a batch decodes with the cache only";
         return Err(LaneError::Usage(fact.into()));
     }
-    super::within_batch(&batches)?;
-    let mut rows = Vec::new();
+    within_batch(&batches)?;
     for &threads in &bench.threads {
         let engine = (model.load)(Setup::new(threads))?;
         let info = engine.info();
-        super::within_context(prompt_tokens.saturating_add(new_tokens), info)?;
+        within_context(prompt_tokens.saturating_add(new_tokens), info)?;
         let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
         let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
-        let case = Case { prompt: prompt(prompt_tokens, 0, info.vocab), new_tokens, trials };
+        let case = Case { prompt: prompt(prompt_tokens, 0, info.vocab), new_tokens, runs, warmups };
         for &batch in &batches {
             if batch == 1 {
-                rows.extend(single_rows(bench, &engine, &probe, &case, arms)?);
+                let rows = single_rows(bench, &engine, &probe, &case, arms)?;
+                bench.done(&format!("{threads} threads, one sequence"), rows)?;
             } else {
-                rows.push(batched::row(bench, &engine, &probe, &case, batch)?);
+                let row = batched::row(bench, &engine, &probe, &case, batch)?;
+                bench.done(&format!("{threads} threads, batch {batch}"), vec![row])?;
             }
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 /// The ids of sequence `index`; neighbours begin differently.
@@ -113,7 +162,7 @@ fn single_rows(
     let mut ids: Option<Vec<u32>> = None;
     let mut rates = Vec::new();
     for &kv_cache in arms {
-        let trials = trials(bench, engine, probe, case, kv_cache)?;
+        let (trials, warmup) = trials(bench, engine, probe, case, kv_cache)?;
         let first = ids.get_or_insert_with(|| trials[0].value.token_ids.clone());
         if let Some(other) = trials.iter().find(|t| t.value.token_ids != *first) {
             let fact =
@@ -123,17 +172,12 @@ fn single_rows(
         let total = |t: &Trial| case.new_tokens as f64 / (t.value.prefill_s + t.value.decode_s);
         rates.push(samples("tokens/s", Direction::Higher, &trials, total)?);
         if kv_cache {
-            rows.push(prefill_row(info, case, &trials)?);
-            rows.push(decode_row(info, case, &trials)?);
+            rows.push(prefill_row(info, case, &trials)?.warmed(warmup));
+            rows.push(decode_row(info, case, &trials)?.warmed(warmup));
         } else {
             let forward = forward_rate(engine, case)?;
-            rows.push(recompute_row(info, case, &trials, forward)?);
+            rows.push(recompute_row(info, case, &trials, forward)?.warmed(warmup));
         }
-        (bench.progress)(&format!(
-            "{} threads, kv-cache {}",
-            info.threads,
-            if kv_cache { "on" } else { "off" }
-        ));
     }
     if let [on, off] = &rates[..]
         && let (Some(on), Some(off)) = (on.median(), off.median())
@@ -151,11 +195,11 @@ fn trials(
     probe: &Probe,
     case: &Case,
     kv_cache: bool,
-) -> Result<Vec<Trial>, LaneError> {
-    generate(engine, &case.prompt, case.new_tokens, kv_cache)?;
-    probe.hold(case.trials, Arithmetics::of(engine.info()), bench.clock, |_| {
-        generate(engine, &case.prompt, case.new_tokens, kv_cache)
-    })
+) -> Result<(Vec<Trial>, Warmup), LaneError> {
+    let run = || generate(engine, &case.prompt, case.new_tokens, kv_cache);
+    let warmup = bench.warm_up(case.warmups, || engine.plan_counters().misses, |_| run().map(|_| ()))?;
+    let trials = probe.hold(case.runs, Arithmetics::of(engine.info()), bench.clock, |_| run())?;
+    Ok((trials, warmup))
 }
 
 fn generate(
@@ -178,7 +222,7 @@ fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     let vocab = engine.info().vocab;
     let prompt = prompt(length, 0, vocab);
     let mut rates = Vec::new();
-    for _ in 0..=case.trials {
+    for _ in 0..=case.runs {
         let outcome = generate(engine, &prompt, 1, true)?;
         rates.push(length as f64 / outcome.prefill_s);
     }
@@ -196,7 +240,8 @@ fn samples<T>(
 
 fn single(name: &str, info: &ModelInfo, case: &Case, trials: &[Trial]) -> Row {
     let digest = trials.first().map(|t| digest::of_ids(&t.value.token_ids));
-    Row { digest, ..base(name, info, case) }
+    let conditions = trials.iter().map(|t| t.condition).collect();
+    Row { digest, ..base(name, info, case) }.conditions(conditions)
 }
 
 fn base(name: &str, info: &ModelInfo, case: &Case) -> Row {

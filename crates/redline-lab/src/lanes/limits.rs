@@ -7,15 +7,29 @@
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_default_float_environment};
 
-use super::{Bench, Flag, Lane, LaneError, Run, Values};
+use super::{Lane, Run, higher, info};
+use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::limits::{self, FILL, LimitError};
-use crate::machine::Resident;
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::conditions::Condition;
+use crate::machine::{Activity, Resident};
+use crate::warmup::Warmup;
+use crate::{Direction, Row, Samples};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "limits",
     asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
+    checks: "every way to read gives the sum of the words",
+    against: "itself: other lanes are held against these figures, measured in their own process",
+    metrics: &[
+        higher("read_bandwidth", "GB/s"),
+        higher("f32_peak", "GOP/s"),
+        higher("bf16_peak", "GOP/s"),
+        higher("int8_peak", "GOP/s"),
+        info("spread", "share"),
+        info("huge_page_bytes", "bytes"),
+    ],
+    threshold: 0.10,
     flags: &[
         Flag {
             name: "streams",
@@ -30,12 +44,16 @@ pub const LANE: Lane = Lane {
             default: "auto",
             help: "MiB to read; auto: four times the last-level cache, but no more than memory allows",
         },
-        Flag { name: "repeats", value: "N", default: "5", help: "Readings of each case, in rounds over all" },
+        Flag::runs("5"),
+        Flag::warmups("1"),
     ],
-    smoke: &[("streams", "1,2"), ("buffer-mib", "4"), ("repeats", "2")],
+    smoke: &[("streams", "1,2"), ("buffer-mib", "4"), ("num-runs", "2")],
+    standard: &[("streams", "1,4"), ("huge-pages", "on")],
     threads: |default| (1..=default).collect(),
     columns: None,
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Machine(run),
 };
@@ -48,14 +66,14 @@ struct Region {
     huge_bytes: Option<u64>,
 }
 
-fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     let streams = values.counts("streams")?;
     let pages: &[bool] = match values.choice("huge-pages", &["both", "on", "off"])? {
         "on" => &[true],
         "off" => &[false],
         _ => &[true, false],
     };
-    let repeats = values.count("repeats")?;
+    let rounds = Rounds { runs: values.count("num-runs")?, warmups: values.count("warmup-runs")? };
     let bytes = match values.count_or_auto("buffer-mib")? {
         None => limits::buffer_bytes(&bench.machine, pages.len()),
         Some(mib) => {
@@ -68,10 +86,16 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<LaneResult, LaneError> {
     let teams = bench.threads.iter().map(|&threads| Team::new(threads)).collect::<Result<Vec<_>, _>>();
     let teams = teams.map_err(LimitError::Threads)?;
     let regions = pages.iter().map(|&huge| Region::new(bytes, huge)).collect::<Result<Vec<_>, _>>()?;
-    let mut rows = reading_rows(bench, &teams, &regions, &streams, repeats)?;
+    bench.done("read bandwidth", reading_rows(bench, &teams, &regions, &streams, rounds)?)?;
     drop(regions);
-    rows.extend(arithmetic_rows(bench, &teams, repeats)?);
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    bench.done("arithmetic", arithmetic_rows(bench, &teams, rounds)?)
+}
+
+/// How often every case is read, and how often before.
+#[derive(Clone, Copy)]
+struct Rounds {
+    runs: usize,
+    warmups: usize,
 }
 
 fn buffers(n: usize) -> &'static str {
@@ -90,19 +114,54 @@ impl Region {
     }
 }
 
+/// What a case gave: thousand millions per second, and what disturbed each reading. The readings are their own canary.
+#[derive(Default)]
+struct Readings {
+    giga: Vec<f64>,
+    conditions: Vec<Condition>,
+}
+
+impl Readings {
+    fn take(&mut self, bench: &Bench<'_>, keep: bool, read: impl FnOnce() -> f64) {
+        let (before, start_ns) = (Activity::now(), bench.clock.now_ns());
+        let rate = read();
+        let seconds = bench.clock.elapsed_s(start_ns);
+        if keep {
+            self.giga.push(rate * 1e-9);
+            let condition = Condition::between(&before, &Activity::now(), seconds);
+            self.conditions.push(Condition { start_ns, ..condition });
+        }
+    }
+}
+
+impl Rounds {
+    /// Rounds that do not count, then those that do.
+    fn run(self, bench: &Bench<'_>, what: &str, round: &mut dyn FnMut(bool)) -> Result<Warmup, LaneError> {
+        let warmup = bench.warm_up(self.warmups, || 0, |_| {
+            round(false);
+            Ok(())
+        })?;
+        for at in 1..=self.runs {
+            round(true);
+            (bench.progress)(&format!("{what}, round {at} of {}", self.runs));
+        }
+        Ok(warmup)
+    }
+}
+
 /// Reads every buffer with every team in every number of streams.
 fn reading_rows(
     bench: &Bench<'_>,
     teams: &[Team],
     regions: &[Region],
     streams: &[usize],
-    repeats: usize,
+    rounds: Rounds,
 ) -> Result<Vec<Row>, LaneError> {
     let simd = bench.simd();
-    let mut cases: Vec<(&Team, &Region, usize, Vec<f64>)> = Vec::new();
+    let mut cases: Vec<(&Team, &Region, usize, Readings)> = Vec::new();
     for team in teams {
         for region in regions {
-            cases.extend(streams.iter().map(|&streams| (team, region, streams, Vec::new())));
+            cases.extend(streams.iter().map(|&streams| (team, region, streams, Readings::default())));
         }
     }
     for (team, region, streams, _) in &cases {
@@ -113,14 +172,14 @@ fn reading_rows(
             return Err(LaneError::Incorrect(fact));
         }
     }
-    for round in 1..=repeats {
-        for (team, region, streams, samples) in &mut cases {
+    let mut round = |keep: bool| {
+        for (team, region, streams, readings) in &mut cases {
             let exec = Exec { simd, team };
-            samples.push(limits::bandwidth(exec, &region.words, *streams, bench.clock) * 1e-9);
+            readings.take(bench, keep, || limits::bandwidth(exec, &region.words, *streams, bench.clock));
         }
-        (bench.progress)(&format!("read bandwidth, round {round} of {repeats}"));
-    }
-    let row = |(team, region, streams, samples): (&Team, &Region, usize, Vec<f64>)| {
+    };
+    let warmup = rounds.run(bench, "read bandwidth", &mut round)?;
+    let row = |(team, region, streams, readings): (&Team, &Region, usize, Readings)| {
         let threads = team.size();
         let mut row = Row::new(format!("read/{}/s{streams}/t{threads}", name(region)))
             .param("threads", threads)
@@ -128,7 +187,7 @@ fn reading_rows(
             .param("streams", streams)
             .param("buffer_bytes", region.words.bytes());
         row.kernel_path = Some(simd.name().into());
-        row = measured(row, "read_bandwidth", "GB/s", samples)?;
+        row = measured(row.warmed(warmup), "read_bandwidth", "GB/s", readings)?;
         Ok(match region.huge_bytes {
             None => row,
             Some(bytes) => {
@@ -144,37 +203,38 @@ fn name(region: &Region) -> &'static str {
 }
 
 /// Multiplies and adds with every team on every tier.
-fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], repeats: usize) -> Result<Vec<Row>, LaneError> {
+fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], rounds: Rounds) -> Result<Vec<Row>, LaneError> {
     let all = bench.tier.map_or_else(|| Tier::ALL.to_vec(), |tier| vec![tier]);
     let tiers: Vec<Simd> = all.into_iter().filter_map(|tier| Simd::new(tier).ok()).collect();
-    let mut cases: Vec<(Simd, Arithmetic, &Team, Vec<f64>)> = Vec::new();
+    let mut cases: Vec<(Simd, Arithmetic, &Team, Readings)> = Vec::new();
     for &simd in &tiers {
         for &arithmetic in Arithmetic::ALL {
-            cases.extend(teams.iter().map(|team| (simd, arithmetic, team, Vec::new())));
+            cases.extend(teams.iter().map(|team| (simd, arithmetic, team, Readings::default())));
         }
     }
-    for round in 1..=repeats {
-        for (simd, arithmetic, team, samples) in &mut cases {
+    let mut round = |keep: bool| {
+        for (simd, arithmetic, team, readings) in &mut cases {
             let exec = Exec { simd: *simd, team };
-            samples.push(limits::peak(exec, *arithmetic, bench.clock) * 1e-9);
+            readings.take(bench, keep, || limits::peak(exec, *arithmetic, bench.clock));
         }
-        (bench.progress)(&format!("arithmetic, round {round} of {repeats}"));
-    }
-    let row = |(simd, arithmetic, team, samples): (Simd, Arithmetic, &Team, Vec<f64>)| {
+    };
+    let warmup = rounds.run(bench, "arithmetic", &mut round)?;
+    let row = |(simd, arithmetic, team, readings): (Simd, Arithmetic, &Team, Readings)| {
         let (tier, threads) = (simd.tier().name(), team.size());
         let mut row = Row::new(format!("peak/{}/{tier}/t{threads}", arithmetic.name()))
             .param("threads", threads)
             .param("tier", tier)
             .param("arithmetic", arithmetic.name());
         row.kernel_path = Some(simd.name().into());
-        measured(row, &format!("{}_peak", arithmetic.name()), "GOP/s", samples)
+        measured(row.warmed(warmup), &format!("{}_peak", arithmetic.name()), "GOP/s", readings)
     };
     cases.into_iter().map(row).collect()
 }
 
 /// A row with its limit and how far the readings lie apart.
-fn measured(row: Row, name: &str, unit: &str, samples: Vec<f64>) -> Result<Row, LaneError> {
-    let limit = Samples::new(unit, Direction::Higher, samples)?;
+fn measured(row: Row, name: &str, unit: &str, readings: Readings) -> Result<Row, LaneError> {
+    let limit = Samples::new(unit, Direction::Higher, readings.giga)?;
+    let row = row.conditions(readings.conditions);
     let spread = Samples::new("share", Direction::Info, limit.spread().into_iter().collect())?;
     Ok(Row { checked: true, ..row.metric(name, limit).metric("spread", spread) })
 }

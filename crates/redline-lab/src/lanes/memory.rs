@@ -11,31 +11,54 @@ use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prom
 use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{
-    Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_batch, within_context,
+use super::{Lane, Run, Told, all_threads, count, info, lower};
+use crate::bench::{
+    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
 };
 use crate::digest;
 use crate::machine::Resident;
 use crate::result::{Cell, Column};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::{Direction, Row, Samples};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "memory",
     asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",
+    checks: "weights take what their file holds, requests at least the pages of their keys and values, greedy ids agree",
+    against: "the bytes that shapes and formats ask for",
+    metrics: METRICS,
+    threshold: 0.05,
     flags: &[
         Flag { name: "batch", value: "N,..", default: "1,2,4,8", help: "Sequences that decode together" },
         Flag { name: "prompt-tokens", value: "N", default: "128", help: "Tokens of each prompt" },
         Flag { name: "new-tokens", value: "N", default: "16", help: "Tokens to generate for each" },
-        Flag { name: "trials", value: "N", default: "3", help: "Fresh loads of each batch" },
+        Flag { help: "Fresh loads of each batch, none of them warmed up", ..Flag::runs("3") },
     ],
-    smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("trials", "2")],
+    smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2")],
+    standard: &[("batch", "1,4")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Model(run),
 };
+
+const METRICS: &[Told] = &[
+    lower("load_s", "s"),
+    lower("loaded", "bytes"),
+    lower("load_peak", "bytes"),
+    lower("peak", "bytes"),
+    info("average", "bytes"),
+    count("weights", "bytes"),
+    info("activations", "bytes"),
+    count("kv", "bytes"),
+    lower("grown", "bytes"),
+    info("per_item", "bytes"),
+    lower("rss_anon_loaded", "bytes"),
+    lower("rss_anon_first", "bytes"),
+];
 
 const MB: f64 = 1e-6;
 
@@ -88,20 +111,19 @@ struct Sample {
     ids: Vec<Vec<u32>>,
 }
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
     let batches = values.counts("batch")?;
     within_batch(&batches)?;
     let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
-    let trials = values.count("trials")?;
-    let mut rows = Vec::new();
+    let runs = values.count("num-runs")?;
     for &threads in &bench.threads {
+        let canary = bench.canary(threads)?;
         // The first sequence is the same in every batch.
         let mut first: Option<Vec<u32>> = None;
         for &batch in &batches {
             let case = Case { batch, prompt_tokens, new_tokens };
-            let mut samples = Vec::with_capacity(trials);
             let mut told = None;
-            for _ in 0..trials {
+            let watched = canary.watch(runs, bench.clock, |_| {
                 let (sample, info) = sample(bench, model, threads, case)?;
                 check(model, &info, case, &sample)?;
                 let ids = first.get_or_insert_with(|| sample.ids[0].clone());
@@ -110,16 +132,17 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
                         format!("greedy ids differ: {ids:?} and {:?} in a batch of {batch}", sample.ids[0]);
                     return Err(LaneError::Incorrect(fact));
                 }
-                samples.push(sample);
                 told = Some(info);
-            }
-            if let Some(info) = told {
-                rows.push(row(&info, case, &samples)?);
-            }
-            (bench.progress)(&format!("{threads} threads, batch {batch}"));
+                Ok(sample)
+            })?;
+            let conditions = watched.iter().map(|w| w.condition).collect();
+            let samples: Vec<Sample> = watched.into_iter().map(|w| w.value).collect();
+            let rows = told.map(|info| row(&info, case, &samples)).transpose()?;
+            let rows = rows.map(|row| row.conditions(conditions)).into_iter().collect();
+            bench.done(&format!("{threads} threads, batch {batch}"), rows)?;
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 /// Loads the model, runs a batch, and looks at memory all the while.
@@ -295,7 +318,7 @@ mod tests {
     #[test]
     fn what_does_not_add_up_is_incorrect() {
         let with = |packed_bytes, peak| {
-            let model = Model { load: &nothing, process: &|_| Ok(String::new()), packed_bytes };
+            let model = Model { load: &nothing, packed_bytes };
             check(&model, &info(), CASE, &Sample { peak, ..sample() })
         };
         assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());

@@ -17,18 +17,23 @@ use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH
 use redline_kernels::Simd;
 
 use super::generate::prompt;
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_context};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::{Direction, Row, Samples};
 use gaps::Gaps;
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "mixed",
     asks: "What do prompts that arrive cost those who generate?",
+    checks: "streams and prompts together give the ids that they give apart, in every run",
+    against: "the streams alone and the prompts alone, in turn with both together",
+    metrics: METRICS,
+    threshold: 0.10,
     flags: &[
         Flag { name: "streams", value: "N", default: "8", help: "Sequences that decode together" },
         Flag {
@@ -39,8 +44,14 @@ pub const LANE: Lane = Lane {
         },
         Flag { name: "new-tokens", value: "N", default: "64", help: "Tokens to generate for each of them" },
         Flag { name: "prompts", value: "N", default: "2", help: "Prompts that arrive, one after the other" },
-        Flag { name: "prompt-tokens", value: "N", default: "2000", help: "Tokens of each prompt" },
-        Flag { name: "trials", value: "N", default: "3", help: "Timed repetitions after one warm-up" },
+        Flag {
+            name: "prompt-tokens",
+            value: "N",
+            default: "auto",
+            help: "Tokens of each prompt; auto: 2000, or as many as the context holds",
+        },
+        Flag::runs("3"),
+        Flag::warmups("1"),
     ],
     smoke: &[
         ("streams", "2"),
@@ -48,14 +59,34 @@ pub const LANE: Lane = Lane {
         ("new-tokens", "6"),
         ("prompts", "1"),
         ("prompt-tokens", "40"),
-        ("trials", "2"),
+        ("num-runs", "2"),
     ],
+    standard: &[("streams", "4"), ("new-tokens", "32")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Model(run),
 };
+
+const METRICS: &[Told] = &[
+    lower("quiet_gap_p50", "ms"),
+    lower("quiet_gap_p95", "ms"),
+    lower("mixed_gap_p50", "ms"),
+    lower("mixed_gap_p95", "ms"),
+    info("gap_ratio", "x"),
+    info("gap_mean_ratio", "x"),
+    info("mixed_gaps", "gaps"),
+    higher("total_tokens_per_s", "tokens/s"),
+    info("share_of_separate", "share"),
+    info("streams_s", "s"),
+    info("prompts_s", "s"),
+    info("together_s", "s"),
+    info("share", "share"),
+    info("limit", ""),
+];
 
 const fn median(name: &'static str, metric: &'static str) -> Column {
     Column { name, cell: Cell::Metric(metric, Samples::median, 1.0) }
@@ -85,6 +116,9 @@ const COLUMNS: &[Column] = &[
     Column { name: "kernel_path", cell: Cell::Kernels },
 ];
 
+/// Tokens of a prompt unless told otherwise.
+const PROMPT_TOKENS: usize = 2000;
+
 /// What runs.
 #[derive(Clone, Copy, Debug)]
 struct Case {
@@ -93,7 +127,8 @@ struct Case {
     new_tokens: usize,
     prompts: usize,
     prompt_tokens: usize,
-    trials: usize,
+    runs: usize,
+    warmups: usize,
 }
 
 /// What runs at a time: streams, prompts.
@@ -118,14 +153,16 @@ struct Trial {
     together_s: Held<f64>,
 }
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
+    let asked = values.count_or_auto("prompt-tokens")?;
     let case = Case {
         streams: values.count("streams")?,
         stream_prompt_tokens: values.count("stream-prompt-tokens")?,
         new_tokens: values.count("new-tokens")?,
         prompts: values.count("prompts")?,
-        prompt_tokens: values.count("prompt-tokens")?,
-        trials: values.count("trials")?,
+        prompt_tokens: asked.unwrap_or(PROMPT_TOKENS),
+        runs: values.count("num-runs")?,
+        warmups: values.count("warmup-runs")?,
     };
     if case.new_tokens < 2 {
         return Err(LaneError::Usage("`--new-tokens` is 1, but a gap lies between two tokens".into()));
@@ -134,13 +171,17 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         let fact = format!("`--streams` is {}, but at most {MAX_BATCH} decode together", case.streams);
         return Err(LaneError::Usage(fact));
     }
-    let mut rows = Vec::new();
     for &threads in &bench.threads {
         let engine = (model.load)(Setup::new(threads))?;
+        let longest = engine.info().context.saturating_sub(1).max(1);
+        let prompt_tokens = asked.unwrap_or_else(|| PROMPT_TOKENS.min(longest));
+        let case = Case { prompt_tokens, ..case };
         fits(bench, engine.info(), case)?;
-        rows.push(row(bench, &engine, case)?);
+        let row = row(bench, &engine, case)?;
+        let what = format!("{threads} threads, {} streams, {} prompts", case.streams, case.prompts);
+        bench.done(&what, vec![row])?;
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 /// Refuses what exceeds the context or the free memory.
@@ -165,17 +206,14 @@ fn row(bench: &Bench<'_>, engine: &Engine, case: Case) -> Result<Row, LaneError>
         same("prompt", &alone.prompts, &ran.prompts)?;
         Ok::<_, LaneError>(ran)
     };
-    turn(TURNS[2])?;
-    let n = case.trials.saturating_mul(TURNS.len());
+    let misses = || engine.plan_counters().misses;
+    let warmup = bench.warm_up(case.warmups, misses, |_| turn(TURNS[2]).map(|_| ()))?;
+    let n = case.runs.saturating_mul(TURNS.len());
     let ran = probe.hold(n, Arithmetics::of(info), bench.clock, |i| turn(TURNS[i % TURNS.len()]))?;
-    (bench.progress)(&format!(
-        "{} threads, {} streams, {} prompts",
-        info.threads, case.streams, case.prompts
-    ));
     let trials: Vec<Trial> = ran.chunks_exact(TURNS.len()).map(trial).collect();
     let ids: Vec<u32> =
         quiet.streams.iter().chain(&alone.prompts).flat_map(|o| o.token_ids.iter().copied()).collect();
-    told(info, case, &trials, digest::of_ids(&ids))
+    Ok(told(info, case, &trials, digest::of_ids(&ids))?.warmed(warmup))
 }
 
 /// Submits the streams, lets them begin, runs the prompts one after the other, then waits for the streams.
@@ -226,7 +264,7 @@ fn trial(turns: &[Held<Ran>]) -> Trial {
         quiet: Gaps::all(&times(&quiet.streams)),
         mixed: Gaps::within(&spans(&both.prompts), &times(&both.streams)),
         apart_s: [quiet.seconds, alone.seconds],
-        together_s: Held { value: both.seconds, limits: turns[2].limits },
+        together_s: turns[2].with(both.seconds),
     }
 }
 
@@ -306,10 +344,11 @@ fn told(info: &ModelInfo, case: Case, trials: &[Trial], digest: String) -> Resul
 mod tests {
     use super::*;
     use crate::lanes::tests::info;
+    use crate::conditions::Condition;
     use crate::roofline::Limits;
 
     const CASE: Case =
-        Case { streams: 2, stream_prompt_tokens: 4, new_tokens: 3, prompts: 3, prompt_tokens: 5, trials: 1 };
+        Case { streams: 2, stream_prompt_tokens: 4, new_tokens: 3, prompts: 3, prompt_tokens: 5, runs: 1, warmups: 1 };
     const LIMITS: Limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
 
     #[test]
@@ -327,7 +366,7 @@ mod tests {
             quiet: Gaps::of_ms(&[2.0, 2.0, 4.0]),
             mixed: Gaps::of_ms(mixed),
             apart_s: [3.0, 5.0],
-            together_s: Held { value: 10.0, limits: LIMITS },
+            together_s: Held { value: 10.0, limits: LIMITS, condition: Condition::default() },
         };
         let row = told(&info(), CASE, &[trial(&[3.0, 6.0, 9.0]), trial(&[])], "d".into()).unwrap();
         let values = |name: &str| row.metrics.get(name).unwrap().samples().values().to_vec();

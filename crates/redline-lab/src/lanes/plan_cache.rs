@@ -7,8 +7,8 @@ mod steps;
 
 use redline_engine::{Buckets, PlanPolicy};
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Values, all_threads};
-use crate::LaneResult;
+use super::{Lane, Run, Told, all_threads, count, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Values};
 use crate::result::{Cell, Column};
 use crate::stats::Samples;
 use steps::Steps;
@@ -17,6 +17,10 @@ use steps::Steps;
 pub const LANE: Lane = Lane {
     name: "plan-cache",
     asks: "Are plans made once and found again, what do they cost, and what does measuring gain?",
+    checks: "second calls and second processes miss nothing, every policy gives the same bits, memory does not grow",
+    against: "the first call, the first process, and policies without stored plans",
+    metrics: METRICS,
+    threshold: 0.10,
     flags: &[
         Flag {
             name: "test",
@@ -30,15 +34,35 @@ pub const LANE: Lane = Lane {
             default: "full",
             help: "Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)",
         },
-        Flag { name: "calls", value: "N", default: "5", help: "Calls after the first of each kind" },
+        Flag { help: "Calls after the first of each kind, which are not warmed up", ..Flag::runs("5") },
     ],
-    smoke: &[("sizes", "smoke"), ("calls", "2")],
+    smoke: &[("sizes", "smoke"), ("num-runs", "2")],
+    standard: &[("sizes", "smoke")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: None,
+    note: None,
+    styles: &[],
     baseline: None,
     run: Run::Model(run),
 };
+
+const METRICS: &[Told] = &[
+    info("first", "s"),
+    count("first_misses", "misses"),
+    lower("second", "s"),
+    count("second_misses", "misses"),
+    info("speedup", "x"),
+    count("plans", "plans"),
+    info("measurements", "timings"),
+    info("first_over_steady", "x"),
+    lower("steady", "s"),
+    info("tuning_gain", "x"),
+    count("policies", "policies"),
+    lower("call", "s"),
+    lower("growth", "bytes"),
+    lower("peak_memory", "bytes"),
+];
 
 const COLUMNS: &[Column] = &[
     Column { name: "test", cell: Cell::Param("test") },
@@ -107,7 +131,7 @@ const TESTS: &[(&str, Test)] = &[
     ("memory", |steps| steps.memory()),
 ];
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
     let mut names: Vec<&'static str> = TESTS.iter().map(|(name, _)| *name).collect();
     names.push("all");
     let asked = values.choice("test", &names)?;
@@ -115,18 +139,17 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         "smoke" => (&[64, 128], &[1, 2]),
         _ => (Buckets::TOKENS, Buckets::ROWS),
     };
-    let calls = values.count("calls")?;
-    let mut found = Vec::new();
+    let calls = values.count("num-runs")?;
     for &threads in &bench.threads {
         let steps = Steps { bench, model, threads, tokens, rows, calls };
         for (name, test) in TESTS.iter().filter(|(name, _)| asked == "all" || asked == *name) {
             let row = test(&steps)?;
             let grade = row.params.get("grade").and_then(|grade| grade.as_str()).unwrap_or_default();
-            (bench.progress)(&format!("{threads} threads, {name}: {grade}"));
-            found.push(row);
+            let what = format!("{threads} threads, {name}: {grade}");
+            bench.done(&what, vec![row])?;
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows: found })
+    Ok(())
 }
 
 /// Policies whose engines must all answer with the same bits.

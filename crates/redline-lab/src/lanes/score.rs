@@ -10,24 +10,29 @@ mod work;
 use redline_engine::{Engine, Label, ModelInfo, ScoreOutcome, ScoreRequest};
 use redline_kernels::Simd;
 
-use super::{Bench, Flag, Lane, LaneError, Model, Run, Setup, Values, all_threads, within_context};
+use super::{Lane, Run, Told, all_threads, count, higher, info, lower};
 use crate::baseline::Rule;
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, held};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::{Direction, Row, Samples};
 use work::{Workload, label_ids};
 
 /// See the module.
 pub const LANE: Lane = Lane {
     name: "score",
     asks: "How many items are scored per second, by batch and labels, with and without a known query?",
+    checks: "cold and warm requests, and the first and the last item alone, give the same bits; rows sum to 1",
+    against: "the same requests with a query that is not known, and the machine's limits, read around every run",
+    metrics: METRICS,
+    threshold: 0.10,
     flags: &[
         Flag { name: "batch-sizes", value: "N,..", default: "1,2,4,8,16", help: "Items of a request" },
         Flag { name: "num-labels", value: "N,..", default: "2,4,8", help: "Labels, each one token" },
-        Flag { name: "num-runs", value: "N", default: "20", help: "Timed requests of each kind" },
-        Flag { name: "warmup-runs", value: "N", default: "5", help: "Requests of each kind before" },
+        Flag::runs("20"),
+        Flag::warmups("5"),
         Flag {
             name: "query-tokens",
             value: "N",
@@ -43,9 +48,12 @@ pub const LANE: Lane = Lane {
         Flag { name: "prefix", value: "WHICH", default: "both", help: "Arms to run: cold, warm or both" },
     ],
     smoke: &[("batch-sizes", "1,3"), ("num-labels", "2"), ("num-runs", "2"), ("warmup-runs", "1")],
+    standard: &[("batch-sizes", "1,8"), ("num-labels", "2,8")],
     threads: all_threads,
     columns: Some(COLUMNS),
     shown: Some(SHOWN),
+    note: Some(NOTE),
+    styles: &[("score", SEED)],
     baseline: Some(Rule {
         keys: &["batch_size", "num_labels", "prefix", "threads", "format"],
         value: "throughput_items_per_sec",
@@ -53,6 +61,25 @@ pub const LANE: Lane = Lane {
     }),
     run: Run::Model(run),
 };
+
+const METRICS: &[Told] = &[
+    higher("items_per_s", "items/s"),
+    lower("latency", "ms"),
+    count("items", "items"),
+    count("prompt_tokens", "tokens"),
+    count("computed_tokens", "tokens"),
+    count("cached_tokens", "tokens"),
+    info("share", "share"),
+    info("limit", ""),
+];
+
+const NOTE: &str = "p50, p95 and p99 by the seed's formula, the value at place n * p / 100 of the sorted runs: of 20 runs, p95 and p99 are the \
+                    largest. run.json has percentiles only where there are runs enough for an interval.";
+
+/// What the seed's score benchmark reports.
+const SEED: &[Column] = &[
+    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7], COLUMNS[8], COLUMNS[9],
+];
 
 /// What the seed's score benchmark reports, then ours.
 const COLUMNS: &[Column] = &[
@@ -140,7 +167,7 @@ struct Sample {
     outcome: ScoreOutcome,
 }
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
     let (batches, counts) = (values.counts("batch-sizes")?, values.counts("num-labels")?);
     let (runs, warmup) = (values.count("num-runs")?, values.count("warmup-runs")?);
     let arms: &[Prefix] = match values.choice("prefix", &["cold", "warm", "both"])? {
@@ -152,7 +179,6 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         query_tokens: values.count_or_auto("query-tokens")?,
         item_tokens: values.count_or_auto("item-tokens")?,
     };
-    let mut rows = Vec::new();
     for &threads in &bench.threads {
         let engine = (model.load)(Setup { prefix_cache: true, ..Setup::new(threads) })?;
         let info = engine.info();
@@ -162,11 +188,12 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<LaneResu
         for &items in &batches {
             for &labels in &counts {
                 let case = Case { items, labels: label_ids(labels, info)?, runs, warmup };
-                rows.extend(case_rows(bench, &engine, &probe, &workload, &case, arms)?);
+                let rows = case_rows(bench, &engine, &probe, &workload, &case, arms)?;
+                bench.done(&format!("{threads} threads, {items} items, {labels} labels"), rows)?;
             }
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 fn case_rows(
@@ -186,25 +213,20 @@ fn case_rows(
         Ok::<_, LaneError>(Sample { ms: ns as f64 * 1e-6, outcome })
     };
     let expected = checked(engine, workload, case, arms)?;
-    for run in 0..case.warmup {
-        for &arm in arms {
-            scored(arm, run)?;
-        }
-    }
+    let warmup = bench.warm_up(
+        case.warmup,
+        || engine.plan_counters().misses,
+        |run| arms.iter().try_for_each(|&arm| scored(arm, run).map(|_| ())),
+    )?;
     let samples = probe.hold(case.runs * arms.len(), Arithmetics::of(info), bench.clock, |i| {
-        scored(arms[i % arms.len()], case.warmup + i / arms.len())
+        scored(arms[i % arms.len()], warmup.runs + i / arms.len())
     })?;
-    (bench.progress)(&format!(
-        "{} threads, {} items, {} labels",
-        info.threads,
-        case.items,
-        case.labels.len()
-    ));
     let mut of_arms: Vec<Vec<Held<Sample>>> = arms.iter().map(|_| Vec::new()).collect();
     for (i, sample) in samples.into_iter().enumerate() {
         of_arms[i % arms.len()].push(sample);
     }
-    arms.iter().zip(of_arms).map(|(&arm, samples)| told(info, case, arm, &samples, &expected)).collect()
+    let row = |(&arm, samples): (_, Vec<_>)| Ok(told(info, case, arm, &samples, &expected)?.warmed(warmup));
+    arms.iter().zip(of_arms).map(row).collect()
 }
 
 /// The request of one run: items of other runs are other items; a cold query is under a salt of its own.
@@ -312,8 +334,7 @@ fn told(
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
     let work = samples.first().map(|s| work::of(info, &s.value.outcome, labels)).unwrap_or_default();
-    let timed: Vec<Held<f64>> =
-        samples.iter().map(|s| Held { value: s.value.ms * 1e-3, limits: s.limits }).collect();
+    let timed: Vec<Held<f64>> = samples.iter().map(|s| s.with(s.value.ms * 1e-3)).collect();
     Ok(held(row, info.format.arithmetic(), work, &timed)?)
 }
 

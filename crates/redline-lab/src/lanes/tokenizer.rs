@@ -17,10 +17,13 @@ mod texts;
 
 use redline_tokenizer::{Encoder, PrefixCacheCounters, PrefixCacheOptions};
 
-use super::{Bench, Flag, Lane, LaneError, Run, Text, Values};
+use super::{Lane, Run, Told, count, higher, info, lower};
 use crate::baseline::Rule;
+use crate::bench::{Bench, Flag, LaneError, Text, Values};
+use crate::canary::Watched;
 use crate::result::{Cell, Column};
-use crate::{Direction, LaneResult, Row, Samples};
+use crate::warmup::Warmup;
+use crate::{Direction, Row, Samples};
 use arms::{Arm, Arms, Sample};
 use python::Python;
 use texts::Input;
@@ -29,6 +32,10 @@ use texts::Input;
 pub const LANE: Lane = Lane {
     name: "tokenizer",
     asks: "How many tokens per second does the native tokenizer make, and how many times what the `tokenizers` crate makes?",
+    checks: "the ids of all texts are those of the `tokenizers` crate, in every run",
+    against: "the `tokenizers` crate, in turn in the same process; Python's package where `--python-csv` brings figures",
+    metrics: METRICS,
+    threshold: 0.10,
     flags: &[
         Flag {
             name: "input-file",
@@ -37,7 +44,8 @@ pub const LANE: Lane = Lane {
             help: "Texts, one per line; none: our own prose, code and chats",
         },
         Flag { name: "texts", value: "N", default: "1024", help: "Texts of each kind, of our own" },
-        Flag { name: "repeats", value: "N", default: "10", help: "Timed rounds, after one that is not" },
+        Flag::runs("10"),
+        Flag::warmups("1"),
         Flag {
             name: "prefix-k",
             value: "N",
@@ -63,13 +71,41 @@ pub const LANE: Lane = Lane {
             help: "Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them",
         },
     ],
-    smoke: &[("texts", "6"), ("repeats", "2"), ("min-speedup", "0")],
+    smoke: &[("texts", "6"), ("num-runs", "2"), ("min-speedup", "0")],
+    standard: &[("texts", "256")],
     threads: |_| vec![1, 2, 4, 8],
     columns: Some(COLUMNS),
     shown: Some(SHOWN),
+    note: None,
+    styles: &[("tokenizer", SEED)],
     baseline: Some(Rule { keys: &["text", "encoder", "threads"], value: "tokens_per_s", most_drop: 0.10 }),
     run: Run::Text(run),
 };
+
+const METRICS: &[Told] = &[
+    higher(RATE, "tokens/s"),
+    higher("mb_per_s", "MB/s"),
+    lower("seconds", "s"),
+    count("tokens", "tokens"),
+    count("bytes", "bytes"),
+    info(OVER_LIBRARY, "x"),
+    info(OVER_PYTHON, "x"),
+    info("prefix_*", ""),
+];
+
+/// Those of Google Benchmark, as the seed's `tokenizer.csv` has them.
+const SEED: &[Column] = &[
+    Column { name: "name", cell: Cell::Case },
+    Column { name: "iterations", cell: Cell::Samples("seconds") },
+    Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
+    Column { name: "cpu_time", cell: Cell::Text("") },
+    Column { name: "time_unit", cell: Cell::Text("ns") },
+    Column { name: "bytes_per_second", cell: Cell::Metric("mb_per_s", Samples::median, 1e6) },
+    Column { name: "items_per_second", cell: Cell::Metric(RATE, Samples::median, 1.0) },
+    Column { name: "label", cell: Cell::Text("") },
+    Column { name: "error_occurred", cell: Cell::Text("") },
+    Column { name: "error_message", cell: Cell::Text("") },
+];
 
 const COLUMNS: &[Column] = &[
     Column { name: "text", cell: Cell::Param("text") },
@@ -116,7 +152,7 @@ const OVER_PYTHON: &str = "speedup_over_python";
 /// What is measured, how often, and what it must reach.
 struct Plan {
     inputs: Vec<Input>,
-    repeats: usize,
+    runs: usize,
     prefix: PrefixCacheOptions,
     min_speedup: f64,
     python: Option<Python>,
@@ -129,7 +165,7 @@ impl Plan {
             entries: values.count("prefix-cache-entries")?,
             bytes: values.count("prefix-k")?,
         };
-        let (repeats, min_speedup) = (values.count("repeats")?, values.number("min-speedup")?);
+        let (runs, min_speedup) = (values.count("num-runs")?, values.number("min-speedup")?);
         let inputs = match &file {
             Some(path) => vec![texts::read(path)?],
             None => texts::of_our_own(count),
@@ -142,11 +178,28 @@ impl Plan {
             }
             Some(path) => Some(Python::read(&path, &inputs[0], threads)?),
         };
-        Ok(Self { inputs, repeats, prefix, min_speedup, python })
+        Ok(Self { inputs, runs, prefix, min_speedup, python })
     }
 }
 
-fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<LaneResult, LaneError> {
+/// A round over all arms.
+type Round = [Sample; Arm::ALL.len()];
+/// Runs rounds that do not count, then so many that do.
+type Take<'a> = &'a dyn Fn(usize, Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError>;
+/// Round by number.
+type Rounds<'a> = &'a dyn Fn(usize) -> Result<Round, LaneError>;
+
+fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<(), LaneError> {
+    let canary = bench.canary(1)?;
+    let warmups = values.count("warmup-runs")?;
+    let take = |runs: usize, round: Rounds<'_>| {
+        let warmup = bench.warm_up(warmups, || 0, |at| round(at).map(|_| ()))?;
+        Ok((warmup, canary.watch(runs, bench.clock, |at| round(warmup.runs + at))?))
+    };
+    run_rounds(bench, text, values, &take)
+}
+
+fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, values: &Values, take: Take<'_>) -> Result<(), LaneError> {
     let plan = Plan::of(values, &bench.threads)?;
     let native = (text.tokenizer)(Encoder::Native)?;
     if let Some(reason) = native.fallback() {
@@ -155,20 +208,22 @@ fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<LaneResult
     }
     let cached = (text.tokenizer)(Encoder::Native)?.with_prefix_cache(plan.prefix);
     let arms = Arms { native, cached, library: (text.tokenizer)(Encoder::Library)? };
-    let mut rows = Vec::new();
     for input in &plan.inputs {
         let ids = arms.checked(input)?;
         if let Some(python) = &plan.python {
             python.check(&ids)?;
         }
         for &threads in &bench.threads {
-            let samples = arms.rounds(bench, input, &ids, threads, plan.repeats)?;
+            let round = |at: usize| arms.round(bench, input, &ids, threads, at);
+            let (warmup, rounds) = take(plan.runs, &round)?;
             let case = Case { text, plan: &plan, input, threads, digest: &arms::digest(&ids) };
-            rows.extend(case.rows(&samples)?);
-            (bench.progress)(&format!("{}, {threads} threads", input.name));
+            let conditions: Vec<_> = rounds.iter().map(|round| round.condition).collect();
+            let rows = case.rows(&rounds)?.into_iter();
+            let rows = rows.map(|row| row.warmed(warmup).conditions(conditions.clone())).collect();
+            bench.done(&format!("{}, {threads} threads", input.name), rows)?;
         }
     }
-    Ok(LaneResult { lane: LANE.name.into(), machine: bench.machine.clone(), rows })
+    Ok(())
 }
 
 /// One kind of text with one number of threads.
@@ -182,8 +237,8 @@ struct Case<'a> {
 
 impl Case<'_> {
     /// A row per arm, that of Python last.
-    fn rows(&self, rounds: &[[Sample; Arm::ALL.len()]]) -> Result<Vec<Row>, LaneError> {
-        let of = |arm: Arm| rounds.iter().map(|round| &round[arm as usize]).collect::<Vec<_>>();
+    fn rows(&self, rounds: &[Watched<[Sample; Arm::ALL.len()]>]) -> Result<Vec<Row>, LaneError> {
+        let of = |arm: Arm| rounds.iter().map(|round| &round.value[arm as usize]).collect::<Vec<_>>();
         let library: Vec<f64> = of(Arm::Library).iter().map(|sample| sample.seconds).collect();
         let python = self.plan.python.as_ref().map(|python| python.seconds(self.threads));
         let mut rows = Vec::new();

@@ -119,10 +119,10 @@ fn the_table_lines_up() {
     let unchecked = Row { checked: false, ..Row::new("broken") };
     let table = result(vec![decode(), unchecked]).table();
     let expected = "\
-case          metric  median  unit       mean    std    min    max  n  of limit  limit           kernels
-decode/w8/b1  tpot     41.00  ms        41.00  1.000  40.00  42.00  3    83.4 %  read_bandwidth  avx512
-              rate     25.00  tokens/s  25.00      -  25.00  25.00  1
-broken                                                                                                    INVALID: not checked
+case          metric  median  unit       mean    std    var    min    max  n  of limit  limit           kernels
+decode/w8/b1  tpot     41.00  ms        41.00  1.000  2.4 %  40.00  42.00  3    83.4 %  read_bandwidth  avx512
+              rate     25.00  tokens/s  25.00      -      -  25.00  25.00  1
+broken                                                                                                           INVALID: not checked
 ";
     assert_eq!(table, expected);
 }

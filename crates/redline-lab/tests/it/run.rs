@@ -1,10 +1,13 @@
 //! Runs on disk: what is written, what is read back, what is refused.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
 use redline_lab::result::LaneResult;
-use redline_lab::run::{Build, RunError, Start};
+use redline_lab::conditions::{Condition, Taint};
+use redline_lab::run::{Build, Place, RunError, Start};
+use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Run, Samples};
 use serde_json::Value;
 
@@ -58,6 +61,8 @@ fn the_document_is_fixed() {
         "lane",
         "rows",
         "limits",
+        "finished",
+        "summary",
     ];
     expected.sort_unstable();
     assert_eq!(names, expected);
@@ -84,7 +89,7 @@ fn a_directory_reads_back_and_is_not_overwritten() {
     assert_eq!(Run::read(&dir.join("run.json")).unwrap(), run);
     let before = fs::read(dir.join("run.json")).unwrap();
     assert!(matches!(run.write(&dir), Err(RunError::Occupied)));
-    assert!(matches!(Run::prepare(&dir), Err(RunError::Occupied)));
+    assert!(matches!(Place::claim(&dir, &run), Err(RunError::Occupied)));
     assert_eq!(fs::read(dir.join("run.json")).unwrap(), before);
     let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
@@ -118,8 +123,79 @@ fn tables_have_a_cell_per_column() {
     assert_eq!([cell("limit"), cell("share_of_limit")], ["read_bandwidth", "0.5"]);
     let samples = run.samples_csv();
     let last: Vec<&str> = samples.lines().nth(3).unwrap().rsplit(',').collect();
-    assert_eq!(last[..7], ["00ff", "tokens/s", "12", "rate", "0", "1", ""]);
+    let nothing = [""; 8];
+    assert_eq!(last[..1], ["00ff"]);
+    assert_eq!(last[1..9], nothing);
+    assert_eq!(last[9..17], ["tokens/s", "12", "rate", "", "", "0", "1", ""]);
     assert_eq!(samples.lines().count(), 1 + 3 + 2);
+    assert!(samples.lines().all(|line| line.rsplit(',').count() >= samples.lines().next().unwrap().split(',').count()));
+}
+
+#[test]
+fn what_disturbed_a_sample_stands_beside_it() {
+    let mut tainted = Condition { start_ns: 70, canary_ns: Some(5.5), steal: Some(0.25), ..Condition::default() };
+    tainted.tainted.insert(Taint::Steal);
+    let quiet = Condition { start_ns: 20, ..Condition::default() };
+    let metric = Samples::new("s", Direction::Lower, vec![1.0, 2.0, 1.0, 2.0, 30.0]).unwrap();
+    let once = Samples::new("x", Direction::Info, vec![7.0]).unwrap();
+    let row = Row::new("a").metric("seconds", metric).metric("once", once);
+    let row = row.conditions(vec![quiet, tainted, quiet, quiet, quiet]);
+    let row = row.warmed(Warmup { runs: 3, seconds: 0.5, converged: true });
+    let result = LaneResult { lane: "l".into(), machine: small_vm().machine(), rows: vec![row] };
+    let run = Run::new(Build::default(), Start::default(), result).unwrap();
+    let cells = |text: &str, line: usize| -> BTreeMap<String, String> {
+        let mut lines = text.lines().map(|line| line.split(',').map(ToOwned::to_owned).collect::<Vec<_>>());
+        let header = lines.next().unwrap();
+        header.into_iter().zip(lines.nth(line).unwrap()).collect()
+    };
+    let second = cells(&run.samples_csv(), 1);
+    let of = |name: &str| second[name].as_str();
+    assert_eq!([of("order"), of("start_ns"), of("metric"), of("value")], ["1", "70", "seconds", "2"]);
+    assert_eq!([of("tainted"), of("taint_reasons"), of("steal_pct"), of("canary_ns")], ["true", "steal", "25", "5.5"]);
+    // A metric of the case as a whole has no sample that anything could have disturbed.
+    assert_eq!(cells(&run.samples_csv(), 5)["tainted"], "");
+    let first = cells(&run.results_csv(), 0);
+    let of = |name: &str| first[name].as_str();
+    assert_eq!([of("warmup_runs"), of("warmup_converged"), of("tainted_n")], ["3", "true", "1"]);
+    assert_eq!([of("outliers_mild"), of("outliers_severe")], ["0", "1"]);
+    assert_eq!(Run::parse(&run.json().unwrap()).unwrap(), run);
+}
+
+#[test]
+fn a_directory_is_one_runs_from_its_first_case_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("made");
+    let run = run();
+    let so_far = Run { finished: false, rows: Vec::new(), ..run.clone() };
+    let place = Place::claim(&dir, &so_far).unwrap();
+    assert!(matches!(Place::claim(&dir, &so_far), Err(RunError::Occupied)));
+    assert!(!Run::read(&dir).unwrap().finished);
+    place.write(&Run { finished: false, ..run.clone() }).unwrap();
+    let read = Run::read(&dir).unwrap();
+    assert!(!read.finished && read.rows == run.rows, "what was done is there");
+    place.write(&run).unwrap();
+    assert!(Run::read(&dir).unwrap().finished);
+    place.leave();
+    assert!(Run::read(&dir).is_err());
+    let empty = folder.path().join("nothing");
+    Place::claim(&empty, &so_far).unwrap().leave();
+    assert!(!empty.exists(), "a run that measured nothing leaves nothing");
+}
+
+#[test]
+fn a_baseline_says_who_and_why() {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_226_461);
+    let accepted = run().accepted("new kernels", at, Some("before".into()));
+    let back = Run::parse(&accepted.json().unwrap()).unwrap();
+    let meta = back.meta.clone().unwrap();
+    assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("new kernels", Some("before")));
+    assert_eq!((meta.accepted_at.as_deref(), meta.cores), (Some("2026-11-21T02:01:01Z"), Some(2)));
+    assert_eq!(meta.host_fp.as_deref(), small_vm().machine().fingerprint().as_deref());
+    assert_eq!((back.rows, back.summary.valid), (run().rows, true));
+    let summary: Value = serde_json::from_str(&accepted.summary_json().unwrap()).unwrap();
+    assert_eq!(summary["_meta"]["reason"], "new kernels");
+    assert_eq!(summary["rows"][0]["metrics"]["rate"]["value"], 11.25);
+    assert!(summary["rows"][0]["metrics"]["rate"].get("samples").is_none());
 }
 
 #[test]

@@ -1,23 +1,26 @@
-//! What becomes of a measurement: a table, a document, files, a comparison with an earlier run.
+//! What becomes of a measurement: a table, a document, files, a comparison with an earlier run, a baseline.
 
+mod baseline;
+
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_lab::baseline::{self, Rule, Standings};
+use redline_lab::bench::LaneError;
 use redline_lab::compare;
-use redline_lab::lanes::Lane;
-use redline_lab::result::Column;
-use redline_lab::run::{Run, RunError, Start};
-use redline_lab::{LaneResult, Machine, Verdict, verdict, wall_clock};
+use redline_lab::lanes::{Lane, Profile};
+use redline_lab::run::{Place, Run, RunError, Start};
+use redline_lab::{LaneResult, Machine, Row, Verdict, verdict, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;
 use crate::built;
-use crate::command::compare::{RuleFlags, read};
+use crate::command::compare::RuleFlags;
 use crate::env;
 use crate::output;
 use crate::report::{self, Failure};
+use baseline::Baseline;
 
 /// Where results go, and what they are compared with.
 #[derive(Debug, Args)]
@@ -26,147 +29,268 @@ pub(super) struct RecordArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
-    /// Write comma-separated values; `-` is standard output
+    /// Write comma-separated values, and a summary beside them (F_summary.json); `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(super) output: Option<PathBuf>,
-    /// Write run.json, results.csv and samples.csv into this directory
+    /// Columns of --output: those of this name alone, as the seeds' programs write them: score, gemm or tokenizer
+    #[arg(long, value_name = "NAME", requires = "output")]
+    csv_style: Option<String>,
+    /// Write run.json, results.csv and samples.csv into this directory, anew after every case
     #[arg(short = 'o', id = "directory", value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
     /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
     #[arg(long, value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
+    /// Accept this run as the baseline: it takes the place of the file --baseline
+    #[arg(long, requires_all = ["baseline", "reason"], help_heading = "Comparison")]
+    update_baseline: bool,
+    /// Why it is accepted
+    #[arg(long, value_name = "TEXT", requires = "update_baseline", help_heading = "Comparison")]
+    reason: Option<String>,
     #[command(flatten, next_help_heading = "Comparison")]
     pub(super) rules: RuleFlags,
 }
 
-/// A run about to be recorded: everything that can be refused is refused before the measurement.
+/// A run that is being recorded: everything that can be refused is refused before the measurement.
 pub(super) struct Recorder<'a> {
     args: &'a RecordArgs,
+    lane: &'static Lane,
+    profile: Option<Profile>,
     start: Start,
+    machine: Machine,
     baseline: Option<Baseline>,
-}
-
-/// An earlier run.
-enum Baseline {
-    /// With its samples.
-    Run(Box<Run>),
-    /// Its comma-separated values alone.
-    Values(Values),
-}
-
-/// The comma-separated values of an earlier run, and how they are compared.
-struct Values {
-    path: PathBuf,
-    text: String,
-    rule: Rule,
-    columns: &'static [Column],
-}
-
-impl Baseline {
-    fn read(path: &Path, lane: &Lane) -> Result<Self, Failure> {
-        let (Some(rule), Some(columns)) = (lane.baseline, lane.columns) else {
-            return read(path).map(|run| Self::Run(Box::new(run)));
-        };
-        if path.extension().is_none_or(|extension| !extension.eq_ignore_ascii_case("csv")) {
-            return read(path).map(|run| Self::Run(Box::new(run)));
-        }
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let fact = format!("{error}\n  in `{}`", path.display());
-            Failure::usage(fact, "`--output FILE` of an earlier run writes one")
-        })?;
-        let values = Values { path: path.into(), text, rule, columns };
-        // What is no baseline is refused before anything is measured.
-        let nothing = LaneResult { lane: lane.name.into(), machine: Machine::default(), rows: Vec::new() };
-        values.standings(&nothing)?;
-        Ok(Self::Values(values))
-    }
-}
-
-impl Values {
-    fn standings(&self, result: &LaneResult) -> Result<Standings, Failure> {
-        baseline::compare(&self.rule, self.columns, result, &self.text).map_err(|error| {
-            let fact = format!("{error}\n  in `{}`", self.path.display());
-            Failure::usage(fact, "`--output FILE` of an earlier run writes one")
-        })
-    }
-
-    /// Shows how the cases stand; 1 if one fell or is missing, else the code of the rows.
-    fn judge(&self, result: &LaneResult, code: u8, args: &RecordArgs) -> Result<ExitCode, Failure> {
-        let standings = self.standings(result)?;
-        let text = format!("\n{}", standings.table());
-        // A document or values on standard output stay by themselves.
-        if args.json || args.output.as_deref().is_some_and(report::is_stdin) {
-            report::say(format_args!("{text}"));
-        } else {
-            output::piece(&text)?;
-        }
-        Ok(if standings.passed() { ExitCode::from(code) } else { ExitCode::FAILURE })
-    }
+    place: Option<Place>,
+    rows: RefCell<Vec<Row>>,
 }
 
 impl<'a> Recorder<'a> {
-    /// Reads the baseline and makes the directory.
-    pub(super) fn new(args: &'a RecordArgs, lane: &'static Lane, context: &Context) -> Result<Self, Failure> {
-        let baseline = args.baseline.as_deref().map(|path| Baseline::read(path, lane)).transpose()?;
-        if let Some(dir) = &args.directory {
-            Run::prepare(dir).map_err(|error| refused(dir, &error))?;
+    /// Reads the baseline and takes the directory.
+    pub(super) fn new(
+        args: &'a RecordArgs,
+        lane: &'static Lane,
+        profile: Option<Profile>,
+        context: &Context,
+    ) -> Result<Self, Failure> {
+        if let Some(style) = &args.csv_style {
+            known_style(lane, style)?;
+        }
+        let baseline = match &args.baseline {
+            Some(path) => Baseline::read(path, lane, args.update_baseline)?,
+            None => None,
+        };
+        if let Some(reason) = args.reason.as_deref().filter(|_| args.update_baseline) {
+            baseline::acceptable_build(reason)?;
         }
         let command = env::arguments().iter().map(|word| word.to_string_lossy().into_owned()).collect();
         let environment = context.environment.set().collect();
         let start = Start { at: Some(wall_clock()), command, environment };
-        Ok(Self { args, start, baseline })
+        let rows = RefCell::default();
+        let machine = Machine::here();
+        let mut recorder = Self { args, lane, profile, start, machine, baseline, place: None, rows };
+        if let Some(dir) = &args.directory {
+            let place = Place::claim(dir, &recorder.so_far(Vec::new())?);
+            recorder.place = Some(place.map_err(|error| refused(dir, &error))?);
+        }
+        Ok(recorder)
     }
 
-    /// When and how it was started.
-    pub(super) fn start(&self) -> Start {
-        self.start.clone()
+    /// The machine that is measured.
+    pub(super) fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Takes the rows of a case that is done, and writes them where a directory was given.
+    pub(super) fn take(&self, rows: Vec<Row>) -> Result<(), LaneError> {
+        self.rows.borrow_mut().extend(rows);
+        let failed = |fact: String| LaneError::Record(fact);
+        let run = self.so_far(self.rows.borrow().clone()).map_err(|error| failed(error.fact()))?;
+        self.write(&run).map_err(|error| failed(error.fact()))
+    }
+
+    /// Rows that take the place of all before.
+    pub(super) fn replace(&self, rows: Vec<Row>) -> Result<(), Failure> {
+        self.rows.replace(rows);
+        self.write(&self.so_far(self.rows.borrow().clone())?)
+    }
+
+    /// A run that is not finished.
+    fn so_far(&self, rows: Vec<Row>) -> Result<Run, Failure> {
+        Ok(Run { finished: false, ..self.run(rows)? })
+    }
+
+    /// A run with these rows.
+    pub(super) fn run(&self, rows: Vec<Row>) -> Result<Run, Failure> {
+        let run = Run::new(built::this(), self.start.clone(), self.result(rows));
+        let run = run.map_err(|error| written(&error))?;
+        Ok(Run { profile: self.profile.map(|profile| profile.name().to_owned()), ..run })
+    }
+
+    fn result(&self, rows: Vec<Row>) -> LaneResult {
+        LaneResult { lane: self.lane.name.to_owned(), machine: self.machine.clone(), rows }
+    }
+
+    /// Writes the files of a run where they were asked for.
+    pub(super) fn write(&self, run: &Run) -> Result<(), Failure> {
+        let Some(place) = &self.place else { return Ok(()) };
+        place.write(run).map_err(|error| refused(place.dir(), &error))
+    }
+
+    /// What was measured before the measurement failed stays.
+    fn failed(&self, error: &LaneError) -> Failure {
+        let rows = self.rows.borrow();
+        match &self.place {
+            Some(place) if rows.is_empty() => place.leave(),
+            Some(place) => {
+                report::say(format_args!("{} rows of finished cases are in `{}`\n", rows.len(), place.dir().display()));
+            }
+            None if !rows.is_empty() => {
+                let table = self.lane.table(&self.result(rows.clone()));
+                report::say(format_args!("finished before it failed:\n{table}\n"));
+            }
+            None => {}
+        }
+        match error {
+            LaneError::Usage(fact) => {
+                Failure::usage(fact.as_str(), format!("`redline bench {} --help`", self.lane.name))
+            }
+            LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
+            other => Failure::failed(other.to_string(), other.hint()),
+        }
+    }
+
+    /// Gives the directory back where nothing was measured.
+    pub(super) fn leave(&self) {
+        if let Some(place) = self.place.as_ref().filter(|_| self.rows.borrow().is_empty()) {
+            place.leave();
+        }
     }
 
     /// Shows and writes the result of one arm; the code of its rows, or of its comparison.
-    pub(super) fn finish(self, lane: &Lane, result: LaneResult) -> Result<ExitCode, Failure> {
-        let own = verdicts(&result);
-        let code = if own.is_empty() { 0 } else { verdict::exit_code(own.iter().copied()) };
-        if self.baseline.is_none() && self.args.directory.is_none() {
-            show(lane, &result, self.args)?;
-            return Ok(ExitCode::from(code));
+    pub(super) fn finish(self, measured: Result<(), LaneError>) -> Result<ExitCode, Failure> {
+        if let Err(error) = &measured {
+            return Err(self.failed(error));
         }
-        let mut run = Run::new(built::this(), self.start, result.clone()).map_err(|error| written(&error))?;
-        let comparison = match self.baseline {
-            Some(Baseline::Values(values)) => {
-                write(&run, self.args)?;
-                show(lane, &result, self.args)?;
-                return values.judge(&result, code, self.args);
-            }
+        let rows = self.rows.take();
+        let result = self.result(rows.clone());
+        let own = self.verdicts(&result);
+        let code = if own.is_empty() { 0 } else { verdict::exit_code(own.iter().copied()) };
+        let mut run = self.run(rows)?;
+        let compared = match &self.baseline {
             Some(Baseline::Run(base)) => {
-                let mut comparison = compare::compare(&base, &run, &self.args.rules.rules());
+                let mut comparison = compare::compare(base, &run, &self.args.rules.rules());
                 let judged = comparison.lines.iter().filter_map(|line| line.verdict);
                 comparison.exit_code = verdict::exit_code(judged.chain(own));
-                Some(comparison)
+                run.comparison = serde_json::to_value(&comparison).map_err(|error| written(&error))?;
+                Some((comparison.table(), comparison.exit_code))
             }
+            Some(Baseline::Values(values)) => Some(values.judge(&result, code)?),
             None => None,
         };
-        if let Some(comparison) = &comparison {
-            run.comparison = serde_json::to_value(comparison).map_err(|error| written(&error))?;
-        }
-        write(&run, self.args)?;
-        let Some(comparison) = comparison else {
-            show(lane, &result, self.args)?;
-            return Ok(ExitCode::from(code));
+        self.write(&run)?;
+        let whole = compared.is_some() && run.comparison.is_object();
+        self.show(&run, &result, whole)?;
+        let code = match compared {
+            Some((table, code)) => {
+                self.tell(&table)?;
+                code
+            }
+            None => code,
         };
-        if self.args.json {
-            output::piece(&run.json().map_err(|error| written(&error))?)?;
-        } else {
-            show(lane, &result, self.args)?;
-            output::piece(&format!("\n{}", comparison.table()))?;
+        match self.args.reason.as_deref().filter(|_| self.args.update_baseline) {
+            Some(reason) => self.accept(run, &result, reason),
+            None => Ok(ExitCode::from(code)),
         }
-        Ok(ExitCode::from(comparison.exit_code))
+    }
+
+    /// Puts the run in the baseline's place.
+    fn accept(&self, run: Run, result: &LaneResult, reason: &str) -> Result<ExitCode, Failure> {
+        let Some(path) = &self.args.baseline else { return Ok(ExitCode::SUCCESS) };
+        baseline::accept(path, run, result, self.lane, self.baseline.as_ref(), reason)?;
+        report::say(format_args!("accepted as baseline: `{}`\n", path.display()));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// A comparison; a document or values on standard output stay by themselves.
+    fn tell(&self, table: &str) -> Result<(), Failure> {
+        let data = self.args.json || self.args.output.as_deref().is_some_and(report::is_stdin);
+        match (data, &self.baseline) {
+            (true, Some(Baseline::Run(_))) if self.args.json => Ok(()),
+            (true, _) => {
+                report::say(format_args!("\n{table}"));
+                Ok(())
+            }
+            (false, _) => output::piece(&format!("\n{table}")),
+        }
+    }
+
+    /// The result as it was asked for; `whole`: the run's document, since it holds a comparison.
+    fn show(&self, run: &Run, result: &LaneResult, whole: bool) -> Result<(), Failure> {
+        if self.args.json {
+            let text = if whole { run.json() } else { result.json() };
+            return output::piece(&text.map_err(|error| written(&error))?);
+        }
+        let Some(path) = &self.args.output else { return output::piece(&self.lane.table(result)) };
+        let csv = values(self.lane, result, self.args.csv_style.as_deref())?;
+        if report::is_stdin(path) {
+            return output::piece(&csv);
+        }
+        put(path, &csv)?;
+        put(&summary_path(path), &run.summary_json().map_err(|error| written(&error))?)?;
+        output::piece(&self.lane.table(result))
+    }
+
+    /// What rows say by themselves: one must not be believed, one does not reach what it must.
+    fn verdicts(&self, result: &LaneResult) -> Vec<Verdict> {
+        let mut found = Vec::new();
+        for row in &result.rows {
+            // A share of a limit is a matter of speed, which is not judged then.
+            let invalid = row.invalid().filter(|_| !row.checked || !self.args.rules.portable);
+            if let Some(why) = invalid {
+                report::say(format_args!("invalid: {}: {why}\n", row.case));
+                found.push(Verdict::Invalid);
+            }
+            for why in row.missed() {
+                report::say(format_args!("missed: {}: {why}\n", row.case));
+                found.push(Verdict::Slower);
+            }
+        }
+        found
     }
 }
 
-/// Writes the files of a run where they were asked for.
-pub(super) fn write(run: &Run, args: &RecordArgs) -> Result<(), Failure> {
-    let Some(dir) = &args.directory else { return Ok(()) };
-    run.write(dir).map_err(|error| refused(dir, &error))
+/// Refuses a layout that the lane does not have.
+fn known_style(lane: &Lane, style: &str) -> Result<(), Failure> {
+    if lane.styles.iter().any(|(name, _)| *name == style) {
+        return Ok(());
+    }
+    let names: Vec<&str> = lane.styles.iter().map(|(name, _)| *name).collect();
+    let known = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    let fact = format!("`--csv-style {style}` is no layout of lane {}", lane.name);
+    Err(Failure::usage(fact, format!("it has: {known}; without the flag, `--output` writes all columns")))
+}
+
+/// Comma-separated values: the seed's layout of this name, else the lane's columns, else a line per row and metric.
+fn values(lane: &Lane, result: &LaneResult, style: Option<&str>) -> Result<String, Failure> {
+    let styled = style.and_then(|style| lane.styles.iter().find(|(name, _)| *name == style));
+    let mut csv = Vec::new();
+    let wrote = match styled.map(|(_, columns)| *columns).or(lane.columns) {
+        Some(columns) => result.write_columns(columns, &mut csv),
+        None => result.write_csv(&mut csv),
+    };
+    wrote.map_err(|error| Failure::writing(&error))?;
+    Ok(String::from_utf8_lossy(&csv).into_owned())
+}
+
+/// Where the summary of comma-separated values lies: `F_summary.json` beside `F.csv`.
+fn summary_path(path: &Path) -> PathBuf {
+    let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!("{stem}_summary.json"))
+}
+
+/// Writes a file as a whole.
+fn put(path: &Path, text: &str) -> Result<(), Failure> {
+    write_file(path, text.as_bytes())
+        .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))
 }
 
 /// A result that cannot be written as JSON.
@@ -180,39 +304,4 @@ fn refused(dir: &Path, error: &RunError) -> Failure {
         RunError::Occupied => Failure::usage(fact, error.hint()),
         _ => Failure::failed(fact, Some(error.hint().to_owned())),
     }
-}
-
-fn show(lane: &Lane, result: &LaneResult, args: &RecordArgs) -> Result<(), Failure> {
-    if args.json {
-        return output::piece(&result.json().map_err(|error| written(&error))?);
-    }
-    let Some(path) = &args.output else { return output::piece(&lane.table(result)) };
-    let mut csv = Vec::new();
-    let rows = match lane.columns {
-        Some(columns) => result.write_columns(columns, &mut csv),
-        None => result.write_csv(&mut csv),
-    };
-    rows.map_err(|error| Failure::writing(&error))?;
-    if report::is_stdin(path) {
-        return output::piece(&String::from_utf8_lossy(&csv));
-    }
-    write_file(path, &csv)
-        .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))?;
-    output::piece(&lane.table(result))
-}
-
-/// What rows say by themselves: one must not be believed, one does not reach what it must.
-fn verdicts(result: &LaneResult) -> Vec<Verdict> {
-    let mut found = Vec::new();
-    for row in &result.rows {
-        if let Some(why) = row.invalid() {
-            report::say(format_args!("invalid: {}: {why}\n", row.case));
-            found.push(Verdict::Invalid);
-        }
-        for why in row.missed() {
-            report::say(format_args!("missed: {}: {why}\n", row.case));
-            found.push(Verdict::Slower);
-        }
-    }
-    found
 }

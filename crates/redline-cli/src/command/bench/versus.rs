@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 
 use clap::{ArgMatches, Args, parser::ValueSource};
+use redline_lab::bench::ALIASES;
 use redline_lab::compare::{self, Rules};
 use redline_lab::lanes::Lane;
 use redline_lab::result::LaneResult;
@@ -14,7 +15,8 @@ use redline_lab::versus::{self, Arm, MergeError};
 use redline_lab::{Machine, Row};
 use serde_json::json;
 
-use super::record::{self, RecordArgs, Recorder};
+use super::LaneArgs;
+use super::record::{self, Recorder};
 use crate::built;
 use crate::command::Context;
 use crate::env;
@@ -37,7 +39,7 @@ pub(super) struct VersusArgs {
     /// Run the second arm with this binary
     #[arg(long, value_name = "PATH", conflicts_with_all = ["baseline", "output"])]
     versus_binary: Option<PathBuf>,
-    /// Processes of each arm, an even number; default 4
+    /// Fresh processes of each arm; of two arms an even number, default 4; without: this process alone
     #[arg(long, value_name = "N", value_parser = value::processes)]
     processes: Option<usize>,
 }
@@ -48,11 +50,17 @@ impl VersusArgs {
         self.versus.is_some() || self.versus_binary.is_some()
     }
 
+    /// Processes that were asked for.
+    pub(super) fn processes(&self) -> Option<usize> {
+        self.processes
+    }
+
     /// Refuses flags that only two arms have use for.
     pub(super) fn check(&self, rules_given: bool, baseline: bool) -> Result<(), Failure> {
         let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
-        if self.processes.is_some() && !self.asked() {
-            return Err(Failure::usage("`--processes` is for two arms, but there is one", hint));
+        if let Some(odd) = self.processes.filter(|n| self.asked() && n % 2 == 1) {
+            let fact = format!("`--processes` is {odd}, but two arms take turns A B B A");
+            return Err(Failure::usage(fact, "an even number"));
         }
         if rules_given && !self.asked() && !baseline {
             let fact = "`--threshold` and `--allow-different-..` are for a comparison, but there is none";
@@ -85,7 +93,7 @@ pub(super) struct Word {
 /// The flags among `given` that say which model is measured and how it runs: neither the lane's own, nor threads and plans, which
 /// a lane chooses, nor a trace, which belongs to this process.
 pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
-    let chosen = ["threads", "plan-cache", "plan-policy", "plan-tokens", "plan-rows", "precision-trace"];
+    let chosen = ["model", "threads", "profile", "plan-cache", "plan-policy", "plan-tokens", "plan-rows", "precision-trace"];
     let own = |word: &&Word| lane.flags.iter().any(|flag| flag.name == word.long);
     let kept = given.iter().filter(|word| !own(word) && !chosen.contains(&word.long.as_str()));
     kept.map(|word| word.word.clone()).collect()
@@ -113,21 +121,19 @@ struct Contestant {
 }
 
 /// Runs both arms, judges B against A, and leaves with the code of the worst verdict.
-pub(super) fn run(
-    lane: &'static Lane,
-    args: &VersusArgs,
-    common: &[Word],
-    record: &RecordArgs,
-    context: &Context,
-) -> Result<ExitCode, Failure> {
-    let contestants = contestants(lane, args, common)?;
-    let recorder = Recorder::new(record, lane, context)?;
-    let processes = args.processes.unwrap_or(PROCESSES);
+pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let (common, record) = (&args.given, &args.record);
+    let contestants = contestants(lane, &args.versus, common)?;
+    let recorder = Recorder::new(record, lane, args.profile.profile, context)?;
+    let processes = args.versus.processes.unwrap_or(PROCESSES);
     let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(processes).enumerate() {
         let place = format!("process {} of {}, arm {}", at + 1, 2 * processes, arm.name());
         report::say(format_args!("{place}\n"));
-        measured[arm as usize].push(contestants[arm as usize].measure(lane, &place)?);
+        let rows = contestants[arm as usize].measure(lane, &place).inspect_err(|_| recorder.leave())?;
+        measured[arm as usize].push(rows);
+        let so_far = [Arm::A, Arm::B].map(|arm| Ok(named(arm, merged(arm, &measured[arm as usize])?)));
+        recorder.replace(so_far.into_iter().collect::<Result<Vec<_>, Failure>>()?.concat())?;
     }
     let machine = Machine::here();
     let result = |rows| LaneResult { lane: lane.name.to_owned(), machine: machine.clone(), rows };
@@ -139,15 +145,11 @@ pub(super) fn run(
     let rules = Rules { arms: true, ..record.rules.rules() };
     let comparison = compare::compare(&base.map_err(unwritten)?, &new.map_err(unwritten)?, &rules);
 
-    let named = |arm: Arm, rows: Vec<Row>| {
-        rows.into_iter().map(move |row| Row { arm: Some(arm.name().to_owned()), ..row })
-    };
-    let rows = named(Arm::A, a).chain(named(Arm::B, b)).collect();
-    let mut run = Run::new(built::this(), recorder.start(), result(rows)).map_err(unwritten)?;
+    let mut run = recorder.run([named(Arm::A, a), named(Arm::B, b)].concat())?;
     run.arms =
         [Arm::A, Arm::B].map(|arm| (arm.name(), contestants[arm as usize].told())).into_iter().collect();
     run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;
-    record::write(&run, record)?;
+    recorder.write(&run)?;
     if record.json {
         output::piece(&run.json().map_err(unwritten)?)?;
     } else {
@@ -157,10 +159,36 @@ pub(super) fn run(
     Ok(ExitCode::from(comparison.exit_code))
 }
 
+/// The rows of an arm with its name.
+fn named(arm: Arm, rows: Vec<Row>) -> Vec<Row> {
+    rows.into_iter().map(|row| Row { arm: Some(arm.name().to_owned()), ..row }).collect()
+}
+
+/// Runs one arm in fresh processes, one after the other, and records them as one.
+pub(super) fn alone(
+    lane: &'static Lane,
+    processes: usize,
+    args: &LaneArgs,
+    context: &Context,
+) -> Result<ExitCode, Failure> {
+    let recorder = Recorder::new(&args.record, lane, args.profile.profile, context)?;
+    let (program, path) = env::binary();
+    let words = args.given.iter().map(|word| word.word.clone()).collect();
+    let contestant = Contestant { program, path, words, build: built::this() };
+    let mut measured = Vec::new();
+    for at in 1..=processes {
+        let place = format!("process {at} of {processes}");
+        report::say(format_args!("{place}\n"));
+        measured.push(contestant.measure(lane, &place).inspect_err(|_| recorder.leave())?);
+        recorder.replace(merged(Arm::A, &measured)?)?;
+    }
+    recorder.finish(Ok(()))
+}
+
 /// A: this binary with the common flags. B: this or the other binary, with flags that replace common ones or add to them.
 fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Result<[Contestant; 2], Failure> {
     let flags = split(args.versus.as_deref().unwrap_or_default())?;
-    let replaced = |word: &Word| flags.iter().any(|flag| long(flag) == Some(&word.long));
+    let replaced = |word: &Word| flags.iter().any(|flag| known_as(long(flag)) == Some(word.long.clone()));
     let kept = common.iter().filter(|word| !replaced(word)).map(|word| word.word.clone());
     let words: Vec<OsString> = kept.chain(flags.iter().map(OsString::from)).collect();
     let (program, path) = env::binary();
@@ -188,7 +216,7 @@ fn split(text: &str) -> Result<Vec<String>, Failure> {
     let flags = shlex::split(text).ok_or_else(|| {
         refused(format!("`{text}` has a quote that does not end"), "write it as for a shell")
     })?;
-    let ours = VersusArgs::augment_args(RecordArgs::augment_args(clap::Command::new("")));
+    let ours = VersusArgs::augment_args(record::RecordArgs::augment_args(clap::Command::new("")));
     let ours: Vec<&str> = ours.get_arguments().filter_map(clap::Arg::get_long).chain(["help"]).collect();
     let belongs = |flag: &&String| {
         long(flag).is_some_and(|name| ours.contains(&name)) || flag.starts_with("-o") || *flag == "-h"
@@ -205,6 +233,13 @@ fn split(text: &str) -> Result<Vec<String>, Failure> {
 /// The name of a flag that begins with two dashes.
 fn long(flag: &str) -> Option<&str> {
     Some(flag.strip_prefix("--")?.split('=').next().unwrap_or_default()).filter(|name| !name.is_empty())
+}
+
+/// The name under which this build knows a flag.
+fn known_as(name: Option<&str>) -> Option<String> {
+    let name = name?.replace('_', "-");
+    let known = ALIASES.iter().find(|(_, aliases)| aliases.contains(&name.as_str()));
+    Some(known.map_or(name, |(known, _)| (*known).to_owned()))
 }
 
 /// The build that another binary says it is.

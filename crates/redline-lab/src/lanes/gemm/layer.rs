@@ -5,7 +5,7 @@ use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, T
 
 use crate::Clock;
 use crate::digest::digest;
-use crate::lanes::LaneError;
+use crate::bench::LaneError;
 use crate::limits::LimitError;
 use crate::random::{STEP, mix};
 use crate::roofline::Work;

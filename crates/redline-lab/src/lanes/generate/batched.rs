@@ -4,7 +4,7 @@ use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prom
 
 use super::{Case, generate, prompt, samples};
 use crate::digest;
-use crate::lanes::{Bench, LaneError};
+use crate::bench::{Bench, LaneError};
 use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};
@@ -34,14 +34,15 @@ pub(super) fn row(
         let alone = generate(engine, &prompts[index], case.new_tokens, true)?.token_ids;
         same(index, &alone, &warm.token_ids[index])?;
     }
-    let trials = probe.hold(case.trials, Arithmetics::of(info), bench.clock, |_| run())?;
+    let misses = || engine.plan_counters().misses;
+    let warmup = bench.warm_up(case.warmups, misses, |_| Ok(run().map(|_| ())?))?;
+    let trials = probe.hold(case.runs, Arithmetics::of(info), bench.clock, |_| run())?;
     for trial in &trials {
         for (index, ids) in trial.value.token_ids.iter().enumerate() {
             same(index, &warm.token_ids[index], ids)?;
         }
     }
-    (bench.progress)(&format!("{} threads, batch {batch}", info.threads));
-    told(info, case, batch, &trials)
+    Ok(told(info, case, batch, &trials)?.warmed(warmup))
 }
 
 fn same(index: usize, expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
@@ -59,8 +60,7 @@ fn told(
     batch: usize,
     trials: &[Held<BatchOutcome>],
 ) -> Result<Row, LaneError> {
-    let timed: Vec<Held<f64>> =
-        trials.iter().map(|t| Held { value: t.value.decode_s, limits: t.limits }).collect();
+    let timed: Vec<Held<f64>> = trials.iter().map(|t| t.with(t.value.decode_s)).collect();
     let new = (batch * case.new_tokens) as f64;
     let rate = |t: &Held<BatchOutcome>| t.value.decode_tokens_per_s.unwrap_or(0.0);
     let total = |t: &Held<BatchOutcome>| new / (t.value.prefill_s + t.value.decode_s);
@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn weights_are_read_once_for_all_sequences() {
         // Two decoding passes, of 4 and 5 tokens that are stored and one that is new.
-        let case = Case { prompt: vec![1; 4], new_tokens: 3, trials: 1 };
+        let case = Case { prompt: vec![1; 4], new_tokens: 3, runs: 1, warmups: 1 };
         let one = work(&info(), &case, 1);
         assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));
         assert_eq!((one.operations, one.attention), (2.0 * 150.0, 3.0 * (5.0 + 6.0)));

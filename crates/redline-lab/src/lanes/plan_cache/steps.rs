@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use super::{Grade, POLICIES};
 use crate::digest;
-use crate::lanes::{Bench, LaneError, Model, PlanSetup, Setup};
+use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup};
 use crate::{Direction, Row, Samples};
 
 /// New tokens of a call: those after the first are passes of one token.
@@ -205,7 +205,7 @@ impl Steps<'_> {
             format!("--plan-tokens={}", list(self.tokens)),
             format!("--plan-rows={}", list(self.rows)),
         ];
-        let text = (self.model.process)(&words).map_err(LaneError::Incorrect)?;
+        let text = (self.bench.process)(&words).map_err(LaneError::Incorrect)?;
         Precompiled::read(&text)
             .ok_or_else(|| LaneError::Incorrect(format!("`redline precompile --json` said: {text}")))
     }

@@ -2,7 +2,7 @@
 
 use redline_engine::{ModelInfo, Prompt, ScoreOutcome};
 
-use crate::lanes::LaneError;
+use crate::bench::LaneError;
 use crate::roofline::{Work, keys_seen};
 
 /// Tokens of an item where the query is given by its number of tokens.

@@ -4,7 +4,7 @@ use redline_tokenizer::{PrefixCacheCounters, Tokenizer};
 
 use super::texts::Input;
 use crate::digest::of_ids;
-use crate::lanes::{Bench, LaneError};
+use crate::bench::{Bench, LaneError};
 
 /// Characters of a text that a message shows.
 const SHOWN: usize = 60;
@@ -82,26 +82,22 @@ impl Arms {
         Ok(ids)
     }
 
-    /// A round that does not count, then those that do. Every second one goes backwards.
-    pub(super) fn rounds(
+    /// One round over all arms; every second one goes backwards.
+    pub(super) fn round(
         &self,
         bench: &Bench<'_>,
         input: &Input,
         ids: &Ids,
         threads: usize,
-        repeats: usize,
-    ) -> Result<Vec<[Sample; Arm::ALL.len()]>, LaneError> {
+        round: usize,
+    ) -> Result<[Sample; Arm::ALL.len()], LaneError> {
         let texts = input.texts();
-        let mut rounds = Vec::with_capacity(repeats + 1);
-        for round in 0..=repeats {
-            let mut samples: [Sample; Arm::ALL.len()] = Default::default();
-            for turn in 0..Arm::ALL.len() {
-                let at = if round % 2 == 0 { turn } else { Arm::ALL.len() - 1 - turn };
-                samples[at] = self.sample(bench, Arm::ALL[at], input, &texts, ids, threads)?;
-            }
-            rounds.push(samples);
+        let mut samples: [Sample; Arm::ALL.len()] = Default::default();
+        for turn in 0..Arm::ALL.len() {
+            let at = if round % 2 == 0 { turn } else { Arm::ALL.len() - 1 - turn };
+            samples[at] = self.sample(bench, Arm::ALL[at], input, &texts, ids, threads)?;
         }
-        Ok(rounds.split_off(1))
+        Ok(samples)
     }
 
     fn sample(

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::arms;
 use super::texts::Input;
-use crate::lanes::LaneError;
+use crate::bench::LaneError;
 
 /// What a line says.
 #[derive(Debug, serde::Deserialize)]

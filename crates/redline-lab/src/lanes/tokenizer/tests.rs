@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::conditions::Condition;
 use crate::{Clock, Machine};
 
 const VOCABULARY: &[u8] = include_bytes!("../../../../../models/demo/tokenizer.json");
@@ -11,8 +12,27 @@ fn load(encoder: Encoder) -> Result<redline_tokenizer::Tokenizer, redline_tokeni
     redline_tokenizer::Tokenizer::from_bytes_with("demo", VOCABULARY, encoder)
 }
 
+fn bench(clock: &Clock) -> Bench<'_> {
+    Bench {
+        clock,
+        machine: Machine::default(),
+        threads: vec![1],
+        tier: None,
+        progress: &|_| (),
+        record: &|_| Ok(()),
+        process: &|_| Err(String::new()),
+    }
+}
+
+/// One round that does not count, then `runs` that do.
+fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError> {
+    let watched = |value| Watched { value, condition: Condition::default() };
+    let mut all = (0..=runs).map(|at| round(at).map(watched)).collect::<Result<Vec<_>, _>>()?;
+    Ok((Warmup { runs: 1, seconds: 0.0, converged: true }, all.split_off(1)))
+}
+
 /// Runs the lane by a clock of which every sample is as long as its place in a round: 1, 2, 3 ms, then 3, 2, 1.
-fn run_with(given: &[(&str, &str)]) -> Result<LaneResult, LaneError> {
+fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>, LaneError> {
     let reads = AtomicU64::new(0);
     let now = AtomicU64::new(0);
     let clock = Clock::scripted(move || {
@@ -21,16 +41,16 @@ fn run_with(given: &[(&str, &str)]) -> Result<LaneResult, LaneError> {
         let step = if read % 2 == 1 { turn * 1_000_000 } else { 0 };
         now.fetch_add(step, Ordering::Relaxed) + step
     });
-    let bench = Bench {
-        clock: &clock,
-        machine: Machine::default(),
-        threads: vec![1, 2],
-        tier: None,
-        progress: &|_| (),
+    let rows = std::cell::RefCell::new(Vec::new());
+    let record = |found| {
+        rows.borrow_mut().extend::<Vec<Row>>(found);
+        Ok(())
     };
+    let bench = Bench { threads: vec![1, 2], record: &record, ..bench(&clock) };
     let text = Text { name: "demo", tokenizer: &load };
-    let smoke = LANE.smoke.iter().copied().chain([("repeats", "3")]).chain(given.iter().copied());
-    run(&bench, &text, &Values::new(LANE.flags, smoke))
+    let smoke = LANE.smoke.iter().copied().chain([("num-runs", "3")]).chain(given.iter().copied());
+    run_rounds(&bench, &text, &Values::new(LANE.flags, smoke), &take)?;
+    Ok(rows.take())
 }
 
 fn samples(row: &Row, name: &str) -> Vec<f64> {
@@ -39,15 +59,15 @@ fn samples(row: &Row, name: &str) -> Vec<f64> {
 
 #[test]
 fn arms_take_turns_over_every_kind_of_text() {
-    let result = run_with(&[]).unwrap();
-    let cases: Vec<&str> = result.rows.iter().map(|row| row.case.as_str()).collect();
+    let rows = run_with(&[]).unwrap();
+    let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
     let of = |text: &str, threads: usize| {
         ["native", "native-cached", "library"].map(|arm| format!("tokenizer/{text}/{arm}/t{threads}"))
     };
     let expected: Vec<String> =
         ["prose", "code", "chat"].iter().flat_map(|text| [of(text, 1), of(text, 2)].concat()).collect();
     assert_eq!(cases, expected);
-    let [native, cached, library] = &result.rows[..3] else { panic!() };
+    let [native, cached, library] = &rows[..3] else { panic!() };
     let close = |a: Vec<f64>, b: [f64; 3]| a.iter().zip(b).all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
     // The round that does not count went forwards, the next backwards.
     assert!(close(samples(native, "seconds"), [1e-3; 3]) && close(samples(library, "seconds"), [3e-3; 3]));
@@ -56,13 +76,13 @@ fn arms_take_turns_over_every_kind_of_text() {
     let tokens = samples(native, "tokens")[0];
     assert!(close(samples(native, RATE), [tokens * 1e3; 3]), "{:?}", samples(native, RATE));
     assert!(native.digest == library.digest && cached.digest == library.digest);
-    assert!(result.rows.iter().all(|row| row.gates.is_empty() && row.checked));
+    assert!(rows.iter().all(|row| row.gates.is_empty() && row.checked));
 }
 
 #[test]
 fn the_median_speedup_must_reach_the_gate() {
     for (least, missed) in [("3", 0), ("3.1", 6)] {
-        let rows = run_with(&[("min-speedup", least)]).unwrap().rows;
+        let rows = run_with(&[("min-speedup", least)]).unwrap();
         let gated: Vec<&Row> = rows.iter().filter(|row| !row.gates.is_empty()).collect();
         assert!(gated.iter().all(|row| row.case.contains("/native/")) && gated.len() == 6);
         let facts: Vec<String> = rows.iter().flat_map(Row::missed).collect();
@@ -87,7 +107,7 @@ fn figures_of_python_are_another_arm() {
     };
     let ids = load(Encoder::Library).unwrap().encode_batch(&["one text", "and another"], true, 1).unwrap();
     write(&arms::digest(&ids));
-    let rows = run_with(&flags).unwrap().rows;
+    let rows = run_with(&flags).unwrap();
     let cases: Vec<&str> = rows.iter().map(|row| row.case.as_str()).collect();
     assert_eq!(cases[3], "tokenizer/file/python/t1");
     assert_eq!((rows.len(), samples(&rows[3], "seconds").len()), (8, 3));
@@ -111,10 +131,8 @@ fn a_tokenizer_that_is_not_covered_is_not_compared_with_itself() {
     let json = file.to_string();
     let load = |encoder| redline_tokenizer::Tokenizer::from_bytes_with("odd", json.as_bytes(), encoder);
     let clock = Clock::scripted(|| 0);
-    let bench =
-        Bench { clock: &clock, machine: Machine::default(), threads: vec![1], tier: None, progress: &|_| () };
     let text = Text { name: "odd", tokenizer: &load };
-    let Err(LaneError::Usage(fact)) = run(&bench, &text, &Values::new(LANE.flags, [])) else { panic!() };
+    let Err(LaneError::Usage(fact)) = run(&bench(&clock), &text, &Values::new(LANE.flags, [])) else { panic!() };
     assert!(
         fact.contains("does not cover") && fact.contains("Punctuation") && fact.contains("`odd`"),
         "{fact}"

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::lanes::LaneError;
+use crate::bench::LaneError;
 use crate::random::{STEP, mix};
 
 /// Texts of one kind.

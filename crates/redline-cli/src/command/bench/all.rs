@@ -1,0 +1,170 @@
+//! `redline bench all`: every lane, each in a process of its own, so that one that fails takes no other with it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::Args;
+use redline_lab::lanes::{self, Lane, Profile, Run};
+
+use crate::command::Context;
+use crate::env;
+use crate::output;
+use crate::report::{self, Failure};
+use crate::table::align;
+use crate::value::{self, ThreadCounts};
+
+/// The name of the command.
+pub(super) const NAME: &str = "all";
+/// What it is, in help.
+pub(super) const ABOUT: &str = "Every lane, one after the other, each in a process of its own";
+
+/// Codes of lanes, the worst first.
+const BY_SEVERITY: &[u8] = &[2, 6, 4, 5, 1, 3];
+
+/// What every lane is run with.
+#[derive(Debug, Args)]
+pub(super) struct AllArgs {
+    /// How much of each lane: smoke (a moment), standard (about a minute) or full (every case)
+    #[arg(long, value_name = "WHICH", value_parser = value::profile, default_value = "standard")]
+    profile: Profile,
+    /// Lanes to run, such as gemm,score; default: all
+    #[arg(long, value_name = "LANE,..", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Thread counts to run with, such as 1,2
+    #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
+    threads: Option<ThreadCounts>,
+    /// The model of the lanes that run one: a directory, an id in the local cache, or `demo` [env: REDLINE_MODEL]
+    #[arg(long, value_name = "M")]
+    model: Option<String>,
+    /// Write the run of each lane into DIR/LANE
+    #[arg(short = 'o', id = "directory", value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Compare with the baselines DIR/LANE.json, where there are such
+    #[arg(long, value_name = "DIR")]
+    baseline: Option<PathBuf>,
+    /// Accept these runs as baselines
+    #[arg(long, requires_all = ["baseline", "reason"])]
+    update_baseline: bool,
+    /// Why they are accepted
+    #[arg(long, value_name = "TEXT", requires = "update_baseline")]
+    reason: Option<String>,
+    /// Judge only what does not depend on how fast the machine is: outputs, counts, bytes
+    #[arg(long, requires = "baseline")]
+    portable: bool,
+}
+
+/// How a lane ended.
+struct Ended {
+    lane: &'static str,
+    code: u8,
+    seconds: f64,
+}
+
+/// Runs the lanes and leaves with the worst of their codes.
+pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let lanes = args.lanes()?;
+    if let Some(dir) = &args.directory
+        && let Some(lane) = lanes.iter().find(|lane| dir.join(lane.name).join("run.json").exists())
+    {
+        let fact = format!("there is a run already\n  in `{}`", dir.join(lane.name).display());
+        return Err(Failure::usage(fact, "samples are not overwritten: choose another directory, or remove it"));
+    }
+    if let Some(dir) = args.baseline.as_deref().filter(|dir| !args.update_baseline && !dir.is_dir()) {
+        let fact = format!("no such directory\n  in `{}`", dir.display());
+        return Err(Failure::usage(fact, "`--update-baseline --reason TEXT` makes it"));
+    }
+    if let Some(dir) = args.baseline.as_deref().filter(|_| args.update_baseline) {
+        std::fs::create_dir_all(dir).map_err(|error| Failure::reading(dir, &error))?;
+    }
+    let mut ended = Vec::new();
+    for (at, lane) in lanes.iter().enumerate() {
+        report::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
+        let begin = context.clock.now_ns();
+        let code = args.process(lane)?;
+        ended.push(Ended { lane: lane.name, code, seconds: context.clock.elapsed_s(begin) });
+    }
+    output::piece(&summary(&ended))?;
+    let worst = BY_SEVERITY.iter().copied().find(|code| ended.iter().any(|lane| lane.code == *code));
+    let other = ended.iter().map(|lane| lane.code).find(|code| *code != 0);
+    Ok(ExitCode::from(worst.or(other).unwrap_or(0)))
+}
+
+impl AllArgs {
+    fn lanes(&self) -> Result<Vec<&'static Lane>, Failure> {
+        if self.only.is_empty() {
+            return Ok(lanes::ALL.iter().collect());
+        }
+        let named = |name: &String| {
+            let hint = "`redline bench --list` lists the lanes";
+            Lane::named(name.trim()).ok_or_else(|| Failure::usage(format!("no lane `{name}`"), hint))
+        };
+        self.only.iter().map(named).collect()
+    }
+
+    /// Runs a lane in a process of its own; the code it ended with.
+    fn process(&self, lane: &Lane) -> Result<u8, Failure> {
+        let (program, _) = env::binary();
+        let status = Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status();
+        let status = status.map_err(|error| Failure::failed(format!("{error}\n  in lane {}", lane.name), None))?;
+        // A process that a signal ended has no code.
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    }
+
+    fn words(&self, lane: &Lane) -> Vec<OsString> {
+        let mut words: Vec<OsString> = vec!["bench".into(), lane.name.into()];
+        words.push(format!("--profile={}", self.profile.name()).into());
+        let mut add = |flag: &str, value: Option<&std::ffi::OsStr>| {
+            if let Some(value) = value {
+                words.push(flag.into());
+                words.push(value.to_owned());
+            }
+        };
+        let threads = self.threads.as_ref().map(|counts| {
+            counts.0.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
+        });
+        add("--threads", threads.as_ref().map(AsRef::as_ref));
+        let model = self.model.as_ref().filter(|_| !matches!(lane.run, Run::Machine(_)));
+        add("--model", model.map(AsRef::as_ref));
+        add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
+        let baseline = self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)));
+        let baseline = baseline.filter(|path| self.update_baseline || self.there(path));
+        add("--baseline", baseline.as_deref().map(Path::as_os_str));
+        add("--reason", self.reason.as_ref().map(AsRef::as_ref));
+        if self.update_baseline {
+            words.push("--update-baseline".into());
+        }
+        if self.portable && baseline.is_some() {
+            words.push("--portable".into());
+        }
+        words
+    }
+
+    fn there(&self, path: &Path) -> bool {
+        let there = path.exists();
+        if !there {
+            report::say(format_args!("no baseline yet: `{}`\n", path.display()));
+        }
+        there
+    }
+}
+
+/// A line per lane.
+fn summary(ended: &[Ended]) -> String {
+    let words = |code: u8| match code {
+        0 => "ok",
+        1 => "slower, missing, a gate missed, or it failed",
+        2 => "refused",
+        3 => "inconclusive",
+        4 => "not comparable",
+        5 => "too noisy or invalid",
+        6 => "wrong outputs",
+        _ => "failed",
+    };
+    let line = |lane: &Ended| {
+        vec![lane.lane.to_owned(), format!("{:.1}", lane.seconds), lane.code.to_string(), words(lane.code).to_owned()]
+    };
+    let titles = ["lane", "seconds", "code", ""].map(str::to_owned).to_vec();
+    let lines: Vec<Vec<String>> = [titles].into_iter().chain(ended.iter().map(line)).collect();
+    format!("\n{}", align(&lines, 3))
+}

@@ -1,0 +1,89 @@
+//! Why a lane has no answer.
+
+use std::fmt;
+
+use redline_engine::EngineError;
+use redline_kernels::OutOfMemory;
+use redline_tokenizer::TokenizerError;
+
+use crate::limits::LimitError;
+use crate::stats::NotFinite;
+
+/// Why a lane has no answer.
+#[derive(Debug)]
+pub enum LaneError {
+    /// A flag's value makes no sense: the caller's mistake.
+    Usage(String),
+    /// The engine refused or failed.
+    Engine(EngineError),
+    /// A limit could not be measured.
+    Limit(LimitError),
+    /// The system refused memory.
+    Memory(OutOfMemory),
+    /// A measurement is no number.
+    Samples(NotFinite),
+    /// A tokenizer cannot be read, or a text cannot be encoded.
+    Tokenizer(TokenizerError),
+    /// A file cannot be used: why, and where.
+    Input(String),
+    /// The outputs are wrong, so their speed means nothing.
+    Incorrect(String),
+    /// A finished case could not be recorded: why, and where.
+    Record(String),
+}
+
+impl fmt::Display for LaneError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Usage(fact) | Self::Incorrect(fact) | Self::Input(fact) | Self::Record(fact) => f.write_str(fact),
+            Self::Engine(e) => e.fmt(f),
+            Self::Limit(e) => e.fmt(f),
+            Self::Memory(e) => e.fmt(f),
+            Self::Samples(e) => e.fmt(f),
+            Self::Tokenizer(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for LaneError {}
+
+impl LaneError {
+    /// What to do about it, where that is known.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            Self::Engine(e) => e.hint(),
+            Self::Tokenizer(e) => e.hint(),
+            _ => None,
+        }
+    }
+}
+
+impl From<EngineError> for LaneError {
+    fn from(e: EngineError) -> Self {
+        Self::Engine(e)
+    }
+}
+
+impl From<LimitError> for LaneError {
+    fn from(e: LimitError) -> Self {
+        Self::Limit(e)
+    }
+}
+
+impl From<OutOfMemory> for LaneError {
+    fn from(e: OutOfMemory) -> Self {
+        Self::Memory(e)
+    }
+}
+
+impl From<TokenizerError> for LaneError {
+    fn from(e: TokenizerError) -> Self {
+        Self::Tokenizer(e)
+    }
+}
+
+impl From<NotFinite> for LaneError {
+    fn from(e: NotFinite) -> Self {
+        Self::Samples(e)
+    }
+}

@@ -1,0 +1,60 @@
+//! A canary for work that is not held against the machine's limits.
+
+use redline_kernels::{Arithmetic, Exec, Simd, Team};
+
+use crate::Clock;
+use crate::conditions::{self, Condition};
+use crate::limits::{self, LimitError};
+
+/// A fixed loop of multiply-adds from registers.
+#[derive(Debug)]
+pub(crate) struct Canary {
+    team: Team,
+    simd: Simd,
+}
+
+/// A sample and what disturbed it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Watched<T> {
+    pub(crate) value: T,
+    pub(crate) condition: Condition,
+}
+
+impl Canary {
+    /// One that runs with `threads` threads.
+    pub(crate) fn new(threads: usize, simd: Simd) -> Result<Self, LimitError> {
+        Ok(Self { team: Team::new(threads).map_err(LimitError::Threads)?, simd })
+    }
+
+    /// Nanoseconds that a million of its operations take.
+    pub(crate) fn read(&self, clock: &Clock) -> f64 {
+        1e15 / limits::peak(Exec { simd: self.simd, team: &self.team }, Arithmetic::F32, clock)
+    }
+
+    /// Takes `n` samples, each between two readings.
+    pub(crate) fn watch<T, E>(
+        &self,
+        n: usize,
+        clock: &Clock,
+        sample: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Vec<Watched<T>>, E> {
+        let taken = conditions::take(n, clock, || self.read(clock), |ns| ns, sample)?;
+        Ok(taken.into_iter().map(|t| Watched { value: t.value, condition: t.condition }).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_stand_between_two_readings() {
+        let canary = Canary::new(1, Simd::best()).unwrap();
+        let clock = Clock::start();
+        let watched = canary.watch(3, &clock, Ok::<_, ()>).unwrap();
+        assert_eq!(watched.iter().map(|w| w.value).collect::<Vec<_>>(), [0, 1, 2]);
+        assert!(watched.iter().all(|w| w.condition.canary_ns.is_some_and(|ns| ns > 0.0)));
+        assert!(watched.windows(2).all(|pair| pair[0].condition.start_ns <= pair[1].condition.start_ns));
+        assert_eq!(canary.watch(2, &clock, Err::<(), _>).err(), Some(0));
+    }
+}

@@ -1,0 +1,62 @@
+//! What two runs must agree in on whatever machine: digests of outputs, and the counts that a lane declares.
+
+use super::Line;
+use super::pairs::Pair;
+use crate::lanes::Lane;
+use crate::result::{Metric, Row};
+use crate::stats::Samples;
+use crate::verdict::Verdict;
+
+/// What to do where they differ on purpose.
+const MEANT: &str = "is that meant? then accept it: `--update-baseline --reason ..`";
+
+/// A line for the outputs and for each count of a case; its other metrics are not told.
+pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
+    let alone = |verdict, why| Line { why, ..Line::alone(pair.name(), verdict) };
+    let (base, new) = match pair {
+        Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
+        Pair::New(row) => return vec![judged_alone(pair.name(), row)],
+        Pair::Both(base, new) => (*base, *new),
+    };
+    let mut lines = vec![match (&base.digest, &new.digest) {
+        (Some(b), Some(n)) if b != n => {
+            alone(Verdict::Incorrect, Some(format!("outputs {n}, in the base {b}; {MEANT}")))
+        }
+        _ => judged_alone(pair.name(), new),
+    }];
+    let counts = Lane::named(lane).map_or(&[][..], |lane| lane.metrics).iter().filter(|told| told.portable);
+    lines.extend(counts.filter_map(|told| counted(pair, told.name, base, new)));
+    lines
+}
+
+/// What a row says by itself.
+fn judged_alone(case: String, row: &Row) -> Line {
+    match row.invalid() {
+        // A share of a limit is a matter of speed.
+        Some(_) if row.checked => Line::alone(case, Verdict::Same),
+        Some(why) => Line { why: Some(why), ..Line::alone(case, Verdict::Invalid) },
+        None => Line::alone(case, Verdict::Same),
+    }
+}
+
+fn counted(pair: &Pair<'_>, name: &str, base: &Row, new: &Row) -> Option<Line> {
+    let of = |row: &Row| row.metrics.get(name).map(Metric::samples).and_then(Samples::headline);
+    let samples = new.metrics.get(name).or(base.metrics.get(name))?.samples();
+    let (b, n) = (of(base), of(new));
+    let why = format!("a count that must agree; {MEANT}");
+    let verdict = match (b, n) {
+        (Some(b), Some(n)) if b == n => Verdict::Same,
+        (None, Some(_)) => Verdict::New,
+        (Some(_), None) => Verdict::Missing,
+        _ => Verdict::Slower,
+    };
+    Some(Line {
+        metric: Some(name.to_owned()),
+        unit: Some(samples.unit().to_owned()),
+        direction: Some(samples.direction()),
+        base: b,
+        new: n,
+        why: (verdict == Verdict::Slower).then_some(why),
+        ..Line::alone(pair.name(), verdict)
+    })
+}

@@ -1,0 +1,83 @@
+//! Two arms of one run on a machine whose speed changes: samples as they would be if it did not.
+//!
+//! Around every sample the machine's limit was read that bounds its case. A time is scaled by the speed at which the machine then
+//! ran, a rate by its inverse, both relative to the middle of all readings of both arms. Verdicts between arms that took turns rest on
+//! these where that makes smaller differences detectable, and say so.
+
+use crate::result::{Metric, Row};
+use crate::stats::Samples;
+
+/// Units of times.
+const TIMES: &[&str] = &["s", "ms", "us", "ns"];
+
+/// Both sides of a metric at a steady speed; `None` where the speed is not known for every sample, or the metric is neither a time
+/// nor a rate.
+pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Samples)> {
+    if base.limit.is_none() || base.limit != new.limit || base.params.get("threads") != new.params.get("threads") {
+        return None;
+    }
+    let (b, n) = (readings(base)?, readings(new)?);
+    let mut all: Vec<f64> = b.values().iter().chain(n.values()).copied().collect();
+    all.sort_unstable_by(f64::total_cmp);
+    let middle = *all.get(all.len() / 2)?;
+    Some((at(base, name, b, middle)?, at(new, name, n, middle)?))
+}
+
+/// The readings of the limit.
+fn readings(row: &Row) -> Option<&Samples> {
+    let readings = row.metrics.get("limit").map(Metric::samples)?;
+    readings.values().iter().all(|&v| v > 0.0).then_some(readings)
+}
+
+fn at(row: &Row, name: &str, speeds: &Samples, middle: f64) -> Option<Samples> {
+    let samples = row.metrics.get(name)?.samples();
+    let time = TIMES.contains(&samples.unit());
+    if name == "limit" || !(time || samples.unit().ends_with("/s")) || samples.processes().len() != speeds.processes().len() {
+        return None;
+    }
+    let process = |(values, speeds): (&[f64], &[f64])| {
+        let scaled = |(&value, &speed): (&f64, &f64)| {
+            let relative = speed / middle;
+            if time { value * relative } else { value / relative }
+        };
+        (values.len() == speeds.len()).then(|| values.iter().zip(speeds).map(scaled).collect::<Vec<f64>>())
+    };
+    let processes: Option<Vec<Vec<f64>>> = samples.processes().zip(speeds.processes()).map(process).collect();
+    Samples::by_process(samples.unit(), samples.direction(), &processes?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stats::Direction;
+
+    fn row(seconds: &[f64], speeds: &[f64]) -> Row {
+        let seconds = Samples::new("s", Direction::Lower, seconds.to_vec()).unwrap();
+        let rates = seconds.values().iter().map(|s| 6.0 / s).collect();
+        let rates = Samples::new("items/s", Direction::Higher, rates).unwrap();
+        let speeds = Samples::new("GOP/s", Direction::Info, speeds.to_vec()).unwrap();
+        let row = Row::new("a").param("threads", 1).limit("f32_peak", None);
+        row.metric("seconds", seconds).metric("rate", rates).metric("limit", speeds)
+    }
+
+    #[test]
+    fn times_and_rates_at_the_middle_speed() {
+        // The same work while the machine runs at half and at twice its usual speed.
+        let (base, new) = (row(&[2.0, 4.0], &[100.0, 50.0]), row(&[1.0, 2.0], &[200.0, 100.0]));
+        let (b, n) = steadied(&base, &new, "seconds").unwrap();
+        assert_eq!((b.values(), n.values()), (&[2.0, 2.0][..], &[2.0, 2.0][..]));
+        let (b, n) = steadied(&base, &new, "rate").unwrap();
+        assert_eq!((b.values(), n.values()), (&[3.0, 3.0][..], &[3.0, 3.0][..]));
+    }
+
+    #[test]
+    fn only_where_the_speed_is_known() {
+        let good = row(&[1.0, 2.0], &[1.0, 1.0]);
+        assert!(steadied(&good, &good, "seconds").is_some());
+        assert!(steadied(&good, &good, "limit").is_none(), "the speed itself");
+        assert!(steadied(&good, &row(&[1.0, 2.0], &[1.0]), "seconds").is_none());
+        assert!(steadied(&good, &row(&[1.0, 2.0], &[0.0, 1.0]), "seconds").is_none());
+        assert!(steadied(&good, &Row { limit: Some("read_bandwidth".into()), ..good.clone() }, "seconds").is_none());
+        assert!(steadied(&good, &good.clone().param("threads", 2), "seconds").is_none());
+    }
+}

@@ -1,0 +1,296 @@
+//! What disturbed a sample: how fast the machine was around it, and what the system counted meanwhile.
+//!
+//! The canary is a fixed loop of multiply-adds from registers, run before and after each sample with the threads of the work. A
+//! sample is tainted if the canary was off, or the system took processors, pages or frequency away. It is marked and
+//! kept: what is left out of a measurement is decided before it, not after.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::Clock;
+use crate::machine::Activity;
+use crate::number;
+
+/// How far the canary may be from the middle of its case.
+const CANARY: f64 = 0.02;
+/// The share of processor time that a hypervisor may take.
+const STEAL: f64 = 0.005;
+/// How far the clock frequency may fall.
+const FREQUENCY: f64 = 0.03;
+/// How often threads may be put aside in a second, once more in any sample.
+const SWITCHES_PER_S: f64 = 100.0;
+
+/// What taints a sample.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Taint {
+    /// The canary was slower or faster than usual.
+    Canary,
+    /// The hypervisor took processor time.
+    Steal,
+    /// Pages were read from a disk.
+    Faults,
+    /// Threads were put aside for others.
+    Switches,
+    /// The control group was stopped.
+    Throttled,
+    /// The clock frequency fell.
+    Frequency,
+}
+
+impl Taint {
+    /// Every one.
+    pub const ALL: &[Self] =
+        &[Self::Canary, Self::Steal, Self::Faults, Self::Switches, Self::Throttled, Self::Frequency];
+
+    /// The word in files.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Canary => "canary",
+            Self::Steal => "steal",
+            Self::Faults => "faults",
+            Self::Switches => "switches",
+            Self::Throttled => "throttled",
+            Self::Frequency => "frequency",
+        }
+    }
+
+    /// What it means and what helps.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::Canary => "the machine changed its speed: wait, or compare arms of one run (`--versus`)",
+            Self::Steal => "the hypervisor gave time to others: another host or a dedicated one",
+            Self::Faults => "pages came from a disk: run once before, or free memory",
+            Self::Switches => "other processes ran: stop them, or use fewer `--threads`",
+            Self::Throttled => "the control group's quota was used up: raise it, or use fewer `--threads`",
+            Self::Frequency => "the clock frequency fell: set the governor `performance`, mind the cooling",
+        }
+    }
+}
+
+/// A set of them; an array of words in files.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taints(u8);
+
+impl Taints {
+    /// Adds one.
+    pub fn insert(&mut self, taint: Taint) {
+        self.0 |= 1 << taint as u8;
+    }
+
+    /// Whether it is there.
+    pub fn has(self, taint: Taint) -> bool {
+        self.0 & (1 << taint as u8) != 0
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0 == 0
+    }
+
+    /// Their words.
+    pub fn names(self) -> impl Iterator<Item = &'static str> {
+        Taint::ALL.iter().filter(move |&&taint| self.has(taint)).map(|taint| taint.name())
+    }
+}
+
+impl Serialize for Taints {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(self.names())
+    }
+}
+
+impl<'de> Deserialize<'de> for Taints {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut taints = Self::default();
+        // A word that a newer version wrote taints nothing here.
+        for word in Vec::<String>::deserialize(from)? {
+            if let Some(&taint) = Taint::ALL.iter().find(|taint| taint.name() == word) {
+                taints.insert(taint);
+            }
+        }
+        Ok(taints)
+    }
+}
+
+/// Around one sample.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Condition {
+    /// When it began: nanoseconds since the process began to measure.
+    #[serde(default)]
+    pub start_ns: u64,
+    /// Nanoseconds that a million operations of the canary took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canary_ns: Option<f64>,
+    /// The share of all processor time that the hypervisor took.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal: Option<f64>,
+    /// The mean clock frequency, MHz.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mhz: Option<f64>,
+    /// Pages that were read from a disk.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub major_faults: Option<u64>,
+    /// How often threads waited of their own accord.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub voluntary_switches: Option<u64>,
+    /// How often they were put aside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub involuntary_switches: Option<u64>,
+    /// What of this taints the sample.
+    #[serde(default, skip_serializing_if = "Taints::is_empty")]
+    pub tainted: Taints,
+}
+
+impl Condition {
+    /// What happened between two readings that lie `seconds` apart; the canary is judged later, by [`judge_canaries`].
+    pub(crate) fn between(before: &Activity, after: &Activity, seconds: f64) -> Self {
+        let since = |of: fn(&Activity) -> Option<u64>| Some(of(after)?.saturating_sub(of(before)?));
+        let stolen = since(|a| a.stolen_ticks).zip(since(|a| a.ticks).filter(|&ticks| ticks > 0));
+        let mut condition = Self {
+            steal: stolen.map(|(stolen, all)| stolen as f64 / all as f64),
+            mhz: after.mhz,
+            major_faults: since(|a| a.major_faults),
+            voluntary_switches: since(|a| a.voluntary_switches),
+            involuntary_switches: since(|a| a.involuntary_switches),
+            ..Self::default()
+        };
+        let fell = before.mhz.zip(after.mhz).is_some_and(|(b, a)| a < b * (1.0 - FREQUENCY));
+        let aside = condition.involuntary_switches.is_some_and(|n| n as f64 > 1.0 + SWITCHES_PER_S * seconds);
+        for (taint, there) in [
+            (Taint::Steal, condition.steal.is_some_and(|share| share > STEAL)),
+            (Taint::Faults, condition.major_faults.is_some_and(|n| n > 0)),
+            (Taint::Switches, aside),
+            (Taint::Throttled, since(|a| a.throttled).is_some_and(|n| n > 0)),
+            (Taint::Frequency, fell),
+        ] {
+            if there {
+                condition.tainted.insert(taint);
+            }
+        }
+        condition
+    }
+}
+
+/// Taints the conditions whose canary, before or after, is off the middle of all readings. There is one reading (nanoseconds) before
+/// the first sample and one after each.
+pub(crate) fn judge_canaries<'a>(
+    readings: &[f64],
+    conditions: impl Iterator<Item = &'a mut Condition>,
+) {
+    let mut sorted = readings.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let Some(&middle) = sorted.get(sorted.len() / 2) else { return };
+    let off = |reading: f64| (reading / middle - 1.0).abs() > CANARY;
+    for (pair, condition) in readings.windows(2).zip(conditions) {
+        condition.canary_ns = Some(f64::midpoint(pair[0], pair[1]));
+        if off(pair[0]) || off(pair[1]) {
+            condition.tainted.insert(Taint::Canary);
+        }
+    }
+}
+
+/// A sample with the readings around it.
+pub(crate) struct Taken<T, R> {
+    pub(crate) value: T,
+    pub(crate) before: R,
+    pub(crate) after: R,
+    pub(crate) condition: Condition,
+}
+
+/// Takes `n` samples, each between two readings; `canary_ns` tells how long a reading's canary took.
+pub(crate) fn take<T, R: Copy, E>(
+    n: usize,
+    clock: &Clock,
+    mut read: impl FnMut() -> R,
+    canary_ns: impl Fn(R) -> f64,
+    mut sample: impl FnMut(usize) -> Result<T, E>,
+) -> Result<Vec<Taken<T, R>>, E> {
+    let mut before = read();
+    let mut canaries = vec![canary_ns(before)];
+    let mut taken = Vec::with_capacity(n);
+    for i in 0..n {
+        let counted = Activity::now();
+        let start_ns = clock.now_ns();
+        let value = sample(i)?;
+        let seconds = clock.elapsed_s(start_ns);
+        let condition = Condition { start_ns, ..Condition::between(&counted, &Activity::now(), seconds) };
+        let after = read();
+        canaries.push(canary_ns(after));
+        taken.push(Taken { value, before, after, condition });
+        before = after;
+    }
+    judge_canaries(&canaries, taken.iter_mut().map(|t| &mut t.condition));
+    Ok(taken)
+}
+
+/// How much was tainted, by what, and what helps; nothing where nothing was.
+pub(crate) fn told<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> String {
+    let all = conditions.clone().count();
+    let tainted = conditions.clone().filter(|c| !c.tainted.is_empty()).count();
+    if tainted == 0 {
+        return String::new();
+    }
+    let mut text = format!("tainted: {tainted} of {all} samples, marked and kept\n");
+    for &taint in Taint::ALL {
+        let n = conditions.clone().filter(|c| c.tainted.has(taint)).count();
+        if n > 0 {
+            let _ = writeln!(text, "  {:<9} {}: {}", taint.name(), number::count(n, "sample"), taint.advice());
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn differences_taint() {
+        let before = Activity {
+            major_faults: Some(3),
+            involuntary_switches: Some(10),
+            ticks: Some(1000),
+            stolen_ticks: Some(5),
+            throttled: Some(1),
+            mhz: Some(3000.0),
+            ..Activity::default()
+        };
+        let names = |after: &Activity, seconds| {
+            Condition::between(&before, after, seconds).tainted.names().collect::<Vec<_>>()
+        };
+        let quiet = Activity { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
+        assert!(names(&quiet, 0.001).is_empty());
+        assert_eq!(names(&Activity { stolen_ticks: Some(11), ..quiet }, 1.0), ["steal"]);
+        assert_eq!(names(&Activity { major_faults: Some(4), ..quiet }, 1.0), ["faults"]);
+        assert_eq!(names(&Activity { involuntary_switches: Some(112), ..quiet }, 1.0), ["switches"]);
+        assert!(names(&Activity { involuntary_switches: Some(111), ..quiet }, 1.0).is_empty());
+        assert_eq!(names(&Activity { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0), ["throttled", "frequency"]);
+        let unknown = Condition::between(&Activity::default(), &Activity::default(), 1.0);
+        assert_eq!(unknown, Condition::default());
+    }
+
+    #[test]
+    fn a_canary_off_the_middle_taints_both_neighbours() {
+        let mut conditions = [Condition::default(); 4];
+        judge_canaries(&[100.0, 101.0, 110.0, 100.0, 99.0], conditions.iter_mut());
+        let tainted: Vec<bool> = conditions.iter().map(|c| c.tainted.has(Taint::Canary)).collect();
+        assert_eq!(tainted, [false, true, true, false]);
+        assert_eq!(conditions[1].canary_ns, Some(105.5));
+        let text = told(conditions.iter());
+        assert!(text.starts_with("tainted: 2 of 4 samples") && text.contains("canary"), "{text}");
+        assert!(told([Condition::default()].iter()).is_empty());
+    }
+
+    #[test]
+    fn taints_are_words_in_files() {
+        let mut taints = Taints::default();
+        taints.insert(Taint::Steal);
+        taints.insert(Taint::Canary);
+        let text = serde_json::to_string(&taints).unwrap();
+        assert_eq!(text, r#"["canary","steal"]"#);
+        assert_eq!(serde_json::from_str::<Taints>(&text).unwrap(), taints);
+        assert_eq!(serde_json::from_str::<Taints>(r#"["moon"]"#).unwrap(), Taints::default());
+    }
+}

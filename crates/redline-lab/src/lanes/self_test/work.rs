@@ -1,0 +1,158 @@
+//! What a process of an experiment does, and how it is disturbed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use redline_kernels::op::probe;
+use redline_kernels::{Arithmetic, Exec, Simd, Team};
+
+use crate::Clock;
+use crate::bench::{Bench, LaneError};
+use crate::canary::Watched;
+use crate::conditions;
+use crate::limits::LimitError;
+use crate::random;
+
+/// What is injected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Disturbance {
+    /// Nothing: whatever the machine has by itself.
+    None,
+    /// A sample in eight takes three times as long.
+    Outliers,
+    /// A busy thread for every processor.
+    Load,
+    /// Half of the samples take a third longer.
+    TwoSpeeds,
+}
+
+impl Disturbance {
+    pub(super) const ALL: &[Self] = &[Self::None, Self::Outliers, Self::Load, Self::TwoSpeeds];
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Outliers => "outliers",
+            Self::Load => "load",
+            Self::TwoSpeeds => "two-speeds",
+        }
+    }
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|kind| kind.name() == name)
+    }
+
+    /// How many times as much a sample does, by a random number.
+    fn factor(self, random: u64) -> f64 {
+        match self {
+            Self::Outliers if random % 8 == 0 => 3.0,
+            Self::TwoSpeeds if random % 2 == 0 => 4.0 / 3.0,
+            _ => 1.0,
+        }
+    }
+}
+
+/// Rounds of multiply-adds of a sample of arm A: some milliseconds.
+const ROUNDS: usize = 1 << 17;
+/// Rounds of the canary: a quarter of it on each side.
+const CANARY_ROUNDS: usize = ROUNDS / 4;
+
+/// A fixed amount of work on one thread.
+pub(super) struct Work {
+    team: Team,
+    simd: Simd,
+    rounds: usize,
+    disturbance: Disturbance,
+    random: u64,
+    load: Vec<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Work {
+    pub(super) fn new(
+        bench: &Bench<'_>,
+        slowdown: f64,
+        disturbance: Disturbance,
+        seed: u64,
+    ) -> Result<Self, LaneError> {
+        let team = Team::new(1).map_err(LimitError::Threads)?;
+        let rounds = (ROUNDS as f64 * (1.0 + slowdown)) as usize;
+        let busy = if disturbance == Disturbance::Load { bench.machine.default_threads() } else { 0 };
+        let load = (0..busy).map(|_| spin()).collect();
+        Ok(Self { team, simd: bench.simd(), rounds, disturbance, random: seed, load })
+    }
+
+    fn exec(&self) -> Exec<'_> {
+        Exec { simd: self.simd, team: &self.team }
+    }
+
+    /// Rounds of a sample that nothing disturbs.
+    pub(super) fn rounds(&self) -> usize {
+        self.rounds
+    }
+
+    /// Nanoseconds that a million operations of the canary take.
+    fn canary_ns(&self, clock: &Clock) -> f64 {
+        let (operations, ns) = clock.time(|| probe::multiply_add(self.exec(), Arithmetic::F32, CANARY_ROUNDS));
+        ns.max(1) as f64 * 1e6 / operations
+    }
+
+    /// Seconds of one sample.
+    pub(super) fn sample(&mut self, clock: &Clock) -> f64 {
+        self.random = self.random.wrapping_add(random::STEP);
+        let rounds = self.rounds as f64 * self.disturbance.factor(random::mix(self.random));
+        let (_, ns) = clock.time(|| probe::multiply_add(self.exec(), Arithmetic::F32, rounds as usize));
+        ns.max(1) as f64 * 1e-9
+    }
+
+    /// So many samples, each between two readings of the canary.
+    pub(super) fn samples(&mut self, n: usize, clock: &Clock) -> Vec<Watched<f64>> {
+        let work = std::cell::RefCell::new(self);
+        let read = || work.borrow().canary_ns(clock);
+        let sample = |_| Ok::<_, std::convert::Infallible>(work.borrow_mut().sample(clock));
+        let Ok(taken) = conditions::take(n, clock, read, |ns| ns, sample);
+        taken.into_iter().map(|t| Watched { value: t.value, condition: t.condition }).collect()
+    }
+}
+
+/// A thread that is busy until it is told to stop.
+fn spin() -> (Arc<AtomicBool>, JoinHandle<()>) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let told = Arc::clone(&stop);
+    let thread = std::thread::spawn(move || {
+        while !told.load(Ordering::Relaxed) {
+            std::hint::spin_loop();
+        }
+    });
+    (stop, thread)
+}
+
+impl Drop for Work {
+    fn drop(&mut self) {
+        for (stop, thread) in self.load.drain(..) {
+            stop.store(true, Ordering::Relaxed);
+            // A thread that only spins does not panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn disturbances_are_as_frequent_as_they_say() {
+        let count = |kind: Disturbance| {
+            let random = |i: u64| random::mix(i.wrapping_mul(random::STEP));
+            (0..8000).filter(|&i| kind.factor(random(i)) > 1.0).count()
+        };
+        assert_eq!((count(Disturbance::None), count(Disturbance::Load)), (0, 0));
+        assert!((900..1100).contains(&count(Disturbance::Outliers)));
+        assert!((3800..4200).contains(&count(Disturbance::TwoSpeeds)));
+        for &kind in Disturbance::ALL {
+            assert_eq!(Disturbance::named(kind.name()), Some(kind));
+        }
+        assert_eq!(Disturbance::named("no"), None);
+    }
+}

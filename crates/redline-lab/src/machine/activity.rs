@@ -1,0 +1,137 @@
+//! What the system counted of this process and beside it: the difference of two readings tells what disturbed the time between.
+
+use std::path::Path;
+
+use super::tree::Tree;
+
+/// Counters since the process or the machine began; what cannot be read is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Activity {
+    /// Pages of this process that were filled without reading from a disk.
+    pub minor_faults: Option<u64>,
+    /// Pages that were read from a disk.
+    pub major_faults: Option<u64>,
+    /// How often threads of this process waited of their own accord.
+    pub voluntary_switches: Option<u64>,
+    /// How often they were put aside for others.
+    pub involuntary_switches: Option<u64>,
+    /// Ticks of all processors since boot.
+    pub ticks: Option<u64>,
+    /// Those of them that the hypervisor gave to others.
+    pub stolen_ticks: Option<u64>,
+    /// Periods in which the control group was stopped for having used its share.
+    pub throttled: Option<u64>,
+    /// The mean clock frequency at this moment, in MHz.
+    pub mhz: Option<f64>,
+}
+
+impl Activity {
+    /// At this moment.
+    pub fn now() -> Self {
+        Self::read(Path::new("/"))
+    }
+
+    /// As the files below `root` tell.
+    pub fn read(root: &Path) -> Self {
+        let tree = Tree::new(root);
+        let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
+        let switches = switches(tree);
+        let times = tree.text("proc/stat").and_then(|text| ticks(&text));
+        Self {
+            minor_faults: faults.map(|f| f.0),
+            major_faults: faults.map(|f| f.1),
+            voluntary_switches: switches.map(|s| s.0),
+            involuntary_switches: switches.map(|s| s.1),
+            ticks: times.map(|t| t.0),
+            stolen_ticks: times.map(|t| t.1),
+            throttled: tree.text("sys/fs/cgroup/cpu.stat").and_then(|text| counter(&text, "nr_throttled")),
+            mhz: frequency(tree),
+        }
+    }
+
+    /// Only the pages, for a quick look.
+    pub fn pages() -> Self {
+        let faults = Tree::new(Path::new("/")).text("proc/self/stat").and_then(|text| faults(&text));
+        Self { minor_faults: faults.map(|f| f.0), major_faults: faults.map(|f| f.1), ..Self::default() }
+    }
+}
+
+/// The tenth and the twelfth field of `/proc/self/stat`; the second is a name in brackets that may hold anything.
+fn faults(text: &str) -> Option<(u64, u64)> {
+    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let minor = fields.nth(7)?.parse().ok()?;
+    let major = fields.nth(1)?.parse().ok()?;
+    Some((minor, major))
+}
+
+/// Voluntary and involuntary switches of all threads.
+fn switches(tree: Tree) -> Option<(u64, u64)> {
+    let status = |task: String| {
+        let text = tree.text(&format!("proc/self/task/{task}/status"))?;
+        Some((
+            counter(&text, "voluntary_ctxt_switches:")?,
+            counter(&text, "nonvoluntary_ctxt_switches:")?,
+        ))
+    };
+    let all: Vec<(u64, u64)> = tree.names("proc/self/task").into_iter().filter_map(status).collect();
+    (!all.is_empty()).then(|| all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
+}
+
+/// The number after a word at the beginning of a line.
+fn counter(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
+    line.split_whitespace().nth(1)?.parse().ok()
+}
+
+/// All ticks and stolen ones, of the line `cpu` of `/proc/stat`: the first eight columns, of which the eighth is stolen.
+fn ticks(text: &str) -> Option<(u64, u64)> {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
+    let columns: Vec<u64> = line.split_whitespace().take(8).map(|c| c.parse().ok()).collect::<Option<_>>()?;
+    let all = columns.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
+    Some((all, *columns.get(7)?))
+}
+
+fn frequency(tree: Tree) -> Option<f64> {
+    let cpus = tree.cpus("sys/devices/system/cpu/online")?;
+    let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
+    let khz: Vec<f64> = cpus.into_iter().map_while(|cpu| tree.number(&file(cpu))).collect();
+    (!khz.is_empty()).then(|| khz.iter().sum::<f64>() / khz.len() as f64 * 1e-3)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_a_process() {
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 1234 0 7 0 10 3 0 0 20 0 1";
+        assert_eq!(faults(stat), Some((1234, 7)));
+        assert_eq!((faults(""), faults("1 (x) S 1")), (None, None));
+        assert_eq!(ticks("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), Some((36, 8)));
+        assert_eq!((ticks("cpu  1 2 3"), ticks("cpu  1 2 3 4 5 6 7 x")), (None, None));
+        assert_eq!(counter("nr_periods 3\nnr_throttled 2\n", "nr_throttled"), Some(2));
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n";
+        assert_eq!(counter(status, "voluntary_ctxt_switches:"), Some(5));
+    }
+
+    #[test]
+    fn a_made_up_tree() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = directory.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        for (task, count) in [(1, 10), (2, 20)] {
+            let status = format!("voluntary_ctxt_switches: {count}\nnonvoluntary_ctxt_switches: 1\n");
+            write(&format!("proc/self/task/{task}/status"), &status);
+        }
+        write("sys/devices/system/cpu/online", "0-1\n");
+        for (cpu, khz) in [(0, 2_000_000), (1, 3_000_000)] {
+            write(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"), &format!("{khz}\n"));
+        }
+        let activity = Activity::read(directory.path());
+        assert_eq!((activity.voluntary_switches, activity.involuntary_switches), (Some(30), Some(2)));
+        assert_eq!((activity.mhz, activity.minor_faults), (Some(2500.0), None));
+    }
+}

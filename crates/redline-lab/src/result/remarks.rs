@@ -1,0 +1,105 @@
+//! What must be known of a result besides its figures: how far runs lie apart, and what disturbed them.
+
+use std::fmt::Write as _;
+
+use super::{LaneResult, Row};
+use crate::conditions;
+use crate::number;
+use crate::stats::{Direction, Samples};
+
+/// Variation above this is marked.
+const MARKED: f64 = 0.05;
+/// Variation above this is told with causes.
+const HIGH: f64 = 0.10;
+
+impl Row {
+    /// The first metric that is judged: what the row is about.
+    pub fn headline(&self) -> Option<(&str, &Samples)> {
+        let judged = |(_, samples): &(&str, &Samples)| samples.direction() != Direction::Info;
+        self.metrics.iter().map(|(name, metric)| (name, metric.samples())).find(judged)
+    }
+}
+
+/// A variation for a table, with its mark.
+pub(super) fn variation(samples: &Samples) -> String {
+    match samples.variation() {
+        None => "-".to_owned(),
+        Some(v) if v > HIGH => format!("{} **", number::percent(v)),
+        Some(v) if v > MARKED => format!("{} *", number::percent(v)),
+        Some(v) => number::percent(v),
+    }
+}
+
+impl LaneResult {
+    /// Variation, warm-ups that did not end, tainted samples: lines below a table.
+    pub fn remarks(&self) -> String {
+        format!("{}{}{}", self.variations(), self.warmups(), conditions::told(self.rows.iter().flat_map(|row| row.conditions.iter().flatten())))
+    }
+
+    fn variations(&self) -> String {
+        let of = |row: &Row| {
+            let (name, samples) = row.headline()?;
+            Some((samples.variation()?, format!("{}, {name}", row.case)))
+        };
+        let mut all: Vec<(f64, String)> = self.rows.iter().filter_map(of).collect();
+        all.sort_by(|a, b| b.0.total_cmp(&a.0));
+        let Some((worst, case)) = all.first() else { return String::new() };
+        let above = |limit| all.iter().filter(|(v, _)| *v > limit).count();
+        let (marked, high) = (above(MARKED), above(HIGH));
+        let mut text = format!(
+            "variation from run to run: at most {} ({case}); above 5 % (*) {marked} of {}, above 10 % (**) {high}\n",
+            number::percent(*worst),
+            number::count(all.len(), "case")
+        );
+        if high > 0 {
+            text.push_str(
+                "  causes: other processes, a busy host, a changing clock frequency, too few runs\n  fixes: `redline doctor --noise` \
+                 names what disturbs; more `--num-runs`, `--processes 8`; two arms of one run (`--versus`) share the noise\n",
+            );
+        }
+        text
+    }
+
+    fn warmups(&self) -> String {
+        let open: Vec<&str> = self
+            .rows
+            .iter()
+            .filter(|row| row.warmup.is_some_and(|w| !w.converged))
+            .map(|row| row.case.as_str())
+            .collect();
+        let Some(first) = open.first() else { return String::new() };
+        let mut text = String::new();
+        let n = number::count(open.len(), "case");
+        let _ = writeln!(text, "warm-up: plans, pages or memory were still new when {n} began to be timed ({first} first)");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Machine;
+    use crate::warmup::Warmup;
+
+    #[test]
+    fn variation_is_marked_and_explained() {
+        let row = |case: &str, values: &[f64]| {
+            let told = Samples::new("x", Direction::Info, vec![1.0, 9.0]).unwrap();
+            let judged = Samples::new("s", Direction::Lower, values.to_vec()).unwrap();
+            Row::new(case).metric("told", told).metric("seconds", judged)
+        };
+        let mut result = LaneResult {
+            lane: "l".into(),
+            machine: Machine::default(),
+            rows: vec![row("calm", &[1.0, 1.01]), row("wild", &[1.0, 1.5]), row("once", &[1.0])],
+        };
+        let text = result.remarks();
+        assert!(text.contains("(wild, seconds); above 5 % (*) 1 of 2 cases, above 10 % (**) 1"), "{text}");
+        assert!(text.contains("causes:") && text.contains("fixes:") && !text.contains("warm-up"), "{text}");
+        assert_eq!(variation(result.rows[0].headline().unwrap().1), "0.7 %");
+        result.rows.truncate(1);
+        result.rows[0].warmup = Some(Warmup { runs: 3, seconds: 1.0, converged: false });
+        let text = result.remarks();
+        assert!(!text.contains("causes:") && text.contains("1 case began to be timed (calm first)"), "{text}");
+    }
+}

@@ -1,0 +1,57 @@
+//! What the order and the tails of samples tell.
+
+use super::Samples;
+
+impl Samples {
+    /// Values beyond Tukey's fences: (mild, severe), further than 1.5 and 3 times the distance of the quartiles from them; `None`
+    /// below four values.
+    pub fn outliers(&self) -> Option<(usize, usize)> {
+        if self.n() < 4 {
+            return None;
+        }
+        let mut sorted = self.values().to_vec();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let quantile = |p: f64| {
+            let place = (sorted.len() - 1) as f64 * p;
+            let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+            below + (above - below) * place.fract()
+        };
+        let (low, high) = (quantile(0.25), quantile(0.75));
+        let beyond = |times: f64| {
+            let reach = times * (high - low);
+            sorted.iter().filter(|&&v| v < low - reach || v > high + reach).count()
+        };
+        let severe = beyond(3.0);
+        Some((beyond(1.5) - severe, severe))
+    }
+
+    /// How much a value tells of the next one of its process: the autocorrelation at distance 1, over all processes; `None` where
+    /// values do not vary or no process has three.
+    pub fn autocorrelation(&self) -> Option<f64> {
+        let (mut products, mut squares) = (0.0, 0.0);
+        for process in self.processes().filter(|p| p.len() > 2) {
+            let mean = process.iter().sum::<f64>() / process.len() as f64;
+            products += process.windows(2).map(|w| (w[0] - mean) * (w[1] - mean)).sum::<f64>();
+            squares += process.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>();
+        }
+        Some(products / squares).filter(|r| r.is_finite())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::stats::{Direction, Samples};
+
+    #[test]
+    fn tails_and_order() {
+        let samples = |v: &[f64]| Samples::new("x", Direction::Info, v.to_vec()).unwrap();
+        // Quartiles 2 and 4: fences -1 and 7, -4 and 10.
+        assert_eq!(samples(&[1.0, 2.0, 3.0, 4.0, 8.0]).outliers(), Some((1, 0)));
+        assert_eq!(samples(&[1.0, 2.0, 3.0, 4.0, 11.0]).outliers(), Some((0, 1)));
+        assert_eq!(samples(&[1.0, 2.0, 3.0]).outliers(), None);
+        // Deviations 1, -1, 1, -1: three products of -1 over four squares.
+        assert_eq!(samples(&[2.0, 0.0, 2.0, 0.0]).autocorrelation(), Some(-0.75));
+        assert_eq!(samples(&[1.0, 1.0, 1.0]).autocorrelation(), None);
+        assert_eq!(samples(&[1.0, 2.0]).autocorrelation(), None);
+    }
+}

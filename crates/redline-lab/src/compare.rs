@@ -145,6 +145,8 @@ pub struct Outputs {
 pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     let differs = differences(base, new, rules);
     let threshold = rules.threshold(&new.lane);
+    // Readings of a limit by another build are another measure.
+    let steady = rules.arms && base.engine == new.engine;
     let pairs = pairs::pairs(&base.rows, &new.rows, rules.arms);
     let mut outputs = Outputs::default();
     let mut lines = Vec::new();
@@ -160,7 +162,7 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
         lines.extend(if rules.portable {
             portable::pair_lines(pair, &base.lane)
         } else {
-            pair_lines(pair, &differs, rules, threshold)
+            pair_lines(pair, &differs, rules, (threshold, steady))
         });
     }
     if rules.portable && let Some(difference) = differs.first() {
@@ -264,7 +266,13 @@ impl Line {
     }
 }
 
-fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold: f64) -> Vec<Line> {
+/// The lines of a pair, by the difference that matters and whether the machine's speed is taken into account.
+fn pair_lines(
+    pair: &Pair<'_>,
+    differs: &[Difference],
+    rules: &Rules,
+    (threshold, steady): (f64, bool),
+) -> Vec<Line> {
     let alone = |verdict, why: Option<String>| Line { why, ..Line::alone(pair.name(), verdict) };
     let (base, new) = match pair {
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
@@ -281,7 +289,7 @@ fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold:
     names.extend(new.metrics.iter().map(|(name, _)| name).filter(|name| base.metrics.get(name).is_none()));
     let line = |name: &str| {
         let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), threshold);
-        let steadied = steady::steadied(base, new, name).filter(|_| rules.arms && told.verdict.is_some());
+        let steadied = steady::steadied(base, new, name).filter(|_| steady && told.verdict.is_some());
         let line = Line { case: pair.name(), ..told.or_steadied(steadied, threshold) };
         match (&overruled, line.verdict) {
             (Some((verdict, why)), Some(_)) => {

@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use crate::result::{Metric, Ordered, Row};
 use crate::stats::{NotFinite, Samples};
+use crate::warmup::Warmup;
 
 /// One of the two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub fn printed_rows(text: &str) -> serde_json::Result<Vec<Row>> {
 }
 
 /// The rows of an arm: each metric holds the samples of every process. A row is checked if it was in every process; its share of
-/// a limit is the median of theirs.
+/// a limit is the median of theirs, its warm-up the longest.
 pub fn merge(processes: &[Vec<Row>]) -> Result<Vec<Row>, MergeError> {
     let Some(first) = processes.first() else { return Ok(Vec::new()) };
     if let Some(other) =
@@ -102,6 +103,12 @@ fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
         metrics,
         share_of_limit: shares.median(),
         checked: rows.iter().all(|row| row.checked),
+        conditions: rows.iter().flat_map(|row| row.conditions.iter().cloned()).collect(),
+        warmup: rows.iter().filter_map(|row| row.warmup).reduce(|a, b| Warmup {
+            runs: a.runs.max(b.runs),
+            seconds: a.seconds.max(b.seconds),
+            converged: a.converged && b.converged,
+        }),
         ..first.clone()
     })
 }

@@ -3,7 +3,7 @@
 use redline_lab::lanes::{self, Lane, Run as Subject};
 use serde_json::Value;
 
-use crate::harness::{Run, redline, tiers};
+use crate::harness::{Run, command, finish, redline, tiers};
 
 const DEMO: &[&str] = &["--model", "demo"];
 
@@ -81,6 +81,9 @@ fn every_lane_gives_a_document() {
             let metrics = row["metrics"].as_object().unwrap();
             assert!(metrics.values().any(|m| m["direction"] != "info"), "nothing to judge: {row}");
             for (name, metric) in metrics {
+                let told = lane.told(name).unwrap_or_else(|| panic!("{} does not declare {name}", lane.name));
+                assert!(told.unit.is_empty() || metric["unit"] == told.unit, "{name}: {metric}");
+                assert_eq!(metric["direction"], told.direction.name(), "{}: {name}", lane.name);
                 assert!(metric["unit"].is_string() && metric["samples"].is_array(), "{name}: {metric}");
                 let derived = name == "limit" || name.contains("share") || metric["unit"] == "x";
                 assert!(!derived || metric["direction"] == "info", "{name} is judged: {metric}");
@@ -117,7 +120,9 @@ fn only_lanes_of_a_model_take_one() {
         assert!(help.contains("--threads"), "{help}");
         assert_eq!(help.contains("--isa"), !matches!(lane.run, Subject::Text(_)), "{help}");
         if of_model {
-            redline(&["bench", lane.name]).usage(&["no model given"]);
+            // Without the flag it is that of the environment.
+            let elsewhere = command(&["bench", lane.name]).env("REDLINE_MODEL", "no/such-model").output();
+            finish(elsewhere.unwrap()).failed(&["no/such-model"]);
         } else {
             redline(&["bench", lane.name, "--model", "demo"]).usage(&["--model"]);
         }

@@ -14,6 +14,7 @@ mod harness;
 mod help;
 mod jsonl;
 mod judge;
+mod laboratory;
 mod lanes;
 mod model;
 mod perplexity;

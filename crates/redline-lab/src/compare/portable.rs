@@ -5,15 +5,25 @@ use super::pairs::Pair;
 use crate::lanes::Lane;
 use crate::result::{Metric, Row};
 use crate::stats::Samples;
-use crate::verdict::Verdict;
+use crate::verdict::{THRESHOLD, Verdict};
 
 /// What to do where they differ on purpose.
 const MEANT: &str = "is that meant? then accept it: `--update-baseline --reason ..`";
 
-/// A line for the outputs and for each count of a case; its other metrics are not told.
+/// A line for the outputs and for each count of a case; its other metrics are told, not judged.
 pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
     let alone = |verdict, why| Line { why, ..Line::alone(pair.name(), verdict) };
+    let counts: Vec<&'static str> = Lane::named(lane)
+        .map_or(&[][..], |lane| lane.metrics)
+        .iter()
+        .filter(|told| told.portable)
+        .map(|told| told.name)
+        .collect();
     let (base, new) = match pair {
+        // Cases without outputs and counts, such as limits of tiers, are those of a machine.
+        Pair::Base(row) if row.digest.is_none() && counts.iter().all(|&name| row.metrics.get(name).is_none()) => {
+            return Vec::new();
+        }
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
         Pair::New(row) => return vec![judged_alone(pair.name(), row)],
         Pair::Both(base, new) => (*base, *new),
@@ -24,8 +34,12 @@ pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
         }
         _ => judged_alone(pair.name(), new),
     }];
-    let counts = Lane::named(lane).map_or(&[][..], |lane| lane.metrics).iter().filter(|told| told.portable);
-    lines.extend(counts.filter_map(|told| counted(pair, told.name, base, new)));
+    lines.extend(counts.iter().filter_map(|name| counted(pair, name, base, new)));
+    let told = base.metrics.iter().map(|(name, _)| name).filter(|name| !counts.contains(name));
+    lines.extend(told.map(|name| {
+        let line = super::metric_line(name, base.metrics.get(name), new.metrics.get(name), THRESHOLD);
+        Line { case: pair.name(), verdict: None, why: None, ..line }
+    }));
     lines
 }
 

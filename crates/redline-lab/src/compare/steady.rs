@@ -2,7 +2,8 @@
 //!
 //! Around every sample the machine's limit was read that bounds its case. A time is scaled by the speed at which the machine then
 //! ran, a rate by its inverse, both relative to the middle of all readings of both arms. Verdicts between arms that took turns rest on
-//! these where that makes smaller differences detectable, and say so.
+//! these where that makes smaller differences detectable, and say so; both arms must be the same build, since another one may read
+//! another limit.
 
 use crate::result::{Metric, Row};
 use crate::stats::Samples;

@@ -77,6 +77,8 @@ const METRICS: &[Told] = &[
     info("limit", ""),
 ];
 
+/// The name of experiments with equal arms.
+const EQUAL: &str = "a-a";
 /// What equal arms must be called the same by, and a slowdown be found by.
 const SAME: f64 = 0.80;
 const FOUND: f64 = 0.90;
@@ -165,15 +167,14 @@ fn experiment_row(
     slowdown: f64,
     n: usize,
 ) -> Result<(), LaneError> {
-    let equal = slowdown == 0.0;
-    let kind = if equal { "a-a".to_owned() } else { format!("slowdown-{}", slowdown * 100.0) };
+    let kind = if slowdown == 0.0 { EQUAL.to_owned() } else { format!("slowdown-{}", slowdown * 100.0) };
     let mut found = Vec::with_capacity(n);
     for at in 0..n {
         let seed = random::mix(plan.seed ^ random::mix((at as u64) << 8 | disturbance as u64));
         found.push(experiment(bench, Plan { slowdown, seed, ..plan }, disturbance)?);
         (bench.progress)(&format!("{}, {kind}: {} of {n}", disturbance.name(), at + 1));
     }
-    let row = told(plan, disturbance, &kind, equal, &found)?;
+    let row = told(plan, disturbance, &kind, bench.simd().name(), &found)?;
     bench.done(&format!("{}, {kind}", disturbance.name()), vec![row])
 }
 
@@ -219,8 +220,8 @@ fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Found, LaneErr
     })
 }
 
-fn told(plan: Plan, disturbance: Disturbance, kind: &str, equal: bool, found: &[Found]) -> Result<Row, LaneError> {
-    let n = found.len().max(1) as f64;
+fn told(plan: Plan, disturbance: Disturbance, kind: &str, kernels: &str, found: &[Found]) -> Result<Row, LaneError> {
+    let (n, equal) = (found.len().max(1) as f64, kind == EQUAL);
     let share = |is: &dyn Fn(Verdict) -> bool| {
         let share = found.iter().filter(|f| is(f.verdict)).count() as f64 / n;
         Samples::new("share", Direction::Higher, vec![share])
@@ -229,6 +230,7 @@ fn told(plan: Plan, disturbance: Disturbance, kind: &str, equal: bool, found: &[
         Samples::new(unit, Direction::Info, found.iter().filter_map(value).collect())
     };
     let mut row = Row::new(format!("{}/{kind}", disturbance.name()))
+        .param("threads", 1)
         .param("disturbance", disturbance.name())
         .param("slowdown", if equal { 0.0 } else { plan.slowdown })
         .param("experiments", found.len())
@@ -260,6 +262,7 @@ fn told(plan: Plan, disturbance: Disturbance, kind: &str, equal: bool, found: &[
     if undisturbed {
         row = if equal { gate(gate(row, "same", SAME), "quiet", QUIET) } else { gate(row, "found", FOUND) };
     }
+    row.kernel_path = Some(kernels.into());
     row.checked = true;
     Ok(row.metric("ratio", told("x", |f| f.ratio)?).metric("detectable", told("share", |f| f.detectable)?))
 }
@@ -277,8 +280,9 @@ mod tests {
     #[test]
     fn shares_of_verdicts_are_gated() {
         let ten = |same: usize, other: Verdict| [vec![Verdict::Same; same], vec![other; 10 - same]].concat();
-        let row = |disturbance, equal, verdicts: &[Verdict]| {
-            told(PLAN, disturbance, "k", equal, &found(verdicts)).unwrap()
+        let row = |disturbance, equal: bool, verdicts: &[Verdict]| {
+            let kind = if equal { EQUAL } else { "slowdown-5" };
+            told(PLAN, disturbance, kind, "k", &found(verdicts)).unwrap()
         };
         let calm = Disturbance::None;
         assert!(row(calm, true, &ten(8, Verdict::Inconclusive)).missed().is_empty());

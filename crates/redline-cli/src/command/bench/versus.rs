@@ -60,7 +60,7 @@ impl VersusArgs {
         let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
         if let Some(odd) = self.processes.filter(|n| self.asked() && n % 2 == 1) {
             let fact = format!("`--processes` is {odd}, but two arms take turns A B B A");
-            return Err(Failure::usage(fact, "an even number"));
+            return Err(Failure::usage(fact, "an even number from 2"));
         }
         if rules_given && !self.asked() && !baseline {
             let fact = "`--threshold` and `--allow-different-..` are for a comparison, but there is none";

@@ -1,0 +1,230 @@
+//! Runs that are written case by case, baselines, and every lane at once.
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use redline_lab::lanes::{self, Lane};
+use redline_lab::run::Run;
+use serde_json::Value;
+
+use crate::harness::{self, command, redline};
+
+const GEMM: &[&str] =
+    &["bench", "gemm", "--profile", "smoke", "--threads", "1", "--formats", "f32,w8", "--m", "1,3"];
+const SCORE: &[&str] = &["bench", "score", "--profile", "smoke", "--threads", "1"];
+
+/// It measured, whether or not the machine's noise lets its figures be believed.
+#[track_caller]
+fn measured(words: &[&str], more: &[&str]) -> harness::Run {
+    let run = redline(&[words, more].concat());
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    run
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// Changes a document in place.
+fn change(path: &Path, change: impl FnOnce(&mut Value)) {
+    let mut document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
+    change(&mut document);
+    fs::write(path, document.to_string()).unwrap();
+}
+
+#[test]
+fn the_seeds_layouts_are_theirs_to_the_column() {
+    const SCORE_SEED: &str = "batch_size,num_labels,num_runs,total_items,throughput_items_per_sec,latency_p50_ms,latency_p95_ms,\
+                              latency_p99_ms,latency_mean_ms,latency_std_ms";
+    const BENCHMARK: &str = "name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,\
+                             error_occurred,error_message";
+    for (lane, style, header) in
+        [("score", "score", SCORE_SEED), ("gemm", "gemm", BENCHMARK), ("tokenizer", "tokenizer", BENCHMARK)]
+    {
+        let words = ["bench", lane, "--profile", "smoke", "--threads", "1", "--output", "-", "--csv-style", style];
+        let csv = measured(&words, &[]).out;
+        let mut lines = csv.lines();
+        assert_eq!(lines.next(), Some(header), "{lane}");
+        let numbers: Vec<Vec<&str>> = lines.map(|line| line.split(',').collect()).collect();
+        assert!(!numbers.is_empty() && numbers.iter().all(|n| n.len() == 10), "{csv}");
+        let number = |cell: &str| cell.parse::<f64>().unwrap_or_else(|_| panic!("{cell} in {csv}"));
+        for cells in &numbers {
+            let at: &[usize] = if style == "score" { &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9] } else { &[1, 2, 6] };
+            assert!(at.iter().all(|&i| number(cells[i]) >= 0.0), "{csv}");
+            if style == "score" {
+                assert!((number(cells[0]) * number(cells[2]) - number(cells[3])).abs() < 1e-9, "{csv}");
+                assert!(number(cells[5]) <= number(cells[6]) && number(cells[6]) <= number(cells[7]), "{csv}");
+            }
+        }
+    }
+    // Ten columns alone are a baseline, for which cold and warm rows must both stand.
+    let known: Vec<&str> = lanes::ALL.iter().flat_map(|lane| lane.styles).map(|(name, _)| *name).collect();
+    assert_eq!(known, ["score", "gemm", "tokenizer"]);
+}
+
+#[test]
+fn values_have_a_summary_beside_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gemm_base.csv");
+    measured(GEMM, &["--output", text(&path)]);
+    let summary = fs::read_to_string(folder.path().join("gemm_base_summary.json")).unwrap();
+    let summary: Value = serde_json::from_str(&summary).unwrap();
+    assert_eq!((&summary["lane"], summary["rows"].as_array().unwrap().len()), (&"gemm".into(), 4));
+    assert!(summary["rows"][0]["metrics"]["tokens_per_s"]["value"].as_f64() > Some(0.0), "{summary}");
+    let nowhere = redline(&[GEMM, &["--output", "/nonexistent/x.csv"]].concat());
+    assert!(nowhere.code == 1 && nowhere.err.contains("/nonexistent/x.csv"), "{}", nowhere.err);
+    let full = redline(&[GEMM, &["--output", "/dev/full"]].concat());
+    assert!(full.code == 1 && full.err.contains("No space left"), "{} {}", full.code, full.err);
+}
+
+#[test]
+fn a_run_that_is_killed_has_every_case_that_was_done() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    // More cases than are ever done.
+    let formats = ["f32"; 5000].join(",");
+    let words = [&GEMM[..6], &["--m", "1,3", "--formats", formats.as_str(), "-o", text(&dir)]].concat();
+    let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let done = loop {
+        assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
+        match Run::read(&dir) {
+            Ok(run) if run.rows.len() >= 4 => break run.rows.len(),
+            // Not there yet, or its first words are being written.
+            _ => std::thread::yield_now(),
+        }
+    };
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let run = Run::read(&dir).unwrap();
+    assert!(run.rows.len() >= done && !run.finished && run.lane == "gemm", "{}", run.rows.len());
+    assert!(run.rows.iter().all(|row| row.checked && !row.metrics.is_empty()));
+    let results = fs::read_to_string(dir.join("results.csv")).unwrap();
+    assert!(results.lines().count() > done, "{results}");
+    // It may be compared, and says what it is; nobody writes over it.
+    let compared = redline(&["compare", text(&dir), text(&dir)]);
+    assert!(compared.out.contains("NOT FINISHED"), "{} {}", compared.out, compared.err);
+    redline(&[GEMM, &["-o", text(&dir)]].concat()).usage(&["there is a run already", text(&dir)]);
+}
+
+#[test]
+fn a_run_that_measures_nothing_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    redline(&[GEMM, &["--n", "0", "-o", text(&dir)]].concat()).usage(&["`--n` is `0`"]);
+    assert!(!dir.exists());
+    fs::write(folder.path().join("file"), "").unwrap();
+    let under = folder.path().join("file/run");
+    redline(&[GEMM, &["-o", text(&under)]].concat()).failed(&[text(&under)]);
+}
+
+#[test]
+fn a_baseline_is_accepted_with_a_reason_and_compared_anywhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let (run, base) = (folder.path().join("run"), folder.path().join("score.json"));
+    let accept = ["--baseline", text(&base), "--update-baseline", "--reason", "the first"];
+    measured(SCORE, &["-o", text(&run)]);
+    let first = Run::read(&run).unwrap();
+    redline(&[SCORE, &accept[..4], &[" "]].concat()).usage(&["`--reason` says nothing"]);
+    if first.engine.dirty == Some(true) {
+        // A build with changes is nobody's baseline.
+        redline(&[SCORE, &accept].concat()).usage(&["changes that no commit names"]);
+        fs::copy(run.join("run.json"), &base).unwrap();
+    } else {
+        let accepted = redline(&[SCORE, &accept].concat());
+        // A run that must not be believed is refused, and leaves the file as it was.
+        if accepted.code == 5 {
+            assert!(!base.exists() && accepted.err.contains("was to become"), "{}", accepted.err);
+            fs::copy(run.join("run.json"), &base).unwrap();
+        } else {
+            let meta = Run::read(&base).unwrap().meta.unwrap();
+            assert_eq!((accepted.code, meta.reason.as_str()), (0, "the first"));
+            assert!(meta.hardware.is_some() && meta.accepted_at.is_some());
+        }
+    }
+    let portable = ["--baseline", text(&base), "--portable"];
+    let same = redline(&[SCORE, &portable].concat()).ok().out;
+    assert!(same.contains("computed_tokens") && same.contains("exit code 0"), "{same}");
+    // Another machine, and much slower figures: neither matters. Other outputs and counts do.
+    change(&base, |run| {
+        run["machine"]["fingerprint"] = "elsewhere".into();
+        for sample in run["rows"][0]["metrics"]["items_per_s"]["samples"].as_array_mut().unwrap() {
+            *sample = 1e12.into();
+        }
+        let samples = run["rows"][0]["metrics"]["items_per_s"]["samples"].clone();
+        run["rows"][0]["metrics"]["items_per_s"]["processes"] = Value::Array(vec![samples]);
+    });
+    redline(&[SCORE, &portable].concat()).ok();
+    assert_eq!(redline(&[SCORE, &portable[..2]].concat()).code, 4);
+    change(&base, |run| run["rows"][0]["digest"] = "0".into());
+    let other = redline(&[SCORE, &portable].concat());
+    assert!(other.code == 6 && other.out.contains("--update-baseline"), "{} {}", other.code, other.out);
+}
+
+#[test]
+fn counts_gate_on_any_machine() {
+    let folder = tempfile::tempdir().unwrap();
+    let (base, new) = (folder.path().join("base"), folder.path().join("new"));
+    measured(SCORE, &["-o", text(&base)]);
+    fs::create_dir(&new).unwrap();
+    fs::copy(base.join("run.json"), new.join("run.json")).unwrap();
+    let compare = || redline(&["compare", "--portable", text(&base), text(&new)]);
+    assert_eq!(compare().code, 0);
+    let count = |run: &mut Value, value: f64| {
+        let metric = &mut run["rows"][1]["metrics"]["computed_tokens"];
+        let n = metric["samples"].as_array().unwrap().len();
+        metric["samples"] = vec![value; n].into();
+        metric["processes"] = Value::Array(vec![metric["samples"].clone()]);
+    };
+    change(&new.join("run.json"), |run| count(run, 1e6));
+    let more = compare();
+    assert!(more.code == 1 && more.out.contains("a count that must agree"), "{} {}", more.code, more.out);
+    change(&new.join("run.json"), |run| {
+        run["rows"].as_array_mut().unwrap().truncate(1);
+    });
+    let fewer = compare();
+    assert!(fewer.code == 1 && fewer.out.contains("missing"), "{} {}", fewer.code, fewer.out);
+    change(&new.join("run.json"), |run| run["lane"] = "gemm".into());
+    assert_eq!(compare().code, 4);
+}
+
+#[test]
+fn one_arm_may_be_several_processes() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    measured(GEMM, &["--processes", "3", "-o", text(&dir)]);
+    let run = Run::read(&dir).unwrap();
+    assert_eq!((run.rows.len(), run.finished, run.profile.as_deref()), (4, true, Some("smoke")));
+    for row in &run.rows {
+        let samples = row.metrics.get("seconds").unwrap().samples();
+        assert_eq!((samples.processes().len(), samples.n()), (3, 6));
+        assert!(row.conditions.len() == 3 && row.warmup.is_some(), "{row:?}");
+    }
+    let samples = fs::read_to_string(dir.join("samples.csv")).unwrap();
+    assert!(samples.lines().next().unwrap().contains("tainted,taint_reasons"), "{samples:.200}");
+}
+
+#[test]
+fn all_lanes_run_each_into_its_own_directory() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("all");
+    let words = ["bench", "all", "--profile", "smoke", "--threads", "1", "--only", "limits,gemm,memory,self-test"];
+    let run = measured(&words, &["-o", text(&dir)]);
+    for name in ["limits", "gemm", "memory", "self-test"] {
+        let found = Run::read(&dir.join(name)).unwrap();
+        assert!(found.finished && !found.rows.is_empty() && found.lane == name);
+        assert!(run.out.contains(&format!("\n{name}")), "{}", run.out);
+    }
+    redline(&[&words[..], &["-o", text(&dir)]].concat()).usage(&["there is a run already"]);
+}
+
+#[test]
+fn flags_may_be_written_as_elsewhere() {
+    let with = |flag: &str| measured(&GEMM[..6], &["--formats", "w8", "--m", "1", "--n=40", "--k=96", flag, "--json"]);
+    for flag in ["--num_runs=2", "--repeats=2", "--trials=2", "--num-runs=2"] {
+        let document: Value = serde_json::from_str(&with(flag).out).unwrap();
+        assert_eq!(document["rows"][0]["metrics"]["seconds"]["n"], 2, "{flag}");
+    }
+    let lane = |name: &str| Lane::named(name).unwrap();
+    assert!(lane("gemm").about().contains("bit for bit") && lane("score").about().contains("items_per_s"));
+}

@@ -150,10 +150,8 @@ fn requests(log: &[u8]) -> Vec<String> {
     urls.filter(|url| !url.starts_with("file:") && !url.starts_with("data:")).map(ToOwned::to_owned).collect()
 }
 
-/// A report with every figure: real runs, and runs of two commits and two engines.
-fn page(folder: &Path) -> String {
-    let all = folder.join("all");
-    real_runs(&all);
+/// The report of runs of two commits and two engines, and of what lies beside them.
+fn page(all: &Path) -> String {
     for (name, engine, day, samples) in [
         ("first", "one", 20, [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.0]),
         ("second", "one", 21, [8.0, 8.1, 7.9, 8.0, 8.2, 7.8, 8.0]),
@@ -168,13 +166,15 @@ fn page(folder: &Path) -> String {
         fs::write(all.join(name).join("run.json"), run.to_string()).unwrap();
     }
     let base = all.join("first");
-    report(&[all.to_str().unwrap()], &folder.join("report.html"), &["--base", base.to_str().unwrap()])
+    report(&[all.to_str().unwrap()], &all.join("report.html"), &["--base", base.to_str().unwrap()])
 }
 
 #[test]
 fn the_report_renders_and_keeps_to_itself() {
     let Some(browser) = Browser::find() else { return };
-    let page = page(browser.folder.path());
+    let all = browser.folder.path().join("all");
+    real_runs(&all);
+    let page = page(&all);
     let file = browser.write("page.html", &page);
     for scheme in SCHEMES {
         let seen = browser.show(&file, WIDTHS[1], scheme);
@@ -207,7 +207,7 @@ fn the_report_renders_and_keeps_to_itself() {
 #[test]
 fn a_page_that_does_not_keep_to_itself_is_found() {
     let Some(browser) = Browser::find() else { return };
-    let page = page(browser.folder.path());
+    let page = page(&browser.folder.path().join("all"));
     let image = "<img src=\"http://127.0.0.1:9/x.png\"/></body>";
     let asking = browser.write("asking.html", &page.replace("</body>", image));
     let seen = browser.show(&asking, WIDTHS[1], "light");

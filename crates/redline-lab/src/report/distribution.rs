@@ -232,7 +232,7 @@ fn table(panels: &[&Panel<'_>]) -> Table {
             found => value(found.map(|found| found.value)),
         };
         let mut row: Vec<Cell> = vec![
-            series.entry.case().into(),
+            series.entry.case_cell(),
             format!("{}, {unit}", panel.metric).into(),
             series.entry.who().into(),
             n_text(s).into(),

@@ -183,7 +183,7 @@ fn table(key: &Key, spots: &[Spot<'_>]) -> Table {
     for spot in spots {
         let row = spot.entry.row;
         table.rows.push(vec![
-            spot.entry.case().into(),
+            spot.entry.case_cell(),
             spot.batch.to_string().into(),
             spot.context.to_string().into(),
             spot.samples

@@ -289,7 +289,7 @@ fn table(points: &[Point<'_>]) -> Table {
         let row = point.entry.row;
         let work = row.work.unwrap_or_default();
         table.rows.push(vec![
-            point.entry.case().into(),
+            point.entry.case_cell(),
             point.entry.who().into(),
             with_unit(work.bytes, "bytes").into(),
             number::short(work.all_operations()).into(),

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::page::Cell;
 use crate::result::Row;
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
@@ -99,6 +100,14 @@ impl<'a> Entry<'a> {
     pub(super) fn case(&self) -> String {
         let arm = self.row.arm.as_ref().map(|arm| format!(" [{arm}]")).unwrap_or_default();
         shown(&format!("{}{arm}", self.row.case))
+    }
+
+    /// The case for a table, marked where the row must not be believed or misses a gate.
+    pub(super) fn case_cell(&self) -> Cell {
+        if self.row.invalid().is_none() && self.row.missed().is_empty() {
+            return self.case().into();
+        }
+        Cell::bad(format!("! {}", self.case()))
     }
 
     /// The run, with the arm where the run has two.

@@ -23,6 +23,8 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Section {
          medians, with one process the order statistics of its median (from six samples on, else –). Mean, standard deviation \
          (divisor n − 1), least and most are over all samples."
             .to_owned(),
+        "An exclamation mark before a case is a row that must not be believed or misses a gate; its last column says why."
+            .to_owned(),
         "Metrics that are told and not judged stand in the data at the end of this file, as JSON.".to_owned(),
     ];
     let intro = "Rows of one case stand below each other, whoever measured them.".to_owned();
@@ -67,7 +69,8 @@ fn lines(entry: Entry<'_>) -> Vec<Vec<Cell>> {
     }
     let whole = |index: usize, text: String| Cell::from(if index == 0 { text } else { String::new() });
     let line = |(index, numbers): (usize, Vec<Cell>)| {
-        let mut cells = vec![whole(index, entry.case()), whole(index, entry.who())];
+        let case = if index == 0 { entry.case_cell() } else { Cell::default() };
+        let mut cells = vec![case, whole(index, entry.who())];
         cells.extend(numbers);
         cells.push(whole(index, row.share_of_limit.map(number::percent).unwrap_or_default()));
         cells.push(whole(index, row.limit.as_deref().map(|l| cut(l, 40)).unwrap_or_default()));
@@ -175,6 +178,10 @@ mod tests {
         let told: Vec<&str> =
             section.groups[0].tables[0].rows.iter().map(|row| row[3].text.as_str()).collect();
         assert_eq!(told.len(), 4);
+        let results = super::section(&Subjects::new(&bad));
+        let cases: Vec<&str> =
+            results.groups.iter().flat_map(|g| &g.tables[0].rows).map(|row| row[0].text.as_str()).collect();
+        assert_eq!(cases, ["! a", "! b", "c"]);
         for (told, expected) in told.iter().zip([
             "INVALID: not checked",
             "MISSED: rate is 1",

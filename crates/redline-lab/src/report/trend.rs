@@ -102,7 +102,7 @@ fn figure(line: &Line<'_>) -> Figure {
     let x = Scale::linear((0.0, (line.points.len() - 1) as f64), (x0 + 24.0, x1 - 24.0));
     let label = format!("{} of {} over {} runs", line.metric, cut(line.case, 96), line.points.len());
     let mut drawing = Drawing::new("chart small", SIZE, &label);
-    for value in y.ticks(4) {
+    for value in y.ticks(5) {
         drawing.line("grid", (x0, y.at(value)), (x1, y.at(value)));
         drawing.text("tick", (x0 - 5.0, y.at(value) + 4.0), Anchor::End, &tick(value));
     }
@@ -172,7 +172,7 @@ fn table(lines: &[&Line<'_>]) -> Table {
             let interval =
                 interval.map(|i| format!("{} – {}", with_unit(i.low, unit), with_unit(i.high, unit)));
             table.rows.push(vec![
-                entry.case().into(),
+                entry.case_cell(),
                 cut(line.metric, 40).into(),
                 shown(line.engine).into(),
                 name(*entry).into(),

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Clock;
-use crate::machine::Activity;
+use crate::machine::Counters;
 use crate::number;
 
 /// How far the canary may be from the middle of its case.
@@ -145,8 +145,8 @@ pub struct Condition {
 
 impl Condition {
     /// What happened between two readings that lie `seconds` apart; the canary is judged later, by [`judge_canaries`].
-    pub(crate) fn between(before: &Activity, after: &Activity, seconds: f64) -> Self {
-        let since = |of: fn(&Activity) -> Option<u64>| Some(of(after)?.saturating_sub(of(before)?));
+    pub(crate) fn between(before: &Counters, after: &Counters, seconds: f64) -> Self {
+        let since = |of: fn(&Counters) -> Option<u64>| Some(of(after)?.saturating_sub(of(before)?));
         let stolen = since(|a| a.stolen_ticks).zip(since(|a| a.ticks).filter(|&ticks| ticks > 0));
         let mut condition = Self {
             steal: stolen.map(|(stolen, all)| stolen as f64 / all as f64),
@@ -211,11 +211,11 @@ pub(crate) fn take<T, R: Copy, E>(
     let mut canaries = vec![canary_ns(before)];
     let mut taken = Vec::with_capacity(n);
     for i in 0..n {
-        let counted = Activity::now();
+        let counted = Counters::now();
         let start_ns = clock.now_ns();
         let value = sample(i)?;
         let seconds = clock.elapsed_s(start_ns);
-        let condition = Condition { start_ns, ..Condition::between(&counted, &Activity::now(), seconds) };
+        let condition = Condition { start_ns, ..Condition::between(&counted, &Counters::now(), seconds) };
         let after = read();
         canaries.push(canary_ns(after));
         taken.push(Taken { value, before, after, condition });
@@ -248,26 +248,26 @@ mod tests {
 
     #[test]
     fn differences_taint() {
-        let before = Activity {
+        let before = Counters {
             major_faults: Some(3),
             involuntary_switches: Some(10),
             ticks: Some(1000),
             stolen_ticks: Some(5),
             throttled: Some(1),
             mhz: Some(3000.0),
-            ..Activity::default()
+            ..Counters::default()
         };
-        let names = |after: &Activity, seconds| {
+        let names = |after: &Counters, seconds| {
             Condition::between(&before, after, seconds).tainted.names().collect::<Vec<_>>()
         };
-        let quiet = Activity { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
+        let quiet = Counters { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
         assert!(names(&quiet, 0.001).is_empty());
-        assert_eq!(names(&Activity { stolen_ticks: Some(11), ..quiet }, 1.0), ["steal"]);
-        assert_eq!(names(&Activity { major_faults: Some(4), ..quiet }, 1.0), ["faults"]);
-        assert_eq!(names(&Activity { involuntary_switches: Some(112), ..quiet }, 1.0), ["switches"]);
-        assert!(names(&Activity { involuntary_switches: Some(111), ..quiet }, 1.0).is_empty());
-        assert_eq!(names(&Activity { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0), ["throttled", "frequency"]);
-        let unknown = Condition::between(&Activity::default(), &Activity::default(), 1.0);
+        assert_eq!(names(&Counters { stolen_ticks: Some(11), ..quiet }, 1.0), ["steal"]);
+        assert_eq!(names(&Counters { major_faults: Some(4), ..quiet }, 1.0), ["faults"]);
+        assert_eq!(names(&Counters { involuntary_switches: Some(112), ..quiet }, 1.0), ["switches"]);
+        assert!(names(&Counters { involuntary_switches: Some(111), ..quiet }, 1.0).is_empty());
+        assert_eq!(names(&Counters { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0), ["throttled", "frequency"]);
+        let unknown = Condition::between(&Counters::default(), &Counters::default(), 1.0);
         assert_eq!(unknown, Condition::default());
     }
 

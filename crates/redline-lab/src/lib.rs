@@ -18,6 +18,7 @@ pub mod limits;
 pub mod machine;
 mod number;
 mod random;
+pub mod report;
 pub mod result;
 pub mod roofline;
 pub mod run;

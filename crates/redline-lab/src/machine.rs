@@ -4,7 +4,7 @@
 //! `None`; on other systems than Linux that is nearly everything.
 
 mod accelerators;
-mod activity;
+mod counters;
 mod cpu;
 mod load;
 mod memory;
@@ -19,7 +19,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use accelerators::{Accelerators, PciDevice};
-pub use activity::Activity;
+pub use counters::Counters;
 pub use cpu::Cpu;
 pub use load::{Frequency, Load};
 pub use memory::{HugePages, Memory};

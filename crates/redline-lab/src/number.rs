@@ -13,6 +13,11 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.*}", (4 - digits_before).max(0) as usize)
 }
 
+/// `value` rounded to six significant digits.
+pub(crate) fn six_digits(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
 /// A share as percent with one decimal.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -53,6 +58,12 @@ mod tests {
         for (value, text) in cases {
             assert_eq!(short(value), text);
         }
+    }
+
+    #[test]
+    fn six_significant_digits() {
+        let cases = [(0.1 + 0.2, 0.3), (1_234_567.0, 1_234_570.0), (0.0, 0.0), (-1e-300, -1e-300)];
+        assert!(cases.iter().all(|&(value, rounded)| six_digits(value) == rounded));
     }
 
     #[test]

@@ -15,6 +15,7 @@ pub use ordered::Ordered;
 use crate::conditions::Condition;
 use crate::machine::Machine;
 use crate::number;
+use crate::roofline::{Ceilings, Work};
 use crate::stats::{Direction, NotFinite, Samples};
 use crate::table::Table;
 use crate::warmup::Warmup;
@@ -47,6 +48,12 @@ pub struct Row {
     pub limit: Option<String>,
     /// How much of that limit was reached; 1 is all.
     pub share_of_limit: Option<f64>,
+    /// What the case must at least do, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<Work>,
+    /// The limits it was held against: medians of their readings.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ceilings: Option<Ceilings>,
     /// The kernels that ran.
     pub kernel_path: Option<String>,
     /// Whether the outcome was found correct before it was timed; not told is not checked.

@@ -2,6 +2,7 @@
 
 use redline_engine::ModelInfo;
 use redline_kernels::Arithmetic;
+use serde::{Deserialize, Serialize};
 
 use crate::conditions::Condition;
 use crate::result::Row;
@@ -40,7 +41,7 @@ impl Arithmetics {
 }
 
 /// What some work must at least do.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Bytes to read.
     pub bytes: f64,
@@ -72,6 +73,48 @@ impl Work {
 pub fn keys_seen(stored: usize, n: usize) -> f64 {
     let (stored, n) = (stored as f64, n as f64);
     n * stored + n * (n + 1.0) / 2.0
+}
+
+impl Work {
+    /// Operations of either kind.
+    pub fn all_operations(&self) -> f64 {
+        self.operations + self.attention
+    }
+}
+
+/// The limits that a case was held against, as they are kept with it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Ceilings {
+    /// Bytes per second that could be read.
+    pub bandwidth: f64,
+    /// Operations per second in the arithmetic of the weights.
+    pub peak: f64,
+    /// Operations per second in that of attention.
+    pub attention_peak: f64,
+    /// The arithmetic of the weights.
+    pub arithmetic: Option<String>,
+}
+
+impl Ceilings {
+    /// The medians of the readings around some samples; `None` without samples.
+    fn of(arithmetic: Arithmetic, timed: &[Held<f64>]) -> Result<Option<Self>, NotFinite> {
+        let median = |unit: &str, limit: fn(&Limits) -> f64| {
+            let readings = timed.iter().map(|t| limit(&t.limits)).collect();
+            Samples::new(unit, Direction::Info, readings).map(|samples| samples.median())
+        };
+        let bandwidth = median("B/s", |l| l.bandwidth)?;
+        let peaks = median("OP/s", |l| l.peak)?.zip(median("OP/s", |l| l.attention_peak)?);
+        let of = |(bandwidth, (peak, attention_peak))| {
+            let arithmetic = Some(arithmetic.name().to_owned());
+            Self { bandwidth, peak, attention_peak, arithmetic }
+        };
+        Ok(bandwidth.zip(peaks).map(of))
+    }
+
+    /// As limits at a moment.
+    pub fn limits(&self) -> Limits {
+        Limits { bandwidth: self.bandwidth, peak: self.peak, attention_peak: self.attention_peak }
+    }
 }
 
 /// A sample and the limits around it.
@@ -123,8 +166,13 @@ impl Limits {
     }
 }
 
-/// States of a row which limit bounds its work (in most of its samples), that limit, and the share of it that was reached.
-/// `timed` holds the seconds of each sample.
+/// States of a row what its work is and the limits that it was held against.
+pub fn placed(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
+    Ok(Row { work: Some(work), ceilings: Ceilings::of(arithmetic, timed)?, ..row })
+}
+
+/// States of a row which limit bounds its work (in most of its samples), that limit, the share of it that was reached, and what
+/// [`placed`] states. `timed` holds the seconds of each sample.
 pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
     let reading = timed.iter().filter(|t| t.limits.reading_bounds(work)).count() * 2 >= timed.len();
     let attention = timed.iter().filter(|t| t.limits.attention_bounds(work)).count() * 2 > timed.len();
@@ -145,7 +193,7 @@ pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -
     let limits = Samples::new(unit, Direction::Info, timed.iter().map(limit).collect())?;
     let conditions = timed.iter().map(|t| t.condition).collect();
     let row = row.limit(name, share.median()).conditions(conditions);
-    Ok(row.metric("share", share).metric("limit", limits))
+    placed(row.metric("share", share).metric("limit", limits), arithmetic, work, timed)
 }
 
 #[cfg(test)]
@@ -184,6 +232,11 @@ mod tests {
             (Some("attention_peak"), Some(0.5))
         );
         assert_eq!(attending.metrics.get("limit").unwrap().samples().values(), [50.0]);
+        let work = Work { bytes: 1e9, operations: 25e9, attention: 50e9 };
+        assert_eq!((attending.work, work.all_operations()), (Some(work), 75e9));
+        let ceilings = attending.ceilings.unwrap();
+        assert_eq!((ceilings.limits(), ceilings.arithmetic.as_deref()), (LIMITS, Some("int8")));
+        assert_eq!(held(Row::new("b"), Arithmetic::F32, work, &[]).unwrap().ceilings, None);
         // Less time than the machine needs: the accounting is wrong.
         assert!(
             Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0, attention: 0.0 }, &[0.05]) }

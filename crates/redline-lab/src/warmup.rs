@@ -7,7 +7,7 @@ use redline_kernels::memory::current_bytes;
 use serde::{Deserialize, Serialize};
 
 use crate::Clock;
-use crate::machine::Activity;
+use crate::machine::Counters;
 
 /// Runs beyond those asked for, at most.
 const MOST_RUNS: usize = 20;
@@ -44,7 +44,7 @@ struct First {
 
 impl First {
     fn now(misses: u64) -> Self {
-        let pages = Activity::pages();
+        let pages = Counters::pages();
         Self {
             misses,
             major: pages.major_faults.unwrap_or(0),

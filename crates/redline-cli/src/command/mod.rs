@@ -10,6 +10,7 @@ mod generate;
 mod judge;
 mod perplexity;
 mod precompile;
+mod report;
 mod rerank;
 mod score;
 mod synth;
@@ -60,6 +61,8 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Judge a run against an earlier one
     Compare(compare::CompareArgs),
+    /// Show runs as one page: roofline, distributions, throughput, comparison, trend
+    Report(report::ReportArgs),
     /// What this machine is and what of it can be used
     Doctor(doctor::DoctorArgs),
 }
@@ -111,6 +114,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Precompile(args) => precompile::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Compare(args) => compare::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),
     }
 }

@@ -3,6 +3,7 @@
 mod bad_input;
 mod bench;
 mod broken_models;
+mod browser;
 mod checkpoint;
 mod compare;
 mod convert;
@@ -20,6 +21,7 @@ mod model;
 mod perplexity;
 mod plans;
 mod prefix_cache;
+mod report;
 mod score;
 mod score_lane;
 mod score_rules;

@@ -187,6 +187,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["compare", "one"], &["NEW", "redline compare --help"]),
     (&["compare", "/nonexistent/a", "/nonexistent/b"], &["/nonexistent/a"]),
     (&["compare", "a", "b", "--threshold", "none"], &["none", "percent above 0"]),
+    (&["report", "/nonexistent/a", "-o", "x.html"], &["/nonexistent/a", "run.json"]),
+    (&["report", "/nonexistent/a"], &["--output", "redline report --help"]),
     (&["doctor", "extra"], &["extra", "redline doctor --help"]),
 ];
 

@@ -142,11 +142,11 @@ fn flags_of_arms_are_refused_before_anything_runs() {
         (&["--versus", "-o /tmp/x"], &["`-o`", "both arms"]),
         (&["--versus", "--processes=2"], &["both arms"]),
         (&["--versus", "--help"], &["both arms"]),
-        (&["--versus", "", "--processes", "3"], &["--processes", "an even number from 2"]),
+        (&["--versus", "", "--processes", "3"], &["`--processes` is 3", "an even number from 2"]),
         (&["--versus", "", "--threshold", "0"], &["--threshold", "percent above 0"]),
         (&["--versus", "", "--output", "x"], &["--output", "cannot be used with"]),
         (&["--versus", "", "--baseline", "x"], &["--baseline", "cannot be used with"]),
-        (&["--processes", "2"], &["`--processes` is for two arms"]),
+        (&["--processes", "0"], &["--processes", "no process"]),
         (&["--threshold", "5"], &["for a comparison, but there is none"]),
     ];
     for (arguments, expect) in cases {

@@ -17,7 +17,7 @@ use crate::bench::{
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
-use crate::roofline::{Arithmetics, Held, Work};
+use crate::roofline::{Arithmetics, Held, Work, placed};
 use crate::warmup::Warmup;
 use crate::{Direction, Row, Samples};
 
@@ -264,11 +264,17 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
         t.limits.computing(Work::of_sequence(info, n)) / t.value.prefill_s
     })?;
     let peak = samples("GOP/s", Direction::Info, trials, |t| t.limits.peak * 1e-9)?;
-    Ok(single("prefill", info, case, trials)
+    let row = single("prefill", info, case, trials)
         .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric("prefill_tokens_per_s", rate)
         .metric("share", share)
-        .metric("limit", peak))
+        .metric("limit", peak);
+    Ok(placed(row, info.format.arithmetic(), Work::of_sequence(info, n), &timed(trials, |t| t.prefill_s))?)
+}
+
+/// The seconds of some part of every run.
+fn timed(trials: &[Trial], seconds: impl Fn(&GenerateOutcome) -> f64) -> Vec<Held<f64>> {
+    trials.iter().map(|t| t.with(seconds(&t.value))).collect()
 }
 
 fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, LaneError> {
@@ -280,7 +286,7 @@ fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, La
     let memory: Vec<f64> =
         trials.iter().filter_map(|t| t.value.peak_memory_bytes).map(|b| b as f64).collect();
     let total = |t: &Trial| case.new_tokens as f64 / (t.value.prefill_s + t.value.decode_s);
-    Ok(single("decode", info, case, trials)
+    let row = single("decode", info, case, trials)
         .param("kv_cache", true)
         .limit("read_bandwidth", share.median())
         .metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, trials, rate)?)
@@ -289,7 +295,9 @@ fn decode_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, La
         .metric("decode_s", samples("s", Direction::Lower, trials, |t| t.value.decode_s)?)
         .metric("share", share)
         .metric("limit", samples("GB/s", Direction::Info, trials, |t| t.limits.bandwidth * 1e-9)?)
-        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
+        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?);
+    let work = batched::work(info, case, 1);
+    Ok(placed(row, info.format.arithmetic(), work, &timed(trials, |t| t.decode_s))?)
 }
 
 fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) -> Result<Row, LaneError> {
@@ -303,7 +311,7 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
         let least = |n| t.limits.computing(Work::of_sequence(info, n));
         lengths.clone().map(least).sum::<f64>() / seconds(t)
     })?;
-    Ok(single("decode-recompute", info, case, trials)
+    let row = single("decode-recompute", info, case, trials)
         .param("kv_cache", false)
         .limit(format!("{}_peak", info.format.arithmetic().name()), share.median())
         .metric(
@@ -314,5 +322,12 @@ fn recompute_row(info: &ModelInfo, case: &Case, trials: &[Trial], forward: f64) 
         .metric("share_of_forward", samples("share", Direction::Info, trials, |t| recomputed(t) / forward)?)
         .metric("share", share)
         .metric("limit", samples("GOP/s", Direction::Info, trials, |t| t.limits.peak * 1e-9)?)
-        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?))
+        .metric("peak_memory", Samples::new("bytes", Direction::Lower, memory)?);
+    let passes = lengths.clone().map(|n| Work::of_sequence(info, n));
+    let work = passes.fold(Work::default(), |sum, pass| Work {
+        bytes: sum.bytes + pass.bytes,
+        operations: sum.operations + pass.operations,
+        attention: sum.attention + pass.attention,
+    });
+    Ok(placed(row, info.format.arithmetic(), work, &timed(trials, |t| t.prefill_s + t.decode_s))?)
 }

@@ -11,7 +11,7 @@ use super::{Lane, Run, higher, info};
 use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::limits::{self, FILL, LimitError};
 use crate::conditions::Condition;
-use crate::machine::{Activity, Resident};
+use crate::machine::{Counters, Resident};
 use crate::warmup::Warmup;
 use crate::{Direction, Row, Samples};
 
@@ -123,12 +123,12 @@ struct Readings {
 
 impl Readings {
     fn take(&mut self, bench: &Bench<'_>, keep: bool, read: impl FnOnce() -> f64) {
-        let (before, start_ns) = (Activity::now(), bench.clock.now_ns());
+        let (before, start_ns) = (Counters::now(), bench.clock.now_ns());
         let rate = read();
         let seconds = bench.clock.elapsed_s(start_ns);
         if keep {
             self.giga.push(rate * 1e-9);
-            let condition = Condition::between(&before, &Activity::now(), seconds);
+            let condition = Condition::between(&before, &Counters::now(), seconds);
             self.conditions.push(Condition { start_ns, ..condition });
         }
     }

@@ -80,7 +80,7 @@ fn told(
 
 /// What decoding the tokens after the first takes: in each pass the weights once, and of every sequence its keys and values
 /// before the new one.
-fn work(info: &ModelInfo, case: &Case, batch: usize) -> Work {
+pub(super) fn work(info: &ModelInfo, case: &Case, batch: usize) -> Work {
     let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
     // Contexts of prompt, prompt + 1, ... tokens; the new token sees itself too.
     let context = case.prompt.len() as f64 + (case.new_tokens as f64 - 2.0) / 2.0;

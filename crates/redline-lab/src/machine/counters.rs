@@ -6,7 +6,7 @@ use super::tree::Tree;
 
 /// Counters since the process or the machine began; what cannot be read is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Activity {
+pub struct Counters {
     /// Pages of this process that were filled without reading from a disk.
     pub minor_faults: Option<u64>,
     /// Pages that were read from a disk.
@@ -25,7 +25,7 @@ pub struct Activity {
     pub mhz: Option<f64>,
 }
 
-impl Activity {
+impl Counters {
     /// At this moment.
     pub fn now() -> Self {
         Self::read(Path::new("/"))
@@ -130,8 +130,8 @@ mod tests {
         for (cpu, khz) in [(0, 2_000_000), (1, 3_000_000)] {
             write(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"), &format!("{khz}\n"));
         }
-        let activity = Activity::read(directory.path());
-        assert_eq!((activity.voluntary_switches, activity.involuntary_switches), (Some(30), Some(2)));
-        assert_eq!((activity.mhz, activity.minor_faults), (Some(2500.0), None));
+        let counters = Counters::read(directory.path());
+        assert_eq!((counters.voluntary_switches, counters.involuntary_switches), (Some(30), Some(2)));
+        assert_eq!((counters.mhz, counters.minor_faults), (Some(2500.0), None));
     }
 }

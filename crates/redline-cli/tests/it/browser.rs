@@ -1,0 +1,223 @@
+//! The report in a browser: it renders wide and narrow, light and dark, says nothing on the console, asks nothing of a network.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::report::{document, real_runs, report};
+
+/// Names under which a browser is looked for.
+const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+/// Keeps the browser to the page: no updates, no accounts, no hints.
+const ALONE: &[&str] = &[
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-extensions",
+    "--disable-default-apps",
+    "--disable-domain-reliability",
+    "--no-first-run",
+    "--no-default-browser-check",
+];
+/// A page is shown within so many seconds, or the browser is ended.
+const SECONDS: &str = "120";
+/// The widths of a phone and of a screen.
+const WIDTHS: [u32; 2] = [390, 1200];
+const SCHEMES: [&str; 2] = ["dark", "light"];
+
+/// A browser and a folder for its pages.
+struct Browser {
+    name: &'static str,
+    folder: TempDir,
+}
+
+/// What was seen of a page.
+struct Seen {
+    /// The document after it was shown.
+    dom: String,
+    /// Lines on the console.
+    console: Vec<String>,
+    /// What the page asked of a network.
+    requests: Vec<String>,
+}
+
+impl Browser {
+    /// The first that is installed; says on standard error, past what the test harness holds back, that there is none.
+    fn find() -> Option<Self> {
+        let starts = |program: &str, argument: &str| {
+            let quiet =
+                Command::new(program).arg(argument).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            quiet.is_ok_and(|status| status.success())
+        };
+        let found = BROWSERS.into_iter().find(|name| starts(name, "--version"));
+        if let Some(name) = found.filter(|_| starts("timeout", "--version")) {
+            return Some(Self { name, folder: tempfile::tempdir().unwrap() });
+        }
+        let why = "SKIPPED: the report is not looked at in a browser, for want of one (and of `timeout`)";
+        let _ = writeln!(
+            std::io::stderr(),
+            "{why}: none of {} starts; on Debian `apt-get install chromium` brings one",
+            BROWSERS.join(", ")
+        );
+        None
+    }
+
+    /// Shows a page in a window of some width.
+    fn show(&self, page: &Path, width: u32, scheme: &str) -> Seen {
+        let net = self.folder.path().join("net.json");
+        let profile = self.folder.path().join("profile");
+        let scheme = SCHEMES.iter().position(|known| *known == scheme).unwrap();
+        let output = Command::new("timeout")
+            .args(["--kill-after=5", SECONDS, self.name])
+            .args(ALONE)
+            .arg(format!("--user-data-dir={}", profile.display()))
+            .arg(format!("--log-net-log={}", net.display()))
+            .arg(format!("--window-size={width},900"))
+            .arg(format!("--blink-settings=preferredColorScheme={scheme}"))
+            .args(["--enable-logging=stderr", "--v=0", "--dump-dom"])
+            .arg(format!("file://{}", page.display()))
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{:?}: {err}", output.status);
+        Seen {
+            dom: String::from_utf8(output.stdout).unwrap(),
+            console: err.lines().filter(|line| line.contains("CONSOLE")).map(ToOwned::to_owned).collect(),
+            requests: requests(&fs::read(&net).unwrap()),
+        }
+    }
+
+    fn write(&self, name: &str, page: &str) -> std::path::PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, page).unwrap();
+        path
+    }
+
+    /// What a page measures of itself in a frame of some width: a window cannot be as narrow as a phone.
+    fn measured(&self, page: &str, width: u32, scheme: &str) -> Value {
+        let policy = page.find("<meta http-equiv=").unwrap();
+        let end = policy + page[policy..].find("/>").unwrap() + 2;
+        let probe = format!("<script>{PROBE}</script></body>");
+        let free = format!("{}{}", &page[..policy], &page[end..]).replace("</body>", &probe);
+        self.write("free.html", &free);
+        let frame =
+            format!("<iframe style=\"border:0;width:{width}px;height:900px\" src=\"free.html\"></iframe>");
+        let listen = "onmessage=e=>document.documentElement.setAttribute('data-told',e.data)";
+        let dark = "<meta name=\"color-scheme\" content=\"light dark\">";
+        let outer = self.write(
+            "outer.html",
+            &format!("<!doctype html>{dark}<script>{listen}</script><body>{frame}</body>"),
+        );
+        let seen = self.show(&outer, 1400, scheme);
+        let told = seen.dom.split("data-told=\"").nth(1).and_then(|rest| rest.split('"').next());
+        let told = told
+            .unwrap_or_else(|| panic!("nothing measured: {:?} {}", seen.console, seen.dom))
+            .replace("&quot;", "\"");
+        serde_json::from_str(&told).unwrap()
+    }
+}
+
+/// Widths, colours and the smallest text, with everything opened that can be.
+const PROBE: &str = r"
+onload = () => {
+  document.querySelectorAll('details').forEach(d => d.open = true);
+  const root = document.documentElement;
+  const seen = [...document.querySelectorAll('main svg[role=img]')].map(s => s.getBoundingClientRect());
+  const texts = [...document.querySelectorAll('main svg text')].map(t => t.getBoundingClientRect().height);
+  parent.postMessage(JSON.stringify({
+    inner: innerWidth, scroll: root.scrollWidth, pictures: seen.length,
+    blank: seen.filter(r => r.width < 40 || r.height < 8).length,
+    smallest: Math.min(...texts), paper: getComputedStyle(document.body).backgroundColor,
+  }), '*');
+};";
+
+/// What pages asked of a network, as the browser's log of it says; its own errands come from no origin.
+fn requests(log: &[u8]) -> Vec<String> {
+    let log: Value = serde_json::from_slice(log).unwrap();
+    let start = &log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"];
+    assert!(start.is_number(), "the log knows no requests");
+    let events = log["events"].as_array().unwrap().iter().filter(|event| &event["type"] == start);
+    let asked = events.map(|event| &event["params"]).filter(|params| params["initiator"] != "not an origin");
+    let urls = asked.filter_map(|params| params["url"].as_str());
+    urls.filter(|url| !url.starts_with("file:") && !url.starts_with("data:")).map(ToOwned::to_owned).collect()
+}
+
+/// The report of runs of two commits and two engines, and of what lies beside them.
+fn page(all: &Path) -> String {
+    for (name, engine, day, samples) in [
+        ("first", "one", 20, [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.0]),
+        ("second", "one", 21, [8.0, 8.1, 7.9, 8.0, 8.2, 7.8, 8.0]),
+        ("third", "two", 21, [12.0, 12.1, 11.9, 12.0, 12.2, 11.8, 13.0]),
+    ] {
+        let mut run = document(engine, &samples);
+        run["started_at"] = format!("2026-11-{day}T00:00:00Z").into();
+        run["engine"]["git"] = name.into();
+        // A name that nothing breaks by itself.
+        run["rows"][0]["kernel_path"] = "x".repeat(400).into();
+        fs::create_dir_all(all.join(name)).unwrap();
+        fs::write(all.join(name).join("run.json"), run.to_string()).unwrap();
+    }
+    let base = all.join("first");
+    report(&[all.to_str().unwrap()], &all.join("report.html"), &["--base", base.to_str().unwrap()])
+}
+
+#[test]
+fn the_report_renders_and_keeps_to_itself() {
+    let Some(browser) = Browser::find() else { return };
+    let all = browser.folder.path().join("all");
+    real_runs(&all);
+    let page = page(&all);
+    let file = browser.write("page.html", &page);
+    for scheme in SCHEMES {
+        let seen = browser.show(&file, WIDTHS[1], scheme);
+        assert_eq!((seen.console, seen.requests), (Vec::<String>::new(), Vec::<String>::new()), "{scheme}");
+        for text in [
+            "Roofline",
+            "Latency distributions",
+            "Trend over commits",
+            "gemm/w8g0/m3/n40/k96/t1",
+            "✓",
+            "faster",
+        ] {
+            assert!(seen.dom.contains(text), "{text}");
+        }
+        assert_eq!(seen.dom.matches("<svg").count(), page.matches("<svg").count());
+    }
+    for width in WIDTHS {
+        let told = SCHEMES.map(|scheme| browser.measured(&page, width, scheme));
+        for told in &told {
+            assert_eq!(told["inner"], width);
+            assert!(told["scroll"].as_u64().unwrap() <= u64::from(width), "wider than the window: {told}");
+            assert!(told["pictures"].as_u64().unwrap() > 10 && told["blank"] == 0, "{told}");
+            assert!(told["smallest"].as_f64().unwrap() >= 8.0, "text too small to read: {told}");
+        }
+        assert_ne!(told[0]["paper"], told[1]["paper"], "dark is light");
+    }
+}
+
+/// What the test above looks for is found where it is.
+#[test]
+fn a_page_that_does_not_keep_to_itself_is_found() {
+    let Some(browser) = Browser::find() else { return };
+    let page = page(&browser.folder.path().join("all"));
+    let image = "<img src=\"http://127.0.0.1:9/x.png\"/></body>";
+    let asking = browser.write("asking.html", &page.replace("</body>", image));
+    let seen = browser.show(&asking, WIDTHS[1], "light");
+    assert!(
+        seen.requests.is_empty() && seen.console.iter().any(|line| line.contains("Content Security Policy")),
+        "{:?}",
+        seen.console
+    );
+    let free = browser.write("asking.html", &format!("<!doctype html><body>{image}"));
+    assert_eq!(browser.show(&free, WIDTHS[1], "light").requests, ["http://127.0.0.1:9/x.png"]);
+    let wide = page.replace("<main>", "<main><div style=\"width:3000px\">wide</div>");
+    assert!(browser.measured(&wide, WIDTHS[0], "light")["scroll"].as_u64().unwrap() >= 3000);
+}

@@ -1,0 +1,153 @@
+//! `report`: one page from real runs, and what is no run.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::harness::redline;
+
+/// A quick run of a lane of the machine or of the demo model into `DIR/NAME`.
+#[track_caller]
+fn bench(dir: &Path, name: &str, arguments: &[&str]) -> String {
+    let path = dir.join(name).to_str().unwrap().to_owned();
+    let run = redline(&[&["bench"], arguments, &["--threads", "1", "-o", &path]].concat());
+    // Whatever the noise let it conclude, it measured.
+    assert!(matches!(run.code, 0 | 1 | 3 | 5) && dir.join(name).join("run.json").exists(), "{}", run.err);
+    path
+}
+
+/// Runs of several lanes, one of them with two arms, as `DIR/LANE`.
+pub(crate) fn real_runs(dir: &Path) {
+    let gemm = ["gemm", "--m", "1,3", "--n", "40", "--k", "96", "--weights-mib", "1", "--repeats", "6"];
+    bench(dir, "gemm", &[&gemm[..], &["--formats", "f32,w8g0"]].concat());
+    bench(dir, "versus", &[&gemm[..], &["--formats", "w8g0", "--versus", "--formats w4"]].concat());
+    bench(dir, "limits", &["limits", "--streams", "1", "--buffer-mib", "4", "--repeats", "2"]);
+    let forward = ["forward", "--model", "demo", "--batch", "1,2", "--length", "3,7", "--trials", "6"];
+    bench(dir, "forward", &forward);
+}
+
+/// Writes the report of `runs`, and reads it.
+#[track_caller]
+pub(crate) fn report(runs: &[&str], to: &Path, flags: &[&str]) -> String {
+    let to = to.to_str().unwrap();
+    let run = redline(&[&["report"], runs, &["-o", to], flags].concat()).ok();
+    assert_eq!((run.out.as_str(), run.err.as_str()), ("", ""));
+    fs::read_to_string(to).unwrap()
+}
+
+/// A document as a driver of any engine writes it.
+pub(crate) fn document(engine: &str, samples: &[f64]) -> Value {
+    let latency = json!({"unit": "ms", "direction": "lower", "samples": samples});
+    json!({
+        "schema": "redline.bench.run/1", "engine": {"name": engine, "git": engine}, "lane": "score",
+        "machine": {"fingerprint": "f", "summary": "a machine"}, "started_at": "2026-11-20T00:00:00Z",
+        "rows": [{"case": "score/b1", "checked": true, "params": {"batch_size": 1, "num_labels": 2}, "metrics": {"latency": latency}}]
+    })
+}
+
+fn write(dir: &Path, name: &str, text: &str) -> String {
+    let dir = dir.join(name);
+    fs::create_dir_all(&dir).unwrap();
+    fs::write(dir.join("run.json"), text).unwrap();
+    dir.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn real_runs_become_one_page() {
+    let folder = tempfile::tempdir().unwrap();
+    let all = folder.path().join("all");
+    real_runs(&all);
+    let file = folder.path().join("report.html");
+    // A directory of runs stands for all of them; naming one of them again changes nothing.
+    let gemm = all.join("gemm");
+    let page = report(&[all.to_str().unwrap()], &file, &["--title", "A <title>"]);
+    assert_eq!(
+        page,
+        report(&[all.to_str().unwrap(), gemm.to_str().unwrap()], &file, &["--title", "A <title>"])
+    );
+    assert!(page.len() < 1_000_000, "{}", page.len());
+    let document = roxmltree::Document::parse(page.strip_prefix("<!doctype html>\n").unwrap()).unwrap();
+    let find = |name: &'static str| document.descendants().filter(move |node| node.has_tag_name(name));
+    assert_eq!(find("title").find_map(|node| node.text()), Some("A <title>"));
+    let sections: Vec<_> = find("section").filter_map(|node| node.attribute("id")).collect();
+    for id in ["comparison", "roofline", "throughput", "distributions", "results", "environment"] {
+        assert!(sections.contains(&id), "{id} of {sections:?}");
+    }
+    // Every picture says in words what it shows, every case stands in the data.
+    let pictures = || find("svg").filter(|node| node.attribute("aria-hidden").is_none());
+    assert!(pictures().count() > 10);
+    assert!(
+        pictures()
+            .all(|node| node.attribute("role") == Some("img") && node.attribute("aria-label").is_some())
+    );
+    let data = find("script").find_map(|node| node.text()).unwrap();
+    let data: Value = serde_json::from_str(data).unwrap();
+    let rows = data["runs"].as_array().unwrap().iter().flat_map(|run| run["rows"].as_array().unwrap());
+    let cases: Vec<&str> = rows.clone().filter_map(|row| row["case"].as_str()).collect();
+    assert!(cases.contains(&"gemm/w8g0/m3/n40/k96/t1") && cases.contains(&"forward/b2/l7/t1"), "{cases:?}");
+    let gemm = rows.clone().find(|row| row["case"] == "gemm/f32/m1/n40/k96/t1").unwrap();
+    assert_eq!(
+        (&gemm["work"]["operations"], &gemm["ceilings"]["arithmetic"]),
+        (&(2.0 * 40.0 * 96.0).into(), &"f32".into())
+    );
+    assert!(gemm["ceilings"]["bandwidth"].as_f64().unwrap() > 0.0);
+    let ceilings: Vec<_> = find("text").filter(|node| node.attribute("class") == Some("roofname")).collect();
+    for name in ["read ", "f32 ", "int8 "] {
+        assert!(ceilings.iter().any(|node| node.text().is_some_and(|text| text.starts_with(name))), "{name}");
+    }
+}
+
+#[test]
+fn engines_commits_and_a_base_stand_in_one_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let base = write(folder.path(), "base", &document("one", &[10.0, 10.1, 9.9, 10.0]).to_string());
+    let mut later = document("one", &[8.0, 8.1, 7.9, 8.0]);
+    later["started_at"] = "2026-11-21T00:00:00Z".into();
+    later["engine"]["git"] = "later".into();
+    let later = write(folder.path(), "later", &later.to_string());
+    let other = write(folder.path(), "other", &document("other", &[20.0, 20.1, 19.9, 20.0]).to_string());
+    let page = report(&[&later, &other], &folder.path().join("r.html"), &["--base", &base]);
+    for text in ["✓", "faster", "✗", "slower", "id=\"trend\"", "1.250 [", "0.5000 ["] {
+        assert!(page.contains(text), "{text}");
+    }
+    let to_stdout = redline(&["report", &later, &other, "--base", &base, "-o", "-"]).ok();
+    assert_eq!((to_stdout.out, to_stdout.err), (page, String::new()));
+}
+
+#[test]
+fn hostile_names_are_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let hostile = "<script>alert(1)</script>\"'&\u{202e}\u{5d0}".repeat(30);
+    let mut run = document(&hostile, &[1.0, 2.0]);
+    run["lane"] = hostile.as_str().into();
+    run["rows"][0]["case"] = hostile.as_str().into();
+    run["command"] = json!([hostile]);
+    run["machine"]["summary"] = hostile.as_str().into();
+    let dir = write(folder.path(), "run", &run.to_string());
+    let page = report(&[&dir], &folder.path().join("r.html"), &["--title", &hostile]);
+    assert!(!page.contains("<script>") && !page.contains('\u{202e}'));
+    roxmltree::Document::parse(page.strip_prefix("<!doctype html>\n").unwrap()).unwrap();
+}
+
+#[test]
+fn what_cannot_be_reported_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let good = write(folder.path(), "all/good", &document("one", &[1.0, 2.0]).to_string());
+    let out = path("r.html");
+    redline(&["report", &path("nowhere"), "-o", &out]).usage(&["No such file", "nowhere"]);
+    fs::create_dir(path("empty")).unwrap();
+    redline(&["report", &path("empty"), "-o", &out]).usage(&["no `run.json`", "empty"]);
+    redline(&["report", &good, "--base", &path("empty"), "-o", &out]).usage(&["no `run.json`", "empty"]);
+    // One that cannot be read among several is named, and nothing is written.
+    write(folder.path(), "all/cut", "{\"schema\": ");
+    redline(&["report", &path("all"), "-o", &out]).usage(&["EOF while parsing", "cut/run.json"]);
+    assert!(!folder.path().join("r.html").exists());
+    redline(&["report", &good]).usage(&["--output"]);
+    redline(&["report", "-o", &out]).usage(&["DIR"]);
+    let unwritable = redline(&["report", &good, "-o", &path("missing/r.html")]);
+    unwritable.failed(&["No such file", "missing/r.html", "hint: "]);
+    let onto_a_directory = redline(&["report", &good, "-o", &path("empty")]);
+    onto_a_directory.failed(&["empty"]);
+}

@@ -1,0 +1,105 @@
+//! The numbers of a report as JSON, so that the page is data too.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::distribution::chosen;
+use super::subject::Subjects;
+use super::{Detail, visible};
+use crate::number::six_digits;
+use crate::result::{Metric, Row};
+use crate::stats::{Direction, Samples};
+
+/// The schema of the data in a report.
+pub(super) const SCHEMA: &str = "redline.bench.report/1";
+
+/// The document, with nothing in it that could end the element it stands in.
+pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> String {
+    let machines: Vec<&Value> = subjects.machines.iter().map(|machine| &machine.told).collect();
+    let run = |subject: &super::subject::Subject<'_>| {
+        let run = subject.run;
+        json!({
+            "name": subject.name, "run_id": run.run_id, "started_at": run.started_at, "lane": run.lane,
+            "machine": subject.machine, "engine": run.engine, "command": run.command, "environment": run.environment,
+            "arms": run.arms, "comparison": run.comparison, "limits": run.limits,
+            "rows": run.rows.iter().map(|row| told(row, detail)).collect::<Vec<_>>(),
+        })
+    };
+    let runs: Vec<Value> = subjects.runs.iter().map(run).collect();
+    let document = json!({"schema": SCHEMA, "title": title, "machines": machines, "runs": runs});
+    document.to_string().chars().fold(String::new(), |mut text, c| {
+        // What the page would not hold as it is, and what ends an element, is written by its number.
+        if matches!(c, '<' | '>' | '&') || visible(c) != c {
+            let _ = write!(text, "\\u{:04x}", u32::from(c));
+        } else {
+            text.push(c);
+        }
+        text
+    })
+}
+
+fn told(row: &Row, detail: Detail) -> Value {
+    let metrics = row.metrics.iter().map(|(name, metric)| (name.to_owned(), numbers(metric, detail)));
+    let mut value = json!({
+        "case": row.case, "params": row.params, "checked": row.checked, "invalid": row.invalid(),
+        "limit": row.limit, "share_of_limit": row.share_of_limit.map(six_digits), "kernel_path": row.kernel_path,
+        "digest": row.digest, "arm": row.arm, "gates": row.gates, "missed": row.missed(), "work": row.work,
+        "ceilings": row.ceilings, "metrics": metrics.collect::<serde_json::Map<_, _>>(),
+    });
+    if let Some(fields) = value.as_object_mut() {
+        fields.retain(|_, value| !value.is_null() && value != &json!([]));
+    }
+    value
+}
+
+/// A summary; of judged metrics the samples too.
+fn numbers(metric: &Metric, detail: Detail) -> Value {
+    let s = metric.samples();
+    let round = |value: Option<f64>| value.map(six_digits);
+    let mut value =
+        json!({"unit": s.unit(), "direction": s.direction(), "headline": round(s.headline()), "n": s.n()});
+    if s.direction() == Direction::Info {
+        return value;
+    }
+    value["processes"] = json!(processes(s, detail.samples));
+    if let Some(interval) = s.interval() {
+        value["interval"] = json!([six_digits(interval.low), six_digits(interval.high)]);
+        value["method"] = json!(interval.method);
+    }
+    for (name, number) in [("mean", s.mean()), ("std", s.std()), ("min", s.min()), ("max", s.max())] {
+        value[name] = json!(round(number));
+    }
+    value
+}
+
+/// The samples of each process in their order, or evenly chosen ones of those where they are many.
+fn processes(samples: &Samples, most: usize) -> Vec<Vec<f64>> {
+    if most == 0 {
+        return Vec::new();
+    }
+    let of =
+        |process: &[f64]| chosen(process.len(), most).into_iter().map(|at| six_digits(process[at])).collect();
+    samples.processes().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::{row, run};
+
+    #[test]
+    fn the_data_is_read_back_and_ends_no_element() {
+        let hostile = "</script><!--<script>&\u{2028}\"";
+        let mut runs = [run("score", vec![row(hostile, &[1.0 / 3.0, 2.0])])];
+        runs[0].engine.name = hostile.into();
+        let text = json(&Subjects::new(&runs), hostile, Detail::FULL);
+        assert!(!text.contains('<') && !text.contains('&'), "{text}");
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let row = &document["runs"][0]["rows"][0];
+        assert_eq!((&document["title"], &row["case"]), (&hostile.into(), &hostile.into()));
+        assert_eq!(row["metrics"]["rate"]["processes"], json!([[0.333333, 2.0]]));
+        let bare = json(&Subjects::new(&runs), "t", Detail { samples: 0, ..Detail::FULL });
+        assert!(bare.len() < text.len() && !bare.contains("0.333333,2.0"));
+    }
+}

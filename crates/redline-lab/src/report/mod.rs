@@ -1,0 +1,308 @@
+//! The report: runs as one page of HTML that needs nothing else, with figures as SVG and the numbers as data.
+//!
+//! A pure function from runs to text. The page holds no script and asks for nothing over a network; what comes from runs is
+//! escaped wherever it stands. Each figure is one file here; all of them give the same few kinds of pieces, which `page.html`
+//! lays out.
+
+mod data;
+mod distribution;
+mod environment;
+mod forest;
+mod heatmap;
+mod page;
+mod quantity;
+mod roofline;
+mod subject;
+mod svg;
+mod tables;
+mod trend;
+
+use std::fmt;
+
+use minijinja::Environment;
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+
+use crate::number;
+use crate::run::Run;
+use crate::verdict::Verdict;
+use page::{Fact, Page, Section};
+use subject::{Subjects, distinct};
+
+/// A report of a full run stays below so many bytes.
+pub const LIMIT: usize = 1_000_000;
+
+/// How to report.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The title of the page.
+    pub title: Option<String>,
+    /// Runs that every other run of the same lane is compared with.
+    pub base: Vec<Run>,
+}
+
+/// Why there is no report.
+#[derive(Debug)]
+pub struct ReportError(minijinja::Error);
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the page cannot be laid out: {}", self.0)
+    }
+}
+
+impl std::error::Error for ReportError {}
+
+/// How much of it is drawn and kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Detail {
+    /// Small charts of one kind.
+    panels: usize,
+    /// Samples drawn of one process.
+    strokes: usize,
+    /// Samples kept of one process in the data.
+    samples: usize,
+}
+
+impl Detail {
+    /// As much as there is, within reason.
+    const FULL: Self = Self { panels: 72, strokes: 120, samples: 256 };
+    /// From much to little: the first that stays below [`LIMIT`] is taken.
+    const LEVELS: [Self; 4] = [
+        Self::FULL,
+        Self { panels: 48, strokes: 60, samples: 64 },
+        Self { panels: 24, strokes: 40, samples: 16 },
+        Self { panels: 12, strokes: 20, samples: 0 },
+    ];
+}
+
+/// The page that shows `runs`.
+pub fn html(runs: &[Run], options: &Options) -> Result<String, ReportError> {
+    let subjects = Subjects::new(runs);
+    let mut page = String::new();
+    for (level, detail) in Detail::LEVELS.into_iter().enumerate() {
+        page = at_detail(&subjects, options, detail, level > 0)?;
+        if page.len() < LIMIT {
+            break;
+        }
+    }
+    Ok(page)
+}
+
+fn at_detail(
+    subjects: &Subjects<'_>,
+    options: &Options,
+    detail: Detail,
+    reduced: bool,
+) -> Result<String, ReportError> {
+    let title = options.title.as_deref().unwrap_or("Redline benchmark report");
+    let comparison = forest::section(subjects, &options.base);
+    let counts = comparison.as_ref().map(|(_, counts)| counts.clone()).unwrap_or_default();
+    let sections: Vec<Section> = [
+        tables::marks(subjects),
+        comparison.map(|(section, _)| section),
+        roofline::section(subjects),
+        heatmap::section(subjects, detail),
+        distribution::section(subjects, detail),
+        trend::section(subjects, detail),
+        Some(tables::section(subjects)),
+        Some(environment::section(subjects)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    let page = Page {
+        title,
+        css: include_str!("page.css"),
+        facts: facts(subjects, &counts),
+        span: span(subjects),
+        sections,
+        notes: notes(detail, reduced),
+        data: data::json(subjects, title, detail),
+    };
+    let mut environment = Environment::new();
+    // Lines that hold statements only leave nothing.
+    let syntax =
+        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(ReportError)?;
+    environment.set_syntax(syntax);
+    // A name that ends in .html has every value escaped that is not marked as safe.
+    environment.add_template("page.html", include_str!("page.html")).map_err(ReportError)?;
+    let template = environment.get_template("page.html").map_err(ReportError)?;
+    let text = template.render(Serde(&page)).map_err(ReportError)?;
+    Ok(text.chars().map(visible).collect())
+}
+
+/// Characters that no document may hold, or that turn the direction of what follows, are shown as unknown.
+fn visible(c: char) -> char {
+    match c {
+        '\n' | '\t' => c,
+        '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{fffe}' | '\u{ffff}' => {
+            char::REPLACEMENT_CHARACTER
+        }
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    }
+}
+
+/// What is counted at the top.
+fn facts(subjects: &Subjects<'_>, counts: &[(Verdict, usize)]) -> Vec<Fact> {
+    let fact = |n: usize, noun: &str, bad: bool| {
+        let text = number::count(n, noun);
+        let noun = text.split_once(' ').map_or(noun, |(_, noun)| noun).to_owned();
+        Fact { number: n.to_string(), noun, bad }
+    };
+    let engines = distinct(subjects.runs.iter().map(|subject| subject.run.engine.one_line())).len();
+    let mut facts = vec![
+        fact(subjects.runs.len(), "run", false),
+        fact(subjects.lanes().len(), "lane", false),
+        fact(engines, "build", false),
+        fact(subjects.machines.len(), "machine", false),
+        fact(subjects.entries().count(), "row", false),
+    ];
+    let invalid = subjects.entries().filter(|entry| entry.row.invalid().is_some()).count();
+    let missed: usize = subjects.entries().map(|entry| entry.row.missed().len()).sum();
+    if invalid > 0 {
+        facts.push(Fact { noun: "not to be believed".to_owned(), ..fact(invalid, "row", true) });
+    }
+    if missed > 0 {
+        facts.push(Fact { noun: "missed".to_owned(), ..fact(missed, "gate", true) });
+        if let Some(last) = facts.last_mut() {
+            last.noun = format!("{} missed", if missed == 1 { "gate" } else { "gates" });
+        }
+    }
+    for (verdict, _) in Verdict::BY_SEVERITY {
+        if let Some((_, n)) = counts.iter().find(|(known, _)| known == verdict) {
+            let bad =
+                matches!(verdict, Verdict::Slower | Verdict::Missing | Verdict::Invalid | Verdict::Incorrect);
+            facts.push(Fact { number: n.to_string(), noun: verdict.to_string(), bad });
+        }
+    }
+    facts
+}
+
+/// From the first start to the last.
+fn span(subjects: &Subjects<'_>) -> Option<String> {
+    let starts = || subjects.runs.iter().filter_map(|subject| subject.run.started_at.as_deref());
+    let (first, last) = starts().min().zip(starts().max())?;
+    let day = |at: &str| at.strip_suffix('Z').map_or(at.to_owned(), |at| at.replace('T', " ") + " UTC");
+    let (first, last) = (day(first), day(last));
+    Some(if first == last { format!("Measured {first}") } else { format!("Measured {first} to {last}") })
+}
+
+fn notes(detail: Detail, reduced: bool) -> Vec<String> {
+    let raw = match detail.samples {
+        0 => "no raw samples".to_owned(),
+        most => format!(
+            "the raw samples of every judged metric (of more than {most} in a process that many, evenly chosen)"
+        ),
+    };
+    let mut notes = vec![format!(
+        "This file is whole: it holds no script, asks for nothing over a network, and its last element is the data as JSON (schema {}) \
+         with {raw}, rounded to six digits.",
+        data::SCHEMA
+    )];
+    if reduced {
+        notes.push(format!(
+            "To stay below {LIMIT} bytes it draws fewer charts and keeps fewer samples than it could; run.json holds all."
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::result::Row;
+    use crate::{Direction, Samples};
+
+    /// A checked row with one rate.
+    pub(super) fn row(case: &str, values: &[f64]) -> Row {
+        let rate = Samples::new("tokens/s", Direction::Higher, values.to_vec()).unwrap();
+        Row { checked: true, ..Row::new(case).metric("rate", rate) }
+    }
+
+    /// A run of an engine on a machine.
+    pub(super) fn run(lane: &str, rows: Vec<Row>) -> Run {
+        let document = json!({
+            "schema": crate::run::SCHEMA, "engine": {"name": "engine"}, "lane": lane, "rows": [],
+            "machine": {"fingerprint": "f", "summary": "a machine"}
+        });
+        Run { rows, ..Run::parse(&document.to_string()).unwrap() }
+    }
+
+    #[test]
+    fn a_page_is_well_formed_whatever_runs_hold() {
+        let hostile = "</script><script>alert(1)</script>'\"&\u{202e}\u{7}\u{0}]]>{{ page.css }}";
+        let mut bad = run(
+            hostile,
+            vec![row(hostile, &[1.0, 2.0]).param(hostile, hostile).param("batch", 2).param("length", 3)],
+        );
+        bad.rows.push(Row {
+            arm: Some(hostile.into()),
+            limit: Some(hostile.into()),
+            ..row("x", &[3.0, 4.0]).param("length", 4)
+        });
+        bad.engine.name = hostile.into();
+        bad.engine.version = Some("\u{627}\u{644}".repeat(4000));
+        bad.started_at = Some(hostile.into());
+        bad.command = vec![hostile.into()];
+        bad.comparison = json!({"lines": [{"case": hostile, "metric": hostile, "verdict": "same", "why": hostile, "ratio": 1.0}]});
+        let runs = [bad.clone(), bad];
+        let options = Options { title: Some(hostile.into()), base: Vec::new() };
+        let page = html(&runs, &options).unwrap();
+        let body = page.strip_prefix("<!doctype html>\n").unwrap();
+        let document = roxmltree::Document::parse(body).unwrap_or_else(|e| panic!("{e}"));
+        let scripts: Vec<_> = document.descendants().filter(|node| node.has_tag_name("script")).collect();
+        assert_eq!(scripts.len(), 1);
+        assert_eq!(scripts[0].attribute("type"), Some("application/json"));
+        let data: serde_json::Value = serde_json::from_str(scripts[0].text().unwrap()).unwrap();
+        assert_eq!(data["runs"][1]["lane"], hostile);
+        assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
+        // Text stays text, and is not taken for a template.
+        assert!(
+            document.descendants().any(|node| node
+                .text()
+                .is_some_and(|t| t.contains("alert(1)") && t.contains("{{ page.css }}")))
+        );
+        let handler = |node: roxmltree::Node<'_, '_>| node.attributes().any(|a| a.name().starts_with("on"));
+        assert!(!document.descendants().any(handler));
+    }
+
+    #[test]
+    fn nothing_is_asked_of_a_network() {
+        let page = html(&[run("score", vec![row("a", &[1.0, 2.0])])], &Options::default()).unwrap();
+        for forbidden in ["http://", "https://", "url(", "@import", "src=", "<img", "<iframe", "javascript:"]
+        {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.contains("default-src 'none'"));
+    }
+
+    #[test]
+    fn many_runs_stay_below_the_limit() {
+        let values: Vec<f64> = (0..100).map(|i| 1.0 + f64::from(i) / 977.0).collect();
+        let timed = |i: usize| {
+            let samples = Samples::new("s", Direction::Lower, values.clone()).unwrap();
+            row(&format!("case/{i}"), &values).metric("seconds", samples)
+        };
+        let mut runs =
+            [run("score", (0..240).map(timed).collect()), run("gemm", (0..240).map(timed).collect())];
+        let first = html(&runs, &Options::default()).unwrap();
+        assert!(first.len() < LIMIT, "{}", first.len());
+        assert!(first.contains("To stay below 1000000 bytes"));
+        runs[0].rows.truncate(3);
+        runs[1].rows.truncate(3);
+        let small = html(&runs, &Options::default()).unwrap();
+        assert!(small.len() < first.len() && !small.contains("To stay below"));
+    }
+
+    #[test]
+    fn equal_runs_give_equal_pages() {
+        let runs = [run("score", vec![row("a", &[1.0, 2.0])])];
+        let page = || html(&runs, &Options::default()).unwrap();
+        assert_eq!(page(), page());
+        assert!(html(&[], &Options::default()).unwrap().contains("<b>0</b> runs"));
+    }
+}

@@ -10,6 +10,7 @@ mod clock;
 pub mod compare;
 pub mod digest;
 pub mod doctor;
+pub mod exchange;
 pub mod lanes;
 pub mod limits;
 pub mod machine;

@@ -6,7 +6,9 @@ mod compare;
 mod convert;
 mod demo;
 mod doctor;
+mod export;
 mod generate;
+mod import;
 mod judge;
 mod perplexity;
 mod precompile;
@@ -60,6 +62,10 @@ enum Command {
     Bench(Box<bench::BenchArgs>),
     /// Judge a run against an earlier one
     Compare(compare::CompareArgs),
+    /// Write a run in the format of another tool
+    Export(export::ExportArgs),
+    /// Read results of another tool, such as llama-bench, as a run
+    Import(import::ImportArgs),
     /// What this machine is and what of it can be used
     Doctor(doctor::DoctorArgs),
 }
@@ -96,6 +102,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Precompile(args) => precompile::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),
         Command::Compare(args) => compare::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),
     }
 }

@@ -60,7 +60,8 @@ fn tell(run: &Run) {
     let unchecked = run.rows.iter().filter(|row| !row.checked).count();
     let means = run.rows.iter().filter(|row| row.params.get("aggregate").is_some()).count();
     let all = run.rows.len();
-    report::note(&format!("{all} cases of {}, lane {}", run.engine.one_line(), run.lane));
+    let noun = if all == 1 { "case" } else { "cases" };
+    report::note(&format!("{all} {noun} of {}, lane {}", run.engine.one_line(), run.lane));
     if unchecked > 0 {
         report::note(&format!(
             "{unchecked} of {all} are not checked and compare as invalid; `--trust` vouches for them"

@@ -49,7 +49,7 @@ fn a_machine_noisier_than_allowed_has_a_code() {
 
 #[test]
 fn flags_of_noise_are_checked() {
-    redline(&["doctor", "--noise", "--noise-seconds", "0"]).usage(&["`--noise-seconds", "0 seconds"]);
+    redline(&["doctor", "--noise", "--noise-seconds", "0"]).usage(&["--noise-seconds", "0 seconds"]);
     redline(&["doctor", "--noise", "--max-noise", "101"]).usage(&["101 is no score"]);
     redline(&["doctor", "--max-noise", "5"]).usage(&["--noise"]);
 }

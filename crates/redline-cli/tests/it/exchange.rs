@@ -57,7 +57,7 @@ fn another_engine_stands_in_the_same_table() {
     let (peer, ours) = (folder.path("peer"), folder.path("run.json"));
     let run = redline(&["import", &folder.path("peer.json"), "-o", &peer, "--trust"]).ok();
     assert_eq!(run.out, format!("{peer}\n"));
-    assert!(run.err.contains("1 cases of llama.cpp b6123 (4f1c2aa9), lane generate"), "{}", run.err);
+    assert!(run.err.contains("1 case of llama.cpp b6123 (4f1c2aa9), lane generate"), "{}", run.err);
     let compared =
         redline(&["compare", &peer, &ours, "--allow-different-machine", "--allow-different-param", "format"]);
     assert!(

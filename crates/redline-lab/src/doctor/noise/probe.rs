@@ -15,6 +15,8 @@ use crate::machine::{Activity, Frequencies, Machine};
 /// A piece of arithmetic lasts about this long, or has so many rounds.
 const PIECE_NS: u64 = 2_000_000;
 const MAX_ROUNDS: usize = 1 << 22;
+/// How often the time of a piece is taken to find its size.
+const TRIES: usize = 3;
 /// How long a sleep is asked for.
 const NAP: Duration = Duration::from_millis(1);
 /// Bytes that are read: twice the last-level cache, within these.
@@ -105,8 +107,9 @@ fn words(machine: &Machine) -> usize {
 fn rounds(exec: Exec<'_>, clock: &Clock) -> usize {
     let mut rounds = 1 << 10;
     while rounds < MAX_ROUNDS {
-        let (_, ns) = clock.time(|| black_box(work::multiply_add(exec, Arithmetic::F32, rounds)));
-        if ns >= PIECE_NS {
+        let once = || clock.time(|| black_box(work::multiply_add(exec, Arithmetic::F32, rounds))).1;
+        // The best of some: one that was interrupted would make pieces too small to time.
+        if (0..TRIES).map(|_| once()).min() >= Some(PIECE_NS) {
             break;
         }
         rounds *= 2;
@@ -147,7 +150,8 @@ mod tests {
 
     #[test]
     fn a_canary_ends() {
-        assert_eq!(canary(0.1, &ticking(10_000_000)).len(), 3);
+        // Six looks at the clock find the size.
+        assert_eq!(canary(0.1, &ticking(7_000_000)).len(), 3);
     }
 
     #[test]

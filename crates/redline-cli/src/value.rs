@@ -7,6 +7,7 @@ use redline_lab::lanes::Profile;
 use redline_engine::{Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
+use redline_lab::doctor::noise::MOST_SECONDS;
 
 /// A value that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,7 +26,8 @@ impl fmt::Display for BadValue {
 
 impl std::error::Error for BadValue {}
 
-fn bad<T>(fact: impl Into<String>, hint: impl Into<String>) -> Result<T, BadValue> {
+/// Refuses a value.
+pub(crate) fn bad<T>(fact: impl Into<String>, hint: impl Into<String>) -> Result<T, BadValue> {
     Err(BadValue { fact: fact.into(), hint: hint.into() })
 }
 
@@ -110,6 +112,25 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
         Ok(x) => bad(format!("{x} is no share"), "a number from 0 to 1"),
         Err(error) => bad(error.to_string(), "a number from 0 to 1"),
+    }
+}
+
+/// Parses how long to probe.
+pub(crate) fn probe_seconds(text: &str) -> Result<f64, BadValue> {
+    let hint = format!("a number of seconds, from 0.1 to {MOST_SECONDS}");
+    match text.parse::<f64>() {
+        Ok(x) if (0.1..=MOST_SECONDS).contains(&x) => Ok(x),
+        Ok(x) => bad(format!("{x} seconds"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
+/// Parses a score from 0 to 100.
+pub(crate) fn score(text: &str) -> Result<f64, BadValue> {
+    match text.parse::<f64>() {
+        Ok(x) if (0.0..=100.0).contains(&x) => Ok(x),
+        Ok(x) => bad(format!("{x} is no score"), "a number from 0 to 100"),
+        Err(error) => bad(error.to_string(), "a number from 0 to 100"),
     }
 }
 
@@ -381,6 +402,14 @@ mod tests {
         assert!(count("0").is_err());
         assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));
         assert!(factor("-1").is_err() && factor("inf").is_err() && factor("fast").is_err());
+        assert_eq!((probe_seconds("0.1"), probe_seconds("600")), (Ok(0.1), Ok(600.0)));
+        assert_eq!((score("0"), score("100")), (Ok(0.0), Ok(100.0)));
+        for text in ["0", "-1", "601", "NaN", "inf", "", "long"] {
+            assert!(probe_seconds(text).is_err(), "{text}");
+        }
+        for text in ["-1", "101", "NaN", "inf", "", "low"] {
+            assert!(score(text).is_err(), "{text}");
+        }
         assert_eq!(window("2"), Ok(2));
         for text in ["0", "1", "-2", "2.5", ""] {
             assert!(window(text).is_err(), "{text}");

@@ -3,6 +3,7 @@
 //! A report is a pure function of the [`Machine`] and of what the caller found out about instructions and limits.
 //! Every remark follows from a fact that stands beside it.
 
+pub mod noise;
 mod sections;
 
 use serde::Serialize;

@@ -4,6 +4,7 @@
 //! `None`; on other systems than Linux that is nearly everything.
 
 mod accelerators;
+mod activity;
 mod counters;
 mod cpu;
 mod load;
@@ -19,9 +20,10 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use accelerators::{Accelerators, PciDevice};
+pub use activity::{Activity, Process};
 pub use counters::Counters;
 pub use cpu::Cpu;
-pub use load::{Frequency, Load};
+pub use load::{Frequencies, Frequency, Load};
 pub use memory::{HugePages, Memory};
 pub use process::Resident;
 pub use quota::Usable;

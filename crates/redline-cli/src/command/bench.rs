@@ -12,6 +12,8 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, Source};
 use redline_kernels::Tier;
+use redline_lab::Machine;
+use redline_lab::doctor::noise;
 use redline_lab::bench::{ALIASES, Bench, Flag, LaneError, Model, Setup, Text, Values};
 use redline_lab::lanes::{self, Lane, OfMachine, OfModel, OfText, Profile, Run};
 
@@ -21,7 +23,7 @@ use crate::env;
 use crate::model::{self, Backend, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
 use crate::progress::Cases;
-use crate::report::Failure;
+use crate::report::{self, Failure};
 use crate::tokenizer::{self, TokenizerFlags, TokenizerSource};
 use crate::usage;
 use crate::value::{self, ThreadCounts};
@@ -187,6 +189,10 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
     match &args.asked {
         Some(Asked::One(lane, args)) => {
             args.versus.check(args.record.rules.given(), args.record.baseline.is_some())?;
+            // A document is asked for by processes that repeat a measurement, whose parent has looked.
+            if !args.record.json {
+                warn_if_unfit(context);
+            }
             if args.versus.asked() {
                 return versus::run(lane, args, context);
             }
@@ -205,6 +211,17 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             "no lane given",
             "`redline bench --list` lists them; `redline bench generate` is one, `redline bench all` runs them all",
         )),
+    }
+}
+
+/// Says what would disturb a measurement now.
+fn warn_if_unfit(context: &Context) {
+    let (warnings, _) = noise::quick(&Machine::here(), None, &context.clock);
+    for warning in &warnings {
+        report::say(format_args!("warning: {warning}\n"));
+    }
+    if !warnings.is_empty() {
+        report::say("hint: `redline doctor --noise` tells more, and what to do about it\n");
     }
 }
 

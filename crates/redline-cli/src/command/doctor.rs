@@ -1,9 +1,10 @@
-//! `redline doctor`: what this machine is, and what of it can be used.
+//! `redline doctor`: what this machine is, what of it can be used, and how steadily it works.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_kernels::{Arithmetic, Simd, Tier};
+use redline_lab::doctor::noise::{self, Noise};
 use redline_lab::doctor::{Limit, TierStatus};
 use redline_lab::limits::Probe;
 use redline_lab::{Clock, Doctor, Machine};
@@ -11,21 +12,38 @@ use redline_lab::{Clock, Doctor, Machine};
 use super::Context;
 use crate::output;
 use crate::progress;
-use crate::report::Failure;
+use crate::report::{self, Failure, INVALID};
+use crate::value;
 
 /// Bytes read to measure the bandwidth of memory: more than any cache holds.
 const BUFFER: usize = 1 << 30;
 
+/// Exit codes, for `--help`.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 usage; 5 noisier than `--max-noise`.";
+
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub(super) struct DoctorArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Probe how steadily the machine works instead: scores, what disturbs, what to do
+    #[arg(long)]
+    noise: bool,
+    /// Seconds to probe for
+    #[arg(long, value_name = "N", requires = "noise", default_value_t = noise::SECONDS, value_parser = value::probe_seconds)]
+    noise_seconds: f64,
+    /// Leave with code 5 if the noise is above this score, from 0 to 100
+    #[arg(long, value_name = "SCORE", requires = "noise", value_parser = value::score)]
+    max_noise: Option<f64>,
 }
 
 /// Prints the report.
 pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
+    if args.noise {
+        return probe(args, context);
+    }
     let machine = Machine::here();
     let limits = progress::during("measuring", || measure(&machine, context));
     let doctor = Doctor::examine(machine, tiers(), limits);
@@ -33,6 +51,24 @@ pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Fail
         output::piece(&doctor.json().map_err(|error| Failure::failed(error.to_string(), None))?)?;
     } else {
         output::piece(&doctor.text())?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints how steadily the machine works.
+fn probe(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let readings =
+        progress::during("probing", || noise::probe(Machine::here(), args.noise_seconds, &context.clock));
+    let readings = readings.map_err(|error| Failure::failed(error.to_string(), None))?;
+    let noise = Noise::of(&readings);
+    if args.json {
+        output::piece(&noise.json().map_err(|error| Failure::failed(error.to_string(), None))?)?;
+    } else {
+        output::piece(&noise.text())?;
+    }
+    if let Some(most) = args.max_noise.filter(|most| noise.score > *most) {
+        report::note(&format!("the noise is {:.1}, above {most}", noise.score));
+        return Ok(ExitCode::from(INVALID));
     }
     Ok(ExitCode::SUCCESS)
 }

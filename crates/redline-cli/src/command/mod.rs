@@ -6,7 +6,9 @@ mod compare;
 mod convert;
 mod demo;
 mod doctor;
+mod export;
 mod generate;
+mod import;
 mod judge;
 mod perplexity;
 mod precompile;
@@ -63,6 +65,10 @@ enum Command {
     Compare(compare::CompareArgs),
     /// Show runs as one page: roofline, distributions, throughput, comparison, trend
     Report(report::ReportArgs),
+    /// Write a run in the format of another tool
+    Export(export::ExportArgs),
+    /// Read results of another tool, such as llama-bench, as a run
+    Import(import::ImportArgs),
     /// What this machine is and what of it can be used
     Doctor(doctor::DoctorArgs),
 }
@@ -115,6 +121,8 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Bench(args) => bench::run(&args, &context),
         Command::Compare(args) => compare::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Export(args) => export::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),
     }
 }

@@ -10,6 +10,7 @@ mod convert;
 mod demo;
 mod doctor;
 mod environment;
+mod exchange;
 mod generate;
 mod harness;
 mod help;

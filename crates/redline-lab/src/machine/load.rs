@@ -1,6 +1,7 @@
 //! What else happens on the machine: load, stolen time, frequency policy.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -87,6 +88,34 @@ impl Frequency {
             governors: governors.into_iter().collect(),
             boost: boost.or_else(|| switch("sys/devices/system/cpu/intel_pstate/no_turbo", 0)),
         }
+    }
+}
+
+/// The clock frequencies of processors at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Frequencies {
+    /// The highest of now, in Hz: the processors that work.
+    pub now: Option<f64>,
+    /// The highest that any may have, in Hz.
+    pub most: Option<f64>,
+}
+
+impl Frequencies {
+    /// Of this machine.
+    pub fn now() -> Self {
+        Self::read(Path::new("/"))
+    }
+
+    /// As the files below `root` tell.
+    pub fn read(root: &Path) -> Self {
+        let tree = Tree::new(root);
+        let cpus = tree.names("sys/devices/system/cpu");
+        let highest = |name: &str| {
+            let of =
+                |cpu: &String| tree.number::<u64>(&format!("sys/devices/system/cpu/{cpu}/cpufreq/{name}"));
+            cpus.iter().filter_map(of).max().map(|kilohertz| kilohertz as f64 * 1e3)
+        };
+        Self { now: highest("scaling_cur_freq"), most: highest("cpuinfo_max_freq") }
     }
 }
 

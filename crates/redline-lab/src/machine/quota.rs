@@ -57,14 +57,14 @@ fn allowed(status: &str) -> Option<BTreeSet<usize>> {
 
 /// Directories of the control groups that hold this process, from the innermost to the root.
 #[derive(Debug, Default)]
-struct Groups {
+pub(super) struct Groups {
     unified: Vec<String>,
     cpu: Vec<String>,
     memory: Vec<String>,
 }
 
 impl Groups {
-    fn read(tree: Tree) -> Self {
+    pub(super) fn read(tree: Tree) -> Self {
         let text = tree.text("proc/self/cgroup").unwrap_or_default();
         let mut groups = Self {
             unified: chain("sys/fs/cgroup", unified_path(&text)),
@@ -83,6 +83,15 @@ impl Groups {
             quota(microseconds("quota")?, microseconds("period")?)
         });
         second.chain(first).min_by(f64::total_cmp)
+    }
+
+    /// Periods in which any of the groups was stopped since it was made.
+    pub(super) fn throttled_periods(&self, tree: Tree) -> Option<u64> {
+        let line = |text: &str| {
+            text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.trim().parse::<u64>().ok())
+        };
+        let groups = self.unified.iter().chain(&self.cpu);
+        groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).max()
     }
 
     /// The tightest memory limit of all groups.

@@ -2,9 +2,12 @@
 
 mod compare;
 mod doctor;
+mod exchange;
 mod machine;
+mod noise;
 mod result;
 mod run;
+mod scipy;
 mod stats;
 mod trees;
 mod verdict;

@@ -1,0 +1,63 @@
+//! `redline export`: a run in the format of another tool.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueHint};
+use redline_lab::exchange::{self, Format};
+use redline_weights::write_file;
+
+use super::compare;
+use crate::output;
+use crate::report::{self, Failure};
+use crate::value::{self, BadValue};
+
+/// Arguments of `export`.
+#[derive(Debug, Args)]
+#[command(after_help = help("Formats:", |_| true))]
+pub(super) struct ExportArgs {
+    /// The run: a directory with `run.json`, or such a file
+    run: PathBuf,
+    /// The format to write
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    to: &'static Format,
+    /// The file to write; `-` is standard output
+    #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
+    output: PathBuf,
+    /// Export rows that must not be believed, too
+    #[arg(long)]
+    invalid: bool,
+}
+
+/// The list of formats that `which` chooses, for `--help`.
+pub(super) fn help(title: &str, which: fn(&Format) -> bool) -> String {
+    let lines = exchange::ALL.iter().filter(|format| which(format));
+    let lines = lines.map(|format| format!("\n  {:<22} {}", format.name, format.about));
+    title.to_owned() + &lines.collect::<String>()
+}
+
+/// Parses the name of a format.
+pub(super) fn format(text: &str) -> Result<&'static Format, BadValue> {
+    let names: Vec<&str> = exchange::ALL.iter().map(|format| format.name).collect();
+    exchange::format(text)
+        .map_or_else(|| value::bad("no such format", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Writes the run, and tells on standard error what the format cannot say.
+pub(super) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
+    let run = compare::read(&args.run)?;
+    let exported = exchange::export(&run, args.to, args.invalid)
+        .map_err(|error| Failure::usage(format!("{error}\n  in `{}`", args.run.display()), error.hint))?;
+    if report::is_stdin(&args.output) {
+        output::piece(&exported.text)?;
+    } else {
+        write_file(&args.output, exported.text.as_bytes()).map_err(|error| {
+            let fact = format!("{error}\n  in `{}`", args.output.display());
+            Failure::failed(fact, Some("choose a file that may be written".to_owned()))
+        })?;
+    }
+    for note in &exported.notes {
+        report::note(note);
+    }
+    Ok(ExitCode::SUCCESS)
+}

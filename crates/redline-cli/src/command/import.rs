@@ -1,0 +1,73 @@
+//! `redline import`: results of another tool as a run, so that they stand beside ours.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueHint};
+use redline_lab::exchange::{self, Format, Said};
+use redline_lab::run::{Run, RunError};
+
+use super::export::{self, format};
+use crate::output;
+use crate::report::{self, Failure};
+
+/// Arguments of `import`.
+#[derive(Debug, Args)]
+#[command(after_help = export::help("Formats that are read:", |format| format.read.is_some()))]
+pub(super) struct ImportArgs {
+    /// The file that the other tool wrote
+    #[arg(value_hint = ValueHint::FilePath)]
+    file: PathBuf,
+    /// Its format; default: whichever recognises it
+    #[arg(long, value_name = "FORMAT", value_parser = format)]
+    from: Option<&'static Format>,
+    /// The directory to write: run.json, results.csv, samples.csv
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output: PathBuf,
+    /// The engine's name; default: as the file says, else `unknown`
+    #[arg(long, value_name = "NAME")]
+    engine: Option<String>,
+    /// The outputs behind the figures are known to be right: other tools do not check them, and rows that are not checked
+    /// compare as invalid
+    #[arg(long)]
+    trust: bool,
+}
+
+/// Writes the run, and prints its directory.
+pub(super) fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
+    let refused = |error: exchange::BadFile| {
+        Failure::usage(format!("{error}\n  in `{}`", args.file.display()), error.hint)
+    };
+    let said = Said { engine: args.engine.clone(), trust: args.trust };
+    let text = exchange::read_text(&args.file).map_err(refused)?;
+    let run = exchange::import(&text, args.from, &said).map_err(refused)?;
+    run.write(&args.output).map_err(|error| not_written(args, &error))?;
+    tell(&run);
+    output::line(&args.output.display().to_string())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn not_written(args: &ImportArgs, error: &RunError) -> Failure {
+    let fact = format!("{error}\n  in `{}`", args.output.display());
+    match error {
+        RunError::Occupied => Failure::usage(fact, error.hint()),
+        _ => Failure::failed(fact, Some(error.hint().to_owned())),
+    }
+}
+
+/// What was read, and what of it will not be believed.
+fn tell(run: &Run) {
+    let unchecked = run.rows.iter().filter(|row| !row.checked).count();
+    let means = run.rows.iter().filter(|row| row.params.get("aggregate").is_some()).count();
+    let all = run.rows.len();
+    let noun = if all == 1 { "case" } else { "cases" };
+    report::note(&format!("{all} {noun} of {}, lane {}", run.engine.one_line(), run.lane));
+    if unchecked > 0 {
+        report::note(&format!(
+            "{unchecked} of {all} are not checked and compare as invalid; `--trust` vouches for them"
+        ));
+    }
+    if means > 0 {
+        report::note(&format!("{means} of {all} have no samples, only a mean: they have no interval"));
+    }
+}

@@ -1,0 +1,193 @@
+//! How steadily the machine works: a probe of some seconds, what the kernel counted meanwhile, and what to do about it.
+//!
+//! The probe repeats three kinds of work that always take the same time on a machine of which nobody else wants anything:
+//! multiply-adds from registers, a read of memory, and a short sleep. A report is a pure function of its readings. The score of a
+//! kind goes from 0 (every reading like the best one) to 100; see [`jitter`]. The score in all is the worst of computing and
+//! memory, or half that of sleeping, since a benchmark does not sleep. The level is that of the score or of the worst finding.
+
+mod findings;
+pub mod jitter;
+mod probe;
+mod quick;
+
+use serde::Serialize;
+
+use crate::machine::{Activity, Frequencies, Machine};
+use crate::number;
+use crate::table::Table;
+use jitter::Jitter;
+
+pub use probe::{ProbeError, probe};
+pub use quick::{quick, warnings};
+
+/// Seconds of a probe unless told otherwise.
+pub const SECONDS: f64 = 10.0;
+/// The longest probe.
+pub const MOST_SECONDS: f64 = 600.0;
+
+/// How far a machine may be trusted with a measurement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// Small differences show.
+    Quiet,
+    /// Differences of some percent show.
+    Usable,
+    /// Only large differences show; compare two versions within one run.
+    Noisy,
+    /// Nothing measured now means anything.
+    Unfit,
+}
+
+impl Level {
+    /// The lowest score of each level but the first.
+    const FROM: [(f64, Self); 3] = [(60.0, Self::Unfit), (30.0, Self::Noisy), (10.0, Self::Usable)];
+
+    /// The level of a score.
+    pub fn of(score: f64) -> Self {
+        Self::FROM.iter().find(|(from, _)| score >= *from).map_or(Self::Quiet, |(_, level)| *level)
+    }
+
+    /// The word.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quiet => "quiet",
+            Self::Usable => "usable",
+            Self::Noisy => "noisy",
+            Self::Unfit => "unfit",
+        }
+    }
+}
+
+/// What a probe read.
+#[derive(Clone, Debug, Default)]
+pub struct Readings {
+    /// The machine.
+    pub machine: Machine,
+    /// How long the probe took.
+    pub seconds: f64,
+    /// Threads that worked.
+    pub threads: usize,
+    /// Seconds of each piece of arithmetic.
+    pub compute: Vec<f64>,
+    /// Seconds of each read of memory.
+    pub memory: Vec<f64>,
+    /// Seconds that each sleep took.
+    pub sleep: Vec<f64>,
+    /// The clock frequencies during the probe.
+    pub frequencies: Vec<Frequencies>,
+    /// The smallest step of the clock, in nanoseconds.
+    pub timer_ns: Option<u64>,
+    /// The counters before.
+    pub before: Activity,
+    /// The counters after.
+    pub after: Activity,
+}
+
+/// A fact about noise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What was looked at.
+    pub name: String,
+    /// The evidence; `unknown` if it could not be read.
+    pub value: String,
+    /// How bad it is.
+    pub level: Level,
+    /// What it means, if it means anything.
+    pub fact: Option<String>,
+    /// What to do about it.
+    pub fix: Option<String>,
+}
+
+/// What a probe says.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Noise {
+    /// From 0 to 100.
+    pub score: f64,
+    /// The level of the score, or of the worst finding.
+    pub level: Level,
+    /// How long the probe took.
+    pub seconds: f64,
+    /// Threads that worked.
+    pub threads: usize,
+    /// Each kind of work.
+    pub jitter: Vec<Jitter>,
+    /// Everything that was looked at.
+    pub findings: Vec<Finding>,
+}
+
+impl Noise {
+    /// What the readings say.
+    pub fn of(readings: &Readings) -> Self {
+        let kinds =
+            [("compute", &readings.compute), ("memory", &readings.memory), ("sleep", &readings.sleep)];
+        let jitter: Vec<Jitter> =
+            kinds.into_iter().filter_map(|(kind, values)| Jitter::of(kind, values)).collect();
+        let weighed = |j: &Jitter| if j.kind == "sleep" { j.score / 2.0 } else { j.score };
+        let score = jitter.iter().map(weighed).fold(0.0, f64::max);
+        let findings = findings::all(readings, &jitter);
+        let worst = findings.iter().map(|f| f.level).max().unwrap_or(Level::Quiet);
+        Self {
+            score,
+            level: Level::of(score).max(worst),
+            seconds: readings.seconds,
+            threads: readings.threads,
+            jitter,
+            findings,
+        }
+    }
+
+    /// The report as text: the scores, then the findings, each with what to do below it.
+    pub fn text(&self) -> String {
+        let mut text = format!(
+            "noise {:.0} of 100: {} ({:.1} s, {})\n\n",
+            self.score,
+            self.level.name(),
+            self.seconds,
+            number::count(self.threads, "thread")
+        );
+        let mut table = Table::new(&[
+            ("kind", false),
+            ("score", true),
+            ("n", true),
+            ("best", true),
+            ("median", true),
+            ("over 2 %", true),
+            ("over 10 %", true),
+            ("spread", true),
+            ("drift", true),
+        ]);
+        for j in &self.jitter {
+            let time = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
+            table.push(vec![
+                j.kind.clone(),
+                format!("{:.0}", j.score),
+                j.n.to_string(),
+                time(j.best_s),
+                time(j.median_s),
+                number::percent(j.slower_2),
+                number::percent(j.slower_10),
+                number::percent(j.spread),
+                number::percent(j.drift),
+            ]);
+        }
+        text.push_str(&table.render());
+        text.push('\n');
+        let width = self.findings.iter().map(|f| f.name.chars().count()).max().unwrap_or(0);
+        for finding in &self.findings {
+            text.push_str(&format!("  {:<width$}  {}\n", finding.name, finding.value));
+            if let Some(fact) = &finding.fact {
+                text.push_str(&format!("  {:<width$}  > {}: {fact}\n", "", finding.level.name()));
+            }
+            if let Some(fix) = &finding.fix {
+                text.push_str(&format!("  {:<width$}  > hint: {fix}\n", ""));
+            }
+        }
+        text
+    }
+
+    /// The report as one JSON document, indented, with a line break at the end.
+    pub fn json(&self) -> serde_json::Result<String> {
+        serde_json::to_string_pretty(self).map(|text| text + "\n")
+    }
+}

@@ -1,0 +1,167 @@
+//! Takes the readings.
+
+use std::fmt;
+use std::hint::black_box;
+use std::time::Duration;
+
+use redline_kernels::op::probe as work;
+use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
+
+use super::Readings;
+use crate::Clock;
+use crate::limits::FILL;
+use crate::machine::{Activity, Frequencies, Machine};
+
+/// A piece of arithmetic lasts about this long, or has so many rounds.
+const PIECE_NS: u64 = 2_000_000;
+const MAX_ROUNDS: usize = 1 << 22;
+/// How often the time of a piece is taken to find its size.
+const TRIES: usize = 3;
+/// How long a sleep is asked for.
+const NAP: Duration = Duration::from_millis(1);
+/// Bytes that are read: twice the last-level cache, within these.
+const BUFFER: (u64, u64) = (64 << 20, 256 << 20);
+/// Readings of each kind, at most.
+const MOST: usize = 100_000;
+/// Readings between two looks at the clock frequency.
+const LOOK: usize = 16;
+/// Readings of the clock to find its step.
+const STEPS: usize = 1000;
+
+/// Why there are no readings.
+#[derive(Debug)]
+pub enum ProbeError {
+    /// The buffer could not be had.
+    Memory(OutOfMemory),
+    /// The threads could not be started.
+    Threads(std::io::Error),
+}
+
+impl fmt::Display for ProbeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory(e) => write!(f, "no buffer to read: {e}"),
+            Self::Threads(e) => write!(f, "no threads to probe with: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ProbeError {}
+
+/// Works for so many seconds with the threads that a benchmark would have, and reads what happens.
+pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, ProbeError> {
+    let threads = machine.default_threads();
+    let team = Team::new(threads).map_err(ProbeError::Threads)?;
+    let mut buffer = Buffer::zeroed(words(&machine)).map_err(ProbeError::Memory)?;
+    buffer.fill(FILL);
+    let exec = Exec { simd: Simd::best(), team: &team };
+    let mut readings = Readings { timer_ns: step(clock), threads, machine, ..Readings::default() };
+    let rounds = rounds(exec, clock);
+    black_box(work::read(exec, &buffer, 1));
+    readings.before = Activity::now();
+    let start = clock.now_ns();
+    while readings.compute.len() < MOST && clock.elapsed_s(start) < seconds {
+        if readings.compute.len() % LOOK == 0 {
+            readings.frequencies.push(Frequencies::now());
+        }
+        readings.compute.push(timed(clock, || {
+            black_box(work::multiply_add(exec, Arithmetic::F32, rounds));
+        }));
+        readings.memory.push(timed(clock, || {
+            black_box(work::read(exec, &buffer, 1));
+        }));
+        readings.sleep.push(timed(clock, || std::thread::sleep(NAP)));
+    }
+    readings.seconds = clock.elapsed_s(start);
+    readings.after = Activity::now();
+    Ok(readings)
+}
+
+/// Readings of the arithmetic alone, on this thread, for so many seconds.
+pub(super) fn canary(seconds: f64, clock: &Clock) -> Vec<f64> {
+    let Ok(team) = Team::new(1) else { return Vec::new() };
+    let exec = Exec { simd: Simd::best(), team: &team };
+    let start = clock.now_ns();
+    let rounds = rounds(exec, clock);
+    let mut readings = Vec::new();
+    while readings.len() < MOST && clock.elapsed_s(start) < seconds {
+        readings.push(timed(clock, || {
+            black_box(work::multiply_add(exec, Arithmetic::F32, rounds));
+        }));
+    }
+    readings
+}
+
+fn timed(clock: &Clock, work: impl FnOnce()) -> f64 {
+    clock.time(work).1 as f64 * 1e-9
+}
+
+/// Words to read, at most a quarter of what is free.
+fn words(machine: &Machine) -> usize {
+    let wanted =
+        machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(2)).clamp(BUFFER.0, BUFFER.1);
+    (wanted.min(machine.free_bytes() / 4) / 4).max(1) as usize
+}
+
+/// Rounds of arithmetic that fill a piece.
+fn rounds(exec: Exec<'_>, clock: &Clock) -> usize {
+    let mut rounds = 1 << 10;
+    while rounds < MAX_ROUNDS {
+        let once = || clock.time(|| black_box(work::multiply_add(exec, Arithmetic::F32, rounds))).1;
+        // The best of some: one that was interrupted would make pieces too small to time.
+        if (0..TRIES).map(|_| once()).min() >= Some(PIECE_NS) {
+            break;
+        }
+        rounds *= 2;
+    }
+    rounds
+}
+
+/// The smallest step that the clock makes.
+fn step(clock: &Clock) -> Option<u64> {
+    let readings: Vec<u64> = (0..STEPS).map(|_| clock.now_ns()).collect();
+    readings.windows(2).map(|two| two[1].saturating_sub(two[0])).filter(|step| *step > 0).min()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use super::*;
+
+    /// A clock that moves by so much with every look at it.
+    fn ticking(step: u64) -> Clock {
+        let now = AtomicU64::new(0);
+        Clock::scripted(move || now.fetch_add(step, Ordering::Relaxed))
+    }
+
+    #[test]
+    fn a_probe_ends_with_as_many_readings_of_each_kind() {
+        let mut machine = Machine::default();
+        machine.memory.available_bytes = Some(1 << 20);
+        // Seven looks at the clock for each three readings.
+        let readings = probe(machine, 1.0, &ticking(10_000_000)).unwrap();
+        let n = readings.compute.len();
+        assert_eq!((n, readings.memory.len(), readings.sleep.len()), (15, 15, 15));
+        assert_eq!((readings.timer_ns, readings.threads), (Some(10_000_000), 1));
+        assert!(readings.compute.iter().all(|s| (s - 0.01).abs() < 1e-12) && readings.seconds >= 1.0);
+        assert_eq!(readings.frequencies.len(), 1);
+    }
+
+    #[test]
+    fn a_canary_ends() {
+        // Six looks at the clock find the size.
+        assert_eq!(canary(0.1, &ticking(7_000_000)).len(), 3);
+    }
+
+    #[test]
+    fn buffers_leave_memory_to_others() {
+        let mut machine = Machine::default();
+        machine.memory.available_bytes = Some(64 << 30);
+        assert_eq!(words(&machine) * 4, 64 << 20);
+        machine.memory.available_bytes = Some(1 << 20);
+        assert_eq!(words(&machine) * 4, 256 << 10);
+        machine.memory.available_bytes = Some(0);
+        assert_eq!(words(&machine), 1);
+    }
+}

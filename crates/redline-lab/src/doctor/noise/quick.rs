@@ -1,0 +1,68 @@
+//! A look of a quarter of a second, before something is measured.
+
+use super::findings::{busy, stolen_share};
+use super::jitter::Jitter;
+use super::probe;
+use crate::Clock;
+use crate::machine::{Activity, Frequency, Machine};
+use crate::number::{percent, short};
+
+/// How long the arithmetic is watched.
+const SECONDS: f64 = 0.15;
+/// From these on something is worth a warning: load average, stolen share, another process's share of a processor, spread of
+/// equal work.
+const LOAD: f64 = 0.5;
+const STOLEN: f64 = 0.005;
+const BUSY: f64 = 0.1;
+const SPREAD: f64 = 0.03;
+
+/// Looks, and returns the sentences to warn with and the counters of now. `since` are those of an earlier look: the shares are over
+/// the time from there; without them over this look alone.
+pub fn quick(machine: &Machine, since: Option<&Activity>, clock: &Clock) -> (Vec<String>, Activity) {
+    let before = Activity::now();
+    let canary = probe::canary(SECONDS, clock);
+    let after = Activity::now();
+    let told = warnings(&machine.frequency, since.unwrap_or(&before), &before, &after, &canary);
+    (told, after)
+}
+
+/// What is worth a warning of counters at an earlier moment, before and after watching `canary`, readings of equal work.
+pub fn warnings(
+    frequency: &Frequency,
+    since: &Activity,
+    before: &Activity,
+    after: &Activity,
+    canary: &[f64],
+) -> Vec<String> {
+    let mut told = Vec::new();
+    if let Some(load) = before.load_average.filter(|load| *load > LOAD) {
+        told.push(format!("something was running in the last minute (load average {})", short(load)));
+    }
+    let others: Vec<String> = busy(before, after)
+        .into_iter()
+        .flatten()
+        .filter(|(_, share)| *share > BUSY)
+        .take(3)
+        .map(|(name, share)| format!("{name} {}", percent(share)))
+        .collect();
+    if !others.is_empty() {
+        told.push(format!("other processes are busy: {}", others.join(", ")));
+    }
+    if let Some(share) = stolen_share(since, after).filter(|share| *share > STOLEN) {
+        told.push(format!("the hypervisor gave {} of the processor time to others", percent(share)));
+    }
+    let slow: Vec<&str> =
+        frequency.governors.iter().map(String::as_str).filter(|g| *g != "performance").collect();
+    if !slow.is_empty() {
+        told.push(format!("the frequency governor is {}: the clock may fall", slow.join(", ")));
+    }
+    if let Some(jitter) = Jitter::of("compute", canary) {
+        if let Some(speeds) = jitter.speeds {
+            let slower = percent(speeds.slow_s / speeds.fast_s - 1.0);
+            told.push(format!("equal work runs at two speeds, {slower} apart"));
+        } else if jitter.spread > SPREAD {
+            told.push(format!("equal work scatters by {}", percent(jitter.spread)));
+        }
+    }
+    told
+}

@@ -1,0 +1,313 @@
+//! Files of other tools as runs, and runs as files of other tools.
+
+use std::fs;
+
+use redline_lab::compare::{Rules, compare};
+use redline_lab::exchange::{self, Said};
+use redline_lab::{Direction, Metric, Row, Run, Samples};
+use serde_json::{Value, json};
+
+const GBENCH_JSON: &str = include_str!("fixtures/exchange/gbench.json");
+const GBENCH_CSV: &str = include_str!("fixtures/exchange/gbench.csv");
+const LLAMA_JSON: &str = include_str!("fixtures/exchange/llama-bench.json");
+const LLAMA_JSONL: &str = include_str!("fixtures/exchange/llama-bench.jsonl");
+const LLAMA_CSV: &str = include_str!("fixtures/exchange/llama-bench.csv");
+const LLAMA_SQL: &str = include_str!("fixtures/exchange/llama-bench.sql");
+const LLAMA_MD: &str = include_str!("fixtures/exchange/llama-bench.md");
+
+#[track_caller]
+fn import(text: &str, trust: bool) -> Run {
+    exchange::import(text, None, &Said { engine: None, trust }).expect("the file is good")
+}
+
+#[track_caller]
+fn export(run: &Run, format: &str) -> String {
+    let format = exchange::format(format).expect("the format is known");
+    exchange::export(run, format, true).expect("the run has a form in it").text
+}
+
+#[track_caller]
+fn values<'a>(row: &'a Row, metric: &str) -> &'a [f64] {
+    row.metrics.get(metric).map(Metric::samples).map(Samples::values).unwrap_or_default()
+}
+
+fn near(found: &[f64], expected: &[f64]) {
+    assert_eq!(found.len(), expected.len(), "{found:?} {expected:?}");
+    for (a, b) in found.iter().zip(expected) {
+        assert!((a - b).abs() <= 1e-12 * b.abs(), "{found:?} {expected:?}");
+    }
+}
+
+fn cases(run: &Run) -> Vec<&str> {
+    run.rows.iter().map(|row| row.case.as_str()).collect()
+}
+
+/// A run of our own with hostile names, several metrics and arms.
+fn ours() -> Run {
+    let row = |case: &str, rate: &str, rates: &[f64]| {
+        let rates = Samples::new("tokens/s", Direction::Higher, rates.to_vec()).unwrap();
+        let mut row = Row::new(case)
+            .param("model", "a \"b\", c'; DROP TABLE test; --|x")
+            .param("threads", 2)
+            .param("format", "w4")
+            .param("kv_format", "bf16")
+            .metric(rate, rates);
+        row.checked = true;
+        row.kernel_path = Some("avx512 \"x\",\n|y".to_owned());
+        row
+    };
+    let seconds = Samples::new("s", Direction::Lower, vec![0.125, 0.3, 1.0 / 3.0]).unwrap();
+    let rows = vec![
+        row("prefill/t2", "prefill_tokens_per_s", &[100.1, 200.7, 1e3 / 7.0])
+            .param("prompt_tokens", 64)
+            .param("new_tokens", 9),
+        row("decode/t2", "decode_tokens_per_s", &[10.1, 20.7, 1e2 / 7.0])
+            .param("prompt_tokens", 64)
+            .param("new_tokens", 9)
+            .param("kv_cache", true)
+            .metric("decode_s", seconds),
+    ];
+    let document = json!({
+        "schema": redline_lab::run::SCHEMA, "engine": {"name": "redline", "version": "0.1.0", "git": "abc'\"d"},
+        "machine": {"summary": "a, b | c", "fingerprint": "f"}, "lane": "generate", "started_at": "2026-01-01T00:00:00Z", "rows": rows,
+    });
+    Run::parse(&document.to_string()).unwrap()
+}
+
+#[test]
+fn google_benchmark_tells_repetitions_and_machine() {
+    let run = import(GBENCH_JSON, true);
+    assert_eq!((run.engine.name.as_str(), run.lane.as_str()), ("bench_gemm", "google-benchmark"));
+    assert_eq!(run.started_at.as_deref(), Some("2026-03-02T10:11:12+00:00"));
+    assert_eq!(run.machine.summary(), Some("bench-01, 16 processors, 3400 MHz"));
+    assert_eq!(run.machine.fingerprint(), None);
+    assert_eq!(cases(&run), ["BM_gemm/64", "BM_only/8", "BM_broken"]);
+    near(values(&run.rows[0], "real_time"), &[1502.25e-6, 1498.5e-6, 1510.75e-6]);
+    assert_eq!(values(&run.rows[0], "flops"), [2.5, 3.5, 4.5]);
+    let unit = |name: &str| {
+        run.rows[0].metrics.get(name).map(|m| (m.samples().unit().to_owned(), m.samples().direction()))
+    };
+    assert_eq!(unit("items_per_second"), Some(("items/s".to_owned(), Direction::Higher)));
+    assert_eq!(unit("real_time"), Some(("s".to_owned(), Direction::Lower)));
+    assert_eq!(unit("flops"), Some((String::new(), Direction::Info)));
+    // Nothing but statistics: the median stands for the case, and says so.
+    near(values(&run.rows[1], "real_time"), &[2.25e-3]);
+    assert_eq!(run.rows[1].params.get("aggregate"), Some(&"median".into()));
+    assert_eq!(run.rows[1].params.get("threads"), Some(&8.into()));
+    // What went wrong is not vouched for.
+    assert_eq!(run.rows.iter().map(|row| row.checked).collect::<Vec<_>>(), [true, true, false]);
+    assert_eq!(run.rows[2].params.get("error"), Some(&"no such file".into()));
+    assert!(import(GBENCH_JSON, false).rows.iter().all(|row| row.invalid().is_some()));
+}
+
+#[test]
+fn google_benchmark_csv_tells_the_same() {
+    let (json, csv) = (import(GBENCH_JSON, true), import(GBENCH_CSV, true));
+    assert_eq!(cases(&csv), cases(&json));
+    assert_eq!(csv.engine.name, "unknown");
+    for (a, b) in csv.rows.iter().zip(&json.rows) {
+        for name in ["real_time", "items_per_second", "flops"] {
+            near(values(a, name), values(b, name));
+        }
+        assert_eq!((a.params.get("aggregate"), a.checked), (b.params.get("aggregate"), b.checked));
+    }
+    assert_eq!(csv.rows[1].params.get("label"), Some(&"a \"w4\", packed".into()));
+}
+
+#[test]
+fn llama_bench_becomes_the_cases_of_our_lanes() {
+    let run = import(LLAMA_JSON, true);
+    assert_eq!(run.engine.one_line(), "llama.cpp b6123 (4f1c2aa9)");
+    assert_eq!(run.lane, "generate");
+    assert_eq!(run.machine.summary(), Some("Example 16-Core Processor"));
+    assert_eq!(
+        cases(&run),
+        ["prefill/t8", "decode/t8/prompt_tokens:0", "decode/t8/prompt_tokens:512", "prompt-and-generate/t8"]
+    );
+    assert_eq!(values(&run.rows[0], "prefill_tokens_per_s"), [319.753, 320.247, 317.55]);
+    assert_eq!(values(&run.rows[0], "seconds"), [1.601234567, 1.598765432, 1.612345678]);
+    let param = |row: usize, name: &str| run.rows[row].params.get(name).cloned().unwrap_or_default();
+    assert_eq!(
+        (param(0, "prompt_tokens"), param(0, "format"), param(0, "kv_format")),
+        (512.into(), "Q4_0".into(), "f16".into())
+    );
+    // 128 passes after 512 stored tokens: a decoding of 129, the first of which is the prompt's.
+    assert_eq!(
+        (param(2, "prompt_tokens"), param(2, "new_tokens"), param(2, "kv_cache")),
+        (512.into(), 129.into(), true.into())
+    );
+    assert_eq!(values(&run.rows[2], "decode_s"), [3.403456789, 3.398765432, 3.42456789]);
+    assert_eq!(run.rows[0].kernel_path.as_deref(), Some("CPU"));
+    assert_eq!(import(LLAMA_JSONL, true), run);
+}
+
+#[test]
+fn prompts_alone_are_the_lane_forward() {
+    let mut tests: Value = serde_json::from_str(LLAMA_JSON).unwrap();
+    tests.as_array_mut().unwrap().truncate(1);
+    let run = import(&tests.to_string(), false);
+    assert_eq!((run.lane.as_str(), cases(&run)), ("forward", vec!["forward/b1/l512/t8"]));
+    assert_eq!(run.rows[0].params.get("length"), Some(&512.into()));
+    let told: Vec<&str> = run.rows[0].metrics.iter().map(|(name, _)| name).collect();
+    assert_eq!(told, ["tokens_per_s", "seconds"]);
+    // The same test at another time is another process.
+    let mut again = tests[0].clone();
+    again["test_time"] = "2026-03-03T00:00:00Z".into();
+    again["stddev_ts"] = 5.0.into();
+    tests.as_array_mut().unwrap().push(again);
+    let run = import(&tests.to_string(), false);
+    assert_eq!(
+        (run.rows.len(), run.rows[0].metrics.get("tokens_per_s").unwrap().samples().processes().len()),
+        (1, 2)
+    );
+    assert_eq!(run.started_at.as_deref(), Some("2026-03-02T10:20:00Z"));
+}
+
+#[test]
+fn forms_without_samples_say_that_they_have_a_mean() {
+    let full = import(LLAMA_JSON, true);
+    for (form, text) in [("csv", LLAMA_CSV), ("sql", LLAMA_SQL), ("md", LLAMA_MD)] {
+        let run = import(text, true);
+        assert_eq!(cases(&run), cases(&full), "{form}");
+        assert_eq!(run.engine, full.engine, "{form}");
+        for (mean, all) in run.rows.iter().zip(&full.rows) {
+            let (name, samples) = all.metrics.iter().next().map(|(n, m)| (n, m.samples())).unwrap();
+            let found = values(mean, name);
+            assert!(
+                found.len() == 1 && (found[0] - samples.mean().unwrap()).abs() < 0.006,
+                "{form} {found:?}"
+            );
+            assert_eq!(mean.params.get("aggregate"), Some(&"mean".into()), "{form}");
+            assert_eq!(values(mean, "deviation").len(), 1, "{form}");
+        }
+    }
+}
+
+#[test]
+fn an_engine_stands_in_the_same_table() {
+    let peer = import(LLAMA_JSON, true);
+    let mut mine = peer.clone();
+    mine.engine.name = "redline".to_owned();
+    let told = compare(&peer, &mine, &Rules { different_machine: true, ..Rules::new(0.03) });
+    assert_eq!((told.exit_code, told.judged), (0, 7), "{}", told.table());
+    assert_eq!(
+        compare(&peer, &mine, &Rules::new(0.03)).exit_code,
+        4,
+        "machines that nobody knows are not the same"
+    );
+    let unchecked = import(LLAMA_JSON, false);
+    assert_eq!(
+        compare(&unchecked, &mine, &Rules { different_machine: true, ..Rules::new(0.03) }).exit_code,
+        5
+    );
+}
+
+#[test]
+fn every_format_gives_back_the_samples_it_was_given() {
+    let run = ours();
+    for format in ["gbench-json", "gbench-csv"] {
+        let back = import(&export(&run, format), true);
+        assert_eq!(cases(&back), cases(&run), "{format}");
+        for (a, b) in back.rows.iter().zip(&run.rows) {
+            for (name, metric) in b.metrics.iter() {
+                assert_eq!(values(a, name), metric.samples().values(), "{format} {name}");
+                assert_eq!(
+                    a.metrics.get(name).unwrap().samples().unit(),
+                    metric.samples().unit(),
+                    "{format} {name}"
+                );
+            }
+        }
+        assert_eq!(values(&back.rows[1], "real_time"), values(&run.rows[1], "decode_s"), "{format}");
+    }
+    let back = import(&export(&run, "gbench-json"), true);
+    assert_eq!(
+        (&back.engine.name, &back.engine.git, &back.lane),
+        (&run.engine.name, &run.engine.git, &run.lane)
+    );
+    for format in ["llama-bench-json", "llama-bench-jsonl"] {
+        let back = import(&export(&run, format), true);
+        assert_eq!(
+            (cases(&back), &back.engine.name, &back.engine.version),
+            (cases(&run), &run.engine.name, &run.engine.version)
+        );
+        for (row, name) in [(0, "prefill_tokens_per_s"), (1, "decode_tokens_per_s")] {
+            assert_eq!(values(&back.rows[row], name), values(&run.rows[row], name), "{format}");
+        }
+        for name in ["model", "threads", "format", "kv_format", "prompt_tokens"] {
+            assert_eq!(back.rows[0].params.get(name), run.rows[0].params.get(name), "{format} {name}");
+        }
+        assert_eq!(back.rows[1].params.get("new_tokens"), Some(&9.into()));
+        assert_eq!(back.rows[1].kernel_path, run.rows[1].kernel_path);
+    }
+    for format in ["llama-bench-csv", "llama-bench-sql", "llama-bench-md"] {
+        let back = import(&export(&run, format), true);
+        assert_eq!(cases(&back), cases(&run), "{format}");
+        let mean = run.rows[1].metrics.get("decode_tokens_per_s").unwrap().samples().mean().unwrap();
+        let tolerance = if format.ends_with("md") { 0.005 } else { 0.0 };
+        assert!((values(&back.rows[1], "decode_tokens_per_s")[0] - mean).abs() <= tolerance, "{format}");
+    }
+}
+
+#[test]
+fn what_was_read_is_written_as_it_was() {
+    let given: Value = serde_json::from_str(LLAMA_JSON).unwrap();
+    let written: Value =
+        serde_json::from_str(&export(&import(LLAMA_JSON, true), "llama-bench-json")).unwrap();
+    for (a, b) in given.as_array().unwrap().iter().zip(written.as_array().unwrap()) {
+        for (name, value) in a.as_object().unwrap() {
+            match name.as_str() {
+                // One run has one time; what follows from the samples is computed anew.
+                "test_time" | "avg_ns" | "stddev_ns" | "avg_ts" | "stddev_ts" | "samples_ns" => {}
+                _ => assert_eq!(&b[name], value, "{name}"),
+            }
+        }
+    }
+    let read = import(LLAMA_CSV, true);
+    assert_eq!(cases(&import(&export(&read, "llama-bench-csv"), true)), cases(&read));
+}
+
+#[test]
+fn sql_and_csv_quote_what_is_hostile() {
+    let sql = export(&ours(), "llama-bench-sql");
+    let statements: Vec<&str> =
+        sql.lines().filter(|line| line.starts_with("INSERT INTO test (build_commit, ")).collect();
+    assert_eq!(statements.len(), 2);
+    assert!(sql.contains("'a \"b\", c''; DROP TABLE test; --|x'") && sql.contains("'abc''\"d'"), "{sql}");
+    assert_eq!(sql.matches('\'').count() % 2, 0);
+    let csv = export(&ours(), "llama-bench-csv");
+    assert!(csv.contains("\"a \"\"b\"\", c'; DROP TABLE test; --|x\""), "{csv}");
+    let md = export(&ours(), "llama-bench-md");
+    assert!(md.contains("--\\|x w4 |") && md.contains("| tg8 @ d64 | 15.03 ± 5.34 |"), "{md}");
+}
+
+#[test]
+fn trackers_get_headlines_and_intervals() {
+    let run = ours();
+    let bmf: Value = serde_json::from_str(&export(&run, "bmf")).unwrap();
+    assert_eq!(bmf["generate/decode/t2"]["decode_s"]["value"], 0.3);
+    assert_eq!(bmf["generate/decode/t2"]["decode_tokens_per_s"]["value"], 1e2 / 7.0);
+    assert!(
+        bmf["generate/decode/t2"]["decode_s"].get("lower_value").is_none(),
+        "three samples have no interval"
+    );
+    let bigger: Value = serde_json::from_str(&export(&run, "github-action")).unwrap();
+    let names: Vec<&str> = bigger.as_array().unwrap().iter().map(|v| v["name"].as_str().unwrap()).collect();
+    assert_eq!(
+        names,
+        ["generate/prefill/t2: prefill_tokens_per_s", "generate/decode/t2: decode_tokens_per_s"]
+    );
+    assert_eq!(bigger[0]["unit"], "tokens/s");
+    let smaller: Value = serde_json::from_str(&export(&run, "github-action-smaller")).unwrap();
+    assert_eq!((smaller.as_array().unwrap().len(), &smaller[0]["value"]), (1, &json!(0.3)));
+}
+
+#[test]
+fn an_imported_run_is_a_run_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("peer");
+    let run = import(LLAMA_JSON, true);
+    run.write(&dir).unwrap();
+    assert_eq!(Run::read(&dir).unwrap(), run);
+    assert!(fs::read_to_string(dir.join("samples.csv")).unwrap().lines().count() > 12);
+}

@@ -110,7 +110,12 @@ pub(crate) fn answer_all<A: Answers>(
         let Some((number, begun)) = under_way.pop_front() else { break };
         let answered = match begun.and_then(|request| answers.end(request)) {
             Ok(answered) => answered,
-            Err(Failure::Usage(message) | Failure::Failed(message) | Failure::Invalid(message) | Failure::Incorrect(message)) => {
+            Err(
+                Failure::Usage(message)
+                | Failure::Failed(message)
+                | Failure::Invalid(message)
+                | Failure::Incorrect(message),
+            ) => {
                 tally.faults += 1;
                 let fault = LineFault::new(number, message.fact, message.hint);
                 Answer { json: output::json(&fault)?, stop: false }

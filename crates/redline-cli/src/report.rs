@@ -71,9 +71,10 @@ impl Failure {
     /// The fact alone.
     pub(crate) fn fact(&self) -> String {
         match self {
-            Self::Usage(message) | Self::Failed(message) | Self::Invalid(message) | Self::Incorrect(message) => {
-                message.fact.clone()
-            }
+            Self::Usage(message)
+            | Self::Failed(message)
+            | Self::Invalid(message)
+            | Self::Incorrect(message) => message.fact.clone(),
             Self::Closed => "nobody reads the output".to_owned(),
         }
     }

@@ -3,11 +3,11 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use redline_lab::lanes::Profile;
 use redline_engine::{Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
+use redline_lab::lanes::Profile;
 
 /// A value that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]

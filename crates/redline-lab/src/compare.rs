@@ -165,7 +165,9 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
             pair_lines(pair, &differs, rules, (threshold, steady))
         });
     }
-    if rules.portable && let Some(difference) = differs.first() {
+    if rules.portable
+        && let Some(difference) = differs.first()
+    {
         let why = format!("{} differs", difference.field);
         lines.push(Line { why: Some(why), ..Line::alone("all".to_owned(), Verdict::NotComparable) });
     }

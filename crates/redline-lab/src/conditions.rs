@@ -175,10 +175,7 @@ impl Condition {
 
 /// Taints the conditions whose canary, before or after, is off the middle of all readings. There is one reading (nanoseconds) before
 /// the first sample and one after each.
-pub(crate) fn judge_canaries<'a>(
-    readings: &[f64],
-    conditions: impl Iterator<Item = &'a mut Condition>,
-) {
+pub(crate) fn judge_canaries<'a>(readings: &[f64], conditions: impl Iterator<Item = &'a mut Condition>) {
     let mut sorted = readings.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let Some(&middle) = sorted.get(sorted.len() / 2) else { return };
@@ -236,7 +233,8 @@ pub(crate) fn told<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) 
     for &taint in Taint::ALL {
         let n = conditions.clone().filter(|c| c.tainted.has(taint)).count();
         if n > 0 {
-            let _ = writeln!(text, "  {:<9} {}: {}", taint.name(), number::count(n, "sample"), taint.advice());
+            let _ =
+                writeln!(text, "  {:<9} {}: {}", taint.name(), number::count(n, "sample"), taint.advice());
         }
     }
     text
@@ -260,13 +258,17 @@ mod tests {
         let names = |after: &Counters, seconds| {
             Condition::between(&before, after, seconds).tainted.names().collect::<Vec<_>>()
         };
-        let quiet = Counters { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
+        let quiet =
+            Counters { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
         assert!(names(&quiet, 0.001).is_empty());
         assert_eq!(names(&Counters { stolen_ticks: Some(11), ..quiet }, 1.0), ["steal"]);
         assert_eq!(names(&Counters { major_faults: Some(4), ..quiet }, 1.0), ["faults"]);
         assert_eq!(names(&Counters { involuntary_switches: Some(112), ..quiet }, 1.0), ["switches"]);
         assert!(names(&Counters { involuntary_switches: Some(111), ..quiet }, 1.0).is_empty());
-        assert_eq!(names(&Counters { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0), ["throttled", "frequency"]);
+        assert_eq!(
+            names(&Counters { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0),
+            ["throttled", "frequency"]
+        );
         let unknown = Condition::between(&Counters::default(), &Counters::default(), 1.0);
         assert_eq!(unknown, Condition::default());
     }

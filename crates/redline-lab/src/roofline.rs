@@ -215,8 +215,12 @@ mod tests {
 
     #[test]
     fn a_row_names_its_limit_and_share() {
-        let timed =
-            |seconds: &[f64]| seconds.iter().map(|&value| Held { value, limits: LIMITS, condition: Condition::default() }).collect::<Vec<_>>();
+        let timed = |seconds: &[f64]| {
+            seconds
+                .iter()
+                .map(|&value| Held { value, limits: LIMITS, condition: Condition::default() })
+                .collect::<Vec<_>>()
+        };
         let row =
             |work, seconds: &[f64]| held(Row::new("a"), Arithmetic::Int8, work, &timed(seconds)).unwrap();
         let reading = row(Work { bytes: 1e9, operations: 2e9, attention: 0.0 }, &[0.2, 0.1, 0.4]);

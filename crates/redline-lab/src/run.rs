@@ -99,7 +99,8 @@ pub struct Summary {
 impl Summary {
     fn of(rows: &[Row]) -> Self {
         let why = |row: &Row| row.invalid().into_iter().chain(row.missed()).collect::<Vec<_>>();
-        let told = |row: &Row| why(row).into_iter().map(|why| format!("{}: {why}", row.case)).collect::<Vec<_>>();
+        let told =
+            |row: &Row| why(row).into_iter().map(|why| format!("{}: {why}", row.case)).collect::<Vec<_>>();
         let invalid: Vec<String> = rows.iter().flat_map(told).collect();
         Self { valid: invalid.is_empty(), invalid }
     }

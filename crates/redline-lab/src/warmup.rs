@@ -60,7 +60,9 @@ fn flat(counters: &[First]) -> bool {
     let [.., before, last] = counters else { return false };
     let filled = last.minor - before.minor.min(last.minor);
     let settled = match counters {
-        [.., earlier, before, _] => filled as f64 >= 0.8 * (before.minor - earlier.minor.min(before.minor)) as f64,
+        [.., earlier, before, _] => {
+            filled as f64 >= 0.8 * (before.minor - earlier.minor.min(before.minor)) as f64
+        }
         _ => false,
     };
     let most = counters[..counters.len() - 1].iter().map(|c| c.allocated).max().unwrap_or(0);
@@ -102,7 +104,9 @@ mod tests {
     use super::*;
 
     fn after(runs: &[(u64, u64, u64, u64)]) -> Vec<First> {
-        runs.iter().map(|&(misses, major, minor, allocated)| First { misses, major, minor, allocated }).collect()
+        runs.iter()
+            .map(|&(misses, major, minor, allocated)| First { misses, major, minor, allocated })
+            .collect()
     }
 
     #[test]

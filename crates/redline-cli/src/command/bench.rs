@@ -13,8 +13,8 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, Source};
 use redline_kernels::Tier;
 use redline_lab::Machine;
-use redline_lab::doctor::noise;
 use redline_lab::bench::{ALIASES, Bench, Flag, LaneError, Model, Setup, Text, Values};
+use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, OfMachine, OfModel, OfText, Profile, Run};
 
 use super::Context;
@@ -124,7 +124,8 @@ fn measurement(lane: &'static Lane) -> Command {
 /// A lane's own flag. A switch may be given with its value too, as processes that repeat a measurement do.
 fn own(flag: &'static Flag) -> Arg {
     let aliases = ALIASES.iter().filter(|(name, _)| *name == flag.name).flat_map(|(_, aliases)| *aliases);
-    let arg = Arg::new(flag.name).long(flag.name).aliases(aliases).default_value(flag.default).help(flag.help);
+    let arg =
+        Arg::new(flag.name).long(flag.name).aliases(aliases).default_value(flag.default).help(flag.help);
     if flag.value.is_empty() {
         let values = ["true", "false"];
         return arg.num_args(0..=1).require_equals(true).default_missing_value("true").value_parser(values);

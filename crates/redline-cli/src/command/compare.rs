@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_lab::Comparison;
 use redline_lab::compare::{self, Rules};
 use redline_lab::run::Run;
-use redline_lab::Comparison;
 
 use crate::output;
 use crate::report::Failure;

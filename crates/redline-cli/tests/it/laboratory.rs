@@ -42,7 +42,8 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
     for (lane, style, header) in
         [("score", "score", SCORE_SEED), ("gemm", "gemm", BENCHMARK), ("tokenizer", "tokenizer", BENCHMARK)]
     {
-        let words = ["bench", lane, "--profile", "smoke", "--threads", "1", "--output", "-", "--csv-style", style];
+        let words =
+            ["bench", lane, "--profile", "smoke", "--threads", "1", "--output", "-", "--csv-style", style];
         let csv = measured(&words, &[]).out;
         let mut lines = csv.lines();
         assert_eq!(lines.next(), Some(header), "{lane}");
@@ -54,7 +55,10 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
             assert!(at.iter().all(|&i| number(cells[i]) >= 0.0), "{csv}");
             if style == "score" {
                 assert!((number(cells[0]) * number(cells[2]) - number(cells[3])).abs() < 1e-9, "{csv}");
-                assert!(number(cells[5]) <= number(cells[6]) && number(cells[6]) <= number(cells[7]), "{csv}");
+                assert!(
+                    number(cells[5]) <= number(cells[6]) && number(cells[6]) <= number(cells[7]),
+                    "{csv}"
+                );
             }
         }
     }
@@ -83,7 +87,7 @@ fn a_run_that_is_killed_has_every_case_that_was_done() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
     // More cases than are ever done.
-    let formats = ["f32"; 5000].join(",");
+    let formats = vec!["f32"; 5000].join(",");
     let words = [&GEMM[..6], &["--m", "1,3", "--formats", formats.as_str(), "-o", text(&dir)]].concat();
     let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let done = loop {
@@ -208,7 +212,8 @@ fn one_arm_may_be_several_processes() {
 fn all_lanes_run_each_into_its_own_directory() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("all");
-    let words = ["bench", "all", "--profile", "smoke", "--threads", "1", "--only", "limits,gemm,memory,self-test"];
+    let words =
+        ["bench", "all", "--profile", "smoke", "--threads", "1", "--only", "limits,gemm,memory,self-test"];
     let run = measured(&words, &["-o", text(&dir)]);
     for name in ["limits", "gemm", "memory", "self-test"] {
         let found = Run::read(&dir.join(name)).unwrap();
@@ -220,7 +225,9 @@ fn all_lanes_run_each_into_its_own_directory() {
 
 #[test]
 fn flags_may_be_written_as_elsewhere() {
-    let with = |flag: &str| measured(&GEMM[..6], &["--formats", "w8", "--m", "1", "--n=40", "--k=96", flag, "--json"]);
+    let with = |flag: &str| {
+        measured(&GEMM[..6], &["--formats", "w8", "--m", "1", "--n=40", "--k=96", flag, "--json"])
+    };
     for flag in ["--num_runs=2", "--repeats=2", "--trials=2", "--num-runs=2"] {
         let document: Value = serde_json::from_str(&with(flag).out).unwrap();
         assert_eq!(document["rows"][0]["metrics"]["seconds"]["n"], 2, "{flag}");

@@ -110,7 +110,8 @@ fn values_of_an_earlier_run_are_a_baseline() {
     let table = bench(&quick).ok().out;
     let csv = fs::read_to_string(path("a.csv")).unwrap();
     assert!(csv.starts_with("text,encoder,threads,texts,bytes,tokens,tokens_per_s,"), "{csv}");
-    let rows = table.lines().filter(|line| ["prose", "code ", "chat "].iter().any(|text| line.starts_with(text)));
+    let rows =
+        table.lines().filter(|line| ["prose", "code ", "chat "].iter().any(|text| line.starts_with(text)));
     assert_eq!((csv.lines().count(), rows.count()), (1 + 18, 18), "{table}");
     let judged = |rate: &str, min: &str| {
         fs::write(path("base.csv"), format!("text,encoder,threads,tokens_per_s\nprose,native,1,{rate}\n"))

@@ -167,7 +167,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "generate", "--batch", "0"], &["`--batch` is `0`"]),
     (&["bench", "gemm", "--profile", "huge"], &["no profile", "smoke, standard or full"]),
     (&["bench", "gemm", "--update-baseline"], &["--reason"]),
-    (&["bench", "gemm", "--output", "x", "--csv-style", "score"], &["no layout of lane gemm", "it has: gemm"]),
+    (
+        &["bench", "gemm", "--output", "x", "--csv-style", "score"],
+        &["no layout of lane gemm", "it has: gemm"],
+    ),
     (&["bench", "all", "--only", "no-such-lane"], &["no lane `no-such-lane`"]),
     (&["bench", "all", "--baseline", "/nonexistent"], &["no such directory", "--update-baseline"]),
     (&["bench", "generate", "--no-such-flag"], &["--no-such-flag"]),

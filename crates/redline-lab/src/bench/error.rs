@@ -35,7 +35,9 @@ pub enum LaneError {
 impl fmt::Display for LaneError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Usage(fact) | Self::Incorrect(fact) | Self::Input(fact) | Self::Record(fact) => f.write_str(fact),
+            Self::Usage(fact) | Self::Incorrect(fact) | Self::Input(fact) | Self::Record(fact) => {
+                f.write_str(fact)
+            }
             Self::Engine(e) => e.fmt(f),
             Self::Limit(e) => e.fmt(f),
             Self::Memory(e) => e.fmt(f),

@@ -21,7 +21,9 @@ pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
         .collect();
     let (base, new) = match pair {
         // Cases without outputs and counts, such as limits of tiers, are those of a machine.
-        Pair::Base(row) if row.digest.is_none() && counts.iter().all(|&name| row.metrics.get(name).is_none()) => {
+        Pair::Base(row)
+            if row.digest.is_none() && counts.iter().all(|&name| row.metrics.get(name).is_none()) =>
+        {
             return Vec::new();
         }
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],

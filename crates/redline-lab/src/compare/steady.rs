@@ -14,7 +14,10 @@ const TIMES: &[&str] = &["s", "ms", "us", "ns"];
 /// Both sides of a metric at a steady speed; `None` where the speed is not known for every sample, or the metric is neither a time
 /// nor a rate.
 pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Samples)> {
-    if base.limit.is_none() || base.limit != new.limit || base.params.get("threads") != new.params.get("threads") {
+    if base.limit.is_none()
+        || base.limit != new.limit
+        || base.params.get("threads") != new.params.get("threads")
+    {
         return None;
     }
     let (b, n) = (readings(base)?, readings(new)?);
@@ -33,7 +36,10 @@ fn readings(row: &Row) -> Option<&Samples> {
 fn at(row: &Row, name: &str, speeds: &Samples, middle: f64) -> Option<Samples> {
     let samples = row.metrics.get(name)?.samples();
     let time = TIMES.contains(&samples.unit());
-    if name == "limit" || !(time || samples.unit().ends_with("/s")) || samples.processes().len() != speeds.processes().len() {
+    if name == "limit"
+        || !(time || samples.unit().ends_with("/s"))
+        || samples.processes().len() != speeds.processes().len()
+    {
         return None;
     }
     let process = |(values, speeds): (&[f64], &[f64])| {
@@ -78,7 +84,10 @@ mod tests {
         assert!(steadied(&good, &good, "limit").is_none(), "the speed itself");
         assert!(steadied(&good, &row(&[1.0, 2.0], &[1.0]), "seconds").is_none());
         assert!(steadied(&good, &row(&[1.0, 2.0], &[0.0, 1.0]), "seconds").is_none());
-        assert!(steadied(&good, &Row { limit: Some("read_bandwidth".into()), ..good.clone() }, "seconds").is_none());
+        assert!(
+            steadied(&good, &Row { limit: Some("read_bandwidth".into()), ..good.clone() }, "seconds")
+                .is_none()
+        );
         assert!(steadied(&good, &good.clone().param("threads", 2), "seconds").is_none());
     }
 }

@@ -25,7 +25,9 @@ impl Comparison {
             self.confidence * 100.0
         );
         if self.lines.iter().any(|line| line.effect.is_some_and(|effect| effect.steadied)) {
-            text.push_str("steadied: samples scaled to the same speed of the machine, which was read around each\n");
+            text.push_str(
+                "steadied: samples scaled to the same speed of the machine, which was read around each\n",
+            );
         }
         for d in &self.differs {
             text.push_str(&format!("not comparable: {} is {} against {}\n", d.field, d.base, d.new));

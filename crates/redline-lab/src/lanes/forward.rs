@@ -8,9 +8,7 @@ use redline_engine::{Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, Sco
 use redline_kernels::Simd;
 
 use super::{Lane, Run, Told, all_threads, higher, info, lower};
-use crate::bench::{
-    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
-};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
@@ -178,8 +176,8 @@ fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::tests::info;
     use crate::conditions::Condition;
+    use crate::lanes::tests::info;
     use crate::roofline::Limits;
 
     #[test]
@@ -195,7 +193,9 @@ mod tests {
     fn a_row_tells_rate_and_share() {
         let limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
         let case = Case { batch: 2, length: 3, runs: 1, warmups: 1 };
-        let row = told(&info(), case, &[Held { value: 2.0, limits, condition: Condition::default() }], "d".into()).unwrap();
+        let row =
+            told(&info(), case, &[Held { value: 2.0, limits, condition: Condition::default() }], "d".into())
+                .unwrap();
         let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);

@@ -83,7 +83,8 @@ const METRICS: &[Told] = &[
 
 /// Those of Google Benchmark alone.
 const SEED: &[Column] = &[
-    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7], COLUMNS[8], COLUMNS[9],
+    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7],
+    COLUMNS[8], COLUMNS[9],
 ];
 
 /// Those of Google Benchmark, as the seed's `gemm_base.csv` has them, then ours.
@@ -130,7 +131,8 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
         for &shape in &plan.layers {
             for &format in &plan.formats {
                 let rows = layer_rows(bench, &probe, &plan, format, shape)?;
-                bench.done(&format!("{format}, n = {}, k = {}, {threads} threads", shape.0, shape.1), rows)?;
+                bench
+                    .done(&format!("{format}, n = {}, k = {}, {threads} threads", shape.0, shape.1), rows)?;
             }
         }
     }
@@ -229,12 +231,16 @@ fn layer_rows(
     let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
     let cases = plan.rows.len();
     let each = |layer: &mut Layer<'_>, i: usize| layer.seconds(plan.rows[i], calls[i], bench.clock);
-    let warmup = bench.warm_up(plan.warmups, || 0, |_| {
-        for i in 0..cases {
-            each(&mut layer, i);
-        }
-        Ok(())
-    })?;
+    let warmup = bench.warm_up(
+        plan.warmups,
+        || 0,
+        |_| {
+            for i in 0..cases {
+                each(&mut layer, i);
+            }
+            Ok(())
+        },
+    )?;
     let samples =
         probe.hold(plan.runs * cases, Arithmetics::of_weights(format.arithmetic()), bench.clock, |i| {
             Ok::<_, LaneError>(each(&mut layer, i % cases))
@@ -242,7 +248,9 @@ fn layer_rows(
     let row = |case: usize| {
         let timed: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
         let row = row(probe, &layer, plan.rows[case], &timed, &checked[case])?;
-        Ok(row.warmed(warmup).metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
+        Ok(row
+            .warmed(warmup)
+            .metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
     };
     (0..cases).map(row).collect()
 }

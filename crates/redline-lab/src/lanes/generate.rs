@@ -11,9 +11,7 @@ use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo
 use redline_kernels::Simd;
 
 use super::{Lane, Run, Told, all_threads, higher, info, lower};
-use crate::bench::{
-    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
-};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
@@ -87,7 +85,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "tokens_per_s_std", cell: Cell::Metric("tokens_per_s", Samples::std, 1.0) },
     Column { name: "tokens_per_s_min", cell: Cell::Metric("tokens_per_s", Samples::min, 1.0) },
     Column { name: "tokens_per_s_max", cell: Cell::Metric("tokens_per_s", Samples::max, 1.0) },
-    Column { name: "ms_per_token", cell: Cell::Metric("tokens_per_s", |s| s.median().map(|rate| 1e3 / rate), 1.0) },
+    Column {
+        name: "ms_per_token",
+        cell: Cell::Metric("tokens_per_s", |s| s.median().map(|rate| 1e3 / rate), 1.0),
+    },
     Column { name: "kv_cache_speedup", cell: Cell::Metric("kv_cache_speedup", Samples::median, 1.0) },
     Column { name: "peak_memory_mb", cell: Cell::Metric("peak_memory", Samples::max, 1e-6) },
     Column { name: "threads", cell: Cell::Param("threads") },

@@ -9,8 +9,8 @@ use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_def
 
 use super::{Lane, Run, higher, info};
 use crate::bench::{Bench, Flag, LaneError, Values};
-use crate::limits::{self, FILL, LimitError};
 use crate::conditions::Condition;
+use crate::limits::{self, FILL, LimitError};
 use crate::machine::{Counters, Resident};
 use crate::warmup::Warmup;
 use crate::{Direction, Row, Samples};
@@ -137,10 +137,14 @@ impl Readings {
 impl Rounds {
     /// Rounds that do not count, then those that do.
     fn run(self, bench: &Bench<'_>, what: &str, round: &mut dyn FnMut(bool)) -> Result<Warmup, LaneError> {
-        let warmup = bench.warm_up(self.warmups, || 0, |_| {
-            round(false);
-            Ok(())
-        })?;
+        let warmup = bench.warm_up(
+            self.warmups,
+            || 0,
+            |_| {
+                round(false);
+                Ok(())
+            },
+        )?;
         for at in 1..=self.runs {
             round(true);
             (bench.progress)(&format!("{what}, round {at} of {}", self.runs));

@@ -12,9 +12,7 @@ use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::{Lane, Run, Told, all_threads, count, info, lower};
-use crate::bench::{
-    Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context,
-};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::machine::Resident;
 use crate::result::{Cell, Column};

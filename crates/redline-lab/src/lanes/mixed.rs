@@ -343,12 +343,19 @@ fn told(info: &ModelInfo, case: Case, trials: &[Trial], digest: String) -> Resul
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::tests::info;
     use crate::conditions::Condition;
+    use crate::lanes::tests::info;
     use crate::roofline::Limits;
 
-    const CASE: Case =
-        Case { streams: 2, stream_prompt_tokens: 4, new_tokens: 3, prompts: 3, prompt_tokens: 5, runs: 1, warmups: 1 };
+    const CASE: Case = Case {
+        streams: 2,
+        stream_prompt_tokens: 4,
+        new_tokens: 3,
+        prompts: 3,
+        prompt_tokens: 5,
+        runs: 1,
+        warmups: 1,
+    };
     const LIMITS: Limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
 
     #[test]

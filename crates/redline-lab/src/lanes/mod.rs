@@ -175,7 +175,8 @@ impl Lane {
 
     /// What it checks, measures and is held against, for help.
     pub fn about(&self) -> String {
-        let mut text = format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
+        let mut text =
+            format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
         let width = self.metrics.iter().map(|told| told.name.len()).max().unwrap_or(0);
         for told in self.metrics {
             let better = match told.direction {
@@ -200,8 +201,8 @@ impl Lane {
 #[cfg(test)]
 pub(crate) mod tests {
     use redline_engine::ModelInfo;
-    use redline_kernels::{Format, Tier};
     use redline_kernels::op::kv::KvFormat;
+    use redline_kernels::{Format, Tier};
 
     use super::*;
 

@@ -29,7 +29,12 @@ pub const LANE: Lane = Lane {
     metrics: METRICS,
     threshold: 0.05,
     flags: &[
-        Flag { name: "experiments", value: "N", default: "40", help: "A/A experiments, and as many with a slowdown" },
+        Flag {
+            name: "experiments",
+            value: "N",
+            default: "40",
+            help: "A/A experiments, and as many with a slowdown",
+        },
         Flag {
             name: "disturbed",
             value: "N",
@@ -37,10 +42,20 @@ pub const LANE: Lane = Lane {
             help: "The same with each disturbance: outliers, load, two speeds; 0: none",
         },
         Flag { name: "slowdown", value: "X", default: "0.05", help: "How much more work arm B does" },
-        Flag { name: "arm-processes", value: "N", default: "8", help: "Processes of each arm, an even number" },
+        Flag {
+            name: "arm-processes",
+            value: "N",
+            default: "8",
+            help: "Processes of each arm, an even number",
+        },
         Flag { help: "Samples of a process", ..Flag::runs("12") },
         Flag { help: "Samples of a process before those that count, at least", ..Flag::warmups("2") },
-        Flag { name: "gates", value: "WHICH", default: "on", help: "Fail below the shares that are promised: on or off" },
+        Flag {
+            name: "gates",
+            value: "WHICH",
+            default: "on",
+            help: "Fail below the shares that are promised: on or off",
+        },
         Flag { name: "seed", value: "N", default: "1", help: "What chance begins with" },
         Flag {
             name: "worker",
@@ -138,10 +153,14 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
 /// One process of an experiment: its samples.
 fn worker(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<(), LaneError> {
     let mut work = Work::new(bench, plan.slowdown, disturbance, plan.seed)?;
-    let warmup = bench.warm_up(plan.warmups, || 0, |_| {
-        work.sample(bench.clock);
-        Ok(())
-    })?;
+    let warmup = bench.warm_up(
+        plan.warmups,
+        || 0,
+        |_| {
+            work.sample(bench.clock);
+            Ok(())
+        },
+    )?;
     let samples = work.samples(plan.runs, bench.clock);
     let seconds = samples.iter().map(|s| s.value).collect();
     let speeds = samples.iter().map(|s| 1e6 / s.condition.canary_ns.unwrap_or(f64::NAN)).collect();
@@ -220,7 +239,13 @@ fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Found, LaneErr
     })
 }
 
-fn told(plan: Plan, disturbance: Disturbance, kind: &str, kernels: &str, found: &[Found]) -> Result<Row, LaneError> {
+fn told(
+    plan: Plan,
+    disturbance: Disturbance,
+    kind: &str,
+    kernels: &str,
+    found: &[Found],
+) -> Result<Row, LaneError> {
     let (n, equal) = (found.len().max(1) as f64, kind == EQUAL);
     let share = |is: &dyn Fn(Verdict) -> bool| {
         let share = found.iter().filter(|f| is(f.verdict)).count() as f64 / n;
@@ -236,9 +261,9 @@ fn told(plan: Plan, disturbance: Disturbance, kind: &str, kernels: &str, found: 
         .param("experiments", found.len())
         .param("processes", plan.processes)
         .param("samples", plan.runs);
-    let counts = Verdict::BY_SEVERITY.iter().map(|(verdict, _)| {
-        (verdict.name(), found.iter().filter(|f| f.verdict == *verdict).count())
-    });
+    let counts = Verdict::BY_SEVERITY
+        .iter()
+        .map(|(verdict, _)| (verdict.name(), found.iter().filter(|f| f.verdict == *verdict).count()));
     for (name, count) in counts.filter(|(_, count)| *count > 0) {
         row = row.param(name, count);
     }
@@ -286,7 +311,11 @@ mod tests {
         };
         let calm = Disturbance::None;
         assert!(row(calm, true, &ten(8, Verdict::Inconclusive)).missed().is_empty());
-        assert_eq!(row(calm, true, &ten(7, Verdict::TooNoisy)).missed().len(), 1, "not the same often enough");
+        assert_eq!(
+            row(calm, true, &ten(7, Verdict::TooNoisy)).missed().len(),
+            1,
+            "not the same often enough"
+        );
         assert_eq!(row(calm, true, &ten(9, Verdict::Slower)).missed().len(), 2, "an alarm, so not right");
         assert!(row(calm, false, &[Verdict::Slower; 10]).missed().is_empty());
         assert_eq!(row(calm, false, &ten(2, Verdict::Slower)).missed().len(), 2);

@@ -68,10 +68,7 @@ fn faults(text: &str) -> Option<(u64, u64)> {
 fn switches(tree: Tree) -> Option<(u64, u64)> {
     let status = |task: String| {
         let text = tree.text(&format!("proc/self/task/{task}/status"))?;
-        Some((
-            counter(&text, "voluntary_ctxt_switches:")?,
-            counter(&text, "nonvoluntary_ctxt_switches:")?,
-        ))
+        Some((counter(&text, "voluntary_ctxt_switches:")?, counter(&text, "nonvoluntary_ctxt_switches:")?))
     };
     let all: Vec<(u64, u64)> = tree.names("proc/self/task").into_iter().filter_map(status).collect();
     (!all.is_empty()).then(|| all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))

@@ -33,7 +33,12 @@ pub(super) fn variation(samples: &Samples) -> String {
 impl LaneResult {
     /// Variation, warm-ups that did not end, tainted samples: lines below a table.
     pub fn remarks(&self) -> String {
-        format!("{}{}{}", self.variations(), self.warmups(), conditions::told(self.rows.iter().flat_map(|row| row.conditions.iter().flatten())))
+        format!(
+            "{}{}{}",
+            self.variations(),
+            self.warmups(),
+            conditions::told(self.rows.iter().flat_map(|row| row.conditions.iter().flatten()))
+        )
     }
 
     fn variations(&self) -> String {
@@ -70,7 +75,10 @@ impl LaneResult {
         let Some(first) = open.first() else { return String::new() };
         let mut text = String::new();
         let n = number::count(open.len(), "case");
-        let _ = writeln!(text, "warm-up: plans, pages or memory were still new when {n} began to be timed ({first} first)");
+        let _ = writeln!(
+            text,
+            "warm-up: plans, pages or memory were still new when {n} began to be timed ({first} first)"
+        );
         text
     }
 }
@@ -100,6 +108,9 @@ mod tests {
         result.rows.truncate(1);
         result.rows[0].warmup = Some(Warmup { runs: 3, seconds: 1.0, converged: false });
         let text = result.remarks();
-        assert!(!text.contains("causes:") && text.contains("1 case began to be timed (calm first)"), "{text}");
+        assert!(
+            !text.contains("causes:") && text.contains("1 case began to be timed (calm first)"),
+            "{text}"
+        );
     }
 }

@@ -62,7 +62,8 @@ impl Run {
         for row in &self.rows {
             for (name, metric) in row.metrics.iter() {
                 let cells =
-                    [self.about(), about(row), statistics(name, metric), surroundings(row), validity(row)].concat();
+                    [self.about(), about(row), statistics(name, metric), surroundings(row), validity(row)]
+                        .concat();
                 text.push_str(&csv_line(&cells));
             }
         }
@@ -89,7 +90,11 @@ impl Run {
                             sample.to_string(),
                         ];
                         cells.extend(started(condition, &orders, row.arm.as_deref(), process));
-                        cells.extend([name.to_owned(), value.to_string(), metric.samples().unit().to_owned()]);
+                        cells.extend([
+                            name.to_owned(),
+                            value.to_string(),
+                            metric.samples().unit().to_owned(),
+                        ]);
                         cells.extend(disturbed(condition));
                         cells.push(row.digest.clone().unwrap_or_default());
                         text.push_str(&csv_line(&cells));
@@ -121,11 +126,14 @@ impl Run {
 }
 
 /// When the samples of each arm and process began, in order.
-struct Orders<'a>(Vec<((Option<&'a str>, usize), Vec<u64>)>);
+struct Orders<'a>(Vec<Started<'a>>);
+
+/// An arm, the number of its process, and when each of its samples began.
+type Started<'a> = ((Option<&'a str>, usize), Vec<u64>);
 
 impl<'a> Orders<'a> {
     fn of(rows: &'a [Row]) -> Self {
-        let mut orders: Vec<((Option<&str>, usize), Vec<u64>)> = Vec::new();
+        let mut orders: Vec<Started<'_>> = Vec::new();
         for row in rows {
             for (process, conditions) in row.conditions.iter().enumerate() {
                 let key = (row.arm.as_deref(), process);
@@ -150,7 +158,12 @@ impl<'a> Orders<'a> {
 }
 
 /// `order,start_ns`.
-fn started(condition: Option<&Condition>, orders: &Orders<'_>, arm: Option<&str>, process: usize) -> [String; 2] {
+fn started(
+    condition: Option<&Condition>,
+    orders: &Orders<'_>,
+    arm: Option<&str>,
+    process: usize,
+) -> [String; 2] {
     let place = condition.and_then(|c| orders.place(arm, process, c.start_ns));
     [place.map(|p| p.to_string()), condition.map(|c| c.start_ns.to_string())].map(Option::unwrap_or_default)
 }
@@ -204,7 +217,8 @@ fn statistics(name: &str, metric: &Metric) -> Vec<String> {
 fn surroundings(row: &Row) -> Vec<String> {
     let warmup = row.warmup.as_ref();
     let canaries = || row.conditions.iter().flatten().filter_map(|c| c.canary_ns);
-    let drift = canaries().next().zip(canaries().last()).map(|(first, last)| (last / first - 1.0) * 100.0);
+    let drift =
+        canaries().next().zip(canaries().next_back()).map(|(first, last)| (last / first - 1.0) * 100.0);
     let tainted = row.conditions.iter().flatten().filter(|c| !c.tainted.is_empty()).count();
     vec![
         warmup.map(|w| w.runs.to_string()).unwrap_or_default(),

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use redline_lab::result::LaneResult;
 use redline_lab::conditions::{Condition, Taint};
+use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Place, RunError, Start};
 use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Run, Samples};
@@ -128,12 +128,17 @@ fn tables_have_a_cell_per_column() {
     assert_eq!(last[1..9], nothing);
     assert_eq!(last[9..17], ["tokens/s", "12", "rate", "", "", "0", "1", ""]);
     assert_eq!(samples.lines().count(), 1 + 3 + 2);
-    assert!(samples.lines().all(|line| line.rsplit(',').count() >= samples.lines().next().unwrap().split(',').count()));
+    assert!(
+        samples
+            .lines()
+            .all(|line| line.rsplit(',').count() >= samples.lines().next().unwrap().split(',').count())
+    );
 }
 
 #[test]
 fn what_disturbed_a_sample_stands_beside_it() {
-    let mut tainted = Condition { start_ns: 70, canary_ns: Some(5.5), steal: Some(0.25), ..Condition::default() };
+    let mut tainted =
+        Condition { start_ns: 70, canary_ns: Some(5.5), steal: Some(0.25), ..Condition::default() };
     tainted.tainted.insert(Taint::Steal);
     let quiet = Condition { start_ns: 20, ..Condition::default() };
     let metric = Samples::new("s", Direction::Lower, vec![1.0, 2.0, 1.0, 2.0, 30.0]).unwrap();
@@ -151,7 +156,10 @@ fn what_disturbed_a_sample_stands_beside_it() {
     let second = cells(&run.samples_csv(), 1);
     let of = |name: &str| second[name].as_str();
     assert_eq!([of("order"), of("start_ns"), of("metric"), of("value")], ["1", "70", "seconds", "2"]);
-    assert_eq!([of("tainted"), of("taint_reasons"), of("steal_pct"), of("canary_ns")], ["true", "steal", "25", "5.5"]);
+    assert_eq!(
+        [of("tainted"), of("taint_reasons"), of("steal_pct"), of("canary_ns")],
+        ["true", "steal", "25", "5.5"]
+    );
     // A metric of the case as a whole has no sample that anything could have disturbed.
     assert_eq!(cells(&run.samples_csv(), 5)["tainted"], "");
     let first = cells(&run.results_csv(), 0);

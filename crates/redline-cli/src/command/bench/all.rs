@@ -68,7 +68,10 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
         && let Some(lane) = lanes.iter().find(|lane| dir.join(lane.name).join("run.json").exists())
     {
         let fact = format!("there is a run already\n  in `{}`", dir.join(lane.name).display());
-        return Err(Failure::usage(fact, "samples are not overwritten: choose another directory, or remove it"));
+        return Err(Failure::usage(
+            fact,
+            "samples are not overwritten: choose another directory, or remove it",
+        ));
     }
     if let Some(dir) = args.baseline.as_deref().filter(|dir| !args.update_baseline && !dir.is_dir()) {
         let fact = format!("no such directory\n  in `{}`", dir.display());
@@ -106,7 +109,8 @@ impl AllArgs {
     fn process(&self, lane: &Lane) -> Result<u8, Failure> {
         let (program, _) = env::binary();
         let status = Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status();
-        let status = status.map_err(|error| Failure::failed(format!("{error}\n  in lane {}", lane.name), None))?;
+        let status =
+            status.map_err(|error| Failure::failed(format!("{error}\n  in lane {}", lane.name), None))?;
         // A process that a signal ended has no code.
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
     }
@@ -120,15 +124,16 @@ impl AllArgs {
                 words.push(value.to_owned());
             }
         };
-        let threads = self.threads.as_ref().map(|counts| {
-            counts.0.iter().map(usize::to_string).collect::<Vec<_>>().join(",")
-        });
+        let threads = self
+            .threads
+            .as_ref()
+            .map(|counts| counts.0.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         add("--threads", threads.as_ref().map(AsRef::as_ref));
         let model = self.model.as_ref().filter(|_| !matches!(lane.run, Run::Machine(_)));
         add("--model", model.map(AsRef::as_ref));
         add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
         let baseline = self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)));
-        let baseline = baseline.filter(|path| self.update_baseline || self.there(path));
+        let baseline = baseline.filter(|path| self.update_baseline || there(path));
         add("--baseline", baseline.as_deref().map(Path::as_os_str));
         add("--reason", self.reason.as_ref().map(AsRef::as_ref));
         if self.update_baseline {
@@ -139,14 +144,15 @@ impl AllArgs {
         }
         words
     }
+}
 
-    fn there(&self, path: &Path) -> bool {
-        let there = path.exists();
-        if !there {
-            report::say(format_args!("no baseline yet: `{}`\n", path.display()));
-        }
-        there
+/// Whether there is a baseline; told where there is none.
+fn there(path: &Path) -> bool {
+    let there = path.exists();
+    if !there {
+        report::say(format_args!("no baseline yet: `{}`\n", path.display()));
     }
+    there
 }
 
 /// A line per lane.
@@ -162,7 +168,12 @@ fn summary(ended: &[Ended]) -> String {
         _ => "failed",
     };
     let line = |lane: &Ended| {
-        vec![lane.lane.to_owned(), format!("{:.1}", lane.seconds), lane.code.to_string(), words(lane.code).to_owned()]
+        vec![
+            lane.lane.to_owned(),
+            format!("{:.1}", lane.seconds),
+            lane.code.to_string(),
+            words(lane.code).to_owned(),
+        ]
     };
     let titles = ["lane", "seconds", "code", ""].map(str::to_owned).to_vec();
     let lines: Vec<Vec<String>> = [titles].into_iter().chain(ended.iter().map(line)).collect();

@@ -141,7 +141,11 @@ impl<'a> Recorder<'a> {
         match &self.place {
             Some(place) if rows.is_empty() => place.leave(),
             Some(place) => {
-                report::say(format_args!("{} rows of finished cases are in `{}`\n", rows.len(), place.dir().display()));
+                report::say(format_args!(
+                    "{} rows of finished cases are in `{}`\n",
+                    rows.len(),
+                    place.dir().display()
+                ));
             }
             None if !rows.is_empty() => {
                 let table = self.lane.table(&self.result(rows.clone()));

@@ -93,7 +93,16 @@ pub(super) struct Word {
 /// The flags among `given` that say which model is measured and how it runs: neither the lane's own, nor threads and plans, which
 /// a lane chooses, nor a trace, which belongs to this process.
 pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
-    let chosen = ["model", "threads", "profile", "plan-cache", "plan-policy", "plan-tokens", "plan-rows", "precision-trace"];
+    let chosen = [
+        "model",
+        "threads",
+        "profile",
+        "plan-cache",
+        "plan-policy",
+        "plan-tokens",
+        "plan-rows",
+        "precision-trace",
+    ];
     let own = |word: &&Word| lane.flags.iter().any(|flag| flag.name == word.long);
     let kept = given.iter().filter(|word| !own(word) && !chosen.contains(&word.long.as_str()));
     kept.map(|word| word.word.clone()).collect()

@@ -4,8 +4,8 @@ use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
 
 use crate::Clock;
-use crate::digest::digest;
 use crate::bench::LaneError;
+use crate::digest::digest;
 use crate::limits::LimitError;
 use crate::random::{STEP, mix};
 use crate::roofline::Work;

@@ -3,8 +3,8 @@
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
 
 use super::{Case, generate, prompt, samples};
-use crate::digest;
 use crate::bench::{Bench, LaneError};
+use crate::digest;
 use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};

@@ -7,8 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Grade, POLICIES};
-use crate::digest;
 use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup};
+use crate::digest;
 use crate::{Direction, Row, Samples};
 
 /// New tokens of a call: those after the first are passes of one token.

@@ -93,7 +93,8 @@ impl Work {
 
     /// Nanoseconds that a million operations of the canary take.
     fn canary_ns(&self, clock: &Clock) -> f64 {
-        let (operations, ns) = clock.time(|| probe::multiply_add(self.exec(), Arithmetic::F32, CANARY_ROUNDS));
+        let (operations, ns) =
+            clock.time(|| probe::multiply_add(self.exec(), Arithmetic::F32, CANARY_ROUNDS));
         ns.max(1) as f64 * 1e6 / operations
     }
 

@@ -3,8 +3,8 @@
 use redline_tokenizer::{PrefixCacheCounters, Tokenizer};
 
 use super::texts::Input;
-use crate::digest::of_ids;
 use crate::bench::{Bench, LaneError};
+use crate::digest::of_ids;
 
 /// Characters of a text that a message shows.
 const SHOWN: usize = 60;

@@ -132,7 +132,9 @@ fn a_tokenizer_that_is_not_covered_is_not_compared_with_itself() {
     let load = |encoder| redline_tokenizer::Tokenizer::from_bytes_with("odd", json.as_bytes(), encoder);
     let clock = Clock::scripted(|| 0);
     let text = Text { name: "odd", tokenizer: &load };
-    let Err(LaneError::Usage(fact)) = run(&bench(&clock), &text, &Values::new(LANE.flags, [])) else { panic!() };
+    let Err(LaneError::Usage(fact)) = run(&bench(&clock), &text, &Values::new(LANE.flags, [])) else {
+        panic!()
+    };
     assert!(
         fact.contains("does not cover") && fact.contains("Punctuation") && fact.contains("`odd`"),
         "{fact}"

@@ -37,7 +37,11 @@ impl Baseline {
     /// Reads it; `None` where there is none yet and one is about to be made.
     pub(super) fn read(path: &Path, lane: &'static Lane, making: bool) -> Result<Option<Self>, Failure> {
         if is_csv(path) && making && lane.baseline.is_none() {
-            let fact = format!("lane {} has no baseline of comma-separated values\n  in `{}`", lane.name, path.display());
+            let fact = format!(
+                "lane {} has no baseline of comma-separated values\n  in `{}`",
+                lane.name,
+                path.display()
+            );
             return Err(Failure::usage(fact, "name a file that ends in .json"));
         }
         if making && !path.exists() {
@@ -83,7 +87,10 @@ impl Values {
 /// Refuses a reason that says nothing and a build that no commit names, before anything is measured.
 pub(super) fn acceptable_build(reason: &str) -> Result<(), Failure> {
     if reason.trim().is_empty() {
-        return Err(Failure::usage("`--reason` says nothing", "why is the baseline accepted, in a few words?"));
+        return Err(Failure::usage(
+            "`--reason` says nothing",
+            "why is the baseline accepted, in a few words?",
+        ));
     }
     if built::this().dirty == Some(true) {
         let fact = "this build has changes that no commit names, so nobody could make it again";

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod gate;
 mod process;
 mod python;
 mod tidy;
@@ -56,6 +57,18 @@ const COMMANDS: &[Command] = &[
         arguments: "[COUNT [FIRST]]",
         about: "the engine without a model, on COUNT random schedules (100000) from seed FIRST (0) on",
         run: ci::simulate,
+    },
+    Command {
+        name: "gate",
+        arguments: "NAME",
+        about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, self-test, or all",
+        run: gate::gate,
+    },
+    Command {
+        name: "nightly",
+        arguments: "",
+        about: "what is too slow for every change: 1,000,000 schedules, every gate, every lane",
+        run: gate::nightly,
     },
     Command {
         name: "golden",

@@ -24,7 +24,7 @@ use crate::value::{self, Device, Isa, Sizes};
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlag {
     /// A directory, a Hugging Face id in the local cache, or `demo` [env: REDLINE_MODEL]
-    #[arg(long, value_name = "M")]
+    #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
 }
 
@@ -57,10 +57,10 @@ pub(crate) struct MemoryFlags {
 #[command(next_help_heading = "Machine")]
 pub(crate) struct TierFlags {
     /// Instruction set: auto, scalar, avx2, avx512 or amx [env: REDLINE_ISA]
-    #[arg(long, value_name = "ISA", value_parser = value::isa)]
+    #[arg(long, alias = "force-path", value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
     /// Device: auto (default) or cpu [env: REDLINE_DEVICE]
-    #[arg(long, value_name = "D", value_parser = value::device)]
+    #[arg(long, alias = "backend", value_name = "D", value_parser = value::device)]
     device: Option<Device>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct BackendFlags {
     #[command(flatten)]
     weights: WeightFlags,
     /// Logical devices, from 1 to 8, that share the model out by outputs and heads [env: REDLINE_TP]
-    #[arg(long, value_name = "N", value_parser = value::devices)]
+    #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]

@@ -83,12 +83,15 @@ struct Context {
 /// The commands with their flags; each flag may be written with underscores too, as programs elsewhere have them.
 fn definition() -> clap::Command {
     fn underscored(command: clap::Command) -> clap::Command {
-        let command = command.mut_args(|flag| match flag.get_long() {
-            Some(long) if long.contains('-') => {
-                let alias = long.replace('-', "_");
-                flag.alias(alias)
-            }
-            _ => flag,
+        let command = command.mut_args(|flag| {
+            let names: Vec<String> = flag
+                .get_long()
+                .into_iter()
+                .chain(flag.get_all_aliases().unwrap_or_default())
+                .filter(|name| name.contains('-'))
+                .map(|name| name.replace('-', "_"))
+                .collect();
+            flag.aliases(names)
         });
         command.mut_subcommands(underscored)
     }

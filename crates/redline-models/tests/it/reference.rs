@@ -6,7 +6,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
-use redline_models::step::Arena;
+use redline_models::step::{Arena, Watchers};
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile};
 
@@ -108,11 +108,19 @@ impl Bench {
         }
         let rows: Vec<usize> = (0..batch.rows()).collect();
         let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, None, |model, x, step| {
-            let logits = model.logits(x, &rows, model.head(), None, step);
-            let values = step.read(logits);
-            rows.iter().map(|&r| values.row(r).to_vec()).collect()
-        })
+        self.model.run(
+            exec,
+            &mut self.arena,
+            &mut self.kv,
+            &batch,
+            None,
+            Watchers::default(),
+            |model, x, step| {
+                let logits = model.logits(x, &rows, model.head(), None, step);
+                let values = step.read(logits);
+                rows.iter().map(|&r| values.row(r).to_vec()).collect()
+            },
+        )
     }
 
     pub(crate) fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {

@@ -14,6 +14,7 @@ pub mod lanes;
 pub mod limits;
 pub mod machine;
 mod number;
+pub mod parity;
 mod random;
 pub mod result;
 pub mod roofline;

@@ -11,6 +11,7 @@ mod finite;
 mod generate;
 mod input;
 mod judge;
+mod parity;
 mod perplexity;
 mod plan;
 mod profile;
@@ -27,6 +28,7 @@ pub use generate::{
 };
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
+pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{Profile, ProfileArgs, ProfileEvent};

@@ -18,9 +18,9 @@ use crate::value;
 
 /// What is judged, for the help.
 const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \
-    Default tolerance: 1e-9 with f32 weights, 1e-4 with bf16 weights or keys, 3e-3 with w8, 0.2 with w4; a dump may bring its \
-    own. Exit code: 0 within, 6 beyond, 2 where the dump is not of this model. `cargo xtask parity-reference` makes dumps \
-    with transformers.";
+    Default tolerance: 1e-9 with f32 weights, 4e-4 with those and bf16 keys, 2e-3 with bf16, 1e-2 with w8, 0.9 with w4; a dump \
+    may bring its own. Exit code: 0 within, 6 beyond, 2 where the dump is not of this model. `cargo xtask parity-reference` \
+    makes dumps with transformers.";
 
 /// Flags of `parity`.
 #[derive(Debug, Args)]

@@ -189,14 +189,16 @@ fn lanes_that_run_a_model_write_one_too() {
     let lane = lanes::ALL.iter().find(|lane| lane.name == "forward").unwrap();
     let flag = format!("--profile-trace={}", path.display());
     let mut words = vec!["bench", lane.name, "--model", "demo", "--json", "--threads", "1,2", &flag];
-    words.extend(lane.smoke);
-    redline(&words).ok();
+    let values: Vec<String> = lane.smoke.iter().map(|(name, value)| format!("--{name}={value}")).collect();
+    words.extend(values.iter().map(String::as_str));
+    let run = redline(&words);
+    // Noise may make its figures unbelievable; it ran all the same.
+    assert!(matches!(run.code, 0 | 5), "{}", run.err);
     let profile = read(&path);
     assert_nested(&profile);
     let engines: std::collections::BTreeSet<u32> =
         profile.trace_events.iter().map(|event| event.pid).collect();
     assert!(engines.len() >= 2, "an engine per number of threads: {engines:?}");
-    assert!(redline(&["bench", "gemm", "--help"]).ok().out.contains("--json"));
     redline(&["bench", "gemm", &flag]).usage(&["--profile-trace"]);
 }
 
@@ -217,9 +219,11 @@ fn a_file_is_whole_after_a_run_that_failed() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("profile.json");
     let flag = format!("--profile-trace={}", path.display());
-    let run = redline(&[&["score", "--model", "demo", &flag, "--timeout", "1e-9"], SCORE].concat());
+    let cache = format!("--plan-cache={}", folder.path().join("plans").display());
+    let forbid = ["score", "--model", "demo", &flag, &cache, "--plan-policy", "forbid"];
+    let run = redline(&[&forbid[..], SCORE].concat());
     assert_eq!(run.code, 1, "{}", run.err);
     let profile = read(&path);
     assert_answered(&profile, 1);
-    assert_eq!(profile.of("request")[1].args.fault.as_deref(), Some("late"));
+    assert_eq!(profile.of("request")[1].args.fault.as_deref(), Some("failed"));
 }

@@ -77,6 +77,12 @@ const COMMANDS: &[Command] = &[
         run: python::golden,
     },
     Command {
+        name: "parity-reference",
+        arguments: "[--venv DIR] [-- ARGS...]",
+        about: "dump a model's activations for `redline parity` (ARGS: --model DIR --ids 1,2,3 --steps 4 --out DIR)",
+        run: python::parity_reference,
+    },
+    Command {
         name: "train-demo",
         arguments: "[--venv DIR] [ARGS...]",
         about: "train the model in models/demo again",
@@ -141,7 +147,7 @@ fn help() -> String {
     let mut text = String::from("cargo xtask COMMAND\n\n");
     for command in COMMANDS {
         let call = format!("{} {}", command.name, command.arguments);
-        text.push_str(&format!("  {call:<35} {}\n", command.about));
+        text.push_str(&format!("  {call:<42} {}\n", command.about));
     }
     text
 }

@@ -1,6 +1,7 @@
 //! Standard output: JSON documents, and text that appears as it comes.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use serde::Serialize;
 
@@ -20,6 +21,14 @@ pub(crate) fn json(document: &impl Serialize) -> Result<String, Failure> {
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     piece(text)?;
     piece("\n")
+}
+
+/// Writes what a verdict rests on; its code, also where nobody reads: a closed pipe must not make a failure pass.
+pub(crate) fn verdict(text: &str, code: u8) -> Result<ExitCode, Failure> {
+    match piece(text) {
+        Ok(()) | Err(Failure::Closed) => Ok(ExitCode::from(code)),
+        Err(error) => Err(error),
+    }
 }
 
 /// Writes to standard output at once.

@@ -163,6 +163,7 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
             pair_lines(pair, &differs, rules, threshold)
         });
     }
+    lines.extend(whole(base, new, rules));
     if rules.portable
         && let Some(difference) = differs.first()
     {
@@ -185,6 +186,29 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
         exit_code: verdict::exit_code(lines.iter().filter_map(|l| l.verdict)),
         lines,
     }
+}
+
+/// What holds of the runs as a whole: a base that is not whole cannot tell what is new, and a gate that was missed is missed.
+fn whole(base: &Run, new: &Run, rules: &Rules) -> Vec<Line> {
+    let alone =
+        |case: &str, verdict, why: String| Line { why: Some(why), ..Line::alone(case.to_owned(), verdict) };
+    let mut lines = Vec::new();
+    for (side, run) in [("base", base), ("new", new)] {
+        if !run.finished {
+            lines.push(alone("all", Verdict::Invalid, format!("{side} is not finished")));
+        }
+    }
+    if base.rows.is_empty() && !new.rows.is_empty() && !rules.arms {
+        lines.push(alone("all", Verdict::Invalid, "the base has no case".to_owned()));
+    }
+    for row in &new.rows {
+        lines.extend(
+            row.missed()
+                .into_iter()
+                .map(|why| alone(&row.case, Verdict::Slower, format!("gate missed: {why}"))),
+        );
+    }
+    lines
 }
 
 /// Whether the ratio of a line counts.

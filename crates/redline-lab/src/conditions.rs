@@ -126,7 +126,7 @@ pub struct Condition {
     /// The share of all processor time that the hypervisor took.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
-    /// The mean clock frequency, MHz.
+    /// The highest clock frequency of a processor, MHz.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mhz: Option<f64>,
     /// Pages that were read from a disk.

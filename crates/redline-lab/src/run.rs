@@ -286,19 +286,22 @@ impl Run {
 #[derive(Debug)]
 pub struct Place {
     dir: PathBuf,
+    /// Whether it was made for the run.
+    made: bool,
 }
 
 impl Place {
     /// Makes the directory, and in it a `run.json` of `run`; refused where there is one already, also by a run that is under way.
     pub fn claim(dir: &Path, run: &Run) -> Result<Self, RunError> {
         let document = run.json().map_err(RunError::Json)?;
+        let made = !dir.exists();
         fs::create_dir_all(dir).map_err(RunError::Write)?;
         let path = dir.join(DOCUMENT);
         let mut file = fs::File::create_new(&path).map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => RunError::Occupied,
             _ => RunError::Write(error),
         })?;
-        let place = Self { dir: dir.to_owned() };
+        let place = Self { dir: dir.to_owned(), made };
         if let Err(error) = file.write_all(document.as_bytes()) {
             place.leave();
             return Err(RunError::Write(error));
@@ -326,7 +329,9 @@ impl Place {
     pub fn leave(&self) {
         // What cannot be removed stays as an unfinished run without cases.
         let _ = fs::remove_file(self.dir.join(DOCUMENT));
-        let _ = fs::remove_dir(&self.dir);
+        if self.made {
+            let _ = fs::remove_dir(&self.dir);
+        }
     }
 }
 

@@ -76,8 +76,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let (base, new) = (read(&args.base)?, read(&args.new)?);
     let comparison = compare::compare(&base, &new, &args.rules.rules());
     let text = if args.json { json(&comparison)? } else { comparison.table() };
-    output::piece(&text)?;
-    Ok(ExitCode::from(comparison.exit_code))
+    output::verdict(&text, comparison.exit_code)
 }
 
 /// Reads a run; what is none is wrong usage.

@@ -61,16 +61,16 @@ fn probe(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
         progress::during("probing", || noise::probe(Machine::here(), args.noise_seconds, &context.clock));
     let readings = readings.map_err(|error| Failure::failed(error.to_string(), None))?;
     let noise = Noise::of(&readings);
-    if args.json {
-        output::piece(&noise.json().map_err(|error| Failure::failed(error.to_string(), None))?)?;
+    let text = if args.json {
+        noise.json().map_err(|error| Failure::failed(error.to_string(), None))?
     } else {
-        output::piece(&noise.text())?;
-    }
-    if let Some(most) = args.max_noise.filter(|most| noise.score > *most) {
+        noise.text()
+    };
+    let beyond = args.max_noise.filter(|most| noise.score > *most);
+    if let Some(most) = beyond {
         report::note(&format!("the noise is {:.1}, above {most}", noise.score));
-        return Ok(ExitCode::from(INVALID));
     }
-    Ok(ExitCode::SUCCESS)
+    output::verdict(&text, if beyond.is_some() { INVALID } else { 0 })
 }
 
 fn tiers() -> Vec<TierStatus> {

@@ -65,18 +65,16 @@ pub(super) fn run(args: &ParityArgs, context: &Context) -> Result<ExitCode, Fail
     let found = progress::during("comparing", compare).map_err(refused)?;
     if args.json {
         let document = answer::document(&loaded, &described, &found, args.all);
-        output::line(&output::json(&document)?)?;
-    } else {
-        output::piece(&answer::table(&found, args.all))?;
-        if !args.quiet {
-            report::say(summary(&loaded, &described));
-        }
+        return output::verdict(&(output::json(&document)? + "\n"), code(&found));
     }
-    Ok(code(&found))
+    if !args.quiet {
+        report::say(summary(&loaded, &described));
+    }
+    output::verdict(&answer::table(&found, args.all), code(&found))
 }
 
-fn code(found: &Parity) -> ExitCode {
-    if found.first_divergence().is_some() { ExitCode::from(INCORRECT) } else { ExitCode::SUCCESS }
+fn code(found: &Parity) -> u8 {
+    if found.first_divergence().is_some() { INCORRECT } else { 0 }
 }
 
 fn summary(loaded: &Loaded, described: &Described) -> String {

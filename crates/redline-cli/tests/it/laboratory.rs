@@ -76,10 +76,17 @@ fn values_have_a_summary_beside_them() {
     let summary: Value = serde_json::from_str(&summary).unwrap();
     assert_eq!((&summary["lane"], summary["rows"].as_array().unwrap().len()), (&"gemm".into(), 4));
     assert!(summary["rows"][0]["metrics"]["tokens_per_s"]["value"].as_f64() > Some(0.0), "{summary}");
-    let nowhere = redline(&[GEMM, &["--output", "/nonexistent/x.csv"]].concat());
-    assert!(nowhere.code == 1 && nowhere.err.contains("/nonexistent/x.csv"), "{}", nowhere.err);
+    let nowhere = folder.path().join("nowhere/x.csv");
+    redline(&[GEMM, &["--output", text(&nowhere)]].concat())
+        .usage(&["its directory is not there", text(&nowhere)]);
     let full = redline(&[GEMM, &["--output", "/dev/full"]].concat());
     assert!(full.code == 1 && full.err.contains("No space left"), "{} {}", full.code, full.err);
+    assert!(full.out.contains("gemm/w8/m3"), "what was measured is shown: {}", full.out);
+    // A reader that leaves does not turn a failure into a success.
+    let gate = [GEMM, &["--min-speedup", "1e9"]].concat();
+    let mut child = command(&gate).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(1));
 }
 
 #[test]
@@ -108,6 +115,13 @@ fn a_run_that_is_killed_has_every_case_that_was_done() {
     // It may be compared, and says what it is; nobody writes over it.
     let compared = redline(&["compare", text(&dir), text(&dir)]);
     assert!(compared.out.contains("NOT FINISHED"), "{} {}", compared.out, compared.err);
+    assert_eq!(compared.code, 5, "{}", compared.out);
+    // Of nothing nothing can be new.
+    change(&dir.join("run.json"), |run| run["rows"] = Value::Array(Vec::new()));
+    let whole = folder.path().join("whole");
+    measured(GEMM, &["-o", text(&whole)]);
+    assert_eq!(redline(&["compare", text(&dir), text(&whole)]).code, 5);
+    assert_eq!(redline(&["compare", "--portable", text(&dir), text(&whole)]).code, 5);
     redline(&[GEMM, &["-o", text(&dir)]].concat()).usage(&["there is a run already", text(&dir)]);
 }
 
@@ -115,8 +129,12 @@ fn a_run_that_is_killed_has_every_case_that_was_done() {
 fn a_run_that_measures_nothing_leaves_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
-    redline(&[GEMM, &["--n", "0", "-o", text(&dir)]].concat()).usage(&["`--n` is `0`"]);
+    let nothing = [GEMM, &["--n", "0", "-o", text(&dir)]].concat();
+    redline(&nothing).usage(&["`--n` is `0`"]);
     assert!(!dir.exists());
+    fs::create_dir(&dir).unwrap();
+    redline(&nothing).usage(&["`--n` is `0`"]);
+    assert!(dir.is_dir() && fs::read_dir(&dir).unwrap().next().is_none(), "it was there before");
     fs::write(folder.path().join("file"), "").unwrap();
     let under = folder.path().join("file/run");
     redline(&[GEMM, &["-o", text(&under)]].concat()).failed(&[text(&under)]);
@@ -160,6 +178,20 @@ fn a_baseline_is_accepted_with_a_reason_and_compared_anywhere() {
     });
     redline(&[SCORE, &portable].concat()).ok();
     assert_eq!(redline(&[SCORE, &portable[..2]].concat()).code, 4);
+    let wrong = redline(&[
+        "bench",
+        "gemm",
+        "--profile=smoke",
+        "--baseline",
+        text(&base),
+        "--update-baseline",
+        "--reason=x",
+    ]);
+    assert!(
+        wrong.code == 2 && (wrong.err.contains("of lane score") || first.engine.dirty == Some(true)),
+        "{}",
+        wrong.err
+    );
     change(&base, |run| run["rows"][0]["digest"] = "0".into());
     let other = redline(&[SCORE, &portable].concat());
     assert!(other.code == 6 && other.out.contains("--update-baseline"), "{} {}", other.code, other.out);
@@ -188,6 +220,16 @@ fn counts_gate_on_any_machine() {
     });
     let fewer = compare();
     assert!(fewer.code == 1 && fewer.out.contains("missing"), "{} {}", fewer.code, fewer.out);
+    // A digest that is gone says nothing of the outputs.
+    fs::copy(base.join("run.json"), new.join("run.json")).unwrap();
+    change(&new.join("run.json"), |run| run["rows"][0]["digest"] = Value::Null);
+    assert_eq!(compare().code, 1);
+    // Nor is a stored gate that was missed forgotten.
+    fs::copy(base.join("run.json"), new.join("run.json")).unwrap();
+    let gate = serde_json::json!([{"metric": "items_per_s", "least": 1e15}]);
+    change(&new.join("run.json"), |run| run["rows"][0]["gates"] = gate);
+    let missed = compare();
+    assert!(missed.code == 1 && missed.out.contains("gate missed"), "{} {}", missed.code, missed.out);
     change(&new.join("run.json"), |run| run["lane"] = "gemm".into());
     assert_eq!(compare().code, 4);
 }
@@ -221,6 +263,9 @@ fn all_lanes_run_each_into_its_own_directory() {
         assert!(run.out.contains(&format!("\n{name}")), "{}", run.out);
     }
     redline(&[&words[..], &["-o", text(&dir)]].concat()).usage(&["there is a run already"]);
+    // A baseline that is not there cannot be kept to.
+    let none = redline(&["bench", "all", "--only", "gemm", "--portable", "--baseline", text(folder.path())]);
+    assert!(none.code == 1 && none.err.contains("there is no baseline"), "{} {}", none.code, none.err);
 }
 
 #[test]

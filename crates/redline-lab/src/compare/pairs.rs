@@ -1,5 +1,7 @@
 //! Which row of one run belongs to which of another.
 
+use std::collections::BTreeMap;
+
 use crate::result::Row;
 
 /// A row with its counterpart, if it has one.
@@ -30,25 +32,35 @@ impl Pair<'_> {
 /// The rows of the base in their order, then those that only `new` has. Rows pair by case and arm, the k-th of a name with the
 /// k-th; `by_place` pairs rows in their order where the names are not the same but as many.
 pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<Pair<'a>> {
-    let base_keys = keys(base);
-    let new_keys = keys(new);
-    let same = base_keys.iter().all(|key| new_keys.contains(key));
+    let (base_keys, new_keys) = (keys(base), keys(new));
+    let places = |keys: &[Key<'a>]| -> BTreeMap<Key<'a>, usize> {
+        keys.iter().enumerate().map(|(at, key)| (*key, at)).collect()
+    };
+    let (in_base, in_new) = (places(&base_keys), places(&new_keys));
+    let same = base_keys.iter().all(|key| in_new.contains_key(key));
     if by_place && base.len() == new.len() && !same {
         return base.iter().zip(new).map(|(b, n)| Pair::Both(b, n)).collect();
     }
-    let of_base = base.iter().zip(&base_keys).map(|(row, key)| {
-        let at = new_keys.iter().position(|k| k == key);
-        at.map_or(Pair::Base(row), |at| Pair::Both(row, &new[at]))
-    });
-    let of_new = new.iter().zip(&new_keys).filter(|(_, key)| !base_keys.contains(key));
+    let of_base = base
+        .iter()
+        .zip(&base_keys)
+        .map(|(row, key)| in_new.get(key).map_or(Pair::Base(row), |&at| Pair::Both(row, &new[at])));
+    let of_new = new.iter().zip(&new_keys).filter(|(_, key)| !in_base.contains_key(key));
     of_base.chain(of_new.map(|(row, _)| Pair::New(row))).collect()
 }
 
 /// Case, arm, and how many rows before have the same.
-fn keys(rows: &[Row]) -> Vec<(&str, Option<&str>, usize)> {
-    let name = |row: &'_ Row| (row.case.clone(), row.arm.clone());
-    let before = |at: usize| rows[..at].iter().filter(|row| name(row) == name(&rows[at])).count();
-    rows.iter().enumerate().map(|(at, row)| (row.case.as_str(), row.arm.as_deref(), before(at))).collect()
+type Key<'a> = (&'a str, Option<&'a str>, usize);
+
+fn keys(rows: &[Row]) -> Vec<Key<'_>> {
+    let mut seen: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
+    rows.iter()
+        .map(|row| {
+            let before = seen.entry((row.case.as_str(), row.arm.as_deref())).or_default();
+            *before += 1;
+            (row.case.as_str(), row.arm.as_deref(), *before - 1)
+        })
+        .collect()
 }
 
 #[cfg(test)]

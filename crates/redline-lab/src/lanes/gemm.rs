@@ -163,7 +163,9 @@ impl Plan {
             None => vec![(values.count("n")?, values.count("k")?)],
             Some(shape) => layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?),
         };
-        let formats = values.text("formats").split(',').map(format).collect::<Result<_, _>>()?;
+        let mut formats = values.text("formats").split(',').map(format).collect::<Result<Vec<_>, _>>()?;
+        // The others are held against it.
+        formats.sort_by_key(|&format| format != Format::F32);
         let asked = values.count_or_auto("weights-mib")?;
         let weight_bytes =
             asked.map_or_else(|| cycled_bytes(&bench.machine), |mib| mib.saturating_mul(1 << 20));

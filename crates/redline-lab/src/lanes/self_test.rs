@@ -10,9 +10,10 @@ mod work;
 
 use redline_kernels::Arithmetic;
 
-use super::{Lane, Run, Told, all_threads, higher, info};
+use super::{Lane, Run, Told, all_threads, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::compare::{self, Rules};
+use crate::number;
 use crate::random;
 use crate::result::LaneResult;
 use crate::run::{self, Build, Start};
@@ -82,12 +83,12 @@ pub const LANE: Lane = Lane {
 };
 
 const METRICS: &[Told] = &[
-    higher("same", "share"),
-    higher("found", "share"),
-    higher("quiet", "share"),
-    higher("right", "share"),
+    info("same", "share"),
+    info("found", "share"),
+    info("quiet", "share"),
+    info("right", "share"),
     info("ratio", "x"),
-    info("detectable", "share"),
+    lower("detectable", "share"),
     info("seconds", "s"),
     info("limit", ""),
 ];
@@ -118,11 +119,21 @@ struct Found {
     detectable: Option<f64>,
 }
 
+/// How much more work arm B does.
+fn slowdown(values: &Values) -> Result<f64, LaneError> {
+    let slowdown = values.number("slowdown")?;
+    if slowdown <= 1.0 {
+        return Ok(slowdown);
+    }
+    let fact = format!("`--slowdown` is {slowdown}, but at most 1 (twice the work) is needed");
+    Err(LaneError::Usage(fact))
+}
+
 fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     let kinds = ["no", "none", "outliers", "load", "two-speeds"];
     let plan = Plan {
         processes: values.count("arm-processes")?,
-        slowdown: values.number("slowdown")?,
+        slowdown: slowdown(values)?,
         runs: values.count("num-runs")?,
         warmups: values.count("warmup-runs")?,
         seed: values.number("seed")? as u64,
@@ -137,6 +148,9 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
         None => {
             let experiments = values.count("experiments")?;
             let disturbed = values.number("disturbed")? as usize;
+            if plan.slowdown == 0.0 {
+                return Err(LaneError::Usage("`--slowdown` is 0, but a slowdown is to be found".into()));
+            }
             for &disturbance in Disturbance::ALL {
                 let n = if disturbance == Disturbance::None { experiments } else { disturbed };
                 for slowdown in [0.0, plan.slowdown] {
@@ -186,7 +200,11 @@ fn experiment_row(
     slowdown: f64,
     n: usize,
 ) -> Result<(), LaneError> {
-    let kind = if slowdown == 0.0 { EQUAL.to_owned() } else { format!("slowdown-{}", slowdown * 100.0) };
+    let kind = if slowdown == 0.0 {
+        EQUAL.to_owned()
+    } else {
+        format!("slowdown-{}", number::percent(slowdown).replace(' ', ""))
+    };
     let mut found = Vec::with_capacity(n);
     for at in 0..n {
         let seed = random::mix(plan.seed ^ random::mix((at as u64) << 8 | disturbance as u64));
@@ -249,10 +267,10 @@ fn told(
     let (n, equal) = (found.len().max(1) as f64, kind == EQUAL);
     let share = |is: &dyn Fn(Verdict) -> bool| {
         let share = found.iter().filter(|f| is(f.verdict)).count() as f64 / n;
-        Samples::new("share", Direction::Higher, vec![share])
+        Samples::new("share", Direction::Info, vec![share])
     };
-    let told = |unit: &str, value: fn(&Found) -> Option<f64>| {
-        Samples::new(unit, Direction::Info, found.iter().filter_map(value).collect())
+    let told = |unit: &str, direction, value: fn(&Found) -> Option<f64>| {
+        Samples::new(unit, direction, found.iter().filter_map(value).collect())
     };
     let mut row = Row::new(format!("{}/{kind}", disturbance.name()))
         .param("threads", 1)
@@ -289,7 +307,9 @@ fn told(
     }
     row.kernel_path = Some(kernels.into());
     row.checked = true;
-    Ok(row.metric("ratio", told("x", |f| f.ratio)?).metric("detectable", told("share", |f| f.detectable)?))
+    Ok(row
+        .metric("ratio", told("x", Direction::Info, |f| f.ratio)?)
+        .metric("detectable", told("share", Direction::Lower, |f| f.detectable)?))
 }
 
 #[cfg(test)]

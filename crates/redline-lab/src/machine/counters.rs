@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::quota::Groups;
 use super::tree::Tree;
 
 /// Counters since the process or the machine began; what cannot be read is `None`.
@@ -21,7 +22,7 @@ pub struct Counters {
     pub stolen_ticks: Option<u64>,
     /// Periods in which the control group was stopped for having used its share.
     pub throttled: Option<u64>,
-    /// The mean clock frequency at this moment, in MHz.
+    /// The highest clock frequency of a processor at this moment, in MHz.
     pub mhz: Option<f64>,
 }
 
@@ -44,7 +45,7 @@ impl Counters {
             involuntary_switches: switches.map(|s| s.1),
             ticks: times.map(|t| t.0),
             stolen_ticks: times.map(|t| t.1),
-            throttled: tree.text("sys/fs/cgroup/cpu.stat").and_then(|text| counter(&text, "nr_throttled")),
+            throttled: Groups::read(tree).throttled_periods(tree),
             mhz: frequency(tree),
         }
     }
@@ -92,7 +93,8 @@ fn frequency(tree: Tree) -> Option<f64> {
     let cpus = tree.cpus("sys/devices/system/cpu/online")?;
     let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
     let khz: Vec<f64> = cpus.into_iter().map_while(|cpu| tree.number(&file(cpu))).collect();
-    (!khz.is_empty()).then(|| khz.iter().sum::<f64>() / khz.len() as f64 * 1e-3)
+    // Processors that idle clock down by themselves.
+    khz.into_iter().reduce(f64::max).map(|khz| khz * 1e-3)
 }
 
 #[cfg(test)]
@@ -129,6 +131,6 @@ mod tests {
         }
         let counters = Counters::read(directory.path());
         assert_eq!((counters.voluntary_switches, counters.involuntary_switches), (Some(30), Some(2)));
-        assert_eq!((counters.mhz, counters.minor_faults), (Some(2500.0), None));
+        assert_eq!((counters.mhz, counters.minor_faults), (Some(3000.0), None));
     }
 }

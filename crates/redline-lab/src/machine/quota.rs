@@ -91,7 +91,8 @@ impl Groups {
             text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.trim().parse::<u64>().ok())
         };
         let groups = self.unified.iter().chain(&self.cpu);
-        groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).max()
+        // A sum: of two readings the difference counts, whichever group it comes from.
+        groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(|a, b| a.saturating_add(b))
     }
 
     /// The tightest memory limit of all groups.

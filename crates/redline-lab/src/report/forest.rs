@@ -74,7 +74,7 @@ pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section,
          line is its 95 % interval (Welch's t over logarithms of process medians, or of samples where an arm has one process), \
          the shaded band the differences that do not matter."
             .to_owned(),
-        "Same: the whole interval lies in the band. Faster, slower: the interval leaves out 1 and the ratio lies beyond the band. \
+        "Same: the whole interval lies in the band. Faster, slower: an interval of 99 % (99.9 % where it is too noisy) leaves out 1 and the ratio lies beyond the band. \
          Inconclusive: neither; too noisy: and even five times the threshold could have been missed. Arrows go on beyond the \
          picture."
             .to_owned(),
@@ -90,7 +90,7 @@ pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section,
         }
         let others: Vec<&Run> = base.iter().filter(|b| b.lane == run.lane && *b != run).collect();
         for base in &others {
-            let comparison = compare::compare(base, run, &Rules::new(THRESHOLD));
+            let comparison = compare::compare(base, run, &Rules::default());
             let title = format!("{}: {}", shown(&run.lane), subject.name);
             all.push((title, serde_json::to_value(comparison).unwrap_or_default()));
         }

@@ -10,7 +10,7 @@ use redline_lab::lanes::{self, Lane, Profile, Run};
 use crate::command::Context;
 use crate::env;
 use crate::output;
-use crate::report::{self, Failure};
+use crate::report::{self, FAILED, Failure};
 use crate::table::align;
 use crate::value::{self, ThreadCounts};
 
@@ -21,6 +21,8 @@ pub(super) const ABOUT: &str = "Every lane, one after the other, each in a proce
 
 /// Codes of lanes, the worst first.
 const BY_SEVERITY: &[u8] = &[2, 6, 4, 5, 1, 3];
+/// Of a lane without the baseline that it is to be compared with.
+const MISSING: u8 = 1;
 
 /// What every lane is run with.
 #[derive(Debug, Args)]
@@ -40,7 +42,7 @@ pub(super) struct AllArgs {
     /// Write the run of each lane into DIR/LANE
     #[arg(short = 'o', id = "directory", value_name = "DIR")]
     directory: Option<PathBuf>,
-    /// Compare with the baselines DIR/LANE.json, where there are such
+    /// Compare with the baselines DIR/LANE.json; a lane without one counts as missing
     #[arg(long, value_name = "DIR")]
     baseline: Option<PathBuf>,
     /// Accept these runs as baselines
@@ -84,13 +86,11 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
     for (at, lane) in lanes.iter().enumerate() {
         report::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
         let begin = context.clock.now_ns();
-        let code = args.process(lane)?;
+        let code = if args.lacks_baseline(lane) { MISSING } else { args.process(lane) };
         ended.push(Ended { lane: lane.name, code, seconds: context.clock.elapsed_s(begin) });
     }
-    output::piece(&summary(&ended))?;
     let worst = BY_SEVERITY.iter().copied().find(|code| ended.iter().any(|lane| lane.code == *code));
-    let other = ended.iter().map(|lane| lane.code).find(|code| *code != 0);
-    Ok(ExitCode::from(worst.or(other).unwrap_or(0)))
+    output::verdict(&summary(&ended), worst.unwrap_or(0))
 }
 
 impl AllArgs {
@@ -105,14 +105,35 @@ impl AllArgs {
         self.only.iter().map(named).collect()
     }
 
-    /// Runs a lane in a process of its own; the code it ended with.
-    fn process(&self, lane: &Lane) -> Result<u8, Failure> {
+    /// Runs a lane in a process of its own; the code it ended with, 1 where it crashed or could not be started.
+    fn process(&self, lane: &Lane) -> u8 {
         let (program, _) = env::binary();
-        let status = Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status();
-        let status =
-            status.map_err(|error| Failure::failed(format!("{error}\n  in lane {}", lane.name), None))?;
-        // A process that a signal ended has no code.
-        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+        let code = match Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status() {
+            Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()),
+            Err(error) => {
+                report::say(format_args!("error: {error}\n  in lane {}\n", lane.name));
+                None
+            }
+        };
+        code.filter(|code| *code == 0 || BY_SEVERITY.contains(code)).unwrap_or(FAILED)
+    }
+
+    /// The file of a lane's baseline, where baselines are compared or made.
+    fn baseline_of(&self, lane: &Lane) -> Option<PathBuf> {
+        self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)))
+    }
+
+    /// Whether a baseline is to be compared with and is not there: a gate that cannot fail is none.
+    fn lacks_baseline(&self, lane: &Lane) -> bool {
+        let missing = self.baseline_of(lane).filter(|path| !self.update_baseline && !path.exists());
+        if let Some(path) = &missing {
+            let hint = "`--update-baseline --reason TEXT` makes it; `--only LANE,..` leaves the lane out";
+            report::say(format_args!(
+                "error: there is no baseline\n  in `{}`\n\nhint: {hint}\n",
+                path.display()
+            ));
+        }
+        missing.is_some()
     }
 
     fn words(&self, lane: &Lane) -> Vec<OsString> {
@@ -132,8 +153,7 @@ impl AllArgs {
         let model = self.model.as_ref().filter(|_| !matches!(lane.run, Run::Machine(_)));
         add("--model", model.map(AsRef::as_ref));
         add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
-        let baseline = self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)));
-        let baseline = baseline.filter(|path| self.update_baseline || there(path));
+        let baseline = self.baseline_of(lane);
         add("--baseline", baseline.as_deref().map(Path::as_os_str));
         add("--reason", self.reason.as_ref().map(AsRef::as_ref));
         if self.update_baseline {
@@ -144,15 +164,6 @@ impl AllArgs {
         }
         words
     }
-}
-
-/// Whether there is a baseline; told where there is none.
-fn there(path: &Path) -> bool {
-    let there = path.exists();
-    if !there {
-        report::say(format_args!("no baseline yet: `{}`\n", path.display()));
-    }
-    there
 }
 
 /// A line per lane.

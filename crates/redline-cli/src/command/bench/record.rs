@@ -74,6 +74,9 @@ impl<'a> Recorder<'a> {
         if let Some(style) = &args.csv_style {
             known_style(lane, style)?;
         }
+        for path in [args.output.as_ref(), args.baseline.as_ref().filter(|_| args.update_baseline)] {
+            path.map_or(Ok(()), |path| writable(path))?;
+        }
         let baseline = match &args.baseline {
             Some(path) => Baseline::read(path, lane, args.update_baseline)?,
             None => None,
@@ -140,18 +143,18 @@ impl<'a> Recorder<'a> {
         let rows = self.rows.borrow();
         match &self.place {
             Some(place) if rows.is_empty() => place.leave(),
-            Some(place) => {
+            Some(place) if !matches!(error, LaneError::Record(_)) => {
                 report::say(format_args!(
                     "{} rows of finished cases are in `{}`\n",
                     rows.len(),
                     place.dir().display()
                 ));
             }
-            None if !rows.is_empty() => {
+            _ if !rows.is_empty() => {
                 let table = self.lane.table(&self.result(rows.clone()));
                 report::say(format_args!("finished before it failed:\n{table}\n"));
             }
-            None => {}
+            _ => {}
         }
         match error {
             LaneError::Usage(fact) => {
@@ -177,7 +180,6 @@ impl<'a> Recorder<'a> {
         let rows = self.rows.take();
         let result = self.result(rows.clone());
         let own = self.verdicts(&result);
-        let code = if own.is_empty() { 0 } else { verdict::exit_code(own.iter().copied()) };
         let mut run = self.run(rows)?;
         let compared = match &self.baseline {
             Some(Baseline::Run(base)) => {
@@ -187,19 +189,27 @@ impl<'a> Recorder<'a> {
                 run.comparison = serde_json::to_value(&comparison).map_err(|error| written(&error))?;
                 Some((comparison.table(), comparison.exit_code))
             }
-            Some(Baseline::Values(values)) => Some(values.judge(&result, code)?),
-            None => None,
-        };
-        self.write(&run)?;
-        let whole = compared.is_some() && run.comparison.is_object();
-        self.show(&run, &result, whole)?;
-        let code = match compared {
-            Some((table, code)) => {
-                self.tell(&table)?;
-                code
+            Some(Baseline::Values(values)) => {
+                let (table, found) = values.judge(&result)?;
+                Some((table, code_of(own.into_iter().chain(found))))
             }
-            None => code,
+            None => {
+                let code = code_of(own);
+                Some((String::new(), code)).filter(|_| code != 0)
+            }
         };
+        // What was measured is shown even where it cannot be kept, and its code holds even where nobody reads.
+        let written = self.write(&run);
+        let whole = compared.is_some() && run.comparison.is_object();
+        let shown = self.show(&run, &result, whole);
+        let (table, code) = compared.unwrap_or_default();
+        let told = if table.is_empty() { Ok(()) } else { self.tell(&table) };
+        for outcome in [shown, told, written] {
+            match outcome {
+                Ok(()) | Err(Failure::Closed) => {}
+                Err(error) => return Err(error),
+            }
+        }
         match self.args.reason.as_deref().filter(|_| self.args.update_baseline) {
             Some(reason) => self.accept(run, &result, reason),
             None => Ok(ExitCode::from(code)),
@@ -238,9 +248,10 @@ impl<'a> Recorder<'a> {
         if report::is_stdin(path) {
             return output::piece(&csv);
         }
+        let shown = output::piece(&self.lane.table(result));
         put(path, &csv)?;
         put(&summary_path(path), &run.summary_json().map_err(|error| written(&error))?)?;
-        output::piece(&self.lane.table(result))
+        shown
     }
 
     /// What rows say by themselves: one must not be believed, one does not reach what it must.
@@ -260,6 +271,22 @@ impl<'a> Recorder<'a> {
         }
         found
     }
+}
+
+/// The worst of these; 0 where there is none.
+fn code_of(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
+    let mut verdicts = verdicts.into_iter().peekable();
+    if verdicts.peek().is_some() { verdict::exit_code(verdicts) } else { 0 }
+}
+
+/// Refuses a file whose directory is not there, before anything is measured.
+fn writable(path: &Path) -> Result<(), Failure> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
+    if report::is_stdin(path) || directory.is_none_or(Path::is_dir) {
+        return Ok(());
+    }
+    let fact = format!("its directory is not there\n  in `{}`", path.display());
+    Err(Failure::usage(fact, "make the directory first"))
 }
 
 /// Refuses a layout that the lane does not have.

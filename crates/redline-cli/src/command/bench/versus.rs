@@ -100,6 +100,11 @@ pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
     kept.map(|word| word.word.clone()).collect()
 }
 
+/// Whether a flag names a file that one process writes: several would write over each other.
+fn of_this_process(word: &Word) -> bool {
+    ["precision-trace", "profile-trace"].contains(&word.long.as_str())
+}
+
 /// What this binary prints when it is run with these words; its complaint where it fails.
 pub(super) fn process(words: &[String], besides: &[OsString]) -> Result<String, String> {
     let (program, _) = env::binary();
@@ -123,7 +128,8 @@ struct Contestant {
 
 /// Runs both arms, judges B against A, and leaves with the code of the worst verdict.
 pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<ExitCode, Failure> {
-    let (common, record) = (&args.given, &args.record);
+    let record = &args.record;
+    let common: &Vec<Word> = &args.given.iter().filter(|word| !of_this_process(word)).cloned().collect();
     let contestants = contestants(lane, &args.versus, common)?;
     let recorder = Recorder::new(record, lane, args.profile.profile, context)?;
     let processes = args.versus.processes.unwrap_or(PROCESSES);
@@ -152,12 +158,10 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
     run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;
     recorder.write(&run)?;
     if record.json {
-        output::piece(&run.json().map_err(unwritten)?)?;
-    } else {
-        let [a, b] = contestants.map(|arm| arm.line(lane));
-        output::piece(&format!("a     {a}\nb     {b}\n{}", comparison.table()))?;
+        return output::verdict(&run.json().map_err(unwritten)?, comparison.exit_code);
     }
-    Ok(ExitCode::from(comparison.exit_code))
+    let [a, b] = contestants.map(|arm| arm.line(lane));
+    output::verdict(&format!("a     {a}\nb     {b}\n{}", comparison.table()), comparison.exit_code)
 }
 
 /// The rows of an arm with its name.
@@ -174,7 +178,8 @@ pub(super) fn alone(
 ) -> Result<ExitCode, Failure> {
     let recorder = Recorder::new(&args.record, lane, args.profile.profile, context)?;
     let (program, path) = env::binary();
-    let words = args.given.iter().map(|word| word.word.clone()).collect();
+    let words =
+        args.given.iter().filter(|word| !of_this_process(word)).map(|word| word.word.clone()).collect();
     let contestant = Contestant { program, path, words, build: built::this() };
     let mut measured = Vec::new();
     for at in 1..=processes {

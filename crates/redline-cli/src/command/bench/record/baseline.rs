@@ -6,7 +6,7 @@ use redline_lab::baseline::{self, Rule, Standings};
 use redline_lab::lanes::Lane;
 use redline_lab::result::Column;
 use redline_lab::run::Run;
-use redline_lab::{LaneResult, Machine, wall_clock};
+use redline_lab::{LaneResult, Machine, Verdict, wall_clock};
 
 use super::{put, summary_path, values, written};
 use crate::built;
@@ -48,7 +48,17 @@ impl Baseline {
             return Ok(None);
         }
         let (Some(rule), Some(columns), true) = (lane.baseline, lane.columns, is_csv(path)) else {
-            return read(path).map(|run| Some(Self::Run(Box::new(run))));
+            let run = read(path)?;
+            if making && run.lane != lane.name {
+                let fact = format!(
+                    "this is the baseline of lane {}, not of {}\n  in `{}`",
+                    run.lane,
+                    lane.name,
+                    path.display()
+                );
+                return Err(Failure::usage(fact, "name another file: it would be replaced"));
+            }
+            return Ok(Some(Self::Run(Box::new(run))));
         };
         let text = std::fs::read_to_string(path).map_err(|error| {
             let fact = format!("{error}\n  in `{}`", path.display());
@@ -77,10 +87,10 @@ impl Values {
         })
     }
 
-    /// How the cases stand, and 1 if one fell or is missing, else the code of the rows.
-    pub(super) fn judge(&self, result: &LaneResult, code: u8) -> Result<(String, u8), Failure> {
+    /// How the cases stand, and what there is to say against it: one fell or is missing.
+    pub(super) fn judge(&self, result: &LaneResult) -> Result<(String, Option<Verdict>), Failure> {
         let standings = self.standings(result)?;
-        Ok((standings.table(), if standings.passed() { code } else { 1 }))
+        Ok((standings.table(), (!standings.passed()).then_some(Verdict::Slower)))
     }
 }
 

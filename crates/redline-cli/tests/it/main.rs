@@ -26,6 +26,7 @@ mod report;
 mod score;
 mod score_lane;
 mod score_rules;
+mod seeds;
 mod synth;
 mod tokenize;
 mod tokenizer_lane;

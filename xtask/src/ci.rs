@@ -34,6 +34,22 @@ const STEPS: &[Step] = &[
         environment: Some(("RUSTDOCFLAGS", "-D warnings")),
     },
     Step { name: "demo", arguments: &["run", "--locked", "--release", "--", "demo"], environment: None },
+    Step {
+        name: "laboratory",
+        arguments: &[
+            "run",
+            "--locked",
+            "--release",
+            "--",
+            "bench",
+            "all",
+            "--profile=smoke",
+            "--threads=2",
+            "--portable",
+            "--baseline=baselines/sapphire-rapids-2",
+        ],
+        environment: None,
+    },
 ];
 
 /// `cargo xtask test`: all the tests of the workspace.

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod ci;
+mod gate;
 mod process;
 mod python;
 mod tidy;
@@ -58,10 +59,28 @@ const COMMANDS: &[Command] = &[
         run: ci::simulate,
     },
     Command {
+        name: "gate",
+        arguments: "NAME",
+        about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, self-test, or all",
+        run: gate::gate,
+    },
+    Command {
+        name: "nightly",
+        arguments: "",
+        about: "what is too slow for every change: 1,000,000 schedules, every gate, every lane",
+        run: gate::nightly,
+    },
+    Command {
         name: "golden",
         arguments: "[--venv DIR] [ARGS...]",
         about: "remake tests/golden with the reference implementation",
         run: python::golden,
+    },
+    Command {
+        name: "parity-reference",
+        arguments: "[--venv DIR] [-- ARGS...]",
+        about: "dump a model's activations for `redline parity` (ARGS: --model DIR --ids 1,2,3 --steps 4 --out DIR)",
+        run: python::parity_reference,
     },
     Command {
         name: "train-demo",
@@ -128,7 +147,7 @@ fn help() -> String {
     let mut text = String::from("cargo xtask COMMAND\n\n");
     for command in COMMANDS {
         let call = format!("{} {}", command.name, command.arguments);
-        text.push_str(&format!("  {call:<35} {}\n", command.about));
+        text.push_str(&format!("  {call:<42} {}\n", command.about));
     }
     text
 }

@@ -40,6 +40,18 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     Ok(python(&script, &options)?.run()?)
 }
 
+/// `cargo xtask parity-reference`: in the environment of `golden`.
+pub(crate) fn parity_reference(arguments: &[String]) -> Result<(), Failure> {
+    let script = Script {
+        venv: ".venv-golden",
+        requirements: "tests/golden/requirements.txt",
+        environment: None,
+        file: "xtask/reference/parity.py",
+    };
+    let options = options(arguments)?;
+    Ok(python(&script, &options)?.run()?)
+}
+
 /// `cargo xtask train-demo`
 pub(crate) fn train_demo(arguments: &[String]) -> Result<(), Failure> {
     let script = Script {
@@ -68,12 +80,14 @@ pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     Ok(call.run()?)
 }
 
-/// Takes `--venv DIR` out of the arguments; the others are the script's.
+/// Takes `--venv DIR` out of the arguments; the others, and all behind `--`, are the script's.
 fn options(arguments: &[String]) -> Result<Options, Failure> {
     let mut options = Options::default();
     let mut arguments = arguments.iter();
     while let Some(argument) = arguments.next() {
-        if argument == "--venv" {
+        if argument == "--" {
+            options.rest.extend(arguments.by_ref().cloned());
+        } else if argument == "--venv" {
             let directory = arguments.next().filter(|d| !d.starts_with('-'));
             let Some(directory) = directory else {
                 return Err(Failure::Usage("`--venv` needs a directory\n\nhint: --venv .venv-mine".into()));
@@ -137,6 +151,8 @@ mod tests {
         assert_eq!(parsed("--quick"), Options { venv: None, rest: vec!["--quick".into()] });
         let expected = Options { venv: Some("x".into()), rest: vec!["--only".into(), "gpt2".into()] };
         assert_eq!(parsed("--only --venv x gpt2"), expected);
+        let behind = Options { venv: Some("x".into()), rest: vec!["--venv".into(), "y".into()] };
+        assert_eq!(parsed("--venv x -- --venv y"), behind);
     }
 
     #[test]

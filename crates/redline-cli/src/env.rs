@@ -47,6 +47,9 @@ pub(crate) const MAX_CHUNK: &Variable = &Variable { name: "REDLINE_MAX_CHUNK", h
 /// File of what the residual stream looks like.
 pub(crate) const PRECISION_TRACE: &Variable =
     &Variable { name: "REDLINE_PRECISION_TRACE", help: "--precision-trace" };
+/// File of where the time goes.
+pub(crate) const PROFILE_TRACE: &Variable =
+    &Variable { name: "REDLINE_PROFILE_TRACE", help: "--profile-trace" };
 /// What the native tokenizer must reach.
 const TOKENIZER_MIN_SPEEDUP: &Variable =
     &Variable { name: "REDLINE_TOKENIZER_MIN_SPEEDUP", help: "--min-speedup (bench tokenizer)" };
@@ -83,6 +86,7 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     LOG_PLANS,
     MAX_CHUNK,
     PRECISION_TRACE,
+    PROFILE_TRACE,
     TOKENIZER_MIN_SPEEDUP,
     HF_HUB_CACHE,
     HF_HOME,

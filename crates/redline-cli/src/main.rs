@@ -13,6 +13,7 @@ mod lines;
 mod model;
 mod output;
 mod plan;
+mod profile;
 mod progress;
 mod report;
 mod table;

@@ -14,6 +14,7 @@ use redline_weights::{HubRoots, Infq, resolve_model};
 use crate::demo_model;
 use crate::env::{self, Environment};
 use crate::plan::PlanFlags;
+use crate::profile::{self, ProfileFile};
 use crate::progress;
 use crate::report::Failure;
 use crate::tokenizer;
@@ -24,7 +25,7 @@ use crate::value::{self, Device, Isa, Sizes};
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlag {
     /// A directory, a Hugging Face id in the local cache, or `demo` [env: REDLINE_MODEL]
-    #[arg(long, value_name = "M")]
+    #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
 }
 
@@ -57,10 +58,10 @@ pub(crate) struct MemoryFlags {
 #[command(next_help_heading = "Machine")]
 pub(crate) struct TierFlags {
     /// Instruction set: auto, scalar, avx2, avx512 or amx [env: REDLINE_ISA]
-    #[arg(long, value_name = "ISA", value_parser = value::isa)]
+    #[arg(long, alias = "force-path", value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
     /// Device: auto (default) or cpu [env: REDLINE_DEVICE]
-    #[arg(long, value_name = "D", value_parser = value::device)]
+    #[arg(long, alias = "backend", value_name = "D", value_parser = value::device)]
     device: Option<Device>,
 }
 
@@ -73,7 +74,7 @@ pub(crate) struct BackendFlags {
     #[command(flatten)]
     weights: WeightFlags,
     /// Logical devices, from 1 to 8, that share the model out by outputs and heads [env: REDLINE_TP]
-    #[arg(long, value_name = "N", value_parser = value::devices)]
+    #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
@@ -85,6 +86,10 @@ pub(crate) struct BackendFlags {
     /// [env: REDLINE_PRECISION_TRACE]
     #[arg(long, value_name = "FILE")]
     precision_trace: Option<PathBuf>,
+    /// Write where the time goes into this file, as Chrome-trace JSON (opens in Perfetto): requests, passes, layers,
+    /// operations, threads [env: REDLINE_PROFILE_TRACE]
+    #[arg(long, value_name = "FILE")]
+    profile_trace: Option<PathBuf>,
     #[command(flatten)]
     plans: PlanFlags,
 }
@@ -228,6 +233,7 @@ impl BackendFlags {
             tp: or_else(self.tp, || environment.value(env::TP, value::devices))?.unwrap_or(1),
             plans: self.plans.resolve(environment)?,
             trace: self.trace(environment)?,
+            profile: self.profile(environment)?,
             tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
             outliers: self.weights.outliers,
@@ -246,6 +252,12 @@ impl BackendFlags {
     fn trace(&self, environment: Environment) -> Result<Option<TraceLog>, Failure> {
         let path = self.precision_trace.clone().or_else(|| environment.path(env::PRECISION_TRACE));
         path.map(|path| trace::writer(&path)).transpose()
+    }
+
+    /// What writes the profile, where one is asked for.
+    fn profile(&self, environment: Environment) -> Result<Option<ProfileFile>, Failure> {
+        let path = self.profile_trace.clone().or_else(|| environment.path(env::PROFILE_TRACE));
+        path.map(|path| profile::open(&path)).transpose()
     }
 }
 
@@ -273,6 +285,7 @@ pub(crate) struct Backend {
     tp: usize,
     plans: PlanOptions,
     trace: Option<TraceLog>,
+    profile: Option<ProfileFile>,
     tier: Option<Tier>,
     format: Option<Format>,
     outliers: f64,
@@ -314,6 +327,7 @@ impl Backend {
             tp: self.tp,
             plans: self.plans.clone(),
             trace: self.trace.clone(),
+            profile: self.profile.as_ref().map(ProfileFile::log),
             tier: self.tier,
             format: self.format,
             outliers: self.outliers,
@@ -344,12 +358,19 @@ impl Settings {
         plans.cache.is_some() && plans.policy == PlanPolicy::Tune
     }
 
-    /// The same threads and instructions for a second model, in formats of its own, without a trace, and silent about its
+    /// The same threads and instructions for a second model, in formats of its own, without a trace or a profile, and silent about its
     /// tokenizer, which must give the ids of the first.
     pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
-        let trace = None;
-        let backend =
-            Backend { format, kv_format, outliers: 0.0, max_context: None, trace, ..self.backend.clone() };
+        let base = self.backend.clone();
+        let backend = Backend {
+            format,
+            kv_format,
+            outliers: 0.0,
+            max_context: None,
+            trace: None,
+            profile: None,
+            ..base
+        };
         Self { threads: self.threads, backend, tells_fallback: false }
     }
 

@@ -134,6 +134,16 @@ pub(crate) fn score(text: &str) -> Result<f64, BadValue> {
     }
 }
 
+/// Parses a normalised squared error.
+pub(crate) fn tolerance(text: &str) -> Result<f64, BadValue> {
+    let hint = "a number of at least 0, such as 1e-4";
+    match text.parse::<f64>() {
+        Ok(x) if x.is_finite() && x >= 0.0 => Ok(x),
+        Ok(x) => bad(format!("{x} is no tolerance"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
 /// Parses a number of logical devices.
 pub(crate) fn devices(text: &str) -> Result<usize, BadValue> {
     let hint = format!("a number of devices, from 1 to {MAX_DEVICES}");

@@ -1,15 +1,19 @@
 //! What the engine's thread owns, and its heartbeat.
 
+mod observe;
+
 use std::collections::BTreeMap;
 
 use redline_models::kv::SeqId;
 use redline_models::model::Batch;
 
+pub(crate) use self::observe::ObserveJob;
 use crate::cache::Cache;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::machine::{Machine, OUTPUT_ROWS, Outputs};
 use crate::options::Clock;
+use crate::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::runner::Place;
 use crate::scheduler::{Done, Piece, Scheduler, Step, Stuck};
 use crate::task::{Ended, Head, Ran, RowPlace, Task};
@@ -72,6 +76,8 @@ pub(crate) struct Core<M: Machine> {
     /// Sequences that requests which are answered retained: room that nobody here can claim back.
     retained: usize,
     clock: Clock,
+    /// Told of requests and passes.
+    profile: Option<ProfileLog>,
     batch: Batch,
 }
 
@@ -91,7 +97,19 @@ impl<M: Machine> Core<M> {
             arrivals: 0,
             retained: 0,
             clock,
+            profile: None,
             batch: Batch::default(),
+        }
+    }
+
+    /// The same, telling of requests and passes.
+    pub(crate) fn with_profile(self, profile: Option<ProfileLog>) -> Self {
+        Self { profile, ..self }
+    }
+
+    fn tell(&self, event: &ProfileEvent<'_>) {
+        if let Some(log) = &self.profile {
+            log(event);
         }
     }
 
@@ -157,6 +175,7 @@ impl<M: Machine> Core<M> {
             plan_misses: 0,
         };
         self.tasks.insert(number, running);
+        self.tell(&ProfileEvent::Arrived { request: number, at: arrived });
         self.end_if_finished(number);
     }
 
@@ -223,6 +242,7 @@ impl<M: Machine> Core<M> {
             }
         }
         self.run(&groups);
+        self.tell_pass(pieces, rows.len());
         let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
         self.advance(done);
     }
@@ -298,6 +318,20 @@ impl<M: Machine> Core<M> {
         });
     }
 
+    /// Tells of the pass that was run.
+    fn tell_pass(&self, pieces: &[Piece], outputs: usize) {
+        let (Some(log), Some((profile, bucket))) = (&self.profile, self.machine.profiled(self.batch.rows()))
+        else {
+            return;
+        };
+        let mut requests: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
+        requests.sort_unstable();
+        requests.dedup();
+        let (tokens, sequences) = (self.batch.rows(), self.batch.parts().len());
+        let pass = ProfiledPass { requests: &requests, tokens, sequences, outputs, bucket, profile };
+        log(&ProfileEvent::Pass(pass));
+    }
+
     /// The rows of the batch whose logits are wanted: first those over the vocabulary, of all requests together, then those
     /// over the labels of each.
     fn wanted(&self, pieces: &[Piece]) -> Vec<Wanted> {
@@ -355,7 +389,17 @@ impl<M: Machine> Core<M> {
     fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
-        if let Some(Running { mut task, place, .. }) = self.tasks.remove(&number) {
+        if let Some(Running { mut task, place, computed_tokens, .. }) = self.tasks.remove(&number) {
+            let fault = match &outcome {
+                Ok(Ran { ended: None, .. }) => None,
+                Ok(Ran { ended: Some(Ended::Cancelled), .. }) => Some("cancelled"),
+                Ok(Ran { ended: Some(Ended::Late), .. }) => Some("late"),
+                Err(_) => Some("failed"),
+            };
+            if self.profile.is_some() {
+                let at = (self.clock)();
+                self.tell(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });
+            }
             self.release_unopened(task.unopened());
             // Whoever hears the answer finds the place free.
             drop(place);

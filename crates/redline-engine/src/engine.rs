@@ -2,6 +2,7 @@
 
 mod batch;
 mod budget;
+mod observe;
 mod perplexity;
 
 use std::path::Path;
@@ -11,6 +12,7 @@ use std::thread::JoinHandle;
 
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
+use redline_models::activation::ActivationId;
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
@@ -100,6 +102,7 @@ pub struct Engine {
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
     simd: Simd,
+    activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -233,6 +236,7 @@ impl Engine {
             prefix_cache: options.prefix_cache,
             operations: model.operations(),
         };
+        let activations = model.activations();
         let counters: Arc<Counters> = Arc::default();
         let runner = Runner {
             model,
@@ -246,11 +250,12 @@ impl Engine {
             prefix_cache: options.prefix_cache,
             stall_s: options.stall_s,
             trace: options.trace,
+            profile: options.profile.map(|log| (log, info.kernel_path.clone())),
             clock: options.clock,
         };
         let (inbox, thread) = runner.start(options.queue)?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, counters, thread })
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, activations, counters, thread })
     }
 
     /// Facts about the model.

@@ -17,6 +17,7 @@ mod options;
 mod outcome;
 mod plan;
 mod prefix_cache;
+mod profile;
 mod prompt;
 mod request;
 mod runner;
@@ -35,7 +36,7 @@ pub use judge::{
     Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket, Ranked, RerankOutcome, RerankRequest,
     RerankTicket,
 };
-pub use options::{Clock, Embedded, Options, Source, TraceLog};
+pub use options::{ActivationLog, Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
     BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
     ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
@@ -44,6 +45,9 @@ pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
 };
+pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
+pub use redline_models::activation::{Activation, ActivationId, ActivationName};
+pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::trace::Observation;
 pub use request::{
     BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, PromptLogprobs, Sampling,

@@ -1,17 +1,18 @@
 //! What runs a pass: the model, or what stands for it in the simulator.
 
 use redline_kernels::op::kv::KvPages;
-use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::{Exec, Matrix, OutOfMemory, Rows, Simd, Team};
 use redline_models::Model;
+use redline_models::activation::Activation;
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 use redline_models::plan::Site;
-use redline_models::step::Arena;
+use redline_models::profile::Profile;
+use redline_models::step::{Arena, Watchers};
 use redline_models::trace::Observations;
 
-use crate::options::TraceLog;
-use crate::plan::{BucketMode, Forbidden, PlanEntry, Plans, Workshop};
+use crate::options::{ActivationLog, TraceLog};
+use crate::plan::{Bucket, BucketMode, Forbidden, PlanEntry, Plans, Workshop};
 
 /// Most rows whose logits are evaluated at a time.
 pub(crate) const OUTPUT_ROWS: usize = 64;
@@ -79,6 +80,11 @@ pub(crate) trait Machine {
         outputs: &[Outputs<'_, Self::Labels>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     );
+
+    /// The profile of the last pass, which had so many rows, with its bucket; `None` where none is taken down.
+    fn profiled(&self, _rows: usize) -> Option<(&Profile, Bucket)> {
+        None
+    }
 }
 
 /// The model with what it runs on.
@@ -90,6 +96,10 @@ pub(crate) struct ModelMachine {
     pub(crate) plans: Plans,
     /// Told of the observations of every pass.
     pub(crate) trace: Option<(TraceLog, Observations)>,
+    /// Takes down where the time goes.
+    pub(crate) spans: Option<Profile>,
+    /// Shown the activations of this step.
+    pub(crate) observer: Option<(ActivationLog, usize)>,
 }
 
 impl ModelMachine {
@@ -147,7 +157,17 @@ impl Machine for ModelMachine {
             observations.clear();
             observations
         });
-        self.model.run(exec, &mut self.arena, kv, batch, plan, observations, |model, x, step| {
+        let observer = self.observer.as_ref();
+        let see = observer.map(|(log, step)| move |activation: Activation<'_>| log(*step, activation));
+        if let Some(spans) = &mut self.spans {
+            spans.begin_pass();
+        }
+        let watchers = Watchers {
+            observations,
+            activations: see.as_ref().map(|see| see as &dyn Fn(Activation<'_>)),
+            profile: self.spans.as_mut(),
+        };
+        self.model.run(exec, &mut self.arena, kv, batch, plan, watchers, |model, x, step| {
             for (index, wanted) in outputs.iter().enumerate() {
                 let mark = step.mark();
                 let head = wanted.labels.unwrap_or_else(|| model.head());
@@ -155,17 +175,24 @@ impl Machine for ModelMachine {
                 let variant =
                     planned.filter(|_| wanted.labels.is_none()).and_then(|plan| plan.of(Site::Head));
                 let logits = model.logits(x, &wanted.rows, head, variant, step);
-                let rows = step.read(logits);
                 let mut sums = [0f64; OUTPUT_ROWS];
                 if wanted.normalise {
-                    log_sum_exp(exec, rows, &mut sums);
+                    step.log_sum_exp(logits, &mut sums);
                 }
-                read(index, Logits { exec, rows, log_sum_exp: &sums[..wanted.rows.len()] });
+                let log_sum_exp = &sums[..wanted.rows.len()];
+                step.hand_over(logits, |exec, rows| read(index, Logits { exec, rows, log_sum_exp }));
                 step.release(mark);
             }
         });
+        if let Some(spans) = &mut self.spans {
+            spans.end_pass();
+        }
         if let Some((log, observations)) = &self.trace {
             log(observations.all());
         }
+    }
+
+    fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {
+        Some((self.spans.as_ref()?, self.plans.bucket(BucketMode::Pass, rows)))
     }
 }

@@ -5,15 +5,19 @@ use std::sync::Arc;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
+use redline_models::activation::Activation;
 use redline_models::trace::Observation;
 
 use crate::plan::PlanOptions;
+use crate::profile::ProfileLog;
 
-/// Nanoseconds since some fixed moment, never going back.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub use redline_kernels::Clock;
 
 /// Told of the observations of a pass, on the engine's thread.
 pub type TraceLog = Arc<dyn Fn(&[Observation]) + Send + Sync>;
+
+/// Shown the activations of a step, by its number, on the engine's thread.
+pub type ActivationLog = Arc<dyn Fn(usize, Activation<'_>) + Send + Sync>;
 
 /// A model inside the binary.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +74,8 @@ pub struct Options {
     pub plans: PlanOptions,
     /// Told what the residual stream looked like in every pass, layer by layer; it takes time.
     pub trace: Option<TraceLog>,
+    /// Told where the time goes, pass by pass; it takes time.
+    pub profile: Option<ProfileLog>,
     /// The time, for the durations in answers.
     pub clock: Clock,
 }

@@ -7,18 +7,20 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Simd, Team};
+use redline_kernels::{Simd, Stopwatch, Team};
 use redline_models::Model;
 use redline_models::kv::{KvCache, SeqId};
+use redline_models::profile::Profile;
 use redline_models::step::Arena;
 use redline_models::trace::Observations;
 
 use crate::cache::Cache;
-use crate::core::{Arrival, Core, Pulse};
+use crate::core::{Arrival, Core, ObserveJob, Pulse};
 use crate::error::EngineError;
 use crate::machine::{ModelMachine, OUTPUT_ROWS};
 use crate::options::{Clock, TraceLog};
-use crate::plan::{Counters, Machine, PlanEntry, PlanOptions, Plans};
+use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
+use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
 /// Most sequences that are open at a time.
@@ -32,6 +34,8 @@ pub(crate) enum Job {
     Release(SeqId),
     /// A plan for every bucket is wanted.
     Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
+    /// Somebody wants to look at activations.
+    Observe(ObserveJob),
 }
 
 /// Where requests are handed in, and how many there may be.
@@ -86,6 +90,8 @@ pub(crate) struct Runner {
     pub(crate) prefix_cache: bool,
     pub(crate) stall_s: Option<f64>,
     pub(crate) trace: Option<TraceLog>,
+    /// With how the model runs.
+    pub(crate) profile: Option<(ProfileLog, String)>,
     pub(crate) clock: Clock,
 }
 
@@ -119,10 +125,14 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, devices, .. } = self;
-        let Self { plans, counters, prefix_cache, stall_s, trace, clock, .. } = self;
+        let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
-        let team = Team::with_devices(threads, devices).map_err(not_started)?;
+        let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
+        let spans = profile.as_ref().map(|(log, kernel_path)| {
+            log(&ProfileEvent::Started { kernel_path, threads });
+            spans(&model, &mut team, clock.clone())
+        });
         let rows = plans.buckets.max_chunk();
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
@@ -131,8 +141,24 @@ impl Runner {
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
-        Ok(Core::new(ModelMachine { model, arena, team, simd, plans, trace }, cache, scheduler, clock))
+        let machine = ModelMachine { model, arena, team, simd, plans, trace, spans, observer: None };
+        Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
     }
+}
+
+/// Operations of a layer at most, the layer itself included.
+const SPANS_OF_LAYER: usize = 20;
+/// Operations of a pass outside the layers: the head, over the vocabulary and over the labels of each request.
+const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MOST_TOKENS / OUTPUT_ROWS);
+/// Works of a member that an operation consists of, on the average: with many sequences, each may be one.
+const WORKS_OF_SPAN: usize = 4;
+
+/// Room for the profile of a pass, and a stopwatch in the team's hands.
+fn spans(model: &Model, team: &mut Team, clock: Clock) -> Profile {
+    let room = model.layers() * SPANS_OF_LAYER + SPANS_BESIDE;
+    let stopwatch = Arc::new(Stopwatch::new(clock, team.size(), room * WORKS_OF_SPAN));
+    team.set_stopwatch(stopwatch.clone());
+    Profile::new(stopwatch, room)
 }
 
 /// How long requests that cannot go on wait before their deadlines are looked at again.
@@ -155,6 +181,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
         match job {
             Ok(Job::Run(arrival)) => core.arrive(arrival),
             Ok(Job::Release(sequence)) => core.release(sequence),
+            Ok(Job::Observe(job)) => core.observe(job),
             Ok(Job::Precompile(reply)) => {
                 // A caller that is gone hears nothing.
                 let _ = reply.send(core.machine().precompile().map_err(EngineError::from));

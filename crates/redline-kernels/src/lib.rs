@@ -18,7 +18,7 @@ pub use format::Format;
 pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory, Pages};
 pub use redline_simd::{Simd, Tier, Unavailable, processor, set_default_float_environment};
-pub use threads::{Team, with_team};
+pub use threads::{Clock, Stopwatch, Team, with_team};
 
 /// What every operation runs on: the instructions and the threads.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +72,16 @@ impl<'a> Rows<'a> {
             data.len()
         );
         Self { data, rows, width, stride }
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Values in a row.
+    pub fn width(&self) -> usize {
+        self.width
     }
 
     /// Row `r`.

@@ -1,7 +1,7 @@
 //! Memory: aligned buffers (huge pages where the system gives them) and the allocator that counts.
 //!
 //! All `mmap`, `madvise` and `GlobalAlloc` of the project stand in this file. Both sources count into the same
-//! two numbers, so the peak that the engine reports is the allocator's truth, not an estimate.
+//! numbers, so the peak that the engine reports is the allocator's truth, not an estimate.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
@@ -17,9 +17,11 @@ const ALIGN: usize = 64;
 
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static COUNTING: AtomicBool = AtomicBool::new(false);
 
 fn count_up(bytes: usize) {
+    ALLOCATIONS.fetch_add(1, Relaxed);
     let now = CURRENT.fetch_add(bytes as u64, Relaxed) + bytes as u64;
     PEAK.fetch_max(now, Relaxed);
 }
@@ -31,6 +33,11 @@ fn count_down(bytes: usize) {
 /// Bytes allocated now: buffers, and everything else if [`CountingAllocator`] is installed.
 pub fn current_bytes() -> u64 {
     CURRENT.load(Relaxed)
+}
+
+/// How often memory was taken so far, by whatever thread; `None` when the counting allocator is not installed.
+pub fn allocations() -> Option<u64> {
+    COUNTING.load(Relaxed).then(|| ALLOCATIONS.load(Relaxed))
 }
 
 /// Largest value of [`current_bytes`] since [`reset_peak`]; `None` when the counting allocator is not installed.

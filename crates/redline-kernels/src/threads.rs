@@ -3,6 +3,8 @@
 //! The calling thread is member 0. Work is shared out statically by [`share`], so which member computes an element
 //! never depends on timing (and by the canonical orders would not matter if it did).
 
+mod stopwatch;
+
 use std::cell::{Cell, UnsafeCell};
 use std::io;
 use std::marker::PhantomData;
@@ -14,6 +16,7 @@ use std::thread::JoinHandle;
 
 use redline_simd::{Simd, set_default_float_environment};
 
+pub use self::stopwatch::{Clock, Stopwatch, UNLABELLED, Work};
 use crate::Exec;
 
 /// Rounds of spinning before a worker parks: some tens of microseconds, longer than any gap inside a forward pass.
@@ -46,6 +49,8 @@ pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     devices: usize,
+    /// Takes down who worked when.
+    stopwatch: Option<Arc<Stopwatch>>,
     not_sync: PhantomData<Cell<()>>,
 }
 
@@ -78,6 +83,7 @@ impl Team {
             shared,
             workers: Vec::with_capacity(helpers),
             devices: devices.max(1),
+            stopwatch: None,
             not_sync: PhantomData,
         };
         for index in 0..helpers {
@@ -88,6 +94,12 @@ impl Team {
             team.workers.push(worker);
         }
         Ok(team)
+    }
+
+    /// From now on, work is taken down. It costs a branch where there is no stopwatch, two readings of the clock per member and
+    /// job where there is one; what is computed does not change.
+    pub fn set_stopwatch(&mut self, stopwatch: Arc<Stopwatch>) {
+        self.stopwatch = Some(stopwatch);
     }
 
     /// Members of the team.
@@ -115,7 +127,7 @@ impl Team {
         f: impl Fn(Range<usize>) + Sync,
     ) {
         if alone || items < 2 || (self.workers.is_empty() && self.devices == 1) {
-            return f(0..items);
+            return self.alone(|| f(0..items));
         }
         let seating = self.seating();
         self.run(|member| {
@@ -131,11 +143,32 @@ impl Team {
     /// Calls `f(member)` once for every member, each on its own thread, and returns when all are done.
     pub fn run(&self, f: impl Fn(usize) + Sync) {
         if self.workers.is_empty() {
-            return f(0);
+            return self.alone(|| f(0));
         }
         let job: &(dyn Fn(usize) + Sync) = &f;
+        match &self.stopwatch {
+            None => self.run_all(job),
+            Some(stopwatch) => self.run_all(&|member| {
+                let start = stopwatch.now();
+                job(member);
+                stopwatch.worked(member, start);
+            }),
+        }
+    }
+
+    /// Does work on the calling thread.
+    fn alone(&self, work: impl FnOnce()) {
+        let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
+        work();
+        if let (Some(stopwatch), Some(start)) = (&self.stopwatch, start) {
+            stopwatch.worked(0, start);
+        }
+    }
+
+    /// [`Team::run`] where there are workers.
+    fn run_all(&self, f: &(dyn Fn(usize) + Sync)) {
         // SAFETY: erases the lifetime only: this function returns after every worker has finished with `f`.
-        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
+        let job: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(f) };
         let shared = &*self.shared;
         // SAFETY: no worker runs between two calls of `run`.
         unsafe { *shared.job.get() = Some(job) };
@@ -163,7 +196,7 @@ impl Team {
     /// `least` items everything runs on the calling thread: waking others would cost more than it gains.
     pub fn split(&self, items: usize, unit: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
         if items < least || self.workers.is_empty() {
-            return f(0..items);
+            return self.alone(|| f(0..items));
         }
         let members = self.size();
         self.run(|member| {

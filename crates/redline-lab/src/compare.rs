@@ -145,8 +145,6 @@ pub struct Outputs {
 pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     let differs = differences(base, new, rules);
     let threshold = rules.threshold(&new.lane);
-    // Readings of a limit by another build are another measure.
-    let steady = rules.arms && base.engine == new.engine;
     let pairs = pairs::pairs(&base.rows, &new.rows, rules.arms);
     let mut outputs = Outputs::default();
     let mut lines = Vec::new();
@@ -162,7 +160,7 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
         lines.extend(if rules.portable {
             portable::pair_lines(pair, &base.lane)
         } else {
-            pair_lines(pair, &differs, rules, (threshold, steady))
+            pair_lines(pair, &differs, rules, threshold)
         });
     }
     if rules.portable
@@ -268,13 +266,7 @@ impl Line {
     }
 }
 
-/// The lines of a pair, by the difference that matters and whether the machine's speed is taken into account.
-fn pair_lines(
-    pair: &Pair<'_>,
-    differs: &[Difference],
-    rules: &Rules,
-    (threshold, steady): (f64, bool),
-) -> Vec<Line> {
+fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold: f64) -> Vec<Line> {
     let alone = |verdict, why: Option<String>| Line { why, ..Line::alone(pair.name(), verdict) };
     let (base, new) = match pair {
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
@@ -291,7 +283,7 @@ fn pair_lines(
     names.extend(new.metrics.iter().map(|(name, _)| name).filter(|name| base.metrics.get(name).is_none()));
     let line = |name: &str| {
         let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), threshold);
-        let steadied = steady::steadied(base, new, name).filter(|_| steady && told.verdict.is_some());
+        let steadied = steady::steadied(base, new, name).filter(|_| rules.arms && told.verdict.is_some());
         let line = Line { case: pair.name(), ..told.or_steadied(steadied, threshold) };
         match (&overruled, line.verdict) {
             (Some((verdict, why)), Some(_)) => {

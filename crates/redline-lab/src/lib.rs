@@ -18,6 +18,7 @@ pub mod lanes;
 pub mod limits;
 pub mod machine;
 mod number;
+pub mod parity;
 mod random;
 pub mod report;
 pub mod result;

@@ -19,6 +19,8 @@ const MIN_PASSES: usize = 5;
 /// A pass of multiply-adds lasts at least this long, or has so many rounds.
 const PASS_NS: u64 = 1_000_000;
 const MAX_ROUNDS: usize = 1 << 22;
+/// How limits are read; another name once readings would be others, since then they cannot steady a comparison of builds.
+pub const METHOD: &str = "probe/1";
 /// What fills buffers, so that every page is the buffer's own and not the shared page of zeros.
 pub(crate) const FILL: u32 = 1;
 /// Bytes that are read at least, to tell memory from caches.

@@ -13,6 +13,7 @@ pub use csv::{Cell, Column};
 pub use ordered::Ordered;
 
 use crate::conditions::Condition;
+use crate::limits::METHOD;
 use crate::machine::Machine;
 use crate::number;
 use crate::roofline::{Ceilings, Work};
@@ -67,6 +68,9 @@ pub struct Row {
     /// The arm of a run with two: `a` is the base, `b` is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
+    /// How the readings of the limit, metric `limit`, were taken: builds that name the same method read the same.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_method: Option<String>,
     /// What was run before the samples were taken.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<Warmup>,
@@ -195,6 +199,7 @@ impl Row {
     /// States the limit and the share of it that was reached, if the limit is known.
     pub fn limit(mut self, name: impl Into<String>, share: Option<f64>) -> Self {
         self.limit = Some(name.into());
+        self.limit_method = Some(METHOD.to_owned());
         self.share_of_limit = share;
         self
     }

@@ -5,6 +5,7 @@
 //! [`Model`]; everything that can fail fails there, so that `forward` cannot.
 #![forbid(unsafe_code)]
 
+pub mod activation;
 pub mod arch;
 pub mod block;
 mod convert;
@@ -16,6 +17,7 @@ mod load;
 pub mod model;
 mod packing;
 pub mod plan;
+pub mod profile;
 mod rotary;
 pub mod spec;
 pub mod step;

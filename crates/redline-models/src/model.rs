@@ -8,11 +8,11 @@ use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
+use crate::activation::ActivationName;
 use crate::block::decoder::Decoder;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::Plan;
-use crate::step::{Act, Arena, ArenaSize, Step, StepInput, padded};
-use crate::trace::Observations;
+use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Watchers, padded};
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -203,7 +203,7 @@ impl Model {
         kv: &mut KvCache,
         batch: &Batch,
         plan: Option<&Plan>,
-        observations: Option<&mut Observations>,
+        watchers: Watchers<'_>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
         let (pages, tables) = kv.split();
@@ -220,7 +220,7 @@ impl Model {
             segments: &segments,
             kv: pages,
             plan,
-            observations,
+            watchers,
         };
         let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
         let x = self.decoder.forward(&mut step);
@@ -242,6 +242,9 @@ impl Model {
     ) -> Act {
         let x = s.gather(x, rows);
         let h = s.norm(x, &self.decoder.final_norm);
-        s.matmul(h, head, variant)
+        s.show(ActivationName::FinalNorm, h);
+        let logits = s.matmul(h, head, variant);
+        s.show(ActivationName::Logits, logits);
+        logits
     }
 }

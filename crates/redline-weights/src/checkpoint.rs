@@ -72,6 +72,14 @@ impl Checkpoint {
         Err(WeightsError::NoWeights { dir: dir.to_owned(), other })
     }
 
+    /// Opens one safetensors file, whatever its name: tensors that are no model's weights.
+    pub fn open_file(path: &Path) -> Result<Self> {
+        let (shard, tensors) = safetensors(path)?;
+        let mut checkpoint = Self::empty(path.to_owned());
+        checkpoint.add(shard, tensors);
+        Ok(checkpoint)
+    }
+
     /// Opens one safetensors file held in memory; `origin` stands for its path in messages.
     pub fn from_bytes(origin: &str, safetensors: &'static [u8]) -> Result<Self> {
         let shard = Shard { file: origin.into(), source: Source::Bytes(safetensors) };

@@ -10,6 +10,7 @@ mod export;
 mod generate;
 mod import;
 mod judge;
+mod parity;
 mod perplexity;
 mod precompile;
 mod report;
@@ -51,6 +52,8 @@ enum Command {
     Generate(Box<generate::GenerateArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
+    /// Every activation against a reference dump, and where the two part first
+    Parity(Box<parity::ParityArgs>),
     /// A text as token ids
     Tokenize(tokenize::TokenizeArgs),
     /// Pack a model once, for quick loading in a smaller format
@@ -83,12 +86,15 @@ struct Context {
 /// The commands with their flags; each flag may be written with underscores too, as programs elsewhere have them.
 fn definition() -> clap::Command {
     fn underscored(command: clap::Command) -> clap::Command {
-        let command = command.mut_args(|flag| match flag.get_long() {
-            Some(long) if long.contains('-') => {
-                let alias = long.replace('-', "_");
-                flag.alias(alias)
-            }
-            _ => flag,
+        let command = command.mut_args(|flag| {
+            let names: Vec<String> = flag
+                .get_long()
+                .into_iter()
+                .chain(flag.get_all_aliases().unwrap_or_default())
+                .filter(|name| name.contains('-'))
+                .map(|name| name.replace('-', "_"))
+                .collect();
+            flag.aliases(names)
         });
         command.mut_subcommands(underscored)
     }
@@ -114,6 +120,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Rerank(args) => rerank::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
+        Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),

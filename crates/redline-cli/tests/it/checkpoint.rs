@@ -72,7 +72,8 @@ pub(crate) fn copy_to(folder: &Path) {
     }
 }
 
-fn read(bytes: &[u8]) -> Vec<Tensor> {
+/// The tensors of a safetensors file.
+pub(crate) fn read(bytes: &[u8]) -> Vec<Tensor> {
     let (length, rest) = bytes.split_at(8);
     let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
     let header: Map<String, Value> = serde_json::from_slice(header).unwrap();
@@ -89,7 +90,8 @@ fn read(bytes: &[u8]) -> Vec<Tensor> {
     header.iter().filter(|(name, _)| *name != "__metadata__").map(tensor).collect()
 }
 
-fn written(tensors: &[Tensor]) -> Vec<u8> {
+/// A safetensors file of these tensors.
+pub(crate) fn written(tensors: &[Tensor]) -> Vec<u8> {
     let mut header = Map::new();
     let mut data = Vec::new();
     for tensor in tensors {

@@ -17,8 +17,13 @@ const SCORE: &[&str] = &["score", "--query", "The", "--item", "", "--label-id", 
 #[test]
 fn a_bad_value_names_its_variable() {
     // Any text is the name of a model or of a file; what a lane reads is a test of the lane.
-    let names =
-        ["REDLINE_MODEL", "REDLINE_PLAN_CACHE", "REDLINE_PRECISION_TRACE", "REDLINE_TOKENIZER_MIN_SPEEDUP"];
+    let names = [
+        "REDLINE_MODEL",
+        "REDLINE_PLAN_CACHE",
+        "REDLINE_PRECISION_TRACE",
+        "REDLINE_PROFILE_TRACE",
+        "REDLINE_TOKENIZER_MIN_SPEEDUP",
+    ];
     for name in variables().iter().filter(|name| !names.contains(&name.as_str())) {
         let run = finish(command(SCORE).args(["--model", "demo"]).env(name, "bogus").output().unwrap());
         run.usage(&[name, "bogus"]);

@@ -232,6 +232,11 @@ fn flags_may_be_written_as_elsewhere() {
         let document: Value = serde_json::from_str(&with(flag).out).unwrap();
         assert_eq!(document["rows"][0]["metrics"]["seconds"]["n"], 2, "{flag}");
     }
+    let tier = |flag: &str| redline(&["bench", "gemm", flag, "no-tier"]);
+    for flag in ["--isa", "--force-path", "--force_path"] {
+        tier(flag).usage(&["no-tier"]);
+    }
+    redline(&["bench", "generate", "--tp_size", "0"]).usage(&["--tp"]);
     let lane = |name: &str| Lane::named(name).unwrap();
     assert!(lane("gemm").about().contains("bit for bit") && lane("score").about().contains("items_per_s"));
 }

@@ -147,6 +147,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["tokenize", "--model", "demo", "--text", "t", "--file", "f"], &["--text", "cannot be used with"]),
     (&["tokenize", "--model", "demo", "t", "--jsonl", "f"], &["--jsonl", "cannot be used with"]),
     (&["tokenize", "--model", "demo", "t", "--threads", "0"], &["--threads", "counted from 1"]),
+    (&["parity", "--model", "demo"], &["--reference", "redline parity --help"]),
+    (&["parity", "--reference", "d"], &["no model given"]),
     (&["convert"], &["SRC", "redline convert --help"]),
     (&["convert", "demo", "/tmp/x", "--format", "w5"], &["w5", "one of ", "w4"]),
     (&["synth"], &["SHAPE", "redline synth --help"]),

@@ -32,6 +32,7 @@ pub(crate) fn options(dir: &Path) -> Options {
         stall_s: None,
         plans: PlanOptions::default(),
         trace: None,
+        profile: None,
         clock: Arc::new(|| 0),
     }
 }

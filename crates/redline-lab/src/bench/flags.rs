@@ -4,12 +4,13 @@ use std::path::PathBuf;
 
 use super::LaneError;
 
-/// Other names that flags had, or have in the seeds' programs.
+/// Other names that flags had, or have in the seeds' programs; with underscores or dashes.
 pub const ALIASES: &[(&str, &[&str])] = &[
-    ("num-runs", &["trials", "repeats", "calls"]),
+    ("num-runs", &["trials", "repeats", "calls", "num-trials", "benchmark-repetitions"]),
     ("warmup-runs", &["warmup", "warmups"]),
     ("batch", &["batch-size", "batch-sizes"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
+    ("test", &["specific-test"]),
 ];
 
 /// A flag of a lane.

@@ -2,8 +2,8 @@
 //!
 //! Around every sample the machine's limit was read that bounds its case. A time is scaled by the speed at which the machine then
 //! ran, a rate by its inverse, both relative to the middle of all readings of both arms. Verdicts between arms that took turns rest on
-//! these where that makes smaller differences detectable, and say so; both arms must be the same build, since another one may read
-//! another limit.
+//! these where that makes smaller differences detectable, and say so; both arms must have read the limit by the same method, so
+//! that a build is not held against another's measure.
 
 use crate::result::{Metric, Row};
 use crate::stats::Samples;
@@ -15,6 +15,8 @@ const TIMES: &[&str] = &["s", "ms", "us", "ns"];
 /// nor a rate.
 pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Samples)> {
     if base.limit.is_none()
+        || base.limit_method.is_none()
+        || base.limit_method != new.limit_method
         || base.limit != new.limit
         || base.params.get("threads") != new.params.get("threads")
     {
@@ -89,5 +91,7 @@ mod tests {
                 .is_none()
         );
         assert!(steadied(&good, &good.clone().param("threads", 2), "seconds").is_none());
+        let other = Row { limit_method: Some("probe/0".into()), ..good.clone() };
+        assert!(steadied(&good, &other, "seconds").is_none(), "another way to read the limit");
     }
 }

@@ -23,7 +23,7 @@ pub const LANE: Lane = Lane {
     name: "gemm",
     asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
     checks: "sampled outputs are those of the scalar tier, bit for bit",
-    against: "the machine's read bandwidth and arithmetic peak, read around every run",
+    against: "f32 weights in the same run, and the machine's read bandwidth and arithmetic peak, read around every run",
     metrics: METRICS,
     threshold: 0.05,
     flags: &[
@@ -51,6 +51,12 @@ pub const LANE: Lane = Lane {
         },
         Flag::runs("5"),
         Flag::warmups("1"),
+        Flag {
+            name: "min-speedup",
+            value: "X",
+            default: "0",
+            help: "Fail where a format is less than so many times as fast as f32 in this run; 0: no gate",
+        },
     ],
     smoke: &[
         ("m", "1,3"),
@@ -70,6 +76,8 @@ pub const LANE: Lane = Lane {
     run: Run::Machine(run),
 };
 
+const OVER_F32: &str = "speedup_over_f32";
+
 const METRICS: &[Told] = &[
     higher("tokens_per_s", "tokens/s"),
     lower("seconds", "s"),
@@ -77,6 +85,7 @@ const METRICS: &[Told] = &[
     info("read_rate", "GB/s"),
     info("l2_diff", "share"),
     info("calls", "calls"),
+    info(OVER_F32, "x"),
     info("share", "share"),
     info("limit", ""),
 ];
@@ -108,6 +117,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "share_of_limit", cell: Cell::Share },
     Column { name: "kernel_path", cell: Cell::Kernels },
     Column { name: "l2_diff", cell: Cell::Metric("l2_diff", Samples::median, 1.0) },
+    Column { name: "speedup_over_f32", cell: Cell::Metric(OVER_F32, Samples::median, 1.0) },
 ];
 
 /// Weights that are cycled through unless told otherwise, at most.
@@ -121,6 +131,7 @@ struct Plan {
     weight_bytes: usize,
     runs: usize,
     warmups: usize,
+    min_speedup: f64,
 }
 
 fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
@@ -129,8 +140,14 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     for &threads in &bench.threads {
         let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
         for &shape in &plan.layers {
+            let mut f32_rows = Vec::new();
             for &format in &plan.formats {
-                let rows = layer_rows(bench, &probe, &plan, format, shape)?;
+                let mut rows = layer_rows(bench, &probe, &plan, format, shape)?;
+                if format == Format::F32 {
+                    f32_rows.clone_from(&rows);
+                } else {
+                    rows = over_f32(rows, &f32_rows, plan.min_speedup)?;
+                }
                 bench
                     .done(&format!("{format}, n = {}, k = {}, {threads} threads", shape.0, shape.1), rows)?;
             }
@@ -151,7 +168,13 @@ impl Plan {
         let weight_bytes =
             asked.map_or_else(|| cycled_bytes(&bench.machine), |mib| mib.saturating_mul(1 << 20));
         let (runs, warmups) = (values.count("num-runs")?, values.count("warmup-runs")?);
-        let plan = Self { rows, layers, formats, weight_bytes, runs, warmups };
+        let min_speedup = values.number("min-speedup")?;
+        let plan = Self { rows, layers, formats, weight_bytes, runs, warmups, min_speedup };
+        if plan.min_speedup > 0.0 && !plan.formats.contains(&Format::F32) {
+            return Err(LaneError::Usage(
+                "`--min-speedup` is over f32, but `--formats` leaves it out".into(),
+            ));
+        }
         plan.fits(bench)?;
         Ok(plan)
     }
@@ -255,6 +278,20 @@ fn layer_rows(
     (0..cases).map(row).collect()
 }
 
+/// Rows with how many times as fast they are as f32 with as many inputs, where that was measured before.
+fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>, LaneError> {
+    let seconds = |row: &Row| row.metrics.get("seconds").map(|metric| metric.samples().clone());
+    let over = |row: Row| {
+        let reference = f32_rows.iter().find(|other| other.params.get("m") == row.params.get("m"));
+        let reference = reference.and_then(seconds).and_then(|samples| samples.median());
+        let (Some(reference), Some(own)) = (reference, seconds(&row)) else { return Ok(row) };
+        let times = own.values().iter().map(|s| reference / s).collect();
+        let row = row.metric(OVER_F32, Samples::new("x", Direction::Info, times)?);
+        Ok(if least > 0.0 { row.gate(OVER_F32, least) } else { row })
+    };
+    rows.into_iter().map(over).collect()
+}
+
 fn row(
     probe: &Probe,
     layer: &Layer<'_>,
@@ -304,6 +341,22 @@ mod tests {
             let LaneError::Usage(fact) = format(bad).unwrap_err() else { panic!("{bad}") };
             assert!(fact.contains("w8g0") && fact.contains("w4g32") && fact.contains("bf16"), "{fact}");
         }
+    }
+
+    #[test]
+    fn formats_are_held_against_f32_with_as_many_inputs() {
+        let row = |m: usize, seconds: &[f64]| {
+            let seconds = Samples::new("s", Direction::Lower, seconds.to_vec()).unwrap();
+            Row::new("a").param("m", m).metric("seconds", seconds)
+        };
+        let reference = [row(1, &[8.0, 9.0, 1.0]), row(2, &[6.0])];
+        let rows =
+            over_f32(vec![row(2, &[2.0, 3.0]), row(1, &[8.0]), row(3, &[1.0])], &reference, 1.5).unwrap();
+        let times = |row: &Row| row.metrics.get(OVER_F32).map(|metric| metric.samples().values().to_vec());
+        assert_eq!(times(&rows[0]), Some(vec![3.0, 2.0]));
+        assert_eq!((times(&rows[1]), times(&rows[2])), (Some(vec![1.0]), None));
+        assert_eq!(rows.iter().map(|row| row.missed().len()).collect::<Vec<_>>(), [0, 1, 0]);
+        assert!(over_f32(vec![row(1, &[8.0])], &reference, 0.0).unwrap()[0].gates.is_empty());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
-use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
+use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::{Lane, Run, Told, all_threads, count, info, lower};
@@ -54,6 +54,7 @@ const METRICS: &[Told] = &[
     count("kv", "bytes"),
     lower("grown", "bytes"),
     info("per_item", "bytes"),
+    lower("allocations_per_token", "allocations"),
     lower("rss_anon_loaded", "bytes"),
     lower("rss_anon_first", "bytes"),
 ];
@@ -105,6 +106,8 @@ struct Sample {
     average: f64,
     /// Allocated after the request, which leaves its pages of keys and values for the next.
     after: f64,
+    /// How often memory is taken for a token of a sequence, by a request like one before; `None` where nobody counts.
+    allocations_per_token: Option<f64>,
     resident: [Option<u64>; 2],
     ids: Vec<Vec<u32>>,
 }
@@ -166,17 +169,38 @@ fn sample(
     let (outcome, average) = watched(|| request(&engine, case, info.vocab));
     // Since the request began, whoever allocated: the looks and the answer too.
     let (outcome, peak) = (outcome?, peak_bytes());
+    let (after, resident_after) = (current_bytes(), Resident::now().anonymous_bytes);
+    let allocations_per_token = allocations_per_token(&engine, case, info.vocab)?;
     let sample = Sample {
         load_s,
         loaded: since(loaded),
         load_peak: load_peak.map(since),
         peak: peak.map(since),
         average: average - before as f64,
-        after: since(current_bytes()),
-        resident: [resident, Resident::now().anonymous_bytes],
+        after: since(after),
+        allocations_per_token,
+        resident: [resident, resident_after],
         ids: outcome.token_ids,
     };
     Ok((sample, info))
+}
+
+/// How often memory is taken for one more token of one sequence: what a request that generates twice as many takes more, over the tokens
+/// it has more. A request like each was run before, so that nothing is taken for the first time.
+fn allocations_per_token(engine: &Engine, case: Case, vocab: usize) -> Result<Option<f64>, LaneError> {
+    let longer = Case { new_tokens: 2 * case.new_tokens, ..case };
+    if longer.prompt_tokens + longer.new_tokens > engine.info().context {
+        return Ok(None);
+    }
+    let taken = |case: Case| {
+        request(engine, case, vocab)?;
+        let before = allocations();
+        request(engine, case, vocab)?;
+        Ok::<_, LaneError>(allocations().zip(before).map(|(after, before)| (after - before) as f64))
+    };
+    let (few, many) = (taken(case)?, taken(longer)?);
+    let tokens = (case.batch * case.new_tokens) as f64;
+    Ok(many.zip(few).map(|(many, few)| (many - few).max(0.0) / tokens))
 }
 
 fn request(engine: &Engine, case: Case, vocab: usize) -> Result<BatchOutcome, LaneError> {
@@ -262,6 +286,7 @@ fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneErro
         .metric("kv", constant(kv_bytes(info, case))?)
         .metric("grown", of("bytes", lower, &|s| Some((s.after - s.loaded).max(0.0)))?)
         .metric("per_item", of("bytes", info_only, &item)?)
+        .metric("allocations_per_token", of("allocations", lower, &|s| s.allocations_per_token)?)
         .metric("rss_anon_loaded", of("bytes", lower, &|s| resident(s, 0))?)
         .metric("rss_anon_first", of("bytes", lower, &|s| resident(s, 1))?);
     row.kernel_path = Some(info.kernel_path.clone());
@@ -284,6 +309,7 @@ mod tests {
             peak: Some(3000.0 + 4096.0 + 104.0),
             average: 5000.0,
             after: 7100.0,
+            allocations_per_token: Some(2.5),
             resident: [Some(9000), None],
             ids: vec![vec![1], vec![2]],
         }

@@ -34,7 +34,8 @@ fn the_json_of_a_row_is_fixed() {
         r#""n":3,"samples":[40.0,42.0,41.0],"headline":41.0,"processes":[[40.0,42.0,41.0]]},"#,
         r#""rate":{"unit":"tokens/s","direction":"higher","median":25.0,"mean":25.0,"std":null,"min":25.0,"max":25.0,"#,
         r#""n":1,"samples":[25.0],"headline":25.0,"processes":[[25.0]]}},"#,
-        r#""limit":"read_bandwidth","share_of_limit":0.834,"kernel_path":"avx512","checked":true,"digest":"ab"}"#,
+        r#""limit":"read_bandwidth","share_of_limit":0.834,"kernel_path":"avx512","checked":true,"digest":"ab","#,
+        r#""limit_method":"probe/1"}"#,
     );
     assert_eq!(json, expected);
 }

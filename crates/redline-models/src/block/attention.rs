@@ -4,6 +4,7 @@ use redline_kernels::op::attention::AttentionShape;
 
 use super::linear::Linear;
 use super::norm::Norm;
+use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
 /// Self-attention of one layer.
@@ -34,14 +35,24 @@ impl Attention {
         let q = qkv.columns(0, q_width);
         let k = qkv.columns(q_width, kv_width);
         let v = qkv.columns(q_width + kv_width, kv_width);
+        for (name, x) in [(Name::Query, q), (Name::Key, k), (Name::Value, v)] {
+            s.show(name, x);
+        }
         if let Some((q_norm, k_norm)) = &self.head_norms {
             s.norm_heads(q, heads, &q_norm.weight, q_norm.eps);
             s.norm_heads(k, kv_heads, &k_norm.weight, k_norm.eps);
+            s.show(Name::QueryNorm, q);
+            s.show(Name::KeyNorm, k);
         }
         s.rope(q, heads);
         s.rope(k, kv_heads);
+        if s.rotates() {
+            s.show(Name::QueryRope, q);
+            s.show(Name::KeyRope, k);
+        }
         s.store(self.layer, k, v);
         let a = s.attention(self.layer, self.shape, q);
+        s.show(Name::Attention, a);
         s.linear(a, &self.output)
     }
 }

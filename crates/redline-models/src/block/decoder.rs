@@ -4,6 +4,7 @@ use super::attention::Attention;
 use super::embedding::Embedding;
 use super::mlp::Mlp;
 use super::norm::Norm;
+use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
 /// One layer.
@@ -23,11 +24,18 @@ impl Layer {
     /// `x + attention(norm(x))`, then `x + mlp(norm(x))`.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
         let h = s.norm(x, &self.attention_norm);
+        s.show(Name::AttentionNorm, h);
         let a = self.attention.forward(h, s);
+        s.show(Name::AttentionOutput, a);
         let x = s.add(x, a);
+        s.show(Name::ResidualMid, x);
         let h = s.norm(x, &self.mlp_norm);
+        s.show(Name::MlpNorm, h);
         let m = self.mlp.forward(h, s);
-        s.add(x, m)
+        s.show(Name::MlpOutput, m);
+        let x = s.add(x, m);
+        s.show(Name::Residual, x);
+        x
     }
 }
 
@@ -46,12 +54,12 @@ impl Decoder {
     /// The residual stream after the last layer, `[rows, hidden]`.
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let mut x = self.embedding.forward(s);
-        s.observe(None, x);
+        s.show(Name::Embedding, x);
         for (index, layer) in self.layers.iter().enumerate() {
-            let mark = s.mark();
+            let (mark, timed) = (s.mark(), s.begin_layer(index));
             x = layer.forward(x, s);
+            s.end_layer(timed);
             s.release(mark);
-            s.observe(Some(index), x);
         }
         x
     }

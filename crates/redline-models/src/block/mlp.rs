@@ -1,6 +1,7 @@
 //! The feed-forward part.
 
 use super::linear::Linear;
+use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
 /// Two linear layers with something between them.
@@ -28,11 +29,16 @@ impl Mlp {
         match self {
             Self::Gelu { up, down } => {
                 let h = s.linear(x, up);
+                s.show(Name::MlpHidden, h);
                 s.linear(h, down)
             }
             Self::SwiGlu { gate_up, down } => {
-                let h = s.linear(x, gate_up);
-                let h = s.silu_gate(h);
+                let both = s.linear(x, gate_up);
+                let inner = down.matrix().cols();
+                s.show(Name::Gate, both.columns(0, inner));
+                s.show(Name::Up, both.columns(inner, inner));
+                let h = s.silu_gate(both);
+                s.show(Name::MlpHidden, h);
                 s.linear(h, down)
             }
         }

@@ -7,3 +7,4 @@ mod invariance;
 mod reference;
 mod refusals;
 mod synth;
+mod watchers;

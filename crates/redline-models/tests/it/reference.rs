@@ -1,12 +1,13 @@
 //! Reads the reference values beside each golden checkpoint, and runs a model the plain way.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Exec, Format, Simd, Team};
+use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
-use redline_models::step::Arena;
+use redline_models::step::{Arena, Watchers};
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile};
 
@@ -101,6 +102,15 @@ impl Bench {
 
     /// Logits of every row of one pass over `parts`.
     pub(crate) fn pass(&mut self, parts: &[(SeqId, &[u32])]) -> Vec<Vec<f32>> {
+        self.watched_pass(parts, Watchers::default())
+    }
+
+    /// The same while somebody looks.
+    pub(crate) fn watched_pass(
+        &mut self,
+        parts: &[(SeqId, &[u32])],
+        watchers: Watchers<'_>,
+    ) -> Vec<Vec<f32>> {
         let mut batch = Batch::default();
         for &(sequence, tokens) in parts {
             self.kv.reserve(sequence, tokens.len()).unwrap();
@@ -108,11 +118,16 @@ impl Bench {
         }
         let rows: Vec<usize> = (0..batch.rows()).collect();
         let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, None, |model, x, step| {
+        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, watchers, |model, x, step| {
             let logits = model.logits(x, &rows, model.head(), None, step);
             let values = step.read(logits);
             rows.iter().map(|&r| values.row(r).to_vec()).collect()
         })
+    }
+
+    /// Work is taken down from now on.
+    pub(crate) fn set_stopwatch(&mut self, stopwatch: Arc<Stopwatch>) {
+        self.team.set_stopwatch(stopwatch);
     }
 
     pub(crate) fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {

@@ -93,16 +93,8 @@ pub(super) struct Word {
 /// The flags among `given` that say which model is measured and how it runs: neither the lane's own, nor threads and plans, which
 /// a lane chooses, nor a trace, which belongs to this process.
 pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
-    let chosen = [
-        "model",
-        "threads",
-        "profile",
-        "plan-cache",
-        "plan-policy",
-        "plan-tokens",
-        "plan-rows",
-        "precision-trace",
-    ];
+    let plans = ["plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
+    let chosen = [&["model", "threads", "profile", "precision-trace", "profile-trace"][..], &plans].concat();
     let own = |word: &&Word| lane.flags.iter().any(|flag| flag.name == word.long);
     let kept = given.iter().filter(|word| !own(word) && !chosen.contains(&word.long.as_str()));
     kept.map(|word| word.word.clone()).collect()
@@ -268,7 +260,12 @@ fn version(path: &Path) -> Result<Build, Failure> {
 }
 
 fn start(program: &Path, words: &[impl AsRef<OsStr>]) -> io::Result<Output> {
-    Command::new(program).args(words).stdin(Stdio::null()).output()
+    let mut command = Command::new(program);
+    // Their files belong to this process.
+    for variable in [env::PRECISION_TRACE, env::PROFILE_TRACE] {
+        command.env_remove(variable.name);
+    }
+    command.args(words).stdin(Stdio::null()).output()
 }
 
 impl Contestant {

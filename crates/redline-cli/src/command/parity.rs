@@ -1,0 +1,94 @@
+//! `redline parity`: activation by activation against a reference dump, and where the two part first.
+
+mod answer;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_lab::parity::{self, Parity, ParityError, Reference};
+
+use super::Context;
+use crate::figure;
+use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::output;
+use crate::progress;
+use crate::report::{self, Failure, INCORRECT};
+use crate::value;
+
+/// What is judged, for the help.
+const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \
+    Default tolerance: 1e-9 with f32 weights, 4e-4 with those and bf16 keys, 2e-3 with bf16, 1e-2 with w8, 0.9 with w4; a dump \
+    may bring its own. Exit code: 0 within, 6 beyond, 2 where the dump is not of this model. `cargo xtask parity-reference` \
+    makes dumps with transformers.";
+
+/// Flags of `parity`.
+#[derive(Debug, Args)]
+#[command(after_help = METHOD)]
+pub(super) struct ParityArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// A folder with `parity.json` and `activations.safetensors`
+    #[arg(long, value_name = "DIR")]
+    reference: PathBuf,
+    /// Largest normalised squared error of an activation that counts as parity; default: by format
+    #[arg(long, value_name = "NMSE", value_parser = value::tolerance, allow_negative_numbers = true)]
+    tolerance: Option<f64>,
+    /// List every activation, not only the first that diverge
+    #[arg(long)]
+    all: bool,
+    /// Print one JSON document
+    #[arg(long)]
+    json: bool,
+    /// Print nothing but the figures
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    machine: MachineFlags,
+}
+
+/// What the dump says of itself, kept while the comparison owns it.
+struct Described {
+    source: String,
+    versions: std::collections::BTreeMap<String, String>,
+}
+
+/// Opens the dump, then the model, and compares.
+pub(super) fn run(args: &ParityArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let reference = Reference::open(&args.reference).map_err(refused)?;
+    let described =
+        Described { source: reference.source().to_owned(), versions: reference.versions().clone() };
+    let loaded = settings.load(&model, context.environment)?;
+    let compare = || parity::run(&loaded.engine, reference, args.tolerance);
+    let found = progress::during("comparing", compare).map_err(refused)?;
+    if args.json {
+        let document = answer::document(&loaded, &described, &found, args.all);
+        output::line(&output::json(&document)?)?;
+    } else {
+        output::piece(&answer::table(&found, args.all))?;
+        if !args.quiet {
+            report::say(summary(&loaded, &described));
+        }
+    }
+    Ok(code(&found))
+}
+
+fn code(found: &Parity) -> ExitCode {
+    if found.first_divergence().is_some() { ExitCode::from(INCORRECT) } else { ExitCode::SUCCESS }
+}
+
+fn summary(loaded: &Loaded, described: &Described) -> String {
+    let info = loaded.engine.info();
+    let threads = figure::threads(info.threads);
+    format!("{} against {}; {}, {threads}\n", loaded.name, described.source, info.kernel_path)
+}
+
+fn refused(error: ParityError) -> Failure {
+    match error {
+        ParityError::Misfit { fact, hint } => Failure::usage(fact, hint),
+        ParityError::Damaged { fact, hint } => Failure::failed(fact, hint),
+        ParityError::Engine(error) => error.into(),
+    }
+}

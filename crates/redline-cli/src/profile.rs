@@ -1,0 +1,266 @@
+//! The file of `--profile-trace`: Chrome-trace JSON, whole after every pass.
+
+use std::borrow::Cow;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use redline_engine::{Operation, ProfileEvent as Event, ProfileLog, ProfiledPass, Span};
+use redline_wire::{Finite, ProfileArgs, ProfileEvent};
+
+use crate::report::{self, Failure};
+
+/// What stands before the events.
+const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
+/// What stands behind them.
+const TAIL: &[u8] = b"\n]}\n";
+/// The track of passes.
+const PASSES: u32 = 1;
+/// The track of the first thread.
+const THREADS: u32 = 2;
+
+/// A profile being written; engines of one command share it, each as a process of its own. Clones write the same file.
+#[derive(Clone)]
+pub(crate) struct ProfileFile(Arc<Shared>);
+
+struct Shared {
+    path: PathBuf,
+    engines: AtomicU32,
+    /// `None` after it could not be written.
+    writing: Mutex<Option<Writing>>,
+}
+
+struct Writing {
+    file: File,
+    /// Whether it can be written behind, and so be whole at any time; otherwise it ends with the command.
+    seeks: bool,
+    /// Where the next event goes.
+    end: u64,
+    events: u64,
+    dropped: u64,
+}
+
+/// Opens the file. What was in it before is there until the first event.
+pub(crate) fn open(path: &Path) -> Result<ProfileFile, Failure> {
+    let unusable = |error: io::Error| {
+        let fact = format!("{error}\n  in `{}`", path.display());
+        Failure::usage(fact, "`--profile-trace FILE` names a file that can be written")
+    };
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).map_err(unusable)?;
+    let seeks = file.metadata().map_err(unusable)?.is_file();
+    let writing = Writing { file, seeks, end: 0, events: 0, dropped: 0 };
+    Ok(ProfileFile(Arc::new(Shared {
+        path: path.to_owned(),
+        engines: AtomicU32::new(0),
+        writing: Mutex::new(Some(writing)),
+    })))
+}
+
+impl ProfileFile {
+    /// What a further engine tells.
+    pub(crate) fn log(&self) -> ProfileLog {
+        let shared = Arc::clone(&self.0);
+        let pid = 1 + shared.engines.fetch_add(1, Ordering::Relaxed);
+        let passes = AtomicU64::new(0);
+        Arc::new(move |event| {
+            let (mut events, mut dropped) = (Events { pid, all: Vec::new() }, 0);
+            match event {
+                Event::Started { kernel_path, threads } => events.names(kernel_path, *threads),
+                Event::Arrived { request, at } => events.request("b", *request, *at, ProfileArgs::default()),
+                Event::Ended { request, at, computed_tokens, fault } => {
+                    let (tokens, fault) = (Some(*computed_tokens), fault.map(Cow::Borrowed));
+                    events.request(
+                        "e",
+                        *request,
+                        *at,
+                        ProfileArgs { tokens, fault, ..ProfileArgs::default() },
+                    );
+                }
+                Event::Pass(pass) => {
+                    dropped = pass.profile.dropped();
+                    events.pass(passes.fetch_add(1, Ordering::Relaxed), pass);
+                }
+            }
+            shared.write(&events.all, dropped);
+        })
+    }
+}
+
+impl Shared {
+    fn write(&self, events: &[ProfileEvent], dropped: u64) {
+        let Ok(mut writing) = self.writing.lock() else { return };
+        if let Some(Err(error)) = writing.as_mut().map(|file| file.write(events, dropped)) {
+            *writing = None;
+            let path = self.path.display();
+            report::say(format_args!("warning: the profile ends here: {error}\n  in `{path}`\n"));
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        let Ok(Some(writing)) = self.writing.get_mut() else { return };
+        if !writing.seeks && writing.events > 0 {
+            // Nobody is left to be told.
+            let _ = writing.file.write_all(TAIL);
+        }
+        if writing.dropped > 0 {
+            let (dropped, path) = (writing.dropped, self.path.display());
+            let fact = "spans of the profile found no room and are left out";
+            report::say(format_args!("warning: {dropped} {fact}\n  in `{path}`\n"));
+        }
+    }
+}
+
+impl Writing {
+    /// Appends events in one piece.
+    fn write(&mut self, events: &[ProfileEvent], dropped: u64) -> io::Result<()> {
+        self.dropped += dropped;
+        let mut piece = Vec::new();
+        if self.events == 0 {
+            if self.seeks {
+                self.file.set_len(0)?;
+            }
+            piece.extend_from_slice(HEAD);
+        }
+        for event in events {
+            piece.extend_from_slice(if self.events == 0 { b"\n" } else { b",\n" });
+            serde_json::to_writer(&mut piece, event)?;
+            self.events += 1;
+        }
+        let length = piece.len() as u64;
+        if self.seeks {
+            self.file.seek(SeekFrom::Start(self.end))?;
+            piece.extend_from_slice(TAIL);
+        }
+        self.end += length;
+        self.file.write_all(&piece)
+    }
+}
+
+/// Events of one engine.
+struct Events {
+    pid: u32,
+    all: Vec<ProfileEvent>,
+}
+
+impl Events {
+    fn push(
+        &mut self,
+        name: Cow<'static, str>,
+        cat: &'static str,
+        ph: &'static str,
+        tid: u32,
+        at: u64,
+    ) -> &mut ProfileEvent {
+        let args = ProfileArgs::default();
+        let event = ProfileEvent {
+            name,
+            cat: cat.into(),
+            ph: ph.into(),
+            ts: microseconds(at),
+            dur: None,
+            pid: self.pid,
+            tid,
+            id: None,
+            args,
+        };
+        self.all.push(event);
+        let last = self.all.len() - 1;
+        &mut self.all[last]
+    }
+
+    /// Names of the engine and its tracks.
+    fn names(&mut self, kernel_path: &str, threads: usize) {
+        let mut name = |what: &'static str, tid: u32, name: String| {
+            let event = self.push(what.into(), "__metadata", "M", tid, 0);
+            event.args.name = Some(name.into());
+        };
+        name("process_name", 0, format!("redline {kernel_path}"));
+        name("thread_name", PASSES, "passes".to_owned());
+        for thread in 0..threads {
+            name("thread_name", THREADS + thread as u32, format!("thread {thread}"));
+        }
+        for tid in PASSES..THREADS + threads as u32 {
+            self.push("thread_sort_index".into(), "__metadata", "M", tid, 0).args.sort_index = Some(tid);
+        }
+    }
+
+    /// Begin or end of a request: requests overlap, so they are no spans of a track.
+    fn request(&mut self, ph: &'static str, request: u64, at: u64, args: ProfileArgs) {
+        let id = (u64::from(self.pid) << 32) | request;
+        let event = self.push(format!("request {request}").into(), "request", ph, 0, at);
+        event.id = Some(format!("{id:#x}"));
+        event.args = args;
+    }
+
+    /// A pass, then layers and operations in the order in which they began, then what each thread worked on.
+    fn pass(&mut self, number: u64, pass: &ProfiledPass<'_>) {
+        let profile = pass.profile;
+        let (start, end) = profile.pass();
+        let args = ProfileArgs {
+            pass: Some(number),
+            requests: Some(pass.requests.to_vec()),
+            tokens: Some(pass.tokens),
+            sequences: Some(pass.sequences),
+            outputs: Some(pass.outputs),
+            plan: Some(pass.bucket.to_string()),
+            ..ProfileArgs::default()
+        };
+        self.span(format!("pass {number}").into(), "pass", PASSES, (start, end)).args = args;
+        for span in profile.spans() {
+            let cat = if span.operation.is_some() { "operation" } else { "layer" };
+            self.span(name(span), cat, PASSES, (span.start, span.end)).args = args_of(number, span);
+        }
+        for member in 0..profile.members() {
+            for work in profile.works(member) {
+                let Some(span) = profile.spans().get(work.label as usize) else { continue };
+                let tid = THREADS + member as u32;
+                let event = self.span(name(span), "thread", tid, (work.start, work.end));
+                event.args = ProfileArgs { pass: Some(number), layer: span.layer, ..ProfileArgs::default() };
+            }
+        }
+    }
+
+    fn span(
+        &mut self,
+        name: Cow<'static, str>,
+        cat: &'static str,
+        tid: u32,
+        (start, end): (u64, u64),
+    ) -> &mut ProfileEvent {
+        let event = self.push(name, cat, "X", tid, start);
+        event.dur = Some(microseconds(end.saturating_sub(start)));
+        event
+    }
+}
+
+/// Microseconds of so many nanoseconds.
+fn microseconds(nanoseconds: u64) -> Finite<f64> {
+    Finite(nanoseconds as f64 / 1e3)
+}
+
+/// What a span is called.
+fn name(span: &Span) -> Cow<'static, str> {
+    match (span.operation, span.layer) {
+        (Some(Operation { name, site: Some(site), .. }), _) => format!("{name} {}", site.name()).into(),
+        (Some(Operation { name, .. }), _) => name.into(),
+        (None, Some(layer)) => format!("layer {layer}").into(),
+        (None, None) => "layer".into(),
+    }
+}
+
+fn args_of(pass: u64, span: &Span) -> ProfileArgs {
+    let args = ProfileArgs { pass: Some(pass), layer: span.layer, ..ProfileArgs::default() };
+    let Some(operation) = span.operation else { return args };
+    ProfileArgs {
+        m: Some(operation.m),
+        n: Some(operation.n),
+        k: operation.k,
+        format: operation.format.map(|format| format.to_string()),
+        variant: operation.variant.map(|variant| variant.name().into()),
+        ..args
+    }
+}

@@ -1,0 +1,178 @@
+//! How far the rows of one activation lie from those of the reference: a pure function of both, taken row by row.
+
+/// A value of an activation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The row: a token of the step.
+    pub row: usize,
+    /// The value in the row.
+    pub column: usize,
+}
+
+/// Sums over all rows so far, in f64. References are finite; the model's own values may not be.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Difference {
+    rows: usize,
+    squared_error: f64,
+    squared_own: f64,
+    squared_reference: f64,
+    product: f64,
+    max_error: f64,
+    max_place: Place,
+    non_finite: usize,
+}
+
+impl Difference {
+    /// One more row.
+    pub fn add(&mut self, own: &[f32], reference: &[f32]) {
+        for (column, (&own, &reference)) in own.iter().zip(reference).enumerate() {
+            let (own, reference) = (f64::from(own), f64::from(reference));
+            let error = (own - reference).abs();
+            // A value that is no number is further off than any other; the first of them is told.
+            let error = if own.is_finite() { error } else { f64::INFINITY };
+            self.non_finite += usize::from(!own.is_finite());
+            if error > self.max_error {
+                (self.max_error, self.max_place) = (error, Place { row: self.rows, column });
+            }
+            self.squared_error += error * error;
+            self.squared_own += own * own;
+            self.squared_reference += reference * reference;
+            self.product += own * reference;
+        }
+        self.rows += 1;
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// Squared error over squared reference; 0 where both are 0, infinite where only the reference is or a value is no number.
+    pub fn nmse(&self) -> f64 {
+        if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.squared_reference }
+    }
+
+    /// Cosine of the angle between both; `None` where one is 0 or no number.
+    pub fn cosine(&self) -> Option<f64> {
+        let lengths = (self.squared_own * self.squared_reference).sqrt();
+        Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
+    }
+
+    /// The largest absolute error; infinite where a value is no number.
+    pub fn max_error(&self) -> f64 {
+        self.max_error
+    }
+
+    /// Where that is.
+    pub fn max_place(&self) -> Place {
+        self.max_place
+    }
+
+    /// Own values that are infinite or no numbers.
+    pub fn non_finite(&self) -> usize {
+        self.non_finite
+    }
+}
+
+/// What both sides find most probable, over the rows so far; ties go to the lower id.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct TopChoice {
+    /// Rows.
+    pub rows: usize,
+    /// Rows in which both find the same token most probable.
+    pub agree: usize,
+    /// The row in which the reference's choice is the closest.
+    pub closest: Option<Choice>,
+    /// The first row in which the two choose differently.
+    pub first_other: Option<Choice>,
+}
+
+/// The choices in one row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Choice {
+    /// The row.
+    pub row: usize,
+    /// The token that the reference finds most probable.
+    pub reference: usize,
+    /// Its logit less that of the second.
+    pub reference_margin: f64,
+    /// The token that the model finds most probable.
+    pub own: usize,
+    /// Its logit less that of the second.
+    pub own_margin: f64,
+}
+
+impl TopChoice {
+    /// One more row of logits.
+    pub fn add(&mut self, own: &[f32], reference: &[f32]) {
+        let ((own, own_margin), (reference, reference_margin)) = (top(own), top(reference));
+        let choice = Choice { row: self.rows, reference, reference_margin, own, own_margin };
+        self.rows += 1;
+        self.agree += usize::from(own == reference);
+        if own != reference {
+            self.first_other.get_or_insert(choice);
+        }
+        if self.closest.is_none_or(|closest| reference_margin < closest.reference_margin) {
+            self.closest = Some(choice);
+        }
+    }
+}
+
+/// The index of the largest value, and by how much it exceeds the second; 0 where there is none.
+fn top(values: &[f32]) -> (usize, f64) {
+    let mut best = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = index;
+        }
+    }
+    let others = values.iter().enumerate().filter(|(index, _)| *index != best);
+    let second = others.map(|(_, value)| *value).fold(f32::NEG_INFINITY, f32::max);
+    let margin = values.get(best).map_or(0.0, |value| f64::from(*value) - f64::from(second));
+    (best, if margin.is_finite() { margin } else { 0.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_by_hand() {
+        let mut difference = Difference::default();
+        difference.add(&[3.0, 4.0], &[3.0, 4.0]);
+        assert_eq!((difference.nmse(), difference.cosine(), difference.max_error()), (0.0, Some(1.0), 0.0));
+        difference.add(&[0.0, 5.0], &[3.0, 4.0]);
+        // Errors 3 and 1 over 25 + 25; 25 + 20 over the root of 50 * 50.
+        assert_eq!((difference.nmse(), difference.cosine()), (0.2, Some(0.9)));
+        assert_eq!((difference.max_error(), difference.max_place()), (3.0, Place { row: 1, column: 0 }));
+    }
+
+    #[test]
+    fn zeros_and_what_is_no_number() {
+        let mut difference = Difference::default();
+        difference.add(&[0.0], &[0.0]);
+        assert_eq!((difference.nmse(), difference.cosine()), (0.0, None));
+        difference.add(&[1.0], &[0.0]);
+        assert_eq!(difference.nmse(), f64::INFINITY);
+        let mut difference = Difference::default();
+        difference.add(&[1.0, f32::NAN, f32::INFINITY], &[1.0, 2.0, 3.0]);
+        assert_eq!(
+            (difference.nmse(), difference.cosine(), difference.non_finite()),
+            (f64::INFINITY, None, 2)
+        );
+        assert_eq!((difference.max_error(), difference.max_place().column), (f64::INFINITY, 1));
+    }
+
+    #[test]
+    fn the_closest_row_and_the_first_that_differs_are_told() {
+        let mut top = TopChoice::default();
+        top.add(&[1.0, 4.0, 2.0], &[1.0, 3.0, 2.0]);
+        top.add(&[1.0, 0.5, 0.0], &[1.0, 1.25, 0.0]);
+        top.add(&[1.0, 0.0, 3.0], &[9.0, 0.0, 3.0]);
+        assert_eq!((top.rows, top.agree), (3, 1));
+        let expected = Choice { row: 1, reference: 1, reference_margin: 0.25, own: 0, own_margin: 0.5 };
+        assert_eq!((top.first_other, top.closest), (Some(expected), Some(expected)));
+        assert_eq!(super::top(&[2.0, 2.0]), (0, 0.0));
+        assert_eq!(super::top(&[2.0]), (0, 0.0));
+    }
+}

@@ -1,0 +1,174 @@
+//! The values between the operations of a pass, by name: what parity with another implementation is judged by.
+
+use std::fmt;
+
+use redline_kernels::Rows;
+
+use crate::block::mlp::Mlp;
+use crate::model::Model;
+
+/// What an activation is. `docs/parity.md` says where each stands in a layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ActivationName {
+    /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
+    Embedding,
+    /// `[tokens, hidden]`: the norm before attention.
+    AttentionNorm,
+    /// `[tokens, heads * head_dim]`: as projected, bias included.
+    Query,
+    /// `[tokens, kv_heads * head_dim]`
+    Key,
+    /// `[tokens, kv_heads * head_dim]`
+    Value,
+    /// The query after the norm of its heads.
+    QueryNorm,
+    /// The key after the norm of its heads.
+    KeyNorm,
+    /// The query after rotation.
+    QueryRope,
+    /// The key after rotation.
+    KeyRope,
+    /// `[tokens, heads * head_dim]`: `softmax(q k^T) v` of all heads.
+    Attention,
+    /// `[tokens, hidden]`: attention after its output projection.
+    AttentionOutput,
+    /// `[tokens, hidden]`: the residual stream after attention.
+    ResidualMid,
+    /// `[tokens, hidden]`: the norm before the feed-forward part.
+    MlpNorm,
+    /// `[tokens, inner]`: the gate's projection.
+    Gate,
+    /// `[tokens, inner]`: what is gated.
+    Up,
+    /// `[tokens, inner]`: what enters the last layer of the feed-forward part.
+    MlpHidden,
+    /// `[tokens, hidden]`: the feed-forward part's output.
+    MlpOutput,
+    /// `[tokens, hidden]`: the residual stream after the layer.
+    Residual,
+    /// `[rows, hidden]`: the last norm.
+    FinalNorm,
+    /// `[rows, vocab]`
+    Logits,
+}
+
+impl ActivationName {
+    /// Every name there is, in the order of a pass.
+    pub const ALL: &[ActivationName] = &[
+        Self::Embedding,
+        Self::AttentionNorm,
+        Self::Query,
+        Self::Key,
+        Self::Value,
+        Self::QueryNorm,
+        Self::KeyNorm,
+        Self::QueryRope,
+        Self::KeyRope,
+        Self::Attention,
+        Self::AttentionOutput,
+        Self::ResidualMid,
+        Self::MlpNorm,
+        Self::Gate,
+        Self::Up,
+        Self::MlpHidden,
+        Self::MlpOutput,
+        Self::Residual,
+        Self::FinalNorm,
+        Self::Logits,
+    ];
+
+    /// The name in reference dumps.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Embedding => "embedding",
+            Self::AttentionNorm => "attention_norm",
+            Self::Query => "query",
+            Self::Key => "key",
+            Self::Value => "value",
+            Self::QueryNorm => "query_norm",
+            Self::KeyNorm => "key_norm",
+            Self::QueryRope => "query_rope",
+            Self::KeyRope => "key_rope",
+            Self::Attention => "attention",
+            Self::AttentionOutput => "attention_output",
+            Self::ResidualMid => "residual_mid",
+            Self::MlpNorm => "mlp_norm",
+            Self::Gate => "gate",
+            Self::Up => "up",
+            Self::MlpHidden => "mlp_hidden",
+            Self::MlpOutput => "mlp_output",
+            Self::Residual => "residual",
+            Self::FinalNorm => "final_norm",
+            Self::Logits => "logits",
+        }
+    }
+}
+
+/// Which activation of a pass: `layers.3.query`, or `logits` outside the layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ActivationId {
+    /// The layer, from 0; `None` before and after the layers.
+    pub layer: Option<usize>,
+    /// What it is.
+    pub name: ActivationName,
+}
+
+impl fmt::Display for ActivationId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(layer) = self.layer {
+            write!(f, "layers.{layer}.")?;
+        }
+        f.write_str(self.name.name())
+    }
+}
+
+/// Some rows of an activation. Those of logits and of the norm before them may come in several pieces, in order.
+#[derive(Clone, Copy, Debug)]
+pub struct Activation<'a> {
+    /// Which.
+    pub id: ActivationId,
+    /// `[rows, width]`
+    pub values: Rows<'a>,
+}
+
+impl Model {
+    /// Every activation of a pass with the width of its rows, in the order in which a [`crate::step::Watchers`] sees them.
+    pub fn activations(&self) -> Vec<(ActivationId, usize)> {
+        use ActivationName as Name;
+        let hidden = self.facts.hidden;
+        let outside = |name, width| (ActivationId { layer: None, name }, width);
+        let mut all = vec![outside(Name::Embedding, hidden)];
+        for (index, layer) in self.decoder.layers.iter().enumerate() {
+            let attention = &layer.attention;
+            let query = attention.shape.heads * attention.head_dim;
+            let key = attention.kv_heads * attention.head_dim;
+            let mut push = |name, width| all.push((ActivationId { layer: Some(index), name }, width));
+            push(Name::AttentionNorm, hidden);
+            push(Name::Query, query);
+            push(Name::Key, key);
+            push(Name::Value, key);
+            if attention.head_norms.is_some() {
+                push(Name::QueryNorm, query);
+                push(Name::KeyNorm, key);
+            }
+            if self.rope.is_some() {
+                push(Name::QueryRope, query);
+                push(Name::KeyRope, key);
+            }
+            push(Name::Attention, query);
+            push(Name::AttentionOutput, hidden);
+            push(Name::ResidualMid, hidden);
+            push(Name::MlpNorm, hidden);
+            let inner = layer.mlp.layers().1.matrix().cols();
+            if matches!(layer.mlp, Mlp::SwiGlu { .. }) {
+                push(Name::Gate, inner);
+                push(Name::Up, inner);
+            }
+            push(Name::MlpHidden, inner);
+            push(Name::MlpOutput, hidden);
+            push(Name::Residual, hidden);
+        }
+        all.extend([outside(Name::FinalNorm, hidden), outside(Name::Logits, self.facts.vocab)]);
+        all
+    }
+}

@@ -1,0 +1,108 @@
+//! Who looks at a pass sees all of it and changes none of it.
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Format, Simd, Stopwatch};
+use redline_models::activation::{Activation, ActivationId, ActivationName};
+use redline_models::profile::{Profile, Span};
+use redline_models::step::Watchers;
+use redline_models::trace::Observations;
+
+use crate::reference::{Bench, bits, goldens, open, reference};
+
+const THREADS: usize = 2;
+
+fn bench(dir: &Path, format: Format) -> Bench {
+    Bench::new(open(dir, Some(format)), KvFormat::F32, Simd::best(), THREADS)
+}
+
+#[test]
+fn every_activation_is_shown_once_in_the_order_that_the_model_names() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        let mut plain = bench(&dir, Format::Bf16);
+        let sequence = plain.sequence();
+        let expected = plain.pass(&[(sequence, &prompt)]);
+        let mut watched = bench(&dir, Format::Bf16);
+        let sequence = watched.sequence();
+        let seen: RefCell<Vec<(ActivationId, usize)>> = RefCell::default();
+        let logits: RefCell<Vec<Vec<f32>>> = RefCell::default();
+        let see = |activation: Activation<'_>| {
+            let Activation { id, values } = activation;
+            assert_eq!(values.rows(), prompt.len(), "{id}");
+            seen.borrow_mut().push((id, values.width()));
+            if id.name == ActivationName::Logits {
+                logits.borrow_mut().extend((0..values.rows()).map(|r| values.row(r).to_vec()));
+            }
+        };
+        let watchers = Watchers { activations: Some(&see), ..Watchers::default() };
+        let got = watched.watched_pass(&[(sequence, &prompt)], watchers);
+        assert_eq!(bits(&got), bits(&expected), "{}", dir.display());
+        assert_eq!(bits(&logits.borrow()), bits(&expected), "{}", dir.display());
+        assert_eq!(*seen.borrow(), watched.model.activations(), "{}", dir.display());
+    }
+}
+
+#[test]
+fn names_are_in_the_order_of_a_pass_and_differ() {
+    let names: Vec<&str> = ActivationName::ALL.iter().map(|name| name.name()).collect();
+    assert!(ActivationName::ALL.is_sorted());
+    assert!((1..names.len()).all(|at| !names[..at].contains(&names[at])), "{names:?}");
+    let id = ActivationId { layer: Some(3), name: ActivationName::QueryRope };
+    assert_eq!(id.to_string(), "layers.3.query_rope");
+    assert_eq!(ActivationId { layer: None, name: ActivationName::Logits }.to_string(), "logits");
+}
+
+#[test]
+fn a_profile_holds_every_operation_and_changes_no_bit() {
+    for dir in goldens() {
+        let prompt = reference(&dir).prompt;
+        let mut plain = bench(&dir, Format::F32);
+        let sequence = plain.sequence();
+        let expected = plain.pass(&[(sequence, &prompt)]);
+        let mut watched = bench(&dir, Format::F32);
+        let next = AtomicU64::new(0);
+        let clock = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+        let stopwatch = Arc::new(Stopwatch::new(clock, THREADS, 1000));
+        watched.set_stopwatch(stopwatch.clone());
+        let mut profile = Profile::new(stopwatch, 200);
+        let mut observations = Observations::of_layers(watched.model.layers());
+        let sequence = watched.sequence();
+        profile.begin_pass();
+        let watchers = Watchers {
+            profile: Some(&mut profile),
+            observations: Some(&mut observations),
+            ..Watchers::default()
+        };
+        let got = watched.watched_pass(&[(sequence, &prompt)], watchers);
+        profile.end_pass();
+        assert_eq!(bits(&got), bits(&expected), "{}", dir.display());
+        assert_eq!((profile.dropped(), observations.all().len()), (0, watched.model.layers() + 1));
+        // A rotated decoder: two rotations and a gate more; norms of heads: two more.
+        let architecture = watched.model.facts().architecture;
+        let of_layer = match architecture {
+            "GPT2LMHeadModel" => 10,
+            "Qwen3ForCausalLM" => 15,
+            _ => 13,
+        };
+        for layer in 0..watched.model.layers() {
+            let of_it = profile.spans().iter().copied().filter(|span| span.layer == Some(layer));
+            let (layers, operations): (Vec<Span>, Vec<Span>) =
+                of_it.partition(|span| span.operation.is_none());
+            assert_eq!((layers.len(), operations.len()), (1, of_layer), "{architecture}");
+            assert!(operations.iter().all(|o| layers[0].start < o.start && o.end < layers[0].end));
+            assert!(operations.windows(2).all(|pair| pair[0].end < pair[1].start));
+        }
+        for member in 0..THREADS {
+            assert!(profile.works(member).count() > 0);
+            for work in profile.works(member) {
+                let span = profile.spans()[work.label as usize];
+                assert!(span.start < work.start && work.end < span.end, "{work:?} of {span:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! `parity`: answers.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Finite;
+
+/// How a model lies beside a reference dump.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Parity {
+    /// Always `parity`.
+    pub object: String,
+    /// The model's name.
+    pub model: String,
+    /// Whether every activation lies within the tolerance.
+    pub within: bool,
+    /// The largest normalised squared error that counts as parity.
+    pub tolerance: Finite<f64>,
+    /// Steps that were run.
+    pub steps: usize,
+    /// Activations that were compared.
+    pub compared: usize,
+    /// Activations beyond the tolerance.
+    pub diverging: usize,
+    /// The first activation beyond the tolerance, in the order of the pass; `null` without one.
+    pub first_divergence: Option<ParityLine>,
+    /// The activation furthest from the reference.
+    pub worst: Option<ParityLine>,
+    /// What both find most probable, step by step.
+    pub top1: Vec<ParityTop>,
+    /// Activations beyond the tolerance, or all where that was asked for, in the order of the pass.
+    pub activations: Vec<ParityLine>,
+    /// Everything else.
+    pub meta: ParityMeta,
+}
+
+/// One activation of one step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParityLine {
+    /// The step, from 0: the prompt.
+    pub step: usize,
+    /// Its name in the dump, without the step.
+    pub activation: String,
+    /// Whether it lies within the tolerance.
+    pub within: bool,
+    /// Squared error over squared reference; `null` where the reference is 0 or a value is no number.
+    pub nmse: Option<Finite<f64>>,
+    /// Cosine of the angle between both; `null` where one is 0 or no number.
+    pub cosine: Option<Finite<f64>>,
+    /// The largest absolute error; `null` where a value is no number.
+    pub max_error: Option<Finite<f64>>,
+    /// The row of that value, from 0.
+    pub row: usize,
+    /// Its place in the row.
+    pub column: usize,
+    /// The model's values that are infinite or no numbers.
+    pub non_finite: usize,
+}
+
+/// What both sides find most probable in the rows of a step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParityTop {
+    /// The step, from 0.
+    pub step: usize,
+    /// Rows.
+    pub rows: usize,
+    /// Rows in which both find the same token most probable.
+    pub agree: usize,
+    /// The row in which the reference's largest logit exceeds its second by the least.
+    pub closest: Option<ParityChoice>,
+    /// The first row in which the two choose differently; `null` where there is none.
+    pub first_other: Option<ParityChoice>,
+}
+
+/// The most probable tokens of one row.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParityChoice {
+    /// The row, from 0.
+    pub row: usize,
+    /// The reference's token.
+    pub reference: usize,
+    /// Its logit less that of the second.
+    pub reference_margin: Finite<f64>,
+    /// The model's token.
+    pub own: usize,
+    /// Its logit less that of the second.
+    pub own_margin: Finite<f64>,
+}
+
+/// What was compared.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ParityMeta {
+    /// The model that made the dump.
+    pub reference: String,
+    /// Versions of what made it.
+    pub versions: BTreeMap<String, String>,
+    /// Format of weights.
+    pub format: String,
+    /// Format of keys and values.
+    pub kv_format: String,
+    /// The tier and formats that ran.
+    pub kernel_path: String,
+    /// Threads of the engine.
+    pub threads: usize,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_has_the_documented_shape() {
+        let line = ParityLine {
+            step: 1,
+            activation: "layers.0.query".to_owned(),
+            within: false,
+            nmse: Some(Finite(0.5)),
+            cosine: None,
+            max_error: Some(Finite(2.0)),
+            row: 0,
+            column: 3,
+            non_finite: 0,
+        };
+        let choice = ParityChoice {
+            row: 0,
+            reference: 7,
+            reference_margin: Finite(0.25),
+            own: 7,
+            own_margin: Finite(0.5),
+        };
+        let top = ParityTop { step: 0, rows: 1, agree: 1, closest: Some(choice), first_other: None };
+        let answer = Parity {
+            object: "parity".to_owned(),
+            model: "demo".to_owned(),
+            within: false,
+            tolerance: Finite(1e-9),
+            steps: 2,
+            compared: 8,
+            diverging: 1,
+            first_divergence: Some(line.clone()),
+            worst: None,
+            top1: vec![top],
+            activations: vec![line],
+            meta: ParityMeta {
+                reference: "gpt2".to_owned(),
+                versions: [("torch".to_owned(), "2".to_owned())].into(),
+                format: "f32".to_owned(),
+                kv_format: "f32".to_owned(),
+                kernel_path: "avx2/f32/kv-f32".to_owned(),
+                threads: 2,
+            },
+        };
+        let line = r#"{"step":1,"activation":"layers.0.query","within":false,"nmse":0.5,"cosine":null,"max_error":2.0,"row":0,"column":3,"non_finite":0}"#;
+        let expect = [
+            r#"{"object":"parity","model":"demo","within":false,"tolerance":1e-9,"steps":2,"compared":8,"diverging":1,"first_divergence":"#,
+            line,
+            r#","worst":null,"top1":[{"step":0,"rows":1,"agree":1,"closest":{"row":0,"reference":7,"reference_margin":0.25,"own":7,"own_margin":0.5},"first_other":null}],"activations":["#,
+            line,
+            r#"],"meta":{"reference":"gpt2","versions":{"torch":"2"},"format":"f32","kv_format":"f32","kernel_path":"avx2/f32/kv-f32","threads":2}}"#,
+        ];
+        let json = serde_json::to_string(&answer).unwrap();
+        assert_eq!(json, expect.concat());
+        assert_eq!(serde_json::from_str::<Parity>(&json).unwrap(), answer);
+    }
+}

@@ -1,0 +1,127 @@
+//! Events of a profile, in the Trace Event Format that Chrome and Perfetto open.
+
+use std::borrow::Cow;
+
+use serde::{Deserialize, Serialize};
+
+use crate::Finite;
+
+/// A profile: what a file holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Profile {
+    /// How viewers show times.
+    pub display_time_unit: String,
+    /// The events, a parent before what lies in it.
+    pub trace_events: Vec<ProfileEvent>,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ProfileEvent {
+    /// What is shown.
+    pub name: Cow<'static, str>,
+    /// `request`, `pass`, `layer`, `operation`, `thread`, or `__metadata`.
+    pub cat: Cow<'static, str>,
+    /// `X`: a span; `b` and `e`: begin and end of a request; `M`: a name of a process or a track.
+    pub ph: Cow<'static, str>,
+    /// Microseconds since the process began.
+    pub ts: Finite<f64>,
+    /// How long a span took, microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dur: Option<Finite<f64>>,
+    /// The engine, from 1.
+    pub pid: u32,
+    /// The track: 0 requests, 1 passes with their layers and operations, from 2 on the threads.
+    pub tid: u32,
+    /// What `b` and `e` have in common.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<String>,
+    /// Everything else.
+    #[serde(default)]
+    pub args: ProfileArgs,
+}
+
+/// What is known of an event; what does not apply is left out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ProfileArgs {
+    /// Of a process or a track.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<Cow<'static, str>>,
+    /// Where a track stands.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sort_index: Option<u32>,
+    /// The pass, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pass: Option<u64>,
+    /// The layer, from 0.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layer: Option<usize>,
+    /// Requests that took part in a pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<u64>>,
+    /// Tokens of a pass, or tokens run for a request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tokens: Option<usize>,
+    /// Sequences of a pass.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sequences: Option<usize>,
+    /// Rows of a pass whose logits were wanted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub outputs: Option<usize>,
+    /// The bucket of the plan that a pass ran by.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
+    /// Rows of an operation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub m: Option<usize>,
+    /// Values of a row of its result.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n: Option<usize>,
+    /// Values that each is summed over: inputs of a linear layer, keys of attention.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub k: Option<usize>,
+    /// Format of its weights.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub format: Option<String>,
+    /// How it was run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<Cow<'static, str>>,
+    /// Why a request ended before it was finished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fault: Option<Cow<'static, str>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_span_has_the_shape_that_viewers_read() {
+        let event = ProfileEvent {
+            name: "linear qkv".into(),
+            cat: "operation".into(),
+            ph: "X".into(),
+            ts: Finite(12.345),
+            dur: Some(Finite(0.5)),
+            pid: 1,
+            tid: 1,
+            id: None,
+            args: ProfileArgs {
+                layer: Some(0),
+                m: Some(4),
+                variant: Some("dot".into()),
+                ..ProfileArgs::default()
+            },
+        };
+        let profile = Profile { display_time_unit: "ms".to_owned(), trace_events: vec![event] };
+        let json = serde_json::to_string(&profile).unwrap();
+        let expect = concat!(
+            r#"{"displayTimeUnit":"ms","traceEvents":[{"name":"linear qkv","cat":"operation","ph":"X","#,
+            r#""ts":12.345,"dur":0.5,"pid":1,"tid":1,"args":{"layer":0,"m":4,"variant":"dot"}}]}"#
+        );
+        assert_eq!(json, expect);
+        assert_eq!(serde_json::from_str::<Profile>(&json).unwrap(), profile);
+    }
+}

@@ -1,0 +1,250 @@
+"""Write a reference dump for `redline parity`: every named activation of a model, step by step, from Hugging Face transformers.
+
+    python parity.py --model DIR --ids 1,2,3 --steps 4 --out DIR
+
+Step 0 runs the prompt; each further step runs the token that the step before found most probable, on a key/value cache.
+The model runs in f32 on the CPU with eager attention. The dump is `parity.json` and `activations.safetensors`, whose names
+`docs/parity.md` lists. Works on every Hugging Face directory of GPT-2, Llama, Mistral, Qwen2 and Qwen3.
+
+Needs the packages of tests/golden/requirements.txt. What the hooks saw is held against the logits of a plain forward pass
+before anything is written.
+"""
+
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import argparse
+import json
+import platform
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import safetensors
+import torch
+import transformers
+from safetensors.torch import save_file
+from transformers import AutoModelForCausalLM
+
+SCHEMA = "redline.parity/1"
+SUPPORTED = ("gpt2", "llama", "mistral", "qwen2", "qwen3")
+# Steps one at a time on a cache, against one pass over everything: rounding only.
+CACHE_NMSE = 1e-9
+
+
+def fail(message):
+    sys.exit(f"error: {message}")
+
+
+class Recorder:
+    """Activations by name; `step` stands before each."""
+
+    def __init__(self):
+        self.step = 0
+        self.tensors = {}
+
+    def take(self, name, value):
+        """`value` is [1, tokens, ..]: what lies behind the tokens becomes one row."""
+        key = f"step{self.step}.{name}"
+        if key in self.tensors:
+            fail(f"`{key}` was seen twice: this version of transformers calls a module more than once")
+        if value.shape[0] != 1:
+            fail(f"`{key}` has a batch of {value.shape[0]}, and 1 was run")
+        rows = value.detach().to(torch.float32)[0]
+        self.tensors[key] = rows.reshape(rows.shape[0], -1).contiguous().clone()
+
+    def output(self, name):
+        def hook(_module, _inputs, output):
+            self.take(name, output[0] if isinstance(output, tuple) else output)
+
+        return hook
+
+    def input(self, name):
+        def hook(_module, inputs, keywords):
+            self.take(name, inputs[0] if inputs else keywords["hidden_states"])
+
+        return hook
+
+
+def hook_gpt2(model, recorder):
+    """Hooks of GPT-2, whose projections of query, key and value are one matrix."""
+    body = model.transformer
+    # The dropout after the sum of tokens and positions: nothing in evaluation.
+    body.drop.register_forward_hook(recorder.output("embedding"))
+    for index, block in enumerate(body.h):
+        prefix = f"layers.{index}"
+
+        def parts(_module, _inputs, output, prefix=prefix):
+            for name, part in zip(("query", "key", "value"), output.chunk(3, dim=-1), strict=True):
+                recorder.take(f"{prefix}.{name}", part)
+
+        block.ln_1.register_forward_hook(recorder.output(f"{prefix}.attention_norm"))
+        block.attn.c_attn.register_forward_hook(parts)
+        block.attn.c_proj.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
+        block.attn.c_proj.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
+        block.ln_2.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
+        block.ln_2.register_forward_hook(recorder.output(f"{prefix}.mlp_norm"))
+        block.mlp.c_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
+        block.mlp.c_proj.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
+        block.register_forward_hook(recorder.output(f"{prefix}.residual"))
+    body.ln_f.register_forward_hook(recorder.output("final_norm"))
+
+
+def hook_llama(model, recorder):
+    """Hooks of Llama and those built like it: Mistral, Qwen2, Qwen3."""
+    body = model.model
+    body.embed_tokens.register_forward_hook(recorder.output("embedding"))
+    for index, layer in enumerate(body.layers):
+        prefix = f"layers.{index}"
+        attention, mlp = layer.self_attn, layer.mlp
+        layer.input_layernorm.register_forward_hook(recorder.output(f"{prefix}.attention_norm"))
+        for part, name in (("q", "query"), ("k", "key"), ("v", "value")):
+            getattr(attention, f"{part}_proj").register_forward_hook(recorder.output(f"{prefix}.{name}"))
+            if hasattr(attention, f"{part}_norm"):
+                getattr(attention, f"{part}_norm").register_forward_hook(recorder.output(f"{prefix}.{name}_norm"))
+        attention.o_proj.register_forward_pre_hook(recorder.input(f"{prefix}.attention"), with_kwargs=True)
+        attention.o_proj.register_forward_hook(recorder.output(f"{prefix}.attention_output"))
+        norm = layer.post_attention_layernorm
+        norm.register_forward_pre_hook(recorder.input(f"{prefix}.residual_mid"), with_kwargs=True)
+        norm.register_forward_hook(recorder.output(f"{prefix}.mlp_norm"))
+        mlp.gate_proj.register_forward_hook(recorder.output(f"{prefix}.gate"))
+        mlp.up_proj.register_forward_hook(recorder.output(f"{prefix}.up"))
+        mlp.down_proj.register_forward_pre_hook(recorder.input(f"{prefix}.mlp_hidden"), with_kwargs=True)
+        mlp.down_proj.register_forward_hook(recorder.output(f"{prefix}.mlp_output"))
+        layer.register_forward_hook(recorder.output(f"{prefix}.residual"))
+    body.norm.register_forward_hook(recorder.output("final_norm"))
+
+
+@contextmanager
+def rotations(model, recorder):
+    """Queries and keys after rotation, which is a function of the model's source file and no module."""
+    if model.config.model_type == "gpt2":
+        yield
+        return
+    source = sys.modules[type(model.model.layers[0].self_attn).__module__]
+    plain = source.apply_rotary_pos_emb
+    layers = len(model.model.layers)
+    calls = 0
+
+    def rotate(query, key, *rest, **keywords):
+        nonlocal calls
+        query, key = plain(query, key, *rest, **keywords)
+        # [1, heads, tokens, head_dim] each.
+        recorder.take(f"layers.{calls % layers}.query_rope", query.transpose(1, 2))
+        recorder.take(f"layers.{calls % layers}.key_rope", key.transpose(1, 2))
+        calls += 1
+        return query, key
+
+    source.apply_rotary_pos_emb = rotate
+    try:
+        yield
+    finally:
+        source.apply_rotary_pos_emb = plain
+    if calls == 0 or calls % layers:
+        fail(f"{calls} rotations in {layers} layers: this version of transformers rotates elsewhere")
+
+
+@torch.no_grad()
+def run(model, recorder, prompt, steps):
+    """The steps, each a list of token ids; step 0 is the prompt."""
+    ran, ids, cache = [], list(prompt), None
+    with rotations(model, recorder):
+        for step in range(steps + 1):
+            recorder.step = step
+            out = model(torch.tensor([ids]), past_key_values=cache, use_cache=True)
+            recorder.take("logits", out.logits)
+            ran.append(ids)
+            cache, ids = out.past_key_values, [int(out.logits[0, -1].argmax())]
+    return ran
+
+
+@torch.no_grad()
+def check(plain, recorder, steps):
+    """One pass over all tokens by a model without hooks gives the same logits."""
+    ids = [token for step in steps for token in step]
+    whole = plain(torch.tensor([ids]), use_cache=False).logits[0]
+    seen = torch.cat([recorder.tensors[f"step{step}.logits"] for step in range(len(steps))])
+    error = float(((whole - seen) ** 2).sum() / (whole**2).sum())
+    if not error <= CACHE_NMSE:
+        fail(f"the logits of the steps and those of one pass differ by NMSE {error:.1e}, at most {CACHE_NMSE:.0e} is rounding")
+    bad = [name for name, value in recorder.tensors.items() if not bool(torch.isfinite(value).all())]
+    if bad:
+        fail(f"{len(bad)} activations are not finite, the first `{bad[0]}`")
+
+
+def load(directory):
+    return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
+
+
+def describe(model, directory, steps):
+    config = model.config
+    heads = config.num_attention_heads
+    return {
+        "schema": SCHEMA,
+        "model": {
+            "source": Path(directory).resolve().name,
+            "architecture": type(model).__name__,
+            "layers": config.num_hidden_layers,
+            "hidden": config.hidden_size,
+            "heads": heads,
+            "kv_heads": getattr(config, "num_key_value_heads", None) or heads,
+            "head_dim": getattr(config, "head_dim", None) or config.hidden_size // heads,
+            "vocab": config.vocab_size,
+        },
+        "dtype": "f32",
+        "steps": [{"tokens": tokens} for tokens in steps],
+        "versions": {
+            "python": platform.python_version(),
+            "torch": torch.__version__.split("+")[0],
+            "transformers": transformers.__version__,
+            "safetensors": safetensors.__version__,
+        },
+    }
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", required=True, type=Path, help="a Hugging Face directory")
+    parser.add_argument("--ids", required=True, help="token ids of the prompt: 1,2,3")
+    parser.add_argument("--steps", type=int, default=4, help="greedy steps after the prompt (4)")
+    parser.add_argument("--out", required=True, type=Path, help="where the dump goes")
+    arguments = parser.parse_args()
+    try:
+        arguments.ids = [int(word) for word in arguments.ids.split(",")]
+    except ValueError:
+        parser.error(f"--ids is {arguments.ids!r}; ids are numbers: 1,2,3")
+    if arguments.steps < 0:
+        parser.error(f"--steps is {arguments.steps}; at least 0")
+    if not (arguments.model / "config.json").is_file():
+        parser.error(f"{arguments.model} holds no config.json")
+    return arguments
+
+
+def main():
+    arguments = parse()
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    model, plain = load(arguments.model), load(arguments.model)
+    kind = model.config.model_type
+    if kind not in SUPPORTED:
+        fail(f"model_type {kind!r} is not one of {', '.join(SUPPORTED)}")
+    outside = [token for token in arguments.ids if not 0 <= token < model.config.vocab_size]
+    if outside:
+        fail(f"token id {outside[0]} is not in the vocabulary of {model.config.vocab_size}")
+    recorder = Recorder()
+    (hook_gpt2 if kind == "gpt2" else hook_llama)(model, recorder)
+    steps = run(model, recorder, arguments.ids, arguments.steps)
+    check(plain, recorder, steps)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    save_file(recorder.tensors, arguments.out / "activations.safetensors")
+    described = json.dumps(describe(model, arguments.model, steps), indent=1)
+    (arguments.out / "parity.json").write_text(described + "\n", encoding="utf-8")
+    size = (arguments.out / "activations.safetensors").stat().st_size
+    print(f"{len(recorder.tensors)} activations in {len(steps)} steps, {size} bytes, in {arguments.out}")
+
+
+if __name__ == "__main__":
+    main()

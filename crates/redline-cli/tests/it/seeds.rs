@@ -251,7 +251,8 @@ fn command_lines(text: &str) -> Vec<String> {
             continue;
         }
         let code = if fenced || line.starts_with("    ") { vec![line.trim()] } else { quoted(line) };
-        found.extend(code.into_iter().filter(|code| code.starts_with("redline ")).map(str::to_owned));
+        let each = code.into_iter().flat_map(|code| code.split("; ")).map(str::trim);
+        found.extend(each.filter(|code| code.starts_with("redline ")).map(str::to_owned));
     }
     found
 }

@@ -28,6 +28,7 @@ mod report;
 mod score;
 mod score_lane;
 mod score_rules;
+mod seeds;
 mod synth;
 mod tokenize;
 mod tokenizer_lane;

@@ -1,0 +1,320 @@
+//! `docs/seeds.md` and the command lines in the documents: what they name exists, and what they run runs.
+//!
+//! The last cell of every row of `docs/seeds.md` says how it is proved; the document begins with what may stand there. Commands are run
+//! row by row in a directory of their section, so that a row may compare with what an earlier one left.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use crate::harness::{Run, command, commands, finish, redline};
+
+/// The map.
+const MAP: &str = include_str!("../../../../docs/seeds.md");
+/// Its sections that are about a seed.
+const SEEDS: [&str; 5] = ["Score", "Generation", "Diffusion", "Plans", "Kernels"];
+/// A program that is not there is missing for a reason of at least so many bytes.
+const REASON: usize = 20;
+
+/// A row of a table of the map.
+#[derive(Debug)]
+struct Row {
+    line: usize,
+    section: &'static str,
+    cells: Vec<&'static str>,
+}
+
+/// How a row is proved.
+#[derive(Debug)]
+enum Proof {
+    /// A command, and the codes it may end with.
+    Run(&'static str, Vec<i32>),
+    /// Tests by name.
+    Tests(Vec<&'static str>),
+    /// A heading of a document.
+    See(&'static str, &'static str),
+    /// What is missing.
+    Missing(&'static str),
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {}", path.display()))
+}
+
+/// Every row of every table, without titles.
+fn rows() -> Vec<Row> {
+    let (mut rows, mut section, mut in_table) = (Vec::new(), "", false);
+    for (index, text) in MAP.lines().enumerate() {
+        if let Some(title) = text.strip_prefix("## ") {
+            section = title;
+        }
+        let Some(inner) = text.strip_prefix('|').and_then(|text| text.strip_suffix('|')) else {
+            in_table = false;
+            continue;
+        };
+        let cells: Vec<&str> = inner.split('|').map(str::trim).collect();
+        if !in_table {
+            assert_eq!(cells.len(), 3, "line {}: {text}", index + 1);
+            assert_eq!(cells[2], "proof", "line {}: {text}", index + 1);
+        } else if !inner.starts_with("---") {
+            rows.push(Row { line: index + 1, section, cells });
+        }
+        in_table = true;
+    }
+    rows
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+impl Row {
+    /// How it is proved.
+    fn proofs(&self) -> Vec<Proof> {
+        assert_eq!(self.cells.len(), 3, "line {}: {:?}", self.line, self.cells);
+        self.cells[2].split("; ").map(|text| self.proof(text)).collect()
+    }
+
+    fn proof(&self, text: &'static str) -> Proof {
+        let line = self.line;
+        if let Some(reason) = text.strip_prefix("not built yet: ") {
+            return Proof::Missing(reason);
+        }
+        if let Some(rest) = text.strip_prefix("see ") {
+            let place = rest.split_once("](").and_then(|(_, place)| place.strip_suffix(')'));
+            let place = place.and_then(|place| place.split_once('#'));
+            let (file, heading) = place.unwrap_or_else(|| panic!("line {line}: no link to a heading: {text}"));
+            return Proof::See(file, heading);
+        }
+        if text.starts_with("test ") {
+            return Proof::Tests(quoted(text));
+        }
+        let Some(rest) = text.strip_prefix("run ") else { panic!("line {line}: proved by what? {text}") };
+        let words = quoted(rest)[0];
+        let said = rest.rsplit_once("` exits ").map(|(_, codes)| codes);
+        let code = |code: &str| code.parse().unwrap_or_else(|_| panic!("line {line}: {text}"));
+        let codes = said.map(|codes| codes.replace(" or ", ", ").split(", ").map(code).collect());
+        Proof::Run(words, codes.unwrap_or_else(|| if words.starts_with("redline bench ") { vec![0, 5] } else { vec![0] }))
+    }
+}
+
+/// The words of a command, with what the map says is added.
+fn words(line: &str) -> Vec<String> {
+    let mut words = shlex::split(line).unwrap_or_else(|| panic!("an open quote in {line}"));
+    assert_eq!(words.remove(0), "redline", "{line}");
+    if words[0] == "bench" && !words[1].starts_with('-') {
+        for (flag, value) in [("--profile", "smoke"), ("--threads", "1")] {
+            if !words.iter().any(|word| word.split('=').next() == Some(flag)) {
+                words.extend([flag.to_owned(), value.to_owned()]);
+            }
+        }
+    }
+    words
+}
+
+/// Runs the commands of a section, one after the other.
+fn run_section(section: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("prompts.txt"), "The quick brown fox\nbenchmarks are read, not believed\n".repeat(4))
+        .unwrap();
+    fs::create_dir(folder.path().join("model")).unwrap();
+    for name in ["config.json", "model.safetensors", "tokenizer.json"] {
+        fs::copy(root().join("models/demo").join(name), folder.path().join("model").join(name)).unwrap();
+    }
+    let mut ran = 0;
+    for row in rows().iter().filter(|row| row.section == section) {
+        for proof in row.proofs() {
+            let Proof::Run(line, codes) = proof else { continue };
+            let words = words(line);
+            let words: Vec<&str> = words.iter().map(String::as_str).collect();
+            let mut command = command(&words);
+            let run: Run = finish(command.current_dir(folder.path()).stdin(Stdio::null()).output().unwrap());
+            let told = format!("line {}: `{line}` ended with {}\n{}\n{}", row.line, run.code, run.out, run.err);
+            assert!(codes.contains(&run.code) && !run.err.contains("panicked"), "{told}");
+            assert!(!run.out.is_empty() || line.contains(" -o "), "{told}");
+            ran += 1;
+        }
+    }
+    assert!(ran > 0, "no command in section {section}");
+}
+
+#[test]
+fn score_commands_run() {
+    run_section(SEEDS[0]);
+}
+
+#[test]
+fn generation_commands_run() {
+    run_section(SEEDS[1]);
+}
+
+#[test]
+fn diffusion_commands_run() {
+    run_section(SEEDS[2]);
+}
+
+#[test]
+fn plan_commands_run() {
+    run_section(SEEDS[3]);
+}
+
+#[test]
+fn kernel_commands_run() {
+    run_section(SEEDS[4]);
+}
+
+/// The source of a test `crate::module::name`, if there is one.
+fn is_a_test(path: &str) -> bool {
+    let parts: Vec<&str> = path.split("::").filter(|part| *part != "tests").collect();
+    let [package, modules @ .., name] = &parts[..] else { return false };
+    let folder = if package.starts_with("redline-") { format!("crates/{package}") } else { (*package).to_owned() };
+    let files = ["tests/it", "src"].map(|side| root().join(format!("{folder}/{side}/{}.rs", modules.join("/"))));
+    let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
+    text.find(&format!("fn {name}(")).is_some_and(|at| text[..at].trim_end().ends_with("#[test]"))
+}
+
+/// The anchors of a document's headings.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let kept = |c: char| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_');
+    let anchor = |line: &str| {
+        let title = line.trim_start_matches('#').trim().to_lowercase();
+        title.chars().filter(|c| kept(*c)).map(|c| if c == ' ' { '-' } else { c }).collect()
+    };
+    headings.map(anchor).collect()
+}
+
+#[test]
+fn every_row_is_proved() {
+    let rows = rows();
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for row in &rows {
+        assert!(SEEDS.contains(&row.section), "line {}: no seed is called {}", row.line, row.section);
+        assert!(row.cells[..2].iter().all(|cell| !cell.is_empty()), "line {}", row.line);
+        for proof in row.proofs() {
+            match &proof {
+                Proof::Run(line, codes) => {
+                    assert!(line.starts_with("redline ") && !codes.is_empty(), "line {}: {line}", row.line);
+                }
+                Proof::Tests(names) => {
+                    assert!(!names.is_empty(), "line {}", row.line);
+                    for name in names {
+                        assert!(is_a_test(name), "line {}: there is no test `{name}`", row.line);
+                    }
+                }
+                Proof::See(file, heading) => {
+                    let there = anchors(&read(Path::new("docs").join(file))).iter().any(|one| one == heading);
+                    assert!(there, "line {}: {file} has no heading #{heading}", row.line);
+                }
+                Proof::Missing(what) => {
+                    let whole = what.len() >= REASON && what.contains("comes with");
+                    assert!(whole, "line {}: what is missing, and what does it come with? {what}", row.line);
+                }
+            }
+        }
+        *counts.entry(row.section).or_default() += 1;
+    }
+    assert!(SEEDS.iter().all(|seed| counts.get(seed) > Some(&10)), "{counts:?}");
+}
+
+#[test]
+fn names_that_are_no_test_are_told_apart() {
+    assert!(is_a_test("redline-cli::seeds::every_row_is_proved"));
+    assert!(is_a_test("redline-lab::lanes::plan_cache::tests::grades_are_those_of_the_seed"));
+    assert!(!is_a_test("redline-cli::seeds::is_a_test") && !is_a_test("redline-cli::seeds::no_such"));
+    assert_eq!(anchors("# A b\ntext\n## C, d: e-f\n"), ["a-b", "c-d-e-f"]);
+}
+
+/// The documents whose commands are read.
+fn documents() -> Vec<(String, String)> {
+    let mut names = vec!["README.md".to_owned()];
+    let listed = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
+    let listed = listed.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md"));
+    names.extend(listed.map(|name| format!("docs/{name}")));
+    names.sort();
+    names.into_iter().map(|name| (name.clone(), read(name))).collect()
+}
+
+/// The command lines of a document: lines of code, with what continues them, and what stands between backticks.
+fn command_lines(text: &str) -> Vec<String> {
+    let (mut found, mut fenced) = (Vec::new(), false);
+    for line in text.replace("\\\n", " ").lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        let code = if fenced || line.starts_with("    ") { vec![line.trim()] } else { quoted(line) };
+        let each = code.into_iter().flat_map(|code| code.split("; ")).map(str::trim);
+        found.extend(each.filter(|code| code.starts_with("redline ")).map(str::to_owned));
+    }
+    found
+}
+
+/// The long flags among the words, those of `--versus` included, up to where the shell begins another command.
+fn flags(words: &[String]) -> Vec<String> {
+    let own = words.iter().take_while(|word| !matches!(word.as_str(), "|" | ">" | "2>" | "&&" | "||" | ";"));
+    let parts = own.flat_map(|word| word.split_whitespace());
+    let long = parts.filter_map(|part| part.strip_prefix("--")).filter(|part| !part.is_empty());
+    long.map(|part| part.split(['=', '.', '[']).next().unwrap_or_default().to_owned()).collect()
+}
+
+/// Whether a command knows a flag: its help lists it, or it is an alias, which is not refused as unknown.
+fn knows(help: &str, command: &[&str], flag: &str) -> bool {
+    let long = format!("--{}", flag.replace('_', "-"));
+    let listed = help.match_indices(&long).any(|(at, _)| {
+        !help[at + long.len()..].starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-')
+    });
+    let given = format!("--{flag}");
+    listed || !redline(&[command, &[given.as_str(), "--help"]].concat()).err.contains("unexpected argument")
+}
+
+#[test]
+fn commands_in_the_documents_are_known() {
+    let known = commands();
+    let lanes: Vec<&str> = redline_lab::lanes::ALL.iter().map(|lane| lane.name).collect();
+    let mut helps: BTreeMap<Vec<&str>, String> = BTreeMap::new();
+    let mut lines = 0;
+    for (name, text) in documents() {
+        for line in command_lines(&text) {
+            let words = shlex::split(&line).unwrap_or_else(|| panic!("{name}: an open quote in `{line}`"));
+            let plain: Vec<&str> = words[1..].iter().map(String::as_str).take_while(|word| !word.starts_with('-')).collect();
+            let Some(first) = plain.first() else {
+                redline(&words[1..].iter().map(String::as_str).collect::<Vec<_>>()).ok();
+                continue;
+            };
+            // Where any command or lane is meant, one that has them all.
+            let command = match known.iter().find(|command| command == first) {
+                Some(command) => command.as_str(),
+                None if *first == "CMD" => "score",
+                None => panic!("{name}: no command `{first}` in `{line}`"),
+            };
+            let lane = plain.get(1).filter(|_| command == "bench").map(|lane| {
+                let found = lanes.iter().copied().chain(["all"]).find(|known| known == lane);
+                found.or((*lane == "LANE").then_some("generate")).unwrap_or_else(|| panic!("{name}: no lane `{lane}` in `{line}`"))
+            });
+            let path: Vec<&str> = [command].into_iter().chain(lane).collect();
+            let help = helps.entry(path.clone()).or_insert_with(|| redline(&[&path[..], &["--help"]].concat()).ok().out);
+            for flag in flags(&words) {
+                assert!(knows(help, &path, &flag), "{name}: `{path:?}` has no flag `--{flag}`, in `{line}`");
+            }
+            lines += 1;
+        }
+    }
+    assert!(lines > 30, "{lines} command lines were found");
+}
+
+#[test]
+fn command_lines_are_found_and_taken_apart() {
+    let text = "a `redline x --a` b `other`\n```\nredline y --b-c=1 \\\n  --d 2 > f   # --no\n```\n    redline z\nredline w\n";
+    assert_eq!(command_lines(text), ["redline x --a", "redline y --b-c=1    --d 2 > f   # --no", "redline z"]);
+    let words = shlex::split("redline y --b_c=1 --versus '--d 2' > f --no # --no").unwrap();
+    assert_eq!(flags(&words), ["b_c", "versus", "d"]);
+    assert!(!knows("", &["bench", "gemm"], "no-such-flag") && knows("", &["bench", "gemm"], "trials"));
+}

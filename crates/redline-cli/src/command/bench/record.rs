@@ -219,7 +219,14 @@ impl<'a> Recorder<'a> {
     /// Puts the run in the baseline's place.
     fn accept(&self, run: Run, result: &LaneResult, reason: &str) -> Result<ExitCode, Failure> {
         let Some(path) = &self.args.baseline else { return Ok(ExitCode::SUCCESS) };
-        baseline::accept(path, run, result, self.lane, self.baseline.as_ref(), reason)?;
+        baseline::accept(
+            path,
+            run,
+            result,
+            self.lane,
+            self.baseline.as_ref(),
+            (reason, self.args.rules.portable),
+        )?;
         report::say(format_args!("accepted as baseline: `{}`\n", path.display()));
         Ok(ExitCode::SUCCESS)
     }

@@ -249,8 +249,8 @@ fn names_that_are_no_test_are_told_apart() {
 fn documents() -> Vec<(String, String)> {
     let mut names = vec!["README.md".to_owned()];
     let listed = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
-    let listed = listed.filter_map(|name| name.into_string().ok()).filter(|name| name.ends_with(".md"));
-    names.extend(listed.map(|name| format!("docs/{name}")));
+    let listed = listed.filter(|name| Path::new(name).extension().is_some_and(|extension| extension == "md"));
+    names.extend(listed.map(|name| format!("docs/{}", name.to_string_lossy())));
     names.sort();
     names.into_iter().map(|name| (name.clone(), read(name))).collect()
 }

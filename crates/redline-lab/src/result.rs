@@ -82,10 +82,14 @@ pub struct Row {
 /// What a metric of a row must reach, or the run fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
-    /// The metric; more is better.
+    /// The metric.
     pub metric: String,
     /// The least headline that passes.
-    pub least: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least: Option<f64>,
+    /// The greatest headline that passes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub most: Option<f64>,
 }
 
 /// Samples with their summary, as they are written.
@@ -222,19 +226,32 @@ impl Row {
 
     /// States what a metric must reach.
     pub fn gate(mut self, metric: impl Into<String>, least: f64) -> Self {
-        self.gates.push(Gate { metric: metric.into(), least });
+        self.gates.push(Gate { metric: metric.into(), least: Some(least), most: None });
         self
     }
 
-    /// The gates that were missed, in words: a metric's headline is below its gate, or there is none.
+    /// States what a metric must not exceed.
+    pub fn at_most(mut self, metric: impl Into<String>, most: f64) -> Self {
+        self.gates.push(Gate { metric: metric.into(), least: None, most: Some(most) });
+        self
+    }
+
+    /// The gates that were missed, in words: a metric's headline is below or above its gate, or there is none.
     pub fn missed(&self) -> Vec<String> {
         let missed = |gate: &Gate| {
             let reached = self.metrics.get(&gate.metric).and_then(|metric| metric.samples().headline());
-            if reached.is_some_and(|reached| reached >= gate.least) {
+            let within = |reached: f64| {
+                gate.least.is_none_or(|least| reached >= least)
+                    && gate.most.is_none_or(|most| reached <= most)
+            };
+            if reached.is_some_and(within) {
                 return None;
             }
             let reached = reached.map_or_else(|| "unknown".to_owned(), number::short);
-            Some(format!("{} is {reached}, but at least {} is asked", gate.metric, number::short(gate.least)))
+            let least = gate.least.map(|least| format!("at least {}", number::short(least)));
+            let most = gate.most.map(|most| format!("at most {}", number::short(most)));
+            let asked: Vec<String> = least.into_iter().chain(most).collect();
+            Some(format!("{} is {reached}, but {} is asked", gate.metric, asked.join(" and ")))
         };
         self.gates.iter().filter_map(missed).collect()
     }

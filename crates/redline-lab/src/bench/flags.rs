@@ -11,6 +11,11 @@ pub const ALIASES: &[(&str, &[&str])] = &[
     ("batch", &["batch-size", "batch-sizes"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
     ("test", &["specific-test"]),
+    // Those of the machine and the model, which belong to no lane.
+    ("isa", &["force-path"]),
+    ("tp", &["tp-size"]),
+    ("device", &["backend"]),
+    ("model", &["model-path"]),
 ];
 
 /// A flag of a lane.

@@ -82,6 +82,8 @@ const COLUMNS: &[Column] = &[
 
 /// How far the bytes in memory may be from those of the file.
 const TOLERANCE: f64 = 0.05;
+/// How often memory may be taken for a token: by the scheduler and the answer, never by a pass, whatever its layers.
+const MOST_ALLOCATIONS: f64 = 32.0;
 /// Between two looks at the allocated bytes.
 const LOOK: Duration = Duration::from_millis(1);
 
@@ -291,7 +293,8 @@ fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneErro
         .metric("rss_anon_first", of("bytes", lower, &|s| resident(s, 1))?);
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
-    Ok(row)
+    let counted = samples.iter().any(|s| s.allocations_per_token.is_some());
+    Ok(if counted { row.at_most("allocations_per_token", MOST_ALLOCATIONS) } else { row })
 }
 
 #[cfg(test)]

@@ -74,7 +74,7 @@ const METRICS: &[Told] = &[
 ];
 
 const NOTE: &str = "p50, p95 and p99 by the seed's formula, the value at place n * p / 100 of the sorted runs: of 20 runs, p95 and p99 are the \
-                    largest. run.json has percentiles only where there are runs enough for an interval.";
+                    largest. results.csv has percentiles only where there are runs enough for an interval.";
 
 /// What the seed's score benchmark reports.
 const SEED: &[Column] = &[

@@ -92,7 +92,7 @@ impl Groups {
         };
         let groups = self.unified.iter().chain(&self.cpu);
         // A sum: of two readings the difference counts, whichever group it comes from.
-        groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(|a, b| a.saturating_add(b))
+        groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(u64::saturating_add)
     }
 
     /// The tightest memory limit of all groups.

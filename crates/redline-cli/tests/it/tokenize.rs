@@ -201,7 +201,9 @@ fn that_the_library_encodes_is_said_once() {
     for words in commands {
         let run = say(words);
         assert!(matches!(run.code, 0 | 5), "{words:?}: {}", run.err);
-        let warnings: Vec<&str> = run.err.lines().filter(|line| line.starts_with("warning: ")).collect();
+        // A bench warns of a busy machine too.
+        let of_encoder = |line: &&str| line.starts_with("warning: ") && line.contains("encode");
+        let warnings: Vec<&str> = run.err.lines().filter(of_encoder).collect();
         assert_eq!(warnings.len(), 1, "{words:?}: {}", run.err);
         for part in ["`tokenizers` crate of Hugging Face", "Punctuation"] {
             assert!(warnings[0].contains(part), "{}", warnings[0]);

@@ -193,6 +193,8 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["compare", "/nonexistent/a", "/nonexistent/b"], &["/nonexistent/a"]),
     (&["compare", "a", "b", "--threshold", "none"], &["none", "percent above 0"]),
     (&["report", "/nonexistent/a", "-o", "x.html"], &["/nonexistent/a", "run.json"]),
+    (&["export", "/nonexistent/a", "--to", "bmf"], &["/nonexistent/a"]),
+    (&["import", "/nonexistent/a", "-o", "x"], &["/nonexistent/a"]),
     (&["report", "/nonexistent/a"], &["--output", "redline report --help"]),
     (&["doctor", "extra"], &["extra", "redline doctor --help"]),
 ];

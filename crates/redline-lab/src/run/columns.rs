@@ -230,7 +230,8 @@ fn surroundings(row: &Row) -> Vec<String> {
 }
 
 fn validity(row: &Row) -> Vec<String> {
-    let why = row.invalid();
+    let missed = row.missed();
+    let why = row.invalid().or_else(|| (!missed.is_empty()).then(|| missed.join("; ")));
     let params: serde_json::Map<String, Value> =
         row.params.iter().map(|(name, value)| (name.to_owned(), value.clone())).collect();
     vec![

@@ -63,7 +63,7 @@ impl VersusArgs {
             return Err(Failure::usage(fact, "an even number from 2"));
         }
         if rules_given && !self.asked() && !baseline {
-            let fact = "`--threshold` and `--allow-different-..` are for a comparison, but there is none";
+            let fact = "`--threshold`, `--portable` and `--allow-different-..` are for a comparison, but there is none";
             return Err(Failure::usage(fact, format!("{hint}, or `--baseline RUN`")));
         }
         Ok(())

@@ -13,10 +13,10 @@ pub(crate) struct Run {
     pub(crate) err: String,
 }
 
-/// The binary, with no variable set that it reads, and a home in which nothing can be made.
+/// The binary, with no variable set that it reads.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redline"));
-    command.env_clear().env("HOME", "/dev/null").args(arguments);
+    command.env_clear().env("HOME", "/nonexistent").args(arguments);
     command
 }
 

@@ -142,6 +142,8 @@ fn run_section(section: &str) {
             let words = words(line);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let mut command = command(&words);
+            // Plans are kept below the home: in the folder that goes with the test.
+            command.env("HOME", folder.path());
             let run: Run = finish(command.current_dir(folder.path()).stdin(Stdio::null()).output().unwrap());
             let told =
                 format!("line {}: `{line}` ended with {}\n{}\n{}", row.line, run.code, run.out, run.err);

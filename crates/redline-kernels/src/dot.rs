@@ -8,8 +8,12 @@ use redline_simd::{Isa, LANES};
 
 use crate::format::{BLOCK, INPUT_GROUP, Integer};
 
-/// Bytes ahead of the weights in use that are asked for.
-const PREFETCH_BYTES: usize = 3072;
+/// Tiles of few rows wait for memory only: so many bytes ahead of the weights in use are asked for, where hardware does not.
+const FEW_ROWS_AHEAD: usize = 3072;
+/// Tiles of more rows compute meanwhile: words ahead that go to the second-level cache, and bytes ahead that go from there to
+/// the first, which has too few places for lines that come from memory.
+const FAR_WORDS: usize = 2048;
+const NEAR_BYTES: usize = 512;
 /// Words of inputs per row and block.
 pub(crate) const INPUT_WORDS: usize = BLOCK / 4;
 
@@ -31,6 +35,10 @@ pub(crate) struct DotArgs {
     pub(crate) scales: Scale,
     /// Blocks of k.
     pub(crate) blocks: usize,
+    /// Words between the end of these blocks and where the weights go on that are needed next.
+    pub(crate) skip: usize,
+    /// Whether a tile of few rows asks for its weights.
+    pub(crate) ask: bool,
     /// Blocks that are summed as integers.
     pub(crate) group_blocks: usize,
     /// The tile's inputs, `[k/4][R]` words of four bytes.
@@ -84,9 +92,18 @@ unsafe fn tile<S: Isa, I: Integer, const R: usize, const C: usize>(s: S, a: DotA
                 acc[0][r] = s.splat_word(*a.starts.add(group * R + r) as u32);
             }
             let blocks = a.group_blocks.min(a.blocks - block);
-            for _ in 0..blocks {
-                for line in 0..I::BLOCK_WORDS / LANES {
-                    s.prefetch(w.add(line * LANES).cast::<u8>().wrapping_add(PREFETCH_BYTES));
+            for i in 0..blocks {
+                if R >= I::FAR_ROWS {
+                    let within = (a.blocks - block - i) * I::BLOCK_WORDS > FAR_WORDS;
+                    let far = w.wrapping_add(FAR_WORDS + if within { 0 } else { a.skip });
+                    for line in 0..I::BLOCK_WORDS / LANES {
+                        s.prefetch_far(far.wrapping_add(line * LANES).cast());
+                        s.prefetch(w.wrapping_add(line * LANES).cast::<u8>().wrapping_add(NEAR_BYTES));
+                    }
+                } else if a.ask {
+                    for line in 0..I::BLOCK_WORDS / LANES {
+                        s.prefetch(w.wrapping_add(line * LANES).cast::<u8>().wrapping_add(FEW_ROWS_AHEAD));
+                    }
                 }
                 I::dot::<S, R, C>(s, &mut acc, w, x);
                 w = w.add(I::BLOCK_WORDS);

@@ -1,8 +1,9 @@
 //! One persistent team of threads: spin, then park.
 //!
-//! The calling thread is member 0. Work is shared out statically by [`share`], so which member computes an element
-//! never depends on timing (and by the canonical orders would not matter if it did).
+//! The calling thread is member 0. Small work is shared out for good by [`share`]; the strips of linear layers wait in parts that
+//! others help with when they are done ([`claims`]). By the canonical orders it does not matter who computes an element.
 
+mod claims;
 mod stopwatch;
 
 use std::cell::{Cell, UnsafeCell};
@@ -16,6 +17,7 @@ use std::thread::JoinHandle;
 
 use redline_simd::{Simd, set_default_float_environment};
 
+use self::claims::Claims;
 pub use self::stopwatch::{Clock, Stopwatch, UNLABELLED, Work};
 use crate::Exec;
 
@@ -49,6 +51,8 @@ pub struct Team {
     shared: Arc<Shared>,
     workers: Vec<JoinHandle<()>>,
     devices: usize,
+    /// What waits of the strips of a layer.
+    claims: Claims,
     /// Takes down who worked when.
     stopwatch: Option<Arc<Stopwatch>>,
     not_sync: PhantomData<Cell<()>>,
@@ -83,6 +87,7 @@ impl Team {
             shared,
             workers: Vec::with_capacity(helpers),
             devices: devices.max(1),
+            claims: Claims::new(helpers + 1),
             stopwatch: None,
             not_sync: PhantomData,
         };
@@ -117,8 +122,9 @@ impl Team {
         Seating { members: self.size(), devices: self.devices }
     }
 
-    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: first over the
-    /// devices, then over the members of each. `alone`: everything on the calling thread.
+    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: over the
+    /// members, who help each other, or first over the devices and then over the members of each, for good. `alone`: everything
+    /// on the calling thread.
     pub(crate) fn split_strips(
         &self,
         items: usize,
@@ -128,6 +134,15 @@ impl Team {
     ) {
         if alone || items < 2 || (self.workers.is_empty() && self.devices == 1) {
             return self.alone(|| f(0..items));
+        }
+        if self.devices == 1
+            && let Some(pieces) = self.claims.share_out(items, unit)
+        {
+            return self.run(|member| {
+                while let Some(piece) = pieces.next(member) {
+                    f(piece);
+                }
+            });
         }
         let seating = self.seating();
         self.run(|member| {

@@ -31,6 +31,8 @@ pub(crate) struct TileArgs {
     pub(crate) y_stride: usize,
     /// Continue from the sums in `y` (exact: they were stored as f32) instead of from zero.
     pub(crate) resume: bool,
+    /// Where weights lie that are needed later: a line of each is asked for per step.
+    pub(crate) later: Option<[*const u32; 2]>,
 }
 
 /// `y[r][c] (+)= sum over steps of w[c] * x[r]`.
@@ -107,6 +109,11 @@ unsafe fn tile<S: Isa, M: Mac, const R: usize, const C: usize>(s: S, a: TileArgs
             }
         }
         for i in 0..a.steps {
+            if let Some(later) = a.later {
+                for lines in later {
+                    s.prefetch_far(lines.wrapping_add(i * LANES).cast());
+                }
+            }
             let mut w = [M::weight(s, a.w.add(i * M::WORDS)); C];
             for c in 1..C {
                 w[c] = M::weight(s, a.w.add(c * a.w_stride + i * M::WORDS));

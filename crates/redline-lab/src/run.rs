@@ -31,8 +31,8 @@ use crate::result::{LaneResult, Ordered, Row};
 /// The schema that is written and read.
 pub const SCHEMA: &str = "redline.bench.run/1";
 
-/// The file that holds everything.
-const DOCUMENT: &str = "run.json";
+/// The file that holds everything, and makes a directory a run.
+pub const DOCUMENT: &str = "run.json";
 
 /// A run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -28,6 +28,19 @@ pub fn set_default_float_environment() {
     }
 }
 
+/// Who made the processor; zeros where it does not say.
+pub(crate) fn vendor() -> [u8; 12] {
+    let mut vendor = [0; 12];
+    #[cfg(target_arch = "x86_64")]
+    {
+        let leaf = core::arch::x86_64::__cpuid(0);
+        for (to, word) in vendor.chunks_exact_mut(4).zip([leaf.ebx, leaf.edx, leaf.ecx]) {
+            to.copy_from_slice(&word.to_le_bytes());
+        }
+    }
+    vendor
+}
+
 /// The processor's name for itself; the architecture's where it has none.
 pub fn processor() -> String {
     #[cfg(target_arch = "x86_64")]

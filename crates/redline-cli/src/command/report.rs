@@ -5,15 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_lab::report::{self as page, Options};
-use redline_lab::run::Run;
+use redline_lab::run::{DOCUMENT, Run};
 use redline_weights::write_file;
 
 use super::compare::read;
 use crate::output;
 use crate::report::{self, Failure};
-
-/// The file that makes a directory a run.
-const DOCUMENT: &str = "run.json";
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]

@@ -210,6 +210,8 @@ pub(crate) trait Mac: 'static {
 pub(crate) trait Integer: 'static {
     /// Words of a strip per block of k.
     const BLOCK_WORDS: usize;
+    /// From so many rows on, computing takes about as long as reading the weights.
+    const FAR_ROWS: usize;
     /// How much too high the weights count in [`Integer::dot`].
     fn offset<S: Isa>() -> i32;
     /// Adds the products of one block to the sums.

@@ -44,6 +44,7 @@ pub(crate) struct W4;
 
 impl Integer for W4 {
     const BLOCK_WORDS: usize = block_words(8);
+    const FAR_ROWS: usize = 3;
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
         OFFSET as i32

@@ -31,6 +31,7 @@ pub(crate) struct W8;
 
 impl Integer for W8 {
     const BLOCK_WORDS: usize = block_words(4);
+    const FAR_ROWS: usize = 5;
     #[inline(always)]
     fn offset<S: Isa>() -> i32 {
         if S::DOT_U8_OFFSET { OFFSET as i32 } else { 0 }

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::memory::field;
+use super::counters::switches;
 use super::quota::Groups;
 use super::tree::Tree;
 
@@ -84,7 +84,7 @@ impl Activity {
             throttled_periods: Groups::read(tree).throttled_periods(tree),
             swapped_pages: swap,
             thermal_events: thermal(tree),
-            involuntary_switches: switches(tree),
+            involuntary_switches: switches(tree).map(|(_, involuntary)| involuntary),
             own_process: tree.text("proc/self/stat").and_then(|t| t.split(' ').next()?.parse().ok()),
             processes: processes(tree),
         }
@@ -92,7 +92,7 @@ impl Activity {
 }
 
 /// All ticks of the line `cpu` of `/proc/stat` and the stolen ones; guests are counted in the others.
-fn times(stat: &str) -> Option<(u64, u64)> {
+pub(super) fn times(stat: &str) -> Option<(u64, u64)> {
     let columns = stat.lines().find_map(|l| l.strip_prefix("cpu "))?.split_whitespace().take(8);
     let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
     let all = times.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
@@ -121,14 +121,6 @@ fn thermal(tree: Tree) -> Option<u64> {
             ))
         });
     counts.fold(None, |sum: Option<u64>, count| Some(sum.unwrap_or(0).saturating_add(count)))
-}
-
-fn switches(tree: Tree) -> Option<u64> {
-    let of = |path: &str| field(&tree.text(path)?, "nonvoluntary_ctxt_switches");
-    let threads = tree.names("proc/self/task");
-    let counts = threads.iter().filter_map(|thread| of(&format!("proc/self/task/{thread}/status")));
-    let all = counts.fold(None, |sum: Option<u64>, count| Some(sum.unwrap_or(0).saturating_add(count)));
-    all.or_else(|| of("proc/self/status"))
 }
 
 fn processes(tree: Tree) -> BTreeMap<u64, Process> {

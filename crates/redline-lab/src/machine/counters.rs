@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use super::activity::times;
+use super::memory::field;
 use super::quota::Groups;
 use super::tree::Tree;
 
@@ -37,7 +39,7 @@ impl Counters {
         let tree = Tree::new(root);
         let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
         let switches = switches(tree);
-        let times = tree.text("proc/stat").and_then(|text| ticks(&text));
+        let times = tree.text("proc/stat").and_then(|text| times(&text));
         Self {
             minor_faults: faults.map(|f| f.0),
             major_faults: faults.map(|f| f.1),
@@ -65,28 +67,16 @@ fn faults(text: &str) -> Option<(u64, u64)> {
     Some((minor, major))
 }
 
-/// Voluntary and involuntary switches of all threads.
-fn switches(tree: Tree) -> Option<(u64, u64)> {
-    let status = |task: String| {
-        let text = tree.text(&format!("proc/self/task/{task}/status"))?;
-        Some((counter(&text, "voluntary_ctxt_switches:")?, counter(&text, "nonvoluntary_ctxt_switches:")?))
+/// Voluntary and involuntary switches of all threads; of the first alone where the others cannot be read.
+pub(super) fn switches(tree: Tree) -> Option<(u64, u64)> {
+    let of = |path: &str| {
+        let text = tree.text(path)?;
+        Some((field(&text, "voluntary_ctxt_switches")?, field(&text, "nonvoluntary_ctxt_switches")?))
     };
-    let all: Vec<(u64, u64)> = tree.names("proc/self/task").into_iter().filter_map(status).collect();
-    (!all.is_empty()).then(|| all.iter().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1)))
-}
-
-/// The number after a word at the beginning of a line.
-fn counter(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|line| line.split_whitespace().next() == Some(name))?;
-    line.split_whitespace().nth(1)?.parse().ok()
-}
-
-/// All ticks and stolen ones, of the line `cpu` of `/proc/stat`: the first eight columns, of which the eighth is stolen.
-fn ticks(text: &str) -> Option<(u64, u64)> {
-    let line = text.lines().find_map(|line| line.strip_prefix("cpu "))?;
-    let columns: Vec<u64> = line.split_whitespace().take(8).map(|c| c.parse().ok()).collect::<Option<_>>()?;
-    let all = columns.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
-    Some((all, *columns.get(7)?))
+    let threads = tree.names("proc/self/task");
+    let counts = threads.iter().filter_map(|thread| of(&format!("proc/self/task/{thread}/status")));
+    let sum = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
+    counts.reduce(sum).or_else(|| of("proc/self/status"))
 }
 
 fn frequency(tree: Tree) -> Option<f64> {
@@ -106,11 +96,6 @@ mod tests {
         let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 1234 0 7 0 10 3 0 0 20 0 1";
         assert_eq!(faults(stat), Some((1234, 7)));
         assert_eq!((faults(""), faults("1 (x) S 1")), (None, None));
-        assert_eq!(ticks("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), Some((36, 8)));
-        assert_eq!((ticks("cpu  1 2 3"), ticks("cpu  1 2 3 4 5 6 7 x")), (None, None));
-        assert_eq!(counter("nr_periods 3\nnr_throttled 2\n", "nr_throttled"), Some(2));
-        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t6\n";
-        assert_eq!(counter(status, "voluntary_ctxt_switches:"), Some(5));
     }
 
     #[test]

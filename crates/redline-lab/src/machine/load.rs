@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::activity::times;
 use super::topology::Cpus;
 use super::tree::Tree;
 
@@ -58,10 +59,7 @@ fn loadavg(text: &str) -> Load {
 
 /// The eighth column of the line `cpu` of `/proc/stat` over the first eight (the others are counted in these).
 fn steal_share(text: &str) -> Option<f64> {
-    let columns = text.lines().find_map(|l| l.strip_prefix("cpu "))?.split_whitespace().take(8);
-    let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
-    let steal = *times.get(7)?;
-    let all = times.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
+    let (all, steal) = times(text)?;
     (all > 0).then(|| steal as f64 / all as f64)
 }
 

@@ -1,8 +1,8 @@
 //! AVX-512 (F, BW, DQ, VL, VNNI), with or without the bf16 dot product: a vector is one register.
 
 use core::arch::x86_64::{
-    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _mm_prefetch,
-    _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
+    __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1,
+    _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
     _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps,
     _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_cvtps_ph, _mm512_div_ps,
     _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
@@ -33,7 +33,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     type F = __m512;
     type W = __m512i;
     const TILE_STRIPS: usize = 4;
-    const DOT_ROWS: usize = 24;
+    const DOT_ROWS: usize = 16;
     const DOT_CHAINS: usize = 4;
     const DOT_BF16: bool = BF16;
     const DOT_U8_OFFSET: bool = true;
@@ -242,6 +242,10 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     #[inline(always)]
     fn prefetch(self, p: *const u8) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) }
+    }
+    #[inline(always)]
+    fn prefetch_far(self, p: *const u8) {
+        unsafe { _mm_prefetch::<_MM_HINT_T1>(p.cast()) }
     }
     #[inline(always)]
     fn prefetch_write(self, p: *const u8) {

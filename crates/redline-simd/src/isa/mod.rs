@@ -180,6 +180,9 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     }
     /// Asks for the cache line at `p` to be brought near; `p` may be any address.
     fn prefetch(self, p: *const u8);
+    /// As [`Isa::prefetch`], to the second-level cache only. What the first level waits for takes one of its few places for
+    /// as long as memory takes.
+    fn prefetch_far(self, p: *const u8);
     /// As [`Isa::prefetch`], to be written: other cores give the line up.
     fn prefetch_write(self, p: *const u8);
 

@@ -263,5 +263,7 @@ unsafe impl Isa for Scalar {
     #[inline(always)]
     fn prefetch(self, _p: *const u8) {}
     #[inline(always)]
+    fn prefetch_far(self, _p: *const u8) {}
+    #[inline(always)]
     fn prefetch_write(self, _p: *const u8) {}
 }

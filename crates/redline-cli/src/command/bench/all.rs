@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
 use redline_lab::lanes::{self, Lane, Profile, Run};
+use redline_lab::run::DOCUMENT;
 
 use crate::command::Context;
 use crate::env;
@@ -67,7 +68,7 @@ struct Ended {
 pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure> {
     let lanes = args.lanes()?;
     if let Some(dir) = &args.directory
-        && let Some(lane) = lanes.iter().find(|lane| dir.join(lane.name).join("run.json").exists())
+        && let Some(lane) = lanes.iter().find(|lane| dir.join(lane.name).join(DOCUMENT).exists())
     {
         let fact = format!("there is a run already\n  in `{}`", dir.join(lane.name).display());
         return Err(Failure::usage(

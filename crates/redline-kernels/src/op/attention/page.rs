@@ -39,8 +39,17 @@ impl<'a> HeadPage<'a> {
         // SAFETY: by contract.
         unsafe {
             let w = self.words.as_ptr().add(blocks.start * steps * LANES);
-            let args =
-                TileArgs { w, w_stride: steps * LANES, steps, x, x_stride, y, y_stride, resume: false };
+            let args = TileArgs {
+                w,
+                w_stride: steps * LANES,
+                steps,
+                x,
+                x_stride,
+                y,
+                y_stride,
+                resume: false,
+                later: None,
+            };
             tiles::<S, K>(s, args, rows, blocks.len());
         }
     }
@@ -62,7 +71,7 @@ impl<'a> HeadPage<'a> {
         unsafe {
             let w = self.words.as_ptr().add(self.shape.key_words() + slots.start * V::WORDS);
             let (w_stride, steps) = (PAGE_TOKENS * V::WORDS, slots.len());
-            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true };
+            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true, later: None };
             tiles::<S, V>(s, args, rows, self.shape.value_strips());
         }
     }
@@ -123,8 +132,17 @@ impl Unpacked {
         // SAFETY: by contract.
         unsafe {
             let w = self.keys.as_ptr().cast::<u32>().add(blocks.start * dims * LANES);
-            let args =
-                TileArgs { w, w_stride: dims * LANES, steps: dims, x, x_stride, y, y_stride, resume: false };
+            let args = TileArgs {
+                w,
+                w_stride: dims * LANES,
+                steps: dims,
+                x,
+                x_stride,
+                y,
+                y_stride,
+                resume: false,
+                later: None,
+            };
             tiles::<S, F32Mac>(s, args, rows, blocks.len());
         }
     }
@@ -147,7 +165,7 @@ impl Unpacked {
         unsafe {
             let w = self.values.as_ptr().cast::<u32>().add(slots.start * LANES);
             let (w_stride, steps) = (PAGE_TOKENS * LANES, slots.len());
-            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true };
+            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true, later: None };
             tiles::<S, F32Mac>(s, args, rows, shape.value_strips());
         }
     }

@@ -80,6 +80,18 @@ impl Kernel for Part<'_> {
     }
 }
 
+/// The strips of which tile `t` of `tiles` asks for the weights that follow, while it computes; a single tile computes less than it
+/// waits and asks for nothing.
+fn later(t: usize, tiles: usize) -> Option<[usize; 2]> {
+    match (tiles, t) {
+        (2, _) => Some([2 * t, 2 * t + 1]),
+        (3, 0) => Some([0, 1]),
+        (3, _) => Some([t + 1, t + 1]),
+        (4.., 0..GROUP_STRIPS) => Some([t, t]),
+        _ => None,
+    }
+}
+
 impl Part<'_> {
     #[inline(always)]
     fn run_format<S: Isa, M: Mac>(self, s: S) {
@@ -96,6 +108,7 @@ impl Part<'_> {
                 for start in (0..steps).step_by(block) {
                     for t in 0..tiles_of_rows {
                         let rows = tile_rows(job.rows, t);
+                        let next = if start + block < steps { start + block } else { GROUP_STRIPS * steps };
                         let args = TileArgs {
                             w: words.add((strip * steps + start) * M::WORDS),
                             w_stride: steps * M::WORDS,
@@ -105,6 +118,9 @@ impl Part<'_> {
                             y: job.outputs.at(rows.start, strip),
                             y_stride: job.outputs.stride,
                             resume: start > 0,
+                            later: later(t, tiles_of_rows).map(|strips| {
+                                strips.map(|c| words.wrapping_add(((strip + c) * steps + next) * M::WORDS))
+                            }),
                         };
                         tiles::<S, M>(s, args, rows.len(), group);
                     }

@@ -99,9 +99,7 @@ struct Job<'a> {
 }
 
 /// Inputs of a tile that stay in the first-level cache while strips pass over them, in bytes.
-const CACHED_BYTES: usize = 24 << 10;
-/// Tiles of so few rows wait for their weights, not for their inputs: k is not cut.
-const UNCUT_ROWS: usize = 8;
+const CACHED_BYTES: usize = 32 << 10;
 /// Bytes of weights that stay in the second-level cache while tiles pass over them.
 const GROUP_BYTES: usize = 384 << 10;
 
@@ -112,7 +110,8 @@ fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
     let rows = layout.tile(0).len().max(1);
     let whole = layout.k.next_multiple_of(INPUT_GROUP);
     let cut = (CACHED_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
-    let block = if rows > UNCUT_ROWS { cut.min(whole) } else { whole };
+    // A single tile reads every weight once: it is not cut, so that its weights are one stream.
+    let block = if layout.tiles() > 1 { cut.min(whole) } else { whole };
     let strip_bytes = (matrix.strip_bytes().words / layout.k.div_ceil(block)).max(1);
     let group = (GROUP_BYTES / strip_bytes).max(1);
     for first in strips.clone().step_by(group) {
@@ -137,6 +136,8 @@ struct Tile<'a> {
 /// A tile whose format and number of rows are known to the compiler: each is a function of its own.
 struct TileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
+    /// Whether few rows ask for their weights.
+    ask: bool,
     format: PhantomData<I>,
 }
 
@@ -149,15 +150,16 @@ fn run_tile(simd: Simd, tile: Tile<'_>) {
 }
 
 fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
+    let ask = !simd.follows_streams();
     macro_rules! by_rows {
         ($($rows:literal)*) => {
             match tile.job.layout.tile(tile.tile).len() {
-                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, format: PhantomData }),)*
+                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, ask, format: PhantomData }),)*
                 rows => debug_assert!(rows == 0, "a tile of {rows} rows"),
             }
         };
     }
-    by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24);
+    by_rows!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
 }
 
 impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
@@ -168,10 +170,12 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
             return debug_assert!(false, "a tile of {R} rows");
         }
         let Tile { job, tile, strips, k } = self.tile;
+        let ask = self.ask;
         let Job { matrix, layout, inputs, outputs, .. } = job;
         let rows = layout.tile(tile);
         let Places { bytes, scales: x_scales, starts, .. } = layout.places(tile);
         let (block, group) = (k.start / BLOCK, k.start / layout.summed_k);
+        let blocks = k.len().div_ceil(BLOCK);
         for strip in strips {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
             // belong to this member.
@@ -180,7 +184,9 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
                 let args = DotArgs {
                     w: matrix.words().as_ptr().add((strip * layout.blocks() + block) * I::BLOCK_WORDS),
                     scales: matrix.scales().of_strip(strip, matrix.groups(), group),
-                    blocks: k.len().div_ceil(BLOCK),
+                    blocks,
+                    skip: (layout.blocks() - blocks) * I::BLOCK_WORDS,
+                    ask,
                     group_blocks: layout.summed_k / BLOCK,
                     x: x.add(bytes + block * INPUT_WORDS * R),
                     x_scales: x.add(x_scales + k.start / INPUT_GROUP * R).cast(),
@@ -234,6 +240,7 @@ impl Job<'_> {
                     y: self.outputs.at(first, strip),
                     y_stride: self.outputs.stride,
                     resume: true,
+                    later: None,
                 };
                 tile::tiles::<S, Bf16Mac>(s, args, tile::TILE_ROWS.min(rows.end - first), 1);
             }

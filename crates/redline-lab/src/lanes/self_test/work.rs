@@ -54,7 +54,7 @@ impl Disturbance {
 }
 
 /// Rounds of multiply-adds of a sample of arm A: some milliseconds.
-const ROUNDS: usize = 1 << 17;
+const ROUNDS: usize = 1 << 20;
 /// Rounds of the canary: a quarter of it on each side.
 const CANARY_ROUNDS: usize = ROUNDS / 4;
 

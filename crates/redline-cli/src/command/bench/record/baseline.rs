@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use redline_lab::baseline::{self, Rule, Standings};
 use redline_lab::lanes::Lane;
 use redline_lab::result::Column;
-use redline_lab::run::Run;
+use redline_lab::run::{DOCUMENT, Run};
 use redline_lab::{LaneResult, Machine, Verdict, wall_clock};
 
 use super::{put, summary_path, values, written};
@@ -125,7 +125,7 @@ pub(super) fn accept(
         let fact = format!("{why}\n  in the run that was to become `{}`", path.display());
         return Err(Failure::invalid(fact, "the baseline is as it was"));
     }
-    let target = if path.is_dir() { path.join("run.json") } else { path.to_owned() };
+    let target = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
     let run = run.accepted(reason, wall_clock(), before.and_then(Baseline::run_id));
     if !is_csv(&target) {
         return put(&target, &run.json().map_err(|error| written(&error))?);

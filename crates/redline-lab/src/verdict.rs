@@ -5,7 +5,8 @@
 //! interval come from Welch's t over the logarithms of these values (95 %, two-sided). With the band from
 //! 1 / (1 + threshold) to 1 + threshold:
 //!
-//! - *same*: the whole interval lies in the band, and so does the ratio of the headlines;
+//! - *same*: an interval of 90 % lies wholly in the band, and so does the ratio of the headlines. That is the test of equivalence by
+//!   two one-sided tests (Schuirmann 1987): what differs by the threshold is called the same once in twenty times at most;
 //! - *faster*, *slower*: an interval of 99 % leaves out 1, the ratio lies beyond the band, and the headlines do not say the
 //!   contrary; of a measurement that is too noisy, an interval of 99.9 %, since two speeds of a machine that fall unevenly on the
 //!   arms look like a difference;
@@ -22,7 +23,9 @@ use crate::stats::{Direction, Logs, Samples, student};
 pub const CONFIDENCE: f64 = 0.95;
 /// The confidence with which 1 must be left out before anything is called faster or slower.
 const ALARM: f64 = 0.99;
-/// The same for a measurement that is too noisy.
+/// The confidence with which a ratio must lie in the band: 5 % on either side.
+const EQUIVALENCE: f64 = 0.90;
+/// The confidence of an alarm for a measurement that is too noisy.
 const NOISY_ALARM: f64 = 0.999;
 /// The threshold unless told otherwise: differences below it do not matter.
 pub const THRESHOLD: f64 = 0.03;
@@ -170,6 +173,8 @@ struct Log {
 struct Spread {
     /// Half the width of the interval.
     reach: f64,
+    /// That of the interval which must lie in the band before anything is called the same.
+    equal: f64,
     /// That of the interval which must leave out 1 before anything is called faster or slower.
     sure: f64,
     /// The same where the measurement is too noisy.
@@ -218,7 +223,7 @@ fn welch(a: Logs, b: Logs) -> Spread {
     let half = |confidence: f64| student::quantile(f64::midpoint(1.0, confidence), freedom) * error;
     let reach = half(CONFIDENCE);
     let detectable = reach + student::quantile(POWER, freedom) * error;
-    Spread { reach, sure: half(ALARM), very_sure: half(NOISY_ALARM), detectable }
+    Spread { reach, equal: half(EQUIVALENCE), sure: half(ALARM), very_sure: half(NOISY_ALARM), detectable }
 }
 
 /// A logarithm turned so that more is better.
@@ -270,10 +275,9 @@ fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgemen
         return told(Verdict::Inconclusive, Some(why));
     };
     let band = threshold.ln_1p();
-    let (low, high) = (log.ratio - spread.reach, log.ratio + spread.reach);
     let noisy = spread.detectable.exp_m1() > NOISY * threshold;
     let sure = if noisy { spread.very_sure } else { spread.sure };
-    if -band < low && high < band && headlines.abs() < band {
+    if log.ratio.abs() + spread.equal < band && headlines.abs() < band {
         return told(Verdict::Same, None);
     }
     if log.ratio > sure && log.ratio >= band && headlines > -band {

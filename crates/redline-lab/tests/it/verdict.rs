@@ -94,6 +94,32 @@ fn the_rule() {
 }
 
 #[test]
+fn the_same_is_what_an_interval_of_90_percent_says() {
+    // Logarithms of +-s, four times in each arm: a standard error of s * sqrt(2/3) at 6 degrees of freedom, t(0.95) = 1.943180 and
+    // t(0.975) = 2.446912.
+    let arm = |reach: f64, t: f64| {
+        let s = reach / t / (2.0f64 / 3.0).sqrt();
+        [s.exp(), (-s).exp(), s.exp(), (-s).exp()]
+    };
+    let band = 1.03f64.ln();
+    let (within, beyond) = (arm(0.999 * band, 1.943_180), arm(1.001 * band, 1.943_180));
+    assert_eq!(verdict(&within, &within), Verdict::Same);
+    assert_eq!(verdict(&beyond, &beyond), Verdict::Inconclusive);
+    let effect = Effect::between(&higher(&within), &higher(&within)).unwrap();
+    assert!(effect.high > Some(1.03), "the interval that is printed is wider: {effect:?}");
+}
+
+#[test]
+fn what_differs_by_the_threshold_is_called_the_same_once_in_twenty_times() {
+    let same = |seed| {
+        let new = arm(seed + 7000, 8, 50.0 * 1.03, 0.01);
+        judge(&arm(seed, 8, 50.0, 0.01), &new, 0.03).verdict == Verdict::Same
+    };
+    let found = (1..=400).filter(|&seed| same(seed)).count();
+    assert!((1..=32).contains(&found), "{found} of 400");
+}
+
+#[test]
 fn a_median_beyond_the_threshold_is_never_the_same() {
     // The geometric means agree within the band, the medians do not.
     let mut new = vec![96.0; 300];

@@ -84,7 +84,7 @@ impl Activity {
             throttled_periods: Groups::read(tree).throttled_periods(tree),
             swapped_pages: swap,
             thermal_events: thermal(tree),
-            involuntary_switches: switches(tree).map(|(_, involuntary)| involuntary),
+            involuntary_switches: switches(tree)[1],
             own_process: tree.text("proc/self/stat").and_then(|t| t.split(' ').next()?.parse().ok()),
             processes: processes(tree),
         }

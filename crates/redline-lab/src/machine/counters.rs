@@ -38,13 +38,13 @@ impl Counters {
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
-        let switches = switches(tree);
+        let [voluntary_switches, involuntary_switches] = switches(tree);
         let times = tree.text("proc/stat").and_then(|text| times(&text));
         Self {
             minor_faults: faults.map(|f| f.0),
             major_faults: faults.map(|f| f.1),
-            voluntary_switches: switches.map(|s| s.0),
-            involuntary_switches: switches.map(|s| s.1),
+            voluntary_switches,
+            involuntary_switches,
             ticks: times.map(|t| t.0),
             stolen_ticks: times.map(|t| t.1),
             throttled: Groups::read(tree).throttled_periods(tree),
@@ -68,15 +68,19 @@ fn faults(text: &str) -> Option<(u64, u64)> {
 }
 
 /// Voluntary and involuntary switches of all threads; of the first alone where the others cannot be read.
-pub(super) fn switches(tree: Tree) -> Option<(u64, u64)> {
+pub(super) fn switches(tree: Tree) -> [Option<u64>; 2] {
     let of = |path: &str| {
         let text = tree.text(path)?;
-        Some((field(&text, "voluntary_ctxt_switches")?, field(&text, "nonvoluntary_ctxt_switches")?))
+        Some(["voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"].map(|name| field(&text, name)))
     };
     let threads = tree.names("proc/self/task");
     let counts = threads.iter().filter_map(|thread| of(&format!("proc/self/task/{thread}/status")));
-    let sum = |a: (u64, u64), b: (u64, u64)| (a.0.saturating_add(b.0), a.1.saturating_add(b.1));
-    counts.reduce(sum).or_else(|| of("proc/self/status"))
+    let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
+        (Some(a), Some(b)) => Some(a.saturating_add(b)),
+        (one, other) => one.or(other),
+    };
+    let sum = |a: [Option<u64>; 2], b: [Option<u64>; 2]| [add(a[0], b[0]), add(a[1], b[1])];
+    counts.reduce(sum).or_else(|| of("proc/self/status")).unwrap_or_default()
 }
 
 fn frequency(tree: Tree) -> Option<f64> {

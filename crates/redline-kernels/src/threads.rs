@@ -1,7 +1,7 @@
 //! One persistent team of threads: spin, then park.
 //!
 //! The calling thread is member 0. Small work is shared out for good by [`share`]; the strips of linear layers wait in parts that
-//! others help with when they are done ([`claims`]). By the canonical orders it does not matter who computes an element.
+//! others help with when they are done (`threads/claims.rs`). By the canonical orders it does not matter who computes an element.
 
 mod claims;
 mod stopwatch;

@@ -122,20 +122,20 @@ impl Team {
         Seating { members: self.size(), devices: self.devices }
     }
 
-    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: over the
-    /// members, who help each other, or first over the devices and then over the members of each, for good. `alone`: everything
-    /// on the calling thread.
+    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s. Where there
+    /// are several devices, first over those and then over the members of each, for good.
     pub(crate) fn split_strips(
         &self,
         items: usize,
         unit: usize,
-        alone: bool,
+        sharing: Sharing,
         f: impl Fn(Range<usize>) + Sync,
     ) {
-        if alone || items < 2 || (self.workers.is_empty() && self.devices == 1) {
+        if sharing == Sharing::Alone || items < 2 || (self.workers.is_empty() && self.devices == 1) {
             return self.alone(|| f(0..items));
         }
-        if self.devices == 1
+        if sharing == Sharing::Helping
+            && self.devices == 1
             && let Some(pieces) = self.claims.share_out(items, unit)
         {
             return self.run(|member| {
@@ -221,6 +221,17 @@ impl Team {
             }
         });
     }
+}
+
+/// Who computes the strips of a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sharing {
+    /// The calling thread.
+    Alone,
+    /// Every member one range.
+    ForGood,
+    /// Every member one range in pieces; who is done takes pieces of others ([`Claims`]).
+    Helping,
 }
 
 /// How members are placed in logical devices.

@@ -160,13 +160,6 @@ impl Simd {
         (self.tier == Tier::Amx).then(|| unsafe { Tiles::new() })
     }
 
-    /// Whether the hardware alone brings a stream of memory near in time, so that asking for it only costs: AMD's do, Intel's
-    /// stop at the end of every page of 4 KiB.
-    pub fn follows_streams(self) -> bool {
-        static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
-        *VERDICT.get_or_init(|| crate::probe::vendor() == *b"AuthenticAMD")
-    }
-
     /// Runs `kernel` with this tier's instructions.
     #[inline]
     pub fn run<K: Kernel>(self, kernel: K) -> K::Output {

@@ -28,17 +28,19 @@ pub fn set_default_float_environment() {
     }
 }
 
-/// Who made the processor; zeros where it does not say.
-pub(crate) fn vendor() -> [u8; 12] {
-    let mut vendor = [0; 12];
+/// Whether the hardware alone brings a stream of memory near in time, so that asking for it only costs: AMD's does, Intel's
+/// stops at the end of every page of 4 KiB. The processor is asked once.
+pub fn follows_streams() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
-        let leaf = core::arch::x86_64::__cpuid(0);
-        for (to, word) in vendor.chunks_exact_mut(4).zip([leaf.ebx, leaf.edx, leaf.ecx]) {
-            to.copy_from_slice(&word.to_le_bytes());
-        }
+        static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
+        *VERDICT.get_or_init(|| {
+            let leaf = core::arch::x86_64::__cpuid(0);
+            [leaf.ebx, leaf.edx, leaf.ecx].map(u32::to_le_bytes).as_flattened() == b"AuthenticAMD"
+        })
     }
-    vendor
+    #[cfg(not(target_arch = "x86_64"))]
+    false
 }
 
 /// The processor's name for itself; the architecture's where it has none.

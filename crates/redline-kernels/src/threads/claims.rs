@@ -45,10 +45,10 @@ impl Pieces<'_> {
         let parts = &self.claims.0;
         let own = take(&parts[member].0, |start, end| (start + self.size.min(end - start), end));
         own.or_else(|| {
-            let others = (1..parts.len()).map(|distance| &parts[(member + distance) % parts.len()].0);
+            let mut others = (1..parts.len()).map(|distance| &parts[(member + distance) % parts.len()].0);
             // Pieces are counted from the front, so that they stay whole units.
             let back = |start: u32, end: u32| (start, start + (end - start - 1) / self.size * self.size);
-            others.into_iter().find_map(|part| take(part, back))
+            others.find_map(|part| take(part, back))
         })
     }
 }

@@ -31,27 +31,12 @@ impl<'a> HeadPage<'a> {
         &self,
         s: S,
         blocks: Range<usize>,
-        (x, x_stride): (*const u32, usize),
-        (y, y_stride): (*mut f32, usize),
+        x: (*const u32, usize),
+        y: (*mut f32, usize),
         rows: usize,
     ) {
-        let steps = self.shape.steps();
         // SAFETY: by contract.
-        unsafe {
-            let w = self.words.as_ptr().add(blocks.start * steps * LANES);
-            let args = TileArgs {
-                w,
-                w_stride: steps * LANES,
-                steps,
-                x,
-                x_stride,
-                y,
-                y_stride,
-                resume: false,
-                later: None,
-            };
-            tiles::<S, K>(s, args, rows, blocks.len());
-        }
+        unsafe { keys::<S, K>(s, (self.words.as_ptr(), self.shape.steps()), blocks, x, y, rows) };
     }
 
     /// Adds the values of `slots`, weighted, to `rows` rows.
@@ -63,16 +48,14 @@ impl<'a> HeadPage<'a> {
         &self,
         s: S,
         slots: Range<usize>,
-        (x, x_stride): (*const u32, usize),
-        (y, y_stride): (*mut f32, usize),
+        x: (*const u32, usize),
+        y: (*mut f32, usize),
         rows: usize,
     ) {
         // SAFETY: by contract.
         unsafe {
-            let w = self.words.as_ptr().add(self.shape.key_words() + slots.start * V::WORDS);
-            let (w_stride, steps) = (PAGE_TOKENS * V::WORDS, slots.len());
-            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true, later: None };
-            tiles::<S, V>(s, args, rows, self.shape.value_strips());
+            let from = (self.words.as_ptr().add(self.shape.key_words()), self.shape.value_strips());
+            values::<S, V>(s, from, slots, x, y, rows);
         }
     }
 }
@@ -125,26 +108,12 @@ impl Unpacked {
         s: S,
         dims: usize,
         blocks: Range<usize>,
-        (x, x_stride): (*const u32, usize),
-        (y, y_stride): (*mut f32, usize),
+        x: (*const u32, usize),
+        y: (*mut f32, usize),
         rows: usize,
     ) {
         // SAFETY: by contract.
-        unsafe {
-            let w = self.keys.as_ptr().cast::<u32>().add(blocks.start * dims * LANES);
-            let args = TileArgs {
-                w,
-                w_stride: dims * LANES,
-                steps: dims,
-                x,
-                x_stride,
-                y,
-                y_stride,
-                resume: false,
-                later: None,
-            };
-            tiles::<S, F32Mac>(s, args, rows, blocks.len());
-        }
+        unsafe { keys::<S, F32Mac>(s, (self.keys.as_ptr().cast(), dims), blocks, x, y, rows) };
     }
 
     /// As [`HeadPage::values_times`], with the values that were taken.
@@ -157,16 +126,58 @@ impl Unpacked {
         s: S,
         shape: KvShape,
         slots: Range<usize>,
-        (x, x_stride): (*const u32, usize),
-        (y, y_stride): (*mut f32, usize),
+        x: (*const u32, usize),
+        y: (*mut f32, usize),
         rows: usize,
     ) {
         // SAFETY: by contract.
         unsafe {
-            let w = self.values.as_ptr().cast::<u32>().add(slots.start * LANES);
-            let (w_stride, steps) = (PAGE_TOKENS * LANES, slots.len());
-            let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true, later: None };
-            tiles::<S, F32Mac>(s, args, rows, shape.value_strips());
+            let from = (self.values.as_ptr().cast(), shape.value_strips());
+            values::<S, F32Mac>(s, from, slots, x, y, rows);
         }
+    }
+}
+
+/// Logits: keys `[blocks][steps][16]` times rows.
+///
+/// # Safety
+/// The keys hold the blocks; `(x, distance)` holds the rows' input words, `(y, distance)` their logits.
+#[inline(always)]
+unsafe fn keys<S: Isa, K: Mac>(
+    s: S,
+    (w, steps): (*const u32, usize),
+    blocks: Range<usize>,
+    (x, x_stride): (*const u32, usize),
+    (y, y_stride): (*mut f32, usize),
+    rows: usize,
+) {
+    let w_stride = steps * LANES;
+    // SAFETY: by contract.
+    unsafe {
+        let w = w.add(blocks.start * w_stride);
+        let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: false, later: None };
+        tiles::<S, K>(s, args, rows, blocks.len());
+    }
+}
+
+/// Adds values `[strips][64 tokens][16]`, weighted, to rows.
+///
+/// # Safety
+/// The values hold the slots; `(x, distance)` holds the rows' weights of these slots, `(y, distance)` their sums.
+#[inline(always)]
+unsafe fn values<S: Isa, V: Mac>(
+    s: S,
+    (w, strips): (*const u32, usize),
+    slots: Range<usize>,
+    (x, x_stride): (*const u32, usize),
+    (y, y_stride): (*mut f32, usize),
+    rows: usize,
+) {
+    // SAFETY: by contract.
+    unsafe {
+        let w = w.add(slots.start * V::WORDS);
+        let (w_stride, steps) = (PAGE_TOKENS * V::WORDS, slots.len());
+        let args = TileArgs { w, w_stride, steps, x, x_stride, y, y_stride, resume: true, later: None };
+        tiles::<S, V>(s, args, rows, strips);
     }
 }

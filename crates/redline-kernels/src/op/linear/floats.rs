@@ -37,8 +37,8 @@ pub(super) fn run(
     let job = Job { matrix: w, x: inputs, x_stride, rows: x.rows, block, outputs };
     let shared = SharedJob(job);
     let unit = if x.rows >= GROUPED_ROWS { GROUP_STRIPS } else { 1 };
-    let (simd, alone) = (exec.simd, variant.alone());
-    exec.team.split_strips(w.strips(), unit, alone, |strips| simd.run(Part { job: shared.get(), strips }));
+    let (simd, sharing) = (exec.simd, variant.sharing());
+    exec.team.split_strips(w.strips(), unit, sharing, |strips| simd.run(Part { job: shared.get(), strips }));
 }
 
 #[derive(Clone, Copy)]
@@ -106,9 +106,10 @@ impl Part<'_> {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, steps and strips.
             unsafe {
                 for start in (0..steps).step_by(block) {
+                    // The next block of these strips, or the first of those that follow.
+                    let next = if start + block < steps { start + block } else { GROUP_STRIPS * steps };
                     for t in 0..tiles_of_rows {
                         let rows = tile_rows(job.rows, t);
-                        let next = if start + block < steps { start + block } else { GROUP_STRIPS * steps };
                         let args = TileArgs {
                             w: words.add((strip * steps + start) * M::WORDS),
                             w_stride: steps * M::WORDS,

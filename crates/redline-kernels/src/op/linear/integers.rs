@@ -20,7 +20,7 @@ use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
 use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
 
-/// From so many rows on tile registers are used: fewer fit one tile of dot products, which waits less for its weights.
+/// From so many rows on tile registers are used: with fewer, tiles of dot products wait less for their weights.
 pub(super) const TILES_FROM_ROWS: usize = 25;
 
 pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
@@ -60,8 +60,8 @@ pub(super) fn run(
     let job = Job { matrix: w, layout, inputs, apart, outputs };
     let simd = exec.simd;
     match tiles {
-        Some(tiles) => tiles::run(exec, tiles, job),
-        None => exec.team.split_strips(w.strips(), 1, variant.alone(), |strips| part(simd, job, strips)),
+        Some(tiles) => tiles::run(exec, tiles, variant, job),
+        None => exec.team.split_strips(w.strips(), 1, variant.sharing(), |strips| part(simd, job, strips)),
     }
 }
 
@@ -136,8 +136,6 @@ struct Tile<'a> {
 /// A tile whose format and number of rows are known to the compiler: each is a function of its own.
 struct TileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
-    /// Whether few rows ask for their weights.
-    ask: bool,
     format: PhantomData<I>,
 }
 
@@ -150,11 +148,10 @@ fn run_tile(simd: Simd, tile: Tile<'_>) {
 }
 
 fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
-    let ask = !simd.follows_streams();
     macro_rules! by_rows {
         ($($rows:literal)*) => {
             match tile.job.layout.tile(tile.tile).len() {
-                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, ask, format: PhantomData }),)*
+                $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, format: PhantomData }),)*
                 rows => debug_assert!(rows == 0, "a tile of {rows} rows"),
             }
         };
@@ -170,7 +167,7 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
             return debug_assert!(false, "a tile of {R} rows");
         }
         let Tile { job, tile, strips, k } = self.tile;
-        let ask = self.ask;
+        let ask = !redline_simd::follows_streams();
         let Job { matrix, layout, inputs, outputs, .. } = job;
         let rows = layout.tile(tile);
         let Places { bytes, scales: x_scales, starts, .. } = layout.places(tile);

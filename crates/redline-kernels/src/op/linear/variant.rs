@@ -5,6 +5,7 @@ use redline_simd::Simd;
 
 use super::integers::TILES_FROM_ROWS;
 use crate::Matrix;
+use crate::threads::Sharing;
 use crate::tile::TILE_ROWS;
 
 /// A way to run a linear layer.
@@ -27,7 +28,7 @@ pub enum Variant {
 }
 
 /// From more rows on, half as many rows at a time is something else on the widest tier.
-const HALF_ROWS: usize = 12;
+const HALF_ROWS: usize = 8;
 /// Weights of a layer that one thread may be enough for, in bytes times rows.
 const SMALL: usize = 1 << 20;
 
@@ -94,9 +95,13 @@ impl Variant {
         std::iter::once(estimate).chain(others).take(Self::MOST_CANDIDATES).collect()
     }
 
-    /// Whether everything runs on the calling thread.
-    pub(super) fn alone(self) -> bool {
-        matches!(self, Self::DotAlone | Self::BlockedAlone)
+    /// Who computes. Tile registers ask for the weights of the next strips, so that a member's strips follow each other.
+    pub(super) fn sharing(self) -> Sharing {
+        match self {
+            Self::DotAlone | Self::BlockedAlone => Sharing::Alone,
+            Self::Tiles => Sharing::ForGood,
+            Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => Sharing::Helping,
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 
-use super::Job;
+use super::{Job, Variant};
 use crate::dot::Scale;
 use crate::format::w4::W4;
 use crate::format::w8::W8;
@@ -39,9 +39,9 @@ pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
     }
 }
 
-pub(super) fn run(exec: Exec<'_>, tiles: Tiles, job: Job<'_>) {
+pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) {
     let simd = exec.simd;
-    exec.team.split_strips(job.matrix.strips(), STRIPS, false, |strips| {
+    exec.team.split_strips(job.matrix.strips(), STRIPS, variant.sharing(), |strips| {
         let depth = job.layout.summed_k.min(TILE_BYTES);
         let part = Part { job, strips, depth };
         let mut unit = tiles.configure(depth);

@@ -28,16 +28,15 @@ struct Options {
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`
+/// `cargo xtask golden`: autoregressive models, then those that fill masks.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
-    let script = Script {
-        venv: ".venv-golden",
-        requirements: "tests/golden/requirements.txt",
-        environment: None,
-        file: "tests/golden/make.py",
-    };
     let options = options(arguments)?;
-    Ok(python(&script, &options)?.run()?)
+    for file in ["tests/golden/make.py", "tests/golden/diffusion.py"] {
+        let requirements = "tests/golden/requirements.txt";
+        let script = Script { venv: ".venv-golden", requirements, environment: None, file };
+        python(&script, &options)?.run()?;
+    }
+    Ok(())
 }
 
 /// `cargo xtask parity-reference`: in the environment of `golden`.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-use redline_engine::{Buckets, MAX_DEVICES, PlanPolicy};
+use redline_engine::{Algorithm, BlockCache, Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
@@ -342,6 +342,32 @@ pub(crate) fn min_p(text: &str) -> Result<f32, BadValue> {
     number(text, "a share from 0 to 1 of the most probable token; 0 keeps every token", |p| {
         (0.0..=1.0).contains(&p)
     })
+}
+
+/// Parses a number between 0 and 1.
+pub(crate) fn share_between(text: &str) -> Result<f32, BadValue> {
+    number(text, "a number above 0 and below 1", |x| x > 0.0 && x < 1.0)
+}
+
+/// Parses the probability from which on masks are filled.
+pub(crate) fn threshold(text: &str) -> Result<f32, BadValue> {
+    number(text, "a probability above 0; above 1, up to 2, every pass fills one mask", |p| {
+        p > 0.0 && p <= 2.0
+    })
+}
+
+/// Parses the order in which masks are filled.
+pub(crate) fn algorithm(text: &str) -> Result<Algorithm, BadValue> {
+    let found = Algorithm::ALL.iter().copied().find(|algorithm| algorithm.name() == text.replace('_', "-"));
+    let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
+    found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Parses what is kept within a block.
+pub(crate) fn block_cache(text: &str) -> Result<BlockCache, BadValue> {
+    let found = BlockCache::ALL.iter().copied().find(|cache| cache.name() == text);
+    let names: Vec<_> = BlockCache::ALL.iter().map(|cache| cache.name()).collect();
+    found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", names.join(", "))), Ok)
 }
 
 fn number(text: &str, hint: &str, fits: impl Fn(f32) -> bool) -> Result<f32, BadValue> {

@@ -149,7 +149,8 @@ impl<M: Machine> Core<M> {
             redline_kernels::memory::reset_peak();
         }
         let arrived = (self.clock)();
-        let prepared = self.machine.reserve_positions(task.longest());
+        let rows = if task.draws() { task.longest() } else { 0 };
+        let prepared = self.machine.reserve(task.longest(), rows);
         let labels = prepared.and_then(|()| task.labels().map(|ids| self.machine.labels(ids)).transpose());
         let labels = match labels {
             Ok(labels) => labels,
@@ -235,7 +236,7 @@ impl<M: Machine> Core<M> {
         self.batch.clear();
         for piece in pieces {
             let Some((sequence, tokens)) = self.scheduler.tokens(piece) else { continue };
-            self.batch.push(sequence, piece.stored, tokens);
+            self.batch.push(sequence, piece.start, tokens, piece.sight);
             if let Some(running) = self.tasks.get_mut(&piece.key.task) {
                 running.queue_s.get_or_insert(seconds_between(running.arrived, start));
                 running.computed_tokens += piece.tokens;
@@ -344,9 +345,9 @@ impl<M: Machine> Core<M> {
                     Head::Labels => (Some(task), false),
                     Head::Vocabulary { normalise } => (None, normalise),
                 };
-                all.extend(piece.outputs().map(|position| {
+                all.extend(piece.outputs().into_iter().map(|position| {
                     let place = RowPlace { index: piece.key.index, position };
-                    Wanted { labels_of, task, place, row: first_row + position - piece.stored, normalise }
+                    Wanted { labels_of, task, place, row: first_row + position - piece.start, normalise }
                 }));
             }
             first_row += piece.tokens;

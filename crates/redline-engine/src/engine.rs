@@ -2,6 +2,7 @@
 
 mod batch;
 mod budget;
+mod diffuse;
 mod observe;
 mod perplexity;
 
@@ -13,11 +14,13 @@ use std::thread::JoinHandle;
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
+use redline_models::spec::Objective;
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Budget;
+pub(crate) use self::diffuse::Drawn;
 use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
@@ -52,6 +55,10 @@ pub struct ModelInfo {
     pub name: String,
     /// The architecture in `config.json`.
     pub architecture: String,
+    /// What the model was trained to predict.
+    pub objective: Objective,
+    /// The id that stands for a mask, where the configuration names one.
+    pub mask_id: Option<u32>,
     /// Number of parameters, a tied head counted once.
     pub parameters: u64,
     /// Resident bytes of the weights.
@@ -76,6 +83,8 @@ pub struct ModelInfo {
     pub threads: usize,
     /// Logical devices.
     pub tp: usize,
+    /// Bytes of activations that a token more takes in a pass.
+    pub activation_bytes_per_row: u64,
     /// Tokens of the largest pass.
     pub max_chunk: usize,
     /// The tier that runs.
@@ -125,6 +134,7 @@ struct Parts {
     model: Model,
     tokenizer: Option<Tokenizer>,
     end_ids: Vec<u32>,
+    mask_id: Option<u32>,
 }
 
 impl Parts {
@@ -151,7 +161,8 @@ impl Parts {
                     Some(infq) => load(exec, &config, Weights::Infq(infq), load_options)?,
                     None => load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?,
                 };
-                Ok(Self { name, model, tokenizer, end_ids: end_ids(&config, generation.as_ref())? })
+                let (end_ids, mask_id) = (end_ids(&config, generation.as_ref())?, mask_id(&config)?);
+                Ok(Self { name, model, tokenizer, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
@@ -162,6 +173,7 @@ impl Parts {
                     model: load(exec, &config, Weights::Checkpoint(&checkpoint), load_options)?,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
+                    mask_id: mask_id(&config)?,
                 })
             }
         }
@@ -185,6 +197,11 @@ fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u
     Ok(if named.is_empty() { config.ids("eos_token_id")? } else { named })
 }
 
+/// The mask that diffusion models fill.
+fn mask_id(config: &ConfigFile) -> Result<Option<u32>, EngineError> {
+    Ok(config.ids("mask_token_id")?.first().copied())
+}
+
 impl Engine {
     /// Loads the model and starts the engine's thread.
     pub fn load(options: Options) -> Result<Self, EngineError> {
@@ -193,7 +210,7 @@ impl Engine {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
         };
-        let Parts { name, model, tokenizer, end_ids } = Parts::read(&options, simd)?;
+        let Parts { name, model, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         let facts = model.facts();
         let context = match options.max_context {
             Some(0) => return Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
@@ -215,12 +232,15 @@ impl Engine {
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
+            objective: facts.objective,
+            mask_id,
             parameters: facts.parameters,
             weight_bytes: model.weight_bytes(),
             bytes_per_token: model.bytes_per_token(),
             head_bytes: model.head().bytes() as u64,
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
             activation_bytes,
+            activation_bytes_per_row: model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes(),
             context,
             vocab: facts.vocab,
             layers: model.layers(),
@@ -322,7 +342,18 @@ impl Engine {
         Ok(ScoreTicket { heard: None, answer, cancel })
     }
 
+    /// Refuses what is asked of the token that follows, where the model predicts none.
+    pub(crate) fn check_predicts_next(&self) -> Result<(), EngineError> {
+        if self.info.objective == Objective::Next {
+            return Ok(());
+        }
+        let fact =
+            format!("`{}` fills masks and predicts no token from those before it", self.info.architecture);
+        Err(EngineError::request(fact, "take `redline diffuse`, or an autoregressive model such as Qwen2.5"))
+    }
+
     fn score_job(&self, request: ScoreRequest) -> Result<ScoreJob, EngineError> {
+        self.check_predicts_next()?;
         let limits = self.limits();
         let (labels, labels_of) = limits.label_lists(&request)?;
         let behind = prompt::behind(labels.iter().flatten());
@@ -378,6 +409,7 @@ impl Engine {
         request: GenerateRequest,
         cancel: &Cancel,
     ) -> Result<GenerateTicket<'_>, EngineError> {
+        self.check_predicts_next()?;
         sampler::check(&request.sampling)?;
         some_tokens(request.max_new_tokens)?;
         let timeout_s = checked_timeout(request.timeout_s)?;

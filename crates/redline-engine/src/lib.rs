@@ -19,6 +19,7 @@ mod plan;
 mod prefix_cache;
 mod profile;
 mod prompt;
+mod random;
 mod request;
 mod runner;
 mod sampler;
@@ -38,8 +39,9 @@ pub use judge::{
 };
 pub use options::{ActivationLog, Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
-    BatchOutcome, ComparisonOutcome, Divergence, Estimate, FinishReason, GenerateOutcome, ItemError,
-    ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
+    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, Divergence, Estimate, FilledMask,
+    FinishReason, GenerateOutcome, ItemError, ItemScore, PerplexityOutcome, PositionLogprobs, PrefixCacheUse,
+    ScoreOutcome, Taken, TokenLogprob, Usage,
 };
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
@@ -48,12 +50,13 @@ pub use plan::{
 pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
 pub use redline_models::profile::{Operation, Profile, Span};
+pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
 pub use request::{
-    BatchRequest, GenerateRequest, Label, LongLabels, PerplexityRequest, Prompt, PromptLogprobs, Sampling,
-    ScoreRequest, Tokenization, Truncate,
+    Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LongLabels,
+    PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
 };
-pub use ticket::{GenerateTicket, ScoreTicket};
+pub use ticket::{DiffuseTicket, GenerateTicket, ScoreTicket};
 
 /// Most prompts that [`Engine::generate_batch`] takes.
 pub const MAX_BATCH: usize = machine::OUTPUT_ROWS;

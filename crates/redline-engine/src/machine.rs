@@ -65,8 +65,8 @@ pub(crate) trait Machine {
     /// The rows of the head that belong to these ids.
     fn labels(&self, ids: &[u32]) -> Result<Self::Labels, OutOfMemory>;
 
-    /// Prepares for sequences of up to so many tokens.
-    fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory>;
+    /// Prepares for sequences of up to so many tokens, `rows` of which are run in one pass beside any others.
+    fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory>;
 
     /// Prepares for a pass of so many tokens, and for logits over the vocabulary of so many rows each; how many plans had to be
     /// made.
@@ -91,6 +91,8 @@ pub(crate) trait Machine {
 pub(crate) struct ModelMachine {
     pub(crate) model: Model,
     pub(crate) arena: Arena,
+    /// Tokens of a pass of several sequences, and of any pass that the arena was made for.
+    pub(crate) rows: [usize; 2],
     pub(crate) team: Team,
     pub(crate) simd: Simd,
     pub(crate) plans: Plans,
@@ -124,7 +126,12 @@ impl Machine for ModelMachine {
         self.model.head().gather(ids)
     }
 
-    fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
+    fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory> {
+        let [shared, most] = self.rows;
+        if rows > 0 && shared + rows > most {
+            self.arena = Arena::new(self.model.arena_size(shared + rows, OUTPUT_ROWS))?;
+            self.rows[1] = shared + rows;
+        }
         self.model.reserve_positions(positions)
     }
 
@@ -162,24 +169,29 @@ impl Machine for ModelMachine {
         if let Some(spans) = &mut self.spans {
             spans.begin_pass();
         }
+        // Whoever looks sees all rows to the end.
+        let looks = observations.is_some() || see.is_some();
+        let wanted = if looks { (0..batch.rows()).collect() } else { wanted_rows(outputs) };
         let watchers = Watchers {
             observations,
             activations: see.as_ref().map(|see| see as &dyn Fn(Activation<'_>)),
             profile: self.spans.as_mut(),
         };
-        self.model.run(exec, &mut self.arena, kv, batch, plan, watchers, |model, x, step| {
-            for (index, wanted) in outputs.iter().enumerate() {
+        self.model.run(exec, &mut self.arena, kv, (batch, &wanted), plan, watchers, |model, x, step| {
+            for (index, output) in outputs.iter().enumerate() {
                 let mark = step.mark();
-                let head = wanted.labels.unwrap_or_else(|| model.head());
-                let planned = plans.get(plans.bucket(BucketMode::Logits, wanted.rows.len()));
+                let head = output.labels.unwrap_or_else(|| model.head());
+                let planned = plans.get(plans.bucket(BucketMode::Logits, output.rows.len()));
                 let variant =
-                    planned.filter(|_| wanted.labels.is_none()).and_then(|plan| plan.of(Site::Head));
-                let logits = model.logits(x, &wanted.rows, head, variant, step);
+                    planned.filter(|_| output.labels.is_none()).and_then(|plan| plan.of(Site::Head));
+                let places: Vec<usize> =
+                    output.rows.iter().map(|row| wanted.partition_point(|w| w < row)).collect();
+                let logits = model.logits(x, &places, head, variant, step);
                 let mut sums = [0f64; OUTPUT_ROWS];
-                if wanted.normalise {
+                if output.normalise {
                     step.log_sum_exp(logits, &mut sums);
                 }
-                let log_sum_exp = &sums[..wanted.rows.len()];
+                let log_sum_exp = &sums[..output.rows.len()];
                 step.hand_over(logits, |exec, rows| read(index, Logits { exec, rows, log_sum_exp }));
                 step.release(mark);
             }
@@ -195,4 +207,12 @@ impl Machine for ModelMachine {
     fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {
         Some((self.spans.as_ref()?, self.plans.bucket(BucketMode::Pass, rows)))
     }
+}
+
+/// The rows of a pass whose logits are wanted, ascending.
+fn wanted_rows<L>(outputs: &[Outputs<'_, L>]) -> Vec<usize> {
+    let mut rows: Vec<usize> = outputs.iter().flat_map(|output| output.rows.iter().copied()).collect();
+    rows.sort_unstable();
+    rows.dedup();
+    rows
 }

@@ -1,5 +1,7 @@
 //! What the engine answers: plain types, full f32 precision, nothing rounded.
 
+use crate::request::Algorithm;
+
 /// Token counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -166,6 +168,69 @@ pub struct GenerateOutcome {
     pub token_s: Vec<f64>,
     /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
     pub arrived_s: f64,
+    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    pub peak_memory_bytes: Option<u64>,
+    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// A mask that was filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FilledMask {
+    /// Its position in the canvas.
+    pub position: usize,
+    /// What it became.
+    pub token: u32,
+    /// How sure that was; the larger, the surer. What it is depends on the algorithm: a probability, a difference of two, or a
+    /// negative entropy in nats.
+    pub confidence: f64,
+}
+
+/// A pass over a canvas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiffusionPass {
+    /// The step of the schedule; where there is none, the number of the pass.
+    pub step: usize,
+    /// The rows that were run: all, or those of a block and behind it.
+    pub rows: std::ops::Range<usize>,
+    /// The masks that it filled, by position.
+    pub filled: Vec<FilledMask>,
+}
+
+/// Answer to `diffuse`.
+#[derive(Clone, Debug)]
+pub struct DiffuseOutcome {
+    /// From the first mask on, up to an end-of-sequence token or a stop string; what stood between masks is part of it.
+    pub text: String,
+    /// The tokens behind the prompt, an end-of-sequence token included. Where masks are left, because nothing behind the end was
+    /// computed or the request was cancelled, the id of the mask stands for them.
+    pub token_ids: Vec<u32>,
+    /// All tokens: the prompt, its masks filled, and what came behind it.
+    pub canvas: Vec<u32>,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Masks of the prompt among them.
+    pub prompt_masks: usize,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// Which masks were filled first.
+    pub algorithm: Algorithm,
+    /// The id that stands for a mask.
+    pub mask_id: u32,
+    /// Every pass.
+    pub passes: Vec<DiffusionPass>,
+    /// Rows that were run, all passes together.
+    pub computed_tokens: usize,
+    /// Masks that were filled, per pass.
+    pub tokens_per_pass: Option<f64>,
+    /// Plans that were not there for passes it took part in.
+    pub plan_misses: u64,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds from its first pass to its end.
+    pub compute_s: f64,
+    /// Masks that were filled, per second of `compute_s`.
+    pub tokens_per_s: Option<f64>,
     /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.

@@ -1,5 +1,9 @@
 //! What a caller may ask of the engine: plain types, no JSON, nothing that can block.
 
+mod diffuse;
+
+pub use diffuse::{Algorithm, BlockCache, DiffuseRequest};
+
 /// Text, or token ids as they are. Ids are signed so that a negative one can be refused by value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {

@@ -141,7 +141,8 @@ impl Runner {
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
-        let machine = ModelMachine { model, arena, team, simd, plans, trace, spans, observer: None };
+        let rows = [rows; 2];
+        let machine = ModelMachine { model, arena, rows, team, simd, plans, trace, spans, observer: None };
         Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
     }
 }

@@ -8,6 +8,7 @@ use redline_kernels::Simd;
 use redline_kernels::op::exp::exp_in_place;
 
 use crate::error::EngineError;
+use crate::random::uniform;
 use crate::request::Sampling;
 
 /// Checks the parameters.
@@ -117,7 +118,7 @@ impl Sampler {
             self.order.truncate(kept.max(1));
         }
         let total: f64 = self.order.iter().map(weight).sum();
-        let target = random(s.seed, position) * total;
+        let target = uniform(s.seed, position as u64) * total;
         let mut sum = 0.0;
         let hit = self.order.iter().find(|i| {
             sum += weight(i);
@@ -125,17 +126,6 @@ impl Sampler {
         });
         hit.or(self.order.last()).copied()
     }
-}
-
-/// A number in [0, 1) for a seed and a position (SplitMix64's finaliser over both).
-fn random(seed: u64, position: usize) -> f64 {
-    let mix = |z: u64| {
-        let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
-    let z = mix(mix(seed.wrapping_add(0x9e37_79b9_7f4a_7c15)) ^ position as u64);
-    (mix(z.wrapping_add(0x9e37_79b9_7f4a_7c15)) >> 11) as f64 / (1u64 << 53) as f64
 }
 
 #[cfg(test)]

@@ -69,6 +69,11 @@ pub(crate) trait Task {
     /// Tokens of the longest sequence it may come to.
     fn longest(&self) -> usize;
 
+    /// Whether its sequences are canvases, each of which is run in one pass.
+    fn draws(&self) -> bool {
+        false
+    }
+
     /// The ids whose logits alone are wanted; `None`: those of the vocabulary.
     fn labels(&self) -> Option<&[u32]> {
         None

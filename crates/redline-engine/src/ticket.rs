@@ -3,10 +3,11 @@
 use std::sync::mpsc::{Receiver, TryRecvError};
 
 use crate::cancel::Cancel;
-use crate::engine::Engine;
+use crate::engine::{Drawn, Engine};
 use crate::error::EngineError;
 use crate::mode::autoregressive::Event;
-use crate::outcome::{GenerateOutcome, ScoreOutcome};
+use crate::mode::diffusion;
+use crate::outcome::{DiffuseOutcome, DiffusionPass, GenerateOutcome, ScoreOutcome};
 use crate::request::GenerateRequest;
 
 /// Cancels one request when it is dropped: nobody waits for its answer any more.
@@ -76,6 +77,57 @@ impl GenerateTicket<'_> {
             match event {
                 Event::Text(text) => on_text(&text),
                 Event::Done(outcome) => return self.engine.outcome(&self.request, self.prompt, outcome?),
+            }
+        }
+        Err(EngineError::Stopped)
+    }
+
+    /// Ends the request before the next pass; what there is by then is the answer.
+    pub fn cancel(&self) {
+        self.cancel.0.cancel();
+    }
+}
+
+/// The answer to a canvas that is being filled. Dropping it cancels the request.
+pub struct DiffuseTicket<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) drawn: Drawn,
+    /// The canvas as it is before the first pass.
+    pub(crate) canvas: Vec<u32>,
+    /// Events that came before anybody waited for them.
+    pub(crate) heard: Vec<diffusion::Event>,
+    pub(crate) events: Receiver<diffusion::Event>,
+    pub(crate) cancel: CancelOnDrop,
+}
+
+impl DiffuseTicket<'_> {
+    /// The tokens before the first pass: the prompt and masks.
+    pub fn canvas(&self) -> &[u32] {
+        &self.canvas
+    }
+
+    /// Whether the answer has come.
+    pub fn is_ready(&mut self) -> bool {
+        while !matches!(self.heard.last(), Some(diffusion::Event::Done(_))) {
+            match heard(self.events.try_recv(), || diffusion::Event::Done(Err(EngineError::Stopped))) {
+                Some(event) => self.heard.push(event),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Waits for the answer. `on_text` gets the text as it becomes final, `on_pass` what every pass filled.
+    pub fn wait(
+        self,
+        on_text: &mut dyn FnMut(&str),
+        on_pass: &mut dyn FnMut(&DiffusionPass),
+    ) -> Result<DiffuseOutcome, EngineError> {
+        for event in self.heard.into_iter().chain(&self.events) {
+            match event {
+                diffusion::Event::Text(text) => on_text(&text),
+                diffusion::Event::Pass(pass) => on_pass(&pass),
+                diffusion::Event::Done(outcome) => return Ok(self.engine.diffused(self.drawn, outcome?)),
             }
         }
         Err(EngineError::Stopped)

@@ -19,17 +19,6 @@ pub enum ModelError {
         /// The configuration.
         file: String,
     },
-    /// The model attends both ways: no token of it can be predicted from those before.
-    #[error(
-        "`{name}` is bidirectional: such models generate by diffusion, which this version does not have yet\n  in \
-         `{file}`"
-    )]
-    Bidirectional {
-        /// The architecture.
-        name: &'static str,
-        /// The configuration.
-        file: String,
-    },
     /// The checkpoint holds tensors that no part of the architecture reads.
     #[error("{count} tensors are not part of this architecture: {names}\n  in `{file}`")]
     UnexpectedTensors {
@@ -116,10 +105,6 @@ impl ModelError {
             Self::UnknownArchitecture { .. } => {
                 Some(format!("known architectures: {}", crate::arch::names().join(", ")))
             }
-            Self::Bidirectional { .. } => Some(
-                "take an autoregressive model, such as Qwen2.5 (which Dream was trained from) or Llama"
-                    .into(),
-            ),
             Self::UnexpectedTensors { .. } => Some(
                 "`config.json` describes another variant (layers, biases, tied head) than these weights"
                     .into(),

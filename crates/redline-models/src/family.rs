@@ -6,7 +6,8 @@ use redline_weights::{ConfigFile, WeightsError};
 use crate::ModelError;
 use crate::rotary;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
+    PositionSpec,
 };
 
 /// Where members of the family differ.
@@ -146,7 +147,7 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
         final_norm: norm("norm".into(), hidden),
         tied: config.bool_or("tie_word_embeddings", false)?,
         head: HEAD,
-        bidirectional: false,
+        objective: Objective::Next,
         ignored: &["rotary_emb.inv_freq"],
     })
 }

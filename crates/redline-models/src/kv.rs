@@ -175,10 +175,10 @@ impl<P: PageStore> KvCache<P> {
         Ok(page)
     }
 
-    /// Counts `more` tokens as stored, after the pass that stored them.
-    pub fn advance(&mut self, id: SeqId, more: usize) {
+    /// Counts the first `tokens` tokens as stored, after the pass that stored the last of them.
+    pub fn store(&mut self, id: SeqId, tokens: usize) {
         let sequence = &mut self.sequences[id.0];
-        sequence.tokens += more;
+        sequence.tokens = sequence.tokens.max(tokens);
         assert!(sequence.tokens <= sequence.pages.len() * PAGE_TOKENS, "tokens were reserved before");
     }
 
@@ -214,9 +214,8 @@ impl<P: PageStore> KvCache<P> {
 pub(crate) struct PageTables<'a>(&'a [Sequence]);
 
 impl<'a> PageTables<'a> {
-    pub(crate) fn of(self, id: SeqId) -> (&'a [u32], usize) {
-        let sequence = &self.0[id.0];
-        (&sequence.pages, sequence.tokens)
+    pub(crate) fn of(self, id: SeqId) -> &'a [u32] {
+        &self.0[id.0].pages
     }
 }
 
@@ -234,7 +233,7 @@ mod tests {
         let mut kv = cache();
         let parent = kv.create();
         kv.reserve(parent, 100).unwrap();
-        kv.advance(parent, 100);
+        kv.store(parent, 100);
         let child = kv.fork(parent, 100);
         assert_eq!(kv.pages_in_use(), 2);
         kv.reserve(child, 1).unwrap();
@@ -252,7 +251,7 @@ mod tests {
         let mut kv = cache();
         let parent = kv.create();
         kv.reserve(parent, 200).unwrap();
-        kv.advance(parent, 200);
+        kv.store(parent, 200);
         let child = kv.fork(parent, 64);
         kv.release(parent);
         assert_eq!(kv.pages_in_use(), 1);
@@ -279,7 +278,7 @@ mod tests {
         let mut kv = cache();
         let id = kv.create();
         kv.reserve(id, 130).unwrap();
-        kv.advance(id, 130);
+        kv.store(id, 130);
         kv.truncate(id, 64);
         assert_eq!((kv.tokens(id), kv.pages_in_use()), (64, 1));
         kv.truncate(id, 0);

@@ -53,10 +53,6 @@ pub fn load(
 ) -> Result<Model, ModelError> {
     let architecture = crate::arch::find(config)?;
     let spec = (architecture.spec)(config)?;
-    if spec.bidirectional {
-        let file = config.file().display().to_string();
-        return Err(ModelError::Bidirectional { name: architecture.name, file });
-    }
     let (decoder, head, format) = match weights {
         Weights::Checkpoint(checkpoint) => {
             let source = Source::check(&spec, checkpoint)?;
@@ -86,6 +82,7 @@ pub fn load(
         context: spec.context,
         vocab: spec.vocab,
         hidden: spec.hidden,
+        objective: spec.objective,
         parameters,
         format,
     };

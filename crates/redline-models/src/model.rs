@@ -3,16 +3,18 @@
 use std::fmt::Write as _;
 
 use redline_kernels::op::attention::{AttentionShape, MAX_HEAD_DIM};
-use redline_kernels::op::kv::{KvFormat, KvShape, Segment};
+use redline_kernels::op::kv::{KvFormat, KvShape, Segment, Sight};
 use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
 use crate::activation::ActivationName;
 use crate::block::decoder::Decoder;
+use crate::block::linear::Linear;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::Plan;
-use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Watchers, padded};
+use crate::spec::Objective;
+use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers, padded};
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -25,6 +27,8 @@ pub struct Facts {
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
+    /// What a row of the logits is about, and what it sees.
+    pub objective: Objective,
     /// Number of parameters, a tied head counted once.
     pub parameters: u64,
     /// How weights are held.
@@ -44,10 +48,14 @@ pub struct Model {
 /// Some tokens of one sequence, to be run in one pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The sequence; its tokens so far are in the cache, room for the new ones was reserved.
+    /// The sequence; what its rows see besides each other is in the cache, room for the new ones was reserved.
     pub sequence: SeqId,
+    /// The position of the first.
+    pub start: usize,
     /// How many of the batch's tokens are its own; parts follow each other in the order of the tokens.
     pub tokens: usize,
+    /// What they see of the sequence.
+    pub sight: Sight,
 }
 
 /// Tokens of several sequences, run in one pass.
@@ -59,11 +67,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Appends tokens of `sequence`, whose first `start` tokens are stored.
-    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32]) {
+    /// Appends tokens of `sequence` from position `start` on. What they see besides each other is stored.
+    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32], sight: Sight) {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
-        self.parts.push(Part { sequence, tokens: tokens.len() });
+        self.parts.push(Part { sequence, start, tokens: tokens.len(), sight });
     }
 
     /// Empties the batch.
@@ -152,17 +160,19 @@ impl Model {
         self.weight_bytes() - tables as u64
     }
 
-    /// Floating-point operations `(per token, per token and key seen, per row of logits)`, multiply and add counted as two.
+    /// Floating-point operations `(per token, per token and key seen, per row of logits)`, multiply and add counted as two. What
+    /// the last layer does behind its keys and values counts for rows of logits: it is done for no others.
     pub fn operations(&self) -> (f64, f64, f64) {
-        let (mut weights, mut keys) = (0usize, 0usize);
+        let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for layer in &self.decoder.layers {
             let (first, second) = layer.mlp.layers();
-            for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
-                weights += linear.matrix().rows() * linear.matrix().cols();
-            }
+            let size = |linear: &Linear| linear.matrix().rows() * linear.matrix().cols();
+            weights += last + size(&layer.attention.qkv);
+            last = size(&layer.attention.output) + size(first) + size(second);
             keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
-        (2.0 * weights as f64, 4.0 * keys as f64, 2.0 * (self.facts.vocab * self.facts.hidden) as f64)
+        let head = self.facts.vocab * self.facts.hidden;
+        (2.0 * weights as f64, 4.0 * keys as f64, 2.0 * (head + last) as f64)
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
@@ -194,14 +204,14 @@ impl Model {
         self.rope.as_mut().map_or(Ok(()), |table| table.reserve(positions))
     }
 
-    /// Runs a batch, then hands the last residual stream to `read` together with the pass, and counts the tokens as
-    /// stored. Room for them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
+    /// Runs a batch, then hands the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
+    /// counts the tokens as stored. Whoever looks at a pass sees all rows to the end; then the stream has all too. Room for them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
     pub fn run<T>(
         &self,
         exec: Exec<'_>,
         arena: &mut Arena,
         kv: &mut KvCache,
-        batch: &Batch,
+        (batch, wanted): (&Batch, &[usize]),
         plan: Option<&Plan>,
         watchers: Watchers<'_>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
@@ -210,14 +220,16 @@ impl Model {
         let mut segments = Vec::with_capacity(batch.parts.len());
         let mut first_row = 0;
         for part in &batch.parts {
-            let (pages, start) = tables.of(part.sequence);
-            segments.push(Segment { pages, start, first_row, rows: part.tokens });
-            first_row += part.tokens;
+            let Part { sequence, start, tokens: rows, sight } = *part;
+            segments.push(Segment { pages: tables.of(sequence), start, first_row, rows, sight });
+            first_row += rows;
         }
+        let narrowed = narrowed(&segments, wanted);
         let input = StepInput {
             tokens: &batch.tokens,
             positions: &batch.positions,
             segments: &segments,
+            wanted: Wanted { rows: wanted, segments: &narrowed },
             kv: pages,
             plan,
             watchers,
@@ -226,12 +238,12 @@ impl Model {
         let x = self.decoder.forward(&mut step);
         let out = read(self, x, &mut step);
         for part in &batch.parts {
-            kv.advance(part.sequence, part.tokens);
+            kv.store(part.sequence, part.start + part.tokens);
         }
         out
     }
 
-    /// Logits of the rows `rows` over the rows of `head` (the whole head, or labels gathered from it).
+    /// Logits of the rows `rows` of `x` over the rows of `head` (the whole head, or labels gathered from it).
     pub fn logits(
         &self,
         x: Act,
@@ -247,4 +259,31 @@ impl Model {
         s.show(ActivationName::Logits, logits);
         logits
     }
+}
+
+/// What the rows `wanted` see, ascending, counted among themselves.
+fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> {
+    let mut all: Vec<Segment<'a>> = Vec::new();
+    let mut rest = wanted;
+    let mut first_row = 0;
+    for segment in segments {
+        let count = rest.partition_point(|row| *row < segment.first_row + segment.rows);
+        let (own, behind) = rest.split_at(count);
+        rest = behind;
+        let runs: Vec<&[usize]> = match segment.sight {
+            Sight::Before => own.chunk_by(|a, b| a + 1 == *b).collect(),
+            // What they see does not depend on where they are.
+            Sight::All(_) => own.chunks(own.len().max(1)).collect(),
+        };
+        for run in runs {
+            let rows = run.len();
+            let start = match segment.sight {
+                Sight::Before => segment.start + run[0] - segment.first_row,
+                Sight::All(keys) => keys - rows,
+            };
+            all.push(Segment { start, first_row, rows, ..*segment });
+            first_row += rows;
+        }
+    }
+    all
 }

@@ -130,6 +130,19 @@ pub enum PositionSpec {
     Rotary(Vec<f64>),
 }
 
+/// What the model was trained to predict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Objective {
+    /// The next token, from those before it: autoregressive.
+    Next,
+    /// Masked tokens, from all others on either side: diffusion.
+    Masked {
+        /// Row j of the logits is about token j + 1, as in the autoregressive model it was trained from, and row 0 also about
+        /// token 0; otherwise row j is about token j.
+        shifted: bool,
+    },
+}
+
 /// A whole decoder.
 #[derive(Clone, Debug)]
 pub struct DecoderSpec {
@@ -153,8 +166,8 @@ pub struct DecoderSpec {
     pub tied: bool,
     /// Name of the head's own tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
-    /// Every token sees every other, also those after it; otherwise only those before it and itself.
-    pub bidirectional: bool,
+    /// What a row of the logits is about, and what it sees.
+    pub objective: Objective,
     /// Ends of names of buffers that old checkpoints carry and nothing reads.
     pub ignored: &'static [&'static str],
 }

@@ -37,6 +37,11 @@ impl Act {
         Self { at: self.at + first, width, ..self }
     }
 
+    /// Rows.
+    pub fn rows(self) -> usize {
+        self.rows
+    }
+
     /// The values' place in the arena.
     fn range(self) -> std::ops::Range<usize> {
         self.at..self.at + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
@@ -103,6 +108,7 @@ pub struct Step<'a> {
     tokens: &'a [u32],
     positions: &'a [u32],
     segments: &'a [Segment<'a>],
+    wanted: Wanted<'a>,
     kv: &'a mut KvPages,
     rope: Option<&'a RopeTable>,
     plan: Option<&'a Plan>,
@@ -115,6 +121,15 @@ pub struct Step<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Timed(Option<Begun>);
 
+/// The rows whose last residual somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Ascending.
+    pub rows: &'a [usize],
+    /// What they see, in the order of the rows; first rows count among the wanted.
+    pub segments: &'a [Segment<'a>],
+}
+
 /// What a [`Step`] is made of.
 pub struct StepInput<'a> {
     /// Token ids, one per row.
@@ -123,6 +138,8 @@ pub struct StepInput<'a> {
     pub positions: &'a [u32],
     /// Which rows belong to which sequence; every row to exactly one.
     pub segments: &'a [Segment<'a>],
+    /// The rows that are needed after the last layer.
+    pub wanted: Wanted<'a>,
     /// Keys and values.
     pub kv: &'a mut KvPages,
     /// How linear layers are run; `None`, or none for a site: as estimated.
@@ -138,10 +155,10 @@ impl<'a> Step<'a> {
         rope: Option<&'a RopeTable>,
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, segments, kv, plan, watchers } = input;
+        let StepInput { tokens, positions, segments, wanted, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         let layer = None;
-        Self { exec, arena, used: 0, tokens, positions, segments, kv, rope, plan, layer, watchers }
+        Self { exec, arena, used: 0, tokens, positions, segments, wanted, kv, rope, plan, layer, watchers }
     }
 
     /// Token ids of the batch.
@@ -227,7 +244,9 @@ impl<'a> Step<'a> {
     /// `layer(x)`.
     pub fn linear(&mut self, x: Act, layer: &Linear) -> Act {
         let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
-        let variant = self.plan.and_then(|plan| plan.of(layer.site()));
+        // A plan is about passes of so many rows, not about those of them that are wanted.
+        let plan = self.plan.filter(|_| x.rows == self.tokens.len());
+        let variant = plan.and_then(|plan| plan.of(layer.site()));
         self.product(x, layer.matrix(), layer.site(), epilogue, variant)
     }
 
@@ -359,6 +378,24 @@ impl<'a> Step<'a> {
         if let Some(see) = activations {
             see(Activation { id: ActivationId { layer, name }, values });
         }
+    }
+
+    /// From here on only the rows that are wanted: residual stream and queries of those, in place.
+    pub fn narrow(&mut self, x: Act, q: Act) -> (Act, Act) {
+        let Wanted { rows, segments } = self.wanted;
+        if rows.len() == x.rows {
+            return (x, q);
+        }
+        let timed = self.begin(|| Operation::of("gather", rows.len(), x.width + q.width));
+        for act in [x, q] {
+            for (i, &row) in rows.iter().enumerate() {
+                let from = act.at + row * act.stride;
+                self.arena.values.copy_within(from..from + act.width, act.at + i * act.stride);
+            }
+        }
+        self.end(timed);
+        self.segments = segments;
+        (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
     }
 
     /// The rows `rows` of `x`, in that order.

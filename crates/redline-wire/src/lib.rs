@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod diffuse;
 mod fault;
 mod finite;
 mod generate;
@@ -21,6 +22,9 @@ mod took;
 mod trace;
 mod usage;
 
+pub use diffuse::{
+    DiffuseLine, Diffusion, DiffusionAlgorithm, DiffusionCache, DiffusionChoice, DiffusionMeta, DiffusionStep,
+};
 pub use fault::LineFault;
 pub use finite::Finite;
 pub use generate::{

@@ -5,6 +5,7 @@ mod classify;
 mod compare;
 mod convert;
 mod demo;
+mod diffuse;
 mod doctor;
 mod export;
 mod generate;
@@ -50,6 +51,8 @@ enum Command {
     Rerank(Box<rerank::RerankArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
+    /// Fill masks behind a prompt, or in it, with a diffusion model
+    Diffuse(Box<diffuse::DiffuseArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
     /// Every activation against a reference dump, and where the two part first
@@ -119,6 +122,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Classify(args) => classify::run(&args, &context),
         Command::Rerank(args) => rerank::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
+        Command::Diffuse(args) => diffuse::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),

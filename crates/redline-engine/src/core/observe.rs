@@ -2,8 +2,10 @@
 
 use std::sync::mpsc::Sender;
 
+use redline_kernels::op::kv::Sight;
 use redline_models::kv::SeqId;
 use redline_models::model::Batch;
+use redline_models::spec::Objective;
 
 use super::Core;
 use crate::error::EngineError;
@@ -12,7 +14,7 @@ use crate::options::ActivationLog;
 
 /// What is to be run and who looks.
 pub(crate) struct ObserveJob {
-    /// Tokens of each step, which follow each other in one sequence.
+    /// Tokens of each step: they follow each other in one sequence, or, where tokens see those after them, each is one.
     pub(crate) steps: Vec<Vec<u32>>,
     /// Tokens of a pass at most.
     pub(crate) chunk: usize,
@@ -39,14 +41,22 @@ impl Core<ModelMachine> {
         chunk: usize,
         log: &ActivationLog,
     ) -> Result<(), EngineError> {
-        self.machine.reserve_positions(steps.iter().map(Vec::len).sum())?;
+        let whole = self.machine.model.facts().objective != Objective::Next;
+        let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
+        let positions = if whole { longest } else { steps.iter().map(Vec::len).sum() };
+        self.machine.reserve(positions, if whole { longest } else { 0 })?;
         let mut batch = Batch::default();
         for (step, tokens) in steps.iter().enumerate() {
             self.machine.observer = Some((log.clone(), step));
+            if whole {
+                self.cache.kv.truncate(sequence, 0);
+            }
+            let all = tokens.len();
+            let (chunk, sight) = if whole { (all, Sight::All(all)) } else { (chunk, Sight::Before) };
             for tokens in tokens.chunks(chunk.max(1)) {
                 self.cache.reserve(sequence, tokens.len())?;
                 batch.clear();
-                batch.push(sequence, self.cache.kv.tokens(sequence), tokens);
+                batch.push(sequence, self.cache.kv.tokens(sequence), tokens, sight);
                 let rows: Vec<usize> = (0..tokens.len()).collect();
                 let outputs = rows.chunks(OUTPUT_ROWS);
                 let outputs =

@@ -17,6 +17,7 @@ impl Engine {
         request: &BatchRequest,
         cancel: &Cancel,
     ) -> Result<BatchOutcome, EngineError> {
+        self.check_predicts_next()?;
         some_tokens(request.max_new_tokens)?;
         let batch = request.prompts.len();
         if !(1..=OUTPUT_ROWS).contains(&batch) {

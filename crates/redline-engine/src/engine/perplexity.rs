@@ -26,6 +26,7 @@ impl Engine {
         request: PerplexityRequest,
         cancel: &Cancel,
     ) -> Result<PerplexityOutcome, EngineError> {
+        self.check_predicts_next()?;
         let size = request.window.unwrap_or(WINDOW.min(self.info.context));
         let windows = self.limits().windows(&request.text, size)?;
         redline_kernels::memory::reset_peak();
@@ -53,6 +54,8 @@ impl Engine {
         request: PerplexityRequest,
         cancel: &Cancel,
     ) -> Result<ComparisonOutcome, EngineError> {
+        self.check_predicts_next()?;
+        reference.check_predicts_next()?;
         let windows = self.common_windows(reference, &request)?;
         redline_kernels::memory::reset_peak();
         let (mut own, mut theirs) = (Tally::default(), Tally::default());

@@ -21,7 +21,7 @@ use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
 
 pub(crate) use self::cost::{CostModel, Work};
 use self::sequence::Sequence;
-pub(crate) use self::sequence::{Key, Next, Opening, Origin, Piece};
+pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
 use crate::cache::Cache;
 
 /// Tokens of a prompt that are run in any case in a pass.
@@ -245,8 +245,12 @@ impl Scheduler {
                 return;
             }
             // One of them may have given way meanwhile.
-            if self.sequences[&key].kv.is_some() && !pass.pieces.contains_key(&key) {
-                self.run_piece(key, 1, cache, pass);
+            let sequence = &self.sequences[&key];
+            if sequence.kv.is_some()
+                && !pass.pieces.contains_key(&key)
+                && let Some(piece) = sequence.rest(key, &cache.kv)
+            {
+                self.run_piece(piece, cache, pass);
             }
         }
     }
@@ -295,7 +299,7 @@ impl Scheduler {
     }
 
     fn full(&self, pass: &Pass) -> bool {
-        pass.work.rows == self.limits.rows
+        pass.work.rows >= self.limits.rows
             || pass.limit.is_some() && pass.prompts && {
                 let more = pass.work.and(Work::of(0, 1, 0));
                 self.cost.seconds(more).is_none_or(|seconds| Some(seconds) > pass.limit)
@@ -358,57 +362,51 @@ impl Scheduler {
             }
             self.waiting = self.waiting.filter(|waiting| *waiting != key);
         }
-        let sequence = &self.sequences[&key];
-        let stored = sequence.stored(&cache.kv);
-        if stored == sequence.tokens.len() {
+        let Some(rest) = self.sequences[&key].rest(key, &cache.kv) else {
             pass.stored.insert(key);
             return Added::Stored;
-        }
-        let tokens = self.fitting(stored, sequence.tokens.len() - stored, sequence.wanted, pass);
-        if tokens == 0 {
-            return Added::Waits;
-        }
-        if !self.run_piece(key, tokens, cache, pass) {
+        };
+        let Some(piece) = self.fitting(rest, pass) else { return Added::Waits };
+        if !self.run_piece(piece, cache, pass) {
             return Added::NoRoom;
         }
         pass.prompts = true;
         Added::Piece
     }
 
-    /// How many of `remaining` tokens the pass still takes.
-    fn fitting(&self, stored: usize, remaining: usize, wanted: usize, pass: &Pass) -> usize {
-        let most = remaining.min(self.limits.rows - pass.work.rows);
-        let Some(limit) = pass.limit else { return most };
-        let least = if pass.prompts { 0 } else { LEAST_PIECE.min(most) };
-        let fits = |tokens: usize| {
-            let outputs = (stored + tokens).saturating_sub(wanted.max(stored));
-            let work = pass.work.and(Work::of(stored, tokens, outputs));
-            self.cost.seconds(work).is_some_and(|seconds| seconds <= limit)
+    /// How much of a piece the pass still takes.
+    fn fitting(&self, piece: Piece, pass: &Pass) -> Option<Piece> {
+        let room = self.limits.rows.saturating_sub(pass.work.rows);
+        let fits = |piece: &Piece, limit: f64| {
+            self.cost.seconds(pass.work.and(piece.work())).is_some_and(|seconds| seconds <= limit)
         };
+        if !piece.divides() {
+            // Without other prompts it is taken as large and long as it is: no other pass would suit it better.
+            let suits = piece.tokens <= room && pass.limit.is_none_or(|limit| fits(&piece, limit));
+            return (suits || !pass.prompts).then_some(piece);
+        }
+        let most = piece.tokens.min(room);
+        let Some(limit) = pass.limit else { return (most > 0).then(|| piece.cut(most)) };
+        let least = if pass.prompts { 0 } else { LEAST_PIECE.min(most) };
         // The first number from `least + 1` on that does not fit, by bisection.
         let (mut low, mut high) = (least, most + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
-            *(if fits(middle) { &mut low } else { &mut high }) = middle;
+            *(if fits(&piece.clone().cut(middle), limit) { &mut low } else { &mut high }) = middle;
         }
-        low
+        (low > 0).then(|| piece.cut(low))
     }
 
-    /// Adds `tokens` tokens of a sequence that is admitted, if there is room for them.
-    fn run_piece<P: PageStore>(
-        &mut self,
-        key: Key,
-        tokens: usize,
-        cache: &mut Cache<P>,
-        pass: &mut Pass,
-    ) -> bool {
-        if !self.reserve(key, tokens, true, cache, pass) {
+    /// Adds a piece of a sequence that is admitted, if there is room for it.
+    fn run_piece<P: PageStore>(&mut self, piece: Piece, cache: &mut Cache<P>, pass: &mut Pass) -> bool {
+        let sequence = &self.sequences[&piece.key];
+        let stored = sequence.kv.map_or(0, |kv| cache.kv.tokens(kv));
+        let more = (piece.start + piece.tokens).saturating_sub(stored);
+        if !self.reserve(piece.key, more, true, cache, pass) {
             return false;
         }
-        let sequence = &self.sequences[&key];
-        let piece = Piece { key, stored: sequence.stored(&cache.kv), tokens, wanted: sequence.wanted };
         pass.work = pass.work.and(piece.work());
-        pass.pieces.insert(key, piece);
+        pass.pieces.insert(piece.key, piece);
         true
     }
 
@@ -441,10 +439,9 @@ impl Scheduler {
     /// Takes a sequence's memory; it is run again when there is room.
     fn preempt<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>, pass: &mut Pass) {
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
-        if let Some(kv) = sequence.kv.take() {
+        if let Some(kv) = sequence.give_way() {
             cache.kv.release(kv);
         }
-        sequence.held = false;
         pass.stored.remove(&key);
         if let Some(piece) = pass.pieces.remove(&key) {
             pass.work = pass.work.without(piece.work());
@@ -537,7 +534,7 @@ impl Scheduler {
     /// A sequence's keys and values, and the tokens of a piece of it.
     pub(crate) fn tokens(&self, piece: &Piece) -> Option<(SeqId, &[u32])> {
         let sequence = self.sequences.get(&piece.key)?;
-        Some((sequence.kv?, &sequence.tokens[piece.stored..piece.stored + piece.tokens]))
+        Some((sequence.kv?, sequence.tokens_of(piece)))
     }
 
     /// After the pass that ran these pieces: which sequences have been run to their end, by request.
@@ -549,10 +546,8 @@ impl Scheduler {
             if let Some(flow) = self.flows.get_mut(&piece.key.task) {
                 flow.served += piece.tokens;
             }
-            let Some(sequence) = self.sequences.get_mut(&piece.key) else { continue };
-            let stored = piece.stored + piece.tokens;
-            sequence.wanted = sequence.wanted.max(stored);
-            if stored < sequence.tokens.len() {
+            let ended = self.sequences.get_mut(&piece.key).is_some_and(|sequence| sequence.ran(piece));
+            if !ended {
                 continue;
             }
             let one = self.end_of(piece.key);
@@ -602,6 +597,7 @@ impl Scheduler {
                     cache.kv.truncate(kv, 0);
                 }
             }
+            Next::Draw(drawing) => sequence.draw(drawing),
             Next::Hold => sequence.held = true,
             Next::HoldAndKeep => {
                 sequence.held = true;

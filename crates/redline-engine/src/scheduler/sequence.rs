@@ -1,5 +1,8 @@
 //! What the scheduler knows of a sequence.
 
+use std::sync::Arc;
+
+use redline_kernels::op::kv::Sight;
 use redline_models::kv::{KvCache, PageStore, SeqId};
 
 use super::cost::Work;
@@ -30,13 +33,30 @@ pub(crate) struct Opening {
     pub(crate) afresh: bool,
     /// Some of its tokens are stored already, and were retained.
     pub(crate) resumes: Option<SeqId>,
+    /// It is a canvas, of which the logits of these rows are wanted, ascending; `wanted` says nothing then. A canvas shares
+    /// nothing.
+    pub(crate) canvas: Option<Vec<usize>>,
+}
+
+/// Rows of a canvas: of a sequence whose rows all see each other, so that they cannot be run in pieces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drawing {
+    /// The position of the first row.
+    pub(crate) from: usize,
+    /// Their tokens: all of the canvas, or some within. Then the rest keeps the keys and values that it had in the last pass
+    /// over all; until the next such pass, it is always the same rows that are drawn.
+    pub(crate) tokens: Vec<u32>,
+    /// Positions of rows whose logits are wanted, ascending.
+    pub(crate) wanted: Vec<usize>,
 }
 
 /// What becomes of a sequence of which everything was run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// It goes on with this token, whose logits are wanted.
     Extend(u32),
+    /// Rows of a canvas are run again, with these tokens.
+    Draw(Drawing),
     /// It stays, for others to begin like it or until its request says more.
     Hold,
     /// It stays, and what it stored may be of use to other requests.
@@ -61,27 +81,72 @@ pub(crate) enum Origin {
 }
 
 /// Some tokens of a sequence in a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) key: Key,
-    /// Tokens stored before.
-    pub(crate) stored: usize,
-    /// Tokens to run.
+    /// The position of the first.
+    pub(crate) start: usize,
+    /// How many.
     pub(crate) tokens: usize,
-    /// The first position of which logits are wanted.
-    pub(crate) wanted: usize,
+    /// What they see.
+    pub(crate) sight: Sight,
+    pub(super) reads: Reads,
+}
+
+/// Rows whose logits are wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reads {
+    /// Those from this position on.
+    From(usize),
+    /// Those of these positions, ascending.
+    Of(Arc<[usize]>),
 }
 
 impl Piece {
     /// Positions of which logits are wanted.
-    pub(crate) fn outputs(&self) -> std::ops::Range<usize> {
-        self.wanted.clamp(self.stored, self.stored + self.tokens)..self.stored + self.tokens
+    pub(crate) fn outputs(&self) -> Vec<usize> {
+        match &self.reads {
+            Reads::From(first) => (self.first_output(*first)..self.start + self.tokens).collect(),
+            Reads::Of(positions) => positions.to_vec(),
+        }
+    }
+
+    fn first_output(&self, first: usize) -> usize {
+        first.clamp(self.start, self.start + self.tokens)
+    }
+
+    /// Its first tokens only.
+    pub(super) fn cut(self, tokens: usize) -> Self {
+        Self { tokens, ..self }
+    }
+
+    /// Whether it may be run in pieces.
+    pub(super) fn divides(&self) -> bool {
+        self.sight == Sight::Before
     }
 
     /// What it adds to a pass.
     pub(super) fn work(&self) -> Work {
-        Work::of(self.stored, self.tokens, self.outputs().len())
+        let outputs = match &self.reads {
+            Reads::From(first) => self.start + self.tokens - self.first_output(*first),
+            Reads::Of(positions) => positions.len(),
+        };
+        match self.sight {
+            Sight::Before => Work::of(self.start, self.tokens, outputs),
+            Sight::All(keys) => Work { rows: self.tokens, pairs: self.tokens * keys, outputs },
+        }
     }
+}
+
+/// What a sequence has that is a canvas.
+#[derive(Debug)]
+pub(super) struct Canvas {
+    /// All rows have been run, with the sequence's tokens, since they came.
+    drawn: bool,
+    /// Rows to be run over what that left: the first position, and tokens.
+    patch: Option<(usize, Vec<u32>)>,
+    /// Positions of rows whose logits are wanted: of the patch, where there is one.
+    wanted: Arc<[usize]>,
 }
 
 /// A sequence that is open.
@@ -92,6 +157,7 @@ pub(super) struct Sequence {
     pub(super) parent: Option<(u32, usize)>,
     pub(super) shares: bool,
     pub(super) afresh: bool,
+    pub(super) canvas: Option<Canvas>,
     /// Nothing is to be run until its request says so.
     pub(super) held: bool,
     /// It has got tokens of its own: others that are run with it delay somebody who reads.
@@ -104,13 +170,15 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
-        let Opening { tokens, wanted, rank: _, parent, shares, afresh, resumes } = opening;
+        let Opening { tokens, wanted, rank: _, parent, shares, afresh, resumes, canvas } = opening;
+        let canvas = canvas.map(|wanted| Canvas { drawn: false, patch: None, wanted: wanted.into() });
         Self {
             tokens,
             wanted,
             parent,
-            shares,
+            shares: shares && canvas.is_none(),
             afresh,
+            canvas,
             held: false,
             generates: false,
             kv: resumes,
@@ -120,7 +188,77 @@ impl Sequence {
 
     /// Tokens stored.
     pub(super) fn stored<P: PageStore>(&self, kv: &KvCache<P>) -> usize {
-        self.kv.map_or(0, |id| kv.tokens(id))
+        match &self.canvas {
+            Some(canvas) if canvas.drawn && self.kv.is_some() => self.tokens.len(),
+            Some(_) => 0,
+            None => self.kv.map_or(0, |id| kv.tokens(id)),
+        }
+    }
+
+    /// All that is left to be run, or that can be run next; `None` where nothing is.
+    pub(super) fn rest<P: PageStore>(&self, key: Key, kv: &KvCache<P>) -> Option<Piece> {
+        let (start, end) = (self.stored(kv), self.tokens.len());
+        let Some(canvas) = &self.canvas else {
+            let reads = Reads::From(self.wanted);
+            let piece = Piece { key, start, tokens: end - start, sight: Sight::Before, reads };
+            return (start < end).then_some(piece);
+        };
+        let sight = Sight::All(end);
+        let reads = Reads::Of(canvas.wanted.clone());
+        match (start < end, &canvas.patch) {
+            (true, None) => Some(Piece { key, start, tokens: end, sight, reads }),
+            (true, Some(_)) => {
+                Some(Piece { key, start, tokens: end, sight, reads: Reads::Of(Arc::default()) })
+            }
+            (false, Some((from, tokens))) => {
+                Some(Piece { key, start: *from, tokens: tokens.len(), sight, reads })
+            }
+            (false, None) => None,
+        }
+    }
+
+    /// The tokens of a piece.
+    pub(super) fn tokens_of(&self, piece: &Piece) -> &[u32] {
+        match self.canvas.as_ref().and_then(|canvas| canvas.patch.as_ref()) {
+            Some((_, tokens)) if piece.tokens < self.tokens.len() => tokens,
+            _ => &self.tokens[piece.start..piece.start + piece.tokens],
+        }
+    }
+
+    /// A piece was run; whether that was the last.
+    pub(super) fn ran(&mut self, piece: &Piece) -> bool {
+        let stored = piece.start + piece.tokens;
+        let Some(canvas) = &mut self.canvas else {
+            self.wanted = self.wanted.max(stored);
+            return stored == self.tokens.len();
+        };
+        if piece.tokens == self.tokens.len() {
+            canvas.drawn = true;
+        } else {
+            canvas.patch = None;
+        }
+        canvas.patch.is_none()
+    }
+
+    /// Rows of the canvas are to be run.
+    pub(super) fn draw(&mut self, drawing: Drawing) {
+        let Some(canvas) = &mut self.canvas else { return };
+        canvas.wanted = drawing.wanted.into();
+        if drawing.tokens.len() == self.tokens.len() {
+            (self.tokens, canvas.drawn, canvas.patch) = (drawing.tokens, false, None);
+        } else {
+            canvas.patch = Some((drawing.from, drawing.tokens));
+        }
+        self.held = false;
+    }
+
+    /// Its memory is taken away. It is run again at once, for others may begin like it; a canvas when it is drawn again.
+    pub(super) fn give_way(&mut self) -> Option<SeqId> {
+        match &mut self.canvas {
+            Some(canvas) => canvas.drawn = false,
+            None => self.held = false,
+        }
+        self.kv.take()
     }
 
     /// Whether only its newest token is to be run, as one that generates has it.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_kernels::op::kv::{PAGE_TOKENS, Sight};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
@@ -38,6 +38,11 @@ pub(super) fn digest(tokens: impl Iterator<Item = u32>) -> u64 {
     tokens.fold(0xcbf2_9ce4_8422_2325, |hash, token| {
         (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
     })
+}
+
+/// The digest of a canvas as the row at `position` sees it.
+pub(super) fn canvas_digest(tokens: impl Iterator<Item = u32>, position: usize) -> u64 {
+    digest(tokens.chain([position as u32]))
 }
 
 /// The logits after tokens of that digest.
@@ -75,7 +80,7 @@ impl Machine for Digests {
         Ok(ids.to_vec())
     }
 
-    fn reserve_positions(&mut self, _positions: usize) -> Result<(), OutOfMemory> {
+    fn reserve(&mut self, _positions: usize, _rows: usize) -> Result<(), OutOfMemory> {
         Ok(())
     }
 
@@ -93,22 +98,25 @@ impl Machine for Digests {
         // The tokens are written, then each row looks at everything before it, as in a pass of a model.
         let mut first = 0;
         for part in batch.parts() {
-            let (pages, start) = (kv.pages(part.sequence).to_vec(), kv.tokens(part.sequence));
+            let pages = kv.pages(part.sequence).to_vec();
             for (i, &token) in batch.tokens()[first..first + part.tokens].iter().enumerate() {
-                let position = start + i;
+                let position = part.start + i;
                 kv.store_mut().0[pages[position / PAGE_TOKENS] as usize][position % PAGE_TOKENS] = token;
             }
             first += part.tokens;
         }
         let mut digests = Vec::with_capacity(batch.rows());
         for part in batch.parts() {
-            let (pages, start) = (kv.pages(part.sequence).to_vec(), kv.tokens(part.sequence));
+            let pages = kv.pages(part.sequence).to_vec();
             let store = kv.store_mut();
-            for end in start + 1..=start + part.tokens {
-                let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
-                digests.push(digest((0..end).map(token)));
+            let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
+            for position in part.start..part.start + part.tokens {
+                digests.push(match part.sight {
+                    Sight::Before => digest((0..=position).map(token)),
+                    Sight::All(keys) => canvas_digest((0..keys).map(token), position),
+                });
             }
-            kv.advance(part.sequence, part.tokens);
+            kv.store(part.sequence, part.start + part.tokens);
         }
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {

@@ -6,15 +6,16 @@ use redline_kernels::Simd;
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
-use super::machine::{VOCABULARY, digest, logits, normaliser};
+use super::machine::{VOCABULARY, canvas_digest, digest, logits, normaliser};
 use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::mode::autoregressive::{BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask};
+use crate::mode::diffusion::{self, Course, DiffuseJob, DiffuseTask, Diffused, Guess, Guesser, Rules};
 use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
 use crate::prompt::{PromptIds, Tokens};
-use crate::request::{PromptLogprobs, Sampling};
+use crate::request::{Algorithm, BlockCache, PromptLogprobs, Sampling};
 use crate::runner::Place;
 use crate::sampler::{Sampler, greedy};
 use crate::task::Task;
@@ -32,6 +33,8 @@ enum Answer {
     /// The new ids, and the log-probabilities of the prompt's.
     Generate(Receiver<Event>, Vec<u32>, Vec<f32>),
     Batch(Receiver<Result<Continued, EngineError>>, Vec<Vec<u32>>),
+    /// The canvas after every pass.
+    Diffuse(Receiver<diffusion::Event>, Vec<Vec<u32>>),
     /// The summed log-probabilities of the labels of every item.
     Score(Receiver<Result<ScoreOutcome, EngineError>>, Vec<Vec<f32>>),
 }
@@ -83,6 +86,14 @@ impl Asked {
                 Ok(Err(error)) => self.failed(&error),
                 Err(empty) => waits(empty),
             },
+            Answer::Diffuse(events, expected) => loop {
+                match events.try_recv() {
+                    Ok(diffusion::Event::Done(Ok(diffused))) => return self.drawn(&diffused, expected),
+                    Ok(diffusion::Event::Done(Err(error))) => return self.failed(&error),
+                    Ok(_) => {}
+                    Err(empty) => return waits(empty),
+                }
+            },
             Answer::Score(answer, expected) => match answer.try_recv() {
                 Ok(Ok(outcome)) => {
                     let rows: Vec<Vec<f32>> =
@@ -119,6 +130,17 @@ impl Asked {
         Err(format!("{what} {ids:?} instead of {expected:?}"))
     }
 
+    /// Compares what became of a canvas with what it must be after so many passes.
+    fn drawn(&self, diffused: &Diffused, expected: &[Vec<u32>]) -> Result<Option<Heard>, String> {
+        let (canvas, passes) = (&diffused.canvas, diffused.passes.len());
+        let ended = passes + 1 < expected.len();
+        if expected.get(passes) == Some(canvas) && (!ended || self.may_end()) {
+            return Ok(Some(Heard { ended, cached_tokens: 0 }));
+        }
+        let last = expected.last();
+        Err(format!("after {passes} of {} passes {canvas:?}, at the end {last:?}", expected.len() - 1))
+    }
+
     fn failed(&self, error: &EngineError) -> Result<Option<Heard>, String> {
         let heard = Ok(Some(Heard { ended: true, cached_tokens: 0 }));
         match error {
@@ -142,9 +164,10 @@ pub(super) fn ask(random: &mut Random, pages: usize, place: Place) -> (Asked, Ar
     let timeout_s = random.once_in(10).then(|| random.below(2000) as f64 * 1e-6);
     // One page is left for where sequences part, and one for labels.
     let most = (pages - 2) * PAGE_TOKENS;
-    let (answer, task): (Answer, Box<dyn Task + Send>) = match random.below(7) {
+    let (answer, task): (Answer, Box<dyn Task + Send>) = match random.below(9) {
         0..=2 => generation(random, most),
         3 => batch(random, pages),
+        4..=5 => filling(random, pages),
         _ => scoring(random, most),
     };
     let asked = Asked { answer, cancel: cancel.clone(), timed: timeout_s.is_some() };
@@ -230,6 +253,88 @@ fn batch(random: &mut Random, pages: usize) -> (Answer, Box<dyn Task + Send>) {
     let (reply, answer) = channel();
     let task = BatchTask::new(BatchJob { prompts, max_new_tokens: new, end_ids }, reply);
     (Answer::Batch(answer, expected), Box::new(task))
+}
+
+/// The id that stands for a mask.
+const MASK: u32 = VOCABULARY as u32 - 1;
+
+fn filling(random: &mut Random, pages: usize) -> (Answer, Box<dyn Task + Send>) {
+    let block = 1 + random.below(9);
+    let blocks = 1 + random.below(3);
+    let guided = pages > 4 && random.once_in(4);
+    let most = if guided { (pages - 2) / 2 } else { pages - 2 } * PAGE_TOKENS;
+    let mut canvas = tokens(random, most - block * blocks);
+    for id in &mut canvas {
+        *id %= MASK;
+    }
+    let prompt = canvas.len();
+    canvas.resize(prompt + block * blocks, MASK);
+    let cache = if guided { BlockCache::None } else { random.of(BlockCache::ALL) };
+    let threshold = random.once_in(3).then_some(0.3);
+    let algorithm = if threshold.is_some() { Algorithm::MaskgitPlus } else { random.of(Algorithm::ALL) };
+    let sampling = Sampling {
+        temperature: random.of(&[0.0, 0.0, 0.7]),
+        top_k: random.of(&[0, 0, 5]),
+        seed: random.next(),
+        ..Sampling::default()
+    };
+    let starts = (0..blocks).map(|index| prompt + index * block);
+    let rules = Rules {
+        algorithm,
+        steps: blocks * (1 + random.below(block)),
+        eps: 1e-3,
+        alg_temp: 0.0,
+        seed: sampling.seed,
+        blocks: starts.map(|start| start..start + block).collect(),
+        threshold,
+        cache,
+        refresh: random.once_in(3).then(|| 1 + random.below(3)),
+        shifted: random.once_in(2),
+        savings: cache != BlockCache::None || threshold.is_some() || !random.once_in(3),
+    };
+    let guesser = Guesser { algorithm, sampling, simd: Simd::best() };
+    let cfg_scale = if guided { 1.5 } else { 0.0 };
+    let expected = drawings(&canvas, prompt, &rules, &guesser, cfg_scale);
+    let (reply, events) = channel();
+    let job = DiffuseJob { canvas, mask: MASK, end_ids: Vec::new(), rules, guesser, cfg_scale };
+    let task = DiffuseTask::new(job, Transcript::new(None, Vec::new()), reply);
+    (Answer::Diffuse(events, expected), Box::new(task))
+}
+
+/// A canvas before its first pass and after every one, each row computed from all tokens that it sees.
+fn drawings(
+    canvas: &[u32],
+    prompt: usize,
+    rules: &Rules,
+    guesser: &Guesser,
+    cfg_scale: f32,
+) -> Vec<Vec<u32>> {
+    let mut canvas = canvas.to_vec();
+    let mut all = vec![canvas.clone()];
+    let mut course = Course::new(rules.clone());
+    // What the rows that are not run had in the last pass over all.
+    let mut stored = canvas.clone();
+    while let Some(pass) = course.next(canvas.len(), &|p| canvas[p] == MASK) {
+        stored[pass.rows.clone()].copy_from_slice(&canvas[pass.rows.clone()]);
+        let unconditioned: Vec<u32> =
+            stored.iter().enumerate().map(|(p, &id)| if p < prompt { MASK } else { id }).collect();
+        let guess = |&p: &usize| -> Guess {
+            let row = if rules.shifted { p.saturating_sub(1).max(pass.rows.start) } else { p };
+            let of = |tokens: &[u32]| logits(canvas_digest(tokens.iter().copied(), row));
+            let (c, u) = (of(&stored), of(&unconditioned));
+            let guided: Vec<f32> = c.iter().zip(&u).map(|(c, u)| u + (cfg_scale + 1.0) * (c - u)).collect();
+            let row = if cfg_scale > 0.0 { &guided[..] } else { &c[..] };
+            guesser.alone(row, pass.step, p).expect("logits are finite")
+        };
+        let guesses: Vec<Guess> = pass.masks.iter().map(guess).collect();
+        for position in course.filled(&pass, &guesses) {
+            if let Ok(place) = pass.masks.binary_search(&position) {
+                canvas[position] = guesses[place].token;
+            }
+        }
+        all.push(canvas.clone());
+    }
+    all
 }
 
 fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod demo;
+mod diffusion;
 mod digests;
 mod generation;
 mod invariance;

@@ -1,4 +1,4 @@
-//! Causal grouped-query attention over paged keys and values.
+//! Grouped-query attention over paged keys and values: causal, or of rows that see each other ([`Sight`](super::kv::Sight)).
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format); logits
 //! `acc = fma(k, q, acc)`, dimension ascending; spans of 256 keys counted from position 0. In a span: maximum; `p = exp(s - m)`;
@@ -15,7 +15,7 @@ mod page;
 use redline_simd::Simd;
 
 use self::block::{BLOCK_TILES, Block, Tile};
-use super::kv::{KvPages, Segment, assert_segments};
+use super::kv::{KvPages, PAGE_TOKENS, Segment, Sight, assert_segments};
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
 use crate::{Exec, Rows, RowsMut};
@@ -57,6 +57,8 @@ pub fn attention(
     assert_segments(segments);
     for segment in segments {
         assert!(segment.first_row + segment.rows <= q.rows, "rows of the batch");
+        assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
+        assert!(shape.window.is_none() || segment.sight == Sight::Before, "a window looks back only");
     }
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let job = Job { shape, kv, layer, q, out: to, stride, group: shape.heads / kv_heads };

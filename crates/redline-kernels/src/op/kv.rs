@@ -108,10 +108,19 @@ pub struct KvPages {
     pages: Vec<Buffer<u32>>,
 }
 
+/// Which keys of its sequence a row sees.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sight {
+    /// Those before it and its own.
+    Before,
+    /// The first so many of the sequence, also those after it; at least all of the batch.
+    All(usize),
+}
+
 /// Consecutive rows of a batch that belong to one sequence.
 #[derive(Clone, Copy, Debug)]
 pub struct Segment<'a> {
-    /// The sequence's pages; enough for `start + rows` tokens.
+    /// The sequence's pages; enough for [`Segment::keys`] tokens.
     pub pages: &'a [u32],
     /// Position of the first row in the sequence.
     pub start: usize,
@@ -119,6 +128,18 @@ pub struct Segment<'a> {
     pub first_row: usize,
     /// Number of rows.
     pub rows: usize,
+    /// What its rows see.
+    pub sight: Sight,
+}
+
+impl Segment<'_> {
+    /// Tokens of the sequence that its rows see, together.
+    pub fn keys(&self) -> usize {
+        match self.sight {
+            Sight::Before => self.start + self.rows,
+            Sight::All(keys) => keys,
+        }
+    }
 }
 
 impl KvPages {
@@ -179,7 +200,7 @@ impl KvPages {
         assert_segments(segments);
         for segment in segments {
             assert!(segment.first_row + segment.rows <= k.rows && k.rows == v.rows, "rows of the batch");
-            assert!(segment.start + segment.rows <= segment.pages.len() * PAGE_TOKENS, "pages for every row");
+            assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
             let pages = &self.pages;
             exec.team.split(segment.rows, 1, 8, |rows| {
                 // Head by head: the lines that sixteen tokens share stay in the first-level cache meanwhile.
@@ -209,6 +230,8 @@ pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
     let ordered = segments.windows(2).all(|w| w[0].first_row + w[0].rows <= w[1].first_row);
     assert!(ordered, "segments follow each other without overlap");
     for segment in segments {
+        let end = segment.start + segment.rows;
+        assert!(end <= segment.keys(), "rows up to {end} see {} keys", segment.keys());
         let written = &segment.pages[(segment.start / PAGE_TOKENS).min(segment.pages.len())..];
         debug_assert!(
             written.iter().enumerate().all(|(i, page)| !written[..i].contains(page)),

@@ -12,3 +12,4 @@ pub mod probe;
 pub(crate) mod quantise;
 pub mod rope;
 pub mod softmax;
+pub mod summary;

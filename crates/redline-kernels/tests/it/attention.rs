@@ -2,7 +2,7 @@
 
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention};
 use redline_kernels::op::exp::exp_in_place;
-use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
+use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, Sight};
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same};
@@ -41,17 +41,17 @@ impl Case {
         }
     }
 
-    /// One query row and head, read literally.
-    fn reference(&self, data: &Data, position: usize, head: usize) -> Vec<f32> {
+    /// One query row and head over the keys up to `last`, read literally.
+    fn reference(&self, data: &Data, position: usize, head: usize, last: usize) -> Vec<f32> {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let key = |j: usize| &data.k[(j * self.kv_heads + kv_head) * d..][..d];
         let value = |j: usize| &data.v[(j * self.kv_heads + kv_head) * d..][..d];
         let q: Vec<f32> =
             data.q[(position * self.heads + head) * d..][..d].iter().map(|x| self.stored(x * 0.3)).collect();
-        let first = self.window.map_or(0, |w| (position + 1).saturating_sub(w));
+        let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
         let mut merged: Option<(f32, f32, Vec<f32>)> = None;
-        for start in (0..=position).step_by(SPAN) {
-            let keys: Vec<usize> = (start.max(first)..(start + SPAN).min(position + 1)).collect();
+        for start in (0..=last).step_by(SPAN) {
+            let keys: Vec<usize> = (start.max(first)..(start + SPAN).min(last + 1)).collect();
             if keys.is_empty() {
                 continue;
             }
@@ -101,7 +101,7 @@ impl Case {
         let mut out = vec![f32::NAN; self.tokens * q_width];
         for start in (0..self.tokens).step_by(piece) {
             let rows = piece.min(self.tokens - start);
-            let segments = [Segment { pages: &pages, start, first_row: 0, rows }];
+            let segments = [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::Before }];
             let part = |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
             kv.store(exec, 1, &segments, part(&data.k, kv_width), part(&data.v, kv_width));
             let mut to = RowsMut::new(&mut out[start * q_width..], rows, q_width, q_width);
@@ -145,12 +145,46 @@ fn every_row_matches_the_canonical_order() {
         let mut want = Vec::new();
         for position in 0..case.tokens {
             for head in 0..case.heads {
-                want.extend(case.reference(&data, position, head));
+                want.extend(case.reference(&data, position, head, position));
             }
         }
         everywhere(|exec, name| {
             let got = case.run(exec, &data, case.tokens);
             assert!(same(&got, &want), "case {seed} on {name}");
+        });
+    }
+}
+
+/// Rows that all see each other: all of them, then some over keys and values that stay.
+#[test]
+fn rows_of_a_canvas_see_every_key() {
+    for (seed, case) in cases().iter().enumerate().filter(|(_, case)| case.window.is_none()) {
+        let data = case.data(seed as u64);
+        let (q_width, kv_width) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
+        let last = case.tokens - 1;
+        let heads = (0..case.tokens).flat_map(|position| (0..case.heads).map(move |head| (position, head)));
+        let want: Vec<f32> =
+            heads.flat_map(|(position, head)| case.reference(&data, position, head, last)).collect();
+        everywhere(|exec, name| {
+            let shape =
+                KvShape { format: case.format, layers: 1, kv_heads: case.kv_heads, head_dim: case.head_dim };
+            let mut kv = KvPages::new(shape);
+            let pages: Vec<u32> =
+                (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
+            for range in [0..case.tokens, case.tokens / 3..case.tokens, case.tokens / 2..case.tokens / 2 + 1]
+            {
+                let (start, rows) = (range.start, range.len());
+                let segments =
+                    [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::All(case.tokens) }];
+                let part =
+                    |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
+                kv.store(exec, 0, &segments, part(&data.k, kv_width), part(&data.v, kv_width));
+                let mut out = vec![f32::NAN; rows * q_width];
+                let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
+                attention(exec, case.shape(), &kv, 0, &segments, part(&data.q, q_width), &mut to);
+                let want = &want[start * q_width..(start + rows) * q_width];
+                assert!(same(&out, want), "case {seed}, rows {range:?} on {name}");
+            }
         });
     }
 }
@@ -195,7 +229,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     };
     let mut kv = KvPages::new(shape);
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
-    let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64 }];
+    let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, sight: Sight::Before }];
     kv.store(exec, 0, &whole, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
     // Each sequence goes on with tokens of its own, one of them from the middle of the stem.
     let lengths = [1usize, 9, 4, 7, 1, 2, 1, 1, 1, 1, 1, 1];
@@ -204,7 +238,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     let mut segments = Vec::new();
     let mut first_row = 0;
     for (pages, &rows) in tables.iter().zip(&lengths) {
-        segments.push(Segment { pages, start: 5 * 64, first_row, rows });
+        segments.push(Segment { pages, start: 5 * 64, first_row, rows, sight: Sight::Before });
         first_row += rows;
     }
     let (k, v, q) = (

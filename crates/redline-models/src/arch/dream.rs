@@ -7,7 +7,7 @@ use super::Architecture;
 use crate::ModelError;
 use crate::family::{self, Options};
 use crate::keys;
-use crate::spec::DecoderSpec;
+use crate::spec::{DecoderSpec, Objective};
 
 /// In `config.json`: `DreamModel`.
 pub const ARCHITECTURE: Architecture = Architecture { name: "DreamModel", model_type: "Dream", spec };
@@ -19,5 +19,6 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let keys = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta"];
     family::require(config, &keys)?;
     let options = Options { qkv_bias: true, ..Options::default() };
-    Ok(DecoderSpec { bidirectional: true, ..family::decoder(config, &options)? })
+    let objective = Objective::Masked { shifted: true };
+    Ok(DecoderSpec { objective, ..family::decoder(config, &options)? })
 }

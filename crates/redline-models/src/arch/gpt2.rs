@@ -7,7 +7,8 @@ use crate::ModelError;
 use crate::family::{check_head_dim, config_error, dimension_or, layers, positive};
 use crate::keys;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
+    PositionSpec,
 };
 
 /// In `config.json`: `GPT2LMHeadModel`.
@@ -68,7 +69,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("tie_word_embeddings", true)?,
         head: HEAD,
-        bidirectional: false,
+        objective: Objective::Next,
         ignored: &[".attn.bias", ".attn.masked_bias"],
     })
 }

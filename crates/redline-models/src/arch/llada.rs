@@ -9,7 +9,8 @@ use crate::family::{check_head_dim, config_error, dimension_or, layers, positive
 use crate::keys;
 use crate::rotary;
 use crate::spec::{
-    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Orientation, PositionSpec,
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
+    PositionSpec,
 };
 
 /// In `config.json`: `LLaDAModelLM`.
@@ -65,7 +66,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
         final_norm: norm("ln_f".into()),
         tied: config.bool_or("weight_tying", false)?,
         head: "ff_out.weight",
-        bidirectional: true,
+        objective: Objective::Masked { shifted: false },
         ignored: &[],
     })
 }

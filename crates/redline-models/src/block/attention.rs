@@ -27,8 +27,8 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// `output(softmax(q k^T) v)`.
-    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+    /// The queries of every row; its keys and values are stored.
+    pub fn store(&self, x: Act, s: &mut Step<'_>) -> Act {
         let (heads, kv_heads) = (self.shape.heads, self.kv_heads);
         let (q_width, kv_width) = (heads * self.head_dim, kv_heads * self.head_dim);
         let qkv = s.linear(x, &self.qkv);
@@ -51,6 +51,11 @@ impl Attention {
             s.show(Name::KeyRope, k);
         }
         s.store(self.layer, k, v);
+        q
+    }
+
+    /// `output(softmax(q k^T) v)` of queries over what is stored.
+    pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
         let a = s.attention(self.layer, self.shape, q);
         s.show(Name::Attention, a);
         s.linear(a, &self.output)

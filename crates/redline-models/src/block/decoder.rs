@@ -21,11 +21,17 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// `x + attention(norm(x))`, then `x + mlp(norm(x))`.
-    pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
+    /// `x + attention(norm(x))`, then `x + mlp(norm(x))`. In the last layer only of the rows that somebody wants: of the others no
+    /// more than keys and values is needed.
+    pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
         let h = s.norm(x, &self.attention_norm);
         s.show(Name::AttentionNorm, h);
-        let a = self.attention.forward(h, s);
+        let q = self.attention.store(h, s);
+        let (x, q) = if last { s.narrow(x, q) } else { (x, q) };
+        if x.rows() == 0 {
+            return x;
+        }
+        let a = self.attention.attend(q, s);
         s.show(Name::AttentionOutput, a);
         let x = s.add(x, a);
         s.show(Name::ResidualMid, x);
@@ -51,13 +57,13 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The residual stream after the last layer, `[rows, hidden]`.
+    /// The residual stream after the last layer, `[rows that are wanted, hidden]`.
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let mut x = self.embedding.forward(s);
         s.show(Name::Embedding, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let (mark, timed) = (s.mark(), s.begin_layer(index));
-            x = layer.forward(x, s);
+            x = layer.forward(x, index + 1 == self.layers.len(), s);
             s.end_layer(timed);
             s.release(mark);
         }

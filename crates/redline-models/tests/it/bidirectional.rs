@@ -1,12 +1,14 @@
-//! Dream and LLaDA: their tensors are known and checked, loading them is refused by name.
+//! Dream and LLaDA: their tensors are known and checked, and rows see each other.
 
+use redline_kernels::{Format, Simd};
 use redline_models::arch;
-use redline_models::spec::{DecoderSpec, PositionSpec};
+use redline_models::kv::SeqId;
+use redline_models::spec::{DecoderSpec, Objective, PositionSpec};
 use redline_models::{LoadOptions, ModelError, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorSpec};
 use serde_json::{Value, json};
 
-use crate::reference::on_team;
+use crate::reference::{Bench, bits, kv, masked_goldens, nmse, on_team, open, reference};
 
 fn dream() -> Value {
     json!({"architectures": ["DreamModel"], "model_type": "Dream", "hidden_size": 24, "intermediate_size": 32,
@@ -22,6 +24,16 @@ fn llada() -> Value {
         "vocab_size": 50, "embedding_size": 56, "max_sequence_length": 64, "rms_norm_eps": 1e-5, "rope_theta": 5e5,
         "activation_type": "silu", "block_type": "llama", "layer_norm_type": "rms", "include_bias": false,
         "include_qkv_bias": false, "alibi": false, "mask_token_id": 49, "weight_tying": false})
+}
+
+/// The same shape without biases.
+fn without_bias() -> Value {
+    let llama = with(dream(), "architectures", json!(["LlamaForCausalLM"]));
+    let mut llama = with(llama, "auto_map", Value::Null);
+    for key in ["auto_map", "use_sliding_window", "sliding_window", "use_mrope"] {
+        llama.as_object_mut().unwrap().remove(key);
+    }
+    llama
 }
 
 fn with(mut config: Value, key: &str, value: Value) -> Value {
@@ -49,7 +61,7 @@ fn dream_is_qwen2_with_a_head_of_its_own_that_attends_both_ways() {
     let qwen = with(self::dream(), "architectures", json!(["Qwen2ForCausalLM"]));
     let qwen = spec(&with(qwen, "auto_map", Value::Null)).unwrap();
     assert_eq!(tensors(&dream), tensors(&qwen));
-    assert!(dream.bidirectional && !qwen.bidirectional);
+    assert_eq!((dream.objective, qwen.objective), (Objective::Masked { shifted: true }, Objective::Next));
     let names = tensors(&dream);
     for expect in [
         "model.embed_tokens.weight [50, 24]",
@@ -86,7 +98,8 @@ fn llada_has_the_names_of_its_checkpoints() {
     expect.push("model.transformer.ln_f.weight [24]".into());
     expect.push("model.transformer.ff_out.weight [56, 24]".into());
     assert_eq!(tensors(&spec), expect);
-    assert!(spec.bidirectional && !spec.tied && spec.context == 64 && spec.vocab == 56);
+    assert_eq!(spec.objective, Objective::Masked { shifted: false });
+    assert!(!spec.tied && spec.context == 64 && spec.vocab == 56);
     let PositionSpec::Rotary(frequencies) = &spec.positions else { panic!("no rotation") };
     assert_eq!((frequencies.len(), frequencies[0]), (4, 1.0));
     assert!((frequencies[1] - 5e5f64.powf(-0.25)).abs() < 1e-15);
@@ -128,35 +141,113 @@ fn variants_of_either_are_refused_by_key() {
     }
 }
 
-#[test]
-fn loading_is_refused_by_name_and_the_weights_stay_readable() {
-    for config in [dream(), llada()] {
-        let spec = spec(&config).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let dir = folder.path().join("model");
-        let tensors = spec.tensors();
-        let files: Vec<_> = tensors
-            .iter()
-            .map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::BF16, t.shape.clone()))
-            .collect();
-        let mut writer = DirWriter::create(&dir).unwrap();
-        writer.write("config.json", config.to_string().as_bytes()).unwrap();
-        writer
-            .safetensors("model.safetensors", &files, |out| {
-                tensors.iter().try_for_each(|t| out.write_f32(&vec![0.5; t.shape.iter().product()]))
+/// A checkpoint with weights of all sizes.
+fn written(config: &Value) -> tempfile::TempDir {
+    let spec = spec(config).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let tensors = spec.tensors();
+    let files: Vec<_> = tensors
+        .iter()
+        .map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
+        .collect();
+    let mut writer = DirWriter::create(&folder.path().join("model")).unwrap();
+    writer.write("config.json", config.to_string().as_bytes()).unwrap();
+    let mut state = 1u32;
+    let mut value = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 8) as f32 / 8_388_608.0 - 1.0
+    };
+    writer
+        .safetensors("model.safetensors", &files, |out| {
+            tensors.iter().try_for_each(|t| {
+                let values: Vec<f32> = (0..t.shape.iter().product()).map(|_| value() * 0.5).collect();
+                out.write_f32(&values)
             })
-            .unwrap();
-        writer.finish().unwrap();
-        let checkpoint = Checkpoint::open(&dir).unwrap();
-        for tensor in &tensors {
-            checkpoint.require(&spec.prefixed(&tensor.name), &tensor.shape).unwrap();
-        }
-        let weights = Weights::Checkpoint(&checkpoint);
-        let error = on_team(|exec| load(exec, &file(&config), weights, LoadOptions::default())).unwrap_err();
-        let name = config["architectures"][0].as_str().unwrap();
-        let message = format!("{error}\n{}", error.hint().unwrap());
-        for part in [name, "generate by diffusion", "does not have yet", "config.json", "autoregressive"] {
-            assert!(message.contains(part), "{message}");
+        })
+        .unwrap();
+    writer.finish().unwrap();
+    folder
+}
+
+fn bench(config: &Value, format: Format, simd: Simd, threads: usize) -> Bench {
+    let folder = written(config);
+    Bench::new(open(&folder.path().join("model"), Some(format)), kv(format), simd, threads)
+}
+
+fn canvas(tokens: u32, seed: u32) -> Vec<u32> {
+    (0..tokens).map(|i| if i % 3 == 2 { 49 } else { (i * 7 + seed) % 49 }).collect()
+}
+
+#[test]
+fn a_row_sees_what_stands_behind_it() {
+    for config in [dream(), llada()] {
+        let first_row = |tokens: &[u32]| {
+            let mut bench = bench(&config, Format::F32, Simd::best(), 2);
+            let sequence = bench.sequence();
+            bench.draw(&[(sequence, 0, tokens, tokens.len())]).swap_remove(0)
+        };
+        let tokens = canvas(40, 1);
+        let mut other = tokens.clone();
+        other[39] = 7;
+        assert_ne!(first_row(&tokens), first_row(&other));
+    }
+}
+
+/// Some rows over keys and values of a pass over all are what they are in that pass: on every tier, with any number of threads,
+/// beside other canvases.
+#[test]
+fn a_patch_with_the_same_tokens_has_the_same_bits() {
+    for (config, format) in
+        [(dream(), Format::F32), (llada(), Format::Bf16), (dream(), Format::W8 { group: 128 })]
+    {
+        let canvases: Vec<Vec<u32>> = [64, 33, 1].into_iter().map(|n| canvas(n, n)).collect();
+        let mut first: Option<Vec<Vec<u32>>> = None;
+        for (simd, threads) in Simd::variants().into_iter().map(|simd| (simd, 1)).chain([(Simd::best(), 2)]) {
+            let mut bench = bench(&config, format, simd, threads);
+            let mut alone = Vec::new();
+            for tokens in &canvases {
+                let sequence = bench.sequence();
+                let n = tokens.len();
+                let whole = bench.draw(&[(sequence, 0, tokens, n)]);
+                for rows in [0..n.min(1), n / 3..n - n / 4, n / 2..n] {
+                    let patch = bench.draw(&[(sequence, rows.start, &tokens[rows.clone()], n)]);
+                    assert_eq!(bits(&patch), bits(&whole[rows.clone()]), "{format} rows {rows:?} of {n}");
+                }
+                alone.push(bits(&whole));
+            }
+            let ids: Vec<SeqId> = canvases.iter().map(|_| bench.sequence()).collect();
+            let parts: Vec<_> =
+                ids.iter().zip(&canvases).map(|(&id, t)| (id, 0, t.as_slice(), t.len())).collect();
+            assert_eq!(bits(&bench.draw(&parts)), alone.concat(), "{format} together");
+            assert_eq!(
+                *first.get_or_insert(alone.clone()),
+                alone,
+                "{format} on {} with {threads}",
+                simd.name()
+            );
         }
     }
+}
+
+/// Published logits: `reference.safetensors` of every golden checkpoint, computed by another implementation.
+#[test]
+fn logits_are_those_of_the_reference() {
+    for dir in masked_goldens() {
+        let want = reference(&dir);
+        let mut bench = Bench::new(open(&dir, None), kv(Format::F32), Simd::best(), 2);
+        let sequence = bench.sequence();
+        let got = bench.draw(&[(sequence, 0, &want.prompt, want.prompt.len())]).concat();
+        let error = nmse(&got, &want.logits);
+        assert!(error < 1e-9, "{}: {error:e}", dir.display());
+    }
+}
+
+#[test]
+fn a_missing_bias_refuses_to_load() {
+    let folder = written(&without_bias());
+    let config = file(&dream());
+    let checkpoint = Checkpoint::open(&folder.path().join("model")).unwrap();
+    let weights = Weights::Checkpoint(&checkpoint);
+    let error = on_team(|exec| load(exec, &config, weights, LoadOptions::default())).unwrap_err().to_string();
+    assert!(error.contains("model.layers.0.self_attn.q_proj.bias"), "{error}");
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redline_kernels::op::kv::KvFormat;
+use redline_kernels::op::kv::{KvFormat, Sight};
 use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
@@ -16,6 +16,7 @@ pub(crate) struct Reference {
     pub(crate) prompt: Vec<u32>,
     /// `[prompt, vocab]`
     pub(crate) logits: Vec<f32>,
+    /// None of a model that fills masks.
     pub(crate) greedy: Vec<u32>,
 }
 
@@ -23,19 +24,31 @@ pub(crate) fn golden_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
-/// Architectures that are described but cannot run yet: they have no golden checkpoints.
-const DESCRIBED_ONLY: &[&str] = &["DreamModel", "LLaDAModelLM"];
+/// Architectures that fill masks.
+const MASKED: &[&str] = &["DreamModel", "LLaDAModelLM"];
 
-/// Every golden checkpoint.
+/// Every golden checkpoint of an autoregressive model.
 pub(crate) fn goldens() -> Vec<PathBuf> {
+    let dirs = checkpoints(false);
+    let architectures = redline_models::arch::ALL.len() - MASKED.len();
+    assert!(dirs.len() >= 2 * architectures, "two checkpoints per architecture, found {dirs:?}");
+    dirs
+}
+
+/// Every golden checkpoint of a model that fills masks.
+pub(crate) fn masked_goldens() -> Vec<PathBuf> {
+    let dirs = checkpoints(true);
+    assert!(dirs.len() >= 2 * MASKED.len(), "two checkpoints per architecture, found {dirs:?}");
+    dirs
+}
+
+fn checkpoints(masked: bool) -> Vec<PathBuf> {
     let mut dirs: Vec<PathBuf> = std::fs::read_dir(golden_root())
         .unwrap()
         .map(|e| e.unwrap().path())
-        .filter(|p| p.join("reference.safetensors").exists())
+        .filter(|p| p.join("reference.safetensors").exists() && p.join("diffusion.json").exists() == masked)
         .collect();
     dirs.sort();
-    let running = redline_models::arch::ALL.iter().filter(|a| !DESCRIBED_ONLY.contains(&a.name)).count();
-    assert!(dirs.len() >= 2 * running, "two checkpoints per architecture, found {dirs:?}");
     dirs
 }
 
@@ -55,7 +68,7 @@ pub(crate) fn reference(dir: &Path) -> Reference {
     Reference {
         prompt: ids("prompt"),
         logits: data("logits").chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect(),
-        greedy: ids("greedy"),
+        greedy: if json["greedy"].is_null() { Vec::new() } else { ids("greedy") },
     }
 }
 
@@ -114,15 +127,37 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, tokens) in parts {
             self.kv.reserve(sequence, tokens.len()).unwrap();
-            batch.push(sequence, self.kv.tokens(sequence), tokens);
+            batch.push(sequence, self.kv.tokens(sequence), tokens, Sight::Before);
         }
+        self.run(&batch, watchers)
+    }
+
+    /// Logits of every row of one pass over parts of canvases: the position of the first row, tokens, and tokens of the canvas.
+    pub(crate) fn draw(&mut self, parts: &[(SeqId, usize, &[u32], usize)]) -> Vec<Vec<f32>> {
+        let mut batch = Batch::default();
+        for &(sequence, start, tokens, keys) in parts {
+            self.kv.reserve(sequence, keys - self.kv.tokens(sequence)).unwrap();
+            batch.push(sequence, start, tokens, Sight::All(keys));
+        }
+        self.run(&batch, Watchers::default())
+    }
+
+    fn run(&mut self, batch: &Batch, watchers: Watchers<'_>) -> Vec<Vec<f32>> {
         let rows: Vec<usize> = (0..batch.rows()).collect();
         let exec = Exec { simd: self.simd, team: &self.team };
-        self.model.run(exec, &mut self.arena, &mut self.kv, &batch, None, watchers, |model, x, step| {
-            let logits = model.logits(x, &rows, model.head(), None, step);
-            let values = step.read(logits);
-            rows.iter().map(|&r| values.row(r).to_vec()).collect()
-        })
+        self.model.run(
+            exec,
+            &mut self.arena,
+            &mut self.kv,
+            (batch, &rows),
+            None,
+            watchers,
+            |model, x, step| {
+                let logits = model.logits(x, &rows, model.head(), None, step);
+                let values = step.read(logits);
+                rows.iter().map(|&r| values.row(r).to_vec()).collect()
+            },
+        )
     }
 
     /// Work is taken down from now on.

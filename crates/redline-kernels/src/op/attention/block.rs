@@ -11,7 +11,7 @@ use crate::format::Mac;
 use crate::format::bf16::{self, Bf16Mac, WidenMac, pack_row};
 use crate::format::float32::F32Mac;
 use crate::op::exp::exp;
-use crate::op::kv::{KvFormat, KvShape, PAGE_TOKENS, Segment};
+use crate::op::kv::{KvFormat, KvShape, PAGE_TOKENS, Segment, Sight};
 use crate::tile::TILE_ROWS;
 
 /// Tiles of a block at most.
@@ -127,6 +127,9 @@ impl Block<'_> {
 
     /// The keys that row `r` of a tile sees.
     fn visible(&self, tile: &Tile<'_>, r: usize) -> Range<usize> {
+        if let Sight::All(keys) = tile.segment.sight {
+            return 0..keys;
+        }
         let position = tile.segment.start + (tile.first + r) / self.job.group;
         let first = self.job.shape.window.map_or(0, |w| (position + 1).saturating_sub(w));
         first..position + 1

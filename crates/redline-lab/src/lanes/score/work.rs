@@ -60,7 +60,7 @@ pub(super) fn label_ids(labels: usize, info: &ModelInfo) -> Result<Vec<i64>, Lan
 }
 
 /// What a request took at least, by the tokens that were run: weights are read once; of the head, whose softmax is over labels,
-/// the rows of the labels only. The shared prefix was run once or came from the cache.
+/// the rows of the labels only, for the last token of every item. The shared prefix was run once or came from the cache.
 pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Work {
     let (shared, items) = (outcome.taken.shared_prefix_tokens, outcome.items.len() as f64);
     // Of one item, which every other shares.
@@ -70,10 +70,10 @@ pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Wor
     let tail = tails as f64 / items.max(1.0);
     let keys =
         keys_seen(shared - prefix, prefix) + items * (tail * shared as f64 + tail * (tail + 1.0) / 2.0);
-    let pass = Work::of_pass(info, outcome.taken.computed_tokens as f64, keys, 0.0);
+    let pass = Work::of_pass(info, outcome.taken.computed_tokens as f64, keys, items);
     Work {
         bytes: pass.bytes - info.head_bytes as f64,
-        operations: pass.operations + items * 2.0 * (labels * info.hidden) as f64,
+        operations: pass.operations + items * 2.0 * info.hidden as f64 * (labels as f64 - info.vocab as f64),
         ..pass
     }
 }
@@ -118,7 +118,8 @@ mod tests {
         // Ten tokens of prefix, two items of two tokens more.
         let cold = of(&info(), &outcome(0, 14), 3);
         assert_eq!(cold.bytes, 1000.0 - 100.0);
-        assert_eq!(cold.operations, 14.0 * 100.0 + 2.0 * 2.0 * 3.0 * 4.0);
+        // Of each item's last row everything but the head over the vocabulary of 10, and three labels instead.
+        assert_eq!(cold.operations, 14.0 * 100.0 + 2.0 * (50.0 - 2.0 * 4.0 * (10.0 - 3.0)));
         assert_eq!(cold.attention, 3.0 * (55.0 + 2.0 * (11.0 + 12.0)));
         let warm = of(&info(), &outcome(10, 4), 3);
         assert_eq!(warm.attention, 3.0 * 2.0 * (11.0 + 12.0));

@@ -1,0 +1,126 @@
+//! A canvas as text: token by token, and as it looks after every pass.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _};
+
+use redline_engine::{DiffusionPass, Engine};
+use redline_tokenizer::{TextStream, Tokenizer};
+
+/// Columns of a frame.
+const COLUMNS: usize = 84;
+/// What stands for a mask.
+const MASK: &str = "░";
+/// Begins and ends what a terminal shows faintly, or as new.
+const FAINT: &str = "\x1b[2m";
+const NEW: &str = "\x1b[1;32m";
+const PLAIN: &str = "\x1b[0m";
+
+/// The texts of tokens, one for each: a character that several tokens make stands with the last of them, special tokens as they are
+/// written. `None` for masks. Without a tokenizer, the ids.
+pub(super) fn texts(tokenizer: Option<&Tokenizer>, tokens: &[Option<u32>]) -> Vec<Option<String>> {
+    let Some(tokenizer) = tokenizer else {
+        return tokens.iter().map(|token| token.map(|id| format!(" {id}"))).collect();
+    };
+    let mut texts: Vec<Option<String>> = Vec::with_capacity(tokens.len());
+    let mut stream = TextStream::new(tokenizer);
+    for token in tokens {
+        let text = token.map(|id| match (stream.push(id), tokenizer.decode(&[id], true)) {
+            (Ok(_), Ok(plain)) if plain.is_empty() => tokenizer.token(id).unwrap_or_default(),
+            (Ok(text), _) => text,
+            (Err(_), _) => format!("[{id}]"),
+        });
+        if text.is_none() {
+            let rest = stream.finish();
+            if let Some(Some(last)) = texts.last_mut() {
+                last.push_str(&rest);
+            }
+        }
+        texts.push(text);
+    }
+    let rest = stream.finish();
+    if let Some(Some(last)) = texts.last_mut() {
+        last.push_str(&rest);
+    }
+    texts
+}
+
+/// Frames of a canvas that is being filled.
+pub(super) struct Frames<'a> {
+    engine: &'a Engine,
+    /// `None`: a mask.
+    tokens: Vec<Option<u32>>,
+    passes: usize,
+    /// In place and with colours.
+    terminal: bool,
+    /// Lines of the last frame.
+    height: usize,
+}
+
+impl<'a> Frames<'a> {
+    /// Of a canvas before its first pass.
+    pub(super) fn new(engine: &'a Engine, canvas: &[u32]) -> Self {
+        let mask = engine.info().mask_id;
+        let tokens = canvas.iter().map(|&id| (Some(id) != mask).then_some(id)).collect();
+        Self { engine, tokens, passes: 0, terminal: io::stdout().is_terminal(), height: 0 }
+    }
+
+    /// The frame after a pass.
+    pub(super) fn after(&mut self, pass: &DiffusionPass) -> String {
+        self.passes += 1;
+        for filled in &pass.filled {
+            if Some(filled.token) != self.engine.info().mask_id {
+                self.tokens[filled.position] = Some(filled.token);
+            }
+        }
+        let left = self.tokens.iter().filter(|token| token.is_none()).count();
+        let rows = if pass.rows.len() == self.tokens.len() {
+            "all rows".to_owned()
+        } else {
+            format!("rows {} to {}", pass.rows.start, pass.rows.end - 1)
+        };
+        let head = format!("pass {} over {rows}: {} filled, {left} left", self.passes, pass.filled.len());
+        let texts = texts(self.engine.tokenizer(), &self.tokens);
+        let is_new = |position: usize| pass.filled.iter().any(|filled| filled.position == position);
+        let body = self.body(&texts, is_new);
+        let mut frame = String::new();
+        if self.terminal && self.height > 0 {
+            let _ = write!(frame, "\x1b[{}F\x1b[J", self.height);
+        }
+        let _ = write!(frame, "{head}\n{body}\n");
+        self.height = 2 + body.matches('\n').count();
+        frame
+    }
+
+    /// The canvas in lines.
+    fn body(&self, texts: &[Option<String>], is_new: impl Fn(usize) -> bool) -> String {
+        let (mut out, mut column) = (String::from("  "), 0);
+        for (position, text) in texts.iter().enumerate() {
+            let style = match text {
+                None => FAINT,
+                Some(_) if is_new(position) => NEW,
+                Some(_) => "",
+            };
+            let styled = self.terminal && !style.is_empty();
+            if styled {
+                out.push_str(style);
+            }
+            for char in text.as_deref().unwrap_or(MASK).chars() {
+                let breaks = char == '\n'
+                    || column >= COLUMNS + 16
+                    || (column >= COLUMNS && (char == ' ' || text.is_none()));
+                if breaks {
+                    out.push_str("\n  ");
+                    column = 0;
+                }
+                if char != '\n' && !(breaks && char == ' ') {
+                    out.push(char);
+                    column += 1;
+                }
+            }
+            if styled {
+                out.push_str(PLAIN);
+            }
+        }
+        out
+    }
+}

@@ -1,0 +1,136 @@
+//! From flags and lines to the engine's request.
+
+use redline_engine::{Algorithm, BlockCache, DiffuseRequest, Prompt, Sampling};
+use redline_wire::{DiffuseLine, DiffusionAlgorithm, DiffusionCache};
+
+use super::DiffuseArgs;
+use crate::command::score::request::prompt;
+use crate::report::Failure;
+
+/// What the flags give: a request that lacks its prompt.
+#[derive(Clone, Debug)]
+pub(super) struct Template(DiffuseRequest);
+
+/// The flags, without a prompt.
+pub(super) fn template(args: &DiffuseArgs) -> Template {
+    let (course, flags) = (&args.course, &args.sampling);
+    let sampling = Sampling {
+        temperature: flags.temperature.unwrap_or(0.0),
+        top_k: flags.top_k.unwrap_or(0),
+        top_p: flags.top_p.unwrap_or(1.0),
+        min_p: 0.0,
+        seed: flags.seed.unwrap_or(0),
+    };
+    Template(DiffuseRequest {
+        steps: course.steps,
+        algorithm: course.algorithm,
+        eps: course.eps.unwrap_or(DiffuseRequest::EPS),
+        sampling,
+        alg_temp: course.alg_temp.unwrap_or(0.0),
+        block_length: course.block_length,
+        cfg_scale: course.cfg_scale.unwrap_or(0.0),
+        threshold: course.threshold,
+        cache: course.cache.unwrap_or_default(),
+        refresh: course.refresh,
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        timeout_s: args.timeout,
+        ..DiffuseRequest::new(Prompt::Text(String::new()), args.max_new_tokens)
+    })
+}
+
+/// The template with the prompt that the flags must give.
+pub(super) fn complete(args: &DiffuseArgs, template: Template) -> Result<DiffuseRequest, Failure> {
+    let prompt = match (&args.prompt, &args.prompt_ids) {
+        (Some(text), _) => Prompt::Text(text.clone()),
+        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
+        (None, None) => {
+            return Err(Failure::usage(
+                "no prompt given",
+                "`--prompt TEXT`, `--prompt-ids 1,2,3`, or whole requests with `--jsonl FILE`",
+            ));
+        }
+    };
+    Ok(DiffuseRequest { prompt, ..template.0 })
+}
+
+/// A line's request; keys that it leaves out are taken from the template.
+pub(super) fn from_line(line: DiffuseLine, Template(flags): &Template) -> DiffuseRequest {
+    let flags = flags.clone();
+    DiffuseRequest {
+        prompt: prompt(line.prompt),
+        max_new_tokens: line.max_new_tokens.unwrap_or(flags.max_new_tokens),
+        steps: line.steps.or(flags.steps),
+        algorithm: line.algorithm.map(algorithm).or(flags.algorithm),
+        eps: line.eps.unwrap_or(flags.eps),
+        sampling: Sampling {
+            temperature: line.temperature.unwrap_or(flags.sampling.temperature),
+            top_k: line.top_k.unwrap_or(flags.sampling.top_k),
+            top_p: line.top_p.unwrap_or(flags.sampling.top_p),
+            min_p: 0.0,
+            seed: line.seed.unwrap_or(flags.sampling.seed),
+        },
+        alg_temp: line.alg_temp.unwrap_or(flags.alg_temp),
+        block_length: line.block_length.or(flags.block_length),
+        cfg_scale: line.cfg_scale.unwrap_or(flags.cfg_scale),
+        threshold: line.threshold.or(flags.threshold),
+        cache: line.cache.map_or(flags.cache, cache),
+        refresh: line.refresh.or(flags.refresh),
+        stop: line.stop.map_or(flags.stop, |stop| stop.0),
+        ignore_eos: line.ignore_eos.unwrap_or(flags.ignore_eos),
+        savings: flags.savings,
+        timeout_s: line.timeout_s.or(flags.timeout_s),
+    }
+}
+
+fn algorithm(from: DiffusionAlgorithm) -> Algorithm {
+    match from {
+        DiffusionAlgorithm::Origin => Algorithm::Origin,
+        DiffusionAlgorithm::MaskgitPlus => Algorithm::MaskgitPlus,
+        DiffusionAlgorithm::TopkMargin => Algorithm::TopkMargin,
+        DiffusionAlgorithm::Entropy => Algorithm::Entropy,
+        DiffusionAlgorithm::LowConfidence => Algorithm::LowConfidence,
+        DiffusionAlgorithm::Random => Algorithm::Random,
+    }
+}
+
+fn cache(from: DiffusionCache) -> BlockCache {
+    match from {
+        DiffusionCache::None => BlockCache::None,
+        DiffusionCache::Prefix => BlockCache::Prefix,
+        DiffusionCache::Dual => BlockCache::Dual,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_wins_over_the_flags() {
+        let flags = DiffuseRequest {
+            steps: Some(8),
+            algorithm: Some(Algorithm::Origin),
+            cache: BlockCache::Dual,
+            stop: vec![".".into()],
+            ..DiffuseRequest::new(Prompt::Text(String::new()), 16)
+        };
+        let template = Template(flags);
+        let line = |json: &str| from_line(serde_json::from_str(json).unwrap(), &template);
+        let bare = line(r#"{"prompt":"p"}"#);
+        assert_eq!(
+            (bare.steps, bare.algorithm, bare.cache),
+            (Some(8), Some(Algorithm::Origin), BlockCache::Dual)
+        );
+        assert_eq!((bare.max_new_tokens, bare.stop.len(), bare.prompt), (16, 1, Prompt::Text("p".into())));
+        let full = line(
+            r#"{"prompt":[4],"max_new_tokens":2,"steps":1,"algorithm":"low-confidence","cache":"none","stop":[],
+            "temperature":0.5,"seed":5,"threshold":0.5,"eps":0.5,"alg_temp":1,"block_length":2,"cfg_scale":3,"refresh":4}"#,
+        );
+        assert_eq!((full.max_new_tokens, full.steps, full.cache), (2, Some(1), BlockCache::None));
+        assert_eq!((full.algorithm, full.stop.len()), (Some(Algorithm::LowConfidence), 0));
+        assert_eq!((full.sampling.temperature, full.sampling.seed), (0.5, 5));
+        assert_eq!((full.threshold, full.eps, full.alg_temp), (Some(0.5), 0.5, 1.0));
+        assert_eq!((full.block_length, full.cfg_scale, full.refresh), (Some(2), 3.0, Some(4)));
+    }
+}

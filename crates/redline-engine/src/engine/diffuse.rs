@@ -1,0 +1,310 @@
+//! Requests to fill masks: what can be refused is refused here.
+
+use std::ops::Range;
+use std::sync::mpsc::channel;
+
+use redline_models::spec::Objective;
+
+use super::{Engine, checked_timeout};
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Diffused, Guesser, Rules, divisor};
+use crate::outcome::{DiffuseOutcome, FinishReason};
+use crate::plan::Buckets;
+use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
+use crate::sampler;
+use crate::ticket::DiffuseTicket;
+use crate::transcript::Transcript;
+
+/// Masks of a block, where nothing is said and blocks are needed.
+const BLOCK: usize = 32;
+/// A threshold from here on is above every probability.
+const MOST_THRESHOLD: f32 = 2.0;
+
+/// What the outcome needs to know of the request.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Drawn {
+    prompt_tokens: usize,
+    prompt_masks: usize,
+    algorithm: Algorithm,
+    mask_id: u32,
+}
+
+impl Engine {
+    /// Fills the masks of a canvas. `on_text` gets the text as it becomes final.
+    pub fn diffuse(
+        &self,
+        request: DiffuseRequest,
+        cancel: &Cancel,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<DiffuseOutcome, EngineError> {
+        self.submit_diffuse(request, cancel)?.wait(on_text, &mut |_| ())
+    }
+
+    /// Begins to fill masks; other requests may be submitted before the answer is waited for.
+    pub fn submit_diffuse(
+        &self,
+        request: DiffuseRequest,
+        cancel: &Cancel,
+    ) -> Result<DiffuseTicket<'_>, EngineError> {
+        let Objective::Masked { shifted } = self.info.objective else {
+            let fact =
+                format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
+            return Err(EngineError::request(
+                fact,
+                "take `redline generate`, or a model such as Dream or LLaDA",
+            ));
+        };
+        let mask = self.mask_id()?;
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        check(&request)?;
+        if !request.stop.is_empty() && self.tokenizer.is_none() {
+            return Err(EngineError::NoTokenizer(self.info.name.clone()));
+        }
+        let mut canvas = self.canvas_of(&request)?;
+        let prompt_tokens = canvas.len();
+        let first_mask = canvas.iter().position(|&id| id == mask).unwrap_or(prompt_tokens);
+        let prompt_masks = canvas.iter().filter(|&&id| id == mask).count();
+        canvas.resize(prompt_tokens + request.max_new_tokens, mask);
+        let masks = prompt_masks + request.max_new_tokens;
+        if masks == 0 {
+            let fact =
+                format!("the prompt of {prompt_tokens} tokens has no mask, and 0 new tokens were asked for");
+            return Err(EngineError::request(
+                fact,
+                "give `--max-new-tokens` at least 1, or masks in the prompt",
+            ));
+        }
+        self.check_canvas(canvas.len(), if request.cfg_scale > 0.0 { 2 } else { 1 })?;
+        let blocks = blocks(&request, first_mask, prompt_tokens)?;
+        let algorithm = algorithm(&request, shifted)?;
+        let rules = Rules {
+            algorithm,
+            steps: steps(&request, masks, blocks.len())?,
+            eps: request.eps,
+            alg_temp: request.alg_temp,
+            seed: request.sampling.seed,
+            blocks,
+            threshold: request.threshold.map(f64::from),
+            cache: request.cache,
+            refresh: request.refresh,
+            shifted,
+            savings: request.savings,
+        };
+        let guesser = Guesser { algorithm, sampling: request.sampling, simd: self.simd };
+        let end_ids = if request.ignore_eos { Vec::new() } else { self.end_ids.clone() };
+        let shown = canvas.clone();
+        let job = DiffuseJob { canvas, mask, end_ids, rules, guesser, cfg_scale: request.cfg_scale };
+        let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
+        let (reply, events) = channel();
+        let cancel = self.run(DiffuseTask::new(job, transcript, reply), cancel, timeout_s)?;
+        let drawn = Drawn { prompt_tokens, prompt_masks, algorithm, mask_id: mask };
+        Ok(DiffuseTicket { engine: self, drawn, canvas: shown, heard: Vec::new(), events, cancel })
+    }
+
+    /// The id that stands for a mask.
+    fn mask_id(&self) -> Result<u32, EngineError> {
+        let file = "`mask_token_id` in `config.json` is the id of the mask token";
+        match self.info.mask_id {
+            Some(id) if (id as usize) < self.info.vocab => Ok(id),
+            Some(id) => {
+                let fact = format!("the mask's id {id} is outside 0..{}, the vocabulary", self.info.vocab);
+                Err(EngineError::request(fact, file))
+            }
+            None => Err(EngineError::request(format!("`{}` names no mask", self.info.name), file)),
+        }
+    }
+
+    /// The tokens of the prompt.
+    fn canvas_of(&self, request: &DiffuseRequest) -> Result<Vec<u32>, EngineError> {
+        let nothing = match &request.prompt {
+            Prompt::Text(text) => text.is_empty(),
+            Prompt::Ids(ids) => ids.is_empty(),
+        };
+        // Masks need nothing before them.
+        if nothing
+            && request.max_new_tokens > 0
+            && self.tokenizer.as_ref().is_none_or(|t| t.prefix_ids().is_empty())
+        {
+            return Ok(Vec::new());
+        }
+        self.limits().prompt(&request.prompt, request.max_new_tokens)
+    }
+
+    /// A canvas is run in one pass.
+    fn check_canvas(&self, tokens: usize, sequences: usize) -> Result<(), EngineError> {
+        let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
+        if tokens > context {
+            let fact = format!("a canvas of {tokens} tokens exceeds the context of {context}");
+            return Err(EngineError::request(fact, "give less `--max-new-tokens`"));
+        }
+        if tokens > most {
+            let fact = format!("a canvas of {tokens} tokens exceeds the largest pass, {most}");
+            return Err(EngineError::request(fact, "give less `--max-new-tokens`"));
+        }
+        let activations = self.info.activation_bytes_per_row * tokens as u64;
+        if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > room / 2) {
+            let fact = format!(
+                "a canvas of {tokens} tokens, run in one pass, takes {activations} bytes of activations, more than half of the \
+                 {room} that weights leave of the memory budget"
+            );
+            return Err(EngineError::request(fact, "give more `--memory`, or shorten it"));
+        }
+        self.check_room(format_args!("the canvas"), &vec![tokens; sequences], 0)
+    }
+
+    pub(crate) fn diffused(&self, drawn: Drawn, diffused: Diffused) -> DiffuseOutcome {
+        let Diffused { canvas, passes, text, end, stopped, ran } = diffused;
+        let finish_reason = match ran.ended {
+            Some(_) => FinishReason::Cancelled,
+            None if stopped || end.is_some() => FinishReason::Stop,
+            None => FinishReason::Length,
+        };
+        let last = end.map_or(canvas.len(), |end| end + 1).max(drawn.prompt_tokens);
+        let filled: usize = passes.iter().map(|pass| pass.filled.len()).sum();
+        let compute_s = ran.seconds - ran.queue_s;
+        DiffuseOutcome {
+            text,
+            token_ids: canvas[drawn.prompt_tokens..last].to_vec(),
+            canvas,
+            prompt_tokens: drawn.prompt_tokens,
+            prompt_masks: drawn.prompt_masks,
+            finish_reason,
+            algorithm: drawn.algorithm,
+            mask_id: drawn.mask_id,
+            tokens_per_pass: (!passes.is_empty()).then(|| filled as f64 / passes.len() as f64),
+            passes,
+            computed_tokens: ran.computed_tokens,
+            plan_misses: ran.plan_misses,
+            queue_s: ran.queue_s,
+            compute_s,
+            tokens_per_s: (compute_s > 0.0).then(|| filled as f64 / compute_s),
+            peak_memory_bytes: ran.peak_memory_bytes,
+            kernel_path: self.info.kernel_path.clone(),
+        }
+    }
+}
+
+/// Refuses values out of range, and options that do not go together.
+fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
+    sampler::check(&request.sampling)?;
+    let refuse = |fact: String, hint: &str| Err(EngineError::request(fact, hint));
+    let DiffuseRequest { eps, alg_temp, cfg_scale, threshold, cache, refresh, .. } = *request;
+    if request.sampling.min_p > 0.0 {
+        return refuse("`min_p` is not part of these algorithms".into(), "leave it out");
+    }
+    if !(eps > 0.0 && eps < 1.0) {
+        return refuse(format!("`eps` is {eps}"), "`eps` must be above 0 and below 1");
+    }
+    if !(alg_temp.is_finite() && alg_temp >= 0.0) {
+        return refuse(
+            format!("`alg_temp` is {alg_temp}"),
+            "`alg_temp` must be a finite number of at least 0",
+        );
+    }
+    if !(cfg_scale.is_finite() && cfg_scale >= 0.0) {
+        return refuse(
+            format!("`cfg_scale` is {cfg_scale}"),
+            "`cfg_scale` must be a finite number of at least 0",
+        );
+    }
+    if let Some(bad) = threshold.filter(|t| !(*t > 0.0 && *t <= MOST_THRESHOLD)) {
+        let hint = "it is a probability above 0; above 1, up to 2, every pass fills one mask";
+        return refuse(format!("`threshold` is {bad}"), hint);
+    }
+    if request.stop.iter().any(String::is_empty) {
+        return refuse("a stop string is empty".into(), "leave it out");
+    }
+    if refresh == Some(0) {
+        return refuse("`refresh` is 0 passes".into(), "give at least 1, or leave it out");
+    }
+    if refresh.is_some() && cache == BlockCache::None {
+        return refuse("`refresh` is for a block cache, and there is none".into(), "give `--cache` too");
+    }
+    if cfg_scale > 0.0 && cache != BlockCache::None {
+        return refuse("guidance and a block cache do not go together".into(), "leave one of them out");
+    }
+    if threshold.is_some() && request.steps.is_some() {
+        let hint = "with a threshold there are as many steps as it takes: leave one of them out";
+        return refuse("`steps` and `threshold` were given".into(), hint);
+    }
+    if alg_temp > 0.0 && threshold.is_some() {
+        return refuse("`alg_temp` and `threshold` were given".into(), "leave one of them out");
+    }
+    if !request.savings && (cache != BlockCache::None || threshold.is_some()) {
+        let fact = "every step over all rows (no exact savings), with a block cache or a threshold";
+        return refuse(fact.into(), "leave one of them out");
+    }
+    Ok(())
+}
+
+/// The algorithm that was asked for, or the family's.
+fn algorithm(request: &DiffuseRequest, shifted: bool) -> Result<Algorithm, EngineError> {
+    let by_probability = request.threshold.is_some();
+    let natural = match (shifted, by_probability) {
+        (true, false) => Algorithm::Entropy,
+        (true, true) => Algorithm::MaskgitPlus,
+        (false, _) => Algorithm::LowConfidence,
+    };
+    let algorithm = request.algorithm.unwrap_or(natural);
+    let refuse = |fact: String, hint: &str| Err(EngineError::request(fact, hint));
+    let probable = matches!(algorithm, Algorithm::MaskgitPlus | Algorithm::LowConfidence);
+    if by_probability && !probable {
+        let fact =
+            format!("a threshold compares probabilities, and `{}` is about something else", algorithm.name());
+        return refuse(fact, "take `maskgit-plus` or `low-confidence`, or leave out the algorithm");
+    }
+    let random = matches!(algorithm, Algorithm::Origin | Algorithm::Random);
+    if random && request.alg_temp > 0.0 {
+        let fact = format!("`alg_temp` is about how sure masks are, and `{}` takes any", algorithm.name());
+        return refuse(fact, "leave one of them out");
+    }
+    Ok(algorithm)
+}
+
+/// The blocks from the first mask to the end.
+fn blocks(
+    request: &DiffuseRequest,
+    first_mask: usize,
+    prompt_tokens: usize,
+) -> Result<Vec<Range<usize>>, EngineError> {
+    let new = request.max_new_tokens;
+    let needed = request.threshold.is_some() || request.cache != BlockCache::None;
+    let length = match request.block_length {
+        Some(length) if length == 0 || new % length != 0 => {
+            let fact = format!("blocks of {length} do not divide {new} new tokens");
+            let hint = format!("`--block-length {}` does", divisor(new, BLOCK));
+            return Err(EngineError::request(fact, hint));
+        }
+        Some(length) => length,
+        None if needed => divisor(new, BLOCK),
+        None => new,
+    };
+    let end = prompt_tokens + new;
+    if length == 0 {
+        return Ok(std::iter::once(first_mask..end).collect());
+    }
+    let starts = (prompt_tokens..end).step_by(length);
+    // Masks of the prompt belong to the first block.
+    Ok(starts
+        .map(|start| (if start == prompt_tokens { first_mask } else { start })..start + length)
+        .collect())
+}
+
+/// Steps, so many for each block.
+fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize, EngineError> {
+    let steps = request.steps.unwrap_or(masks.next_multiple_of(blocks));
+    let refuse = |fact: String, hint: String| Err(EngineError::request(fact, hint));
+    if steps == 0 {
+        return refuse("0 steps were asked for".into(), format!("give from 1 to {masks}, one for each mask"));
+    }
+    if request.steps.is_some() && steps > masks {
+        let fact = format!("{steps} steps for {masks} masks: some would fill none");
+        return refuse(fact, format!("give at most `--steps {masks}`"));
+    }
+    if steps % blocks != 0 {
+        let fact = format!("{steps} steps cannot be shared out evenly to {blocks} blocks");
+        return refuse(fact, format!("`--steps {}` can", (steps / blocks).max(1) * blocks));
+    }
+    Ok(steps)
+}

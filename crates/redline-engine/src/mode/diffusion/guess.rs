@@ -1,0 +1,192 @@
+//! From the logits of a mask to a token and how sure it is.
+//!
+//! Order: temperature, top-p, top-k; then the token, and the confidence of what is left (Dream; LLaDA's is the probability
+//! before all that). Candidates are ordered by (probability, then token id).
+
+use std::sync::OnceLock;
+
+use redline_kernels::op::exp::exp_in_place;
+use redline_kernels::op::summary::{Summary, summaries, summary};
+use redline_kernels::{Exec, Rows, Simd};
+
+use super::course::{Draw, counter};
+use crate::machine::OUTPUT_ROWS;
+use crate::random::uniform;
+use crate::request::{Algorithm, Sampling};
+
+/// What a mask would become.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Guess {
+    pub(crate) token: u32,
+    /// The larger, the surer; what it is depends on the algorithm.
+    pub(crate) confidence: f64,
+}
+
+/// How tokens are guessed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guesser {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) sampling: Sampling,
+    pub(crate) simd: Simd,
+}
+
+/// Candidates looked at first, where not all are needed in order.
+const FIRST: usize = 64;
+
+impl Guesser {
+    /// Whether the largest logit is all that counts.
+    fn is_greedy(&self) -> bool {
+        let Sampling { temperature, top_k, top_p, .. } = self.sampling;
+        temperature == 0.0 && top_k == 0 && top_p >= 1.0
+    }
+
+    /// The guesses of masks at `positions`, one for each row; `None` where logits are not numbers.
+    pub(crate) fn all(
+        &self,
+        exec: Exec<'_>,
+        rows: Rows<'_>,
+        step: usize,
+        positions: &[usize],
+    ) -> Vec<Option<Guess>> {
+        if self.is_greedy() {
+            let none = Summary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
+            let mut found = [none; OUTPUT_ROWS];
+            summaries(exec, rows, &mut found);
+            return found[..rows.rows()].iter().map(|summary| self.greedy(summary)).collect();
+        }
+        let found: Vec<OnceLock<Option<Guess>>> = vec![OnceLock::new(); rows.rows()];
+        exec.team.split(rows.rows(), 1, 2, |some| {
+            for r in some {
+                found[r].get_or_init(|| self.alone(rows.row(r), step, positions[r]));
+            }
+        });
+        found.into_iter().map(|guess| guess.into_inner().flatten()).collect()
+    }
+
+    /// The guess of one mask.
+    pub(crate) fn alone(&self, logits: &[f32], step: usize, position: usize) -> Option<Guess> {
+        if self.is_greedy() {
+            return self.greedy(&summary(self.simd, logits));
+        }
+        self.one(logits, uniform(self.sampling.seed, counter(step, position, Draw::Token)))
+    }
+
+    fn greedy(&self, summary: &Summary) -> Option<Guess> {
+        let confidence = match self.algorithm {
+            Algorithm::TopkMargin => summary.margin(),
+            Algorithm::Entropy => summary.negative_entropy(),
+            _ => summary.probability(),
+        };
+        summary.is_finite().then_some(Guess { token: summary.top, confidence })
+    }
+
+    /// A guess where something is drawn or filtered, with the random number for it.
+    fn one(&self, logits: &[f32], u: f64) -> Option<Guess> {
+        let Sampling { temperature, top_k, top_p, .. } = self.sampling;
+        let top = crate::sampler::greedy(logits)?;
+        let max = logits[top as usize];
+        let scale = if temperature > 0.0 { temperature } else { 1.0 };
+        let mut weights: Vec<f32> = logits.iter().map(|x| (x - max) / scale).collect();
+        exp_in_place(self.simd, &mut weights);
+        let candidates = Candidates::of(&weights).filtered(top_p, top_k);
+        let total = candidates.total();
+        let token = if temperature > 0.0 { candidates.at(u * total) } else { top };
+        let share = |id: u32| f64::from(weights[id as usize]) / total;
+        let confidence = match self.algorithm {
+            Algorithm::TopkMargin => {
+                let second = candidates.order.get(1).map_or(0.0, |&id| share(id));
+                share(candidates.order[0]) - second
+            }
+            Algorithm::Entropy => {
+                candidates.order.iter().map(|&id| share(id)).map(|p| p * libm::log(p)).sum()
+            }
+            Algorithm::LowConfidence => {
+                // Of the distribution as the model gave it.
+                let sum: f64 = logits.iter().map(|x| libm::exp(f64::from(x - max))).sum();
+                libm::exp(f64::from(logits[token as usize] - max)) / sum
+            }
+            Algorithm::MaskgitPlus | Algorithm::Origin | Algorithm::Random => share(token),
+        };
+        Some(Guess { token, confidence })
+    }
+}
+
+/// The ids that may be chosen, by (weight, then id), and their weights.
+struct Candidates<'a> {
+    weights: &'a [f32],
+    order: Vec<u32>,
+}
+
+impl<'a> Candidates<'a> {
+    /// All that have any weight, in no order yet.
+    fn of(weights: &'a [f32]) -> Self {
+        let order = (0..weights.len() as u32).filter(|&id| weights[id as usize] > 0.0).collect();
+        Self { weights, order }
+    }
+
+    fn weight(&self, id: u32) -> f64 {
+        f64::from(self.weights[id as usize])
+    }
+
+    fn total(&self) -> f64 {
+        self.order.iter().map(|&id| self.weight(id)).sum()
+    }
+
+    /// Those that reach `top_p` together, and of these those that are not less probable than the `top_k`-th; in order.
+    fn filtered(mut self, top_p: f32, top_k: usize) -> Self {
+        if top_p < 1.0 {
+            let enough = f64::from(top_p) * self.total();
+            let mut sorted = FIRST;
+            let kept = loop {
+                self.sort_first(sorted);
+                let mut sum = 0.0;
+                let kept = self.order.iter().take(sorted).take_while(|&&id| {
+                    let more = sum <= enough;
+                    sum += self.weight(id);
+                    more
+                });
+                let kept = kept.count();
+                if kept < sorted || sorted >= self.order.len() {
+                    break kept.max(1);
+                }
+                sorted *= 8;
+            };
+            self.order.truncate(kept);
+        }
+        if top_k > 0 && top_k < self.order.len() {
+            self.sort_first(top_k);
+            let least = self.weight(self.order[top_k - 1]);
+            let weights = self.weights;
+            let mut place = 0;
+            // Equals of the last one stay.
+            self.order.retain(|&id| {
+                place += 1;
+                place <= top_k || f64::from(weights[id as usize]) >= least
+            });
+        }
+        self.sort_first(self.order.len());
+        self
+    }
+
+    /// Brings the first `count` into order.
+    fn sort_first(&mut self, count: usize) {
+        let weights = self.weights;
+        let by_weight =
+            |a: &u32, b: &u32| weights[*b as usize].total_cmp(&weights[*a as usize]).then(a.cmp(b));
+        let count = count.min(self.order.len());
+        if count > 0 && count < self.order.len() {
+            self.order.select_nth_unstable_by(count - 1, by_weight);
+        }
+        self.order[..count].sort_unstable_by(by_weight);
+    }
+
+    /// The first whose cumulative weight exceeds `target`.
+    fn at(&self, target: f64) -> u32 {
+        let mut sum = 0.0;
+        let hit = self.order.iter().find(|&&id| {
+            sum += self.weight(id);
+            sum > target
+        });
+        hit.or(self.order.last()).copied().unwrap_or(0)
+    }
+}

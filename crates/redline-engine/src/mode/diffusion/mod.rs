@@ -1,0 +1,317 @@
+//! Generation by filling masks: a canvas of a prompt and masks, run pass after pass.
+
+mod counts;
+mod course;
+mod guess;
+
+use std::sync::mpsc::Sender;
+
+use redline_kernels::Rows;
+
+pub(crate) use self::counts::divisor;
+pub(crate) use self::course::{Course, Pass, Rules};
+pub(crate) use self::guess::{Guess, Guesser};
+use crate::error::EngineError;
+use crate::machine::Logits;
+use crate::outcome::{DiffusionPass, FilledMask};
+use crate::scheduler::{Done, Drawing, Next, Opening};
+use crate::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::transcript::Transcript;
+
+/// A checked request.
+pub(crate) struct DiffuseJob {
+    /// The prompt, and masks behind it; at least one mask.
+    pub(crate) canvas: Vec<u32>,
+    pub(crate) mask: u32,
+    /// What ends the text, where it fills a mask.
+    pub(crate) end_ids: Vec<u32>,
+    pub(crate) rules: Rules,
+    pub(crate) guesser: Guesser,
+    /// Guidance; 0: none.
+    pub(crate) cfg_scale: f32,
+}
+
+/// What a caller hears.
+pub(crate) enum Event {
+    /// A pass filled masks.
+    Pass(DiffusionPass),
+    /// Text that has become final.
+    Text(String),
+    /// The end.
+    Done(Result<Diffused, EngineError>),
+}
+
+/// What became of a canvas.
+pub(crate) struct Diffused {
+    pub(crate) canvas: Vec<u32>,
+    pub(crate) passes: Vec<DiffusionPass>,
+    pub(crate) text: String,
+    /// The position of the token that ended it.
+    pub(crate) end: Option<usize>,
+    /// A stop string was met.
+    pub(crate) stopped: bool,
+    pub(crate) ran: Ran,
+}
+
+/// The sequence of the canvas itself; that without the prompt, which guidance moves away from, is the other.
+const CONDITIONED: u32 = 0;
+
+/// A canvas being filled.
+pub(crate) struct DiffuseTask {
+    job: DiffuseJob,
+    course: Course,
+    events: Sender<Event>,
+    transcript: Transcript,
+    /// Positions that were masks at first.
+    fillable: Vec<bool>,
+    /// Sequences that were opened.
+    opened: u32,
+    /// Sequences that have not been run in this pass.
+    outstanding: u32,
+    pass: Option<Pass>,
+    /// `(row, place in the pass's masks)`, ascending.
+    rows: Vec<(usize, usize)>,
+    guesses: Vec<Option<Guess>>,
+    /// Logits of a row of one sequence, until the other's come.
+    partner: Vec<(u32, usize, Vec<f32>)>,
+    /// The first position that is not final, or that of the end.
+    frontier: usize,
+    end: Option<usize>,
+    passes: Vec<DiffusionPass>,
+    finished: bool,
+}
+
+impl DiffuseTask {
+    pub(crate) fn new(job: DiffuseJob, transcript: Transcript, events: Sender<Event>) -> Self {
+        let fillable: Vec<bool> = job.canvas.iter().map(|&id| id == job.mask).collect();
+        let frontier = fillable.iter().position(|&fillable| fillable).unwrap_or(fillable.len());
+        let mut task = Self {
+            course: Course::new(job.rules.clone()),
+            events,
+            transcript,
+            fillable,
+            opened: 0,
+            outstanding: 0,
+            pass: None,
+            rows: Vec::new(),
+            guesses: Vec::new(),
+            partner: Vec::new(),
+            frontier,
+            end: None,
+            passes: Vec::new(),
+            finished: false,
+            job,
+        };
+        task.turn();
+        task
+    }
+
+    /// Sequences: the canvas, and for guidance the same without its prompt.
+    fn sequences(&self) -> u32 {
+        if self.job.cfg_scale > 0.0 { 2 } else { 1 }
+    }
+
+    /// Goes on to the next pass, if there is one.
+    fn turn(&mut self) {
+        let (canvas, mask) = (&self.job.canvas, self.job.mask);
+        self.pass = self.course.next(canvas.len(), &|p| canvas[p] == mask);
+        self.finished |= self.pass.is_none();
+        let Some(pass) = &self.pass else { return };
+        let shifted = self.job.rules.shifted;
+        let row = |p: usize| if shifted { p.saturating_sub(1).max(pass.rows.start) } else { p };
+        self.rows = pass.masks.iter().enumerate().map(|(place, &p)| (row(p), place)).collect();
+        self.guesses = vec![None; pass.masks.len()];
+        self.outstanding = self.sequences();
+    }
+
+    /// The rows that are run, as sequence `index` has them.
+    fn drawing(&self, index: u32) -> Drawing {
+        let rows = self.pass.as_ref().map_or(0..0, |pass| pass.rows.clone());
+        let shown = |p: usize| {
+            if index == CONDITIONED || self.fillable[p] { self.job.canvas[p] } else { self.job.mask }
+        };
+        let wanted = if self.job.rules.savings {
+            let mut wanted: Vec<usize> = self.rows.iter().map(|(row, _)| *row).collect();
+            wanted.dedup();
+            wanted
+        } else {
+            rows.clone().collect()
+        };
+        Drawing { from: rows.start, tokens: rows.map(shown).collect(), wanted }
+    }
+
+    /// Guesses the masks that rows are about; row r of `values` is that at `positions[r]`.
+    fn guess(&mut self, logits: Logits<'_>, values: Rows<'_>, positions: &[usize]) {
+        let Some(pass) = &self.pass else { return };
+        let exec = logits.exec;
+        let places = |row: usize| {
+            let first = self.rows.partition_point(|(r, _)| *r < row);
+            self.rows[first..].iter().take_while(move |(r, _)| *r == row).map(|(_, place)| *place)
+        };
+        // Two masks may have one row: the first two of a canvas or block, where logits are shifted.
+        for nth in 0..2 {
+            let some: Vec<Option<usize>> = positions.iter().map(|&row| places(row).nth(nth)).collect();
+            let mut first = 0;
+            for run in some.chunk_by(|a, b| a.is_some() == b.is_some()) {
+                let rows = first..first + run.len();
+                first = rows.end;
+                let run: Vec<usize> = run.iter().copied().flatten().collect();
+                if run.is_empty() {
+                    continue;
+                }
+                let masks: Vec<usize> = run.iter().map(|&place| pass.masks[place]).collect();
+                let guesses = self.job.guesser.all(exec, values.some(rows), pass.step, &masks);
+                for (place, guess) in run.into_iter().zip(guesses) {
+                    self.guesses[place] = guess;
+                }
+            }
+        }
+    }
+
+    /// Guesses from what both sequences say: `u + (scale + 1) (c - u)`.
+    fn guess_guided(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        let scale = self.job.cfg_scale + 1.0;
+        let (mut positions, mut values) = (Vec::new(), Vec::new());
+        for (r, place) in places.iter().enumerate() {
+            let row = logits.rows.row(r);
+            let known = |(index, position, _): &(u32, usize, Vec<f32>)| {
+                *position == place.position && *index != place.index
+            };
+            let Some(at) = self.partner.iter().position(known) else {
+                self.partner.push((place.index, place.position, row.to_vec()));
+                continue;
+            };
+            let (_, position, other) = self.partner.swap_remove(at);
+            let both = other.iter().zip(row).map(|(&other, &own)| {
+                let (c, u) = if place.index == CONDITIONED { (own, other) } else { (other, own) };
+                u + scale * (c - u)
+            });
+            values.extend(both);
+            positions.push(position);
+        }
+        let width = logits.rows.width();
+        self.guess(logits, Rows::new(&values, positions.len(), width, width), &positions);
+    }
+
+    /// The pass was run: fills masks.
+    fn fill(&mut self) -> Result<(), EngineError> {
+        let Some(pass) = self.pass.take() else { return Ok(()) };
+        let numbers = self.guesses.iter().zip(&pass.masks);
+        let guesses =
+            numbers.map(|(guess, p)| guess.ok_or_else(|| EngineError::NonFinite(format!("position {p}"))));
+        let guesses = guesses.collect::<Result<Vec<Guess>, _>>()?;
+        let mut filled = Vec::new();
+        for position in self.course.filled(&pass, &guesses) {
+            let Ok(place) = pass.masks.binary_search(&position) else { continue };
+            let Guess { token, confidence } = guesses[place];
+            // A mask that becomes a mask is not filled.
+            if token != self.job.mask {
+                self.job.canvas[position] = token;
+                filled.push(FilledMask { position, token, confidence });
+            }
+        }
+        let passed = DiffusionPass { step: pass.step, rows: pass.rows, filled };
+        self.passes.push(passed.clone());
+        // A caller that is gone hears nothing.
+        let _ = self.events.send(Event::Pass(passed));
+        Ok(())
+    }
+
+    /// Lets out the text before the first mask that is left.
+    fn show(&mut self) -> Result<(), EngineError> {
+        let mut text = String::new();
+        while self.end.is_none()
+            && let Some(&id) = self.job.canvas.get(self.frontier)
+            && id != self.job.mask
+            && !self.transcript.stopped()
+        {
+            if self.fillable[self.frontier] && self.job.end_ids.contains(&id) {
+                self.end = Some(self.frontier);
+            } else {
+                text.push_str(self.transcript.push(id)?);
+                self.frontier += 1;
+            }
+        }
+        self.say(text);
+        Ok(())
+    }
+
+    fn say(&self, text: String) {
+        if !text.is_empty() {
+            // A caller that is gone hears nothing.
+            let _ = self.events.send(Event::Text(text));
+        }
+    }
+
+    /// Whether the text is final, whatever becomes of the masks that are left.
+    fn is_final(&self) -> bool {
+        self.job.rules.savings && (self.end.is_some() || self.transcript.stopped())
+    }
+}
+
+impl Task for DiffuseTask {
+    fn longest(&self) -> usize {
+        self.job.canvas.len()
+    }
+
+    fn draws(&self) -> bool {
+        true
+    }
+
+    fn head(&self) -> Head {
+        Head::Vocabulary { normalise: false }
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if self.opened == self.sequences() {
+            return None;
+        }
+        let Drawing { tokens, wanted, .. } = self.drawing(self.opened);
+        self.opened += 1;
+        Some(Opening { tokens, canvas: Some(wanted), ..Opening::default() })
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        if self.sequences() == 2 {
+            return self.guess_guided(places, logits);
+        }
+        let positions: Vec<usize> = places.iter().map(|place| place.position).collect();
+        self.guess(logits, logits.rows, &positions);
+    }
+
+    fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        self.outstanding = self.outstanding.saturating_sub(done.len() as u32);
+        if self.outstanding > 0 {
+            return Ok(Vec::new());
+        }
+        self.fill()?;
+        self.show()?;
+        self.finished = self.is_final();
+        if !self.finished {
+            self.turn();
+        }
+        let next = |index| if self.finished { Next::Drop } else { Next::Draw(self.drawing(index)) };
+        Ok((0..self.sequences()).map(|index| (index, next(index))).collect())
+    }
+
+    fn finished(&self) -> bool {
+        self.finished
+    }
+
+    fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let events = self.events.clone();
+        let outcome = outcome.and_then(|ran| {
+            if ran.ended == Some(Ended::Late) {
+                let filled = self.passes.iter().map(|pass| pass.filled.len()).sum();
+                return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(filled) });
+            }
+            let rest = self.transcript.finish().to_owned();
+            self.say(rest);
+            let stopped = self.transcript.stopped();
+            let Self { job, passes, transcript, end, .. } = *self;
+            Ok(Diffused { canvas: job.canvas, passes, text: transcript.into_text(), end, stopped, ran })
+        });
+        // A caller that is gone hears nothing.
+        let _ = events.send(Event::Done(outcome));
+    }
+}

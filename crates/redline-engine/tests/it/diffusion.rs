@@ -1,0 +1,361 @@
+//! Diffusion against runs of the published samplers, pass by pass; and against itself: alone and together, exact savings or none.
+
+use std::path::{Path, PathBuf};
+
+use redline_engine::{
+    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, FinishReason, Options, Prompt,
+    Sampling,
+};
+use serde::Deserialize;
+
+use crate::models::options;
+
+const CHECKPOINTS: &[&str] = &["dream-a", "dream-b", "llada-a", "llada-b"];
+
+fn golden_dir(checkpoint: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(checkpoint)
+}
+
+#[derive(Deserialize)]
+struct Run {
+    name: String,
+    options: RunOptions,
+    prompts: Vec<Vec<i64>>,
+    passes: Vec<RunPass>,
+    #[serde(rename = "final")]
+    last: Vec<Vec<u32>>,
+    nfe: usize,
+}
+
+#[derive(Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RunOptions {
+    algorithm: String,
+    max_new_tokens: usize,
+    steps: Option<usize>,
+    #[serde(default = "eps")]
+    eps: f32,
+    #[serde(default)]
+    temperature: f32,
+    #[serde(default = "one")]
+    top_p: f32,
+    #[serde(default)]
+    top_k: usize,
+    #[serde(default)]
+    alg_temp: f32,
+    block_length: Option<usize>,
+    #[serde(default)]
+    cfg_scale: f32,
+    threshold: Option<f32>,
+    #[serde(default = "none")]
+    cache: String,
+    #[serde(default)]
+    seed: u64,
+}
+
+#[derive(Deserialize)]
+struct RunPass {
+    rows: String,
+    canvas: Vec<Vec<u32>>,
+    committed: Vec<Vec<usize>>,
+}
+
+fn eps() -> f32 {
+    DiffuseRequest::EPS
+}
+
+fn one() -> f32 {
+    1.0
+}
+
+fn none() -> String {
+    "none".into()
+}
+
+fn runs(checkpoint: &str) -> Vec<Run> {
+    let text = std::fs::read_to_string(golden_dir(checkpoint).join("diffusion.json")).unwrap();
+    serde_json::from_str(&text).unwrap()
+}
+
+fn engine(checkpoint: &str, threads: usize) -> Engine {
+    Engine::load(Options { threads, ..options(&golden_dir(checkpoint)) }).unwrap()
+}
+
+fn request(options: &RunOptions, prompt: &[i64]) -> DiffuseRequest {
+    let algorithm = Algorithm::ALL.iter().find(|algorithm| algorithm.name() == options.algorithm);
+    DiffuseRequest {
+        steps: options.steps,
+        algorithm: algorithm.copied(),
+        eps: options.eps,
+        sampling: Sampling {
+            temperature: options.temperature,
+            top_k: options.top_k,
+            top_p: options.top_p,
+            min_p: 0.0,
+            seed: options.seed,
+        },
+        alg_temp: options.alg_temp,
+        block_length: options.block_length,
+        cfg_scale: options.cfg_scale,
+        threshold: options.threshold,
+        cache: *BlockCache::ALL.iter().find(|cache| cache.name() == options.cache).unwrap(),
+        ignore_eos: true,
+        ..DiffuseRequest::new(Prompt::Ids(prompt.to_vec()), options.max_new_tokens)
+    }
+}
+
+/// What each pass that fills anything ran, filled, and left.
+fn passes(outcome: &DiffuseOutcome, canvas: &[u32]) -> Vec<(bool, Vec<usize>, Vec<u32>)> {
+    let mut canvas = canvas.to_vec();
+    let mut all = Vec::new();
+    for pass in outcome.passes.iter().filter(|pass| !pass.filled.is_empty()) {
+        for filled in &pass.filled {
+            canvas[filled.position] = filled.token;
+        }
+        let positions = pass.filled.iter().map(|filled| filled.position).collect();
+        all.push((pass.rows.len() == canvas.len(), positions, canvas.clone()));
+    }
+    all
+}
+
+/// The same of a reference run's request.
+fn expected(run: &Run, index: usize) -> Vec<(bool, Vec<usize>, Vec<u32>)> {
+    let of = |pass: &RunPass| (pass.rows == "all", pass.committed[index].clone(), pass.canvas[index].clone());
+    run.passes.iter().map(of).filter(|(_, filled, _)| !filled.is_empty()).collect()
+}
+
+/// Runs that the engine refuses, or of which it does more than the reference.
+fn is_special(run: &Run) -> bool {
+    // One step a block behind the opening pass: the reference throws it away and leaves masks.
+    let unfilled = run.options.cache != "none"
+        && run.options.threshold.is_none()
+        && run.nfe > run.options.steps.unwrap();
+    more_steps_than_masks(run) || unfilled
+}
+
+fn more_steps_than_masks(run: &Run) -> bool {
+    let masks = run.passes.iter().map(|pass| pass.committed[0].len()).sum::<usize>();
+    run.options.steps.is_some_and(|steps| steps > masks)
+}
+
+#[test]
+fn every_pass_is_that_of_the_published_sampler() {
+    let mut compared = 0;
+    for checkpoint in CHECKPOINTS {
+        let engine = engine(checkpoint, 2);
+        for run in runs(checkpoint).iter().filter(|run| !is_special(run)) {
+            for (index, prompt) in run.prompts.iter().enumerate() {
+                let name = format!("{checkpoint} {} {index}", run.name);
+                let ticket = engine.submit_diffuse(request(&run.options, prompt), &Cancel::new()).unwrap();
+                let canvas = ticket.canvas().to_vec();
+                let outcome = ticket.wait(&mut |_| (), &mut |_| ()).unwrap();
+                let (got, want) = (passes(&outcome, &canvas), expected(run, index));
+                for (number, (got, want)) in got.iter().zip(&want).enumerate() {
+                    assert_eq!(got, want, "{name}, pass {number} that fills");
+                }
+                assert_eq!((got.len(), &outcome.canvas), (want.len(), &run.last[index]), "{name}");
+                assert!(outcome.passes.len() <= run.nfe, "{name}: {} of {}", outcome.passes.len(), run.nfe);
+                compared += 1;
+            }
+        }
+    }
+    assert!(compared > 100, "{compared} requests");
+}
+
+/// The reference arm runs every pass of the reference, with the same result; and so do all requests of a checkpoint together.
+#[test]
+fn exact_savings_and_neighbours_do_not_show() {
+    for checkpoint in CHECKPOINTS {
+        let engine = engine(checkpoint, 2);
+        let all = runs(checkpoint);
+        let ordinary: Vec<&Run> = all.iter().filter(|run| !is_special(run)).collect();
+        for run in
+            ordinary.iter().filter(|run| run.options.cache == "none" && run.options.threshold.is_none())
+        {
+            let plain = DiffuseRequest { savings: false, ..request(&run.options, &run.prompts[0]) };
+            let outcome = engine.diffuse(plain, &Cancel::new(), &mut |_| ()).unwrap();
+            assert_eq!(
+                (outcome.passes.len(), &outcome.canvas),
+                (run.nfe, &run.last[0]),
+                "{checkpoint} {}",
+                run.name
+            );
+        }
+        let cancel = Cancel::new();
+        let requests =
+            ordinary.iter().flat_map(|run| run.prompts.iter().map(|prompt| request(&run.options, prompt)));
+        let tickets: Vec<_> =
+            requests.map(|request| engine.submit_diffuse(request, &cancel).unwrap()).collect();
+        let expected = ordinary.iter().flat_map(|run| &run.last);
+        for (ticket, expected) in tickets.into_iter().zip(expected) {
+            assert_eq!(ticket.wait(&mut |_| (), &mut |_| ()).unwrap().canvas, *expected, "{checkpoint}");
+        }
+    }
+}
+
+/// What is told of every pass: its step, and of each mask it filled position, token and the bits of how sure that was.
+fn told(outcome: &DiffuseOutcome) -> Vec<(usize, usize, u32, u64)> {
+    let filled = |pass: &redline_engine::DiffusionPass| {
+        let step = pass.step;
+        pass.filled.clone().into_iter().map(move |f| (step, f.position, f.token, f.confidence.to_bits()))
+    };
+    outcome.passes.iter().flat_map(filled).collect()
+}
+
+#[test]
+fn threads_do_not_show_and_a_threshold_of_two_fills_one_in_a_pass() {
+    for checkpoint in CHECKPOINTS {
+        let prompt: Vec<i64> = (0..9).map(|i| 3 + i * 5).collect();
+        for cache in BlockCache::ALL {
+            let request = DiffuseRequest {
+                threshold: Some(2.0),
+                cache: *cache,
+                block_length: Some(4),
+                ignore_eos: true,
+                ..DiffuseRequest::new(Prompt::Ids(prompt.clone()), 12)
+            };
+            let run = |threads| {
+                engine(checkpoint, threads).diffuse(request.clone(), &Cancel::new(), &mut |_| ()).unwrap()
+            };
+            let (one, two) = (run(1), run(2));
+            assert_eq!(told(&one), told(&two), "{checkpoint} {}", cache.name());
+            // None where the model fills a mask with a mask, as one of these does.
+            assert!(one.passes.iter().all(|pass| pass.filled.len() <= 1), "{checkpoint} {}", cache.name());
+            assert!(one.passes.len() >= 12, "{checkpoint}");
+        }
+    }
+}
+
+/// A cache that is refreshed in every pass is none.
+#[test]
+fn a_cache_refreshed_in_every_pass_is_none() {
+    for checkpoint in CHECKPOINTS {
+        let engine = engine(checkpoint, 1);
+        let with = |cache, refresh| {
+            let request = DiffuseRequest {
+                threshold: Some(0.25),
+                cache,
+                refresh,
+                block_length: Some(6),
+                ignore_eos: true,
+                ..DiffuseRequest::new(Prompt::Ids(vec![5, 6, 7]), 12)
+            };
+            told(&engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap())
+        };
+        let uncached = with(BlockCache::None, None);
+        for cache in [BlockCache::Prefix, BlockCache::Dual] {
+            assert_eq!(with(cache, Some(1)), uncached, "{checkpoint} {}", cache.name());
+        }
+    }
+}
+
+/// With one step a block the reference leaves masks; here the second pass fills them.
+#[test]
+fn one_step_a_block_leaves_no_mask() {
+    let engine = engine("dream-a", 1);
+    let run = runs("dream-a").into_iter().find(|run| run.name == "counts-prefix-one-step").unwrap();
+    let outcome =
+        engine.diffuse(request(&run.options, &run.prompts[0]), &Cancel::new(), &mut |_| ()).unwrap();
+    let filled: Vec<usize> = outcome.passes.iter().map(|pass| pass.filled.len()).collect();
+    assert_eq!((outcome.passes.len(), &filled[..2]), (run.nfe, &[1, 3][..]));
+}
+
+#[test]
+fn the_text_ends_at_the_first_end_and_nothing_behind_it_is_computed() {
+    // The tokens of a run; the third becomes an end.
+    let whole = engine("dream-a", 1);
+    let prompt = Prompt::Ids(vec![5, 6, 7, 8]);
+    let request = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, 12) };
+    let outcome = whole.diffuse(request.clone(), &Cancel::new(), &mut |_| ()).unwrap();
+    assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Length, 12));
+    let end = outcome.token_ids[2];
+    let first = outcome.token_ids.iter().position(|id| *id == end).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden_dir("dream-a").join(file), folder.path().join(file)).unwrap();
+    }
+    std::fs::write(folder.path().join("generation_config.json"), format!("{{\"eos_token_id\": {end}}}"))
+        .unwrap();
+    let engine = Engine::load(options(folder.path())).unwrap();
+    let request = DiffuseRequest { ignore_eos: false, ..request };
+    let ended = engine.diffuse(request.clone(), &Cancel::new(), &mut |_| ()).unwrap();
+    assert_eq!((ended.finish_reason, &*ended.token_ids), (FinishReason::Stop, &outcome.token_ids[..=first]));
+    assert!(ended.passes.len() <= outcome.passes.len());
+    let plain = DiffuseRequest { savings: false, ..request };
+    let plain = engine.diffuse(plain, &Cancel::new(), &mut |_| ()).unwrap();
+    assert_eq!(plain.token_ids, ended.token_ids);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_with_its_numbers() {
+    let (dream, llama) = (engine("dream-a", 1), engine("llama-a", 1));
+    let base = || DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 12);
+    let refused = |engine: &Engine, request: DiffuseRequest, expect: &str| {
+        let Err(error) = engine.submit_diffuse(request, &Cancel::new()) else { panic!("accepted: {expect}") };
+        let message = format!("{error}\n{}", error.hint().unwrap_or_default());
+        assert!(message.contains(expect), "{message}");
+    };
+    let with = |change: fn(&mut DiffuseRequest)| {
+        let mut request = base();
+        change(&mut request);
+        request
+    };
+    refused(&dream, with(|r| r.steps = Some(0)), "0 steps");
+    refused(&dream, with(|r| r.steps = Some(13)), "13 steps for 12 masks");
+    refused(&dream, with(|r| r.block_length = Some(5)), "blocks of 5 do not divide 12");
+    refused(&dream, with(|r| r.block_length = Some(0)), "blocks of 0");
+    refused(
+        &dream,
+        with(|r| (r.block_length, r.steps) = (Some(4), Some(8))),
+        "8 steps cannot be shared out evenly to 3",
+    );
+    refused(&dream, with(|r| r.max_new_tokens = 0), "has no mask");
+    refused(&dream, with(|r| r.max_new_tokens = 5000), "exceed the context");
+    refused(&dream, with(|r| r.threshold = Some(0.0)), "`threshold` is 0");
+    refused(&dream, with(|r| r.threshold = Some(2.5)), "`threshold` is 2.5");
+    refused(&dream, with(|r| r.threshold = Some(f32::NAN)), "`threshold` is NaN");
+    refused(&dream, with(|r| (r.threshold, r.steps) = (Some(0.9), Some(4))), "`steps` and `threshold`");
+    refused(
+        &dream,
+        with(|r| (r.threshold, r.algorithm) = (Some(0.9), Some(Algorithm::Entropy))),
+        "`entropy`",
+    );
+    refused(&dream, with(|r| (r.threshold, r.alg_temp) = (Some(0.9), 0.5)), "`alg_temp` and `threshold`");
+    refused(&dream, with(|r| (r.cfg_scale, r.cache) = (1.0, BlockCache::Dual)), "guidance and a block cache");
+    refused(&dream, with(|r| (r.savings, r.cache) = (false, BlockCache::Dual)), "leave one of them out");
+    refused(&dream, with(|r| r.refresh = Some(2)), "`refresh` is for a block cache");
+    refused(&dream, with(|r| r.eps = 1.0), "`eps` is 1");
+    refused(&dream, with(|r| r.cfg_scale = -1.0), "`cfg_scale` is -1");
+    refused(&dream, with(|r| r.sampling.temperature = -1.0), "temperature");
+    refused(&dream, with(|r| r.stop = vec![String::new()]), "stop string");
+    refused(&dream, with(|r| r.prompt = Prompt::Ids(vec![1, -4])), "-4");
+    refused(&llama, base(), "fills no masks");
+    let cancel = Cancel::new();
+    let generate = redline_engine::GenerateRequest::new(Prompt::Ids(vec![1]), 3);
+    let error = dream.generate(generate, &cancel, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("fills masks"), "{error}");
+    let without_mask = without_mask_id();
+    refused(&Engine::load(options(&without_mask.1)).unwrap(), base(), "names no mask");
+}
+
+/// A checkpoint whose configuration names no mask.
+fn without_mask_id() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().to_owned();
+    let config = std::fs::read_to_string(golden_dir("dream-a").join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config.as_object_mut().unwrap().remove("mask_token_id").unwrap();
+    std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    std::fs::copy(golden_dir("dream-a").join("model.safetensors"), dir.join("model.safetensors")).unwrap();
+    (folder, dir)
+}
+
+#[test]
+fn a_cancelled_canvas_tells_what_it_has() {
+    let engine = engine("dream-b", 1);
+    let request = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 24) };
+    let cancel = Cancel::new();
+    let ticket = engine.submit_diffuse(request, &cancel).unwrap();
+    let outcome = ticket.wait(&mut |_| (), &mut |_| cancel.cancel()).unwrap();
+    assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.passes.len() == 23);
+}

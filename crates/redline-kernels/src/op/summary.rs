@@ -1,0 +1,137 @@
+//! What choosing a token greedily, and how sure the choice is, needs of the logits of a whole vocabulary.
+//!
+//! The largest value m, its lowest index and the largest of the others (exact in any order); then, as in log-sum-exp, chunks of
+//! 4096 ids, 16 lanes each, tree, of `e^(x - m)` and of `(x - m) e^(x - m)`; chunks summed ascending in f64. Differences below
+//! -200 count as -200: what they add is 0.
+
+use redline_simd::{Isa, Kernel, LANES, Simd};
+
+use super::exp::exp;
+use crate::threads::Disjoint;
+use crate::{Exec, Rows};
+
+const CHUNK: usize = 4096;
+/// Smallest difference; its exponential is 0.
+const LEAST: f32 = -200.0;
+
+/// What a row of logits looks like.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The lowest id of the largest logit.
+    pub top: u32,
+    /// The largest logit.
+    pub max: f32,
+    /// The largest logit of all other ids; negative infinity where there is none.
+    pub second: f32,
+    /// `sum of e^(x - max)`; NaN if any logit is NaN or the largest is infinite.
+    pub sum: f64,
+    /// `sum of (x - max) e^(x - max)`
+    pub weighted: f64,
+}
+
+impl Summary {
+    /// Whether every logit is a number.
+    pub fn is_finite(&self) -> bool {
+        self.sum.is_finite() && self.max.is_finite()
+    }
+
+    /// Probability of the most probable id.
+    pub fn probability(&self) -> f64 {
+        1.0 / self.sum
+    }
+
+    /// What the most probable id is ahead of the next one, in probability.
+    pub fn margin(&self) -> f64 {
+        let behind = f64::from(self.second) - f64::from(self.max);
+        (1.0 - libm::exp(behind)) / self.sum
+    }
+
+    /// `sum of p ln p`: at most 0, and 0 where one id is certain.
+    pub fn negative_entropy(&self) -> f64 {
+        self.weighted / self.sum - libm::log(self.sum)
+    }
+}
+
+/// Summaries of all rows, into the first of `out`.
+pub fn summaries(exec: Exec<'_>, x: Rows<'_>, out: &mut [Summary]) {
+    assert!(out.len() >= x.rows && x.width > 0, "one summary a row");
+    let to = Disjoint::new(out);
+    exec.team.split(x.rows, 1, 2, |rows| {
+        for r in rows {
+            // SAFETY: each summary is written by the one member that owns the row.
+            unsafe { *to.get().add(r) = summary(exec.simd, x.row(r)) };
+        }
+    });
+}
+
+/// The summary of one row of at least one value.
+pub fn summary(simd: Simd, row: &[f32]) -> Summary {
+    simd.run(Summarise(row))
+}
+
+struct Summarise<'a>(&'a [f32]);
+
+impl Kernel for Summarise<'_> {
+    type Output = Summary;
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) -> Summary {
+        let (top, max, second) = two_largest(s, self.0);
+        let (m, least) = (s.splat(max), s.splat(LEAST));
+        let (mut sum, mut weighted) = (0f64, 0f64);
+        for chunk in self.0.chunks(CHUNK) {
+            let [mut sums, mut products] = [s.splat(0.0); 2];
+            each(s, chunk, |x| {
+                let x = s.sub(x, m);
+                let x = s.select_lt(x, least, least, x);
+                let e = exp(s, x);
+                sums = s.add(sums, e);
+                products = s.fma(x, e, products);
+            });
+            sum += f64::from(s.reduce_add(sums));
+            weighted += f64::from(s.reduce_add(products));
+        }
+        Summary { top, max, second, sum, weighted }
+    }
+}
+
+/// Calls `f` with sixteen values at a time; behind the last stands negative infinity.
+#[inline(always)]
+fn each<S: Isa>(s: S, values: &[f32], mut f: impl FnMut(S::F)) {
+    let (whole, rest) = values.as_chunks::<LANES>();
+    for lanes in whole {
+        // SAFETY: sixteen values.
+        f(unsafe { s.load(lanes.as_ptr()) });
+    }
+    if !rest.is_empty() {
+        let mut tail = [f32::NEG_INFINITY; LANES];
+        tail[..rest.len()].copy_from_slice(rest);
+        // SAFETY: sixteen values.
+        f(unsafe { s.load(tail.as_ptr()) });
+    }
+}
+
+/// The lowest index of the largest value, that value, and the largest of the others. NaN is passed over.
+#[inline(always)]
+fn two_largest<S: Isa>(s: S, row: &[f32]) -> (u32, f32, f32) {
+    let [mut first, mut second] = [s.splat(f32::NEG_INFINITY); 2];
+    each(s, row, |x| {
+        let beaten = s.select_lt(first, x, first, x);
+        second = s.select_lt(second, beaten, beaten, second);
+        first = s.select_lt(first, x, x, first);
+    });
+    let max = s.reduce_max(first);
+    let (firsts, seconds) = (s.to_array(first), s.to_array(second));
+    let lane = firsts.iter().position(|&x| x == max).unwrap_or(0);
+    let others = firsts.iter().enumerate().filter(|(i, _)| *i != lane).map(|(_, x)| x).chain(&seconds);
+    let second = others.fold(f32::NEG_INFINITY, |a, &b| if a < b { b } else { a });
+    (first_of(row, max) as u32, max, second)
+}
+
+/// The lowest index of a value; 0 if there is none. Whole chunks are looked through without a branch.
+#[inline(always)]
+fn first_of(row: &[f32], value: f32) -> usize {
+    const CHUNK: usize = 256;
+    let holds = |chunk: &[f32]| chunk.iter().filter(|&&x| x == value).count() > 0;
+    let chunk = row.chunks(CHUNK).position(holds).unwrap_or(0) * CHUNK;
+    chunk + row[chunk..].iter().position(|&x| x == value).unwrap_or(0)
+}

@@ -89,6 +89,12 @@ const COMMANDS: &[Command] = &[
         run: python::train_demo,
     },
     Command {
+        name: "train-demo-diffusion",
+        arguments: "[--venv DIR] [ARGS...]",
+        about: "train the model in models/demo-diffusion again, from that in models/demo",
+        run: python::train_demo_diffusion,
+    },
+    Command {
         name: "peers",
         arguments: "[--venv DIR] [ARGS...]",
         about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: --shape gpt2 --quick, ...)",

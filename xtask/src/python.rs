@@ -53,12 +53,17 @@ pub(crate) fn parity_reference(arguments: &[String]) -> Result<(), Failure> {
 
 /// `cargo xtask train-demo`
 pub(crate) fn train_demo(arguments: &[String]) -> Result<(), Failure> {
-    let script = Script {
-        venv: ".venv-demo",
-        requirements: "models/demo/requirements.txt",
-        environment: None,
-        file: "models/demo/train.py",
-    };
+    train(arguments, "models/demo/train.py")
+}
+
+/// `cargo xtask train-demo-diffusion`: with the same packages.
+pub(crate) fn train_demo_diffusion(arguments: &[String]) -> Result<(), Failure> {
+    train(arguments, "models/demo-diffusion/train.py")
+}
+
+fn train(arguments: &[String], file: &'static str) -> Result<(), Failure> {
+    let requirements = "models/demo/requirements.txt";
+    let script = Script { venv: ".venv-demo", requirements, environment: None, file };
     let options = options(arguments)?;
     Ok(python(&script, &options)?.run()?)
 }

@@ -1,4 +1,4 @@
-//! The small model embedded in the binary, with the texts that belong to it.
+//! The small models embedded in the binary, with the texts that belong to them.
 
 use redline_engine::Embedded;
 use serde::Deserialize;
@@ -20,6 +20,18 @@ pub(crate) const MODEL: Embedded = Embedded {
     tokenizer: TOKENIZER,
     weights: include_bytes!("../../../models/demo/model.safetensors"),
 };
+
+/// The model that fills masks, of the same shape and texts.
+pub(crate) const DIFFUSION: Embedded = Embedded {
+    name: "demo-diffusion",
+    config: include_bytes!("../../../models/demo-diffusion/config.json"),
+    generation_config: include_bytes!("../../../models/demo-diffusion/generation_config.json"),
+    tokenizer: include_bytes!("../../../models/demo-diffusion/tokenizer.json"),
+    weights: include_bytes!("../../../models/demo-diffusion/model.safetensors"),
+};
+
+/// Every one of them.
+pub(crate) const EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
 
 /// A question about held-out text: which word comes next?
 #[derive(Clone, Debug, Deserialize)]

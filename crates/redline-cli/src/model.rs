@@ -24,7 +24,7 @@ use crate::value::{self, Device, Isa, Sizes};
 /// Which model.
 #[derive(Debug, Args)]
 pub(crate) struct ModelFlag {
-    /// A directory, a Hugging Face id in the local cache, or `demo` [env: REDLINE_MODEL]
+    /// A directory, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks [env: REDLINE_MODEL]
     #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
 }
@@ -155,9 +155,9 @@ impl ModelFlag {
         Ok(named.filter(|name| !name.is_empty()))
     }
 
-    /// The model's name, from the flag or the environment; else the embedded one.
-    pub(crate) fn or_demo(&self, environment: Environment) -> Result<String, Failure> {
-        Ok(self.named(environment)?.unwrap_or_else(|| demo_model::NAME.to_owned()))
+    /// The model's name, from the flag or the environment; else this one.
+    pub(crate) fn or(&self, embedded: &str, environment: Environment) -> Result<String, Failure> {
+        Ok(self.named(environment)?.unwrap_or_else(|| embedded.to_owned()))
     }
 
     /// The model's name, from the flag or the environment.
@@ -394,8 +394,8 @@ impl Settings {
 
 /// Where the model of that name is.
 pub(crate) fn source(model: &str, environment: Environment) -> Result<Source, Failure> {
-    if model == demo_model::NAME {
-        return Ok(Source::Embedded(demo_model::MODEL));
+    if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == model) {
+        return Ok(Source::Embedded(**embedded));
     }
     find(model, environment).map(Source::Directory)
 }

@@ -7,6 +7,7 @@ use redline_engine::{EngineError, Source};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 use redline_weights::Infq;
 
+use crate::demo_model;
 use crate::env::Environment;
 use crate::model::{self, ModelFlag};
 use crate::report::{self, Failure};
@@ -47,7 +48,7 @@ impl TokenizerFlags {
     pub(crate) fn or_demo(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
             Some(path) => Ok(TokenizerSource::file(path)),
-            None => TokenizerSource::of_model(&self.model.or_demo(environment)?, environment),
+            None => TokenizerSource::of_model(&self.model.or(demo_model::NAME, environment)?, environment),
         }
     }
 }

@@ -193,6 +193,8 @@ pub struct DiffusionPass {
     pub step: usize,
     /// The rows that were run: all, or those of a block and behind it.
     pub rows: std::ops::Range<usize>,
+    /// Rows whose logits were computed.
+    pub outputs: usize,
     /// The masks that it filled, by position.
     pub filled: Vec<FilledMask>,
 }

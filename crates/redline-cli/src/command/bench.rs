@@ -13,12 +13,13 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, Source};
 use redline_kernels::Tier;
 use redline_lab::Machine;
-use redline_lab::bench::{ALIASES, Bench, Flag, LaneError, Model, Setup, Text, Values};
+use redline_lab::bench::{ALIASES, Bench, Flag, Judge, LaneError, Model, Setup, Text, Values};
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, OfMachine, OfModel, OfText, Profile, Run};
 
 use super::Context;
 use super::compare::EXIT_CODES;
+use crate::demo_model;
 use crate::env;
 use crate::model::{self, Backend, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
@@ -78,7 +79,8 @@ struct ProfileFlag {
 #[derive(Debug)]
 enum Subject {
     Machine(OfMachine, TierFlags),
-    Model(OfModel, Box<ModelArgs>),
+    /// With the embedded model that is measured unless another is named.
+    Model(OfModel, &'static str, Box<ModelArgs>),
     Text(OfText, TokenizerFlags),
 }
 
@@ -116,7 +118,7 @@ fn measurement(lane: &'static Lane) -> Command {
     let command = ProfileFlag::augment_args(command);
     match lane.run {
         Run::Machine(_) => TierFlags::augment_args(command),
-        Run::Model(_) => ModelArgs::augment_args(command),
+        Run::Model(_) | Run::Masked(_) => ModelArgs::augment_args(command),
         Run::Text(_) => TokenizerFlags::augment_args(command),
     }
 }
@@ -174,7 +176,14 @@ impl LaneArgs {
             profile: ProfileFlag::from_arg_matches(matches)?,
             subject: match lane.run {
                 Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
-                Run::Model(run) => Subject::Model(run, Box::new(ModelArgs::from_arg_matches(matches)?)),
+                Run::Model(run) => {
+                    Subject::Model(run, demo_model::NAME, Box::new(ModelArgs::from_arg_matches(matches)?))
+                }
+                Run::Masked(run) => Subject::Model(
+                    run,
+                    demo_model::DIFFUSION.name,
+                    Box::new(ModelArgs::from_arg_matches(matches)?),
+                ),
                 Run::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
             },
             record: RecordArgs::from_arg_matches(matches)?,
@@ -267,8 +276,8 @@ impl Subject {
     fn resolve(&self, context: &Context) -> Result<Resolved, Failure> {
         Ok(match self {
             Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
-            Self::Model(run, flags) => {
-                let name = flags.model.or_demo(context.environment)?;
+            Self::Model(run, embedded, flags) => {
+                let name = flags.model.or(embedded, context.environment)?;
                 let backend = Box::new(flags.backend.resolve(context.environment, &context.clock)?);
                 let source = model::source(&name, context.environment)?;
                 let packed_bytes = model::packed_bytes(&source)?;
@@ -307,7 +316,13 @@ impl Resolved {
                     told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(name, it)));
                     Ok(engine)
                 };
-                run(bench, &Model { load: &load, packed_bytes: *packed_bytes }, values)
+                let load_judge = |threads| {
+                    let backend = backend.clone().for_lane(&Setup::new(threads));
+                    Engine::load(backend.options(Source::Embedded(demo_model::MODEL), threads))
+                };
+                let knows = *name == demo_model::DIFFUSION.name;
+                let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
+                run(bench, &Model { load: &load, packed_bytes: *packed_bytes, judge }, values)
             }
             Self::Text(run, source) => {
                 let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };

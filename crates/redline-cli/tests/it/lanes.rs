@@ -18,8 +18,10 @@ fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
         .collect();
     let mut words = vec!["bench", lane.name];
     words.extend(values.iter().map(String::as_str));
-    if !matches!(lane.run, Subject::Machine(_)) && !given("model") {
-        words.extend(DEMO);
+    match lane.run {
+        Subject::Model(_) | Subject::Text(_) if !given("model") => words.extend(DEMO),
+        // These have an embedded model of their own; machines have none.
+        _ => {}
     }
     if !given("threads") {
         words.extend(["--threads", "1"]);

@@ -8,6 +8,7 @@ mod checkpoint;
 mod compare;
 mod convert;
 mod demo;
+mod diffuse;
 mod doctor;
 mod environment;
 mod exchange;

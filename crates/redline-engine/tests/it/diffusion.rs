@@ -6,6 +6,7 @@ use redline_engine::{
     Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, FinishReason, Options, Prompt,
     Sampling,
 };
+use redline_kernels::Format;
 use serde::Deserialize;
 
 use crate::models::options;
@@ -358,4 +359,31 @@ fn a_cancelled_canvas_tells_what_it_has() {
     let ticket = engine.submit_diffuse(request, &cancel).unwrap();
     let outcome = ticket.wait(&mut |_| (), &mut |_| cancel.cancel()).unwrap();
     assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.passes.len() == 23);
+}
+
+/// The embedded model that fills masks is what its card says.
+#[test]
+fn the_demo_fills_as_the_reference_implementation() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");
+    let text = std::fs::read_to_string(dir.join("expected.json")).unwrap();
+    let expected: serde_json::Value = serde_json::from_str(&text).unwrap();
+    // The reference ran the stored bf16 weights in f32 arithmetic.
+    let engine = Engine::load(Options { format: Some(Format::F32), ..options(&dir) }).unwrap();
+    let list = |v: &serde_json::Value| {
+        v.as_array().unwrap().iter().map(|id| id.as_i64().unwrap()).collect::<Vec<_>>()
+    };
+    let prompts = expected["prompts"].as_array().unwrap();
+    assert_eq!(prompts.len(), 3);
+    for prompt in prompts {
+        let (ids, want) = (list(&prompt["prompt_ids"]), list(&prompt["canvas_ids"]));
+        for input in [Prompt::Text(prompt["prompt"].as_str().unwrap().into()), Prompt::Ids(ids.clone())] {
+            let request = DiffuseRequest {
+                algorithm: Some(Algorithm::Entropy),
+                ignore_eos: true,
+                ..DiffuseRequest::new(input, want.len() - ids.len())
+            };
+            let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+            assert_eq!(outcome.canvas.iter().map(|&id| i64::from(id)).collect::<Vec<_>>(), want);
+        }
+    }
 }

@@ -41,6 +41,16 @@ pub struct Model<'a> {
     pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
     /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
     pub packed_bytes: Option<u64>,
+    /// Who can say what its text is worth; an embedded model has somebody.
+    pub judge: Option<Judge<'a>>,
+}
+
+/// A model that predicts the next token, and knows the tokens of the one that is measured.
+pub struct Judge<'a> {
+    /// Loads it, with so many threads.
+    pub load: &'a dyn Fn(usize) -> Result<Engine, EngineError>,
+    /// Text that neither was trained on.
+    pub text: &'a str,
 }
 
 /// The tokenizer that is measured.

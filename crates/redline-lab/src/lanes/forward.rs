@@ -1,10 +1,14 @@
 //! Lane `forward`: one pass over whole sequences, none of which the engine has seen: what prefill reaches by batch and length.
 //!
 //! The pass is a score request whose items are token ids that begin differently, so that nothing is shared: the engine runs
-//! every token and evaluates the whole vocabulary after the last of each sequence. Before it is timed, the probabilities of
-//! the first and the last sequence are compared bit for bit with those of each alone.
+//! every token and evaluates the whole vocabulary after the last of each sequence. Of a model that fills masks, each sequence is a
+//! canvas whose last token is a mask. Before it is timed, the probabilities of the first and the last sequence are compared bit for
+//! bit with those of each alone.
 
-use redline_engine::{Engine, ItemError, ItemScore, Label, ModelInfo, Prompt, ScoreOutcome, ScoreRequest};
+use redline_engine::{
+    Cancel, DiffuseRequest, Engine, ItemError, ItemScore, Label, ModelInfo, Objective, Prompt, ScoreOutcome,
+    ScoreRequest,
+};
 use redline_kernels::Simd;
 
 use super::{Lane, Run, Told, all_threads, higher, info, lower};
@@ -97,31 +101,59 @@ struct Case {
 
 fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<Row, LaneError> {
     let info = engine.info();
-    let sequences: Vec<Prompt> = (0..case.batch)
+    let sequences: Vec<Vec<i64>> = (0..case.batch)
         .map(|index| (0..case.length).map(|i| ((i * 7919 + index + 11) % info.vocab) as i64).collect())
-        .map(Prompt::Ids)
         .collect();
-    let expected = probabilities(&pass(engine, &sequences)?)?;
+    let pass = |sequences: &[Vec<i64>]| match info.objective {
+        Objective::Next => pass(engine, sequences),
+        Objective::Masked { .. } => canvases(bench, engine, sequences),
+    };
+    let (_, expected) = pass(&sequences)?;
     for index in [0, case.batch - 1] {
-        let alone = probabilities(&pass(engine, &sequences[index..=index])?)?;
+        let (_, alone) = pass(&sequences[index..=index])?;
         same(&alone, &expected[index..=index])?;
     }
     let misses = || engine.plan_counters().misses;
-    let warmup = bench.warm_up(case.warmups, misses, |_| pass(engine, &sequences).map(|_| ()))?;
-    let trials = probe.hold(case.runs, Arithmetics::of(info), bench.clock, |_| pass(engine, &sequences))?;
+    let warmup = bench.warm_up(case.warmups, misses, |_| pass(&sequences).map(|_| ()))?;
+    let trials = probe.hold(case.runs, Arithmetics::of(info), bench.clock, |_| pass(&sequences))?;
     for trial in &trials {
-        same(&expected, &probabilities(&trial.value)?)?;
+        same(&expected, &trial.value.1)?;
     }
-    let timed: Vec<Held<f64>> = trials.iter().map(|t| t.with(t.value.taken.compute_s)).collect();
+    let timed: Vec<Held<f64>> = trials.iter().map(|t| t.with(t.value.0)).collect();
     Ok(told(info, case, &timed, digest::of_ids(&expected))?.warmed(warmup))
 }
 
+/// Seconds of a pass, and the bits of a probability after each sequence.
+type Passed = (f64, Vec<u32>);
+
+/// Runs canvases whose last token is a mask and evaluates the vocabulary for that.
+fn canvases(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed, LaneError> {
+    let mask = engine.info().mask_id.map(i64::from);
+    // An id that happens to be the mask would be one more.
+    let known = |ids: &Vec<i64>| ids[1..].iter().map(|&id| if Some(id) == mask { 0 } else { id }).collect();
+    let requests = sequences.iter().map(|ids| DiffuseRequest {
+        steps: Some(1),
+        ignore_eos: true,
+        ..DiffuseRequest::new(Prompt::Ids(known(ids)), 1)
+    });
+    let requests: Vec<DiffuseRequest> = requests.collect();
+    let (cancel, start) = (Cancel::new(), bench.clock.now_ns());
+    let tickets = requests.into_iter().map(|request| engine.submit_diffuse(request, &cancel));
+    let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
+    let outcomes = tickets.into_iter().map(|ticket| ticket.wait(&mut |_| (), &mut |_| ()));
+    let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+    let seconds = bench.clock.elapsed_s(start);
+    let filled = outcomes.iter().flat_map(|outcome| &outcome.passes).flat_map(|pass| &pass.filled);
+    Ok((seconds, filled.map(|filled| (filled.confidence as f32).to_bits()).collect()))
+}
+
 /// Runs whole sequences and evaluates the vocabulary after each.
-fn pass(engine: &Engine, sequences: &[Prompt]) -> Result<ScoreOutcome, LaneError> {
+fn pass(engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed, LaneError> {
     let (query, labels) = (Prompt::Ids(Vec::new()), vec![Label::Ids(vec![0])]);
-    let outcome = engine.score(ScoreRequest::new(query, sequences.to_vec(), labels))?;
+    let items = sequences.iter().cloned().map(Prompt::Ids).collect();
+    let outcome = engine.score(ScoreRequest::new(query, items, labels))?;
     if outcome.taken.computed_tokens == outcome.taken.usage.prompt_tokens {
-        return Ok(outcome);
+        return Ok((outcome.taken.compute_s, probabilities(&outcome)?));
     }
     let (some, all) = (outcome.taken.computed_tokens, outcome.taken.usage.prompt_tokens);
     Err(LaneError::Incorrect(format!("the pass ran {some} of {all} tokens")))
@@ -148,8 +180,12 @@ fn same(expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
 /// What a pass must do: read the weights once, and multiply every token, every token with the keys it sees, and the last of
 /// each sequence with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
-    let batch = case.batch as f64;
-    Work::of_pass(info, batch * case.length as f64, batch * keys_seen(0, case.length), batch)
+    let (batch, length) = (case.batch as f64, case.length as f64);
+    let keys = match info.objective {
+        Objective::Next => keys_seen(0, case.length),
+        Objective::Masked { .. } => length * length,
+    };
+    Work::of_pass(info, batch * length, batch * keys, batch)
 }
 
 fn told(info: &ModelInfo, case: Case, timed: &[Held<f64>], digest: String) -> Result<Row, LaneError> {

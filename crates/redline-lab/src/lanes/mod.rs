@@ -5,6 +5,7 @@ use crate::bench::{Bench, Flag, LaneError, Model, Text, Values};
 use crate::result::Column;
 use crate::{Direction, LaneResult};
 
+pub mod diffusion;
 pub mod forward;
 pub mod gemm;
 pub mod generate;
@@ -24,6 +25,7 @@ pub const ALL: &[Lane] = &[
     limits::LANE,
     gemm::LANE,
     forward::LANE,
+    diffusion::LANE,
     memory::LANE,
     plan_cache::LANE,
     tokenizer::LANE,
@@ -74,6 +76,8 @@ pub enum Run {
     Machine(OfMachine),
     /// By measuring a model.
     Model(OfModel),
+    /// By measuring a model that fills masks.
+    Masked(OfModel),
     /// By measuring how text becomes ids.
     Text(OfText),
 }

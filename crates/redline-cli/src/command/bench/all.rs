@@ -9,6 +9,7 @@ use redline_lab::lanes::{self, Lane, Profile, Run};
 use redline_lab::run::DOCUMENT;
 
 use crate::command::Context;
+use crate::demo_model;
 use crate::env;
 use crate::output;
 use crate::report::{self, FAILED, Failure};
@@ -151,7 +152,12 @@ impl AllArgs {
             .as_ref()
             .map(|counts| counts.0.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         add("--threads", threads.as_ref().map(AsRef::as_ref));
-        let model = self.model.as_ref().filter(|_| !matches!(lane.run, Run::Machine(_)));
+        let model = match lane.run {
+            Run::Machine(_) => None,
+            Run::Model(_) | Run::Text(_) => self.model.as_deref(),
+            // No model is measured by both: one that fills masks is the embedded one here.
+            Run::Masked(_) => Some(demo_model::DIFFUSION.name),
+        };
         add("--model", model.map(AsRef::as_ref));
         add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
         let baseline = self.baseline_of(lane);

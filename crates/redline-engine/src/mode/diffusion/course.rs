@@ -160,8 +160,7 @@ impl Course {
         let step = if by_pass { self.passes } else { self.block * self.steps() + self.step };
         let masks: Vec<usize> = masks.iter().copied().filter(|&p| p >= rows.start).collect();
         if opening && self.opens() {
-            let first = masks.first().copied().filter(|&p| p == block.start);
-            let masks: Vec<usize> = first.into_iter().collect();
+            let masks: Vec<usize> = masks.into_iter().filter(|&p| p == block.start).collect();
             return Some(Pass { rows, masks: masks.clone(), step, rule: Rule::These(masks) });
         }
         let rule = match threshold {

@@ -4,6 +4,7 @@ mod counts;
 mod course;
 mod guess;
 
+use std::ops::Range;
 use std::sync::mpsc::Sender;
 
 use redline_kernels::Rows;
@@ -130,14 +131,17 @@ impl DiffuseTask {
         let shown = |p: usize| {
             if index == CONDITIONED || self.fillable[p] { self.job.canvas[p] } else { self.job.mask }
         };
-        let wanted = if self.job.rules.savings {
-            let mut wanted: Vec<usize> = self.rows.iter().map(|(row, _)| *row).collect();
-            wanted.dedup();
-            wanted
-        } else {
-            rows.clone().collect()
-        };
-        Drawing { from: rows.start, tokens: rows.map(shown).collect(), wanted }
+        Drawing { from: rows.start, wanted: self.wanted(&rows), tokens: rows.map(shown).collect() }
+    }
+
+    /// Rows whose logits are wanted of a pass over these.
+    fn wanted(&self, rows: &Range<usize>) -> Vec<usize> {
+        if !self.job.rules.savings {
+            return rows.clone().collect();
+        }
+        let mut wanted: Vec<usize> = self.rows.iter().map(|(row, _)| *row).collect();
+        wanted.dedup();
+        wanted
     }
 
     /// Guesses the masks that rows are about; row r of `values` is that at `positions[r]`.
@@ -210,7 +214,8 @@ impl DiffuseTask {
                 filled.push(FilledMask { position, token, confidence });
             }
         }
-        let passed = DiffusionPass { step: pass.step, rows: pass.rows, filled };
+        let outputs = self.wanted(&pass.rows).len();
+        let passed = DiffusionPass { step: pass.step, rows: pass.rows, outputs, filled };
         self.passes.push(passed.clone());
         // A caller that is gone hears nothing.
         let _ = self.events.send(Event::Pass(passed));

@@ -357,7 +357,7 @@ mod tests {
     #[test]
     fn what_does_not_add_up_is_incorrect() {
         let with = |packed_bytes, peak| {
-            let model = Model { load: &nothing, packed_bytes };
+            let model = Model { load: &nothing, packed_bytes, judge: None };
             check(&model, &info(), CASE, &Sample { peak, ..sample() })
         };
         assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());

@@ -71,14 +71,23 @@ fn assert_whole(profile: &Profile, threads: usize) {
     for pass in &passes {
         let of = |event: &&&ProfileEvent| event.args.pass == pass.args.pass;
         assert_eq!(layers.iter().filter(of).count(), demo_layers, "{pass:?}");
+        let outputs = pass.args.outputs;
         for layer in layers.iter().filter(of) {
             let inside: Vec<_> =
                 operations.iter().filter(of).filter(|o| o.args.layer == layer.args.layer).collect();
-            assert_eq!(inside.len(), OF_LAYER, "{layer:?}");
             assert!(inside.iter().all(|o| lies_within(interval(o), interval(layer))));
-            assert!(inside.iter().all(|o| o.args.m == pass.args.tokens), "rows of {pass:?}");
+            // Behind its keys and values, the last layer goes on with the rows only whose logits are wanted.
+            let narrows = layer.args.layer == Some(demo_layers - 1) && outputs != pass.args.tokens;
+            let narrowed = inside.iter().position(|o| o.name == "gather");
+            assert_eq!(narrowed.is_some(), narrows, "{layer:?}");
+            let (all, some) = inside.split_at(narrowed.unwrap_or(inside.len()));
+            assert!(all.iter().all(|o| o.args.m == pass.args.tokens), "rows of {pass:?}");
+            assert!(some.iter().all(|o| o.args.m == outputs), "wanted rows of {pass:?}");
+            let ends = narrows && outputs == Some(0);
+            assert!(ends && some.len() == 1 || inside.len() == OF_LAYER + usize::from(narrows), "{layer:?}");
         }
-        for (name, count) in [("embedding", 1), ("linear qkv", demo_layers), ("attention", demo_layers)] {
+        let attended = demo_layers - usize::from(outputs == Some(0));
+        for (name, count) in [("embedding", 1), ("linear qkv", demo_layers), ("attention", attended)] {
             assert_eq!(operations.iter().filter(of).filter(|o| o.name == name).count(), count, "{name}");
         }
     }

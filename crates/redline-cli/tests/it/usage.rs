@@ -189,6 +189,12 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["`--min-speedup` is `x`", "at least 0"],
     ),
     (&["bench", "tokenizer", "--model", "demo", "--prefix-k", "0"], &["`--prefix-k` is `0`"]),
+    (&["diffuse", "--model", "demo-diffusion"], &["no prompt given", "--prompt-ids"]),
+    (&["diffuse", "--algorithm", "best"], &["`best` is not known", "maskgit-plus"]),
+    (
+        &["bench", "diffusion", "--arms", "fastest", "--threads", "1"],
+        &["`--arms` is `fastest`", "dual+threshold"],
+    ),
     (&["compare", "one"], &["NEW", "redline compare --help"]),
     (&["compare", "/nonexistent/a", "/nonexistent/b"], &["/nonexistent/a"]),
     (&["compare", "a", "b", "--threshold", "none"], &["none", "percent above 0"]),

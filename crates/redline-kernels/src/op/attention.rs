@@ -1,4 +1,4 @@
-//! Grouped-query attention over paged keys and values: causal, or of rows that see each other ([`Sight`](super::kv::Sight)).
+//! Grouped-query attention over paged keys and values: causal, or of rows that see each other ([`Sight`]).
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format); logits
 //! `acc = fma(k, q, acc)`, dimension ascending; spans of 256 keys counted from position 0. In a span: maximum; `p = exp(s - m)`;

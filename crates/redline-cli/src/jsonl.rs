@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
+use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use redline_wire::LineFault;
 use serde::de::DeserializeOwned;
 
 use crate::output;
-use crate::report::{self, Failure};
+use crate::report::{self, FAILED, Failure, INTERRUPTED};
 
 /// What became of a file of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -20,6 +21,17 @@ pub(crate) struct Tally {
     pub(crate) faults: u64,
     /// Whether an answer asked to stop before the end of the input.
     pub(crate) stopped: bool,
+}
+
+impl Tally {
+    /// Of a command that answered lines.
+    pub(crate) fn code(self) -> ExitCode {
+        match self {
+            Self { stopped: true, .. } => ExitCode::from(INTERRUPTED),
+            Self { faults: 1.., .. } => ExitCode::from(FAILED),
+            Self { .. } => ExitCode::SUCCESS,
+        }
+    }
 }
 
 /// The answer to a line.

@@ -1,8 +1,10 @@
 //! Standard output: JSON documents, and text that appears as it comes.
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use redline_weights::write_file;
 use serde::Serialize;
 
 use crate::report::Failure;
@@ -35,6 +37,15 @@ pub(crate) fn verdict(text: &str, code: u8) -> Result<ExitCode, Failure> {
 pub(crate) fn piece(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::writing(&error))
+}
+
+/// Writes a file, whole or not at all. `flag` is the one that named it.
+pub(crate) fn file(path: &Path, flag: &str, text: &str) -> Result<(), Failure> {
+    write_file(path, text.as_bytes()).map_err(|error| {
+        let fact = format!("{error}\n  in `{}`", path.display());
+        let hint = format!("`{flag}` names a file in a directory that is there and may be written");
+        Failure::failed(fact, Some(hint))
+    })
 }
 
 /// A text that is being streamed: remembers the first failure, so that a callback need not return one.

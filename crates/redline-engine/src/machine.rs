@@ -91,8 +91,10 @@ pub(crate) trait Machine {
 pub(crate) struct ModelMachine {
     pub(crate) model: Model,
     pub(crate) arena: Arena,
-    /// Tokens of a pass of several sequences, and of any pass that the arena was made for.
-    pub(crate) rows: [usize; 2],
+    /// Tokens of a pass of several sequences.
+    pub(crate) shared_rows: usize,
+    /// Tokens of the largest pass that the arena was made for.
+    pub(crate) most_rows: usize,
     pub(crate) team: Team,
     pub(crate) simd: Simd,
     pub(crate) plans: Plans,
@@ -127,10 +129,10 @@ impl Machine for ModelMachine {
     }
 
     fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory> {
-        let [shared, most] = self.rows;
-        if rows > 0 && shared + rows > most {
-            self.arena = Arena::new(self.model.arena_size(shared + rows, OUTPUT_ROWS))?;
-            self.rows[1] = shared + rows;
+        let needed = self.shared_rows + rows;
+        if rows > 0 && needed > self.most_rows {
+            self.arena = Arena::new(self.model.arena_size(needed, OUTPUT_ROWS))?;
+            self.most_rows = needed;
         }
         self.model.reserve_positions(positions)
     }

@@ -217,8 +217,6 @@ pub struct DiffuseOutcome {
     pub finish_reason: FinishReason,
     /// Which masks were filled first.
     pub algorithm: Algorithm,
-    /// The id that stands for a mask.
-    pub mask_id: u32,
     /// Every pass.
     pub passes: Vec<DiffusionPass>,
     /// Rows that were run, all passes together.

@@ -141,8 +141,18 @@ impl Runner {
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
-        let rows = [rows; 2];
-        let machine = ModelMachine { model, arena, rows, team, simd, plans, trace, spans, observer: None };
+        let machine = ModelMachine {
+            model,
+            arena,
+            shared_rows: rows,
+            most_rows: rows,
+            team,
+            simd,
+            plans,
+            trace,
+            spans,
+            observer: None,
+        };
         Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
     }
 }

@@ -62,13 +62,8 @@ pub struct GenerateTicket<'a> {
 impl GenerateTicket<'_> {
     /// Whether the answer has come.
     pub fn is_ready(&mut self) -> bool {
-        while !matches!(self.heard.last(), Some(Event::Done(_))) {
-            match heard(self.events.try_recv(), || Event::Done(Err(EngineError::Stopped))) {
-                Some(event) => self.heard.push(event),
-                None => return false,
-            }
-        }
-        true
+        let last = |event: &Event| matches!(event, Event::Done(_));
+        is_over(&mut self.heard, &self.events, last, || Event::Done(Err(EngineError::Stopped)))
     }
 
     /// Waits for the answer. `on_text` gets the text as it becomes final.
@@ -108,13 +103,9 @@ impl DiffuseTicket<'_> {
 
     /// Whether the answer has come.
     pub fn is_ready(&mut self) -> bool {
-        while !matches!(self.heard.last(), Some(diffusion::Event::Done(_))) {
-            match heard(self.events.try_recv(), || diffusion::Event::Done(Err(EngineError::Stopped))) {
-                Some(event) => self.heard.push(event),
-                None => return false,
-            }
-        }
-        true
+        let last = |event: &diffusion::Event| matches!(event, diffusion::Event::Done(_));
+        let lost = || diffusion::Event::Done(Err(EngineError::Stopped));
+        is_over(&mut self.heard, &self.events, last, lost)
     }
 
     /// Waits for the answer. `on_text` gets the text as it becomes final, `on_pass` what every pass filled.
@@ -137,6 +128,22 @@ impl DiffuseTicket<'_> {
     pub fn cancel(&self) {
         self.cancel.0.cancel();
     }
+}
+
+/// Hears what has come; whether the last event is among it.
+fn is_over<E>(
+    known: &mut Vec<E>,
+    events: &Receiver<E>,
+    is_last: impl Fn(&E) -> bool,
+    lost: impl Fn() -> E,
+) -> bool {
+    while !known.last().is_some_and(&is_last) {
+        match heard(events.try_recv(), &lost) {
+            Some(event) => known.push(event),
+            None => return false,
+        }
+    }
+    true
 }
 
 /// What was received, if anything; `lost` where nothing can come any more.

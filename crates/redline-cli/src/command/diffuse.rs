@@ -12,15 +12,14 @@ use clap::Args;
 use redline_engine::{
     Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffuseTicket, DiffusionPass, FinishReason,
 };
-use redline_weights::write_file;
 use redline_wire::DiffuseLine;
 
-use super::Context;
+use super::{Context, ending};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
-use crate::report::{self, FAILED, Failure, INTERRUPTED};
+use crate::report::{self, Failure};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
@@ -170,14 +169,9 @@ fn diffuse_once(loaded: &Loaded, args: &DiffuseArgs, request: DiffuseRequest) ->
     };
     if let Some(path) = &args.steps_html {
         let page = page::html(&loaded.engine, &loaded.name, &outcome);
-        write_file(path, page.as_bytes()).map_err(|error| unwritable(path, &error))?;
+        output::file(path, "--steps-html", &page)?;
     }
-    Ok(code(outcome.finish_reason))
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    let fact = format!("{error}\n  in `{}`", path.display());
-    Failure::failed(fact, Some("`--steps-html` names a file in a directory that may be written".to_owned()))
+    Ok(ending::code(outcome.finish_reason))
 }
 
 /// Prints the text as it becomes final, or the canvas pass by pass. A reader that leaves ends the work.
@@ -223,11 +217,7 @@ fn diffuse_lines(
         let mut canvases = Canvases { loaded, template, trace, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut canvases)
     })?;
-    Ok(match tally {
-        _ if tally.stopped => ExitCode::from(INTERRUPTED),
-        _ if tally.faults > 0 => ExitCode::from(FAILED),
-        _ => ExitCode::SUCCESS,
-    })
+    Ok(tally.code())
 }
 
 /// Answers lines with canvases.
@@ -260,12 +250,5 @@ impl<'a> Answers for Canvases<'a> {
 
     fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
-    }
-}
-
-fn code(reason: FinishReason) -> ExitCode {
-    match reason {
-        FinishReason::Cancelled => ExitCode::from(INTERRUPTED),
-        FinishReason::Stop | FinishReason::Length => ExitCode::SUCCESS,
     }
 }

@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
 use redline_lab::exchange::{self, Format};
-use redline_weights::write_file;
 
 use super::compare;
 use crate::output;
@@ -51,10 +50,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     if report::is_stdin(&args.output) {
         output::piece(&exported.text)?;
     } else {
-        write_file(&args.output, exported.text.as_bytes()).map_err(|error| {
-            let fact = format!("{error}\n  in `{}`", args.output.display());
-            Failure::failed(fact, Some("choose a file that may be written".to_owned()))
-        })?;
+        output::file(&args.output, "-o", &exported.text)?;
     }
     for note in &exported.notes {
         report::note(note);

@@ -11,12 +11,12 @@ use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequ
 
 use redline_wire::GenerateLine;
 
-use super::Context;
+use super::{Context, ending};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
-use crate::report::{self, FAILED, Failure, INTERRUPTED};
+use crate::report::{self, Failure};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
@@ -126,7 +126,7 @@ fn generate_once(
     if args.json {
         let told = answer::Told::of(&request);
         let outcome = interrupt.during(|cancel| loaded.engine.generate(request, cancel, &mut |_| ()))?;
-        let code = code(outcome.finish_reason);
+        let code = ending::code(outcome.finish_reason);
         output::line(&output::json(&answer::completion(loaded, told, outcome))?)?;
         return Ok(code);
     }
@@ -141,7 +141,7 @@ fn generate_once(
     if !args.quiet {
         report::say(answer::summary(loaded, &outcome));
     }
-    Ok(code(outcome.finish_reason))
+    Ok(ending::code(outcome.finish_reason))
 }
 
 /// Prints the text as it comes. A reader that leaves ends the generation.
@@ -174,11 +174,7 @@ fn generate_lines(
         let mut completions = Completions { loaded, template, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut completions)
     })?;
-    Ok(match tally {
-        _ if tally.stopped => ExitCode::from(INTERRUPTED),
-        _ if tally.faults > 0 => ExitCode::from(FAILED),
-        _ => ExitCode::SUCCESS,
-    })
+    Ok(tally.code())
 }
 
 /// Answers lines with continuations.
@@ -211,12 +207,5 @@ impl<'a> Answers for Completions<'a> {
 
     fn is_cancelled(&self) -> bool {
         self.cancel.is_cancelled()
-    }
-}
-
-fn code(reason: FinishReason) -> ExitCode {
-    match reason {
-        FinishReason::Cancelled => ExitCode::from(INTERRUPTED),
-        FinishReason::Stop | FinishReason::Length => ExitCode::SUCCESS,
     }
 }

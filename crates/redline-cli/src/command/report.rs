@@ -6,7 +6,6 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_lab::report::{self as page, Options};
 use redline_lab::run::{DOCUMENT, Run};
-use redline_weights::write_file;
 
 use super::compare::read;
 use crate::output;
@@ -58,16 +57,8 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
         output::piece(&text)?;
         return Ok(ExitCode::SUCCESS);
     }
-    write_file(&args.output, text.as_bytes()).map_err(|error| unwritable(&args.output, &error))?;
+    output::file(&args.output, "-o", &text)?;
     Ok(ExitCode::SUCCESS)
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    let fact = format!("{error}\n  in `{}`", path.display());
-    Failure::failed(
-        fact,
-        Some("`-o` names a file in a directory that is there and may be written".to_owned()),
-    )
 }
 
 /// The run at a path, or those in the directories right below it, by name.

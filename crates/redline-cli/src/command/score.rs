@@ -17,7 +17,7 @@ use super::Context;
 use crate::jsonl::{self, Answer, Answers};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
-use crate::report::{self, FAILED, Failure};
+use crate::report::{self, Failure};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
@@ -161,7 +161,7 @@ fn score_lines(
 ) -> Result<ExitCode, Failure> {
     let mut scores = Scores { loaded, template };
     let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores)?;
-    Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    Ok(tally.code())
 }
 
 /// Answers lines with scores.

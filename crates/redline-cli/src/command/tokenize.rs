@@ -11,7 +11,7 @@ use redline_wire::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 
 use super::Context;
 use crate::jsonl::{self, Answer, Answers};
-use crate::report::{FAILED, Failure};
+use crate::report::Failure;
 use crate::tokenizer::{self, TokenizerFlags};
 use crate::{model, output, text, value};
 
@@ -164,7 +164,7 @@ fn with_offsets(encoding: Encoding) -> TokenIds {
 fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<ExitCode, Failure> {
     let mut lines = Lines { how, waiting: Vec::new(), encoded: VecDeque::new() };
     let tally = jsonl::answer_all(path, input, &mut output::line, &mut lines)?;
-    Ok(if tally.faults > 0 { ExitCode::from(FAILED) } else { ExitCode::SUCCESS })
+    Ok(tally.code())
 }
 
 /// Answers lines with tokens: those that came together are encoded together, when the first of them is asked for.

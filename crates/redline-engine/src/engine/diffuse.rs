@@ -27,7 +27,6 @@ pub(crate) struct Drawn {
     prompt_tokens: usize,
     prompt_masks: usize,
     algorithm: Algorithm,
-    mask_id: u32,
 }
 
 impl Engine {
@@ -98,7 +97,7 @@ impl Engine {
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         let (reply, events) = channel();
         let cancel = self.run(DiffuseTask::new(job, transcript, reply), cancel, timeout_s)?;
-        let drawn = Drawn { prompt_tokens, prompt_masks, algorithm, mask_id: mask };
+        let drawn = Drawn { prompt_tokens, prompt_masks, algorithm };
         Ok(DiffuseTicket { engine: self, drawn, canvas: shown, heard: Vec::new(), events, cancel })
     }
 
@@ -171,7 +170,6 @@ impl Engine {
             prompt_masks: drawn.prompt_masks,
             finish_reason,
             algorithm: drawn.algorithm,
-            mask_id: drawn.mask_id,
             tokens_per_pass: (!passes.is_empty()).then(|| filled as f64 / passes.len() as f64),
             passes,
             computed_tokens: ran.computed_tokens,

@@ -15,7 +15,7 @@ const CHUNK: usize = 4096;
 const LEAST: f32 = -200.0;
 
 /// What a row of logits looks like.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
     /// The lowest id of the largest logit.
     pub top: u32,

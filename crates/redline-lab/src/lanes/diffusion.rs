@@ -11,7 +11,7 @@ use redline_engine::{
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, count, higher, info, lower};
+use super::{Lane, Run, Told, all_threads, asked, count, higher, info, lower};
 use crate::bench::{Bench, Flag, Judge, LaneError, Model, Setup, Values, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -194,7 +194,7 @@ fn prompts(
 ) -> Result<Vec<Vec<i64>>, LaneError> {
     let vocab = engine.info().vocab;
     let (Some(judge), Some(tokenizer)) = (judge, engine.tokenizer()) else {
-        return Ok((0..count).map(|index| super::generate::prompt(tokens, index, vocab)).collect());
+        return Ok((0..count).map(|index| asked::ids(tokens, index, vocab)).collect());
     };
     let ids = |text: &str| {
         tokenizer.encode(text, true).map(|ids| ids.into_iter().map(i64::from).collect::<Vec<_>>())

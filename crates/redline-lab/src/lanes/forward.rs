@@ -6,12 +6,12 @@
 //! bit with those of each alone.
 
 use redline_engine::{
-    Cancel, DiffuseRequest, Engine, ItemError, ItemScore, Label, ModelInfo, Objective, Prompt, ScoreOutcome,
+    DiffuseRequest, Engine, ItemError, ItemScore, Label, ModelInfo, Objective, Prompt, ScoreOutcome,
     ScoreRequest,
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -101,9 +101,8 @@ struct Case {
 
 fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<Row, LaneError> {
     let info = engine.info();
-    let sequences: Vec<Vec<i64>> = (0..case.batch)
-        .map(|index| (0..case.length).map(|i| ((i * 7919 + index + 11) % info.vocab) as i64).collect())
-        .collect();
+    let sequences: Vec<Vec<i64>> =
+        (0..case.batch).map(|index| asked::ids(case.length, index, info.vocab)).collect();
     let pass = |sequences: &[Vec<i64>]| match info.objective {
         Objective::Next => pass(engine, sequences),
         Objective::Masked { .. } => canvases(bench, engine, sequences),
@@ -137,11 +136,8 @@ fn canvases(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>]) -> Resul
         ..DiffuseRequest::new(Prompt::Ids(known(ids)), 1)
     });
     let requests: Vec<DiffuseRequest> = requests.collect();
-    let (cancel, start) = (Cancel::new(), bench.clock.now_ns());
-    let tickets = requests.into_iter().map(|request| engine.submit_diffuse(request, &cancel));
-    let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
-    let outcomes = tickets.into_iter().map(|ticket| ticket.wait(&mut |_| (), &mut |_| ()));
-    let outcomes = outcomes.collect::<Result<Vec<_>, _>>()?;
+    let start = bench.clock.now_ns();
+    let outcomes = asked::canvases(engine, requests.into_iter())?;
     let seconds = bench.clock.elapsed_s(start);
     let filled = outcomes.iter().flat_map(|outcome| &outcome.passes).flat_map(|pass| &pass.filled);
     Ok((seconds, filled.map(|filled| (filled.confidence as f32).to_bits()).collect()))

@@ -10,7 +10,7 @@ mod batched;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -131,7 +131,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
         within_context(prompt_tokens.saturating_add(new_tokens), info)?;
         let simd = Simd::new(info.tier).unwrap_or_else(|_| Simd::best());
         let probe = Probe::new(info.threads, simd, info.bytes_per_token as usize)?;
-        let case = Case { prompt: prompt(prompt_tokens, 0, info.vocab), new_tokens, runs, warmups };
+        let case = Case { prompt: asked::ids(prompt_tokens, 0, info.vocab), new_tokens, runs, warmups };
         for &batch in &batches {
             if batch == 1 {
                 let rows = single_rows(bench, &engine, &probe, &case, arms)?;
@@ -143,11 +143,6 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
         }
     }
     Ok(())
-}
-
-/// The ids of sequence `index`; neighbours begin differently.
-pub(super) fn prompt(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
-    (0..tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect()
 }
 
 /// The rows of one sequence with one number of threads.
@@ -221,7 +216,7 @@ fn generate(
 fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     let length = case.prompt.len() + case.new_tokens / 2;
     let vocab = engine.info().vocab;
-    let prompt = prompt(length, 0, vocab);
+    let prompt = asked::ids(length, 0, vocab);
     let mut rates = Vec::new();
     for _ in 0..=case.runs {
         let outcome = generate(engine, &prompt, 1, true)?;

@@ -11,7 +11,7 @@ use redline_engine::{BatchRequest, Cancel, DiffuseRequest, Engine, ModelInfo, Ob
 use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{Lane, Run, Told, all_threads, count, info, lower};
+use super::{Lane, Run, Told, all_threads, asked, count, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
 use crate::digest;
 use crate::machine::Resident;
@@ -207,20 +207,15 @@ fn allocations_per_token(engine: &Engine, case: Case, vocab: usize) -> Result<Op
 
 /// The new ids of every sequence.
 fn request(engine: &Engine, case: Case, vocab: usize) -> Result<Vec<Vec<u32>>, LaneError> {
-    let prompt =
-        |index: usize| (0..case.prompt_tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect();
-    let prompts = (0..case.batch).map(|index| Prompt::Ids(prompt(index)));
-    let (cancel, max_new_tokens) = (Cancel::new(), case.new_tokens);
+    let prompts = (0..case.batch).map(|index| Prompt::Ids(asked::ids(case.prompt_tokens, index, vocab)));
+    let max_new_tokens = case.new_tokens;
     if engine.info().objective == Objective::Next {
         let request = BatchRequest { prompts: prompts.collect(), max_new_tokens, ignore_eos: true };
-        return Ok(engine.generate_batch(&request, &cancel)?.token_ids);
+        return Ok(engine.generate_batch(&request, &Cancel::new())?.token_ids);
     }
     let requests = prompts
         .map(|prompt| DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, max_new_tokens) });
-    let tickets = requests.map(|request| engine.submit_diffuse(request, &cancel));
-    let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
-    let outcomes = tickets.into_iter().map(|ticket| ticket.wait(&mut |_| (), &mut |_| ()));
-    Ok(outcomes.map(|outcome| outcome.map(|outcome| outcome.token_ids)).collect::<Result<_, _>>()?)
+    Ok(asked::canvases(engine, requests)?.into_iter().map(|outcome| outcome.token_ids).collect())
 }
 
 /// Does the work; its result, and the bytes that were allocated meanwhile, on average over looks at regular times.

@@ -16,8 +16,7 @@ mod gaps;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::generate::prompt;
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -227,7 +226,7 @@ fn together(
     let vocab = engine.info().vocab;
     let request = |index: usize, tokens: usize, new: usize| GenerateRequest {
         ignore_eos: true,
-        ..GenerateRequest::new(Prompt::Ids(prompt(tokens, index, vocab)), new)
+        ..GenerateRequest::new(Prompt::Ids(asked::ids(tokens, index, vocab)), new)
     };
     let (cancel, begin) = (Cancel::new(), bench.clock.now_ns());
     let tickets = (0..count(streams, case.streams))

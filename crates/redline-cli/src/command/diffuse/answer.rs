@@ -2,11 +2,11 @@
 
 use redline_engine as engine;
 use redline_engine::{Algorithm, DiffuseOutcome, DiffuseRequest};
-use redline_wire as wire;
 use redline_wire::{
     Diffusion, DiffusionAlgorithm, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, Usage,
 };
 
+use crate::command::ending;
 use crate::figure;
 use crate::model::Loaded;
 
@@ -32,11 +32,7 @@ pub(super) fn diffusion(loaded: &Loaded, told: Told, outcome: &DiffuseOutcome) -
         choices: vec![DiffusionChoice {
             text: outcome.text.clone(),
             token_ids: outcome.token_ids.clone(),
-            finish_reason: match outcome.finish_reason {
-                engine::FinishReason::Stop => wire::FinishReason::Stop,
-                engine::FinishReason::Length => wire::FinishReason::Length,
-                engine::FinishReason::Cancelled => wire::FinishReason::Cancelled,
-            },
+            finish_reason: ending::finish_reason(outcome.finish_reason),
             canvas: (outcome.prompt_masks > 0).then(|| outcome.canvas.clone()),
             passes: told.trace.then(|| outcome.passes.iter().map(step).collect()),
         }],
@@ -99,11 +95,7 @@ pub(super) fn summary(loaded: &Loaded, outcome: &DiffuseOutcome) -> String {
     if let Some(rate) = outcome.tokens_per_s {
         text.push_str(&format!(", {rate:.1} tokens/s"));
     }
-    text.push_str(match outcome.finish_reason {
-        engine::FinishReason::Stop => " (stopped)",
-        engine::FinishReason::Length => " (length reached)",
-        engine::FinishReason::Cancelled => " (cancelled)",
-    });
+    text.push_str(ending::remark(outcome.finish_reason));
     let threads = loaded.engine.info().threads;
     text + &figure::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
 }

@@ -44,6 +44,12 @@ pub(super) fn texts(tokenizer: Option<&Tokenizer>, tokens: &[Option<u32>]) -> Ve
     texts
 }
 
+/// The tokens of a canvas; `None`: a mask.
+pub(super) fn unmasked(engine: &Engine, canvas: &[u32]) -> Vec<Option<u32>> {
+    let mask = engine.info().mask_id;
+    canvas.iter().map(|&id| (Some(id) != mask).then_some(id)).collect()
+}
+
 /// Frames of a canvas that is being filled.
 pub(super) struct Frames<'a> {
     engine: &'a Engine,
@@ -59,18 +65,20 @@ pub(super) struct Frames<'a> {
 impl<'a> Frames<'a> {
     /// Of a canvas before its first pass.
     pub(super) fn new(engine: &'a Engine, canvas: &[u32]) -> Self {
-        let mask = engine.info().mask_id;
-        let tokens = canvas.iter().map(|&id| (Some(id) != mask).then_some(id)).collect();
-        Self { engine, tokens, passes: 0, terminal: io::stdout().is_terminal(), height: 0 }
+        Self {
+            engine,
+            tokens: unmasked(engine, canvas),
+            passes: 0,
+            terminal: io::stdout().is_terminal(),
+            height: 0,
+        }
     }
 
     /// The frame after a pass.
     pub(super) fn after(&mut self, pass: &DiffusionPass) -> String {
         self.passes += 1;
         for filled in &pass.filled {
-            if Some(filled.token) != self.engine.info().mask_id {
-                self.tokens[filled.position] = Some(filled.token);
-            }
+            self.tokens[filled.position] = Some(filled.token);
         }
         let left = self.tokens.iter().filter(|token| token.is_none()).count();
         let rows = if pass.rows.len() == self.tokens.len() {

@@ -41,9 +41,7 @@ pub(super) fn html(engine: &Engine, model: &str, outcome: &DiffuseOutcome) -> St
             of[filled.position] = Some((number, filled.confidence));
         }
     }
-    let tokens: Vec<Option<u32>> =
-        outcome.canvas.iter().map(|&id| (id != outcome.mask_id).then_some(id)).collect();
-    let texts = frames::texts(engine.tokenizer(), &tokens);
+    let texts = frames::texts(engine.tokenizer(), &frames::unmasked(engine, &outcome.canvas));
     let passes = outcome.passes.len().max(1);
     let mut body = String::new();
     for (text, filled) in texts.iter().zip(&of) {

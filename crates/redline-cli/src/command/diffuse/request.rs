@@ -4,7 +4,7 @@ use redline_engine::{Algorithm, BlockCache, DiffuseRequest, Prompt, Sampling};
 use redline_wire::{DiffuseLine, DiffusionAlgorithm, DiffusionCache};
 
 use super::DiffuseArgs;
-use crate::command::score::request::prompt;
+use crate::command::prompt;
 use crate::report::Failure;
 
 /// What the flags give: a request that lacks its prompt.
@@ -41,16 +41,7 @@ pub(super) fn template(args: &DiffuseArgs) -> Template {
 
 /// The template with the prompt that the flags must give.
 pub(super) fn complete(args: &DiffuseArgs, template: Template) -> Result<DiffuseRequest, Failure> {
-    let prompt = match (&args.prompt, &args.prompt_ids) {
-        (Some(text), _) => Prompt::Text(text.clone()),
-        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
-        (None, None) => {
-            return Err(Failure::usage(
-                "no prompt given",
-                "`--prompt TEXT`, `--prompt-ids 1,2,3`, or whole requests with `--jsonl FILE`",
-            ));
-        }
-    };
+    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
     Ok(DiffuseRequest { prompt, ..template.0 })
 }
 
@@ -58,7 +49,7 @@ pub(super) fn complete(args: &DiffuseArgs, template: Template) -> Result<Diffuse
 pub(super) fn from_line(line: DiffuseLine, Template(flags): &Template) -> DiffuseRequest {
     let flags = flags.clone();
     DiffuseRequest {
-        prompt: prompt(line.prompt),
+        prompt: prompt::of_line(line.prompt),
         max_new_tokens: line.max_new_tokens.unwrap_or(flags.max_new_tokens),
         steps: line.steps.or(flags.steps),
         algorithm: line.algorithm.map(algorithm).or(flags.algorithm),

@@ -5,7 +5,7 @@ use redline_engine::{GenerateOutcome, GenerateRequest};
 use redline_wire as wire;
 use redline_wire::{Choice, Finite, GenerateMeta, TextCompletion};
 
-use crate::command::taken;
+use crate::command::{ending, taken};
 use crate::figure;
 use crate::model::Loaded;
 
@@ -31,11 +31,7 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
         choices: vec![Choice {
             text: outcome.text,
             token_ids: outcome.token_ids,
-            finish_reason: match outcome.finish_reason {
-                engine::FinishReason::Stop => wire::FinishReason::Stop,
-                engine::FinishReason::Length => wire::FinishReason::Length,
-                engine::FinishReason::Cancelled => wire::FinishReason::Cancelled,
-            },
+            finish_reason: ending::finish_reason(outcome.finish_reason),
             logprobs: outcome.logprobs.map(|all| all.into_iter().map(position).collect()),
             prompt_logprobs: outcome
                 .prompt_logprobs
@@ -92,11 +88,7 @@ pub(super) fn summary(loaded: &Loaded, outcome: &GenerateOutcome) -> String {
     if let Some(rate) = outcome.decode_tokens_per_s {
         text.push_str(&format!(" at {rate:.1} tokens/s"));
     }
-    text.push_str(match outcome.finish_reason {
-        engine::FinishReason::Stop => " (stopped)",
-        engine::FinishReason::Length => " (length reached)",
-        engine::FinishReason::Cancelled => " (cancelled)",
-    });
+    text.push_str(ending::remark(outcome.finish_reason));
     let threads = loaded.engine.info().threads;
     text + &figure::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
 }

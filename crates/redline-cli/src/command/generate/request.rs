@@ -1,10 +1,10 @@
 //! From flags and lines to the engine's request.
 
-use redline_engine::{GenerateRequest, Prompt, PromptLogprobs, Sampling};
+use redline_engine::{GenerateRequest, PromptLogprobs, Sampling};
 use redline_wire::GenerateLine;
 
 use super::{GenerateArgs, SamplingFlags};
-use crate::command::score::request::prompt;
+use crate::command::prompt;
 use crate::report::{self, Failure};
 
 /// What the flags give, before a prompt.
@@ -68,16 +68,7 @@ pub(super) fn template(args: &GenerateArgs) -> Template {
 
 /// The template with the prompt that the flags must give.
 pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<GenerateRequest, Failure> {
-    let prompt = match (&args.prompt, &args.prompt_ids) {
-        (Some(text), _) => Prompt::Text(text.clone()),
-        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
-        (None, None) => {
-            return Err(Failure::usage(
-                "no prompt given",
-                "`--prompt TEXT`, `--prompt-ids 1,2,3`, or whole requests with `--jsonl FILE`",
-            ));
-        }
-    };
+    let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
     let sampling = template.sampling.sampling();
     if sampling.temperature == 0.0 && template.sampling.seed.is_some() && !args.quiet {
         report::note("--seed changes nothing without sampling; add --temperature 1");
@@ -111,7 +102,7 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
         seed: line.seed.or(flags.seed),
     };
     GenerateRequest {
-        prompt: prompt(line.prompt),
+        prompt: prompt::of_line(line.prompt),
         max_new_tokens: line.max_new_tokens.unwrap_or(template.max_new_tokens),
         sampling: sampling.sampling(),
         stop: line.stop.map_or_else(|| template.stop.clone(), |stop| stop.0),
@@ -129,6 +120,8 @@ pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequ
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::Prompt;
+
     use super::*;
 
     #[test]

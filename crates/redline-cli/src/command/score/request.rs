@@ -1,9 +1,10 @@
 //! From flags and lines to the engine's request.
 
 use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
-use redline_wire::{ScoreLine, TextOrIds, TextOrLabelIds};
+use redline_wire::{ScoreLine, TextOrLabelIds};
 
 use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag};
+use crate::command::prompt;
 use crate::lines;
 use crate::report::Failure;
 
@@ -33,16 +34,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
 
 /// The template with the query, the items and the labels that the flags must give.
 pub(super) fn complete(args: &ScoreArgs, template: ScoreRequest) -> Result<ScoreRequest, Failure> {
-    let query = match (&args.query, &args.query_ids) {
-        (Some(text), _) => Prompt::Text(text.clone()),
-        (None, Some(ids)) => Prompt::Ids(ids.0.clone()),
-        (None, None) => {
-            return Err(Failure::usage(
-                "no query given",
-                "`--query TEXT`, `--query-ids 1,2,3`, or whole requests with `--jsonl FILE`",
-            ));
-        }
-    };
+    let query = prompt::given("query", args.query.as_deref(), args.query_ids.as_ref())?;
     if args.item.is_empty() && args.item_ids.is_empty() && args.items_file.is_none() {
         let hint = if query.is_text() {
             "`--item TEXT` for each item (`--item ''` scores the query alone), or `--items-file FILE`"
@@ -85,8 +77,8 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         }
     };
     Ok(ScoreRequest {
-        query: prompt(line.query),
-        items: line.items.0.into_iter().map(prompt).collect(),
+        query: prompt::of_line(line.query),
+        items: line.items.0.into_iter().map(prompt::of_line).collect(),
         labels,
         item_labels,
         long_labels: line.long_labels.map_or(template.long_labels, |how| match how {
@@ -119,14 +111,6 @@ fn labels_of_item(labels: Vec<TextOrLabelIds>) -> Vec<Label> {
         TextOrLabelIds::Ids(ids) => Label::Ids(ids.0),
     };
     labels.into_iter().map(label).collect()
-}
-
-/// Text or ids, as the engine takes them.
-pub(in crate::command) fn prompt(from: TextOrIds) -> Prompt {
-    match from {
-        TextOrIds::Text(text) => Prompt::Text(text),
-        TextOrIds::Ids(ids) => Prompt::Ids(ids),
-    }
 }
 
 #[cfg(test)]

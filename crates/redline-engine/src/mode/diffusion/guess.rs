@@ -49,8 +49,7 @@ impl Guesser {
         positions: &[usize],
     ) -> Vec<Option<Guess>> {
         if self.is_greedy() {
-            let none = Summary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
-            let mut found = [none; OUTPUT_ROWS];
+            let mut found = [Summary::default(); OUTPUT_ROWS];
             summaries(exec, rows, &mut found);
             return found[..rows.rows()].iter().map(|summary| self.greedy(summary)).collect();
         }

@@ -2,9 +2,10 @@
 
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
 
-use super::{Case, generate, prompt, samples};
+use super::{Case, generate, samples};
 use crate::bench::{Bench, LaneError};
 use crate::digest;
+use crate::lanes::asked;
 use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};
@@ -22,7 +23,7 @@ pub(super) fn row(
     let bytes = info.kv_bytes_per_token as f64 * tokens as f64 * batch as f64;
     bench.fits(&format!("the keys and values of {batch} sequences of {tokens} tokens"), bytes)?;
     let prompts: Vec<Vec<i64>> =
-        (0..batch).map(|index| prompt(case.prompt.len(), index, info.vocab)).collect();
+        (0..batch).map(|index| asked::ids(case.prompt.len(), index, info.vocab)).collect();
     let request = BatchRequest {
         prompts: prompts.iter().cloned().map(Prompt::Ids).collect(),
         max_new_tokens: case.new_tokens,

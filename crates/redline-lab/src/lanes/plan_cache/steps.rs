@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use super::{Grade, POLICIES};
 use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup};
 use crate::digest;
+use crate::lanes::asked;
 use crate::{Direction, Row, Samples};
 
 /// New tokens of a call: those after the first are passes of one token.
@@ -45,7 +46,7 @@ impl Steps<'_> {
     fn call(&self, engine: &Engine, wanted: usize) -> Result<Call, LaneError> {
         let vocab = engine.info().vocab;
         let tokens = length(engine, wanted);
-        let prompt = (0..tokens).map(|i| ((i * 7919 + 11) % vocab) as i64).collect();
+        let prompt = asked::ids(tokens, 0, vocab);
         let request = GenerateRequest {
             ignore_eos: true,
             logprobs: Some(1),

@@ -3,6 +3,7 @@
 use redline_engine::{ModelInfo, Prompt, ScoreOutcome};
 
 use crate::bench::LaneError;
+use crate::lanes::asked;
 use crate::roofline::{Work, keys_seen};
 
 /// Tokens of an item where the query is given by its number of tokens.
@@ -38,7 +39,7 @@ impl Workload {
         if self.is_text() {
             return Prompt::Text("Benchmark query: ".repeat(10));
         }
-        Prompt::Ids((0..self.query_length()).map(|i| ((i * 7919 + 11) % vocab) as i64).collect())
+        Prompt::Ids(asked::ids(self.query_length(), 0, vocab))
     }
 
     /// Item `index`; neighbours begin differently.

@@ -1,0 +1,27 @@
+//! Prompts, from flags and from lines.
+
+use redline_engine::Prompt;
+use redline_wire::TextOrIds;
+
+use crate::report::Failure;
+use crate::value::Ids;
+
+/// The prompt that a pair of flags, `--NAME` and `--NAME-ids`, gives.
+pub(super) fn given(name: &str, text: Option<&str>, ids: Option<&Ids>) -> Result<Prompt, Failure> {
+    match (text, ids) {
+        (Some(text), _) => Ok(Prompt::Text(text.to_owned())),
+        (None, Some(ids)) => Ok(Prompt::Ids(ids.0.clone())),
+        (None, None) => Err(Failure::usage(
+            format!("no {name} given"),
+            format!("`--{name} TEXT`, `--{name}-ids 1,2,3`, or whole requests with `--jsonl FILE`"),
+        )),
+    }
+}
+
+/// Text or ids, as the engine takes them.
+pub(super) fn of_line(from: TextOrIds) -> Prompt {
+    match from {
+        TextOrIds::Text(text) => Prompt::Text(text),
+        TextOrIds::Ids(ids) => Prompt::Ids(ids),
+    }
+}

@@ -1,0 +1,19 @@
+//! What several lanes ask of an engine.
+
+use redline_engine::{Cancel, DiffuseOutcome, DiffuseRequest, Engine, EngineError};
+
+/// The ids of sequence `index`; neighbours begin differently.
+pub(super) fn ids(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
+    (0..tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect()
+}
+
+/// Canvases that are filled together.
+pub(super) fn canvases(
+    engine: &Engine,
+    requests: impl Iterator<Item = DiffuseRequest>,
+) -> Result<Vec<DiffuseOutcome>, EngineError> {
+    let cancel = Cancel::new();
+    let tickets = requests.map(|request| engine.submit_diffuse(request, &cancel));
+    let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
+    tickets.into_iter().map(|ticket| ticket.wait(&mut |_| (), &mut |_| ())).collect()
+}

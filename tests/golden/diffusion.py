@@ -105,12 +105,10 @@ many ids. The prompts of a run are the first with which every decision is at lea
 other option values (`unlike`) give other passes, so that an engine that ignores an option cannot pass.
 """
 
-import argparse
 import itertools
 import json
 import math
 import shutil
-import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -674,9 +672,13 @@ def mix(z):
     return z ^ (z >> 31)
 
 
-def uniform(seed, step, position, draw):
-    counter = (step << 34) | (position << 2) | draw
+def number(seed, counter):
+    """In [0, 1)."""
     return (mix((mix(mix((seed + GOLDEN) & WORD) ^ counter) + GOLDEN) & WORD) >> 11) / 2**53
+
+
+def uniform(seed, step, position, draw):
+    return number(seed, (step << 34) | (position << 2) | draw)
 
 
 @dataclass
@@ -1321,25 +1323,5 @@ def make_all(out):
     print(f"{len(manifest)} checkpoints, {sum(size(out / name) for name in manifest)} bytes, {total} of runs")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--check", action="store_true", help="compare with the files here instead of writing them")
-    arguments = parser.parse_args()
-    transformers.logging.set_verbosity_error()
-    transformers.utils.logging.disable_progress_bar()
-    torch.set_num_threads(1)
-    torch.use_deterministic_algorithms(True)
-    if not arguments.check:
-        make_all(HERE)
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        make_all(Path(folder))
-        found = list(differences(Path(folder), HERE))
-    for line in found:
-        print(line)
-    require(not found, f"{len(found)} differences")
-    print("no differences")
-
-
 if __name__ == "__main__":
-    main()
+    make.command(__doc__, make_all, differences)

@@ -716,8 +716,9 @@ def make_all(out):
     print(f"{len(manifest)} checkpoints, {total} bytes")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def command(description, make_all, differences):
+    """Writes what lies here, or with --check makes it elsewhere and tells what differs."""
+    parser = argparse.ArgumentParser(description=description.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare with the files here instead of writing them")
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
@@ -737,4 +738,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    command(__doc__, make_all, differences)

@@ -1,10 +1,13 @@
 """Write a reference dump for `redline parity`: every named activation of a model, step by step, from Hugging Face transformers.
 
     python parity.py --model DIR --ids 1,2,3 --steps 4 --out DIR
+    python parity.py --model DIR --ids 1,2,3 --masks 8 --steps 4 --out DIR
 
 Step 0 runs the prompt; each further step runs the token that the step before found most probable, on a key/value cache.
+With a model that fills masks (Dream, LLaDA), step 0 runs the prompt with masks behind it, and each further step all of it again,
+after the surest mask was filled as the published samplers do.
 The model runs in f32 on the CPU with eager attention. The dump is `parity.json` and `activations.safetensors`, whose names
-`docs/parity.md` lists. Works on every Hugging Face directory of GPT-2, Llama, Mistral, Qwen2 and Qwen3.
+`docs/parity.md` lists. Works on every Hugging Face directory of GPT-2, Llama, Mistral, Qwen2, Qwen3, Dream and LLaDA.
 
 Needs the packages of tests/golden/requirements.txt. What the hooks saw is held against the logits of a plain forward pass
 before anything is written.
@@ -21,6 +24,7 @@ import sys
 from contextlib import contextmanager
 from pathlib import Path
 
+import masked
 import safetensors
 import torch
 import transformers
@@ -160,11 +164,31 @@ def run(model, recorder, prompt, steps):
 
 
 @torch.no_grad()
-def check(plain, recorder, steps):
-    """One pass over all tokens by a model without hooks gives the same logits."""
-    ids = [token for step in steps for token in step]
-    whole = plain(torch.tensor([ids]), use_cache=False).logits[0]
+def run_masked(model, recorder, config, arguments):
+    """The steps, each a whole canvas; between two of them the surest mask is filled."""
+    filling = masked.Filling(config, arguments.ids, arguments.masks, arguments.masks)
+    ran = []
+    with rotations(model, recorder):
+        for step in range(arguments.steps + 1):
+            recorder.step = step
+            ran.append(filling.canvas.tolist())
+            logits = masked.forward(model, ran[-1]).logits
+            recorder.take("logits", logits)
+            # The published schedule of Dream fills nothing in its first step.
+            while step < arguments.steps and not filling.fill(logits[0])[0]:
+                pass
+    return ran
+
+
+@torch.no_grad()
+def check(plain, recorder, steps, whole_canvases):
+    """A model without hooks gives the same logits: for all tokens in one pass, or for every canvas."""
     seen = torch.cat([recorder.tensors[f"step{step}.logits"] for step in range(len(steps))])
+    if whole_canvases:
+        whole = torch.cat([masked.forward(plain, ids).logits[0] for ids in steps])
+    else:
+        ids = [token for step in steps for token in step]
+        whole = plain(torch.tensor([ids]), use_cache=False).logits[0]
     error = float(((whole - seen) ** 2).sum() / (whole**2).sum())
     if not error <= CACHE_NMSE:
         fail(f"the logits of the steps and those of one pass differ by NMSE {error:.1e}, at most {CACHE_NMSE:.0e} is rounding")
@@ -173,7 +197,9 @@ def check(plain, recorder, steps):
         fail(f"{len(bad)} activations are not finite, the first `{bad[0]}`")
 
 
-def load(directory):
+def load(directory, is_masked):
+    if is_masked:
+        return masked.load(directory, torch.float32, "eager")
     return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
 
 
@@ -207,6 +233,7 @@ def parse():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, type=Path, help="a Hugging Face directory")
     parser.add_argument("--ids", required=True, help="token ids of the prompt: 1,2,3")
+    parser.add_argument("--masks", type=int, default=8, help="masks behind the prompt, for models that fill them (8)")
     parser.add_argument("--steps", type=int, default=4, help="greedy steps after the prompt (4)")
     parser.add_argument("--out", required=True, type=Path, help="where the dump goes")
     arguments = parser.parse_args()
@@ -218,6 +245,8 @@ def parse():
         parser.error(f"--steps is {arguments.steps}; at least 0")
     if not (arguments.model / "config.json").is_file():
         parser.error(f"{arguments.model} holds no config.json")
+    if masked.is_masked(masked.read_config(arguments.model)) and arguments.steps >= arguments.masks:
+        parser.error(f"{arguments.steps} steps with {arguments.masks} masks: some would have nothing to fill")
     return arguments
 
 
@@ -227,7 +256,9 @@ def main():
     transformers.utils.logging.disable_progress_bar()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    model, plain = load(arguments.model), load(arguments.model)
+    config = masked.read_config(arguments.model)
+    is_masked = masked.is_masked(config)
+    model, plain = load(arguments.model, is_masked), load(arguments.model, is_masked)
     kind = model.config.model_type
     if kind not in SUPPORTED:
         fail(f"model_type {kind!r} is not one of {', '.join(SUPPORTED)}")
@@ -236,8 +267,11 @@ def main():
         fail(f"token id {outside[0]} is not in the vocabulary of {model.config.vocab_size}")
     recorder = Recorder()
     (hook_gpt2 if kind == "gpt2" else hook_llama)(model, recorder)
-    steps = run(model, recorder, arguments.ids, arguments.steps)
-    check(plain, recorder, steps)
+    if is_masked:
+        steps = run_masked(model, recorder, config, arguments)
+    else:
+        steps = run(model, recorder, arguments.ids, arguments.steps)
+    check(plain, recorder, steps, is_masked)
     arguments.out.mkdir(parents=True, exist_ok=True)
     save_file(recorder.tensors, arguments.out / "activations.safetensors")
     described = json.dumps(describe(model, arguments.model, steps), indent=1)

@@ -28,10 +28,10 @@ struct Options {
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`: autoregressive models, then those that fill masks.
+/// `cargo xtask golden`: autoregressive models, those that fill masks, and what these say of labels.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
-    for file in ["tests/golden/make.py", "tests/golden/diffusion.py"] {
+    for file in ["tests/golden/make.py", "tests/golden/diffusion.py", "tests/golden/likelihood.py"] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };
         python(&script, &options)?.run()?;
@@ -68,13 +68,17 @@ fn train(arguments: &[String], file: &'static str) -> Result<(), Failure> {
     Ok(python(&script, &options)?.run()?)
 }
 
-/// `cargo xtask peers`: builds Redline first, so that the script can run it.
+/// `cargo xtask peers`, and `cargo xtask peers torch` for models that fill masks: builds Redline first, so that the script can run it.
 pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
+    let (file, arguments) = match arguments {
+        [first, rest @ ..] if first == "torch" => ("xtask/peers/diffusion.py", rest),
+        all => ("xtask/peers/run.py", all),
+    };
     let script = Script {
         venv: ".venv-peers",
         requirements: "xtask/peers/requirements.txt",
         environment: Some(BUILD_LLAMA),
-        file: "xtask/peers/run.py",
+        file,
     };
     let options = options(arguments)?;
     let call = python(&script, &options)?;

@@ -5,6 +5,7 @@ mod budget;
 mod diffuse;
 mod observe;
 mod perplexity;
+mod score;
 
 use std::path::Path;
 use std::sync::mpsc::channel;
@@ -26,19 +27,15 @@ use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::machine::OUTPUT_ROWS;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, Logprobs, NewToken};
-use crate::mode::score::{ScoreJob, ScoreTask};
 use crate::options::{Options, Source};
-use crate::outcome::{
-    FinishReason, GenerateOutcome, ItemError, PositionLogprobs, PrefixCacheUse, ScoreOutcome, TokenLogprob,
-    Usage,
-};
+use crate::outcome::{FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
-use crate::prompt::{self, Limits};
-use crate::request::{GenerateRequest, LongLabels, ScoreRequest};
+use crate::prompt::Limits;
+use crate::request::GenerateRequest;
 use crate::runner::{Inbox, Job, Runner};
 use crate::sampler;
 use crate::task::Task;
-use crate::ticket::{CancelOnDrop, GenerateTicket, ScoreTicket};
+use crate::ticket::{CancelOnDrop, GenerateTicket};
 use crate::transcript::Transcript;
 
 /// Most threads of a team.
@@ -328,20 +325,6 @@ impl Engine {
         Ok(unheard)
     }
 
-    /// The probability of each label after query and item.
-    pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
-        self.submit_score(request, &Cancel::new())?.wait()
-    }
-
-    /// Begins to score; other requests may be submitted before the answer is waited for.
-    pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
-        let timeout_s = checked_timeout(request.timeout_s)?;
-        let job = self.score_job(request)?;
-        let (reply, answer) = channel();
-        let cancel = self.run(ScoreTask::new(job, reply), cancel, timeout_s)?;
-        Ok(ScoreTicket { heard: None, answer, cancel })
-    }
-
     /// Refuses what is asked of the token that follows, where the model predicts none.
     pub(crate) fn check_predicts_next(&self) -> Result<(), EngineError> {
         if self.info.objective == Objective::Next {
@@ -350,47 +333,6 @@ impl Engine {
         let fact =
             format!("`{}` fills masks and predicts no token from those before it", self.info.architecture);
         Err(EngineError::request(fact, "take `redline diffuse`, or an autoregressive model such as Qwen2.5"))
-    }
-
-    fn score_job(&self, request: ScoreRequest) -> Result<ScoreJob, EngineError> {
-        self.check_predicts_next()?;
-        let limits = self.limits();
-        let (labels, labels_of) = limits.label_lists(&request)?;
-        let behind = prompt::behind(labels.iter().flatten());
-        let context = limits.context.saturating_sub(behind);
-        if context == 0 {
-            let fact = format!(
-                "a label of {} tokens leaves nothing of the context of {}",
-                behind + 1,
-                limits.context
-            );
-            return Err(EngineError::request(fact, "take shorter labels, or give more `--max-context`"));
-        }
-        let mut prompts = Limits { context, ..limits }.items(&request)?;
-        // The page on which an item parts from what all share is its own, and so is that of a label behind it.
-        let spare = if behind > 0 { 2 } else { 1 };
-        for (index, prompt) in prompts.iter_mut().enumerate() {
-            let Ok(tokens) = prompt else { continue };
-            let room = self.check_room(format_args!("item {index}"), &[tokens.ids.len() + behind], spare);
-            match room {
-                Err(error) if request.item_errors => {
-                    *prompt = Err(ItemError { index, message: error.to_string() });
-                }
-                other => other?,
-            }
-        }
-        Ok(ScoreJob {
-            prompts,
-            labels,
-            labels_of,
-            mean: request.long_labels == LongLabels::Mean,
-            softmax: request.softmax,
-            full_logprobs: request.full_logprobs,
-            return_token_ids: request.return_token_ids,
-            item_errors: request.item_errors,
-            cache_salt: request.cache_salt,
-            kernel_path: self.info.kernel_path.clone(),
-        })
     }
 
     /// Continues a prompt. `on_text` gets the text as it becomes final.

@@ -100,8 +100,21 @@ pub struct ScoreOutcome {
     pub label_token_ids: Vec<Vec<u32>>,
     /// The tokens of each label of each item, where items have labels of their own.
     pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
+    /// How labels were covered by masks; `None` where the model predicts the token that follows.
+    pub monte_carlo: Option<MonteCarlo>,
     /// What it took.
     pub taken: Taken,
+}
+
+/// How a model that fills masks was asked for its labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MonteCarlo {
+    /// Most ways in which the tokens of a label were covered.
+    pub samples: usize,
+    /// Of the draws.
+    pub seed: u64,
+    /// Distinct labels for which samples were drawn; all ways were run for the others, whose scores are exact.
+    pub sampled_labels: usize,
 }
 
 /// Why generation ended.

@@ -79,11 +79,6 @@ pub(crate) const LABEL_TOKENS: usize = 64;
 /// At most this many offending ids are listed.
 const LISTED: usize = 8;
 
-/// The most tokens of a label that stand behind a prompt: all but the last.
-pub(crate) fn behind<'a>(labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
-    labels.into_iter().map(|label| label.len() - 1).max().unwrap_or(0)
-}
-
 impl Limits<'_> {
     fn tokenizer(&self) -> Result<&Tokenizer, EngineError> {
         self.tokenizer.ok_or_else(|| EngineError::NoTokenizer(self.model.into()))

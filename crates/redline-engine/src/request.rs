@@ -87,6 +87,11 @@ pub struct ScoreRequest {
     pub item_errors: bool,
     /// Return the token ids of every scored prompt.
     pub return_token_ids: bool,
+    /// With a model that fills masks: most ways in which masks cover the tokens of a label, from 1 to
+    /// [`ScoreRequest::MOST_SAMPLES`]; where there are more, so many are drawn. `None`: [`ScoreRequest::SAMPLES`].
+    pub mc_samples: Option<usize>,
+    /// With a model that fills masks: of those draws. Same seed, same scores.
+    pub seed: Option<u64>,
     /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
     pub cache_salt: String,
     /// Seconds that the request may take; `None`: as long as it takes.
@@ -94,6 +99,11 @@ pub struct ScoreRequest {
 }
 
 impl ScoreRequest {
+    /// Samples where nothing is said (LLaDA's `mc_num`).
+    pub const SAMPLES: usize = 128;
+    /// More would be run for hours.
+    pub const MOST_SAMPLES: usize = 65_536;
+
     /// Of these; everything else as it is where nothing is said: true probabilities, texts concatenated, the query first, any
     /// error an error of the request.
     pub fn new(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> Self {
@@ -110,6 +120,8 @@ impl ScoreRequest {
             truncate: None,
             item_errors: false,
             return_token_ids: false,
+            mc_samples: None,
+            seed: None,
             cache_salt: String::new(),
             timeout_s: None,
         }

@@ -36,7 +36,7 @@ pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{Profile, ProfileArgs, ProfileEvent};
-pub use score::{ItemFault, LongLabels, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use score::{ItemFault, LongLabels, MonteCarlo, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use took::Took;
 pub use trace::TraceLine;

@@ -78,6 +78,12 @@ pub struct ScoreLine {
     /// Return the token ids of every scored prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_token_ids: Option<bool>,
+    /// With a model that fills masks: most ways in which masks cover the tokens of a label.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mc_samples: Option<usize>,
+    /// With a model that fills masks: of the draws among those ways.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
     /// Only requests with the same salt share what the prefix cache keeps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
@@ -128,6 +134,20 @@ pub struct ScoreMeta {
     /// The scored token ids, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<Option<Vec<u32>>>>,
+    /// How labels were covered by masks, where the model fills those.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub monte_carlo: Option<MonteCarlo>,
+}
+
+/// How a model that fills masks was asked for its labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MonteCarlo {
+    /// Most ways in which the tokens of a label were covered.
+    pub samples: usize,
+    /// Of the draws.
+    pub seed: u64,
+    /// Distinct labels for which samples were drawn; the scores of the others are exact.
+    pub sampled_labels: usize,
 }
 
 /// Why one item has no row.

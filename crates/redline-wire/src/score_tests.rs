@@ -60,6 +60,7 @@ fn meta() -> ScoreMeta {
     ScoreMeta {
         label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
         item_label_token_ids: None,
+        monte_carlo: None,
         logprobs: vec![Some(vec![Finite(-1.0), Finite(-0.1)]), None],
         label_mass: None,
         took: Took {

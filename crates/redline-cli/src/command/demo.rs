@@ -102,22 +102,9 @@ fn score(engine: &Engine) -> Result<(), Failure> {
 }
 
 fn request(question: &Question) -> ScoreRequest {
-    ScoreRequest {
-        query: Prompt::Text(question.context.clone()),
-        items: vec![Prompt::Text(String::new())],
-        labels: question.choices.iter().cloned().map(Label::Text).collect(),
-        item_labels: None,
-        long_labels: redline_engine::LongLabels::Refuse,
-        softmax: true,
-        item_first: false,
-        full_logprobs: false,
-        tokenization: redline_engine::Tokenization::Concat,
-        truncate: None,
-        item_errors: false,
-        return_token_ids: false,
-        cache_salt: String::new(),
-        timeout_s: None,
-    }
+    let labels = question.choices.iter().cloned().map(Label::Text).collect();
+    let query = Prompt::Text(question.context.clone());
+    ScoreRequest { softmax: true, ..ScoreRequest::new(query, vec![Prompt::Text(String::new())], labels) }
 }
 
 /// The index of the highest score, the first of equals.

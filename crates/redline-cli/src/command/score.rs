@@ -23,7 +23,7 @@ use crate::value::{self, Ids};
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the \
+    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the \
     command's flag. Lines are run together, as many as there are; answers come in their order, and timeout_s counts from when a \
     line is begun.";
 
@@ -68,6 +68,13 @@ pub(super) struct ScoreArgs {
     /// How query and item become tokens: joined as text (concat), or tokenised apart (separate)
     #[arg(long, value_enum, default_value_t = TokenizationFlag::Concat, value_name = "HOW")]
     tokenization: TokenizationFlag,
+    /// With a model that fills masks: most ways in which masks cover the tokens of a label [default: 128]; a label that has no more
+    /// (7 tokens or fewer) is scored exactly, for others so many ways are drawn
+    #[arg(long, value_name = "N")]
+    mc_samples: Option<usize>,
+    /// With a model that fills masks: same seed, same draws [default: 0]
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
     /// Which end of a prompt longer than the context is dropped; without it such a prompt is an error
     #[arg(long, value_enum, value_name = "END")]
     truncate: Option<TruncateFlag>,

@@ -1,5 +1,6 @@
 //! Requests to fill masks: what can be refused is refused here.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::mpsc::channel;
 
@@ -74,7 +75,8 @@ impl Engine {
                 "give `--max-new-tokens` at least 1, or masks in the prompt",
             ));
         }
-        self.check_canvas(canvas.len(), if request.cfg_scale > 0.0 { 2 } else { 1 })?;
+        let sequences = if request.cfg_scale > 0.0 { 2 } else { 1 };
+        self.check_canvas(format_args!("the canvas"), canvas.len(), sequences)?;
         let blocks = blocks(&request, first_mask, prompt_tokens)?;
         let algorithm = algorithm(&request, shifted)?;
         let rules = Rules {
@@ -102,7 +104,7 @@ impl Engine {
     }
 
     /// The id that stands for a mask.
-    fn mask_id(&self) -> Result<u32, EngineError> {
+    pub(super) fn mask_id(&self) -> Result<u32, EngineError> {
         let file = "`mask_token_id` in `config.json` is the id of the mask token";
         match self.info.mask_id {
             Some(id) if (id as usize) < self.info.vocab => Ok(id),
@@ -130,26 +132,31 @@ impl Engine {
         self.limits().prompt(&request.prompt, request.max_new_tokens)
     }
 
-    /// A canvas is run in one pass.
-    fn check_canvas(&self, tokens: usize, sequences: usize) -> Result<(), EngineError> {
+    /// Refuses canvases of so many tokens, each run in one pass, that would never run.
+    pub(super) fn check_canvas(
+        &self,
+        what: fmt::Arguments<'_>,
+        tokens: usize,
+        sequences: usize,
+    ) -> Result<(), EngineError> {
         let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
         if tokens > context {
-            let fact = format!("a canvas of {tokens} tokens exceeds the context of {context}");
-            return Err(EngineError::request(fact, "give less `--max-new-tokens`"));
+            let fact = format!("{what}: {tokens} tokens exceed the context of {context}");
+            return Err(EngineError::request(fact, "give less `--max-new-tokens`, or shorten it"));
         }
         if tokens > most {
-            let fact = format!("a canvas of {tokens} tokens exceeds the largest pass, {most}");
-            return Err(EngineError::request(fact, "give less `--max-new-tokens`"));
+            let fact = format!("{what}: {tokens} tokens exceed the largest pass, {most}");
+            return Err(EngineError::request(fact, "give less `--max-new-tokens`, or shorten it"));
         }
         let activations = self.info.activation_bytes_per_row * tokens as u64;
         if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > room / 2) {
             let fact = format!(
-                "a canvas of {tokens} tokens, run in one pass, takes {activations} bytes of activations, more than half of the \
+                "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than half of the \
                  {room} that weights leave of the memory budget"
             );
             return Err(EngineError::request(fact, "give more `--memory`, or shorten it"));
         }
-        self.check_room(format_args!("the canvas"), &vec![tokens; sequences], 0)
+        self.check_room(what, &vec![tokens; sequences], 0)
     }
 
     pub(crate) fn diffused(&self, drawn: Drawn, diffused: Diffused) -> DiffuseOutcome {

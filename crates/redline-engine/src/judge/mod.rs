@@ -13,7 +13,6 @@ use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::outcome::{ItemError, ItemScore, ScoreOutcome};
-use crate::prompt;
 use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Truncate};
 use crate::ticket::ScoreTicket;
 
@@ -54,7 +53,7 @@ impl Judgement {
             Some(end) if !texts.is_empty() => {
                 let limits = engine.limits();
                 let labels = limits.labels(&self.labels, self.long_labels)?;
-                let context = limits.context.saturating_sub(prompt::behind(&labels));
+                let context = limits.context.saturating_sub(engine.behind(&labels));
                 cut::all(&limits, context, &self.frame, &mut texts, end, noun)?
             }
             _ => vec![false; texts.len()],

@@ -12,7 +12,7 @@ use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::mode::autoregressive::{BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask};
 use crate::mode::diffusion::{self, Course, DiffuseJob, DiffuseTask, Diffused, Guess, Guesser, Rules};
-use crate::mode::score::{ScoreJob, ScoreTask};
+use crate::mode::score::{MaskedScoreTask, Maskings, Masks, ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
 use crate::prompt::{PromptIds, Tokens};
 use crate::request::{Algorithm, BlockCache, PromptLogprobs, Sampling};
@@ -349,6 +349,12 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
     }
     let long_anywhere = labels.iter().flatten().any(|label| label.len() > 1);
     let query = tokens(random, most - 8);
+    let masks = random.once_in(3).then(|| Masks {
+        id: MASK,
+        shifted: random.once_in(2),
+        samples: random.of(&[1, 3, 15]),
+        seed: random.next(),
+    });
     let items = random.of(&[3, 9, 50]);
     let ids: Vec<Vec<u32>> = (0..random.below(items))
         .map(|_| {
@@ -362,13 +368,20 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
     let rows = ids.iter().enumerate().map(|(item, ids)| {
         let labels = &labels[labels_of.as_ref().map_or(0, |of: &Vec<usize>| of[item])];
         let over = |logprob: &dyn Fn(&[u32]) -> f64| labels.iter().map(|label| logprob(label)).collect();
-        let whole: Vec<f64> = over(&|label| logprob(ids, label));
+        let whole: Vec<f64> = over(&|label| match masks {
+            None => logprob(ids, label),
+            Some(masks) => masked_logprob(ids, label, masks),
+        });
         let told = match (softmax && !full_logprobs, long_anywhere) {
             (false, _) => whole,
             // Over labels of one token each, the normaliser over the vocabulary is never computed.
-            (true, false) => {
-                log_softmax(&over(&|label| f64::from(logits(digest(ids.iter().copied()))[label[0] as usize])))
-            }
+            (true, false) => log_softmax(&over(&|label| {
+                let row = match masks {
+                    None => logits(digest(ids.iter().copied())),
+                    Some(masks) => masked_logits(ids, &[None], 0, masks),
+                };
+                f64::from(row[label[0] as usize])
+            })),
             (true, true) => log_softmax(&whole),
         };
         told.into_iter().map(|x| x as f32).collect()
@@ -391,7 +404,11 @@ fn scoring(random: &mut Random, most: usize) -> (Answer, Box<dyn Task + Send>) {
         kernel_path: String::new(),
     };
     let (reply, answer) = channel();
-    (Answer::Score(answer, expected), Box::new(ScoreTask::new(job, reply)))
+    let task: Box<dyn Task + Send> = match masks {
+        None => Box::new(ScoreTask::new(job, reply)),
+        Some(masks) => Box::new(MaskedScoreTask::new(job, masks, reply)),
+    };
+    (Answer::Score(answer, expected), task)
 }
 
 fn log_softmax(values: &[f64]) -> Vec<f64> {
@@ -408,6 +425,30 @@ fn logprob(prompt: &[u32], label: &[u32]) -> f64 {
         let row = logits(digest(all.iter().copied()));
         sum += f64::from(row[token as usize]) - normaliser(&row);
         all.push(token);
+    }
+    sum
+}
+
+/// Logits of a token of a label, some of which are covered.
+fn masked_logits(prompt: &[u32], label: &[Option<u32>], at: usize, masks: Masks) -> [f32; VOCABULARY] {
+    let shown = label.iter().map(|token| token.unwrap_or(masks.id));
+    let row = prompt.len() + at - usize::from(masks.shifted);
+    logits(canvas_digest(prompt.iter().copied().chain(shown), row))
+}
+
+/// What a model that fills masks says of a label after a prompt.
+fn masked_logprob(prompt: &[u32], label: &[u32], masks: Masks) -> f64 {
+    let maskings = Maskings::of(&[label.to_vec()], masks.samples, masks.seed);
+    let mut sum = 0.0;
+    for masking in &maskings.all {
+        let mut of_masking = 0.0;
+        for (at, &token) in label.iter().enumerate() {
+            if masking.tokens[at].is_none() {
+                let row = masked_logits(prompt, &masking.tokens, at, masks);
+                of_masking += masking.tells[0].1 * (f64::from(row[token as usize]) - normaliser(&row));
+            }
+        }
+        sum += of_masking;
     }
     sum
 }

@@ -7,6 +7,7 @@ mod digests;
 mod generation;
 mod invariance;
 mod judging;
+mod likelihood;
 mod models;
 mod perplexity;
 mod plans;

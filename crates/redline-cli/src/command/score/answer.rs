@@ -1,7 +1,8 @@
 //! From the engine's outcome to JSON, and to a line for people.
 
+use redline_engine as engine;
 use redline_engine::{ItemScore, ScoreOutcome};
-use redline_wire::{Finite, ItemFault, ScoreMeta, Scoring};
+use redline_wire::{Finite, ItemFault, MonteCarlo, ScoreMeta, Scoring};
 
 use crate::command::taken;
 use crate::model::Loaded;
@@ -34,8 +35,13 @@ fn meta(loaded: &Loaded, outcome: ScoreOutcome) -> ScoreMeta {
         item_label_token_ids: outcome
             .item_label_token_ids
             .map(|lists| lists.into_iter().map(taken::label_ids).collect()),
+        monte_carlo: outcome.monte_carlo.map(monte_carlo),
         took: taken::took(loaded, outcome.taken),
     }
+}
+
+fn monte_carlo(from: engine::MonteCarlo) -> MonteCarlo {
+    MonteCarlo { samples: from.samples, seed: from.seed, sampled_labels: from.sampled_labels }
 }
 
 /// Something of every item, `None` where the item failed.

@@ -27,6 +27,8 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
         truncate: args.truncate.map(Truncate::from),
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
+        mc_samples: args.mc_samples,
+        seed: args.seed,
         timeout_s: args.timeout,
         ..ScoreRequest::new(query, Vec::new(), labels)
     }
@@ -100,6 +102,8 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         }),
         item_errors: line.item_errors.unwrap_or(template.item_errors),
         return_token_ids: line.return_token_ids.unwrap_or(template.return_token_ids),
+        mc_samples: line.mc_samples.or(template.mc_samples),
+        seed: line.seed.or(template.seed),
         cache_salt: line.cache_salt.unwrap_or_default(),
         timeout_s: line.timeout_s.or(template.timeout_s),
     })
@@ -131,6 +135,8 @@ mod tests {
             truncate: Some(Truncate::Left),
             item_errors: false,
             return_token_ids: true,
+            mc_samples: Some(16),
+            seed: None,
             cache_salt: String::new(),
             timeout_s: None,
         }
@@ -146,13 +152,15 @@ mod tests {
         assert_eq!(bare.labels, [Label::Ids(vec![3])]);
         assert_eq!((bare.softmax, bare.full_logprobs, bare.return_token_ids), (true, true, true));
         assert_eq!((bare.tokenization, bare.truncate), (Tokenization::Separate, Some(Truncate::Left)));
+        assert_eq!((bare.mc_samples, bare.seed), (Some(16), None));
         let full = line(
             r#"{"query":[1],"items":[[2]],"labels":["x"],"label_token_ids":[9],"softmax":false,"item_first":true,
-            "tokenization":"concat","truncate":"right","return_token_ids":false}"#,
+            "tokenization":"concat","truncate":"right","return_token_ids":false,"mc_samples":8,"seed":3}"#,
         );
         assert_eq!(full.labels, [Label::Text("x".to_owned()), Label::Ids(vec![9])]);
         assert_eq!((full.softmax, full.item_first, full.return_token_ids), (false, true, false));
         assert_eq!((full.tokenization, full.truncate), (Tokenization::Concat, Some(Truncate::Right)));
+        assert_eq!((full.mc_samples, full.seed), (Some(8), Some(3)));
         assert_eq!((full.query, full.items), (Prompt::Ids(vec![1]), vec![Prompt::Ids(vec![2])]));
     }
 

@@ -56,6 +56,11 @@ impl LabelSet {
         &self.first
     }
 
+    /// The distinct labels, ascending.
+    pub(super) fn distinct(&self) -> &[Vec<u32>] {
+        &self.distinct
+    }
+
     /// The distinct labels that have further tokens, by their places.
     pub(super) fn long(&self) -> impl Iterator<Item = usize> {
         (0..self.distinct.len()).filter(|&label| self.distinct[label].len() > 1)

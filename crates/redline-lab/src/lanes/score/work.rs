@@ -100,6 +100,7 @@ mod tests {
             items: vec![Ok(item.clone()), Ok(item)],
             label_token_ids: Vec::new(),
             item_label_token_ids: None,
+            monte_carlo: None,
             taken: Taken {
                 usage: Usage { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 2 * cached },
                 computed_tokens: computed,

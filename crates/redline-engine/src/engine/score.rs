@@ -1,0 +1,140 @@
+//! Requests for scores: what can be refused is refused here.
+
+use std::sync::mpsc::channel;
+
+use redline_models::spec::Objective;
+
+use super::{Engine, checked_timeout};
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
+use crate::outcome::{ItemError, ScoreOutcome};
+use crate::prompt::{LabelLists, Limits};
+use crate::request::{LongLabels, ScoreRequest};
+use crate::ticket::ScoreTicket;
+
+impl Engine {
+    /// The probability of each label after query and item.
+    pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
+        self.submit_score(request, &Cancel::new())?.wait()
+    }
+
+    /// Begins to score; other requests may be submitted before the answer is waited for.
+    pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        let (reply, answer) = channel();
+        let cancel = match self.info.objective {
+            Objective::Next => {
+                self.check_unsampled(&request)?;
+                let (labels, behind) = self.labels(&request)?;
+                // The page on which an item parts from what all share is its own, and so is that of a label behind it.
+                let spare = if behind > 0 { 2 } else { 1 };
+                let fits = |index: usize, tokens: usize| {
+                    self.check_room(format_args!("item {index}"), &[tokens + behind], spare)
+                };
+                let job = self.score_job(request, labels, behind, &fits)?;
+                self.run(ScoreTask::new(job, reply), cancel, timeout_s)?
+            }
+            Objective::Masked { shifted } => {
+                let masks = self.masks(&request, shifted)?;
+                let (labels, behind) = self.labels(&request)?;
+                check_unmasked(&labels, masks)?;
+                let fits = |index: usize, tokens: usize| {
+                    self.check_canvas(format_args!("item {index} with its labels"), tokens + behind, 1)
+                };
+                let job = self.score_job(request, labels, behind, &fits)?;
+                self.run(MaskedScoreTask::new(job, masks, reply), cancel, timeout_s)?
+            }
+        };
+        Ok(ScoreTicket { heard: None, answer, cancel })
+    }
+
+    /// The most tokens that one of these labels has behind a prompt: the last one follows from those before it, unless masks stand
+    /// for all of them.
+    pub(crate) fn behind<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
+        let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
+        match self.info.objective {
+            Objective::Next => longest.saturating_sub(1),
+            Objective::Masked { .. } => longest,
+        }
+    }
+
+    /// The labels, and the most tokens that one has behind a prompt, which leave room for it.
+    fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
+        let limits = self.limits();
+        let labels = limits.label_lists(request)?;
+        let behind = self.behind(labels.0.iter().flatten());
+        if behind < limits.context {
+            return Ok((labels, behind));
+        }
+        let tokens = labels.0.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let fact = format!("a label of {tokens} tokens leaves nothing of the context of {}", limits.context);
+        Err(EngineError::request(fact, "take shorter labels, or give more `--max-context`"))
+    }
+
+    /// The checked request. `fits` refuses a prompt, by its index and tokens, that would never run.
+    fn score_job(
+        &self,
+        request: ScoreRequest,
+        (labels, labels_of): LabelLists,
+        behind: usize,
+        fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
+    ) -> Result<ScoreJob, EngineError> {
+        let limits = self.limits();
+        let mut prompts = Limits { context: limits.context - behind, ..limits }.items(&request)?;
+        for (index, prompt) in prompts.iter_mut().enumerate() {
+            let Ok(tokens) = prompt else { continue };
+            match fits(index, tokens.ids.len()) {
+                Err(error) if request.item_errors => {
+                    *prompt = Err(ItemError { index, message: error.to_string() });
+                }
+                other => other?,
+            }
+        }
+        Ok(ScoreJob {
+            prompts,
+            labels,
+            labels_of,
+            mean: request.long_labels == LongLabels::Mean,
+            softmax: request.softmax,
+            full_logprobs: request.full_logprobs,
+            return_token_ids: request.return_token_ids,
+            item_errors: request.item_errors,
+            cache_salt: request.cache_salt,
+            kernel_path: self.info.kernel_path.clone(),
+        })
+    }
+
+    /// Refuses samples where labels are read off at once.
+    fn check_unsampled(&self, request: &ScoreRequest) -> Result<(), EngineError> {
+        let given = [("mc_samples", request.mc_samples.is_some()), ("seed", request.seed.is_some())];
+        let Some((name, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+        let fact = format!(
+            "`{name}` is for models that fill masks, and `{}` predicts the token that follows",
+            self.info.architecture
+        );
+        Err(EngineError::request(fact, "leave it out: its scores are exact"))
+    }
+
+    /// How labels are covered.
+    fn masks(&self, request: &ScoreRequest, shifted: bool) -> Result<Masks, EngineError> {
+        let (samples, most) =
+            (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MOST_SAMPLES);
+        if !(1..=most).contains(&samples) {
+            let hint = format!("give from 1 to {most}; {} is usual", ScoreRequest::SAMPLES);
+            return Err(EngineError::request(format!("`mc_samples` is {samples}"), hint));
+        }
+        Ok(Masks { id: self.mask_id()?, shifted, samples, seed: request.seed.unwrap_or(0) })
+    }
+}
+
+/// Refuses a label that contains what stands for a mask.
+fn check_unmasked((labels, _): &LabelLists, masks: Masks) -> Result<(), EngineError> {
+    match labels.iter().flatten().find(|label| label.contains(&masks.id)) {
+        None => Ok(()),
+        Some(label) => {
+            let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
+            Err(EngineError::request(fact, "a label is text: leave masks out of it"))
+        }
+    }
+}

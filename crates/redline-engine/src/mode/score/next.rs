@@ -1,0 +1,313 @@
+//! Labels as the tokens that follow: prefill only.
+//!
+//! The longest token prefix that all prompts share is one sequence; each prompt begins like it, or like a longer beginning
+//! that is stored elsewhere, and is opened when there is room for it. The head is evaluated at the last row of each prompt
+//! only. A label of several tokens continues each prompt: a sequence of its own, whose log-probability is the sum over its
+//! tokens, each given those before it.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::Sender;
+
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::labels::{LabelSet, Row};
+use super::{Asked, Outcome, ScoreJob, Shared};
+use crate::error::EngineError;
+use crate::machine::Logits;
+use crate::outcome::PrefixCacheUse;
+use crate::prompt::PromptIds;
+use crate::scheduler::{Done, Next, Opening, Origin};
+use crate::task::{Cached, Head, Ran, RowPlace, Task};
+
+/// Prompts that are open at a time where labels of several tokens follow them: each stays until those have been run.
+const CONTINUED: usize = 32;
+
+/// What a sequence is for. Prompts go by their items.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Shared,
+    Prompt(usize),
+    Label { item: usize, label: usize },
+}
+
+/// What is known of a prompt.
+#[derive(Default)]
+struct Found {
+    row: Option<Row>,
+    /// Its sequence.
+    index: u32,
+    /// Its tokens that earlier requests had stored before this one arrived.
+    known: usize,
+    /// Its tokens that came from other requests.
+    cached: usize,
+    /// With labels of several tokens: the log-probability of each distinct label so far.
+    sums: Vec<f64>,
+    /// Labels of several tokens that have not been run; `None` before the prompt has.
+    waiting: Option<usize>,
+}
+
+/// See the module.
+pub(crate) struct ScoreTask {
+    job: ScoreJob,
+    reply: Sender<Outcome>,
+    asked: Asked,
+    /// Items whose prompts are to be opened, then those of labels.
+    prompts: VecDeque<usize>,
+    continuations: VecDeque<(usize, usize)>,
+    /// Tokens that all prompts share, and whether they are stored.
+    shared: Vec<u32>,
+    shared_ready: bool,
+    /// Tokens of them that earlier requests had stored.
+    shared_known: usize,
+    purposes: Vec<Purpose>,
+    found: Vec<Found>,
+    /// Prompts.
+    count: usize,
+    /// Prompts that have no row yet, and those of them that are open.
+    unscored: usize,
+    unfinished: usize,
+    /// Whether anything is kept for later requests.
+    keeps: bool,
+}
+
+impl ScoreTask {
+    pub(crate) fn new(job: ScoreJob, reply: Sender<Outcome>) -> Self {
+        let prompts: VecDeque<usize> = job.items().collect();
+        let ids: Vec<&PromptIds> = prompts.iter().filter_map(|&item| job.ids(item)).collect();
+        let shared = match ids.first() {
+            Some(first) => first.to_vec()[..shared_prefix(&ids)].to_vec(),
+            None => Vec::new(),
+        };
+        Self {
+            asked: Asked::of(&job),
+            found: job.prompts.iter().map(|_| Found::default()).collect(),
+            count: prompts.len(),
+            unscored: prompts.len(),
+            shared_ready: shared.is_empty(),
+            job,
+            reply,
+            prompts,
+            continuations: VecDeque::new(),
+            shared,
+            shared_known: 0,
+            purposes: Vec::new(),
+            unfinished: 0,
+            keeps: false,
+        }
+    }
+
+    fn set(&self, item: usize) -> &LabelSet {
+        &self.asked.sets[self.job.labels_of(item)]
+    }
+
+    fn open_prompt(&mut self, item: usize) -> Opening {
+        self.found[item].index = self.purposes.len() as u32;
+        self.purposes.push(Purpose::Prompt(item));
+        let tokens = self.job.tokens(item);
+        let parent = (!self.shared.is_empty()).then_some((0, self.shared.len()));
+        let (wanted, rank) = (tokens.len() - 1, 1 + item as u32);
+        Opening { wanted, tokens, rank, parent, shares: self.keeps, ..Opening::default() }
+    }
+
+    fn open_label(&mut self, item: usize, label: usize) -> Opening {
+        self.purposes.push(Purpose::Label { item, label });
+        let mut tokens = self.job.tokens(item);
+        let prompt = tokens.len();
+        let label = self.set(item).tokens(label);
+        tokens.extend_from_slice(&label[..label.len() - 1]);
+        // A label goes before the prompts that come later: those that wait for their labels must not keep it out.
+        let (rank, parent) = (1 + item as u32, Some((self.found[item].index, prompt)));
+        Opening { tokens, wanted: prompt, rank, parent, ..Opening::default() }
+    }
+
+    /// What becomes of the sequence of a prompt that has been run to its end.
+    fn after_prompt(&mut self, item: usize, done: &Done) -> Next {
+        if self.found[item].waiting.is_none() {
+            self.found[item].cached = match done.origin {
+                Origin::Parent => self.shared_known,
+                Origin::Running => done.began,
+                // It may be this request that left it.
+                Origin::Kept => done.began.min(self.found[item].known.max(self.shared_known)),
+            };
+            let long: Vec<usize> = if self.asked.long { self.set(item).long().collect() } else { Vec::new() };
+            self.found[item].waiting = Some(long.len());
+            self.continuations.extend(long.into_iter().map(|label| (item, label)));
+        }
+        if self.found[item].waiting.is_some_and(|waiting| waiting > 0) {
+            Next::Hold
+        } else {
+            self.scored(item)
+        }
+    }
+
+    /// A prompt and all its labels have been run.
+    fn scored(&mut self, item: usize) -> Next {
+        if self.asked.long {
+            self.found[item].row = self.set(item).long_row(&self.found[item].sums, &self.job);
+        }
+        self.unscored -= 1;
+        self.unfinished -= 1;
+        // A page for the few tokens of a short item is better left to others.
+        let alone = self.count == 1;
+        if alone || self.job.length(item) >= self.shared.len() + PAGE_TOKENS {
+            Next::Keep
+        } else {
+            Next::Drop
+        }
+    }
+
+    /// Prompt tokens that earlier requests had stored, if that is known.
+    fn prefix_cache(&self) -> Option<PrefixCacheUse> {
+        let mut sum = self.keeps.then(PrefixCacheUse::default)?;
+        for (item, found) in self.found.iter().enumerate() {
+            if self.job.prompts[item].is_ok() {
+                sum.count(found.cached);
+            }
+        }
+        Some(sum)
+    }
+}
+
+impl Task for ScoreTask {
+    fn salt(&self) -> String {
+        self.job.cache_salt.clone()
+    }
+
+    fn longest(&self) -> usize {
+        self.job.longest()
+    }
+
+    fn labels(&self) -> Option<&[u32]> {
+        self.asked.labels()
+    }
+
+    fn head(&self) -> Head {
+        self.asked.head()
+    }
+
+    fn start(&mut self, cached: Cached<'_>) {
+        // Asked before anything is computed: what this request leaves does not count.
+        let salt = &self.job.cache_salt;
+        self.keeps = cached(salt, &[]).is_some();
+        if self.keeps {
+            for item in 0..self.found.len() {
+                let tokens = self.job.tokens(item);
+                let known = cached(&self.job.cache_salt, &tokens[..tokens.len().saturating_sub(1)]);
+                self.found[item].known = known.unwrap_or(0);
+            }
+        }
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if !self.shared_ready {
+            if !self.purposes.is_empty() {
+                return None;
+            }
+            self.purposes.push(Purpose::Shared);
+            let tokens = self.shared.clone();
+            return Some(Opening { wanted: tokens.len(), tokens, shares: self.keeps, ..Opening::default() });
+        }
+        if let Some((item, label)) = self.continuations.pop_front() {
+            return Some(self.open_label(item, label));
+        }
+        if self.asked.long && self.unfinished == CONTINUED {
+            return None;
+        }
+        let item = self.prompts.pop_front()?;
+        self.unfinished += 1;
+        Some(self.open_prompt(item))
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        for (r, place) in places.iter().enumerate() {
+            let row = logits.row(r);
+            match self.purposes[place.index as usize] {
+                Purpose::Shared => {}
+                Purpose::Prompt(item) if self.asked.long => {
+                    self.found[item].sums = self.set(item).first_logprobs(&row);
+                }
+                Purpose::Prompt(item) => {
+                    self.found[item].row = self.set(item).row(&row, &self.asked.over(), &self.job);
+                }
+                Purpose::Label { item, label } => {
+                    // The row of the label's token n tells of its token n + 1.
+                    let next = place.position - self.job.length(item) + 1;
+                    let id = self.set(item).tokens(label)[next];
+                    self.found[item].sums[label] += f64::from(row.logits[id as usize]) - row.log_sum_exp;
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        let mut updates = Vec::with_capacity(done.len());
+        for done in done {
+            let index = done.index;
+            match self.purposes[index as usize] {
+                Purpose::Shared => {
+                    if !self.shared_ready {
+                        (self.shared_ready, self.shared_known) = (true, done.began);
+                    }
+                    updates.push((index, Next::HoldAndKeep));
+                }
+                Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, done))),
+                Purpose::Label { item, .. } => {
+                    updates.push((index, Next::Drop));
+                    let waiting = self.found[item].waiting.map_or(0, |waiting| waiting - 1);
+                    self.found[item].waiting = Some(waiting);
+                    if waiting == 0 {
+                        updates.push((self.found[item].index, self.scored(item)));
+                    }
+                }
+            }
+        }
+        Ok(updates)
+    }
+
+    fn finished(&self) -> bool {
+        self.unscored == 0
+    }
+
+    fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let reply = self.reply.clone();
+        // A caller that is gone hears nothing.
+        let _ = reply.send(outcome.and_then(|ran| {
+            let shared = Shared { tokens: self.shared.len(), cached: self.prefix_cache() };
+            let rows = self.found.into_iter().map(|found| found.row).collect();
+            self.job.outcome(rows, shared, ran)
+        }));
+    }
+}
+
+/// Length of the longest common token prefix, leaving every prompt at least one token of its own; 0 for a single prompt.
+fn shared_prefix(prompts: &[&PromptIds]) -> usize {
+    if prompts.len() < 2 {
+        return 0;
+    }
+    prompts.iter().map(|p| p.common().min(p.len() - 1)).min().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(prompts: &[&[u32]]) -> usize {
+        let mut stem = None;
+        let ids: Vec<PromptIds> = prompts.iter().map(|ids| PromptIds::new(&mut stem, ids.to_vec())).collect();
+        for (ids, prompt) in ids.iter().zip(prompts) {
+            assert_eq!((ids.to_vec(), ids.len()), (prompt.to_vec(), prompt.len()));
+        }
+        shared_prefix(&ids.iter().collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn the_shared_prefix_leaves_each_prompt_a_token() {
+        assert_eq!(shared(&[]), 0);
+        assert_eq!(shared(&[&[1, 2, 3]]), 0);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2, 3]]), 2);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2, 4, 5]]), 2);
+        assert_eq!(shared(&[&[1, 2, 3], &[1, 2]]), 1);
+        assert_eq!(shared(&[&[1, 2, 3, 4], &[9, 2], &[1, 2, 3, 4]]), 0);
+        assert_eq!(shared(&[&[1], &[1]]), 0);
+    }
+}

@@ -109,16 +109,18 @@ import itertools
 import json
 import math
 import shutil
+import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import make  # first: it tells the Hugging Face libraries that there is no network
 import torch
 import transformers
-from make import require, rounded, significant, size, top_margin, write_json
+from make import HERE, require, rounded, significant, size, top_margin, write_json
 from safetensors.torch import load_file, save_file
 
-HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[1] / "xtask/reference"))
+import masked
+
 MANIFEST = "diffusion-manifest.json"
 MASKED_PROMPT_TOKENS = 9
 TRANSFORMERS_TOLERANCE = 1e-5
@@ -1069,23 +1071,8 @@ def write_runs(path, runs):
 
 def causal_config(checkpoint):
     """The config of the model in transformers that differs only in what a position sees."""
-    config = checkpoint.config
-    if checkpoint.family == "dream":
-        left_out = ("architectures", "auto_map", "mask_token_id", "pad_token_id")
-        return {key: value for key, value in config.items() if key not in left_out} | {"model_type": "qwen2"}
-    return {
-        "model_type": "llama",
-        "vocab_size": config["embedding_size"],
-        "hidden_size": config["d_model"],
-        "intermediate_size": config["mlp_hidden_size"],
-        "num_hidden_layers": config["n_layers"],
-        "num_attention_heads": config["n_heads"],
-        "num_key_value_heads": config["n_kv_heads"] or config["n_heads"],
-        "max_position_embeddings": config["max_sequence_length"],
-        "rms_norm_eps": config["rms_norm_eps"],
-        "rope_theta": config["rope_theta"],
-        "tie_word_embeddings": config["weight_tying"],
-    }
+    kind, values = masked.causal(checkpoint.config)
+    return values | {"model_type": kind}
 
 
 def named_tensors(model, checkpoint, layers):

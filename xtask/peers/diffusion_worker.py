@@ -2,8 +2,8 @@
 
     python diffusion_worker.py MODEL f32|bf16 THREADS RUNS     {"prompt": [ids], "new": N, "steps": N} on stdin
 
-One line out: {"version": TEXT, "load_s": S, "seconds": [S of every run], "canvas": [ids], "passes": [[[position, token], ..]
-of every pass], "close": [how close a call each pass was]}. The loop runs every step over the whole canvas and takes the logits of all
+One line out: {"version": TEXT, "load_s": S, "seconds": [S of every run], "canvases": [[ids] before every pass], "passes":
+[[[position, token], ..] of every pass], "close": [how close a call each pass was]}. The loop runs every step over the whole canvas and takes the logits of all
 rows, as published (Dream's `diffusion_generate`, LLaDA's `generate`): greedy, one block. A run of two steps warms up.
 """
 
@@ -28,15 +28,16 @@ TYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 
 @torch.inference_mode()
 def fill(model, config, asked, steps):
-    """Seconds of the passes, and the filled canvas with what every pass did."""
+    """Seconds of the passes, the canvas before each, and what each did."""
     filling = masked.Filling(config, asked["prompt"], asked["new"], asked["steps"])
-    passes, close = [], []
+    canvases, passes, close = [], [], []
     start = time.perf_counter()
     for _ in range(steps):
-        filled, distance = filling.fill(masked.forward(model, filling.canvas.tolist()).logits[0])
+        canvases.append(filling.canvas.tolist())
+        filled, distance = filling.fill(masked.forward(model, canvases[-1]).logits[0])
         passes.append(filled)
         close.append(min(distance, 1e9))
-    return time.perf_counter() - start, filling.canvas.tolist(), passes, close
+    return time.perf_counter() - start, canvases, passes, close
 
 
 def main():
@@ -51,11 +52,11 @@ def main():
     load_s, seconds = time.perf_counter() - start, []
     fill(model, config, asked, min(2, asked["steps"]))
     for _ in range(int(runs)):
-        taken, canvas, passes, close = fill(model, config, asked, asked["steps"])
+        taken, canvases, passes, close = fill(model, config, asked, asked["steps"])
         seconds.append(taken)
     version = f"torch {torch.__version__}, transformers {transformers.__version__}"
     answer = {"version": version, "load_s": load_s, "seconds": seconds}
-    print(json.dumps(answer | {"canvas": canvas, "passes": passes, "close": close}), file=answers)
+    print(json.dumps(answer | {"canvases": canvases, "passes": passes, "close": close}), file=answers)
 
 
 if __name__ == "__main__":

@@ -41,8 +41,8 @@ def mask_id(config):
     return config["mask_token_id"]
 
 
-def _causal(config):
-    """The config of the model that differs only in what a position sees."""
+def causal(config):
+    """Kind and values of the config of the model that differs only in what a position sees."""
     if config["model_type"] == "Dream":
         left_out = ("architectures", "auto_map", "mask_token_id", "pad_token_id", "model_type")
         return "qwen2", {key: value for key, value in config.items() if key not in left_out}
@@ -72,17 +72,17 @@ def _renamed(name):
 def load(directory, dtype, attention):
     """The model with its weights in `dtype`; `attention` is an implementation of transformers."""
     config = read_config(directory)
-    kind, values = _causal(config)
-    causal = AutoConfig.for_model(kind, **values)
-    model = AutoModelForCausalLM.from_config(causal, dtype=dtype, attn_implementation=attention)
+    kind, values = causal(config)
+    theirs = AutoConfig.for_model(kind, **values)
+    model = AutoModelForCausalLM.from_config(theirs, dtype=dtype, attn_implementation=attention)
     tensors = {}
-    for file in sorted(Path(directory).glob("*.safetensors")):
+    for file in sorted(Path(directory).glob("model*.safetensors")):
         with safe_open(file, framework="pt") as opened:
             for name in opened.keys():
                 ours = _renamed(name) if kind == "llama" else name
                 tensors[ours] = opened.get_tensor(name).to(dtype)
     missing, unexpected = model.load_state_dict(tensors, strict=False)
-    tied = ["lm_head.weight"] if causal.tie_word_embeddings else []
+    tied = ["lm_head.weight"] if theirs.tie_word_embeddings else []
     if unexpected or set(missing) - set(tied):
         raise ValueError(f"{directory}: missing {missing}, unexpected {unexpected}")
     model.tie_weights()

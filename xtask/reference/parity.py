@@ -203,14 +203,14 @@ def load(directory, is_masked):
     return AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="eager").eval()
 
 
-def describe(model, directory, steps):
+def describe(model, architecture, directory, steps):
     config = model.config
     heads = config.num_attention_heads
     return {
         "schema": SCHEMA,
         "model": {
             "source": Path(directory).resolve().name,
-            "architecture": type(model).__name__,
+            "architecture": architecture,
             "layers": config.num_hidden_layers,
             "hidden": config.hidden_size,
             "heads": heads,
@@ -274,7 +274,8 @@ def main():
     check(plain, recorder, steps, is_masked)
     arguments.out.mkdir(parents=True, exist_ok=True)
     save_file(recorder.tensors, arguments.out / "activations.safetensors")
-    described = json.dumps(describe(model, arguments.model, steps), indent=1)
+    architecture = config["architectures"][0] if is_masked else type(model).__name__
+    described = json.dumps(describe(model, architecture, arguments.model, steps), indent=1)
     (arguments.out / "parity.json").write_text(described + "\n", encoding="utf-8")
     size = (arguments.out / "activations.safetensors").stat().st_size
     print(f"{len(recorder.tensors)} activations in {len(steps)} steps, {size} bytes, in {arguments.out}")

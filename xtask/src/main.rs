@@ -97,7 +97,8 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "peers",
         arguments: "[--venv DIR] [ARGS...]",
-        about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: --shape gpt2 --quick, ...)",
+        about: "measure other engines beside Redline (ARGS go to xtask/peers/run.py: --shape gpt2 --quick, ...); \
+                `torch`: parity and time of a model that fills masks (ARGS go to xtask/peers/diffusion.py)",
         run: python::peers,
     },
 ];

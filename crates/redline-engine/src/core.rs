@@ -50,6 +50,8 @@ struct Wanted {
     place: RowPlace,
     row: usize,
     normalise: bool,
+    /// It is a row of a canvas.
+    drawn: bool,
 }
 
 /// Rows whose logits are evaluated together: over the same labels or over the vocabulary, not too many.
@@ -345,15 +347,20 @@ impl<M: Machine> Core<M> {
                     Head::Labels => (Some(task), false),
                     Head::Vocabulary { normalise } => (None, normalise),
                 };
+                let drawn = running.task.draws();
                 all.extend(piece.outputs().into_iter().map(|position| {
                     let place = RowPlace { index: piece.key.index, position };
-                    Wanted { labels_of, task, place, row: first_row + position - piece.start, normalise }
+                    let row = first_row + position - piece.start;
+                    Wanted { labels_of, task, place, row, normalise, drawn }
                 }));
             }
             first_row += piece.tokens;
         }
-        // Pieces come request by request, and this order keeps them so.
-        all.sort_by_key(|wanted| wanted.labels_of);
+        // Pieces come request by request, and this order keeps them so. Of canvases of one request the same positions are read
+        // together: what compares two of them holds few rows.
+        all.sort_by_key(|wanted| {
+            (wanted.labels_of, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
+        });
         all
     }
 

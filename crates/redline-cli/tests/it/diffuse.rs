@@ -1,6 +1,6 @@
 //! `diffuse`.
 
-use redline_wire::{Diffusion, DiffusionAlgorithm, FinishReason};
+use redline_wire::{Diffusion, DiffusionAlgorithm, FinishReason, Scoring};
 
 use crate::harness::{Run, redline, redline_reading, tiers};
 
@@ -153,6 +153,42 @@ fn what_makes_no_sense_is_refused() {
         .failed(&["fills no masks", "redline generate"]);
     let generate = ["generate", "--model", "demo-diffusion", "--prompt", "p"];
     redline(&generate).failed(&["fills masks", "redline diffuse"]);
-    let score = ["score", "--model", "demo-diffusion", "--query", "q", "--item", "i", "--label", " a"];
-    redline(&score).failed(&["fills masks"]);
+    let lines = ["generate", "--model", "demo-diffusion", "--prompt-ids", "1,2", "--prompt-logprobs", "0"];
+    redline(&lines).failed(&["fills masks"]);
+}
+
+#[test]
+fn labels_are_scored_by_their_bound() {
+    let score = |extra: &[&str]| {
+        let asked = [
+            "score",
+            "--model",
+            "demo-diffusion",
+            "--query",
+            "And the king said unto",
+            "--item",
+            "",
+            "--json",
+        ];
+        redline(&[&asked[..], extra].concat())
+    };
+    let answer = |extra: &[&str]| -> Scoring {
+        let run = score(extra).ok();
+        serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {} {}", run.out, run.err))
+    };
+    let labels = ["--label", " his servants", "--label", " the", "--long-labels", "sum"];
+    let exact = answer(&labels);
+    let told = exact.meta.monte_carlo.unwrap();
+    assert_eq!((told.samples, told.seed, told.sampled_labels), (128, 0, 0));
+    let drawn = answer(&[&labels[..], &["--mc-samples", "1", "--seed", "7"]].concat());
+    let told = drawn.meta.monte_carlo.unwrap();
+    assert_eq!((told.samples, told.seed, told.sampled_labels), (1, 7, 1));
+    // A label of one token is exact all the same.
+    assert_eq!(exact.scores[0].as_ref().unwrap()[1], drawn.scores[0].as_ref().unwrap()[1]);
+    score(&[&labels[..], &["--mc-samples", "0"]].concat()).failed(&["`mc_samples` is 0", "from 1 to 65536"]);
+    redline(&["score", "--model", "demo", "--query", "a", "--item", "b", "--label", " the", "--seed", "1"])
+        .failed(&["`seed` is for models that fill masks", "its scores are exact"]);
+    let classes =
+        ["--model", "demo-diffusion", "--text", "And God said", "--class", "holy", "--class", "green"];
+    assert!(redline(&[&["classify"], &classes[..]].concat()).ok().out.contains("holy"));
 }

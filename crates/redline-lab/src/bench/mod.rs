@@ -1,5 +1,6 @@
 //! What a lane runs with: the machine, the model or the tokenizer that is measured, its flags, and who takes its rows.
 
+pub(crate) mod asked;
 mod error;
 mod flags;
 

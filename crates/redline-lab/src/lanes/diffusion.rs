@@ -11,8 +11,8 @@ use redline_engine::{
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, asked, count, higher, info, lower};
-use crate::bench::{Bench, Flag, Judge, LaneError, Model, Setup, Values, within_context};
+use super::{Lane, Run, Told, all_threads, count, higher, info, lower};
+use crate::bench::{Bench, Flag, Judge, LaneError, Model, Setup, Values, asked, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};

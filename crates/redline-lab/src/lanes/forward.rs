@@ -11,8 +11,8 @@ use redline_engine::{
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};

@@ -10,8 +10,8 @@ mod batched;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};

@@ -11,8 +11,8 @@ use redline_engine::{BatchRequest, Cancel, DiffuseRequest, Engine, ModelInfo, Ob
 use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{Lane, Run, Told, all_threads, asked, count, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_batch, within_context};
+use super::{Lane, Run, Told, all_threads, count, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::machine::Resident;
 use crate::result::{Cell, Column};

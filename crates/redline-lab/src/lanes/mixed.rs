@@ -16,8 +16,8 @@ mod gaps;
 use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, ModelInfo, Prompt};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, asked, higher, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_context};
+use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_context};
 use crate::digest;
 use crate::limits::Probe;
 use crate::result::{Cell, Column};

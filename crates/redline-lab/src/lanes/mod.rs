@@ -5,7 +5,6 @@ use crate::bench::{Bench, Flag, LaneError, Model, Text, Values};
 use crate::result::Column;
 use crate::{Direction, LaneResult};
 
-mod asked;
 pub mod diffusion;
 pub mod forward;
 pub mod gemm;

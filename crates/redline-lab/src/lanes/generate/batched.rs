@@ -3,9 +3,8 @@
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
 
 use super::{Case, generate, samples};
-use crate::bench::{Bench, LaneError};
+use crate::bench::{Bench, LaneError, asked};
 use crate::digest;
-use crate::lanes::asked;
 use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};

@@ -7,9 +7,8 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::{Grade, POLICIES};
-use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup};
+use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup, asked};
 use crate::digest;
-use crate::lanes::asked;
 use crate::{Direction, Row, Samples};
 
 /// New tokens of a call: those after the first are passes of one token.

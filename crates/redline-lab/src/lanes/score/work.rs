@@ -2,8 +2,7 @@
 
 use redline_engine::{ModelInfo, Prompt, ScoreOutcome};
 
-use crate::bench::LaneError;
-use crate::lanes::asked;
+use crate::bench::{LaneError, asked};
 use crate::roofline::{Work, keys_seen};
 
 /// Tokens of an item where the query is given by its number of tokens.

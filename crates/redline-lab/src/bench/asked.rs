@@ -3,12 +3,12 @@
 use redline_engine::{Cancel, DiffuseOutcome, DiffuseRequest, Engine, EngineError};
 
 /// The ids of sequence `index`; neighbours begin differently.
-pub(super) fn ids(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
+pub(crate) fn ids(tokens: usize, index: usize, vocab: usize) -> Vec<i64> {
     (0..tokens).map(|i| ((i * 7919 + index + 11) % vocab) as i64).collect()
 }
 
 /// Canvases that are filled together.
-pub(super) fn canvases(
+pub(crate) fn canvases(
     engine: &Engine,
     requests: impl Iterator<Item = DiffuseRequest>,
 ) -> Result<Vec<DiffuseOutcome>, EngineError> {

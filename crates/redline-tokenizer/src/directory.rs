@@ -1,6 +1,8 @@
 //! A model directory: which files make its tokenizer, and what its configuration says about tokens.
 
-use crate::{AddedToken, ByteLevelOptions, Encoder, Split, Tokenizer, TokenizerError, byte_level, json};
+use crate::{
+    AddedToken, ByteLevelOptions, ChatTemplate, Encoder, Split, Tokenizer, TokenizerError, byte_level, json,
+};
 use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::Path;
@@ -39,6 +41,33 @@ pub(crate) fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerE
     let merges = json::merges(&place(dir, "merges.txt"), &merges)?;
     let options = Config::read(dir)?.options(vocab.iter().any(|(token, _)| token == END_OF_TEXT))?;
     byte_level::build(&dir.display().to_string(), vocab, merges, &options, encoder)
+}
+
+/// The chat template of a directory, if it has one.
+pub(crate) fn chat_template(dir: &Path) -> Result<Option<ChatTemplate>, TokenizerError> {
+    let config = Config::read(dir)?;
+    let named = |name: &str| match config.get(name).filter(|value| !value.is_null()) {
+        Some(value) => config.token(name, value).map(|token| Some((name.to_owned(), token.content))),
+        None => Ok(None),
+    };
+    let tokens = NAMED.into_iter().filter_map(|name| named(name).transpose()).collect::<Result<_, _>>()?;
+    if let Some(bytes) = read(&dir.join("chat_template.jinja"))? {
+        let place = place(dir, "chat_template.jinja");
+        let source = std::str::from_utf8(&bytes)
+            .map_err(|error| TokenizerError::NotUtf8 { place: place.clone(), offset: error.valid_up_to() })?;
+        return Ok(Some(ChatTemplate::new(&place, source, tokens)));
+    }
+    let source = match config.tokenizer.get("chat_template") {
+        None | Some(Value::Null) => return Ok(None),
+        Some(Value::String(source)) => Some(source.as_str()),
+        Some(Value::Array(several)) => {
+            several.iter().find(|one| one["name"] == "default").and_then(|one| one["template"].as_str())
+        }
+        Some(_) => None,
+    };
+    let source =
+        source.ok_or_else(|| config.wrong("chat_template", "a text, or a list with one named `default`"))?;
+    Ok(Some(ChatTemplate::new(&config.place, source, tokens)))
 }
 
 /// The configuration beside `vocab.json` and `merges.txt`; an absent file is an empty object.

@@ -14,6 +14,7 @@ use redline_engine::{
 };
 use redline_wire::DiffuseLine;
 
+use super::chat::{Chat, ChatFlags};
 use super::{Context, ending};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers};
@@ -40,6 +41,8 @@ pub(super) struct DiffuseArgs {
     /// The prompt as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     prompt_ids: Option<Ids>,
+    #[command(flatten)]
+    chat: ChatFlags,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
@@ -143,12 +146,14 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
     let template = request::template(args);
+    let chat = args.chat.open(&model, context.environment)?;
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return diffuse_lines(&loaded, path, input, &template, args.trace);
+        return diffuse_lines(&loaded, path, input, &template, (&chat, args.trace));
     }
-    let request = request::complete(args, template)?;
+    let mut request = request::complete(args, template)?;
+    chat.put(&mut request.prompt)?;
     let loaded = settings.load(&model, context.environment)?;
     diffuse_once(&loaded, args, request)
 }
@@ -210,11 +215,11 @@ fn diffuse_lines(
     path: &Path,
     input: jsonl::Input,
     template: &request::Template,
-    trace: bool,
+    (chat, trace): (&Chat<'_>, bool),
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut canvases = Canvases { loaded, template, trace, cancel };
+        let mut canvases = Canvases { loaded, template, chat, trace, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut canvases)
     })?;
     Ok(tally.code())
@@ -224,6 +229,7 @@ fn diffuse_lines(
 struct Canvases<'a> {
     loaded: &'a Loaded,
     template: &'a request::Template,
+    chat: &'a Chat<'a>,
     trace: bool,
     cancel: &'a Cancel,
 }
@@ -233,7 +239,8 @@ impl<'a> Answers for Canvases<'a> {
     type UnderWay = (answer::Told, DiffuseTicket<'a>);
 
     fn begin(&mut self, line: DiffuseLine) -> Result<Self::UnderWay, Failure> {
-        let request = request::from_line(line, self.template);
+        let mut request = request::from_line(line, self.template);
+        self.chat.put(&mut request.prompt)?;
         let told = answer::Told::of(&request, self.trace);
         Ok((told, self.loaded.engine.submit_diffuse(request, self.cancel)?))
     }

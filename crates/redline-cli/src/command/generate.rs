@@ -11,6 +11,7 @@ use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequ
 
 use redline_wire::GenerateLine;
 
+use super::chat::{Chat, ChatFlags};
 use super::{Context, ending};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers};
@@ -36,6 +37,8 @@ pub(super) struct GenerateArgs {
     /// The prompt as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     prompt_ids: Option<Ids>,
+    #[command(flatten)]
+    chat: ChatFlags,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
@@ -107,12 +110,14 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
     let template = request::template(args);
+    let chat = args.chat.open(&model, context.environment)?;
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, path, input, &template);
+        return generate_lines(&loaded, path, input, &template, &chat);
     }
-    let request = request::complete(args, template)?;
+    let mut request = request::complete(args, template)?;
+    chat.put(&mut request.prompt)?;
     let loaded = settings.load(&model, context.environment)?;
     generate_once(&loaded, args, request)
 }
@@ -168,10 +173,11 @@ fn generate_lines(
     path: &Path,
     input: jsonl::Input,
     template: &request::Template,
+    chat: &Chat<'_>,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut completions = Completions { loaded, template, cancel };
+        let mut completions = Completions { loaded, template, chat, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut completions)
     })?;
     Ok(tally.code())
@@ -181,6 +187,7 @@ fn generate_lines(
 struct Completions<'a> {
     loaded: &'a Loaded,
     template: &'a request::Template,
+    chat: &'a Chat<'a>,
     cancel: &'a Cancel,
 }
 
@@ -189,7 +196,8 @@ impl<'a> Answers for Completions<'a> {
     type UnderWay = (answer::Told, GenerateTicket<'a>);
 
     fn begin(&mut self, line: GenerateLine) -> Result<Self::UnderWay, Failure> {
-        let request = request::from_line(line, self.template);
+        let mut request = request::from_line(line, self.template);
+        self.chat.put(&mut request.prompt)?;
         let told = answer::Told::of(&request);
         Ok((told, self.loaded.engine.submit_generate(request, self.cancel)?))
     }

@@ -1,6 +1,7 @@
 //! The commands: one file each, with its flags beside what it does.
 
 mod bench;
+mod chat;
 mod classify;
 mod compare;
 mod convert;

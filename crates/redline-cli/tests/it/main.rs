@@ -4,6 +4,7 @@ mod bad_input;
 mod bench;
 mod broken_models;
 mod browser;
+mod chat;
 mod checkpoint;
 mod compare;
 mod convert;

@@ -1,5 +1,6 @@
 //! Tests of the tokenizer against the reference, against its promises and against broken files.
 
+mod chat;
 mod corners;
 mod decoders;
 mod dice;

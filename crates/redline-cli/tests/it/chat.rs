@@ -1,0 +1,52 @@
+//! `--chat`: prompts in the model's template.
+
+use std::fs;
+
+use crate::checkpoint;
+use crate::harness::{Run, redline, redline_reading};
+
+const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content | trim }}\n{% endfor %}{% if add_generation_prompt %}king:{% endif %}";
+
+fn model() -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    checkpoint::copy_to(folder.path());
+    fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
+    let path = folder.path().to_str().unwrap().to_owned();
+    (folder, path)
+}
+
+#[test]
+fn a_prompt_is_put_into_the_template() {
+    let (_folder, model) = model();
+    let generate = |prompt: &str, more: &[&str]| -> Run {
+        let asked = ["generate", "--model", &model, "--prompt", prompt, "--max-new-tokens", "6", "--quiet"];
+        redline(&[&asked[..], more].concat()).ok()
+    };
+    let plain = generate("user: Who goes there?\nking:", &[]);
+    assert_eq!(generate(" Who goes there?  ", &["--chat"]).out, plain.out);
+    let told = generate("Who goes there?", &["--chat", "--system", "Speak."]);
+    assert_eq!(told.out, generate("system: Speak.\nuser: Who goes there?\nking:", &[]).out);
+    let lines = "{\"prompt\":\"Who goes there?\"}\n{\"prompt\":[5]}\n";
+    let asked = ["generate", "--model", &model, "--chat", "--max-new-tokens", "6", "--jsonl", "-"];
+    let run = redline_reading(&asked, lines.as_bytes());
+    let first: serde_json::Value = serde_json::from_str(run.out.lines().next().unwrap()).unwrap();
+    assert_eq!(first["choices"][0]["text"].as_str().unwrap(), plain.out.trim_end_matches('\n'));
+    assert!(run.code == 1 && run.out.contains("a prompt of token ids"), "{}", run.out);
+}
+
+#[test]
+fn what_cannot_be_put_into_a_template_is_refused() {
+    let (folder, model) = model();
+    redline(&["generate", "--model", "demo", "--chat", "--prompt", "p"])
+        .usage(&["`demo` has no chat template"]);
+    redline(&["diffuse", "--model", "demo-diffusion", "--chat", "--prompt", "p"])
+        .usage(&["no chat template"]);
+    redline(&["generate", "--model", &model, "--chat", "--prompt-ids", "1,2"]).usage(&["takes text"]);
+    redline(&["generate", "--model", &model, "--system", "s", "--prompt", "p"]).usage(&["--chat"]);
+    fs::write(folder.path().join("chat_template.jinja"), "{{ raise_exception('no questions') }}").unwrap();
+    redline(&["generate", "--model", &model, "--chat", "--prompt", "p"]).failed(&[
+        "no questions",
+        "chat_template.jinja",
+        "leave out `--chat`",
+    ]);
+}

@@ -1,0 +1,109 @@
+//! Chat templates: as transformers renders them, from where directories keep them, and hostile ones.
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use redline_tokenizer::{ChatMessage, ChatTemplate};
+use serde::Deserialize;
+use serde_json::json;
+
+#[derive(Deserialize)]
+struct Expected {
+    tokens: BTreeMap<String, String>,
+    cases: Vec<Case>,
+}
+
+#[derive(Deserialize)]
+struct Case {
+    name: String,
+    template: String,
+    messages: Vec<Message>,
+    prompt: bool,
+    text: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Message {
+    role: String,
+    content: String,
+}
+
+fn render(source: &str, content: &str) -> Result<String, String> {
+    let template = ChatTemplate::new("test", source, BTreeMap::new());
+    template.render(&[ChatMessage::new("user", content)], true).map_err(|error| error.to_string())
+}
+
+#[test]
+fn texts_are_those_of_transformers() {
+    let expected: Expected = serde_json::from_str(include_str!("expected.json")).unwrap();
+    assert!(expected.cases.len() == 30 && expected.cases.iter().any(|case| case.error.is_some()));
+    for case in &expected.cases {
+        let messages: Vec<ChatMessage> =
+            case.messages.iter().map(|message| ChatMessage::new(&message.role, &message.content)).collect();
+        let template = ChatTemplate::new("test", &case.template, expected.tokens.clone());
+        match (template.render(&messages, case.prompt), &case.text, &case.error) {
+            (Ok(found), Some(text), _) => assert_eq!(&found, text, "{}", case.name),
+            (Err(found), _, Some(error)) => assert!(found.to_string().contains(error), "{found}"),
+            (found, ..) => panic!("{}: {found:?}", case.name),
+        }
+    }
+}
+
+#[test]
+fn a_directory_keeps_it_in_one_of_three_ways() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+    let found = || {
+        let template = ChatTemplate::from_dir(folder.path()).map_err(|error| error.to_string())?;
+        let render = |template: ChatTemplate| template.render(&[ChatMessage::new("user", "hi")], true);
+        template.map(render).transpose().map_err(|error| error.to_string())
+    };
+    assert_eq!(found(), Ok(None));
+    write("tokenizer_config.json", &json!({"bos_token": {"content": "<b>"}, "eos_token": null}).to_string());
+    assert_eq!(found(), Ok(None));
+    let text = json!({"bos_token": {"content": "<b>"}, "chat_template": "{{ bos_token }}one {{ messages[0].content }}"});
+    write("tokenizer_config.json", &text.to_string());
+    assert_eq!(found(), Ok(Some("<b>one hi".to_owned())));
+    let several = json!([{"name": "tool_use", "template": "no"}, {"name": "default", "template": "two"}]);
+    write("tokenizer_config.json", &json!({"chat_template": several}).to_string());
+    assert_eq!(found(), Ok(Some("two".to_owned())));
+    write(
+        "tokenizer_config.json",
+        &json!({"chat_template": [{"name": "rag", "template": "no"}]}).to_string(),
+    );
+    assert!(found().unwrap_err().contains("`chat_template` is not a text"));
+    write("chat_template.jinja", "three");
+    assert_eq!(found(), Ok(Some("three".to_owned())));
+    fs::write(folder.path().join("chat_template.jinja"), b"a\xff").unwrap();
+    assert!(found().unwrap_err().contains("offset 1"));
+}
+
+#[test]
+fn what_fails_is_told_with_its_place() {
+    let failed = |source: &str, expect: &[&str]| {
+        let message = render(source, "x").unwrap_err();
+        assert!(expect.iter().all(|part| message.contains(part)), "{message}");
+    };
+    failed("{% for %}", &["the chat template failed", "line 1", "in `test`"]);
+    failed("\n{{ raise_exception('only questions') }}", &["only questions", "line 2"]);
+    failed("{{ strftime_now('%Y') }}", &["strftime_now"]);
+    failed("{% generation %}x{% endgeneration %}", &["generation"]);
+}
+
+#[test]
+fn hostile_templates_end() {
+    for source in [
+        "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% include '/etc/passwd' %}",
+        "{{ messages.__class__.__mro__ }}{{ ''.__class__.mro() }}",
+    ] {
+        assert!(render(source, "x").is_err(), "{source}");
+    }
+    // Text of a message is text, whatever it looks like.
+    assert_eq!(
+        render("{{ messages[0].content }}", "{{ 1 + 1 }}{% raw %}"),
+        Ok("{{ 1 + 1 }}{% raw %}".into())
+    );
+}

@@ -8,8 +8,9 @@ of k of them gives way to masks; its loss is L / k times the sum of their cross 
 over k from 1 to L and over all sets of k tokens, its sign turned.
 
 exact    with 2^L - 1 <= samples: this mean, by counting all sets.
-sampled  else as `get_log_likelihood.py` has it: n = samples canvases; k runs through round(k0 + i L / n), i = 0..n-1
-         (half to even), round again at L, from a random k0; a random set of k tokens each; the mean of the losses.
+sampled  else as `get_log_likelihood.py` has it: n = samples canvases; k runs through k0 + floor(i L / n), i = 0..n-1, and
+         round again at L, from a random k0; a random set of k tokens each; the mean of the losses. (The published code
+         rounds k0 + i L / n, halves to even, which draws some k more often than others.)
 
 Random numbers are Redline's (`number` of diffusion.py), a function of the seed and a counter:
 k0 = 1 + floor(L u(0 of sample n)); the set of canvas i are the k tokens of the smallest u(token of sample i), where
@@ -65,7 +66,7 @@ def drawn(length, samples, seed):
     first = 1 + math.floor(uniform(seed, samples, 0) * length)
     sets = []
     for sample in range(samples):
-        k = (round(first + sample * length / samples) - 1) % length + 1
+        k = (first + sample * length // samples - 1) % length + 1
         order = sorted(range(length), key=lambda token: uniform(seed, sample, token))
         sets.append(sorted(order[:k]))
     return sets

@@ -24,6 +24,7 @@ from pathlib import Path
 import document
 import jobs
 import redline
+from prepare import state
 from probe import Probe
 from unavailable import Unavailable
 
@@ -59,7 +60,9 @@ def arguments():
     if options.model and not (options.model / "config.json").is_file():
         parser.error(f"`{options.model}` holds no config.json")
     options.name = options.model.resolve().name if options.model else options.shape
-    options.folder = options.work / options.name
+    # Two directories of one name are two models.
+    folder = f"{options.name}-{state(options.model.resolve())}" if options.model else options.name
+    options.folder = options.work / folder
     options.out = options.out or options.work / "results" / options.name
     return options
 
@@ -157,7 +160,8 @@ class Engine:
             metrics["load_s"] = document.metric("s", "info", self.loads)
         params = {"model": options.name, "format": self.weights, "threads": options.threads}
         params |= {"prompt_tokens": options.prompt, "new_tokens": options.new, "steps": options.new}
-        row = {"case": case, "params": params, "metrics": metrics, "checked": True}
+        # Parity is that of both in f32.
+        row = {"case": case, "params": params, "metrics": metrics, "checked": options.only != "time"}
         told = ("limit", "share_of_limit", "kernel_path", "digest")
         return row | {name: self.lane.get(name) for name in told}
 

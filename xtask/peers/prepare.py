@@ -21,7 +21,7 @@ class Models:
         self._binary, self._say = options.redline, say
         if options.model:
             self.base = options.model.resolve()
-            self.folder = options.work / f"{self.base.name}-{_state(self.base)}"
+            self.folder = options.work / f"{self.base.name}-{state(self.base)}"
         else:
             self.folder = options.work / options.shape
             self.base = self.folder / "checkpoint"
@@ -129,7 +129,7 @@ def _remove(path):
         path.unlink(missing_ok=True)
 
 
-def _state(directory):
+def state(directory):
     """Changes when a file of the checkpoint does."""
     digest = hashlib.sha256()
     for path in sorted(directory.iterdir()):

@@ -113,7 +113,7 @@ pub struct MonteCarlo {
     pub samples: usize,
     /// Of the draws.
     pub seed: u64,
-    /// Distinct labels for which samples were drawn; all ways were run for the others, whose scores are exact.
+    /// Labels, distinct within their list, for which samples were drawn; all ways were run for the others, whose scores are exact.
     pub sampled_labels: usize,
 }
 

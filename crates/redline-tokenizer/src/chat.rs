@@ -3,7 +3,8 @@
 //! Templates are Jinja as Hugging Face runs it: `messages`, `add_generation_prompt`, the special tokens by their names, `tools` and
 //! `documents` none; blocks trimmed, loop controls, methods of Python's strings, `raise_exception`, `tojson` as Python writes it.
 //! `strftime_now` is not defined: a text must not depend on when it is made (templates that ask for it have a date of their own).
-//! A template is somebody else's program: it reaches nothing but its variables, and its work is bounded.
+//! A template is somebody else's program: it reaches nothing but its variables, and its instructions are counted. What a single
+//! instruction may take of memory is not bounded: take templates from where models are taken.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -73,6 +74,9 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise);
         environment.add_filter("tojson", to_json);
+        // They make texts of any width out of a number.
+        environment.remove_filter("indent");
+        environment.remove_filter("format");
         let template = environment.template_from_str(&self.source).map_err(|error| failed(&error))?;
         let mut variables: BTreeMap<&str, Value> =
             self.tokens.iter().map(|(name, token)| (name.as_str(), Value::from(token.as_str()))).collect();

@@ -146,7 +146,7 @@ pub struct MonteCarlo {
     pub samples: usize,
     /// Of the draws.
     pub seed: u64,
-    /// Distinct labels for which samples were drawn; the scores of the others are exact.
+    /// Labels, distinct within their list, for which samples were drawn; the scores of the others are exact.
     pub sampled_labels: usize,
 }
 

@@ -1,7 +1,7 @@
 //! `--chat`: prompts as models that were tuned on conversations know them.
 
 use clap::Args;
-use redline_engine::{Prompt, Source};
+use redline_engine::{Engine, EngineError, Prompt, Source};
 use redline_tokenizer::{ChatMessage, ChatTemplate, TokenizerError};
 
 use crate::env::Environment;
@@ -47,15 +47,20 @@ impl ChatFlags {
 }
 
 impl Chat<'_> {
-    /// Makes of a prompt what the model is to see.
-    pub(super) fn put(&self, prompt: &mut Prompt) -> Result<(), Failure> {
+    /// Makes of a prompt what the model is to see: the template writes the special tokens itself, and none are added.
+    pub(super) fn put(&self, engine: &Engine, prompt: &mut Prompt) -> Result<(), Failure> {
         let Some(template) = &self.template else { return Ok(()) };
         let Prompt::Text(text) = prompt else {
             return Err(Failure::usage("`--chat` and a prompt of token ids", "a chat template takes text"));
         };
         let system = self.system.map(|text| ChatMessage::new("system", text));
         let messages: Vec<ChatMessage> = system.into_iter().chain([ChatMessage::new("user", text)]).collect();
-        *text = template.render(&messages, true).map_err(|error| failed(&error))?;
+        let text = template.render(&messages, true).map_err(|error| failed(&error))?;
+        let Some(tokenizer) = engine.tokenizer() else {
+            return Err(EngineError::NoTokenizer(engine.info().name.clone()).into());
+        };
+        let ids = tokenizer.encode(&text, false).map_err(|error| failed(&error))?;
+        *prompt = Prompt::Ids(ids.into_iter().map(i64::from).collect());
         Ok(())
     }
 }

@@ -153,8 +153,8 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
         return diffuse_lines(&loaded, path, input, &template, (&chat, args.trace));
     }
     let mut request = request::complete(args, template)?;
-    chat.put(&mut request.prompt)?;
     let loaded = settings.load(&model, context.environment)?;
+    chat.put(&loaded.engine, &mut request.prompt)?;
     diffuse_once(&loaded, args, request)
 }
 
@@ -240,7 +240,7 @@ impl<'a> Answers for Canvases<'a> {
 
     fn begin(&mut self, line: DiffuseLine) -> Result<Self::UnderWay, Failure> {
         let mut request = request::from_line(line, self.template);
-        self.chat.put(&mut request.prompt)?;
+        self.chat.put(&self.loaded.engine, &mut request.prompt)?;
         let told = answer::Told::of(&request, self.trace);
         Ok((told, self.loaded.engine.submit_diffuse(request, self.cancel)?))
     }

@@ -117,8 +117,8 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
         return generate_lines(&loaded, path, input, &template, &chat);
     }
     let mut request = request::complete(args, template)?;
-    chat.put(&mut request.prompt)?;
     let loaded = settings.load(&model, context.environment)?;
+    chat.put(&loaded.engine, &mut request.prompt)?;
     generate_once(&loaded, args, request)
 }
 
@@ -197,7 +197,7 @@ impl<'a> Answers for Completions<'a> {
 
     fn begin(&mut self, line: GenerateLine) -> Result<Self::UnderWay, Failure> {
         let mut request = request::from_line(line, self.template);
-        self.chat.put(&mut request.prompt)?;
+        self.chat.put(&self.loaded.engine, &mut request.prompt)?;
         let told = answer::Told::of(&request);
         Ok((told, self.loaded.engine.submit_generate(request, self.cancel)?))
     }

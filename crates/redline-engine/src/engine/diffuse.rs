@@ -142,11 +142,11 @@ impl Engine {
         let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
         if tokens > context {
             let fact = format!("{what}: {tokens} tokens exceed the context of {context}");
-            return Err(EngineError::request(fact, "give less `--max-new-tokens`, or shorten it"));
+            return Err(EngineError::request(fact, "shorten the prompt, or what stands behind it"));
         }
         if tokens > most {
             let fact = format!("{what}: {tokens} tokens exceed the largest pass, {most}");
-            return Err(EngineError::request(fact, "give less `--max-new-tokens`, or shorten it"));
+            return Err(EngineError::request(fact, "shorten the prompt, or what stands behind it"));
         }
         let activations = self.info.activation_bytes_per_row * tokens as u64;
         if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > room / 2) {

@@ -7,11 +7,15 @@ use redline_models::spec::Objective;
 use super::{Engine, checked_timeout};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
+use crate::mode::score::{MaskedScoreTask, Maskings, Masks, ScoreJob, ScoreTask};
 use crate::outcome::{ItemError, ScoreOutcome};
+use crate::plan::Buckets;
 use crate::prompt::{LabelLists, Limits};
 use crate::request::{LongLabels, ScoreRequest};
 use crate::ticket::ScoreTicket;
+
+/// Most tokens of the labels of a request, in all the ways in which they are covered: some hundred bytes each.
+const MOST_COVERED: usize = 1 << 21;
 
 impl Engine {
     /// The probability of each label after query and item.
@@ -38,7 +42,7 @@ impl Engine {
             Objective::Masked { shifted } => {
                 let masks = self.masks(&request, shifted)?;
                 let (labels, behind) = self.labels(&request)?;
-                check_unmasked(&labels, masks)?;
+                check_masked(&labels, masks)?;
                 let fits = |index: usize, tokens: usize| {
                     self.check_canvas(format_args!("item {index} with its labels"), tokens + behind, 1)
                 };
@@ -59,9 +63,20 @@ impl Engine {
         }
     }
 
+    /// What prompts and labels are checked against. A canvas must fit one pass.
+    pub(crate) fn score_limits(&self) -> Limits<'_> {
+        let limits = self.limits();
+        match self.info.objective {
+            Objective::Next => limits,
+            Objective::Masked { .. } => {
+                Limits { context: limits.context.min(Buckets::MOST_TOKENS), ..limits }
+            }
+        }
+    }
+
     /// The labels, and the most tokens that one has behind a prompt, which leave room for it.
     fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
-        let limits = self.limits();
+        let limits = self.score_limits();
         let labels = limits.label_lists(request)?;
         let behind = self.behind(labels.0.iter().flatten());
         if behind < limits.context {
@@ -80,7 +95,7 @@ impl Engine {
         behind: usize,
         fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
     ) -> Result<ScoreJob, EngineError> {
-        let limits = self.limits();
+        let limits = self.score_limits();
         let mut prompts = Limits { context: limits.context - behind, ..limits }.items(&request)?;
         for (index, prompt) in prompts.iter_mut().enumerate() {
             let Ok(tokens) = prompt else { continue };
@@ -128,13 +143,17 @@ impl Engine {
     }
 }
 
-/// Refuses a label that contains what stands for a mask.
-fn check_unmasked((labels, _): &LabelLists, masks: Masks) -> Result<(), EngineError> {
-    match labels.iter().flatten().find(|label| label.contains(&masks.id)) {
-        None => Ok(()),
-        Some(label) => {
-            let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
-            Err(EngineError::request(fact, "a label is text: leave masks out of it"))
-        }
+/// Refuses a label that contains what stands for a mask, and labels that could be covered in too many ways together.
+fn check_masked((labels, _): &LabelLists, masks: Masks) -> Result<(), EngineError> {
+    if let Some(label) = labels.iter().flatten().find(|label| label.contains(&masks.id)) {
+        let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
+        return Err(EngineError::request(fact, "a label is text: leave masks out of it"));
     }
+    let tokens = |label: &Vec<u32>| label.len() * Maskings::most(label.len(), masks.samples);
+    let tokens: usize = labels.iter().flatten().map(tokens).sum();
+    if tokens > MOST_COVERED {
+        let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MOST_COVERED}");
+        return Err(EngineError::request(fact, "give fewer `--mc-samples`, or fewer labels"));
+    }
+    Ok(())
 }

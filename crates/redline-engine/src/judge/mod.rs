@@ -51,7 +51,7 @@ impl Judgement {
         let mut texts = self.texts;
         let cut = match self.truncate {
             Some(end) if !texts.is_empty() => {
-                let limits = engine.limits();
+                let limits = engine.score_limits();
                 let labels = limits.labels(&self.labels, self.long_labels)?;
                 let context = limits.context.saturating_sub(engine.behind(&labels));
                 cut::all(&limits, context, &self.frame, &mut texts, end, noun)?

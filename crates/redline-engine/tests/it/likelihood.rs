@@ -168,6 +168,9 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     };
     refused(&dream, ScoreRequest { mc_samples: Some(0), ..base() }, "`mc_samples` is 0");
     refused(&dream, ScoreRequest { mc_samples: Some(1 << 17), ..base() }, "`mc_samples` is 131072");
+    let many = (0..80).map(|i| label(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, i])).collect();
+    let many = ScoreRequest { mc_samples: Some(1 << 14), ..asked(&[1], many) };
+    refused(&dream, many, "are 19660800 tokens, more than 2097152");
     let mask = i64::from(dream.info().mask_id.unwrap());
     refused(&dream, asked(&[1], vec![label(&[4, mask])]), "contains the mask token");
     refused(&dream, ScoreRequest { long_labels: LongLabels::Refuse, ..base() }, "2 tokens");

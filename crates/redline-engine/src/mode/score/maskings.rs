@@ -3,7 +3,8 @@
 //! A model that fills masks bounds the log-likelihood of a label of L tokens by the mean, over k from 1 to L and over all
 //! choices of k of its tokens, of `L / k` times the sum of the log-probabilities of those k tokens, each given the prompt and the
 //! tokens that are not covered (LLaDA, arXiv 2502.09992, eq. 6 and `get_log_likelihood.py`). With no more choices than samples all
-//! are run, each with its weight in that mean, and the value is exact; else samples are drawn, their k spread evenly.
+//! are run, each with its weight in that mean, and the value is exact; else samples are drawn, their k spread evenly (the published code
+//! rounds halves to even, which draws some k more often than others).
 
 use std::collections::BTreeMap;
 
@@ -29,16 +30,23 @@ pub(crate) struct Maskings {
 }
 
 impl Maskings {
+    /// Most ways to cover a label of so many tokens.
+    pub(crate) fn most(length: usize, samples: usize) -> usize {
+        usize::try_from(ways(length)).map_or(samples, |ways| ways.min(samples))
+    }
+
     /// Of distinct labels, with at most so many samples of each. Labels of one length are covered alike, so that what tells two of
     /// them apart is not the draw.
     pub(crate) fn of(labels: &[Vec<u32>], samples: usize, seed: u64) -> Self {
         let mut found = Self::default();
         let mut places: BTreeMap<Vec<Option<u32>>, usize> = BTreeMap::new();
+        let mut of_length: BTreeMap<usize, (Vec<(u64, f64)>, bool)> = BTreeMap::new();
         for (label, tokens) in labels.iter().enumerate() {
-            let (covers, exact) = covers(tokens.len(), samples, seed);
-            found.sampled += usize::from(!exact);
+            let length = tokens.len();
+            let (covers, exact) = of_length.entry(length).or_insert_with(|| covers(length, samples, seed));
+            found.sampled += usize::from(!*exact);
             let mut parts = Vec::with_capacity(covers.len());
-            for (cover, weight) in covers {
+            for &mut (cover, weight) in covers {
                 let look = |(at, &token): (usize, &u32)| (cover >> at & 1 == 0).then_some(token);
                 let look: Vec<Option<u32>> = tokens.iter().enumerate().map(look).collect();
                 let place = *places.entry(look.clone()).or_insert_with(|| {
@@ -54,19 +62,23 @@ impl Maskings {
     }
 }
 
+/// Ways to cover at least one of so many tokens.
+fn ways(length: usize) -> u64 {
+    1u64.checked_shl(length as u32).map_or(u64::MAX, |sets| sets - 1)
+}
+
 /// Sets of covered tokens as bits, each with the weight of one token in it; and whether these are all there are.
 fn covers(length: usize, samples: usize, seed: u64) -> (Vec<(u64, f64)>, bool) {
-    let all = 1u64.checked_shl(length as u32).map_or(u64::MAX, |sets| sets - 1);
+    let all = ways(length);
     if all <= samples as u64 {
         let weight = |cover: u64| 1.0 / (f64::from(cover.count_ones()) * choices(length, cover.count_ones()));
         return ((1..=all).map(|cover| (cover, weight(cover))).collect(), true);
     }
     let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
-    let first = 1.0 + libm::floor(uniform(seed, counter(samples, 0)) * length as f64);
+    let first = libm::floor(uniform(seed, counter(samples, 0)) * length as f64) as usize;
     for sample in 0..samples {
-        // Spread over 1..=length, from the first one on and round.
-        let at = libm::rint(first + sample as f64 * length as f64 / samples as f64) as usize;
-        let covered = (at - 1) % length + 1;
+        // Spread over 1..=length, from the first one on and round: each as often, up to one.
+        let covered = (first + sample * length / samples) % length + 1;
         let mut order: Vec<usize> = (0..length).collect();
         order.sort_by(|&a, &b| {
             uniform(seed, counter(sample, a)).total_cmp(&uniform(seed, counter(sample, b)))
@@ -124,8 +136,7 @@ mod tests {
                 let covered = cover.count_ones() as usize;
                 of[covered] += weight * (covered * samples) as f64 / length as f64;
             }
-            // One more or less where a half is rounded to even.
-            let (least, most) = ((samples / length) as f64 - 1.5, samples.div_ceil(length) as f64 + 1.5);
+            let (least, most) = ((samples / length) as f64 - 0.5, samples.div_ceil(length) as f64 + 0.5);
             assert!(of[1..].iter().all(|&n| n > least && n < most), "{of:?}");
         }
         assert_ne!(covers(8, 16, 0), covers(8, 16, 1));

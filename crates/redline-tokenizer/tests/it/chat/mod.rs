@@ -97,6 +97,7 @@ fn hostile_templates_end() {
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
         "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
         "{% include '/etc/passwd' %}",
+        "{{ 'a' | indent(18446744073709551615) }}",
         "{{ messages.__class__.__mro__ }}{{ ''.__class__.mro() }}",
     ] {
         assert!(render(source, "x").is_err(), "{source}");

@@ -45,7 +45,7 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let clock = context.clock.as_fn();
     let start = clock();
-    let engine = settings.load(demo_model::NAME, context.environment)?.engine;
+    let engine = settings.clone().load(demo_model::NAME, context.environment)?.engine;
     let load_s = (clock() - start) as f64 / 1e9;
     output::piece(&introduction(&engine, load_s))?;
     score(&engine)?;
@@ -55,7 +55,6 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
         .map_err(|error| Failure::failed(error.to_string(), None))?;
     output::piece(&speed(&engine, &outcome, bandwidth))?;
     drop(engine);
-    let settings = args.machine.resolve(context.environment, &context.clock)?;
     fill_masks(&settings.load(demo_model::DIFFUSION.name, context.environment)?.engine)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -72,12 +72,12 @@ const COLUMNS: &[Column] = &[
     Column { name: "kv_memory_mb", cell: Cell::Metric("kv", Samples::median, MB) },
     Column { name: "grown_mb", cell: Cell::Metric("grown", Samples::median, MB) },
     Column { name: "load_peak_mb", cell: Cell::Metric("load_peak", Samples::median, MB) },
-    Column { name: "load_s", cell: Cell::Metric("load_s", Samples::median, 1.0) },
+    Column::median("load_s"),
     Column { name: "rss_anon_loaded_mb", cell: Cell::Metric("rss_anon_loaded", Samples::median, MB) },
     Column { name: "rss_anon_first_mb", cell: Cell::Metric("rss_anon_first", Samples::median, MB) },
-    Column { name: "parameters", cell: Cell::Param("parameters") },
-    Column { name: "format", cell: Cell::Param("format") },
-    Column { name: "kernel_path", cell: Cell::Kernels },
+    Column::param("parameters"),
+    Column::param("format"),
+    Column::KERNEL_PATH,
 ];
 
 /// How far the bytes in memory may be from those of the file.

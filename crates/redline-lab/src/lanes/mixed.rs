@@ -93,11 +93,11 @@ const fn median(name: &'static str, metric: &'static str) -> Column {
 
 /// One line per number of threads.
 const COLUMNS: &[Column] = &[
-    Column { name: "streams", cell: Cell::Param("streams") },
-    Column { name: "stream_prompt_tokens", cell: Cell::Param("stream_prompt_tokens") },
-    Column { name: "new_tokens", cell: Cell::Param("new_tokens") },
-    Column { name: "prompts", cell: Cell::Param("prompts") },
-    Column { name: "prompt_tokens", cell: Cell::Param("prompt_tokens") },
+    Column::param("streams"),
+    Column::param("stream_prompt_tokens"),
+    Column::param("new_tokens"),
+    Column::param("prompts"),
+    Column::param("prompt_tokens"),
     Column { name: "num_trials", cell: Cell::Samples("total_tokens_per_s") },
     median("quiet_gap_p50_ms", "quiet_gap_p50"),
     median("quiet_gap_p95_ms", "quiet_gap_p95"),
@@ -108,11 +108,11 @@ const COLUMNS: &[Column] = &[
     median("mixed_gaps", "mixed_gaps"),
     median("total_tokens_per_s", "total_tokens_per_s"),
     median("share_of_separate", "share_of_separate"),
-    Column { name: "threads", cell: Cell::Param("threads") },
-    Column { name: "format", cell: Cell::Param("format") },
-    Column { name: "limit", cell: Cell::Limit },
-    Column { name: "share_of_limit", cell: Cell::Share },
-    Column { name: "kernel_path", cell: Cell::Kernels },
+    Column::param("threads"),
+    Column::param("format"),
+    Column::LIMIT,
+    Column::SHARE_OF_LIMIT,
+    Column::KERNEL_PATH,
 ];
 
 /// Tokens of a prompt unless told otherwise.

@@ -65,22 +65,22 @@ const METRICS: &[Told] = &[
 ];
 
 const COLUMNS: &[Column] = &[
-    Column { name: "test", cell: Cell::Param("test") },
-    Column { name: "threads", cell: Cell::Param("threads") },
-    Column { name: "tp", cell: Cell::Param("tp") },
-    Column { name: "grade", cell: Cell::Param("grade") },
+    Column::param("test"),
+    Column::param("threads"),
+    Column::param("tp"),
+    Column::param("grade"),
     Column { name: "first_s", cell: Cell::Metric("first", Samples::median, 1.0) },
-    Column { name: "first_misses", cell: Cell::Metric("first_misses", Samples::median, 1.0) },
+    Column::median("first_misses"),
     Column { name: "second_s", cell: Cell::Metric("second", Samples::median, 1.0) },
-    Column { name: "second_misses", cell: Cell::Metric("second_misses", Samples::median, 1.0) },
-    Column { name: "speedup", cell: Cell::Metric("speedup", Samples::median, 1.0) },
+    Column::median("second_misses"),
+    Column::median("speedup"),
     Column {
         name: "first_request_over_steady",
         cell: Cell::Metric("first_over_steady", Samples::median, 1.0),
     },
     Column { name: "tuned_over_estimated", cell: Cell::Metric("tuning_gain", Samples::median, 1.0) },
     Column { name: "memory_growth_bytes", cell: Cell::Metric("growth", Samples::max, 1.0) },
-    Column { name: "kernel_path", cell: Cell::Kernels },
+    Column::KERNEL_PATH,
 ];
 
 /// How well a cache does, in the seed's words.

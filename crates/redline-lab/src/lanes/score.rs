@@ -84,8 +84,8 @@ const SEED: &[Column] = &[
 
 /// What the seed's score benchmark reports, then ours.
 const COLUMNS: &[Column] = &[
-    Column { name: "batch_size", cell: Cell::Param("batch_size") },
-    Column { name: "num_labels", cell: Cell::Param("num_labels") },
+    Column::param("batch_size"),
+    Column::param("num_labels"),
     Column { name: "num_runs", cell: Cell::Samples("latency") },
     Column { name: "total_items", cell: Cell::Metric("items", sum, 1.0) },
     Column { name: "throughput_items_per_sec", cell: Cell::Metric("items_per_s", over_all_runs, 1.0) },
@@ -94,23 +94,23 @@ const COLUMNS: &[Column] = &[
     Column { name: "latency_p99_ms", cell: Cell::Metric("latency", |s| rank(s, 99), 1.0) },
     Column { name: "latency_mean_ms", cell: Cell::Metric("latency", Samples::mean, 1.0) },
     Column { name: "latency_std_ms", cell: Cell::Metric("latency", |s| s.std().or(Some(0.0)), 1.0) },
-    Column { name: "prefix", cell: Cell::Param("prefix") },
-    Column { name: "threads", cell: Cell::Param("threads") },
-    Column { name: "format", cell: Cell::Param("format") },
-    Column { name: "prompt_tokens", cell: Cell::Metric("prompt_tokens", Samples::median, 1.0) },
-    Column { name: "computed_tokens", cell: Cell::Metric("computed_tokens", Samples::median, 1.0) },
-    Column { name: "cached_tokens", cell: Cell::Metric("cached_tokens", Samples::median, 1.0) },
-    Column { name: "limit", cell: Cell::Limit },
-    Column { name: "share_of_limit", cell: Cell::Share },
-    Column { name: "kernel_path", cell: Cell::Kernels },
+    Column::param("prefix"),
+    Column::param("threads"),
+    Column::param("format"),
+    Column::median("prompt_tokens"),
+    Column::median("computed_tokens"),
+    Column::median("cached_tokens"),
+    Column::LIMIT,
+    Column::SHARE_OF_LIMIT,
+    Column::KERNEL_PATH,
 ];
 
 /// A line per case, as the seed's benchmark prints it, and what is not in it.
 const SHOWN: &[Column] = &[
     Column { name: "batch", cell: Cell::Param("batch_size") },
     Column { name: "labels", cell: Cell::Param("num_labels") },
-    Column { name: "prefix", cell: Cell::Param("prefix") },
-    Column { name: "threads", cell: Cell::Param("threads") },
+    Column::param("prefix"),
+    Column::param("threads"),
     Column { name: "items/s", cell: Cell::Metric("items_per_s", over_all_runs, 1.0) },
     Column { name: "p50 (ms)", cell: Cell::Metric("latency", |s| rank(s, 50), 1.0) },
     Column { name: "p95 (ms)", cell: Cell::Metric("latency", |s| rank(s, 95), 1.0) },
@@ -118,7 +118,7 @@ const SHOWN: &[Column] = &[
     Column { name: "computed", cell: Cell::Metric("computed_tokens", Samples::median, 1.0) },
     Column { name: "cached", cell: Cell::Metric("cached_tokens", Samples::median, 1.0) },
     Column { name: "of limit", cell: Cell::Share },
-    Column { name: "limit", cell: Cell::Limit },
+    Column::LIMIT,
     Column { name: "kernels", cell: Cell::Kernels },
 ];
 

@@ -19,6 +19,33 @@ pub struct Column {
     pub cell: Cell,
 }
 
+impl Column {
+    /// Mean of the seconds.
+    pub const MEAN_S: Self = Self { name: "mean_s", cell: Cell::Metric("seconds", Samples::mean, 1.0) };
+    /// Their standard deviation.
+    pub const STD_S: Self = Self { name: "std_s", cell: Cell::Metric("seconds", Samples::std, 1.0) };
+    /// The fewest.
+    pub const MIN_S: Self = Self { name: "min_s", cell: Cell::Metric("seconds", Samples::min, 1.0) };
+    /// The most.
+    pub const MAX_S: Self = Self { name: "max_s", cell: Cell::Metric("seconds", Samples::max, 1.0) };
+    /// What bounds the row.
+    pub const LIMIT: Self = Self { name: "limit", cell: Cell::Limit };
+    /// How much of that was reached.
+    pub const SHARE_OF_LIMIT: Self = Self { name: "share_of_limit", cell: Cell::Share };
+    /// What ran.
+    pub const KERNEL_PATH: Self = Self { name: "kernel_path", cell: Cell::Kernels };
+
+    /// The parameter of that name.
+    pub const fn param(name: &'static str) -> Self {
+        Self { name, cell: Cell::Param(name) }
+    }
+
+    /// The median of the metric of that name.
+    pub const fn median(name: &'static str) -> Self {
+        Self { name, cell: Cell::Metric(name, Samples::median, 1.0) }
+    }
+}
+
 /// What of a row stands in a cell; what a row does not have is empty.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {

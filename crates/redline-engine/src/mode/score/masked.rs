@@ -4,14 +4,15 @@
 //! some of it masks. Rows all see each other, so that prompts share nothing. What each canvas says is added up in the order of
 //! the maskings of a label, whenever it was run: a score has the same bits whatever runs beside it.
 
+use std::collections::VecDeque;
 use std::sync::mpsc::Sender;
 
-use super::labels::Row;
+use super::labels::{LabelSet, Row};
 use super::maskings::Maskings;
 use super::{Asked, Outcome, ScoreJob, Shared};
 use crate::error::EngineError;
 use crate::machine::Logits;
-use crate::outcome::MonteCarlo;
+use crate::outcome::{MonteCarlo, ScoreOutcome};
 use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Head, Ran, RowPlace, Task};
 
@@ -45,8 +46,8 @@ pub(crate) struct MaskedScoreTask {
     masks: Masks,
     /// Of each list of labels.
     maskings: Vec<Maskings>,
-    /// Items and maskings of their labels that are to be opened, the next one last.
-    waiting: Vec<usize>,
+    /// Items of which something is to be opened, and the next masking of the first.
+    waiting: VecDeque<usize>,
     next: usize,
     /// Item and masking of every sequence.
     opened: Vec<(usize, usize)>,
@@ -57,8 +58,8 @@ pub(crate) struct MaskedScoreTask {
 impl MaskedScoreTask {
     pub(crate) fn new(job: ScoreJob, masks: Masks, reply: Sender<Outcome>) -> Self {
         let asked = Asked::of(&job);
-        let of = |set: &super::LabelSet| Maskings::of(set.distinct(), masks.samples, masks.seed);
-        let waiting: Vec<usize> = job.items().collect::<Vec<_>>().into_iter().rev().collect();
+        let of = |set: &LabelSet| Maskings::of(set.distinct(), masks.samples, masks.seed);
+        let waiting: VecDeque<usize> = job.items().collect();
         Self {
             maskings: asked.sets.iter().map(of).collect(),
             found: job.prompts.iter().map(|_| Found::default()).collect(),
@@ -111,7 +112,7 @@ impl Task for MaskedScoreTask {
     }
 
     fn open(&mut self) -> Option<Opening> {
-        let item = *self.waiting.last()?;
+        let item = *self.waiting.front()?;
         let maskings = &self.maskings[self.job.labels_of(item)].all;
         if self.next == 0 {
             self.found[item].sums = maskings.iter().map(|masking| vec![0.0; masking.tells.len()]).collect();
@@ -127,7 +128,7 @@ impl Task for MaskedScoreTask {
         self.next += 1;
         if self.next == maskings.len() {
             self.next = 0;
-            self.waiting.pop();
+            self.waiting.pop_front();
         }
         Some(Opening { tokens, rank: item as u32, canvas: Some(wanted), ..Opening::default() })
     }
@@ -173,10 +174,7 @@ impl Task for MaskedScoreTask {
             let outcome = self.job.outcome(rows, Shared::default(), ran)?;
             let sampled_labels = self.maskings.iter().map(|maskings| maskings.sampled).sum();
             let Masks { samples, seed, .. } = self.masks;
-            Ok(crate::outcome::ScoreOutcome {
-                monte_carlo: Some(MonteCarlo { samples, seed, sampled_labels }),
-                ..outcome
-            })
+            Ok(ScoreOutcome { monte_carlo: Some(MonteCarlo { samples, seed, sampled_labels }), ..outcome })
         }));
     }
 }

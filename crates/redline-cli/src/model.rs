@@ -33,7 +33,8 @@ pub(crate) struct ModelFlag {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Machine")]
 pub(crate) struct MachineFlags {
-    /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
+    /// Threads that every pass runs on; default: up to one per physical core that this process may use, fewer while other
+    /// processes keep cores busy [env: REDLINE_THREADS]
     #[arg(long, value_name = "N", value_parser = value::threads)]
     threads: Option<usize>,
     #[command(flatten)]
@@ -183,7 +184,7 @@ impl MachineFlags {
     /// Fills what no flag gave from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
-        Ok(Settings { threads: threads(self.threads, environment)?, backend, tells_fallback: true })
+        Ok(Settings { threads: Threads::of(self.threads, environment)?, backend, tells_fallback: true })
     }
 }
 
@@ -207,8 +208,30 @@ fn free_memory() -> Option<u64> {
 
 /// The number of threads: the flag's, the environment's, or one per physical core that this process may use.
 pub(crate) fn threads(flag: Option<usize>, environment: Environment) -> Result<usize, Failure> {
-    let given = or_else(flag, || environment.value(env::THREADS, value::threads))?;
-    Ok(given.unwrap_or_else(|| machine().default_threads()))
+    Ok(Threads::of(flag, environment)?.count)
+}
+
+/// How many threads an engine has.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Threads {
+    count: usize,
+    /// Passes may run on fewer: nobody asked for a number.
+    adaptive: bool,
+}
+
+impl Threads {
+    /// What the flag or the environment says, or one per physical core that this process may use.
+    fn of(flag: Option<usize>, environment: Environment) -> Result<Self, Failure> {
+        let given = or_else(flag, || environment.value(env::THREADS, value::threads))?;
+        let count = given.unwrap_or_else(|| machine().default_threads());
+        Ok(Self { count, adaptive: given.is_none() })
+    }
+}
+
+impl From<&Setup> for Threads {
+    fn from(setup: &Setup) -> Self {
+        Self { count: setup.threads, adaptive: setup.adaptive_threads }
+    }
 }
 
 /// The machine, looked at once.
@@ -320,10 +343,11 @@ impl Backend {
     }
 
     /// As the engine takes it.
-    pub(crate) fn options(&self, source: Source, threads: usize) -> Options {
+    pub(crate) fn options(&self, source: Source, threads: Threads) -> Options {
         Options {
             source,
-            threads,
+            threads: threads.count,
+            adaptive_threads: threads.adaptive,
             tp: self.tp,
             plans: self.plans.clone(),
             trace: self.trace.clone(),
@@ -345,7 +369,7 @@ impl Backend {
 /// What an engine is loaded with, besides the model.
 #[derive(Clone)]
 pub(crate) struct Settings {
-    threads: usize,
+    threads: Threads,
     backend: Backend,
     /// Whether it is said that the library encodes.
     tells_fallback: bool,

@@ -91,6 +91,12 @@ fn say(event: &PlanEvent) {
                 path.display()
             ));
         }
+        PlanEvent::Busy { bucket } => {
+            report::say(format_args!(
+                "warning: other processes kept cores busy while {bucket} was measured; its plan is the estimate\n\n\
+                 hint: remove the stored plans and measure again when the machine is quiet\n"
+            ));
+        }
         PlanEvent::NotStored { dir, reason } => {
             report::say(format_args!("warning: a plan is not stored: {reason}\n  in `{}`\n", dir.display()));
         }

@@ -261,6 +261,7 @@ impl Engine {
             pages: pages.unwrap_or(usize::MAX),
             simd,
             threads: options.threads,
+            adaptive_threads: options.adaptive_threads,
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),

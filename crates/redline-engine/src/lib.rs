@@ -27,6 +27,7 @@ mod scheduler;
 pub mod simulator;
 mod statistics;
 mod task;
+mod team_size;
 mod ticket;
 mod transcript;
 

@@ -11,8 +11,9 @@ use redline_models::profile::Profile;
 use redline_models::step::{Arena, Watchers};
 use redline_models::trace::Observations;
 
-use crate::options::{ActivationLog, TraceLog};
+use crate::options::{ActivationLog, Clock, TraceLog};
 use crate::plan::{Bucket, BucketMode, Forbidden, PlanEntry, Plans, Workshop};
+use crate::team_size::{Passed, TeamSize};
 
 /// Most rows whose logits are evaluated at a time.
 pub(crate) const OUTPUT_ROWS: usize = 64;
@@ -96,6 +97,9 @@ pub(crate) struct ModelMachine {
     /// Tokens of the largest pass that the arena was made for.
     pub(crate) most_rows: usize,
     pub(crate) team: Team,
+    /// Chooses how many threads a pass runs on; `None`: all.
+    pub(crate) team_size: Option<TeamSize>,
+    pub(crate) clock: Clock,
     pub(crate) simd: Simd,
     pub(crate) plans: Plans,
     /// Told of the observations of every pass.
@@ -159,6 +163,38 @@ impl Machine for ModelMachine {
         outputs: &[Outputs<'_, Matrix>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
+        let Some(threads) = self.team_size.as_ref().map(|size| size.of(batch.rows())) else {
+            return self.pass(kv, batch, outputs, read);
+        };
+        self.team.resize(threads);
+        let start = (self.clock)();
+        self.pass(kv, batch, outputs, read);
+        let seconds = (self.clock)().saturating_sub(start) as f64 * 1e-9;
+        // Plans are measured on all threads.
+        self.team.resize(self.team.members());
+        let slept = self.team.take_attendance().slept_ns as f64 * 1e-9;
+        let (token, _, output) = self.model.operations();
+        let rows_of_logits: usize = outputs.iter().map(|output| output.rows.len()).sum();
+        let work = batch.rows() as f64 + rows_of_logits as f64 * output / token.max(1.0);
+        if let Some(size) = &mut self.team_size {
+            size.learn(Passed { rows: batch.rows(), work, seconds, slept });
+        }
+    }
+
+    fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {
+        Some((self.spans.as_ref()?, self.plans.bucket(BucketMode::Pass, rows)))
+    }
+}
+
+impl ModelMachine {
+    /// Runs a pass on the team as it is.
+    fn pass(
+        &mut self,
+        kv: &mut KvCache,
+        batch: &Batch,
+        outputs: &[Outputs<'_, Matrix>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    ) {
         let exec = Exec { simd: self.simd, team: &self.team };
         let plans = &self.plans;
         let plan = plans.get(plans.bucket(BucketMode::Pass, batch.rows()));
@@ -204,10 +240,6 @@ impl Machine for ModelMachine {
         if let Some((log, observations)) = &self.trace {
             log(observations.all());
         }
-    }
-
-    fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {
-        Some((self.spans.as_ref()?, self.plans.bucket(BucketMode::Pass, rows)))
     }
 }
 

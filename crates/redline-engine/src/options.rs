@@ -50,6 +50,9 @@ pub struct Options {
     pub source: Source,
     /// Threads of the team, at least 1.
     pub threads: usize,
+    /// Run each pass on the number of threads, up to `threads`, that is fastest at the moment: fewer where other processes take cores
+    /// away. No result depends on it. `false`: always on all.
+    pub adaptive_threads: bool,
     /// Logical devices that share the model out by outputs and heads, from 1 to 8, whatever the number of threads.
     pub tp: usize,
     /// Instruction tier; `None` takes the fastest of this machine.

@@ -22,6 +22,7 @@ use crate::options::{Clock, TraceLog};
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
+use crate::team_size::TeamSize;
 
 /// Most sequences that are open at a time.
 const OPEN: usize = 256;
@@ -84,6 +85,7 @@ pub(crate) struct Runner {
     pub(crate) pages: usize,
     pub(crate) simd: Simd,
     pub(crate) threads: usize,
+    pub(crate) adaptive_threads: bool,
     pub(crate) devices: usize,
     pub(crate) plans: PlanOptions,
     pub(crate) counters: Arc<Counters>,
@@ -124,11 +126,12 @@ impl Runner {
     }
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
-        let Self { model, kv_format, pages, simd, threads, devices, .. } = self;
+        let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
         let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
+        team.set_clock(clock.clone());
         let spans = profile.as_ref().map(|(log, kernel_path)| {
             log(&ProfileEvent::Started { kernel_path, threads });
             spans(&model, &mut team, clock.clone())
@@ -146,6 +149,9 @@ impl Runner {
             arena,
             shared_rows: rows,
             most_rows: rows,
+            // A team of several devices is an arrangement that somebody asked for.
+            team_size: (adaptive_threads && threads > 1 && devices == 1).then(|| TeamSize::new(threads)),
+            clock: clock.clone(),
             team,
             simd,
             plans,

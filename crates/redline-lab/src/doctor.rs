@@ -32,6 +32,9 @@ pub struct Limit {
     pub value: Option<f64>,
     /// Its unit, such as `GB/s`.
     pub unit: String,
+    /// The share of its threads that came to work in time, from 0 to 1; `None` for a single thread. Below 1 where other processes
+    /// took cores away: then the value is too low.
+    pub present: Option<f64>,
 }
 
 /// A report on a machine.

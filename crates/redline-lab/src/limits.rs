@@ -81,6 +81,11 @@ impl Probe {
         Exec { simd: self.simd, team: &self.team }
     }
 
+    /// The share of threads that came to work in time since the last call, from 0 to 1; `None` for a single thread.
+    pub fn present(&self) -> Option<f64> {
+        self.team.take_attendance().share()
+    }
+
     /// Bytes per second at which the buffer is read, all threads together.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
         bandwidth(self.exec(), &self.buffer, 1, clock)

@@ -312,13 +312,14 @@ impl Resolved {
                 let told = OnceCell::new();
                 let load = |setup: Setup| {
                     let backend = backend.clone().for_lane(&setup);
-                    let engine = Engine::load(backend.options(source.clone(), setup.threads))?;
+                    let engine = Engine::load(backend.options(source.clone(), (&setup).into()))?;
                     told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(name, it)));
                     Ok(engine)
                 };
                 let load_judge = |threads| {
-                    let backend = backend.clone().for_lane(&Setup::new(threads));
-                    Engine::load(backend.options(Source::Embedded(demo_model::MODEL), threads))
+                    let setup = Setup::new(threads);
+                    let backend = backend.clone().for_lane(&setup);
+                    Engine::load(backend.options(Source::Embedded(demo_model::MODEL), (&setup).into()))
                 };
                 let knows = *name == demo_model::DIFFUSION.name;
                 let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });

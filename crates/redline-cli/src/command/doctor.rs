@@ -98,8 +98,10 @@ fn measure(machine: &Machine, context: &Context) -> Vec<Limit> {
 
 fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
     let probe = Probe::new(threads, Simd::best(), bytes).ok();
-    let limit =
-        |name: String, unit: &str, value: Option<f64>| Limit { name, threads, value, unit: unit.to_owned() };
+    let limit = |name: String, unit: &str, value: Option<f64>| {
+        let present = probe.as_ref().and_then(Probe::present);
+        Limit { name, threads, value, unit: unit.to_owned(), present }
+    };
     let bandwidth = probe.as_ref().map(|probe| probe.read_bandwidth(clock) / 1e9);
     let mut limits = vec![limit("read bandwidth".to_owned(), "GB/s", bandwidth)];
     for &arithmetic in Arithmetic::ALL {

@@ -76,6 +76,11 @@ pub enum PlanEvent {
         /// Why.
         reason: String,
     },
+    /// While a plan was measured, other processes took cores away: it names what needs no measuring.
+    Busy {
+        /// The bucket.
+        bucket: Bucket,
+    },
     /// A plan could not be stored; it is kept in memory.
     NotStored {
         /// Where to.
@@ -326,6 +331,9 @@ impl Plans {
         let tuned = tune::plan(shop, key.bucket(), &self.clock);
         Counters::add(&self.counters.compiles, 1);
         Counters::add(&self.counters.measurements, tuned.measurements);
+        if tuned.busy {
+            (self.options.log)(&PlanEvent::Busy { bucket: key.bucket() });
+        }
         if let Some(store) = &self.store {
             let choices = tuned.plan.choices().iter();
             let choices = choices.map(|(site, v)| (site.name().to_owned(), v.name().to_owned())).collect();

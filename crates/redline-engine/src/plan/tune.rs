@@ -1,6 +1,8 @@
 //! Makes a plan by measuring: every candidate of every layer runs some times, in turns.
 
 use redline_kernels::op::linear::Variant;
+use redline_kernels::op::probe;
+use redline_kernels::{Arithmetic, Exec};
 use redline_models::plan::{Plan, Site};
 
 use super::Workshop;
@@ -16,15 +18,45 @@ const ENOUGH_NS: u64 = 20_000_000;
 /// A candidate must take less than this share of what the estimate takes to be chosen: noise must not choose.
 const CLEARLY: f64 = 0.97;
 
+/// Regions of work that tell whether the machine is busy, and the rounds of multiply-adds in each: some tens of microseconds.
+const PROBES: usize = 20;
+const PROBE_ROUNDS: usize = 1 << 12;
+/// On a machine that is not busy, members of the team come to at least this share of such regions in time.
+const PRESENT: f64 = 0.9;
+
 /// A plan and what it took.
 pub(super) struct Tuned {
     pub(super) plan: Plan,
     pub(super) measurements: u64,
     /// Time of all layers by the estimates over that by the chosen variants; `None` where there was nothing to choose.
     pub(super) gain: Option<f64>,
+    /// Other processes took cores away meanwhile: the plan names the estimates.
+    pub(super) busy: bool,
 }
 
+/// A plan from measurements; the estimates where other processes disturb these.
 pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
+    let busy_before = is_busy(shop.exec);
+    let tuned = measured(shop, bucket, clock);
+    if !busy_before && !is_busy(shop.exec) {
+        return tuned;
+    }
+    let plan = shop.model.estimated(shop.exec, bucket.mode.sites(), bucket.size);
+    Tuned { plan, gain: tuned.gain.map(|_| 1.0), busy: true, ..tuned }
+}
+
+/// Whether members of the team are kept from work that they all have a part of.
+fn is_busy(exec: Exec<'_>) -> bool {
+    // Members that sleep are woken.
+    probe::multiply_add(exec, Arithmetic::F32, PROBE_ROUNDS);
+    exec.team.take_attendance();
+    for _ in 0..PROBES {
+        probe::multiply_add(exec, Arithmetic::F32, PROBE_ROUNDS);
+    }
+    exec.team.take_attendance().share().is_some_and(|share| share < PRESENT)
+}
+
+fn measured(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
     let (mut choices, mut measurements) = (Vec::new(), 0);
     let (mut chosen_ns, mut estimated_ns) = (0.0, 0.0);
     for &site in bucket.mode.sites() {
@@ -43,7 +75,7 @@ pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tu
         estimated_ns += times[0];
     }
     let gain = (chosen_ns > 0.0).then(|| estimated_ns / chosen_ns);
-    Tuned { plan: Plan::new(choices), measurements, gain }
+    Tuned { plan: Plan::new(choices), measurements, gain, busy: false }
 }
 
 /// Nanoseconds of each candidate, in rounds. Each run takes another layer's weights, as a pass does.

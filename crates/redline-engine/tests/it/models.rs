@@ -20,6 +20,7 @@ pub(crate) fn options(dir: &Path) -> Options {
     Options {
         source: Source::Directory(dir.to_owned()),
         threads: 2,
+        adaptive_threads: true,
         tp: 1,
         tier: None,
         format: None,

@@ -314,9 +314,10 @@ fn engines_that_share_a_cache_do_not_disturb_each_other() {
             scope.spawn(|| {
                 let planned = planned(PlanPolicy::Tune, Some(folder.path()), as_is);
                 planned.engine.precompile().unwrap();
-                let told =
-                    planned.events().into_iter().filter(|event| !matches!(event, PlanEvent::Miss { .. }));
-                assert_eq!(told.count(), 0);
+                // The three keep each other from their cores.
+                let disturbed =
+                    |event: &PlanEvent| !matches!(event, PlanEvent::Miss { .. } | PlanEvent::Busy { .. });
+                assert!(!planned.events().iter().any(disturbed));
             });
         }
     });

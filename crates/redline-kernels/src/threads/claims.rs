@@ -1,5 +1,5 @@
-//! Work that waits: every member's own part, taken piece by piece from its front; who has nothing left takes from the back of
-//! another's. On machines whose cores are taken away for moments a part that was shared out for good is waited for.
+//! Work that nobody has begun: every member's own part, taken piece by piece from its front; a member that has nothing left takes from
+//! the back of another's. On machines whose cores are taken away for moments nobody waits for a part that its owner has not begun.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,8 @@ pub(super) struct Claims(Vec<Padded<AtomicU64>>);
 /// A way to take pieces of one size.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces<'a> {
-    claims: &'a Claims,
+    /// One for each member that works.
+    parts: &'a [Padded<AtomicU64>],
     /// Items of a piece: whole units.
     size: u32,
 }
@@ -25,24 +26,24 @@ impl Claims {
         Self((0..members).map(|_| Padded(AtomicU64::new(0))).collect())
     }
 
-    /// Shares `0..items` out in whole `unit`s (the last may be cut). Nobody takes pieces meanwhile. `None`: more items than can be
-    /// counted.
-    pub(super) fn share_out(&self, items: usize, unit: usize) -> Option<Pieces<'_>> {
-        let members = self.0.len();
+    /// Shares `0..items` out to the first `members` members in whole `unit`s (the last may be cut). Nobody takes pieces meanwhile.
+    /// `None`: more items than can be counted.
+    pub(super) fn share_out(&self, members: usize, items: usize, unit: usize) -> Option<Pieces<'_>> {
+        let parts = &self.0[..members];
         let size = items.div_ceil(members * PIECES).next_multiple_of(unit);
         let size = u32::try_from(items).and_then(|_| u32::try_from(size)).ok()?;
-        for (member, left) in self.0.iter().enumerate() {
+        for (member, left) in parts.iter().enumerate() {
             let part = share(items, unit, member, members);
             left.0.store(pack(part.start as u32, part.end as u32), Ordering::Relaxed);
         }
-        Some(Pieces { claims: self, size })
+        Some(Pieces { parts, size })
     }
 }
 
 impl Pieces<'_> {
     /// The next piece for a member; `None` when nothing is left of any part.
     pub(super) fn next(self, member: usize) -> Option<Range<usize>> {
-        let parts = &self.claims.0;
+        let parts = self.parts;
         let own = take(&parts[member].0, |start, end| (start + self.size.min(end - start), end));
         own.or_else(|| {
             let mut others = (1..parts.len()).map(|distance| &parts[(member + distance) % parts.len()].0);
@@ -89,7 +90,7 @@ mod tests {
             [(0usize, 1usize, 1usize), (1, 4, 2), (100, 4, 3), (513, 1, 2), (33, 16, 8)]
         {
             let claims = Claims::new(members);
-            let pieces = claims.share_out(items, unit).unwrap();
+            let pieces = claims.share_out(members, items, unit).unwrap();
             let mut taken: Vec<Range<usize>> = std::iter::from_fn(|| pieces.next(members - 1)).collect();
             taken.sort_by_key(|piece| piece.start);
             let covered = taken.iter().fold(0, |end, piece| {
@@ -105,7 +106,7 @@ mod tests {
     #[test]
     fn members_take_their_own_from_the_front_and_of_others_from_the_back() {
         let claims = Claims::new(2);
-        let pieces = claims.share_out(64, 1).unwrap();
+        let pieces = claims.share_out(2, 64, 1).unwrap();
         assert_eq!(pieces.next(0), Some(0..2));
         assert_eq!(pieces.next(1), Some(32..34));
         for first in (34..64).step_by(2) {
@@ -118,7 +119,7 @@ mod tests {
     #[test]
     fn threads_take_every_piece_once() {
         let claims = Claims::new(3);
-        let pieces = claims.share_out(10_000, 1).unwrap();
+        let pieces = claims.share_out(3, 10_000, 1).unwrap();
         let taken = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3)
                 .map(|member| {

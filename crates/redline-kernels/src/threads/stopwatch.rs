@@ -129,17 +129,28 @@ mod tests {
         Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Lets every member of the team take part: the leader leaves the region only after all have entered.
+    fn run_all(team: &Team) {
+        let (size, entered) = (team.size(), AtomicUsize::new(0));
+        team.run(|_| {
+            entered.fetch_add(1, Ordering::SeqCst);
+            while entered.load(Ordering::SeqCst) < size {
+                std::thread::yield_now();
+            }
+        });
+    }
+
     #[test]
-    fn every_member_takes_down_every_job_that_has_a_label() {
+    fn members_that_take_part_record_every_job_that_has_a_label() {
         for size in [1usize, 3] {
             let mut team = Team::new(size).unwrap();
             let watch = Arc::new(Stopwatch::new(counting(), size, 8));
             team.set_stopwatch(watch.clone());
-            team.run(|_| ());
+            run_all(&team);
             assert!((0..size).all(|member| watch.works(member).count() == 0), "before there is a label");
             for label in [4, 7] {
                 watch.set_label(label);
-                team.run(|_| ());
+                run_all(&team);
             }
             // Too little to wake others: on the calling thread.
             team.split(3, 1, 100, |_| ());
@@ -162,11 +173,11 @@ mod tests {
         team.set_stopwatch(watch.clone());
         watch.set_label(1);
         for _ in 0..5 {
-            team.run(|_| ());
+            run_all(&team);
         }
         assert_eq!((watch.works(0).count(), watch.works(1).count(), watch.dropped()), (3, 3, 4));
         watch.clear();
-        team.run(|_| ());
+        run_all(&team);
         assert_eq!((watch.works(1).count(), watch.dropped()), (1, 0));
     }
 }

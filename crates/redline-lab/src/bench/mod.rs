@@ -67,6 +67,8 @@ pub struct Text<'a> {
 pub struct Setup {
     /// Threads.
     pub threads: usize,
+    /// Whether passes may run on fewer.
+    pub adaptive_threads: bool,
     /// Whether keys and values of earlier requests are kept.
     pub prefix_cache: bool,
     /// How passes are planned; `None`: as on the command line.
@@ -89,7 +91,7 @@ pub struct PlanSetup {
 impl Setup {
     /// With so many threads, and nothing kept from request to request.
     pub fn new(threads: usize) -> Self {
-        Self { threads, prefix_cache: false, plans: None }
+        Self { threads, adaptive_threads: false, prefix_cache: false, plans: None }
     }
 }
 

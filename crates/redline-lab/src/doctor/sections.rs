@@ -6,6 +6,8 @@ use crate::number::{bytes, count, percent, short};
 
 /// A load average above this means that something else is running.
 const IDLE_LOAD: f64 = 0.5;
+/// The least share of threads that come to work in time on a quiet machine.
+const PRESENT: f64 = 0.9;
 /// A share of stolen time above this disturbs measurements.
 const QUIET_STEAL: f64 = 0.005;
 
@@ -179,7 +181,17 @@ fn memory(memory: &Memory, limit: Option<u64>) -> Section {
 fn measured(limits: &[Limit]) -> Section {
     let entry = |limit: &Limit| {
         let value = limit.value.map_or("not measured".to_owned(), |v| format!("{} {}", short(v), limit.unit));
-        line(&format!("{}, {}", limit.name, count(limit.threads, "thread")), Some(value))
+        let present = limit.present.unwrap_or(1.0);
+        line(&format!("{}, {}", limit.name, count(limit.threads, "thread")), Some(value)).remark_if(
+            limit.value.is_some() && present < PRESENT,
+            || {
+                format!(
+                    "too low: other processes kept threads from their cores ({:.0} % came to work in time)\n\
+                     hint: measure again when the machine is quiet",
+                    present * 100.0
+                )
+            },
+        )
     };
     section("measured limits", limits.iter().map(entry).collect())
 }

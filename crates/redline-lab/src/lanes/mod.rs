@@ -5,6 +5,7 @@ use crate::bench::{Bench, Flag, LaneError, Model, Text, Values};
 use crate::result::Column;
 use crate::{Direction, LaneResult};
 
+pub mod contention;
 pub mod diffusion;
 pub mod forward;
 pub mod gemm;
@@ -22,6 +23,7 @@ pub const ALL: &[Lane] = &[
     generate::LANE,
     score::LANE,
     mixed::LANE,
+    contention::LANE,
     limits::LANE,
     gemm::LANE,
     forward::LANE,

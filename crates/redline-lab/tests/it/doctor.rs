@@ -35,10 +35,26 @@ fn the_report_of_a_small_machine() {
         threads,
         value,
         unit: unit.to_owned(),
+        present: None,
     };
     let limits = vec![limit("read bandwidth", 1, Some(31.416), "GB/s"), limit("f32 FMA", 2, None, "GFLOP/s")];
     let text = Doctor::examine(small_vm().machine(), tiers, limits).text();
     assert_eq!(text, include_str!("fixtures/small-vm.doctor"));
+}
+
+#[test]
+fn limits_of_threads_that_were_kept_away_are_too_low() {
+    let remark = |present, value| {
+        let limit =
+            Limit { name: "int8".to_owned(), threads: 2, value, unit: "GOP/s".to_owned(), present };
+        let doctor = Doctor::examine(small_vm().machine(), Vec::new(), vec![limit]);
+        let found = doctor.remarks().find(|(_, entry)| entry.name == "int8, 2 threads");
+        found.and_then(|(_, entry)| entry.remark.clone())
+    };
+    assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("too low") );
+    assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("50 %"));
+    assert_eq!((remark(Some(0.96), Some(1.46)), remark(None, Some(1.46))), (None, None));
+    assert_eq!(remark(Some(0.5), None), None);
 }
 
 #[test]

@@ -99,8 +99,8 @@ impl Variant {
     pub(super) fn sharing(self) -> Sharing {
         match self {
             Self::DotAlone | Self::BlockedAlone => Sharing::Alone,
-            Self::Tiles => Sharing::ForGood,
-            Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => Sharing::Helping,
+            Self::Tiles => Sharing::InRanges,
+            Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => Sharing::InPieces,
         }
     }
 }

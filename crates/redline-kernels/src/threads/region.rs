@@ -1,0 +1,307 @@
+//! Parallel regions: the leader opens one, workers that arrive in time enter it, and the leader closes it when the work is taken.
+//!
+//! Work is claimed, never assigned for good, so a region needs no particular worker. A worker that the system has put aside before it
+//! entered is not waited for: it finds the region closed and waits for the next one. The leader waits only for workers inside,
+//! each of which holds a piece of work that it finishes.
+
+use std::cell::UnsafeCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::thread::Thread;
+
+use super::Padded;
+
+/// Rounds of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
+const SPINS_BEFORE_PARK: u32 = 20_000;
+/// Rounds of spinning before the leader sleeps until the last worker has left: one that takes longer was probably put aside, and
+/// needs the core more than the leader does.
+const SPINS_BEFORE_SLEEP: u32 = 20_000;
+
+/// The low 16 bits of the state count the workers inside; above them the region is open or not; above that stands its number.
+const OPEN: u64 = 1 << 16;
+const NEXT: u64 = 1 << 17;
+const INSIDE: u64 = OPEN - 1;
+
+/// Called with the number of the thread, once by every thread that takes part.
+type Job = *const (dyn Fn(usize) + Sync);
+
+/// What the leader and its workers share.
+pub(super) struct Regions {
+    state: Padded<AtomicU64>,
+    job: UnsafeCell<Option<Job>>,
+    /// Workers that may enter, the first ones.
+    admitted: Padded<AtomicUsize>,
+    workers: Vec<Padded<Worker>>,
+    stop: AtomicBool,
+    panicked: AtomicBool,
+    /// The leader sleeps until nobody is inside.
+    asleep: AtomicBool,
+    bed: Mutex<()>,
+    left: Condvar,
+}
+
+/// What a worker says of itself.
+#[derive(Default)]
+struct Worker {
+    parked: AtomicBool,
+    /// Regions that it entered.
+    entered: AtomicU64,
+}
+
+// SAFETY: `job` is written by the leader only while the region is closed and nobody is inside, and read only by workers inside an open
+// region, which they entered with acquire after the leader had opened it with release.
+unsafe impl Sync for Regions {}
+// SAFETY: the pointer in `job` is only followed inside a region, while the leader keeps the closure alive.
+unsafe impl Send for Regions {}
+
+impl Regions {
+    /// For so many workers, all of them admitted.
+    pub(super) fn new(workers: usize) -> Self {
+        Self {
+            state: Padded(AtomicU64::new(0)),
+            job: UnsafeCell::new(None),
+            admitted: Padded(AtomicUsize::new(workers)),
+            workers: (0..workers).map(|_| Padded(Worker::default())).collect(),
+            stop: AtomicBool::new(false),
+            panicked: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
+            bed: Mutex::new(()),
+            left: Condvar::new(),
+        }
+    }
+
+    /// Lets only the first so many workers enter from the next region on. Called by the leader.
+    pub(super) fn admit(&self, workers: usize) {
+        self.admitted.0.store(workers, Ordering::Relaxed);
+    }
+
+    /// Workers that may enter.
+    pub(super) fn admitted(&self) -> usize {
+        self.admitted.0.load(Ordering::Relaxed)
+    }
+
+    /// Regions that workers entered, those of every worker counted.
+    pub(super) fn entered(&self) -> u64 {
+        self.workers.iter().map(|worker| worker.0.entered.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done; returns when all of these are.
+    /// `wake` wakes a worker; `slept` measures how long the leader sleeps. Called by one thread at a time.
+    pub(super) fn run<'a>(
+        &self,
+        job: &(dyn Fn(usize) + Sync),
+        wake: impl Fn(usize) -> &'a Thread,
+        slept: impl FnOnce(&dyn Fn()),
+    ) {
+        // SAFETY: erases the lifetime only: this function returns after every worker inside has left, and none enters later.
+        let erased: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
+        // SAFETY: the region is closed and nobody is inside.
+        unsafe { *self.job.get() = Some(erased) };
+        self.state.0.fetch_add(NEXT | OPEN, Ordering::SeqCst);
+        for worker in 0..self.admitted() {
+            if self.workers[worker].0.parked.load(Ordering::SeqCst) {
+                wake(worker).unpark();
+            }
+        }
+        let mine = catch_unwind(AssertUnwindSafe(|| job(0)));
+        self.state.0.fetch_sub(OPEN, Ordering::SeqCst);
+        self.wait_until_empty(slept);
+        let worker_panicked = self.panicked.swap(false, Ordering::Relaxed);
+        if let Err(panic) = mine {
+            std::panic::resume_unwind(panic);
+        }
+        assert!(!worker_panicked, "a worker of the team panicked");
+    }
+
+    fn is_empty(&self) -> bool {
+        self.state.0.load(Ordering::SeqCst) & INSIDE == 0
+    }
+
+    fn wait_until_empty(&self, slept: impl FnOnce(&dyn Fn())) {
+        for _ in 0..SPINS_BEFORE_SLEEP {
+            if self.is_empty() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        slept(&|| {
+            let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
+            self.asleep.store(true, Ordering::SeqCst);
+            while !self.is_empty() {
+                bed = self.left.wait(bed).unwrap_or_else(PoisonError::into_inner);
+            }
+            self.asleep.store(false, Ordering::SeqCst);
+        });
+    }
+
+    /// The life of a worker, which is thread `worker + 1`.
+    pub(super) fn work(&self, worker: usize) {
+        let mut seen = 0;
+        while let Some(number) = self.enter(worker, seen) {
+            seen = number;
+            // Nobody else writes it.
+            let entered = &self.workers[worker].0.entered;
+            entered.store(entered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+            // SAFETY: the leader wrote `job` before it opened the region that this thread entered.
+            if let Some(job) = unsafe { *self.job.get() } {
+                // SAFETY: the leader keeps the closure alive until this thread has left.
+                let job = unsafe { &*job };
+                if catch_unwind(AssertUnwindSafe(|| job(worker + 1))).is_err() {
+                    self.panicked.store(true, Ordering::Relaxed);
+                }
+            }
+            self.leave();
+        }
+    }
+
+    /// Waits for an open region after number `seen` and enters it; its number, or `None` at the end of the team.
+    fn enter(&self, worker: usize, seen: u64) -> Option<u64> {
+        let number = |state: u64| state / NEXT;
+        let mut spins = 0u32;
+        loop {
+            if self.stop.load(Ordering::SeqCst) {
+                return None;
+            }
+            if self.may_enter(worker, seen, self.state.0.load(Ordering::SeqCst)) {
+                let state = self.state.0.fetch_add(1, Ordering::SeqCst);
+                if self.may_enter(worker, seen, state) {
+                    return Some(number(state));
+                }
+                // The region was closed meanwhile.
+                self.leave();
+            }
+            spins += 1;
+            if spins < SPINS_BEFORE_PARK {
+                std::hint::spin_loop();
+                continue;
+            }
+            let parked = &self.workers[worker].0.parked;
+            parked.store(true, Ordering::SeqCst);
+            // The leader opens a region, then looks for parked workers; this thread does the opposite.
+            let state = self.state.0.load(Ordering::SeqCst);
+            if !self.may_enter(worker, seen, state) && !self.stop.load(Ordering::SeqCst) {
+                std::thread::park();
+            }
+            parked.store(false, Ordering::SeqCst);
+        }
+    }
+
+    fn may_enter(&self, worker: usize, seen: u64, state: u64) -> bool {
+        state & OPEN != 0 && state / NEXT != seen && worker < self.admitted()
+    }
+
+    fn leave(&self) {
+        let before = self.state.0.fetch_sub(1, Ordering::SeqCst);
+        if before & INSIDE == 1 && self.asleep.load(Ordering::SeqCst) {
+            drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
+            self.left.notify_one();
+        }
+    }
+
+    /// Ends the team's workers; they are to be woken afterwards.
+    pub(super) fn end(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+}
+
+impl std::fmt::Debug for Regions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Regions").field("workers", &self.workers.len()).finish()
+    }
+}
+
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::Cell;
+
+    /// Runs `leader` with so many workers, of which the first `alive` live.
+    fn with_workers(workers: usize, alive: usize, leader: impl FnOnce(&Regions, &[Thread])) {
+        let regions = Regions::new(workers);
+        std::thread::scope(|scope| {
+            let threads: Vec<Thread> = (0..alive)
+                .map(|worker| {
+                    let regions = &regions;
+                    scope.spawn(move || regions.work(worker)).thread().clone()
+                })
+                .collect();
+            let panic = catch_unwind(AssertUnwindSafe(|| leader(&regions, &threads)));
+            regions.end();
+            threads.iter().for_each(Thread::unpark);
+            panic.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        });
+    }
+
+    #[test]
+    fn a_worker_that_never_arrives_is_not_waited_for() {
+        // Worker 1 does not live: as one that the system has put aside, for good.
+        with_workers(2, 1, |regions, threads| {
+            let nobody = std::thread::current();
+            for _ in 0..1000 {
+                let claimed = AtomicUsize::new(0);
+                let done = AtomicUsize::new(0);
+                let work = |_| {
+                    while claimed.fetch_add(1, Ordering::Relaxed) < 50 {
+                        done.fetch_add(1, Ordering::Relaxed);
+                    }
+                };
+                regions.run(&work, |worker| threads.get(worker).unwrap_or(&nobody), |sleep| sleep());
+                assert_eq!(done.into_inner(), 50);
+            }
+        });
+    }
+
+    #[test]
+    fn the_leader_sleeps_until_a_worker_inside_has_finished() {
+        with_workers(1, 1, |regions, threads| {
+            let inside = AtomicBool::new(false);
+            let finished = AtomicBool::new(false);
+            let slept = Cell::new(0);
+            let work = |thread: usize| {
+                if thread == 0 {
+                    while !inside.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    return;
+                }
+                inside.store(true, Ordering::SeqCst);
+                // Longer than the leader spins: it holds its work until the leader sleeps.
+                while !regions.asleep.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+                finished.store(true, Ordering::SeqCst);
+            };
+            let sleep = |sleep: &dyn Fn()| {
+                slept.set(slept.get() + 1);
+                sleep();
+            };
+            regions.run(&work, |worker| &threads[worker], sleep);
+            assert!(finished.load(Ordering::SeqCst));
+            assert_eq!(slept.get(), 1);
+        });
+    }
+
+    #[test]
+    fn a_worker_enters_a_region_once_and_only_if_admitted() {
+        with_workers(2, 2, |regions, threads| {
+            for (round, admitted) in [2, 1, 0, 2, 1, 2].into_iter().enumerate() {
+                regions.admit(admitted);
+                let entered: Vec<AtomicUsize> = (0..3).map(|_| AtomicUsize::new(0)).collect();
+                let all = || entered.iter().map(|count| count.load(Ordering::SeqCst)).sum::<usize>();
+                let work = |thread: usize| {
+                    entered[thread].fetch_add(1, Ordering::SeqCst);
+                    // The leader keeps the region open until all that may enter have.
+                    while thread == 0 && all() < 1 + admitted {
+                        std::thread::yield_now();
+                    }
+                };
+                regions.run(&work, |worker| &threads[worker], |sleep| sleep());
+                let expected: Vec<usize> = (0..3).map(|thread| usize::from(thread <= admitted)).collect();
+                let entered: Vec<usize> = entered.into_iter().map(AtomicUsize::into_inner).collect();
+                assert_eq!(entered, expected, "round {round}");
+            }
+        });
+    }
+}

@@ -4,9 +4,13 @@
 //! that order. The random number of a position is a pure function of (seed, position): no stream is shared, so the
 //! choice never depends on what else runs.
 
+mod ranking;
+
 use redline_kernels::Simd;
+pub(crate) use redline_kernels::op::argmax::argmax as greedy;
 use redline_kernels::op::exp::exp_in_place;
 
+use self::ranking::Ranking;
 use crate::error::EngineError;
 use crate::random::uniform;
 use crate::request::Sampling;
@@ -29,48 +33,11 @@ pub(crate) fn check(sampling: &Sampling) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The id of the largest logit, the lowest id among equals; `None` if any logit is NaN or the largest is infinite.
-pub(crate) fn greedy(logits: &[f32]) -> Option<u32> {
-    let (mut best, mut id, mut nan) = (f32::NEG_INFINITY, 0, false);
-    for (c, chunk) in logits.chunks(CHUNK).enumerate() {
-        let (max, with_nan) = largest(chunk);
-        nan |= with_nan;
-        if max > best
-            && let Some(at) = chunk.iter().position(|&x| x == max)
-        {
-            (best, id) = (max, (c * CHUNK + at) as u32);
-        }
-    }
-    (!nan && best.is_finite()).then_some(id)
-}
-
-/// Logits looked through at a time.
-const CHUNK: usize = 256;
-
-/// The largest value, and whether any is NaN; written so that the compiler uses vectors.
-fn largest(values: &[f32]) -> (f32, bool) {
-    const LANES: usize = 16;
-    let (mut max, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
-    let (rows, rest) = values.as_chunks::<LANES>();
-    for row in rows {
-        for i in 0..LANES {
-            max[i] = if row[i] > max[i] { row[i] } else { max[i] };
-            nan[i] |= row[i].is_nan();
-        }
-    }
-    for (i, &x) in rest.iter().enumerate() {
-        max[i] = if x > max[i] { x } else { max[i] };
-        nan[i] |= x.is_nan();
-    }
-    let first = |a: f32, b: f32| if b > a { b } else { a };
-    (max.into_iter().fold(f32::NEG_INFINITY, first), nan.contains(&true))
-}
-
 /// Memory that a sampler keeps between tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
     weights: Vec<f32>,
-    order: Vec<u32>,
+    ranking: Ranking,
 }
 
 impl Sampler {
@@ -90,41 +57,17 @@ impl Sampler {
         self.weights.clear();
         self.weights.extend(logits.iter().map(|x| (x - top) / s.temperature));
         exp_in_place(simd, &mut self.weights);
-        let weights = &self.weights;
-        self.order.clear();
-        self.order.extend((0..logits.len() as u32).filter(|&i| weights[i as usize] > 0.0));
-        let by_weight =
-            |a: &u32, b: &u32| weights[*b as usize].total_cmp(&weights[*a as usize]).then(a.cmp(b));
-        if s.top_k > 0 && s.top_k < self.order.len() {
-            self.order.select_nth_unstable_by(s.top_k - 1, by_weight);
-            self.order.truncate(s.top_k);
+        self.ranking.fill(&self.weights);
+        if s.top_k > 0 {
+            self.ranking.keep_highest(s.top_k);
         }
-        self.order.sort_unstable_by(by_weight);
-        let weight = |i: &u32| f64::from(weights[*i as usize]);
         if s.top_p < 1.0 {
-            let enough = f64::from(s.top_p) * self.order.iter().map(weight).sum::<f64>();
-            let mut sum = 0.0;
-            let kept = self.order.iter().take_while(|i| {
-                let more = sum < enough;
-                sum += weight(i);
-                more
-            });
-            let kept = kept.count();
-            self.order.truncate(kept.max(1));
+            self.ranking.keep_share(f64::from(s.top_p));
         }
         if s.min_p > 0.0 {
-            let least = f64::from(s.min_p) * weight(&self.order[0]);
-            let kept = self.order.iter().take_while(|i| weight(i) >= least).count();
-            self.order.truncate(kept.max(1));
+            self.ranking.keep_likely(f64::from(s.min_p));
         }
-        let total: f64 = self.order.iter().map(weight).sum();
-        let target = uniform(s.seed, position as u64) * total;
-        let mut sum = 0.0;
-        let hit = self.order.iter().find(|i| {
-            sum += weight(i);
-            sum > target
-        });
-        hit.or(self.order.last()).copied()
+        self.ranking.draw(uniform(s.seed, position as u64))
     }
 }
 
@@ -145,22 +88,69 @@ mod tests {
         counts
     }
 
+    /// The choice by sorting all candidates first.
+    fn reference(logits: &[f32], s: &Sampling, position: usize) -> u32 {
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let mut weights: Vec<f32> = logits.iter().map(|x| (x - max) / s.temperature).collect();
+        exp_in_place(Simd::best(), &mut weights);
+        let all = (0..).zip(weights.iter().map(|w| f64::from(*w)));
+        let mut kept: Vec<(u32, f64)> = all.filter(|(_, weight)| *weight > 0.0).collect();
+        kept.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        if s.top_k > 0 {
+            kept.truncate(s.top_k);
+        }
+        let total = |kept: &[(u32, f64)]| kept.iter().map(|(_, weight)| weight).sum::<f64>();
+        let cumulative = |kept: &[(u32, f64)]| {
+            let mut sum = 0.0;
+            let add = |(_, weight): &(u32, f64)| {
+                sum += weight;
+                sum
+            };
+            kept.iter().map(add).collect::<Vec<f64>>()
+        };
+        if s.top_p < 1.0 {
+            let enough = f64::from(s.top_p) * total(&kept);
+            let below = cumulative(&kept).iter().take_while(|sum| **sum < enough).count();
+            kept.truncate(below + 1);
+        }
+        let least = f64::from(s.min_p) * kept[0].1;
+        kept.retain(|(_, weight)| *weight >= least);
+        let target = uniform(s.seed, position as u64) * total(&kept);
+        let at = cumulative(&kept).iter().position(|sum| *sum > target);
+        kept[at.unwrap_or(kept.len() - 1)].0
+    }
+
     #[test]
-    fn greedy_takes_the_lowest_id_among_equals_and_refuses_nan() {
-        assert_eq!(greedy(&[1.0, 3.0, 3.0]), Some(1));
-        assert_eq!(greedy(&[1.0, f32::NAN, 3.0]), None);
-        assert_eq!(greedy(&[f32::NEG_INFINITY; 2]), None);
-        assert_eq!(greedy(&[0.0, f32::INFINITY]), None);
-        for n in [1, 15, 17, 255, 256, 257, 1000] {
-            for at in [0, n / 2, n - 1] {
-                let mut logits: Vec<f32> = (0..n).map(|i| -((i * 7 % 13) as f32)).collect();
-                logits[at] = 5.0;
-                logits[n - 1] = 5.0;
-                assert_eq!(greedy(&logits), Some(at as u32), "{n} logits");
-                logits[n / 3] = f32::NAN;
-                assert_eq!(greedy(&logits), None);
+    fn a_choice_is_that_of_sorting_all_candidates() {
+        let mut sampler = Sampler::default();
+        let mut differ = 0;
+        for (n, size) in [1, 2, 63, 64, 65, 600, 5000].into_iter().enumerate() {
+            for (round, spread) in [0.0, 0.5, 4.0, 30.0, 300.0].into_iter().enumerate() {
+                let logit = |i| (uniform(round as u64, i) * spread) as f32;
+                let mut logits: Vec<f32> = (0..size as u64).map(logit).collect();
+                if round % 2 == 0 {
+                    // Ties.
+                    logits.iter_mut().for_each(|x| *x = x.round());
+                }
+                for (top_k, top_p, min_p) in [
+                    (0, 1.0, 0.0),
+                    (0, 0.9, 0.0),
+                    (0, 0.5, 0.01),
+                    (0, 1.0, 0.2),
+                    (40, 1.0, 0.0),
+                    (40, 0.8, 0.05),
+                    (1000, 0.999, 0.0),
+                ] {
+                    for (seed, temperature) in [0.3, 1.0, 2.5].into_iter().enumerate() {
+                        let s = Sampling { temperature, top_k, top_p, min_p, seed: seed as u64 };
+                        let choice = sampler.choose(Simd::best(), &logits, &s, n);
+                        assert_eq!(choice, Some(reference(&logits, &s, n)), "{size} {spread} {s:?}");
+                        differ += usize::from(choice != greedy(&logits));
+                    }
+                }
             }
         }
+        assert!(differ > 200, "{differ}");
     }
 
     #[test]
@@ -192,6 +182,20 @@ mod tests {
         assert_eq!(kept(Sampling { top_p: 0.7, ..sampling() }), [2, 4]);
         assert_eq!(kept(Sampling { min_p: 0.5, ..sampling() }), [2, 4]);
         assert_eq!(kept(Sampling { min_p: 1.0, ..sampling() }), [2]);
+    }
+
+    /// Of equals, as few are kept as reach top-p exactly, those of the lowest ids; all of them are min-p times the highest.
+    #[test]
+    fn boundaries_of_the_filters() {
+        let kept = |s: Sampling| {
+            let counts = counts(s, &[0.5; 8], 2000);
+            (0..8).filter(|&id| counts[id] > 0).collect::<Vec<_>>()
+        };
+        assert_eq!(kept(Sampling { top_p: 0.5, ..sampling() }), [0, 1, 2, 3]);
+        assert_eq!(kept(Sampling { top_p: 0.5f32.next_up(), ..sampling() }), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(Sampling { top_k: 3, ..sampling() }), [0, 1, 2]);
+        assert_eq!(kept(Sampling { top_k: 4, top_p: 0.5, ..sampling() }), [0, 1]);
+        assert_eq!(kept(Sampling { min_p: 1.0, ..sampling() }), [0, 1, 2, 3, 4, 5, 6, 7]);
     }
 
     #[test]

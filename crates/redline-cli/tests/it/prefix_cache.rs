@@ -51,6 +51,22 @@ fn generation_takes_its_prompt_from_the_cache() {
 }
 
 #[test]
+fn generation_takes_nothing_from_lines_of_another_salt() {
+    let line =
+        |salt: &str| format!(r#"{{"prompt":"{QUERY}","max_new_tokens":2,"cache_salt":"{salt}"}}"#) + "\n";
+    let unsalted = format!(r#"{{"prompt":"{QUERY}","max_new_tokens":2}}"#) + "\n";
+    let lines = [&unsalted, &line("tenant"), &line("other"), &line("tenant"), &line("")].map(String::as_str);
+    let arguments = ["generate", "--model", "demo", "--json", "--jsonl", "-"];
+    let run = redline_reading(&arguments, lines.concat().as_bytes()).ok();
+    let answers: Vec<TextCompletion> =
+        run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let cached: Vec<_> = answers.iter().map(|a| a.usage.prompt_tokens_details.cached_tokens).collect();
+    let all = answers[0].usage.prompt_tokens - 1;
+    assert_eq!(cached, [0, 0, 0, all, all]);
+    assert!(answers.iter().all(|answer| answer.choices == answers[0].choices));
+}
+
+#[test]
 fn a_budget_is_held_against_the_model_and_the_request() {
     let score = |extra: &[&str]| {
         let arguments = ["score", "--model", "demo", "--query", QUERY, "--item", "", "--label-id", "7"];

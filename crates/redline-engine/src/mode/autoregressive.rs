@@ -342,3 +342,31 @@ fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
     order.sort_unstable_by(by_logit);
     (logprob(id), order.into_iter().map(|i| (i, logprob(i))).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn top(logits: &[f32], n: usize) -> Vec<u32> {
+        let row = LogitsRow { logits, log_sum_exp: 0.0 };
+        logprobs(&row, 0, n).1.into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn of_equally_probable_tokens_the_lowest_ids_are_told_in_order() {
+        assert_eq!(top(&[1.0, 3.0, 3.0, 3.0, 2.0, 3.0], 3), [1, 2, 3]);
+        assert_eq!(top(&[1.0, 3.0, 2.0, 3.0, 2.0, 2.0], 4), [1, 3, 2, 4]);
+        assert_eq!(top(&[0.5; 1000], 5), [0, 1, 2, 3, 4]);
+        let mut logits = [0.5; 1000];
+        (logits[700], logits[300]) = (2.0, 2.0);
+        assert_eq!(top(&logits, 4), [300, 700, 0, 1]);
+        assert_eq!(top(&[2.0, 2.0, 5.0], 9), [2, 0, 1]);
+        assert!(top(&[2.0, 2.0], 0).is_empty());
+    }
+
+    #[test]
+    fn log_probabilities_are_logits_less_the_log_sum_exp() {
+        let row = LogitsRow { logits: &[1.0, 3.0, 2.0], log_sum_exp: 3.5 };
+        assert_eq!(logprobs(&row, 2, 2), (-1.5, vec![(1, -0.5), (2, -1.5)]));
+    }
+}

@@ -11,6 +11,7 @@ use redline_models::kv::SeqId;
 
 use crate::error::EngineError;
 use crate::machine::Logits;
+use crate::sampler::greedy;
 use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Head, Ran, RowPlace, Task};
 
@@ -62,7 +63,7 @@ pub(crate) struct Evaluated {
 pub(crate) struct Distance {
     /// KL(reference || model); not finite where either is not.
     pub(crate) kl: f64,
-    /// Both find the same token most probable.
+    /// Both find the same token most probable; not where a logit is NaN or the largest is infinite.
     pub(crate) same_top: bool,
 }
 
@@ -198,21 +199,15 @@ impl Distributions {
 /// is at least 0, and an error of the normalisers enters with its square only.
 fn distance(p: (&[f32], f64), q: (&[f32], f64)) -> Distance {
     let mut kl = 0.0;
-    let (mut p_top, mut q_top) = (0, 0);
-    for (i, (&x, &y)) in p.0.iter().zip(q.0).enumerate() {
+    for (&x, &y) in p.0.iter().zip(q.0) {
         let (ln_p, ln_q) = (f64::from(x) - p.1, f64::from(y) - q.1);
         let (in_p, in_q) = (libm::exp(ln_p), libm::exp(ln_q));
         // The limit of p ln(p / q) for p = 0 is 0.
         kl += if in_p == 0.0 { in_q } else { in_p * (ln_p - ln_q) - in_p + in_q };
-        if x > p.0[p_top] {
-            p_top = i;
-        }
-        if y > q.0[q_top] {
-            q_top = i;
-        }
     }
+    let same_top = greedy(p.0).is_some_and(|top| greedy(q.0) == Some(top));
     // Rounding may leave a little less than 0.
-    Distance { kl: if kl < 0.0 { 0.0 } else { kl }, same_top: p_top == q_top }
+    Distance { kl: if kl < 0.0 { 0.0 } else { kl }, same_top }
 }
 
 #[cfg(test)]

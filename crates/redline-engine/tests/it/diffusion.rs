@@ -271,13 +271,7 @@ fn the_text_ends_at_the_first_end_and_nothing_behind_it_is_computed() {
     assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Length, 12));
     let end = outcome.token_ids[2];
     let first = outcome.token_ids.iter().position(|id| *id == end).unwrap();
-    let folder = tempfile::tempdir().unwrap();
-    for file in ["config.json", "model.safetensors"] {
-        std::fs::copy(golden_dir("dream-a").join(file), folder.path().join(file)).unwrap();
-    }
-    std::fs::write(folder.path().join("generation_config.json"), format!("{{\"eos_token_id\": {end}}}"))
-        .unwrap();
-    let engine = Engine::load(options(folder.path())).unwrap();
+    let engine = ending_with("dream-a", end);
     let request = DiffuseRequest { ignore_eos: false, ..request };
     let ended = engine.diffuse(request.clone(), &Cancel::new(), &mut |_| ()).unwrap();
     assert_eq!((ended.finish_reason, &*ended.token_ids), (FinishReason::Stop, &outcome.token_ids[..=first]));
@@ -285,6 +279,41 @@ fn the_text_ends_at_the_first_end_and_nothing_behind_it_is_computed() {
     let plain = DiffuseRequest { savings: false, ..request };
     let plain = engine.diffuse(plain, &Cancel::new(), &mut |_| ()).unwrap();
     assert_eq!(plain.token_ids, ended.token_ids);
+}
+
+/// The checkpoint with another end-of-sequence token.
+fn ending_with(checkpoint: &str, end: u32) -> Engine {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden_dir(checkpoint).join(file), folder.path().join(file)).unwrap();
+    }
+    let generation = format!("{{\"eos_token_id\": {end}}}");
+    std::fs::write(folder.path().join("generation_config.json"), generation).unwrap();
+    Engine::load(options(folder.path())).unwrap()
+}
+
+/// An end token that the prompt holds behind one of its masks was not filled in: the text goes on behind it.
+#[test]
+fn an_end_token_of_the_prompt_does_not_end_the_canvas() {
+    let checkpoint = "dream-a";
+    let free = engine(checkpoint, 1);
+    let mask = free.info().mask_id.unwrap();
+    let request = |end: u32, ignore_eos| {
+        let prompt = [5, mask, end, 7].map(i64::from).to_vec();
+        DiffuseRequest { ignore_eos, ..DiffuseRequest::new(Prompt::Ids(prompt), 6) }
+    };
+    let run = |engine: &Engine, end, ignore_eos| {
+        engine.diffuse(request(end, ignore_eos), &Cancel::new(), &mut |_| ()).unwrap()
+    };
+    // A token that the model fills no mask with.
+    let fills = |outcome: &DiffuseOutcome, id: u32| {
+        outcome.passes.iter().flat_map(|pass| &pass.filled).any(|filled| filled.token == id)
+    };
+    let end = (10..100).find(|&end| end != mask && !fills(&run(&free, end, true), end)).unwrap();
+    let expected = run(&free, end, true);
+    let ended = run(&ending_with(checkpoint, end), end, false);
+    assert_eq!(ended.finish_reason, FinishReason::Length);
+    assert_eq!((ended.canvas, ended.token_ids.len()), (expected.canvas, 6));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use redline_engine::{
     PlanOrigin, PlanPolicy, ScoreOutcome,
 };
 use redline_kernels::{Format, Tier};
+use redline_weights::PlanStore;
 
 use crate::models::{bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, scores};
 
@@ -169,6 +170,34 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
         options.source = redline_engine::Source::Directory(tuned);
     });
     assert_eq!(fine_tune.score().taken.plan_misses, 0);
+}
+
+/// Fields that no option changes: what another machine, version or cache format stored is not taken.
+#[test]
+fn plans_of_another_processor_version_or_cache_format_are_not_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = PlanStore::new(folder.path().join("own"));
+    planned(PlanPolicy::Tune, Some(own.dir()), as_is).engine.precompile().unwrap();
+    let keys = own.keys();
+    let names =
+        ["engine", "format", "isa", "kv_format", "mode", "processor", "rows", "shapes", "threads", "tp"];
+    assert_eq!(keys[0].keys().collect::<Vec<_>>(), names);
+    assert_eq!(keys[0]["processor"], redline_kernels::processor());
+    assert_eq!(keys[0]["engine"], env!("CARGO_PKG_VERSION"));
+    for name in ["processor", "engine", "kv_format"] {
+        let other = PlanStore::new(folder.path().join(name));
+        for key in &keys {
+            let choices = own.read(key).unwrap().unwrap();
+            let mut key = key.clone();
+            key.insert(name.into(), "another".into());
+            other.write(&key, &choices).unwrap();
+        }
+        let planned = planned(PlanPolicy::Estimate, Some(other.dir()), as_is);
+        planned.engine.precompile().unwrap();
+        assert_eq!((planned.counters().loads, planned.counters().misses), (0, 9), "{name}");
+        let differs = format!("{name} {}, stored another", keys[0][name]);
+        assert_eq!(planned.differs(), differs);
+    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 pub mod activation;
 pub mod add;
+pub mod argmax;
 pub mod attention;
 pub mod embedding;
 pub mod exp;

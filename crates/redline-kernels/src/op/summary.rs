@@ -6,6 +6,7 @@
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
+use super::argmax::argmax;
 use super::exp::exp;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
@@ -17,7 +18,7 @@ const LEAST: f32 = -200.0;
 /// What a row of logits looks like.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The lowest id of the largest logit.
+    /// The lowest id of the largest logit; 0 where [`Summary::is_finite`] is false.
     pub top: u32,
     /// The largest logit.
     pub max: f32,
@@ -75,7 +76,8 @@ impl Kernel for Summarise<'_> {
     type Output = Summary;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> Summary {
-        let (top, max, second) = two_largest(s, self.0);
+        let (max, second) = two_largest(s, self.0);
+        let top = argmax(self.0).unwrap_or(0);
         let (m, least) = (s.splat(max), s.splat(LEAST));
         let (mut sum, mut weighted) = (0f64, 0f64);
         for chunk in self.0.chunks(CHUNK) {
@@ -110,9 +112,9 @@ fn each<S: Isa>(s: S, values: &[f32], mut f: impl FnMut(S::F)) {
     }
 }
 
-/// The lowest index of the largest value, that value, and the largest of the others. NaN is passed over.
+/// The largest value, and the largest of the others. NaN is passed over.
 #[inline(always)]
-fn two_largest<S: Isa>(s: S, row: &[f32]) -> (u32, f32, f32) {
+fn two_largest<S: Isa>(s: S, row: &[f32]) -> (f32, f32) {
     let [mut first, mut second] = [s.splat(f32::NEG_INFINITY); 2];
     each(s, row, |x| {
         let beaten = s.select_lt(first, x, first, x);
@@ -124,14 +126,5 @@ fn two_largest<S: Isa>(s: S, row: &[f32]) -> (u32, f32, f32) {
     let lane = firsts.iter().position(|&x| x == max).unwrap_or(0);
     let others = firsts.iter().enumerate().filter(|(i, _)| *i != lane).map(|(_, x)| x).chain(&seconds);
     let second = others.fold(f32::NEG_INFINITY, |a, &b| if a < b { b } else { a });
-    (first_of(row, max) as u32, max, second)
-}
-
-/// The lowest index of a value; 0 if there is none. Whole chunks are looked through without a branch.
-#[inline(always)]
-fn first_of(row: &[f32], value: f32) -> usize {
-    const CHUNK: usize = 256;
-    let holds = |chunk: &[f32]| chunk.iter().filter(|&&x| x == value).count() > 0;
-    let chunk = row.chunks(CHUNK).position(holds).unwrap_or(0) * CHUNK;
-    chunk + row[chunk..].iter().position(|&x| x == value).unwrap_or(0)
+    (max, second)
 }

@@ -1,31 +1,15 @@
-//! Norms, gates, rotation, addition, log-sum-exp.
+//! Norms, gates, rotation, addition.
 
 use redline_kernels::op::activation::{Activation, silu_gate};
 use redline_kernels::op::add::add;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
-use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::op::summary::{Summary, summaries};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
-use crate::values::{Random, everywhere, same};
+use crate::values::{Random, everywhere, lanes, same};
 
 const WIDTHS: [usize; 7] = [1, 8, 15, 16, 17, 40, 131];
-
-/// Sum in 16 lanes, ascending, then the tree.
-fn lanes(values: impl Iterator<Item = f32>, mut fold: impl FnMut(f32, f32) -> f32) -> f32 {
-    let mut lanes = [0f32; 16];
-    for (i, x) in values.enumerate() {
-        lanes[i % 16] = fold(lanes[i % 16], x);
-    }
-    for half in [8, 4, 2, 1] {
-        for i in 0..half {
-            lanes[i] += lanes[i + half];
-        }
-    }
-    lanes[0]
-}
 
 #[test]
 fn rms_norm_follows_its_order_everywhere() {
@@ -167,81 +151,4 @@ fn adding_rounds_once() {
         add(exec, &mut RowsMut::new(&mut y, 20, 37, 37), Rows::new(&a, 20, 37, 37));
         assert!(same(&y, &want), "{name}");
     });
-}
-
-#[test]
-fn log_sum_exp_is_accurate_alike_and_shows_nan() {
-    for width in [1usize, 15, 16, 4095, 4096, 4097, 9000] {
-        let mut x: Vec<f32> = Random(width as u64).values(3 * width).iter().map(|v| v * 30.0).collect();
-        let truth = |row: &[f32]| {
-            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            f64::from(max) + libm::log(row.iter().map(|&v| libm::exp(f64::from(v) - f64::from(max))).sum())
-        };
-        let mut first: Option<[u64; 3]> = None;
-        everywhere(|exec, name| {
-            let mut out = [0f64; 3];
-            log_sum_exp(exec, Rows::new(&x, 3, width, width), &mut out);
-            for (got, row) in out.iter().zip(x.chunks(width)) {
-                assert!((got - truth(row)).abs() < 1e-6, "width {width} on {name}");
-            }
-            assert_eq!(*first.get_or_insert(out.map(f64::to_bits)), out.map(f64::to_bits), "{name}");
-        });
-        x[width / 2] = f32::NAN;
-        everywhere(|exec, name| {
-            let mut out = [0f64; 3];
-            log_sum_exp(exec, Rows::new(&x, 3, width, width), &mut out);
-            assert!(out[0].is_nan() && out[1].is_finite(), "width {width} on {name}");
-        });
-    }
-}
-
-#[test]
-fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
-    const NONE: Summary = Summary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
-    for width in [1usize, 2, 15, 16, 17, 257, 4095, 4096, 4097, 9000] {
-        let mut x: Vec<f32> = Random(width as u64).values(4 * width).iter().map(|v| v * 30.0).collect();
-        // A tie of the largest, in one lane and in two.
-        let (a, b) = (width / 3, (width / 3 + 16).min(width - 1));
-        (x[a], x[b]) = (40.0, 40.0);
-        x[width + width / 2] = 41.0;
-        x[2 * width] = f32::NEG_INFINITY;
-        let mut first: Option<String> = None;
-        everywhere(|exec, name| {
-            let mut out = [NONE; 4];
-            summaries(exec, Rows::new(&x, 4, width, width), &mut out);
-            for (got, row) in out.iter().zip(x.chunks(width)) {
-                let mut order: Vec<usize> = (0..width).collect();
-                order.sort_by(|&i, &j| row[j].total_cmp(&row[i]).then(i.cmp(&j)));
-                let second = order.get(1).map_or(f32::NEG_INFINITY, |&i| row[i]);
-                assert_eq!(
-                    (got.top, got.max, got.second),
-                    (order[0] as u32, row[order[0]], second),
-                    "{name}"
-                );
-                if !got.max.is_finite() {
-                    continue;
-                }
-                let e = |x: f32| libm::exp(f64::from(x) - f64::from(got.max));
-                let sum: f64 = row.iter().map(|&x| e(x)).sum();
-                let p = |x: f32| e(x) / sum;
-                let entropy: f64 = row.iter().filter(|&&x| e(x) > 0.0).map(|&x| p(x) * libm::log(p(x))).sum();
-                let close = |a: f64, b: f64| (a - b).abs() < 1e-6;
-                assert!(got.is_finite() && close(got.probability(), 1.0 / sum), "width {width} on {name}");
-                assert!(close(got.margin(), p(got.max) - p(second)), "width {width} on {name}");
-                assert!(
-                    close(got.negative_entropy(), entropy),
-                    "width {width} on {name}: {got:?}, {entropy}"
-                );
-            }
-            // As text: a row of negative infinity has no sum.
-            let told = format!("{out:?}");
-            assert_eq!(*first.get_or_insert(told.clone()), told, "width {width} on {name}");
-        });
-        x[width / 2] = f32::NAN;
-        everywhere(|exec, name| {
-            let mut out = [NONE; 4];
-            summaries(exec, Rows::new(&x, 4, width, width), &mut out);
-            assert!(!out[0].is_finite() && out[1].is_finite(), "width {width} on {name}");
-        });
-    }
 }

@@ -5,3 +5,4 @@ mod elementwise;
 mod linear;
 mod probe;
 mod values;
+mod vocabulary;

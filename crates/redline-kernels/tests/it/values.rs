@@ -37,6 +37,20 @@ impl Random {
     }
 }
 
+/// Sum in 16 lanes, ascending, then the tree.
+pub(crate) fn lanes(values: impl Iterator<Item = f32>, mut fold: impl FnMut(f32, f32) -> f32) -> f32 {
+    let mut lanes = [0f32; 16];
+    for (i, x) in values.enumerate() {
+        lanes[i % 16] = fold(lanes[i % 16], x);
+    }
+    for half in [8, 4, 2, 1] {
+        for i in 0..half {
+            lanes[i] += lanes[i + half];
+        }
+    }
+    lanes[0]
+}
+
 /// Runs `f` on every variant with 1, 2 and 3 threads, and with fewer and more devices than threads.
 pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
     for (threads, devices) in [(1, 1), (2, 1), (3, 2), (2, 5)] {

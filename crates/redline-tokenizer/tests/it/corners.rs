@@ -1,7 +1,7 @@
 //! Settings that no family has together, and places where a beginning must not be taken for safe.
 
 use crate::fixtures::{library, load};
-use crate::forms::named;
+use crate::forms::{self, named};
 use redline_tokenizer::{PrefixCacheOptions, Tokenizer};
 use serde_json::{Value, json};
 
@@ -118,6 +118,24 @@ fn a_space_put_before_is_no_beginning() {
     check_beginnings(load(&value), "\n\u{315}x and more");
     check_beginnings(load(&form("llama2")), "  two spaces");
     check_beginnings(load(&form("mistral first split true")), "x y z");
+}
+
+/// A word that was cut with a look at the end of the text is not kept: what follows may make another word of it.
+#[test]
+fn a_word_cut_at_the_end_of_a_beginning_is_not_safe() {
+    for form in forms::families() {
+        for text in [
+            "the river; they're going somewhere; we'll see",
+            "they'VE said so; we'd, I'm",
+            "a road \n  \n\t x",
+            "an old  \u{a0}  road",
+            "12345678 and 9",
+            "a/b //\n/ c",
+            "WEll'll ABc dEF'S",
+        ] {
+            check_beginnings(load(&form.json), text);
+        }
+    }
 }
 
 #[test]

@@ -231,3 +231,101 @@ fn surest(mut keys: Vec<(usize, f64)>, count: usize) -> Vec<usize> {
     positions.sort_unstable();
     positions
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rules(blocks: Vec<Range<usize>>) -> Rules {
+        Rules {
+            algorithm: Algorithm::MaskgitPlus,
+            steps: 12,
+            eps: 1e-3,
+            alg_temp: 0.0,
+            seed: 0,
+            blocks,
+            threshold: Some(0.5),
+            cache: BlockCache::None,
+            refresh: None,
+            shifted: false,
+            savings: true,
+        }
+    }
+
+    fn guesses(confidences: &[f64]) -> Vec<Guess> {
+        confidences.iter().map(|&confidence| Guess { token: 7, confidence }).collect()
+    }
+
+    /// Runs a canvas in which each pass fills the first of its masks only; the rows of every pass.
+    fn rows(rules: Rules, first_mask: usize, length: usize) -> Vec<Range<usize>> {
+        let mut masked: Vec<bool> = (0..length).map(|p| p >= first_mask).collect();
+        let mut course = Course::new(rules);
+        let mut rows = Vec::new();
+        while let Some(pass) = course.next(length, &|p| masked[p]) {
+            masked[pass.masks[0]] = false;
+            rows.push(pass.rows);
+            assert!(rows.len() <= 2 * length, "it does not end");
+        }
+        assert!(!masked.contains(&true), "{masked:?}");
+        rows
+    }
+
+    #[test]
+    fn a_mask_that_equals_the_threshold_is_filled() {
+        let mut course = Course::new(rules(vec![2..7]));
+        let pass = course.next(7, &|p| p >= 2).unwrap();
+        let filled = |confidences: &[f64]| course.filled(&pass, &guesses(confidences));
+        assert_eq!(filled(&[0.5, 0.5f64.next_down(), 0.9, 0.5f64.next_up(), 0.1]), [2, 4, 5]);
+        assert_eq!(filled(&[0.1, 0.3, 0.3, 0.2, 0.0]), [3], "the surest, of equals the first");
+    }
+
+    #[test]
+    fn every_nth_pass_of_a_block_is_over_all() {
+        let with = |cache, refresh| rows(Rules { cache, refresh, ..rules(vec![2..8, 8..12]) }, 2, 12);
+        // W: all rows; the block's number else.
+        let drawn = |rows: Vec<Range<usize>>, parts: [Range<usize>; 2]| -> String {
+            let letter = |rows| {
+                let part = parts.iter().position(|part| *part == rows);
+                if rows == (0..12) { 'W' } else { part.map_or('?', |part| ['1', '2'][part]) }
+            };
+            rows.into_iter().map(letter).collect()
+        };
+        let dual = |refresh| drawn(with(BlockCache::Dual, refresh), [2..8, 8..12]);
+        assert_eq!(dual(None), "W11111W222");
+        assert_eq!(dual(Some(1)), "WWWWWWWWWW");
+        assert_eq!(dual(Some(2)), "W1W1W1W2W2");
+        assert_eq!(dual(Some(3)), "W11W11W22W");
+        assert_eq!(dual(Some(4)), "W111W1W222");
+        assert_eq!(dual(Some(6)), "W11111W222");
+        let prefix = |refresh| drawn(with(BlockCache::Prefix, refresh), [2..12, 8..12]);
+        assert_eq!(prefix(Some(3)), "W11W11W22W");
+        assert_eq!(drawn(with(BlockCache::None, None), [2..8, 8..12]), "WWWWWWWWWW");
+    }
+
+    #[test]
+    fn the_surest_are_taken_and_of_equals_the_first() {
+        let keys = || vec![(9, 0.5), (4, 0.7), (6, 0.7), (5, 0.7), (1, 0.1)];
+        assert_eq!(surest(keys(), 2), [4, 5]);
+        assert_eq!(surest(keys(), 4), [4, 5, 6, 9]);
+        assert_eq!(surest(keys(), 9), [1, 4, 5, 6, 9]);
+        assert!(surest(keys(), 0).is_empty());
+    }
+
+    /// Step, position and use of a random number each have bits of their own.
+    #[test]
+    fn counters_are_distinct() {
+        let mut all: Vec<u64> = Vec::new();
+        for step in [0, 1, 2, 8191] {
+            for position in [0, 1, 2, 8191, u32::MAX as usize] {
+                let draws = [Draw::Order, Draw::Token, Draw::Choice];
+                all.extend(draws.map(|draw| counter(step, position, draw)));
+            }
+        }
+        assert_eq!(counter(1, 0, Draw::Order), 1 << 34);
+        assert_eq!(counter(0, 1, Draw::Choice), 6);
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+    }
+}

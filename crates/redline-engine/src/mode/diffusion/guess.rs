@@ -189,3 +189,75 @@ impl<'a> Candidates<'a> {
         hit.or(self.order.last()).copied().unwrap_or(0)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kept(weights: &[f32], top_p: f32, top_k: usize) -> Vec<u32> {
+        Candidates::of(weights).filtered(top_p, top_k).order
+    }
+
+    fn guess(logits: &[f32], algorithm: Algorithm, sampling: Sampling, u: f64) -> Guess {
+        Guesser { algorithm, sampling, simd: Simd::best() }.one(logits, u).unwrap()
+    }
+
+    /// The candidate behind the one that reaches top-p exactly is kept, as in the reference, which compares the sum before it.
+    #[test]
+    fn a_candidate_is_kept_where_the_sum_before_it_equals_top_p() {
+        assert_eq!(kept(&[1.0; 8], 0.5, 0), [0, 1, 2, 3, 4]);
+        assert_eq!(kept(&[1.0; 8], 0.5f32.next_down(), 0), [0, 1, 2, 3]);
+        assert_eq!(kept(&[0.25, 1.0, 0.75, 0.0, 1.0], 1.0, 0), [1, 4, 2, 0]);
+        assert_eq!(kept(&[0.5, 1.0, 0.5], 1e-30, 0), [1]);
+        // More than are sorted at first.
+        assert_eq!(kept(&[1.0; 1000], 0.5, 0), (0..501).collect::<Vec<u32>>());
+        assert_eq!(kept(&[1.0; 128], 0.5, 0), (0..65).collect::<Vec<u32>>());
+    }
+
+    #[test]
+    fn equals_of_the_last_of_top_k_are_kept() {
+        assert_eq!(kept(&[0.5, 1.0, 0.5, 0.25, 0.5], 1.0, 2), [1, 0, 2, 4]);
+        assert_eq!(kept(&[0.5, 1.0, 0.5, 0.25, 0.5], 1.0, 1), [1]);
+        assert_eq!(kept(&[0.5, 1.0, 0.5, 0.25, 0.5], 1.0, 4), [1, 0, 2, 4]);
+        assert_eq!(kept(&[0.5, 1.0, 0.5, 0.25, 0.5], 1.0, 5), [1, 0, 2, 4, 3]);
+        // Top-p comes first.
+        assert_eq!(kept(&[1.0; 8], 0.25, 2), [0, 1, 2]);
+    }
+
+    #[test]
+    fn a_token_is_the_first_whose_sum_exceeds_the_target() {
+        let weights = [1.0; 4];
+        let candidates = Candidates::of(&weights).filtered(1.0, 0);
+        assert_eq!([0.0, 0.5, 1.0, 2.5, 3.0, 4.0].map(|target| candidates.at(target)), [0, 0, 1, 2, 3, 3]);
+    }
+
+    /// Logits 0, ln 2 and ln 4 at temperature 1/2 are weights of 1/16, 1/4 and 1: shares of 1/21, 4/21 and 16/21.
+    #[test]
+    fn confidences_by_hand() {
+        let logits = [0.0, 2f32.ln(), 4f32.ln()];
+        let warm = Sampling { temperature: 0.5, ..Sampling::default() };
+        let check = |algorithm, sampling, u, token, confidence: f64| {
+            let found = guess(&logits, algorithm, sampling, u);
+            assert_eq!(found.token, token);
+            assert!((found.confidence - confidence).abs() < 1e-6, "{algorithm:?}: {found:?}, {confidence}");
+        };
+        let shares = [1.0 / 21.0, 4.0 / 21.0, 16.0 / 21.0];
+        let entropy = shares.iter().map(|p: &f64| p * p.ln()).sum();
+        check(Algorithm::MaskgitPlus, warm, 0.5, 2, shares[2]);
+        check(Algorithm::MaskgitPlus, warm, 0.8, 1, shares[1]);
+        check(Algorithm::MaskgitPlus, warm, 0.99, 0, shares[0]);
+        check(Algorithm::TopkMargin, warm, 0.99, 0, shares[2] - shares[1]);
+        check(Algorithm::Entropy, warm, 0.8, 1, entropy);
+        // Before temperature and filters: 1/7, 2/7, 4/7.
+        check(Algorithm::LowConfidence, warm, 0.8, 1, 2.0 / 7.0);
+        let filtered = Sampling { top_k: 2, ..Sampling::default() };
+        check(Algorithm::LowConfidence, filtered, 0.0, 2, 4.0 / 7.0);
+        check(Algorithm::MaskgitPlus, filtered, 0.9, 2, 4.0 / 6.0);
+        check(Algorithm::TopkMargin, Sampling { top_k: 1, ..filtered }, 0.0, 2, 1.0);
+        assert_eq!(
+            Guesser { algorithm: Algorithm::Entropy, sampling: warm, simd: Simd::best() }
+                .one(&[f32::NAN], 0.1),
+            None
+        );
+    }
+}

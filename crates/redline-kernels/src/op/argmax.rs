@@ -1,0 +1,67 @@
+//! The position of the largest value of a row. Exact in any order.
+
+/// Values looked through at a time.
+const CHUNK: usize = 256;
+
+/// The lowest index of the largest value; `None` if any value is NaN or the largest is infinite. A kernel that calls it
+/// compiles it with the instructions of its tier.
+#[inline(always)]
+pub fn argmax(row: &[f32]) -> Option<u32> {
+    let (mut best, mut index, mut nan) = (f32::NEG_INFINITY, 0, false);
+    for (c, chunk) in row.chunks(CHUNK).enumerate() {
+        let (max, with_nan) = largest(chunk);
+        nan |= with_nan;
+        if max > best
+            && let Some(at) = chunk.iter().position(|&x| x == max)
+        {
+            (best, index) = (max, (c * CHUNK + at) as u32);
+        }
+    }
+    (!nan && best.is_finite()).then_some(index)
+}
+
+/// The largest value, and whether any is NaN; written so that the compiler uses vectors.
+#[inline(always)]
+fn largest(values: &[f32]) -> (f32, bool) {
+    const LANES: usize = 16;
+    let (mut max, mut nan) = ([f32::NEG_INFINITY; LANES], [false; LANES]);
+    let (rows, rest) = values.as_chunks::<LANES>();
+    for row in rows {
+        for i in 0..LANES {
+            max[i] = if row[i] > max[i] { row[i] } else { max[i] };
+            nan[i] |= row[i].is_nan();
+        }
+    }
+    for (i, &x) in rest.iter().enumerate() {
+        max[i] = if x > max[i] { x } else { max[i] };
+        nan[i] |= x.is_nan();
+    }
+    let first = |a: f32, b: f32| if b > a { b } else { a };
+    (max.into_iter().fold(f32::NEG_INFINITY, first), nan.contains(&true))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::argmax;
+
+    #[test]
+    fn the_lowest_index_among_equals_and_none_of_nan() {
+        assert_eq!(argmax(&[1.0, 3.0, 3.0]), Some(1));
+        assert_eq!(argmax(&[f32::NEG_INFINITY, -1.0]), Some(1));
+        assert_eq!(argmax(&[-0.0, 0.0]), Some(0));
+        assert_eq!(argmax(&[1.0, f32::NAN, 3.0]), None);
+        assert_eq!(argmax(&[f32::NEG_INFINITY; 2]), None);
+        assert_eq!(argmax(&[0.0, f32::INFINITY]), None);
+        assert_eq!(argmax(&[]), None);
+        for n in [1, 15, 17, 255, 256, 257, 1000] {
+            for at in [0, n / 2, n - 1] {
+                let mut row: Vec<f32> = (0..n).map(|i| -((i * 7 % 13) as f32)).collect();
+                row[at] = 5.0;
+                row[n - 1] = 5.0;
+                assert_eq!(argmax(&row), Some(at as u32), "{n} values");
+                row[n / 3] = f32::NAN;
+                assert_eq!(argmax(&row), None);
+            }
+        }
+    }
+}

@@ -4,6 +4,7 @@ mod observe;
 
 use std::collections::BTreeMap;
 
+use redline_kernels::memory::PeakMeter;
 use redline_models::kv::SeqId;
 use redline_models::model::Batch;
 
@@ -40,6 +41,8 @@ struct Running {
     computed_tokens: usize,
     /// Plans that had to be made for passes it took part in.
     plan_misses: u64,
+    /// Measures its memory.
+    memory: Option<PeakMeter>,
 }
 
 /// A row of the batch whose logits are wanted.
@@ -147,9 +150,7 @@ impl<M: Machine> Core<M> {
     /// Takes a request in, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         let Arrival { mut task, cancels, timeout_s, place } = arrival;
-        if self.tasks.is_empty() && task.measures_memory() {
-            redline_kernels::memory::reset_peak();
-        }
+        let memory = task.measures_memory().then(PeakMeter::begin);
         let arrived = (self.clock)();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
@@ -158,7 +159,7 @@ impl<M: Machine> Core<M> {
             Ok(labels) => labels,
             Err(error) => {
                 self.release_unopened(task.unopened());
-                drop(place);
+                drop((place, memory));
                 return task.answer(Err(error.into()));
             }
         };
@@ -176,6 +177,7 @@ impl<M: Machine> Core<M> {
             queue_s: None,
             computed_tokens: 0,
             plan_misses: 0,
+            memory,
         };
         self.tasks.insert(number, running);
         self.tell(&ProfileEvent::Arrived { request: number, at: arrived });
@@ -381,7 +383,7 @@ impl<M: Machine> Core<M> {
             seconds,
             computed_tokens: running.computed_tokens,
             plan_misses: running.plan_misses,
-            peak_memory_bytes: redline_kernels::memory::peak_bytes(),
+            peak_memory_bytes: running.memory.as_ref().and_then(PeakMeter::peak_bytes),
             ended,
         };
         self.scheduler.keep_all(number, &mut self.cache);
@@ -397,7 +399,7 @@ impl<M: Machine> Core<M> {
     fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
-        if let Some(Running { mut task, place, computed_tokens, .. }) = self.tasks.remove(&number) {
+        if let Some(Running { mut task, place, memory, computed_tokens, .. }) = self.tasks.remove(&number) {
             let fault = match &outcome {
                 Ok(Ran { ended: None, .. }) => None,
                 Ok(Ran { ended: Some(Ended::Cancelled), .. }) => Some("cancelled"),
@@ -409,8 +411,8 @@ impl<M: Machine> Core<M> {
                 self.tell(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });
             }
             self.release_unopened(task.unopened());
-            // Whoever hears the answer finds the place free.
-            drop(place);
+            // Whoever hears the answer finds the place free and no meter running.
+            drop((place, memory));
             task.answer(outcome);
         }
     }

@@ -12,7 +12,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::spec::Objective;
@@ -222,7 +222,7 @@ impl Engine {
         let kv_format = options.kv_format.unwrap_or(natural);
         let max_chunk = options.plans.buckets.max_chunk();
         let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
-        let page_bytes = model.kv_shape(kv_format).page_bytes() as u64;
+        let page_bytes = page_bytes(&model.kv_shapes(kv_format)) as u64;
         let budget =
             Budget { weights: model.weight_bytes(), activations: activation_bytes, page: page_bytes };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;

@@ -85,7 +85,8 @@ pub struct Taken {
     pub queue_s: f64,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: f64,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
@@ -181,7 +182,8 @@ pub struct GenerateOutcome {
     pub token_s: Vec<f64>,
     /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
     pub arrived_s: f64,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
@@ -244,7 +246,8 @@ pub struct DiffuseOutcome {
     pub compute_s: f64,
     /// Masks that were filled, per second of `compute_s`.
     pub tokens_per_s: Option<f64>,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
@@ -264,7 +267,8 @@ pub struct BatchOutcome {
     pub decode_s: f64,
     /// New tokens after the first of each sequence, all together, per second of `decode_s`; `None` without such tokens.
     pub decode_tokens_per_s: Option<f64>,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
@@ -296,7 +300,8 @@ pub struct PerplexityOutcome {
     pub cancelled: bool,
     /// Seconds inside the engine's thread.
     pub compute_s: f64,
-    /// High-water mark of allocated memory during the request, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran, such as `avx512+bf16/bf16`.
     pub kernel_path: String,

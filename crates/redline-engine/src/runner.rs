@@ -140,7 +140,7 @@ impl Runner {
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
-        let cache = Cache::new(KvCache::new(model.kv_shape(kv_format), pages), prefix_cache);
+        let cache = Cache::new(KvCache::new(&model.kv_shapes(kv_format), pages), prefix_cache);
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));

@@ -38,7 +38,7 @@ pub(crate) struct Ran {
     pub(crate) computed_tokens: usize,
     /// Plans that had to be made for passes it took part in.
     pub(crate) plan_misses: u64,
-    /// High-water mark of allocated memory, bytes; `None` if not counted.
+    /// Most bytes that the process had allocated meanwhile; `None` if they are not counted, or if another request ran too.
     pub(crate) peak_memory_bytes: Option<u64>,
     /// It was cancelled, or its time was over.
     pub(crate) ended: Option<Ended>,
@@ -94,7 +94,7 @@ pub(crate) trait Task {
     /// Some of its sequences were run to their end, `elapsed` seconds after its arrival: what becomes of which.
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError>;
 
-    /// Whether the high-water mark of memory is begun anew with it, where it is the only request.
+    /// Whether its memory is measured; no other request's is while it runs.
     fn measures_memory(&self) -> bool {
         true
     }

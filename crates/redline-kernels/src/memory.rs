@@ -8,7 +8,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 /// Buffers of at least this many bytes are mapped on their own and advised to use huge pages.
 const MAP_FROM: usize = 1 << 20;
@@ -48,6 +48,59 @@ pub fn peak_bytes() -> Option<u64> {
 /// Lets [`peak_bytes`] start again from the present value.
 pub fn reset_peak() {
     PEAK.store(CURRENT.load(Relaxed), Relaxed);
+}
+
+/// Pieces of work that measure their memory: in the low half how many run, in the high half how many began so far.
+#[derive(Debug)]
+struct Meters(AtomicU64);
+
+static METERS: Meters = Meters(AtomicU64::new(0));
+
+/// The peak memory of one piece of work, such as a request. The counters belong to the whole process, so a peak is
+/// given only where no other piece of work with a meter ran at the same time, in whatever thread or engine.
+#[derive(Debug)]
+pub struct PeakMeter {
+    meters: &'static Meters,
+    number: u64,
+    first: bool,
+}
+
+impl Meters {
+    const STEP: u64 = 1 << 32;
+
+    fn begin(&'static self) -> PeakMeter {
+        let before = self.0.fetch_add(Self::STEP + 1, SeqCst);
+        let number = before.wrapping_add(Self::STEP) / Self::STEP;
+        PeakMeter { meters: self, number, first: before % Self::STEP == 0 }
+    }
+}
+
+impl PeakMeter {
+    /// Begins to measure; the work ends when this is dropped.
+    pub fn begin() -> Self {
+        let meter = METERS.begin();
+        if meter.first {
+            reset_peak();
+        }
+        meter
+    }
+
+    /// Whether no other meter ran since this one began.
+    fn is_alone(&self) -> bool {
+        self.first && self.meters.0.load(SeqCst) / Meters::STEP == self.number
+    }
+
+    /// Most bytes that the process had allocated since the meter began; `None` if they are not counted, or if another
+    /// meter ran meanwhile.
+    pub fn peak_bytes(&self) -> Option<u64> {
+        if self.is_alone() { peak_bytes() } else { None }
+    }
+}
+
+impl Drop for PeakMeter {
+    fn drop(&mut self) {
+        self.meters.0.fetch_sub(1, SeqCst);
+    }
 }
 
 /// The system allocator, counted. A binary installs it with `#[global_allocator]`.
@@ -321,6 +374,25 @@ mod tests {
         let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
         assert!(!has(&small, "hg") && !has(&huge, "nh"));
         assert_eq!(has(&huge, "hg"), has(&small, "nh"));
+    }
+
+    #[test]
+    fn only_meters_that_ran_alone_measure() {
+        static METERS: Meters = Meters(AtomicU64::new(0));
+        let alone = |meter: &PeakMeter| meter.is_alone();
+        let first = METERS.begin();
+        assert!(alone(&first));
+        drop(first);
+        // One begins while another runs: neither measures, also when the other has ended.
+        let (second, third) = (METERS.begin(), METERS.begin());
+        assert!(!alone(&second) && !alone(&third));
+        drop(second);
+        assert!(!alone(&third));
+        let fourth = METERS.begin();
+        drop(third);
+        assert!(!alone(&fourth));
+        drop(fourth);
+        assert!(alone(&METERS.begin()));
     }
 
     #[test]

@@ -64,9 +64,9 @@ pub struct KvCache<P = KvPages> {
 }
 
 impl KvCache {
-    /// An empty cache of at most `limit` pages.
-    pub fn new(shape: KvShape, limit: usize) -> Self {
-        Self::over(KvPages::new(shape), limit)
+    /// An empty cache of at most `limit` pages, for layers of these shapes.
+    pub fn new(layers: &[KvShape], limit: usize) -> Self {
+        Self::over(KvPages::new(layers), limit)
     }
 
     /// The storage, and each sequence's pages, for a pass.
@@ -225,7 +225,7 @@ mod tests {
     use redline_kernels::op::kv::KvFormat;
 
     fn cache() -> KvCache {
-        KvCache::new(KvShape { format: KvFormat::F32, layers: 1, kv_heads: 1, head_dim: 8 }, 5)
+        KvCache::new(&[KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 }], 5)
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! From files to a model: every tensor is checked against the specification before any is read.
 
 mod packed;
+#[cfg(test)]
+mod tests;
 pub(crate) mod unpacked;
 
 use redline_kernels::op::activation::Activation;
@@ -72,13 +74,24 @@ pub fn load(
             (decoder, head, format)
         }
     };
+    Ok(model(&spec, architecture.name, decoder, head, format))
+}
+
+/// A model of these parts.
+fn model(
+    spec: &DecoderSpec,
+    architecture: &'static str,
+    decoder: Decoder,
+    head: Option<Matrix>,
+    format: Format,
+) -> Model {
     let rope = match &spec.positions {
         PositionSpec::Learned(_) => None,
-        PositionSpec::Rotary(frequencies) => Some(RopeTable::new(frequencies.clone())?),
+        PositionSpec::Rotary(frequencies) => Some(RopeTable::new(frequencies.clone())),
     };
     let parameters = spec.tensors().iter().map(|t| t.shape.iter().product::<usize>() as u64).sum();
     let facts = Facts {
-        architecture: architecture.name,
+        architecture,
         context: spec.context,
         vocab: spec.vocab,
         hidden: spec.hidden,
@@ -86,7 +99,7 @@ pub fn load(
         parameters,
         format,
     };
-    Ok(Model { facts, decoder, head, rope })
+    Model { facts, decoder, head, rope }
 }
 
 /// What a model is built from.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use redline_kernels::op::attention::{AttentionShape, MAX_HEAD_DIM};
+use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{KvFormat, KvShape, Segment, Sight};
 use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
@@ -130,12 +130,10 @@ impl Model {
         self.decoder.layers.len()
     }
 
-    /// Shape of the cache this model needs, in a given format.
-    pub fn kv_shape(&self, format: KvFormat) -> KvShape {
-        let (kv_heads, head_dim) =
-            self.decoder.layers.first().map_or((1, 1), |l| (l.attention.kv_heads, l.attention.head_dim));
-        debug_assert!(head_dim <= MAX_HEAD_DIM);
-        KvShape { format, layers: self.layers(), kv_heads, head_dim }
+    /// The shapes of the keys and values of every layer, in a given format.
+    pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
+        let layers = self.decoder.layers.iter().map(|layer| &layer.attention);
+        layers.map(|a| KvShape { format, kv_heads: a.kv_heads, head_dim: a.head_dim }).collect()
     }
 
     /// Bytes of the resident weights.
@@ -199,15 +197,22 @@ impl Model {
         ArenaSize { values: rows * (hidden + widest) + logits, words }
     }
 
-    /// Prepares for sequences of up to `positions` tokens.
+    /// Sets memory aside for sequences of up to `positions` tokens. What depends on a position is computed by the first pass
+    /// that comes to it, so this takes little time whatever the number.
     pub fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
         self.rope.as_mut().map_or(Ok(()), |table| table.reserve(positions))
     }
 
+    /// Positions whose rotations have been computed: at most as many as the longest sequence had so far.
+    pub fn computed_positions(&self) -> usize {
+        self.rope.as_ref().map_or(0, RopeTable::computed)
+    }
+
     /// Runs a batch, then hands the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
-    /// counts the tokens as stored. Whoever looks at a pass sees all rows to the end; then the stream has all too. Room for them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
+    /// counts the tokens as stored. Whoever looks at a pass sees all rows to the end; then the stream has all too. Room for
+    /// them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
     pub fn run<T>(
-        &self,
+        &mut self,
         exec: Exec<'_>,
         arena: &mut Arena,
         kv: &mut KvCache,
@@ -216,6 +221,11 @@ impl Model {
         watchers: Watchers<'_>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
+        // A sequence's earlier positions were computed when they were run: new are at most the rows of this pass.
+        if let (Some(rope), Some(last)) = (&mut self.rope, batch.positions.iter().max()) {
+            rope.compute(*last as usize + 1);
+        }
+        let model = &*self;
         let (pages, tables) = kv.split();
         let mut segments = Vec::with_capacity(batch.parts.len());
         let mut first_row = 0;
@@ -225,18 +235,19 @@ impl Model {
             first_row += rows;
         }
         let narrowed = narrowed(&segments, wanted);
+        let segments = pages.check(&segments);
         let input = StepInput {
             tokens: &batch.tokens,
             positions: &batch.positions,
-            segments: &segments,
+            segments,
             wanted: Wanted { rows: wanted, segments: &narrowed },
             kv: pages,
             plan,
             watchers,
         };
-        let mut step = Step::new(exec, arena, self.rope.as_ref(), input);
-        let x = self.decoder.forward(&mut step);
-        let out = read(self, x, &mut step);
+        let mut step = Step::new(exec, arena, model.rope.as_ref(), input);
+        let x = model.decoder.forward(&mut step);
+        let out = read(model, x, &mut step);
         for part in &batch.parts {
             kv.store(part.sequence, part.start + part.tokens);
         }

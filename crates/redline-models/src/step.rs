@@ -7,7 +7,7 @@ use redline_kernels::op::activation::silu_gate;
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
-use redline_kernels::op::kv::{KvPages, Segment};
+use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::{RopeTable, rope};
@@ -107,6 +107,9 @@ pub struct Step<'a> {
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
+    /// What is stored.
+    stored: CheckedSegments<'a>,
+    /// What attends: the same segments, or parts of them in the last layer ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
     kv: &'a mut KvPages,
@@ -137,7 +140,7 @@ pub struct StepInput<'a> {
     /// Position of each row in its sequence.
     pub positions: &'a [u32],
     /// Which rows belong to which sequence; every row to exactly one.
-    pub segments: &'a [Segment<'a>],
+    pub segments: CheckedSegments<'a>,
     /// The rows that are needed after the last layer.
     pub wanted: Wanted<'a>,
     /// Keys and values.
@@ -157,8 +160,21 @@ impl<'a> Step<'a> {
     ) -> Self {
         let StepInput { tokens, positions, segments, wanted, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
-        let layer = None;
-        Self { exec, arena, used: 0, tokens, positions, segments, wanted, kv, rope, plan, layer, watchers }
+        Self {
+            exec,
+            arena,
+            used: 0,
+            tokens,
+            positions,
+            stored: segments,
+            segments: segments.get(),
+            wanted,
+            kv,
+            rope,
+            plan,
+            layer: None,
+            watchers,
+        }
     }
 
     /// Token ids of the batch.
@@ -319,6 +335,7 @@ impl<'a> Step<'a> {
     pub fn rope(&mut self, x: Act, heads: usize) {
         let (exec, positions) = (self.exec, self.positions);
         if let Some(table) = self.rope {
+            assert_eq!(x.width, heads * table.head_dim(), "one rotation for heads of every layer");
             let timed = self.begin(|| Operation::of("rope", x.rows, x.width));
             rope(exec, table, positions, &mut self.write(x), 0, heads);
             self.end(timed);
@@ -330,7 +347,7 @@ impl<'a> Step<'a> {
         let timed = self.begin(|| Operation::of("kv_store", k.rows, k.width + v.width));
         let values = &self.arena.values;
         let rows = |x: Act| Rows::new(&values[x.range()], x.rows, x.width, x.stride);
-        self.kv.store(self.exec, layer, self.segments, rows(k), rows(v));
+        self.kv.store(self.exec, layer, self.stored, rows(k), rows(v));
         self.end(timed);
     }
 

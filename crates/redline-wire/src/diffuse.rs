@@ -166,7 +166,8 @@ pub struct DiffusionMeta {
     pub compute_s: Finite<f64>,
     /// Masks that were filled, per second of `compute_s`.
     pub tokens_per_s: Option<Finite<f64>>,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran.
     pub kernel_path: String,

@@ -133,7 +133,8 @@ pub struct GenerateMeta {
     pub decode_s: Finite<f64>,
     /// New tokens after the first, per second of `decode_s`; `null` with fewer than two tokens.
     pub tokens_per_s: Option<Finite<f64>>,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran.
     pub kernel_path: String,

@@ -92,7 +92,8 @@ pub struct PerplexityMeta {
     pub window: usize,
     /// Whether the whole text was run; otherwise the figures are those of the tokens until Ctrl-C.
     pub complete: bool,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// How the model ran.
     #[serde(flatten)]

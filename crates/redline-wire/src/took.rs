@@ -19,7 +19,8 @@ pub struct Took {
     pub queue_s: Finite<f64>,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: Finite<f64>,
-    /// High-water mark of allocated memory during the request, bytes; `null` if not counted.
+    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
+    /// if another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
     /// The tier and formats that ran.
     pub kernel_path: String,

@@ -6,7 +6,7 @@ use super::tree::{Findings, Tree};
 const EDGES: &[(&str, &[&str])] = &[
     ("redline-simd", &[]),
     ("redline-kernels", &["redline-simd"]),
-    ("redline-weights", &["redline-kernels"]),
+    ("redline-weights", &[]),
     ("redline-tokenizer", &[]),
     ("redline-wire", &[]),
     ("redline-models", &["redline-kernels", "redline-weights"]),
@@ -15,11 +15,9 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-lab",
         &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],
     ),
-    ("redline-server", &["redline-wire", "redline-engine"]),
     (
         "redline-cli",
         &[
-            "redline-server",
             "redline-lab",
             "redline-wire",
             "redline-engine",
@@ -27,7 +25,6 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-tokenizer",
             "redline-weights",
             "redline-kernels",
-            "redline-simd",
         ],
     ),
     ("xtask", &[]),
@@ -37,7 +34,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const TEST_EDGES: &[(&str, &[&str])] = &[];
 
 /// Crates whose JSON goes to the outside.
-const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "redline-server"];
+const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli"];
 
 /// Crates whose files on disk are JSON.
 const FILES: &[&str] = &["redline-weights", "redline-tokenizer"];
@@ -49,7 +46,7 @@ struct Dependency {
     test: bool,
 }
 
-/// Dependencies between the crates are those of the house.
+/// Dependencies between the crates are those of the house, and every edge of the house is one.
 pub(super) fn edges(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree) {
@@ -72,6 +69,10 @@ pub(super) fn edges(tree: &Tree) -> Findings {
                     format!("{what}`{crate_name}` may not import `{name}`; it may {}", list(allowed));
                 findings.broken(path, dependency.line, message);
             }
+        }
+        for name in allowed.iter().filter(|name| !dependencies.iter().any(|d| d.name == **name && !d.test)) {
+            let message = format!("`{crate_name}` does not use `{name}`: take the edge out of EDGES");
+            findings.broken(path, 0, message);
         }
     }
     findings
@@ -193,6 +194,17 @@ workspace = true
         let found: Vec<_> = dependencies(manifest).iter().map(|d| (d.name.clone(), d.test)).collect();
         let expected = ["a", "b", "d", "e", "f", "g", "h"].map(|x| (format!("redline-{x}"), x == "h"));
         assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn every_crate_of_the_house_exists() {
+        let tree = Tree::read(crate::root()).expect("the repository can be read");
+        let there: Vec<&str> = manifests(&tree).into_iter().map(|(name, _, _)| name).collect();
+        let named =
+            EDGES.iter().map(|(name, _)| *name).chain(SERDE.iter().copied()).chain(FILES.iter().copied());
+        for name in named {
+            assert!(there.contains(&name), "`{name}` has no manifest");
+        }
     }
 
     #[test]

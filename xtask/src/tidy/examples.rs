@@ -12,7 +12,7 @@ struct Example {
 }
 
 /// Checks whose examples must be generated; they stand beside the check.
-const GENERATED: &[&str] = &["lines", "bytes"];
+const GENERATED: &[&str] = &["lines", "width", "bytes"];
 
 const EXAMPLES: &[Example] = &[
     Example {
@@ -33,7 +33,16 @@ redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = tru
     },
     Example {
         check: "edges",
-        tree: "//- crates/redline-engine/Cargo.toml\n[dependencies]\nredline-models.workspace = true\n",
+        tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
+[dev-dependencies]\nredline-weights.workspace = true\n",
+        expect: &[
+            "crates/redline-models/Cargo.toml: `redline-models` does not use `redline-weights`: take the edge out of EDGES",
+        ],
+    },
+    Example {
+        check: "edges",
+        tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
+redline-weights.workspace = true\n",
         expect: &[],
     },
     Example {
@@ -194,6 +203,20 @@ pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
             "ARCHITECTURE.md: does not name `redline-b`",
             "CONTRIBUTING.md: is missing",
             "README.md: does not name `cargo run --release -- demo`",
+        ],
+    },
+    Example {
+        check: "documents",
+        tree: "//- ARCHITECTURE.md\na `a/src/gone.rs`, `src/there.rs`, `there.rs`, `here.rs`, `op/<operation>.rs`, `of/<kind>.rs`
+//- CHANGELOG.md\n`gone.rs` was there once\n//- CONTRIBUTING.md\n| `crates/a/src/op/x.rs` | `op/mod.rs` (`mod`) |
+| `crates/a/src/format/x.rs` | `cargo run` |\n`tools/new.py`
+//- README.md\ncargo run --release -- demo cargo xtask test\n//- src/there.rs\n//- crates/a/src/op/mod.rs\n",
+        expect: &[
+            "ARCHITECTURE.md:1: names `a/src/gone.rs`, which does not exist",
+            "ARCHITECTURE.md:1: names `here.rs`, which does not exist",
+            "ARCHITECTURE.md:1: names `of/<kind>.rs`, which does not exist",
+            "CONTRIBUTING.md:2: names `crates/a/src/format/x.rs`, which does not exist",
+            "CONTRIBUTING.md:3: names `tools/new.py`, which does not exist",
         ],
     },
     Example {

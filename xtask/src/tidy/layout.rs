@@ -41,12 +41,46 @@ pub(super) fn documents(tree: &Tree) -> Findings {
         for name in must_name.iter().filter(|name| !file.text.contains(**name)) {
             findings.broken(path, 0, format!("does not name `{name}`"));
         }
+        // The change log tells of files as they were.
+        if path != "CHANGELOG.md" {
+            for (line, named) in missing_files(tree, &file.text) {
+                findings.broken(path, line, format!("names `{named}`, which does not exist"));
+            }
+        }
         let lines = file.text.lines().count();
         if path == "ARCHITECTURE.md" && lines >= ARCHITECTURE_LINES {
             findings.broken(path, 0, format!("{lines} lines; must be under {ARCHITECTURE_LINES}"));
         }
     }
     findings
+}
+
+/// Files of code that a document names and the repository does not have, each with its line. A name may leave out folders
+/// before it. Of a file that is to be added (`x.rs`, `x_engine.py`, `<operation>.rs`) the folder must exist.
+fn missing_files<'a>(tree: &Tree, text: &'a str) -> Vec<(usize, &'a str)> {
+    let mut missing = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        for name in line.split('`').skip(1).step_by(2).filter(|name| is_file_of_code(name)) {
+            let (folder, last) = name.rsplit_once('/').unwrap_or(("", name));
+            let open = last.starts_with('<') || last.starts_with("x.") || last.starts_with("x_");
+            let ending = if open { format!("/{folder}/") } else { format!("/{name}") };
+            let there = tree.files.iter().any(|file| {
+                let path = format!("/{}", file.path);
+                if open { path.contains(&ending) } else { path.ends_with(&ending) }
+            });
+            if !there {
+                missing.push((index + 1, name));
+            }
+        }
+    }
+    missing
+}
+
+/// Whether a quoted piece of a document is the name of a source file or of a workflow.
+fn is_file_of_code(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./<> ".contains(c);
+    let ends = [".rs", ".py", ".yml"].iter().any(|end| name.ends_with(end));
+    ends && name.chars().all(plain) && (!name.contains(' ') || name.contains('<'))
 }
 
 /// One binary of integration tests per crate: `tests/it/main.rs`.

@@ -44,6 +44,7 @@ const CHECKS: &[Check] = &[
     Check { name: "documents", run: layout::documents },
     Check { name: "test-binaries", run: layout::test_binaries },
     Check { name: "lines", run: sizes::lines },
+    Check { name: "width", run: sizes::width },
     Check { name: "bytes", run: sizes::bytes },
 ];
 

@@ -69,15 +69,11 @@ fn is_root(path: &str) -> bool {
     path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
 }
 
-/// The clock is read in one file of the lab, one of the server and one of the tokenizer's benchmark, which cannot import
-/// the lab; tests do not read it either.
+/// The clock is read in one file of the lab and one of the tokenizer's benchmark, which cannot import the lab; tests do
+/// not read it either.
 pub(super) fn clock(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    let clocks = [
-        "crates/redline-lab/src/clock.rs",
-        "crates/redline-server/src/clock.rs",
-        "crates/redline-tokenizer/benches/peers/clock.rs",
-    ];
+    let clocks = ["crates/redline-lab/src/clock.rs", "crates/redline-tokenizer/benches/peers/clock.rs"];
     let sources = product(tree, &clocks, &mut findings);
     let paths = ["Instant::now", "SystemTime::now", "clock_gettime", "gettimeofday", "_rdtsc", "__rdtscp"];
     forbid(&sources, &paths, "outside redline-lab/src/clock.rs: the clock comes as a value", &mut findings);

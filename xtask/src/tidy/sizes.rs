@@ -8,6 +8,12 @@ const FILE_LINES: usize = 800;
 /// Lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 80;
 
+/// Characters of a line of code: `max_width` of rustfmt.toml, which rustfmt keeps where it can break a line.
+const CODE_WIDTH: usize = 110;
+
+/// Characters of a line with a comment, which rustfmt does not break.
+const COMMENT_WIDTH: usize = 140;
+
 /// Bytes of a file in the repository.
 const FILE_BYTES: u64 = 4_000_000;
 
@@ -30,6 +36,30 @@ pub(super) fn lines(tree: &Tree) -> Findings {
         for function in source.functions().iter().filter(|f| f.lines > FUNCTION_LINES) {
             let message = format!("`{}` has {} lines, limit {FUNCTION_LINES}", function.name, function.lines);
             findings.broken(source.path, function.line, message);
+        }
+    }
+    findings
+}
+
+/// Lines of code and of comments keep their limits. Lines with literals are free: a pattern, a page or a JSON document is
+/// not broken for the sake of its width.
+pub(super) fn width(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for source in tree.rust(&[""], &mut findings) {
+        let views = source.text.lines().zip(source.comments.lines()).zip(source.code().lines());
+        for (index, ((text, comment), code)) in views.enumerate() {
+            let characters = text.trim_end().chars().count();
+            let (what, limit) = if !comment.trim().is_empty() {
+                ("a comment", COMMENT_WIDTH)
+            } else if code.trim_end() == text.trim_end() {
+                ("code", CODE_WIDTH)
+            } else {
+                continue;
+            };
+            if characters > limit {
+                let message = format!("{what} of {characters} characters, limit {limit}");
+                findings.broken(source.path, index + 1, message);
+            }
         }
     }
     findings
@@ -72,6 +102,28 @@ mod tests {
             |lines: usize| format!("//- a.rs\n\nfn f() {{\n{}}}\nfn g() {{}}", "x;\n".repeat(lines - 2));
         assert_eq!(messages(&lines(&Tree::fixture(&file(80)))), [""; 0]);
         assert_eq!(messages(&lines(&Tree::fixture(&file(81)))), ["a.rs:2: `f` has 81 lines, limit 80"]);
+    }
+
+    #[test]
+    fn wide_lines_are_found() {
+        let found = |line: &str| messages(&width(&Tree::fixture(&format!("//- a.rs\n//! A.\n{line}\n"))));
+        let line = |before: &str, length: usize, after: &str| {
+            format!("{before}{}{after}", "x".repeat(length - before.len() - after.len()))
+        };
+        assert_eq!(found(&line("", 110, "")), [""; 0]);
+        assert_eq!(found(&line("", 111, "")), ["a.rs:2: code of 111 characters, limit 110"]);
+        assert_eq!(found(&line("// ", 140, "")), [""; 0]);
+        assert_eq!(found(&line("// ", 141, "")), ["a.rs:2: a comment of 141 characters, limit 140"]);
+        assert_eq!(found(&line("y; // ", 141, "")), ["a.rs:2: a comment of 141 characters, limit 140"]);
+        assert_eq!(found(&line("let y = \"", 200, "\";")), [""; 0]);
+        assert_eq!(found(&format!("// {}", "\u{e9}".repeat(137))), [""; 0], "characters, not bytes");
+    }
+
+    #[test]
+    fn the_width_of_code_is_that_of_rustfmt() {
+        let tree = Tree::read(crate::root()).expect("the repository can be read");
+        let settings = &tree.file("rustfmt.toml").expect("rustfmt.toml").text;
+        assert!(settings.lines().any(|line| line == format!("max_width = {CODE_WIDTH}")), "{settings}");
     }
 
     #[test]

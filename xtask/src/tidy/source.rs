@@ -45,6 +45,11 @@ impl<'a> Source<'a> {
         Self { path, text, comments, code, tokens }
     }
 
+    /// The code alone, each piece at its place.
+    pub(super) fn code(&self) -> &str {
+        &self.code
+    }
+
     /// All tokens, as a range for [`Source::find`].
     pub(super) fn all(&self) -> Range<usize> {
         0..self.tokens.len()

@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::Sender;
 
+use redline_kernels::memory::PeakMeter;
 use redline_kernels::op::kv::Sight;
 use redline_models::kv::SeqId;
 use redline_models::model::Batch;
@@ -26,10 +27,13 @@ impl Core<ModelMachine> {
     /// Runs the steps in a sequence of their own, with the logits of every row. Requests wait meanwhile.
     pub(crate) fn observe(&mut self, job: ObserveJob) {
         let ObserveJob { steps, chunk, log, reply } = job;
+        // Requests that wait cannot tell its memory from theirs.
+        let meter = PeakMeter::begin();
         let sequence = self.cache.kv.create();
         let ran = self.observe_in(sequence, &steps, chunk, &log);
         self.machine.observer = None;
         self.cache.kv.release(sequence);
+        drop(meter);
         // A caller that is gone hears nothing.
         let _ = reply.send(ran);
     }

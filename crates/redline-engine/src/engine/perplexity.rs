@@ -2,6 +2,7 @@
 
 use std::sync::mpsc::channel;
 
+use redline_kernels::memory::PeakMeter;
 use redline_models::kv::SeqId;
 
 use super::Engine;
@@ -29,7 +30,7 @@ impl Engine {
         self.check_predicts_next()?;
         let size = request.window.unwrap_or(WINDOW.min(self.info.context));
         let windows = self.limits().windows(&request.text, size)?;
-        redline_kernels::memory::reset_peak();
+        let meter = PeakMeter::begin();
         let mut tally = Tally::default();
         'text: for window in windows.iter() {
             let mut sequence = Sequence::new(self);
@@ -43,7 +44,7 @@ impl Engine {
                 tally.take(self, &found)?;
             }
         }
-        tally.outcome(self, &windows)
+        tally.outcome(self, &windows, meter.peak_bytes())
     }
 
     /// [`Engine::perplexity`] of this model and of a reference, and how far this model's distributions lie from the
@@ -57,7 +58,7 @@ impl Engine {
         self.check_predicts_next()?;
         reference.check_predicts_next()?;
         let windows = self.common_windows(reference, &request)?;
-        redline_kernels::memory::reset_peak();
+        let meter = PeakMeter::begin();
         let (mut own, mut theirs) = (Tally::default(), Tally::default());
         let (mut kl, mut same_top) = (Vec::new(), 0usize);
         let mut memory = Distributions::default();
@@ -84,8 +85,8 @@ impl Engine {
                 }
             }
         }
-        let model = own.outcome(self, &windows)?;
-        let reference = theirs.outcome(reference, &windows)?;
+        let model = own.outcome(self, &windows, meter.peak_bytes())?;
+        let reference = theirs.outcome(reference, &windows, meter.peak_bytes())?;
         let differences: Vec<f64> = own.nll.iter().zip(&theirs.nll).map(|(q, p)| q - p).collect();
         let (kl_median, kl_p99, kl_max) = statistics::quantiles(&kl);
         let divergence = Divergence {
@@ -199,7 +200,12 @@ impl Tally {
         EngineError::NonFinite(place)
     }
 
-    fn outcome(&self, engine: &Engine, windows: &Windows) -> Result<PerplexityOutcome, EngineError> {
+    fn outcome(
+        &self,
+        engine: &Engine,
+        windows: &Windows,
+        peak_memory_bytes: Option<u64>,
+    ) -> Result<PerplexityOutcome, EngineError> {
         if self.nll.is_empty() {
             return Err(EngineError::Cancelled);
         }
@@ -212,7 +218,7 @@ impl Tally {
             window: windows.size,
             cancelled: self.cancelled,
             compute_s: self.seconds,
-            peak_memory_bytes: redline_kernels::memory::peak_bytes(),
+            peak_memory_bytes,
             kernel_path: engine.info.kernel_path.clone(),
         })
     }

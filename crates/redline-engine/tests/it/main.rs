@@ -8,6 +8,7 @@ mod generation;
 mod invariance;
 mod judging;
 mod likelihood;
+mod memory;
 mod models;
 mod perplexity;
 mod plans;
@@ -17,3 +18,7 @@ mod score_plans;
 mod scoring;
 mod simulator;
 mod together;
+
+/// Counts what the process allocates, as the binary does.
+#[global_allocator]
+static ALLOCATOR: redline_kernels::memory::CountingAllocator = redline_kernels::memory::CountingAllocator;

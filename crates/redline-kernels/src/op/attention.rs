@@ -15,7 +15,7 @@ mod page;
 use redline_simd::Simd;
 
 use self::block::{BLOCK_TILES, Block, Tile};
-use super::kv::{KvPages, PAGE_TOKENS, Segment, Sight, assert_segments};
+use super::kv::{KvPages, KvShape, Segment, Sight, assert_segments, rows_of};
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
 use crate::{Exec, Rows, RowsMut};
@@ -50,18 +50,17 @@ pub fn attention(
     q: Rows<'_>,
     out: &mut RowsMut<'_>,
 ) {
-    let (kv_heads, head_dim) = (kv.shape().kv_heads, kv.shape().head_dim);
+    let kv_shape = kv.shape(layer);
+    let KvShape { kv_heads, head_dim, .. } = kv_shape;
     assert!(head_dim <= MAX_HEAD_DIM && shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
     assert!(shape.window != Some(0), "a row sees itself");
     assert_segments(segments);
-    for segment in segments {
-        assert!(segment.first_row + segment.rows <= q.rows, "rows of the batch");
-        assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
-        assert!(shape.window.is_none() || segment.sight == Sight::Before, "a window looks back only");
-    }
+    assert!(rows_of(segments) <= q.rows, "rows of the batch");
+    let looks_back = segments.iter().all(|segment| segment.sight == Sight::Before);
+    assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
-    let job = Job { shape, kv, layer, q, out: to, stride, group: shape.heads / kv_heads };
+    let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group: shape.heads / kv_heads };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
     let size = (tiles * kv_heads / (exec.team.size() * BLOCKS_OF_MEMBER)).clamp(1, BLOCK_TILES);
     let (simd, seating) = (exec.simd, exec.team.seating());
@@ -109,6 +108,7 @@ impl Turn {
 struct Job<'a> {
     shape: AttentionShape,
     kv: &'a KvPages,
+    kv_shape: KvShape,
     layer: usize,
     q: Rows<'a>,
     out: Disjoint<f32>,

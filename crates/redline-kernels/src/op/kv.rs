@@ -54,14 +54,12 @@ impl KvFormat {
     }
 }
 
-/// Shape of a cache.
+/// Shape of the keys and values of one layer. Layers of a model may differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
     /// How keys and values are stored.
     pub format: KvFormat,
-    /// Layers of the model.
-    pub layers: usize,
-    /// KV heads of a layer.
+    /// KV heads.
     pub kv_heads: usize,
     /// Values of a head.
     pub head_dim: usize,
@@ -91,21 +89,38 @@ impl KvShape {
     fn head_words(self) -> usize {
         self.key_words() + self.value_strips() * PAGE_TOKENS * self.value_words()
     }
-    fn page_words(self) -> usize {
-        let heads = self.layers.checked_mul(self.kv_heads);
-        heads.and_then(|heads| heads.checked_mul(self.head_words())).expect("a page that memory can hold")
-    }
-    /// Bytes of one page.
-    pub fn page_bytes(self) -> usize {
-        self.page_words() * size_of::<u32>()
-    }
+}
+
+/// Words of one page of layers of these shapes.
+fn page_words(layers: &[KvShape]) -> usize {
+    let mut words = layers.iter().map(|shape| shape.kv_heads.checked_mul(shape.head_words()));
+    let sum = words.try_fold(0usize, |sum, words| sum.checked_add(words?));
+    sum.expect("a page that memory can hold")
+}
+
+/// Bytes of one page of layers of these shapes.
+pub fn page_bytes(layers: &[KvShape]) -> usize {
+    page_words(layers) * size_of::<u32>()
+}
+
+/// A layer's part of every page.
+#[derive(Clone, Copy, Debug)]
+struct KvLayer {
+    shape: KvShape,
+    /// Its first word in the page.
+    start: usize,
 }
 
 /// The pages of a cache. Which sequence owns a page is decided above.
 #[derive(Debug)]
 pub struct KvPages {
-    shape: KvShape,
+    layers: Vec<KvLayer>,
+    page_words: usize,
     pages: Vec<Buffer<u32>>,
+    /// For every page the number of the last check that saw it written ([`KvPages::check`]).
+    written_in: Vec<u64>,
+    /// Number of checks so far.
+    checks: u64,
 }
 
 /// Which keys of its sequence a row sees.
@@ -142,15 +157,44 @@ impl Segment<'_> {
     }
 }
 
+/// Segments of a batch that passed [`KvPages::check`]: their rows may be stored by several threads at once.
+#[derive(Clone, Copy, Debug)]
+pub struct CheckedSegments<'a>(&'a [Segment<'a>]);
+
+impl<'a> CheckedSegments<'a> {
+    /// The segments.
+    pub fn get(self) -> &'a [Segment<'a>] {
+        self.0
+    }
+}
+
 impl KvPages {
-    /// A cache without pages.
-    pub fn new(shape: KvShape) -> Self {
-        Self { shape, pages: Vec::new() }
+    /// A cache without pages, for layers of these shapes.
+    pub fn new(layers: &[KvShape]) -> Self {
+        let mut start = 0;
+        let layout = layers.iter().map(|&shape| {
+            let layer = KvLayer { shape, start };
+            start += shape.kv_heads * shape.head_words();
+            layer
+        });
+        Self {
+            // Fails where a sum of the layout below would overflow.
+            page_words: page_words(layers),
+            layers: layout.collect(),
+            pages: Vec::new(),
+            written_in: Vec::new(),
+            checks: 0,
+        }
     }
 
-    /// The shape.
-    pub fn shape(&self) -> KvShape {
-        self.shape
+    /// The shape of a layer.
+    pub fn shape(&self, layer: usize) -> KvShape {
+        self.layer(layer).shape
+    }
+
+    fn layer(&self, layer: usize) -> KvLayer {
+        assert!(layer < self.layers.len(), "layer {layer} of {}", self.layers.len());
+        self.layers[layer]
     }
 
     /// Pages that exist.
@@ -165,7 +209,8 @@ impl KvPages {
 
     /// Adds a page of zeros; returns its number.
     pub fn grow(&mut self) -> Result<u32, OutOfMemory> {
-        self.pages.push(Buffer::zeroed(self.shape.page_words())?);
+        self.pages.push(Buffer::zeroed(self.page_words)?);
+        self.written_in.push(0);
         Ok((self.pages.len() - 1) as u32)
     }
 
@@ -178,8 +223,27 @@ impl KvPages {
 
     /// The words of one head of one layer in one page: keys first.
     pub(crate) fn head(&self, page: u32, layer: usize, head: usize) -> &[u32] {
-        let words = self.shape.head_words();
-        &self.pages[page as usize][(layer * self.shape.kv_heads + head) * words..][..words]
+        let KvLayer { shape, start } = self.layers[layer];
+        let words = shape.head_words();
+        &self.pages[page as usize][start + head * words..][..words]
+    }
+
+    /// Checks, once per pass, that the rows of a batch can be stored in parallel: segments follow each other, and no
+    /// page is written twice, neither by one segment nor by two. Takes time in proportion to the pages written.
+    ///
+    /// # Panics
+    /// Where that does not hold, or a page does not exist.
+    pub fn check<'a>(&mut self, segments: &'a [Segment<'a>]) -> CheckedSegments<'a> {
+        assert_segments(segments);
+        self.checks += 1;
+        for segment in segments.iter().filter(|segment| segment.rows > 0) {
+            let written = segment.start / PAGE_TOKENS..(segment.start + segment.rows).div_ceil(PAGE_TOKENS);
+            for &page in &segment.pages[written] {
+                let last = std::mem::replace(&mut self.written_in[page as usize], self.checks);
+                assert!(last != self.checks, "page {page} is written twice in one batch");
+            }
+        }
+        CheckedSegments(segments)
     }
 
     /// Stores the keys and values of all rows of a batch: row r of `k` and `v` is `[kv_heads * head_dim]`.
@@ -187,25 +251,22 @@ impl KvPages {
         &mut self,
         exec: Exec<'_>,
         layer: usize,
-        segments: &[Segment<'_>],
+        segments: CheckedSegments<'_>,
         k: Rows<'_>,
         v: Rows<'_>,
     ) {
-        let shape = self.shape;
-        assert!(layer < shape.layers, "layer {layer} of {}", shape.layers);
+        let KvLayer { shape, start } = self.layer(layer);
         assert!(
             k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
             "keys and values of every head"
         );
-        assert_segments(segments);
-        for segment in segments {
-            assert!(segment.first_row + segment.rows <= k.rows && k.rows == v.rows, "rows of the batch");
-            assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
+        assert!(k.rows == v.rows && rows_of(segments.get()) <= k.rows, "rows of the batch");
+        for segment in segments.get() {
             let pages = &self.pages;
             exec.team.split(segment.rows, 1, 8, |rows| {
                 // Head by head: the lines that sixteen tokens share stay in the first-level cache meanwhile.
                 for head in 0..shape.kv_heads {
-                    let at = (layer * shape.kv_heads + head) * shape.head_words();
+                    let at = start + head * shape.head_words();
                     let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
                     for r in rows.clone() {
                         let position = segment.start + r;
@@ -213,7 +274,8 @@ impl KvPages {
                         let row = segment.first_row + r;
                         let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
                         // SAFETY: the head lies within the page; `&mut self` excludes readers; a token's words are
-                        // written by the one member that owns its row, and no two rows of a batch are the same token.
+                        // written by the one member that owns its row, and `KvPages::check` made sure that no two rows
+                        // of the batch are the same token of the same page.
                         unsafe {
                             let words = page.as_mut_ptr_shared().add(at);
                             write_token(shape, words, position % PAGE_TOKENS, k, v);
@@ -225,18 +287,21 @@ impl KvPages {
     }
 }
 
-/// Every row of a batch belongs to one segment, and no page stands twice in one: then no two members write the same words.
+/// Rows of a batch up to the end of the last of its segments, which follow each other.
+pub(crate) fn rows_of(segments: &[Segment<'_>]) -> usize {
+    segments.last().map_or(0, |segment| segment.first_row + segment.rows)
+}
+
+/// Every row of a batch belongs to at most one segment, and segments have pages for every key that their rows see. No
+/// sum of a segment's fields overflows then.
 pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
-    let ordered = segments.windows(2).all(|w| w[0].first_row + w[0].rows <= w[1].first_row);
-    assert!(ordered, "segments follow each other without overlap");
+    let mut next_row = 0;
     for segment in segments {
-        let end = segment.start + segment.rows;
+        assert!(next_row <= segment.first_row, "segments follow each other without overlap");
+        next_row = segment.first_row.checked_add(segment.rows).expect("rows of the batch");
+        let end = segment.start.checked_add(segment.rows).expect("positions of a sequence");
         assert!(end <= segment.keys(), "rows up to {end} see {} keys", segment.keys());
-        let written = &segment.pages[(segment.start / PAGE_TOKENS).min(segment.pages.len())..];
-        debug_assert!(
-            written.iter().enumerate().all(|(i, page)| !written[..i].contains(page)),
-            "distinct pages"
-        );
+        assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
     }
 }
 

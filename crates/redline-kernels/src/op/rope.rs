@@ -2,46 +2,88 @@
 //!
 //! Tables in f64 with a pure-Rust sine and cosine, then rounded to f32 once; `fma(x0, c, -(x1 * s))`, `fma(x1, c, x0 * s)`.
 
+use std::ops::Range;
+
 use redline_simd::{Isa, Kernel, LANES};
 
 use crate::memory::{Buffer, OutOfMemory};
 use crate::threads::Disjoint;
 use crate::{Exec, RowsMut};
 
-/// Cosines and sines, `[positions, head_dim / 2]` each.
+/// Positions of the first buffer of a table; each further buffer holds as many as all before it.
+const FIRST: usize = 256;
+
+/// Cosines and sines of the first positions. Memory is set aside when a request arrives; values are computed pass by pass,
+/// for the positions that sequences come to. So no request and no pass waits for the whole table of a long context.
 #[derive(Debug)]
 pub struct RopeTable {
     inverse_frequencies: Vec<f64>,
-    positions: usize,
-    cos: Buffer<f32>,
-    sin: Buffer<f32>,
+    /// `[positions][2][head_dim / 2]`: cosines, then sines. Buffers are never moved, so growth copies nothing.
+    buffers: Vec<Buffer<f32>>,
+    /// Positions that have values.
+    computed: usize,
 }
 
 impl RopeTable {
     /// A table without positions yet; `inverse_frequencies` has `head_dim / 2` values.
-    pub fn new(inverse_frequencies: Vec<f64>) -> Result<Self, OutOfMemory> {
-        Ok(Self { inverse_frequencies, positions: 0, cos: Buffer::zeroed(0)?, sin: Buffer::zeroed(0)? })
+    pub fn new(inverse_frequencies: Vec<f64>) -> Self {
+        Self { inverse_frequencies, buffers: Vec::new(), computed: 0 }
     }
 
-    /// Makes the table hold at least `positions` positions.
-    pub fn reserve(&mut self, positions: usize) -> Result<(), OutOfMemory> {
-        if positions <= self.positions {
-            return Ok(());
+    /// Values of a head.
+    pub fn head_dim(&self) -> usize {
+        2 * self.inverse_frequencies.len()
+    }
+
+    /// Positions that there is memory for.
+    pub fn reserved(&self) -> usize {
+        match self.buffers.len() {
+            0 => 0,
+            n => FIRST << (n - 1),
         }
-        let half = self.inverse_frequencies.len();
-        let (mut cos, mut sin) = (Buffer::zeroed(positions * half)?, Buffer::zeroed(positions * half)?);
-        let known = self.positions * half;
-        cos[..known].copy_from_slice(&self.cos);
-        sin[..known].copy_from_slice(&self.sin);
-        for position in self.positions..positions {
+    }
+
+    /// Positions that have values.
+    pub fn computed(&self) -> usize {
+        self.computed
+    }
+
+    /// Sets memory aside for at least `positions` positions, and computes none of them.
+    pub fn reserve(&mut self, positions: usize) -> Result<(), OutOfMemory> {
+        while self.reserved() < positions {
+            let more = self.reserved().max(FIRST);
+            self.buffers.push(Buffer::zeroed(more.saturating_mul(self.head_dim()))?);
+        }
+        Ok(())
+    }
+
+    /// Computes the first `positions` positions, as far as they have no values yet. There is memory for them.
+    pub fn compute(&mut self, positions: usize) {
+        assert!(positions <= self.reserved(), "{positions} positions, room for {}", self.reserved());
+        for position in self.computed..positions {
+            let (buffer, range) = self.place(position);
+            let (cos, sin) = self.buffers[buffer][range].split_at_mut(self.inverse_frequencies.len());
             for (i, frequency) in self.inverse_frequencies.iter().enumerate() {
                 let angle = position as f64 * frequency;
-                cos[position * half + i] = libm::cos(angle) as f32;
-                sin[position * half + i] = libm::sin(angle) as f32;
+                cos[i] = libm::cos(angle) as f32;
+                sin[i] = libm::sin(angle) as f32;
             }
         }
-        (self.cos, self.sin, self.positions) = (cos, sin, positions);
-        Ok(())
+        self.computed = self.computed.max(positions);
+    }
+
+    /// The buffer of a position, and where its values are there.
+    fn place(&self, position: usize) -> (usize, Range<usize>) {
+        let buffer = (position / FIRST).checked_ilog2().map_or(0, |n| n as usize + 1);
+        let before = if buffer == 0 { 0 } else { FIRST << (buffer - 1) };
+        let at = (position - before) * self.head_dim();
+        (buffer, at..at + self.head_dim())
+    }
+
+    /// Cosines and sines of a position.
+    fn row(&self, position: usize) -> (&[f32], &[f32]) {
+        let (buffer, range) = self.place(position);
+        self.buffers[buffer][range].split_at(self.inverse_frequencies.len())
     }
 }
 
@@ -54,21 +96,19 @@ pub fn rope(
     at: usize,
     heads: usize,
 ) {
-    let half = table.inverse_frequencies.len();
+    let width = heads * table.head_dim();
     assert!(
-        positions.len() == x.rows && at + heads * 2 * half <= x.width,
+        positions.len() == x.rows && at + width <= x.width,
         "{heads} heads of {} at {at}",
-        2 * half
+        table.head_dim()
     );
-    assert!(positions.iter().all(|&p| (p as usize) < table.positions), "{} positions", table.positions);
+    assert!(positions.iter().all(|&p| (p as usize) < table.computed), "{} positions", table.computed);
     let (stride, to) = (x.stride, Disjoint::new(x.data));
     exec.team.split(positions.len(), 1, 16, |rows| {
         for r in rows {
-            let position = positions[r] as usize * half;
-            let (cos, sin) = (&table.cos[position..][..half], &table.sin[position..][..half]);
+            let (cos, sin) = table.row(positions[r] as usize);
             // SAFETY: each row is written by the one member that owns it; the heads lie within the row.
-            let x =
-                unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride + at), heads * 2 * half) };
+            let x = unsafe { std::slice::from_raw_parts_mut(to.get().add(r * stride + at), width) };
             exec.simd.run(Rotate { x, cos, sin });
         }
     });

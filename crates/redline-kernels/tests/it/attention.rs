@@ -34,6 +34,10 @@ impl Case {
         AttentionShape { heads: self.heads, scale: 0.3, window: self.window }
     }
 
+    fn kv_shape(&self) -> KvShape {
+        KvShape { format: self.format, kv_heads: self.kv_heads, head_dim: self.head_dim }
+    }
+
     fn stored(&self, x: f32) -> f32 {
         match self.format {
             KvFormat::F32 => x,
@@ -91,9 +95,9 @@ impl Case {
 
     /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
     fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
-        let shape =
-            KvShape { format: self.format, layers: 2, kv_heads: self.kv_heads, head_dim: self.head_dim };
-        let mut kv = KvPages::new(shape);
+        // The layer before has another shape.
+        let before = KvShape { format: KvFormat::F32, kv_heads: self.kv_heads + 1, head_dim: 24 };
+        let mut kv = KvPages::new(&[before, self.kv_shape()]);
         let count = self.tokens.div_ceil(PAGE_TOKENS);
         let mut pages: Vec<u32> = (0..count).map(|_| kv.grow().unwrap()).collect();
         pages.reverse();
@@ -103,7 +107,8 @@ impl Case {
             let rows = piece.min(self.tokens - start);
             let segments = [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::Before }];
             let part = |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
-            kv.store(exec, 1, &segments, part(&data.k, kv_width), part(&data.v, kv_width));
+            let checked = kv.check(&segments);
+            kv.store(exec, 1, checked, part(&data.k, kv_width), part(&data.v, kv_width));
             let mut to = RowsMut::new(&mut out[start * q_width..], rows, q_width, q_width);
             attention(exec, self.shape(), &kv, 1, &segments, part(&data.q, q_width), &mut to);
         }
@@ -166,9 +171,7 @@ fn rows_of_a_canvas_see_every_key() {
         let want: Vec<f32> =
             heads.flat_map(|(position, head)| case.reference(&data, position, head, last)).collect();
         everywhere(|exec, name| {
-            let shape =
-                KvShape { format: case.format, layers: 1, kv_heads: case.kv_heads, head_dim: case.head_dim };
-            let mut kv = KvPages::new(shape);
+            let mut kv = KvPages::new(&[case.kv_shape()]);
             let pages: Vec<u32> =
                 (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
             for range in [0..case.tokens, case.tokens / 3..case.tokens, case.tokens / 2..case.tokens / 2 + 1]
@@ -178,7 +181,8 @@ fn rows_of_a_canvas_see_every_key() {
                     [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::All(case.tokens) }];
                 let part =
                     |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
-                kv.store(exec, 0, &segments, part(&data.k, kv_width), part(&data.v, kv_width));
+                let checked = kv.check(&segments);
+                kv.store(exec, 0, checked, part(&data.k, kv_width), part(&data.v, kv_width));
                 let mut out = vec![f32::NAN; rows * q_width];
                 let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
                 attention(exec, case.shape(), &kv, 0, &segments, part(&data.q, q_width), &mut to);
@@ -222,15 +226,15 @@ fn sequences_that_share_pages_do_not_show() {
 }
 
 fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
-    let shape = KvShape { format: case.format, layers: 1, kv_heads: case.kv_heads, head_dim: case.head_dim };
     let (q_width, kv_width) = (case.heads * case.head_dim, case.kv_heads * case.head_dim);
     let rows_of = |x, from: usize, n: usize, width: usize| {
         Rows::new(&(x as &Vec<f32>)[from * width..], n, width, width)
     };
-    let mut kv = KvPages::new(shape);
+    let mut kv = KvPages::new(&[case.kv_shape()]);
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
     let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, sight: Sight::Before }];
-    kv.store(exec, 0, &whole, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
+    let checked = kv.check(&whole);
+    kv.store(exec, 0, checked, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
     // Each sequence goes on with tokens of its own, one of them from the middle of the stem.
     let lengths = [1usize, 9, 4, 7, 1, 2, 1, 1, 1, 1, 1, 1];
     let tables: Vec<Vec<u32>> =
@@ -246,7 +250,8 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
         rows_of(&data.v, 5 * 64, first_row, kv_width),
         rows_of(&data.q, 5 * 64, first_row, q_width),
     );
-    kv.store(exec, 0, &segments, k, v);
+    let checked = kv.check(&segments);
+    kv.store(exec, 0, checked, k, v);
     let run = |segments: &[Segment<'_>]| {
         let mut out = vec![f32::NAN; first_row * q_width];
         attention(

@@ -120,9 +120,11 @@ fn gates_are_accurate_and_alike() {
 fn rope_rotates_by_position_times_frequency() {
     for half in [4usize, 16, 20] {
         let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
-        let mut table = RopeTable::new(frequencies.clone()).unwrap();
+        let mut table = RopeTable::new(frequencies.clone());
         table.reserve(10).unwrap();
+        table.compute(10);
         table.reserve(3000).unwrap();
+        table.compute(3000);
         let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
         let x = Random(half as u64).values(20 * 4 * half);
         let mut truth = Vec::new();
@@ -140,6 +142,45 @@ fn rope_rotates_by_position_times_frequency() {
             y
         });
     }
+}
+
+/// A table that grew position by position and one that was made at once rotate alike; what has values is not computed again.
+#[test]
+fn a_rope_table_computes_only_what_it_is_asked_for() {
+    let frequencies: Vec<f64> = (0..4).map(|i| 1000f64.powf(-f64::from(i) / 4.0)).collect();
+    let (mut grown, mut whole) = (RopeTable::new(frequencies.clone()), RopeTable::new(frequencies));
+    whole.reserve(2100).unwrap();
+    assert_eq!((whole.computed(), whole.reserved()), (0, 4096));
+    whole.compute(2100);
+    for positions in [1, 2, 255, 256, 257, 511, 512, 513, 1000, 2048, 2049, 2100] {
+        grown.reserve(positions).unwrap();
+        grown.compute(positions);
+        assert_eq!(grown.computed(), positions);
+        grown.compute(1);
+        assert_eq!(grown.computed(), positions, "nothing is forgotten");
+    }
+    let positions: Vec<u32> = (0..2100).collect();
+    let x = Random(3).values(2100 * 8);
+    everywhere(|exec, name| {
+        let turned = |table| {
+            let mut y = x.clone();
+            rope(exec, table, &positions, &mut RowsMut::new(&mut y, 2100, 8, 8), 0, 1);
+            y
+        };
+        assert!(same(&turned(&grown), &turned(&whole)), "{name}");
+    });
+}
+
+#[test]
+#[should_panic(expected = "10 positions")]
+fn positions_without_values_are_not_used() {
+    let mut table = RopeTable::new(vec![1.0; 4]);
+    table.reserve(100).unwrap();
+    table.compute(10);
+    let team = Team::new(1).unwrap();
+    let mut y = vec![0.0; 8];
+    let exec = Exec { simd: Simd::best(), team: &team };
+    rope(exec, &table, &[10], &mut RowsMut::new(&mut y, 1, 8, 8), 0, 1);
 }
 
 #[test]

@@ -378,8 +378,8 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
     #[test]
     fn any_shape_matches_the_canonical_order(
-        rows in 1usize..50, k in 1usize..600, outputs in 1usize..90, seed: u64, which in 0usize..7, apart: bool,
-        threads in 1usize..4,
+        rows in 1usize..50, k in 1usize..600, outputs in 1usize..90, seed: u64, which in 0usize..7,
+        apart: bool, threads in 1usize..4,
     ) {
         let format = formats()[which];
         let case = Case::new(format, rows, k, outputs, seed);

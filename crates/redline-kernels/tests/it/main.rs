@@ -2,6 +2,7 @@
 
 mod attention;
 mod elementwise;
+mod kv;
 mod linear;
 mod probe;
 mod values;

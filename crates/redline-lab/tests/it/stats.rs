@@ -142,7 +142,9 @@ fn many_samples_have_percentiles_too() {
 
 proptest! {
     #[test]
-    fn statistics_stay_in_their_bounds(values in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO, 1..50)) {
+    fn statistics_stay_in_their_bounds(
+        values in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO, 1..50),
+    ) {
         let s = samples(&values);
         let (min, max) = (s.min().unwrap(), s.max().unwrap());
         for value in [s.median().unwrap(), s.mean().unwrap()] {
@@ -175,7 +177,10 @@ proptest! {
     }
 
     #[test]
-    fn percentiles_lie_in_their_intervals(values in prop::collection::vec(-1e3..1e3, 1..600), percent in 0.5..99.5) {
+    fn percentiles_lie_in_their_intervals(
+        values in prop::collection::vec(-1e3..1e3, 1..600),
+        percent in 0.5..99.5,
+    ) {
         let s = samples(&values);
         if let Some(p) = s.percentile(percent) {
             prop_assert!(p.low <= p.value && p.value <= p.high, "{:?}", p);

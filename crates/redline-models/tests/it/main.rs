@@ -4,6 +4,7 @@ mod bidirectional;
 mod convert;
 mod golden;
 mod invariance;
+mod positions;
 mod reference;
 mod refusals;
 mod synth;

@@ -104,7 +104,7 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(model: Model, kv_format: KvFormat, simd: Simd, threads: usize) -> Self {
-        let kv = KvCache::new(model.kv_shape(kv_format), usize::MAX);
+        let kv = KvCache::new(&model.kv_shapes(kv_format), usize::MAX);
         let arena = Arena::new(model.arena_size(300, 300)).unwrap();
         Self { model, kv, arena, team: Team::new(threads).unwrap(), simd }
     }

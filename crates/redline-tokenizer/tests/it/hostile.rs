@@ -215,7 +215,8 @@ proptest! {
             replace(&mut json, &mut place, &value);
         }
         if let Ok(tokenizer) = Tokenizer::from_bytes("changed", json.to_string().as_bytes()) {
-            let ids: Vec<u32> = (0..tokenizer.vocab_size() as u32).filter(|id| tokenizer.token(*id).is_some()).collect();
+            let ids = 0..tokenizer.vocab_size() as u32;
+            let ids: Vec<u32> = ids.filter(|id| tokenizer.token(*id).is_some()).collect();
             prop_assert!(tokenizer.decode(&ids, false).is_ok());
             match tokenizer.encode(&text, true) {
                 Ok(ids) => prop_assert!(tokenizer.decode(&ids, true).is_ok(), "ids out of the vocabulary: {:?}", ids),
@@ -226,7 +227,10 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_or_load(bytes in prop::collection::vec(any::<u8>(), 0..64), at in 0..2000_usize) {
+    fn any_bytes_are_refused_or_load(
+        bytes in prop::collection::vec(any::<u8>(), 0..64),
+        at in 0..2000_usize,
+    ) {
         let mut whole = fixtures::json("llama.json").to_string().into_bytes();
         let at = at * whole.len() / 2000;
         let end = (at + bytes.len()).min(whole.len());

@@ -135,7 +135,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn a_damaged_file(changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), wide in any::<bool>()) {
+    fn a_damaged_file(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+        wide in any::<bool>(),
+    ) {
         let mut bytes = fs::read(made(if wide { "wide" } else { "single" }).join(BIN)).unwrap();
         for (at, byte) in changes {
             let at = at.index(bytes.len());

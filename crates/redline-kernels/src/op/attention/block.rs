@@ -113,7 +113,7 @@ impl Kernel for &Block<'_> {
 
 impl Block<'_> {
     fn shape(&self) -> KvShape {
-        self.job.kv.shape()
+        self.job.kv_shape
     }
 
     /// Values of a row of `o`.

@@ -19,7 +19,7 @@ pub(super) struct HeadPage<'a> {
 
 impl<'a> HeadPage<'a> {
     pub(super) fn new(kv: &'a KvPages, page: u32, layer: usize, head: usize) -> Self {
-        Self { shape: kv.shape(), words: kv.head(page, layer, head) }
+        Self { shape: kv.shape(layer), words: kv.head(page, layer, head) }
     }
 
     /// Logits of the keys of `blocks` for `rows` rows.

@@ -143,7 +143,7 @@ fn run_tile(simd: Simd, tile: Tile<'_>) {
     match tile.job.matrix.format() {
         Format::W8 { .. } => run_sized::<W8>(simd, tile),
         Format::W4 { .. } => run_sized::<W4>(simd, tile),
-        Format::F32 | Format::Bf16 => debug_assert!(false, "a tile of floats"),
+        Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", tile.job.matrix.format()),
     }
 }
 
@@ -152,7 +152,7 @@ fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
         ($($rows:literal)*) => {
             match tile.job.layout.tile(tile.tile).len() {
                 $($rows => simd.run_common(TileOfRows::<I, $rows> { tile, format: PhantomData }),)*
-                rows => debug_assert!(rows == 0, "a tile of {rows} rows"),
+                rows => unreachable!("a tile has 1 to 16 rows, not {rows}"),
             }
         };
     }
@@ -163,9 +163,7 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        if R > S::DOT_ROWS {
-            return debug_assert!(false, "a tile of {R} rows");
-        }
+        assert!(R <= S::DOT_ROWS, "a tile of this tier has at most {} rows, not {R}", S::DOT_ROWS);
         let Tile { job, tile, strips, k } = self.tile;
         let ask = !redline_simd::follows_streams();
         let Job { matrix, layout, inputs, outputs, .. } = job;
@@ -242,5 +240,44 @@ impl Job<'_> {
                 tile::tiles::<S, Bf16Mac>(s, args, tile::TILE_ROWS.min(rows.end - first), 1);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::linear::Epilogue;
+    use crate::threads::Disjoint;
+
+    /// Runs the first tile of a matrix of this format, in tiles of so many rows.
+    fn run_first_tile(format: Format, tile_rows: usize) {
+        let matrix = Matrix::zeroed(format, 16, 32).unwrap();
+        let layout = dot_layout(&matrix, tile_rows, tile_rows);
+        let mut y = vec![0.0; 16 * tile_rows];
+        let outputs = Outputs { y: Disjoint::new(&mut y), stride: 16, epilogue: Epilogue::default() };
+        let inputs = vec![0; layout.words()];
+        let job = Job { matrix: &matrix, layout, inputs: &inputs, apart: &[], outputs };
+        let simd = Simd::variants()[0];
+        run_tile(simd, Tile { job, tile: 0, strips: 0..1, k: 0..32 });
+    }
+
+    #[test]
+    #[should_panic(expected = "`linear` runs bf16 elsewhere")]
+    fn a_tile_of_floats_is_refused() {
+        run_first_tile(Format::Bf16, 1);
+    }
+
+    #[test]
+    #[should_panic(expected = "a tile has 1 to 16 rows, not 17")]
+    fn a_tile_of_too_many_rows_is_refused() {
+        run_first_tile(Format::W8 { group: 0 }, 17);
+    }
+
+    #[test]
+    #[should_panic(expected = "a tile of this tier has at most")]
+    fn a_tile_that_the_tier_does_not_have_is_refused() {
+        let most = Simd::variants()[0].run(TileRows);
+        assert!(most < 16, "the scalar tier takes {most} rows");
+        run_first_tile(Format::W8 { group: 0 }, most + 1);
     }
 }

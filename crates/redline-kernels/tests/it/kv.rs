@@ -1,0 +1,141 @@
+//! Pages of keys and values: batches that may not be stored in parallel, and layers of different shapes.
+
+use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, Sight, page_bytes};
+use redline_kernels::{Exec, Rows, RowsMut};
+
+use crate::values::{Random, everywhere, same};
+
+const SMALL: KvShape = KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 };
+
+fn pages(count: usize) -> KvPages {
+    let mut kv = KvPages::new(&[SMALL]);
+    for _ in 0..count {
+        kv.grow().unwrap();
+    }
+    kv
+}
+
+fn segment(pages: &[u32], start: usize, first_row: usize, rows: usize) -> Segment<'_> {
+    Segment { pages, start, first_row, rows, sight: Sight::Before }
+}
+
+#[test]
+#[should_panic(expected = "page 1 is written twice in one batch")]
+fn two_segments_may_not_write_the_same_page() {
+    pages(2).check(&[segment(&[0, 1], 64, 0, 3), segment(&[0, 1], 70, 3, 2)]);
+}
+
+#[test]
+#[should_panic(expected = "page 2 is written twice in one batch")]
+fn a_segment_may_not_write_a_page_twice() {
+    pages(3).check(&[segment(&[0, 2, 1, 2], 64, 0, 3 * PAGE_TOKENS)]);
+}
+
+#[test]
+fn pages_that_are_only_read_may_be_shared() {
+    let mut kv = pages(4);
+    let segments = [
+        // Page 0 is read by all; page 1 stands a second time behind the rows that are written.
+        segment(&[0, 1, 1], 64, 0, PAGE_TOKENS),
+        segment(&[0, 2], 64, 64, 1),
+        // No rows: nothing is written.
+        segment(&[1, 2], 64, 65, 0),
+        segment(&[0, 3], 64, 65, 1),
+    ];
+    for _ in 0..3 {
+        assert_eq!(kv.check(&segments).get().len(), segments.len());
+    }
+}
+
+#[test]
+#[should_panic(expected = "segments follow each other without overlap")]
+fn segments_may_not_overlap() {
+    pages(2).check(&[segment(&[0], 0, 0, 3), segment(&[1], 0, 2, 3)]);
+}
+
+#[test]
+#[should_panic(expected = "rows of the batch")]
+fn rows_that_pass_the_largest_number_are_refused() {
+    pages(1).check(&[segment(&[0], 0, 5, usize::MAX - 2)]);
+}
+
+#[test]
+#[should_panic(expected = "positions of a sequence")]
+fn positions_that_pass_the_largest_number_are_refused() {
+    pages(1).check(&[segment(&[0], usize::MAX - 2, 0, 5)]);
+}
+
+#[test]
+#[should_panic(expected = "layer 1 of 1")]
+fn a_layer_that_is_not_there_is_refused() {
+    pages(1).shape(1);
+}
+
+/// A layer with what it stores and asks.
+struct Layer {
+    shape: KvShape,
+    heads: usize,
+    q: Vec<f32>,
+    k: Vec<f32>,
+    v: Vec<f32>,
+}
+
+const TOKENS: usize = 150;
+
+impl Layer {
+    fn new(format: KvFormat, heads: usize, kv_heads: usize, head_dim: usize) -> Self {
+        let mut random = Random((heads * kv_heads * head_dim) as u64);
+        let mut values = |heads: usize| random.values(TOKENS * heads * head_dim);
+        let (q, k, v) = (values(heads), values(kv_heads), values(kv_heads));
+        Self { shape: KvShape { format, kv_heads, head_dim }, heads, q, k, v }
+    }
+
+    fn store(&self, exec: Exec<'_>, kv: &mut KvPages, layer: usize, table: &[u32]) {
+        let width = self.shape.kv_heads * self.shape.head_dim;
+        let segments = [segment(table, 0, 0, TOKENS)];
+        let checked = kv.check(&segments);
+        let rows = |values| Rows::new(values, TOKENS, width, width);
+        kv.store(exec, layer, checked, rows(&self.k), rows(&self.v));
+    }
+
+    fn attend(&self, exec: Exec<'_>, kv: &KvPages, layer: usize, table: &[u32]) -> Vec<f32> {
+        let width = self.heads * self.shape.head_dim;
+        let shape = AttentionShape { heads: self.heads, scale: 0.3, window: None };
+        let mut out = vec![f32::NAN; TOKENS * width];
+        let q = Rows::new(&self.q, TOKENS, width, width);
+        let mut to = RowsMut::new(&mut out, TOKENS, width, width);
+        attention(exec, shape, kv, layer, &[segment(table, 0, 0, TOKENS)], q, &mut to);
+        out
+    }
+}
+
+/// Layers that differ in heads, dimensions and format each find what they stored, as if they had the pages for themselves.
+#[test]
+fn layers_of_different_shapes_keep_apart() {
+    let layers = [
+        Layer::new(KvFormat::F32, 4, 2, 12),
+        Layer::new(KvFormat::Bf16, 4, 1, 24),
+        Layer::new(KvFormat::F32, 3, 3, 8),
+        Layer::new(KvFormat::Bf16, 2, 2, 17),
+    ];
+    let shapes: Vec<KvShape> = layers.iter().map(|layer| layer.shape).collect();
+    let bytes: usize = shapes.iter().map(|shape| page_bytes(&[*shape])).sum();
+    assert_eq!(page_bytes(&shapes), bytes);
+    everywhere(|exec, name| {
+        let mut kv = KvPages::new(&shapes);
+        let mut table: Vec<u32> = (0..TOKENS.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
+        table.reverse();
+        for (index, layer) in layers.iter().enumerate() {
+            layer.store(exec, &mut kv, index, &table);
+        }
+        for (index, layer) in layers.iter().enumerate() {
+            let mut own = KvPages::new(&[layer.shape]);
+            let pages: Vec<u32> = table.iter().map(|_| own.grow().unwrap()).collect();
+            layer.store(exec, &mut own, 0, &pages);
+            let alone = layer.attend(exec, &own, 0, &pages);
+            assert!(alone.iter().all(|x| x.is_finite()));
+            assert!(same(&layer.attend(exec, &kv, index, &table), &alone), "layer {index} on {name}");
+        }
+    });
+}

@@ -1,0 +1,128 @@
+//! Models whose layers differ in the shape of their keys and values.
+
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, Sight, page_bytes};
+use redline_kernels::{Exec, Format, Matrix, Simd, Team};
+use redline_weights::ConfigFile;
+
+use super::{Blocks, Builder, model};
+use crate::kv::KvCache;
+use crate::model::{Batch, Model};
+use crate::spec::{DecoderSpec, LinearSpec};
+use crate::step::{Arena, Watchers};
+use crate::tensors::{Tensors, pieces};
+use crate::{ModelError, arch};
+
+const HIDDEN: usize = 32;
+const HEADS: usize = 4;
+const HEAD_DIM: usize = 8;
+
+/// Weights that depend on name and place. All KV heads of a layer are equal, so their number changes no result.
+#[derive(Clone, Copy)]
+struct MadeUp<'a>(Exec<'a>);
+
+impl Tensors for MadeUp<'_> {
+    fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
+        let equal_heads = name.ends_with("k_proj.weight") || name.ends_with("v_proj.weight");
+        let period = if equal_heads { HEAD_DIM * HIDDEN } else { usize::MAX };
+        let name = name.bytes().fold(7u64, |h, b| h.wrapping_mul(31).wrapping_add(u64::from(b)));
+        for (i, value) in out.iter_mut().enumerate() {
+            let place = ((first + i) % period) as u64;
+            let bits = (name ^ place).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+            *value = (bits as f32 / 32768.0 - 1.0) * 0.5;
+        }
+        Ok(())
+    }
+}
+
+impl Blocks for MadeUp<'_> {
+    fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
+        let mut matrix = Matrix::zeroed(format, linear.outputs(), linear.inputs)?;
+        let mut first = 0;
+        for part in &linear.parts {
+            pieces(self, linear, part, |piece| {
+                piece.pack(self.0, &mut matrix, first + piece.first);
+                Ok(())
+            })?;
+            first += part.outputs;
+        }
+        Ok(matrix)
+    }
+
+    fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError> {
+        self.read(name, 0, out)
+    }
+}
+
+/// A Llama with so many KV heads in each layer.
+fn llama(kv_heads: &[usize]) -> DecoderSpec {
+    let json = format!(
+        r#"{{"architectures": ["LlamaForCausalLM"], "vocab_size": 40, "max_position_embeddings": 512, "hidden_act": "silu",
+            "hidden_size": {HIDDEN}, "intermediate_size": 24, "num_hidden_layers": {}, "num_attention_heads": {HEADS},
+            "num_key_value_heads": {HEADS}, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "tie_word_embeddings": false}}"#,
+        kv_heads.len()
+    );
+    let config = ConfigFile::from_bytes("config.json", json.as_bytes()).unwrap();
+    let mut spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
+    for (layer, &kv_heads) in spec.layers.iter_mut().zip(kv_heads) {
+        layer.attention.kv_heads = kv_heads;
+        for part in &mut layer.attention.qkv.parts[1..] {
+            part.outputs = kv_heads * HEAD_DIM;
+        }
+    }
+    spec
+}
+
+fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
+    let spec = llama(kv_heads);
+    let builder = Builder { spec: &spec, from: MadeUp(exec), format: Format::F32 };
+    let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
+    let (decoder, head) = builder.assemble(pieces).unwrap();
+    model(&spec, "LlamaForCausalLM", decoder, head, Format::F32)
+}
+
+/// Bits of the logits of every token, run in pieces.
+fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) -> Vec<u32> {
+    let mut model = build(exec, kv_heads);
+    model.reserve_positions(512).unwrap();
+    let mut kv = KvCache::new(&model.kv_shapes(format), usize::MAX);
+    let mut arena = Arena::new(model.arena_size(piece, piece)).unwrap();
+    let sequence = kv.create();
+    let tokens: Vec<u32> = (0..150).map(|i| i * 7 % 40).collect();
+    let mut all = Vec::new();
+    for tokens in tokens.chunks(piece) {
+        kv.reserve(sequence, tokens.len()).unwrap();
+        let mut batch = Batch::default();
+        batch.push(sequence, kv.tokens(sequence), tokens, Sight::Before);
+        let rows: Vec<usize> = (0..tokens.len()).collect();
+        model.run(exec, &mut arena, &mut kv, (&batch, &rows), None, Watchers::default(), |model, x, step| {
+            let logits = model.logits(x, &rows, model.head(), None, step);
+            let values = step.read(logits);
+            all.extend(rows.iter().flat_map(|&r| values.row(r)).map(|x| x.to_bits()));
+        });
+    }
+    all
+}
+
+#[test]
+fn layers_may_have_different_numbers_of_kv_heads() {
+    let team = Team::new(2).unwrap();
+    let exec = Exec { simd: Simd::best(), team: &team };
+    for &format in KvFormat::ALL {
+        let alike = logits(exec, &[4, 4, 4], format, 150);
+        assert!(alike.iter().all(|bits| f32::from_bits(*bits).is_finite()));
+        for piece in [150, 40, 1] {
+            assert!(logits(exec, &[4, 1, 2], format, piece) == alike, "{format:?} in pieces of {piece}");
+            assert!(logits(exec, &[1, 4, 4], format, piece) == alike, "{format:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn every_layer_has_its_own_share_of_a_page() {
+    let team = Team::new(1).unwrap();
+    let exec = Exec { simd: Simd::best(), team: &team };
+    let shapes = build(exec, &[4, 1, 2]).kv_shapes(KvFormat::F32);
+    assert_eq!(shapes.iter().map(|shape| shape.kv_heads).collect::<Vec<_>>(), [4, 1, 2]);
+    // Keys of 8 dimensions, and values padded to 16.
+    assert_eq!(page_bytes(&shapes), (4 + 1 + 2) * PAGE_TOKENS * (8 + 16) * 4);
+}

@@ -286,6 +286,46 @@ mod tests {
     }
 
     #[test]
+    fn each_limit_taints_from_its_own_figure_on() {
+        // A reading of the canary 2 % off, a steal of 0.5 %, a clock 3 % slower.
+        for (reading, off) in [(101.9, false), (102.1, true), (98.1, false), (97.9, true)] {
+            let mut conditions = [Condition::default(); 4];
+            judge_canaries(&[100.0, 100.0, 100.0, 100.0, reading], conditions.iter_mut());
+            assert_eq!(
+                conditions.map(|c| c.tainted.has(Taint::Canary)),
+                [false, false, false, off],
+                "{reading}"
+            );
+        }
+        let before =
+            Counters { ticks: Some(0), stolen_ticks: Some(0), mhz: Some(3000.0), ..Counters::default() };
+        let of = |after: Counters| Condition::between(&before, &after, 1.0).tainted;
+        let stolen = |stolen| of(Counters { ticks: Some(1000), stolen_ticks: Some(stolen), ..before });
+        assert_eq!((stolen(5).has(Taint::Steal), stolen(6).has(Taint::Steal)), (false, true));
+        let slower = |mhz| of(Counters { mhz: Some(mhz), ..before });
+        assert_eq!(
+            (slower(2911.0).has(Taint::Frequency), slower(2909.0).has(Taint::Frequency)),
+            (false, true)
+        );
+        assert!(slower(9000.0).is_empty(), "faster is no harm");
+    }
+
+    #[test]
+    fn the_reading_after_a_sample_is_the_one_before_the_next() {
+        let mut reading = 0;
+        let read = || {
+            reading += 1;
+            reading
+        };
+        let taken = take(3, &Clock::scripted(|| 7), read, |n| 100.0 * f64::from(n), Ok::<_, ()>).unwrap();
+        let pairs: Vec<(i32, i32)> = taken.iter().map(|t| (t.before, t.after)).collect();
+        assert_eq!(pairs, [(1, 2), (2, 3), (3, 4)]);
+        assert_eq!(taken.iter().map(|t| t.value).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(taken[0].condition.canary_ns, Some(150.0));
+        assert!(taken.iter().all(|t| t.condition.start_ns == 7));
+    }
+
+    #[test]
     fn taints_are_words_in_files() {
         let mut taints = Taints::default();
         taints.insert(Taint::Steal);

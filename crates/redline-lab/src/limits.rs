@@ -229,6 +229,22 @@ mod tests {
     }
 
     #[test]
+    fn attention_is_bounded_by_both_of_its_arithmetics() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let clock = ticking(10_000_000);
+        let peak = |arithmetic| probe.arithmetic_peak(arithmetic, &clock);
+        let (fast, slow) = (peak(Arithmetic::Int8), peak(Arithmetic::F32));
+        assert!(fast > slow, "they differ, or nothing is shown: {fast} {slow}");
+        let arithmetics =
+            Arithmetics { weights: Arithmetic::Int8, attention: [Arithmetic::Int8, Arithmetic::F32] };
+        let limits = probe.read(arithmetics, &clock);
+        assert_eq!(limits.peak, fast);
+        // Half of the operations in one, half in the other: their times add up.
+        let seconds = 0.5 / fast + 0.5 / slow;
+        assert!((limits.attention_peak * seconds - 1.0).abs() < 1e-12, "{limits:?}");
+    }
+
+    #[test]
     fn buffers_leave_the_caches_and_memory_to_others() {
         let mut machine = Machine::default();
         let gib = |n: u64| Some(n << 30);

@@ -250,6 +250,84 @@ mod tests {
     }
 
     #[test]
+    fn a_token_sees_itself_and_all_before_it() {
+        // 1 + 2 + 3, and with four stored tokens 5 + 6 + 7.
+        assert_eq!((keys_seen(0, 3), keys_seen(4, 3)), (6.0, 18.0));
+        assert_eq!((keys_seen(9, 0), keys_seen(9, 1)), (0.0, 10.0));
+    }
+
+    #[test]
+    fn work_counts_tokens_keys_and_outputs_apart() {
+        let info = model();
+        let work = Work { bytes: 1000.0, operations: 7.0 * 3.0 + 100.0 * 2.0, attention: 11.0 * 5.0 };
+        assert_eq!(Work::of_pass(&info, 3.0, 5.0, 2.0), work);
+        // A new sequence has logits for its last token only.
+        assert_eq!(Work::of_sequence(&info, 3), Work::of_pass(&info, 3.0, 6.0, 1.0));
+        let arithmetics = Arithmetics::of(&info);
+        assert_eq!(arithmetics.weights, info.format.arithmetic());
+        assert_eq!(arithmetics.attention, info.kv_format.arithmetics());
+    }
+
+    /// A model whose numbers are easy to tell apart.
+    fn model() -> ModelInfo {
+        ModelInfo {
+            name: "m".into(),
+            architecture: "a".into(),
+            objective: redline_engine::Objective::Next,
+            mask_id: None,
+            parameters: 1,
+            weight_bytes: 2000,
+            bytes_per_token: 1000,
+            head_bytes: 1,
+            kv_bytes_per_token: 1,
+            activation_bytes: 1,
+            context: 1,
+            vocab: 1,
+            layers: 1,
+            hidden: 1,
+            threads: 1,
+            tp: 1,
+            activation_bytes_per_row: 1,
+            max_chunk: 1,
+            tier: redline_kernels::Tier::Scalar,
+            format: redline_kernels::Format::W8 { group: 128 },
+            kv_format: redline_kernels::op::kv::KvFormat::Bf16,
+            kernel_path: "k".into(),
+            kv_budget_bytes: None,
+            prefix_cache: false,
+            operations: (7.0, 11.0, 100.0),
+        }
+    }
+
+    #[test]
+    fn the_limit_of_most_samples_is_the_rows() {
+        let work = Work { bytes: 1e9, operations: 10e9, attention: 0.0 };
+        // At 10 GB/s and 100 GOP/s both take 0.1 s. A slower memory bounds, or a slower arithmetic.
+        let reading = Limits { bandwidth: 5e9, ..LIMITS };
+        let computing = Limits { peak: 50e9, ..LIMITS };
+        let row = |limits: &[Limits]| {
+            let timed: Vec<_> = limits
+                .iter()
+                .map(|&limits| Held { value: 1.0, limits, condition: Condition::default() })
+                .collect();
+            held(Row::new("a"), Arithmetic::F32, work, &timed).unwrap().limit.unwrap()
+        };
+        assert_eq!(row(&[LIMITS]), "read_bandwidth", "a tie is one of reading");
+        assert_eq!(row(&[reading, computing]), "read_bandwidth");
+        assert_eq!(row(&[reading, computing, computing]), "f32_peak");
+        assert_eq!(row(&[reading, reading, computing]), "read_bandwidth");
+        // The ceilings are the medians of the readings.
+        let timed = [3e9, 1e9, 2e9].map(|bandwidth| Held {
+            value: 1.0,
+            limits: Limits { bandwidth, peak: bandwidth * 10.0, attention_peak: bandwidth * 7.0 },
+            condition: Condition::default(),
+        });
+        let ceilings = held(Row::new("a"), Arithmetic::F32, work, &timed).unwrap().ceilings.unwrap();
+        let median = Limits { bandwidth: 2e9, peak: 20e9, attention_peak: 14e9 };
+        assert_eq!((ceilings.limits(), ceilings.arithmetic.as_deref()), (median, Some("f32")));
+    }
+
+    #[test]
     fn limits_between_two_readings() {
         let other = Limits { bandwidth: 20e9, peak: 300e9, attention_peak: 150e9 };
         assert_eq!(LIMITS.midpoint(other), Limits { bandwidth: 15e9, peak: 200e9, attention_peak: 100e9 });

@@ -14,11 +14,11 @@ mod summary;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use redline_weights::write_file;
+use redline_weights::{Disk, write_file_on, write_new_file_on};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -285,6 +285,7 @@ impl Run {
 /// A directory that is one run's: nobody else writes into it.
 #[derive(Debug)]
 pub struct Place {
+    disk: Disk,
     dir: PathBuf,
     /// Whether it was made for the run.
     made: bool,
@@ -293,19 +294,23 @@ pub struct Place {
 impl Place {
     /// Makes the directory, and in it a `run.json` of `run`; refused where there is one already, also by a run that is under way.
     pub fn claim(dir: &Path, run: &Run) -> Result<Self, RunError> {
+        Self::claim_on(Disk::default(), dir, run)
+    }
+
+    /// The same, written through `disk`.
+    pub fn claim_on(disk: Disk, dir: &Path, run: &Run) -> Result<Self, RunError> {
         let document = run.json().map_err(RunError::Json)?;
         let made = !dir.exists();
-        fs::create_dir_all(dir).map_err(RunError::Write)?;
-        let path = dir.join(DOCUMENT);
-        let mut file = fs::File::create_new(&path).map_err(|error| match error.kind() {
+        disk.create_dir_all(dir).map_err(RunError::Write)?;
+        let place = Self { disk, dir: dir.to_owned(), made };
+        let written = write_new_file_on(&place.disk, &dir.join(DOCUMENT), document.as_bytes());
+        written.map_err(|error| match error.kind() {
             io::ErrorKind::AlreadyExists => RunError::Occupied,
-            _ => RunError::Write(error),
+            _ => {
+                place.remove_made();
+                RunError::Write(error)
+            }
         })?;
-        let place = Self { dir: dir.to_owned(), made };
-        if let Err(error) = file.write_all(document.as_bytes()) {
-            place.leave();
-            return Err(RunError::Write(error));
-        }
         Ok(place)
     }
 
@@ -320,7 +325,7 @@ impl Place {
         let files =
             [("results.csv", run.results_csv()), ("samples.csv", run.samples_csv()), (DOCUMENT, document)];
         for (name, text) in files {
-            write_file(&self.dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
+            write_file_on(&self.disk, &self.dir.join(name), text.as_bytes()).map_err(RunError::Write)?;
         }
         Ok(())
     }
@@ -328,9 +333,13 @@ impl Place {
     /// Gives the directory back: nothing was measured.
     pub fn leave(&self) {
         // What cannot be removed stays as an unfinished run without cases.
-        let _ = fs::remove_file(self.dir.join(DOCUMENT));
+        let _ = self.disk.remove_file(&self.dir.join(DOCUMENT));
+        self.remove_made();
+    }
+
+    fn remove_made(&self) {
         if self.made {
-            let _ = fs::remove_dir(&self.dir);
+            let _ = self.disk.remove_dir(&self.dir);
         }
     }
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use redline_kernels::{Exec, Format, Matrix};
-use redline_weights::{Checkpoint, ConfigFile, DirWriter, Infq, InfqWriter};
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Infq, InfqWriter};
 
 use crate::ModelError;
 use crate::load::position_format;
@@ -40,6 +40,18 @@ pub fn convert(
     options: ConvertOptions,
     progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
+    convert_on(&Disk::default(), exec, source, destination, options, progress)
+}
+
+/// The same, written through `disk`.
+pub fn convert_on(
+    disk: &Disk,
+    exec: Exec<'_>,
+    source: &Path,
+    destination: &Path,
+    options: ConvertOptions,
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
+) -> Result<(), ModelError> {
     if Infq::is(source) {
         return Err(ModelError::AlreadyConverted { dir: source.display().to_string() });
     }
@@ -50,7 +62,8 @@ pub fn convert(
     let tensors = Source::check(&spec, &checkpoint)?;
     let plan = Plan::new(&spec, tensors.names(), &tensors, options)?;
     let weights = plan.declare();
-    let mut out = InfqWriter::create(destination, packing::scheme(options.format), weights)?;
+    let scheme = packing::scheme(options.format);
+    let mut out = InfqWriter::create_on(disk.clone(), destination, scheme, weights)?;
     for name in COMPANIONS {
         let path = source.join(name);
         // A link that leads nowhere is there too: copying it says so.

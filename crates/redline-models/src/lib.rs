@@ -25,7 +25,7 @@ pub mod synth;
 mod tensors;
 pub mod trace;
 
-pub use convert::{ConvertOptions, Progress, convert};
+pub use convert::{ConvertOptions, Progress, convert, convert_on};
 pub use error::ModelError;
 pub use load::{LoadOptions, Weights, load};
 pub use model::Model;

@@ -6,6 +6,7 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
 use crate::file::{FileWriter, is_plain_name};
 use crate::write::{SafetensorsWriter, TensorSpec};
@@ -18,6 +19,7 @@ const ATTEMPTS: u32 = 100;
 /// process left there is removed by the next writer of the same destination.
 #[derive(Debug)]
 pub struct DirWriter {
+    disk: Disk,
     destination: PathBuf,
     temporary: PathBuf,
     renamed: bool,
@@ -29,6 +31,11 @@ impl DirWriter {
     /// Begins a directory that will be `destination`, which must not exist yet or be empty. Its parent must
     /// exist.
     pub fn create(destination: &Path) -> Result<Self> {
+        Self::create_on(Disk::default(), destination)
+    }
+
+    /// The same, written through `disk`.
+    pub fn create_on(disk: Disk, destination: &Path) -> Result<Self> {
         Self::refuse_occupied(destination)?;
         // An existing destination may be a link or end in `..`: it is replaced where it really lies.
         let destination = fs::canonicalize(destination).unwrap_or_else(|_| destination.to_owned());
@@ -37,12 +44,12 @@ impl DirWriter {
             return Err(WeightsError::FileName { name, dir });
         };
         let prefix = format!(".{}.tmp-", name.display());
-        remove_left_over(&destination, &prefix);
+        remove_left_over(&disk, &destination, &prefix);
         let name = format!("{prefix}{}", std::process::id());
         let mut temporary = destination.with_file_name(&name);
         let mut attempt = 0;
         let lock = loop {
-            let made = fs::create_dir(&temporary);
+            let made = disk.create_dir(&temporary);
             match made.and_then(|()| claim(&temporary)) {
                 Ok(lock) => break lock,
                 // In use by this process, by one of the same id elsewhere, or just being cleared away.
@@ -53,7 +60,7 @@ impl DirWriter {
                 Err(error) => return Err(WeightsError::io("create the directory", &temporary)(error)),
             }
         };
-        Ok(Self { destination, temporary, renamed: false, _lock: lock })
+        Ok(Self { disk, destination, temporary, renamed: false, _lock: lock })
     }
 
     /// The directory this will be.
@@ -96,19 +103,19 @@ impl DirWriter {
 
     /// Syncs the directory, renames it to the destination and syncs the rename.
     pub fn finish(mut self) -> Result<()> {
-        sync_directory(&self.temporary)?;
+        self.sync_directory(&self.temporary)?;
         Self::refuse_occupied(&self.destination)?;
         if !cfg!(unix) && self.destination.exists() {
             // Only Unix renames over an empty directory.
-            let removed = fs::remove_dir(&self.destination);
+            let removed = self.disk.remove_dir(&self.destination);
             removed.map_err(WeightsError::io("replace the empty directory", &self.destination))?;
         }
-        let renamed = fs::rename(&self.temporary, &self.destination);
+        let renamed = self.disk.rename(&self.temporary, &self.destination);
         renamed.map_err(WeightsError::io("rename the finished directory", &self.destination))?;
         self.renamed = true;
         match self.destination.parent() {
-            Some(parent) if parent.as_os_str().is_empty() => sync_directory(Path::new(".")),
-            Some(parent) => sync_directory(parent),
+            Some(parent) if parent.as_os_str().is_empty() => self.sync_directory(Path::new(".")),
+            Some(parent) => self.sync_directory(parent),
             None => Ok(()),
         }
     }
@@ -118,16 +125,20 @@ impl DirWriter {
         let mut writer = BufWriter::new(file);
         fill(&mut writer, &shown)?;
         let file = writer.into_inner().map_err(io::IntoInnerError::into_error);
-        file.and_then(|file| file.sync_all()).map_err(WeightsError::io("write the file", &shown))
+        file.and_then(|file| file.sync()).map_err(WeightsError::io("write the file", &shown))
+    }
+
+    fn sync_directory(&self, path: &Path) -> Result<()> {
+        self.disk.sync_dir(path).map_err(WeightsError::io("sync the directory", path))
     }
 
     /// The new file `name`, which the caller has to sync, and the place it is to have, for messages.
-    pub(crate) fn create_file(&mut self, name: &str) -> Result<(File, PathBuf)> {
+    pub(crate) fn create_file(&mut self, name: &str) -> Result<(DiskFile, PathBuf)> {
         if !is_plain_name(name) {
             return Err(WeightsError::FileName { name: name.to_owned(), dir: self.destination.clone() });
         }
         let shown = self.destination.join(name);
-        let file = File::create_new(self.temporary.join(name));
+        let file = self.disk.create_file(&self.temporary.join(name));
         file.map(|file| (file, shown.clone())).map_err(WeightsError::io("create the file", &shown))
     }
 }
@@ -136,14 +147,14 @@ impl Drop for DirWriter {
     fn drop(&mut self) {
         if !self.renamed {
             // Best effort: there is no one to report to, and a temporary name is never read.
-            let _ = fs::remove_dir_all(&self.temporary);
+            let _ = self.disk.remove_dir_all(&self.temporary);
         }
     }
 }
 
 /// Removes the temporary directories of writers that were killed: those nobody holds the lock of. What cannot
 /// be removed stays: it is in nobody's way.
-fn remove_left_over(destination: &Path, prefix: &str) {
+fn remove_left_over(disk: &Disk, destination: &Path, prefix: &str) {
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(entries) = fs::read_dir(parent.unwrap_or(Path::new("."))) else { return };
     for entry in entries.flatten() {
@@ -152,7 +163,7 @@ fn remove_left_over(destination: &Path, prefix: &str) {
         let ours = number.is_some_and(|number| number.split('-').all(is_number));
         let ours = ours && entry.file_type().is_ok_and(|kind| kind.is_dir());
         if let Some(_lock) = ours.then(|| abandoned(&entry.path())).flatten() {
-            let _ = fs::remove_dir_all(entry.path());
+            let _ = disk.remove_dir_all(&entry.path());
         }
     }
 }
@@ -190,16 +201,4 @@ fn claim(_: &Path) -> io::Result<Option<File>> {
 #[cfg(not(unix))]
 fn abandoned(_: &Path) -> Option<File> {
     None
-}
-
-#[cfg(unix)]
-fn sync_directory(path: &Path) -> Result<()> {
-    let synced = File::open(path).and_then(|dir| dir.sync_all());
-    synced.map_err(WeightsError::io("sync the directory", path))
-}
-
-#[cfg(not(unix))]
-#[allow(clippy::unnecessary_wraps)] // the signature of the Unix one
-fn sync_directory(_: &Path) -> Result<()> {
-    Ok(())
 }

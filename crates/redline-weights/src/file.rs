@@ -4,10 +4,11 @@ use std::fs::{self, File};
 use std::io::{self, BufWriter, Read};
 use std::path::{Component, Path};
 
+use crate::disk::DiskFile;
 use crate::error::{Result, WeightsError};
 
 /// A file being written inside a [`crate::DirWriter`].
-pub type FileWriter = BufWriter<File>;
+pub type FileWriter = BufWriter<DiskFile>;
 
 /// The whole file at `path`, refused when it is longer than `limit` bytes or not a regular file.
 pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {

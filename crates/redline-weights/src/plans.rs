@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::checksum::Checksum;
+use crate::disk::Disk;
 use crate::file::{exists, read_file};
-use crate::whole::write_file;
+use crate::whole::write_file_on;
 
 /// Names and values of what a plan depends on, or of what it chooses.
 pub type Fields = BTreeMap<String, String>;
@@ -31,6 +32,7 @@ const LOOK_THROUGH: usize = 4096;
 #[derive(Clone, Debug)]
 pub struct PlanStore {
     dir: PathBuf,
+    disk: Disk,
 }
 
 /// Why a file in the directory is no plan.
@@ -66,7 +68,12 @@ fn checksum(key: &Fields, choices: &Fields) -> Checksum {
 impl PlanStore {
     /// The plans in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
-        Self { dir: dir.into() }
+        Self { dir: dir.into(), disk: Disk::default() }
+    }
+
+    /// The same, written through `disk`.
+    pub fn on(self, disk: Disk) -> Self {
+        Self { disk, ..self }
     }
 
     /// The directory.
@@ -95,13 +102,13 @@ impl PlanStore {
 
     /// Stores the choices under this key, for whoever comes next.
     pub fn write(&self, key: &Fields, choices: &Fields) -> io::Result<()> {
-        fs::create_dir_all(&self.dir)?;
+        self.disk.create_dir_all(&self.dir)?;
         let (key, choices) = (key.clone(), choices.clone());
         let path = self.path(&key);
         let stored = Stored { redline_plan: VERSION, checksum: checksum(&key, &choices), key, choices };
         let mut text = serde_json::to_string_pretty(&stored)?;
         text.push('\n');
-        write_file(&path, text.as_bytes())
+        write_file_on(&self.disk, &path, text.as_bytes())
     }
 
     /// The keys of the plans that can be read.

@@ -1,36 +1,75 @@
 //! Files that are there whole or not at all.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::disk::{Disk, DiskFile};
+
 /// Names that are tried.
 const NAMES: usize = 1000;
 
-/// Writes the file beside its place, syncs it and renames it. A link stays a link; what is no file (a pipe, `/dev/null`) is
-/// written to. Several may write the same file at once: one of them stays.
+/// Writes the file beside its place, syncs it, renames it and syncs the rename. A link stays a link; what is no file (a pipe,
+/// `/dev/null`) is written to. Several may write the same file at once: one of them stays.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    write_file_on(&Disk::default(), path, bytes)
+}
+
+/// The same, written through `disk`.
+pub fn write_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
-        Ok(there) if !there.is_file() && !there.is_dir() => return fs::write(path, bytes),
+        Ok(there) if !there.is_file() && !there.is_dir() => return disk.write_through(path, bytes),
         Ok(_) => &fs::canonicalize(path)?,
         Err(_) => path,
     };
-    let (partial, file) = create(path)?;
-    let written = fill(file, bytes).and_then(|()| fs::rename(&partial, path));
+    let (partial, file) = create(disk, path)?;
+    let written = fill(file, bytes).and_then(|()| disk.rename(&partial, path));
     if written.is_err() {
-        // Best effort: the first error is the one to tell.
-        let _ = fs::remove_file(&partial);
+        // Best effort: the first error is the one to report.
+        let _ = disk.remove_file(&partial);
+        return written;
+    }
+    sync_parent(disk, path)
+}
+
+/// Writes a file that must not exist yet: `AlreadyExists` if it does. Of several writers of one path exactly one succeeds, and nobody
+/// ever sees part of the content.
+pub fn write_new_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let (partial, file) = create(disk, path)?;
+    let written = fill(file, bytes).and_then(|()| disk.link(&partial, path));
+    // Best effort: the outcome is that of the link.
+    let _ = disk.remove_file(&partial);
+    match written {
+        Err(error) if without_links(&error) => write_new_in_place(disk, path, bytes)?,
+        written => written?,
+    }
+    let synced = sync_parent(disk, path);
+    if synced.is_err() {
+        let _ = disk.remove_file(path);
+    }
+    synced
+}
+
+/// Whether the file system knows no second names (FAT, some network file systems).
+fn without_links(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
+}
+
+fn write_new_in_place(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let written = fill(disk.create_file(path)?, bytes);
+    if written.is_err() {
+        let _ = disk.remove_file(path);
     }
     written
 }
 
 /// A new file beside `path`. Processes of other machines may have this one's number, so names may be taken.
-fn create(path: &Path) -> io::Result<(PathBuf, File)> {
+fn create(disk: &Disk, path: &Path) -> io::Result<(PathBuf, DiskFile)> {
     let mut last = None;
     for _ in 0..NAMES {
         let partial = partial(path)?;
-        match File::create_new(&partial) {
+        match disk.create_file(&partial) {
             Ok(file) => return Ok((partial, file)),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => last = Some(error),
             Err(error) => return Err(error),
@@ -39,9 +78,18 @@ fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     Err(last.unwrap_or_else(|| io::ErrorKind::AlreadyExists.into()))
 }
 
-fn fill(mut file: File, bytes: &[u8]) -> io::Result<()> {
+fn fill(mut file: DiskFile, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
-    file.sync_all()
+    file.sync()
+}
+
+/// A directory that may be written but not read cannot be opened, so its entries cannot be synced.
+fn sync_parent(disk: &Disk, path: &Path) -> io::Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    match disk.sync_dir(parent.unwrap_or(Path::new("."))) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
 }
 
 /// A hidden name of this process, and of this writer in it, in the same directory.

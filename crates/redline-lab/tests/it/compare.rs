@@ -1,6 +1,7 @@
 //! Two runs against each other: every exit code, and what is told beside it.
 
 use redline_lab::compare::{Comparison, Rules, compare};
+use redline_lab::lanes;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Start};
 use redline_lab::{Direction, Row, Run, Samples, Verdict};
@@ -47,6 +48,117 @@ fn each_code_is_reached() {
     );
     assert_eq!(code(vec![row("a", BASE).param("tokens", 6)]), 4);
     assert_eq!(compare(&run(vec![]), &run(vec![]), &Rules::new(0.03)).exit_code, 4);
+}
+
+#[test]
+fn a_share_that_cannot_be_is_invalid_on_either_side() {
+    let of = |share: f64| row("a", BASE).limit("read_bandwidth", Some(share));
+    let judged = |base: Row, new: Vec<Row>, portable| {
+        compare(&run(vec![base]), &run(new), &Rules { portable, ..Rules::new(0.03) })
+    };
+    assert_eq!(judged(of(1.15), vec![of(1.15)], false).exit_code, 0);
+    for (base, new, side) in [(1.16, 1.0, "base"), (1.0, 1.16, "new"), (-0.01, 1.0, "base")] {
+        let found = judged(of(base), vec![of(new)], false);
+        assert_eq!((found.exit_code, found.lines[0].verdict), (5, Some(Verdict::Invalid)), "{base} {new}");
+        let why = found.lines[0].why.as_deref().unwrap();
+        assert!(why.starts_with(&format!("{side}: ")) && why.ends_with("% of the limit"), "{why}");
+        // A share is a matter of speed, which is not judged then.
+        assert_eq!(judged(of(base), vec![of(new)], true).exit_code, 0);
+    }
+    // Of a new case too, whatever else was found.
+    let more = Row { case: "b".into(), ..of(1.16) };
+    assert_eq!(judged(of(1.0), vec![of(1.0), more.clone()], false).exit_code, 5);
+    assert_eq!(judged(of(1.0), vec![row("a", &[50.0, 51.0, 49.0]), more], false).exit_code, 5);
+    let unchecked = Row { checked: false, ..of(1.0) };
+    assert_eq!(judged(of(1.0), vec![unchecked], true).exit_code, 5);
+}
+
+#[test]
+fn gates_hold_from_either_side() {
+    let with = |row: Row| against(vec![row]);
+    let missed = |row: Row, why: &str| {
+        let found = with(row);
+        let line = found.lines.last().unwrap();
+        assert_eq!((found.exit_code, line.verdict), (1, Some(Verdict::Slower)));
+        assert_eq!(line.why.as_deref(), Some(format!("gate missed: {why}").as_str()));
+    };
+    // The headline is 100, which both gates may be.
+    assert_eq!(with(row("a", BASE).at_most("rate", 100.0)).exit_code, 0);
+    assert_eq!(with(row("a", BASE).gate("rate", 100.0)).exit_code, 0);
+    missed(row("a", BASE).at_most("rate", 99.9), "rate is 100.0, but at most 99.90 is asked");
+    missed(row("a", BASE).gate("rate", 100.1), "rate is 100.0, but at least 100.1 is asked");
+    missed(row("a", BASE).at_most("other", 1.0), "other is unknown, but at most 1.000 is asked");
+    assert_eq!(with(row("a", BASE).gate("rate", 99.0).at_most("rate", 101.0)).exit_code, 0);
+    // A gate is kept with its row.
+    let gated = row("a", BASE).at_most("rate", 99.9);
+    let back: Row = serde_json::from_str(&serde_json::to_string(&gated).unwrap()).unwrap();
+    assert_eq!((back.missed(), back), (gated.missed(), gated));
+}
+
+#[test]
+fn what_matters_is_the_lanes_own_threshold() {
+    // 6 % less, with next to no spread: it matters in lane generate (5 %), not in lane score (10 %).
+    let rows = |lane: &str, rate: f64| Run {
+        lane: lane.into(),
+        ..run(vec![row("a", &[rate, rate, rate * 1.0001])])
+    };
+    for (lane, threshold, verdict) in [
+        ("generate", 0.05, Verdict::Slower),
+        ("score", 0.10, Verdict::Same),
+        ("a lane of another engine", 0.03, Verdict::Slower),
+    ] {
+        let found = compare(&rows(lane, 100.0), &rows(lane, 94.0), &Rules::default());
+        assert_eq!((found.threshold, found.lines[0].verdict), (threshold, Some(verdict)), "{lane}");
+        // One that is given wins.
+        let given = compare(&rows(lane, 100.0), &rows(lane, 94.0), &Rules::new(0.07));
+        assert_eq!((given.threshold, given.lines[0].verdict), (0.07, Some(Verdict::Same)), "{lane}");
+    }
+    assert!(lanes::ALL.iter().all(|lane| (0.03..=0.10).contains(&lane.threshold)), "as `--threshold` says");
+}
+
+#[test]
+fn a_count_that_differs_in_one_sample_differs() {
+    let counted = |samples: &[f64]| {
+        let count = Samples::new("tokens", Direction::Info, samples.to_vec()).unwrap();
+        let run = run(vec![row("a", BASE).digest("d").metric("computed_tokens", count)]);
+        Run { lane: "score".into(), ..run }
+    };
+    let rules = Rules { portable: true, ..Rules::default() };
+    let judged = |base: &[f64], new: &[f64]| {
+        let found = compare(&counted(base), &counted(new), &rules);
+        let line = found.lines.iter().find(|l| l.metric.as_deref() == Some("computed_tokens")).unwrap();
+        (found.exit_code, line.verdict.unwrap(), line.why.is_some())
+    };
+    let (same, differs) = ((0, Verdict::Same, false), (1, Verdict::Slower, true));
+    assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0, 5.0]), same);
+    assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0]), same, "more samples of the same");
+    // The median is the same; the least or the most is not.
+    assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0, 6.0]), differs);
+    assert_eq!(judged(&[5.0, 5.0, 5.0], &[4.0, 5.0, 5.0]), differs);
+    assert_eq!(judged(&[4.0, 5.0, 6.0], &[4.0, 5.0, 6.0]), same);
+    assert_eq!(judged(&[4.0, 5.0, 6.0], &[4.0, 4.0, 6.0]), differs, "another median");
+    assert_eq!(judged(&[5.0], &[]), (1, Verdict::Missing, false));
+    assert_eq!(judged(&[], &[5.0]), (0, Verdict::New, false));
+}
+
+#[test]
+fn portable_comparisons_judge_outputs_and_leave_speed_alone() {
+    let rules = Rules { portable: true, ..Rules::default() };
+    let with = |digest: &str, values: &[f64]| run(vec![row("a", values).digest(digest)]);
+    let base = with("1", BASE);
+    let code = |new: &Run| compare(&base, new, &rules).exit_code;
+    let slow = compare(&base, &with("1", &[1.0, 1.0, 1.0]), &rules);
+    assert_eq!((slow.exit_code, slow.judged), (0, 0), "other speeds are told");
+    assert!(slow.lines.iter().any(|l| l.metric.as_deref() == Some("rate") && l.verdict.is_none()));
+    assert_eq!(code(&with("2", BASE)), 6);
+    assert_eq!(code(&run(vec![row("a", BASE)])), 1, "no digest any more");
+    assert_eq!(code(&run(vec![])), 1, "no case any more");
+    assert_eq!(compare(&run(vec![row("a", BASE)]), &base, &rules).exit_code, 0, "a digest is new");
+    // A case of the machine alone, without outputs, may be missing elsewhere.
+    let machine = run(vec![row("a", BASE).digest("1"), row("avx512", BASE)]);
+    assert_eq!(compare(&machine, &base, &rules).exit_code, 0);
+    assert_eq!(code(&Run { lane: "score".into(), ..base.clone() }), 4);
+    assert_eq!(code(&Run { finished: false, ..base.clone() }), 5);
 }
 
 #[test]
@@ -143,6 +255,63 @@ fn outputs_are_told_apart() {
     );
     assert!(comparison.table().contains("outputs: 1 equal, 1 different (b), 1 unknown"));
     assert_eq!(comparison.exit_code, 0, "other formats may give other outputs: they are told, not judged");
+}
+
+#[test]
+fn arms_are_steadied_where_that_finds_more_and_only_there() {
+    // Times that follow the machine's speed: at a steady speed they agree.
+    let row = |seconds: &[f64], speeds: &[f64]| {
+        let seconds = Samples::new("s", Direction::Lower, seconds.to_vec()).unwrap();
+        let speeds = Samples::new("GB/s", Direction::Info, speeds.to_vec()).unwrap();
+        let row = Row::new("a").param("threads", 1).metric("seconds", seconds).metric("limit", speeds);
+        Row { checked: true, ..row.limit("read_bandwidth", None) }
+    };
+    let (base, new) = (
+        row(&[1.0, 2.0, 4.0, 1.0], &[40.0, 20.0, 10.0, 40.0]),
+        row(&[2.0, 1.0, 1.0, 4.0], &[20.0, 40.0, 40.0, 10.0]),
+    );
+    let judged = |base: &Row, new: &Row, arms| {
+        let found =
+            compare(&run(vec![base.clone()]), &run(vec![new.clone()]), &Rules { arms, ..Rules::new(0.03) });
+        (found.lines[0].verdict.unwrap(), found.lines[0].effect.unwrap().steadied)
+    };
+    assert_eq!(judged(&base, &new, true), (Verdict::Same, true));
+    assert_eq!(judged(&base, &new, false), (Verdict::TooNoisy, false), "of two runs the speed is not known");
+    // Times that do not follow it: scaling would only scatter them.
+    let steady = row(&[1.0, 1.0, 1.0, 1.0001], &[40.0, 20.0, 10.0, 40.0]);
+    assert_eq!(judged(&steady, &steady, true), (Verdict::Same, false));
+}
+
+#[test]
+fn the_mean_is_over_what_was_judged() {
+    let case = |name: &str, factor: f64| row(name, &[100.0 * factor, 101.0 * factor, 99.0 * factor]);
+    let base = run(["a", "b", "c", "d"].map(|name| case(name, 1.0)).to_vec());
+    let new = run(vec![
+        case("a", 2.0),
+        case("b", 0.5),
+        case("c", 4.0),
+        // Neither may be believed or compared: their ratios do not count.
+        Row { checked: false, ..case("d", 1000.0) },
+    ]);
+    let found = compare(&base, &new, &Rules::new(0.03));
+    assert_eq!(found.judged, 3);
+    assert!((found.geometric_mean.unwrap() - 4f64.cbrt()).abs() < 1e-9, "{:?}", found.geometric_mean);
+    assert_eq!(compare(&base, &run(vec![]), &Rules::new(0.03)).geometric_mean, None);
+}
+
+#[test]
+fn of_a_base_that_is_not_whole_nothing_can_be_new() {
+    let (empty, one) = (run(vec![]), run(vec![row("a", BASE)]));
+    let code =
+        |base: &Run, new: &Run, arms| compare(base, new, &Rules { arms, ..Rules::new(0.03) }).exit_code;
+    assert_eq!((code(&empty, &one, false), code(&empty, &one, true)), (5, 0));
+    let open = Run { finished: false, ..one.clone() };
+    assert_eq!((code(&open, &one, false), code(&one, &open, false), code(&one, &one, false)), (5, 5, 0));
+    // The engine's name and version say who was measured; any other parameter says what.
+    let with = |name: &str, value: &str| run(vec![row("a", BASE).param(name, value)]);
+    for (name, expect) in [("engine", 0), ("version", 0), ("format", 4), ("model", 4)] {
+        assert_eq!(code(&with(name, "x"), &with(name, "y"), false), expect, "{name}");
+    }
 }
 
 #[test]

@@ -1,8 +1,10 @@
 //! The laboratory from outside: made-up machines, golden numbers, written files.
 
+mod columns;
 mod compare;
 mod doctor;
 mod exchange;
+mod interrupted;
 mod machine;
 mod noise;
 mod result;

@@ -110,6 +110,42 @@ fn the_same_is_what_an_interval_of_90_percent_says() {
 }
 
 #[test]
+fn an_alarm_needs_99_percent_and_of_noise_999_of_1000() {
+    // As above: half the width of an interval is t times the standard error, at 6 degrees of freedom t(0.975) = 2.446912, t(0.995) =
+    // 3.707428, t(0.9995) = 5.958816 and t(0.8) = 0.905703. Too noisy is what would miss 15 %: ln 1.15 over 2.446912 + 0.905703.
+    let arm = |error: f64, log: f64| {
+        let s = error / (2.0f64 / 3.0).sqrt();
+        [s, -s, s, -s].map(|x| (x + log).exp())
+    };
+    let judged = |error: f64, log: f64| verdict(&arm(error, 0.0), &arm(error, log));
+    for (error, t, otherwise) in
+        [(0.02, 3.707_428, Verdict::Inconclusive), (0.05, 5.958_816, Verdict::TooNoisy)]
+    {
+        for (sign, found) in [(1.0, Verdict::Faster), (-1.0, Verdict::Slower)] {
+            assert_eq!(judged(error, sign * 1.001 * t * error), found, "{error}");
+            assert_eq!(judged(error, sign * 0.999 * t * error), otherwise, "{error}");
+        }
+    }
+    // The same difference is an alarm just below the noise that matters, and none just above it.
+    let noisy = 1.15f64.ln() / (2.446_912 + 0.905_703);
+    assert_eq!(judged(0.999 * noisy, -0.17), Verdict::Slower);
+    assert_eq!(judged(1.001 * noisy, -0.17), Verdict::TooNoisy);
+    assert_eq!(judged(0.999 * noisy, 0.0), Verdict::Inconclusive);
+    assert_eq!(judged(1.001 * noisy, 0.0), Verdict::TooNoisy);
+}
+
+#[test]
+fn a_difference_must_reach_the_threshold() {
+    // Next to no spread, so only the size decides: 1 / 1.03 and 1.03 are the band.
+    let at = |ratio: f64| verdict(&[100.0, 100.0, 100.001], &[100.0 * ratio, 100.0 * ratio, 100.001 * ratio]);
+    assert_eq!((at(1.0301), at(1.0299)), (Verdict::Faster, Verdict::Same));
+    assert_eq!((at(1.0 / 1.0301), at(1.0 / 1.0299)), (Verdict::Slower, Verdict::Same));
+    let exact = judge(&higher(&[2.0, 2.0]), &higher(&[1.0, 1.0]), 1.0);
+    assert_eq!(exact.verdict, Verdict::Slower, "a difference of the threshold itself counts");
+    assert_eq!(judge(&higher(&[1.0, 1.0]), &higher(&[2.0, 2.0]), 1.0).verdict, Verdict::Faster);
+}
+
+#[test]
 fn what_differs_by_the_threshold_is_called_the_same_once_in_twenty_times() {
     let same = |seed| {
         let new = arm(seed + 7000, 8, 50.0 * 1.03, 0.01);

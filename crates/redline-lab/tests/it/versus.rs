@@ -1,6 +1,8 @@
 //! Two arms in one run: their order, and processes as one arm.
 
+use redline_lab::conditions::Condition;
 use redline_lab::versus::{Arm, MergeError, merge, printed_rows, schedule};
+use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Samples};
 
 fn row(values: &[f64], share: f64, digest: &str) -> Row {
@@ -35,6 +37,23 @@ fn processes_become_one_arm() {
         merge(&[vec![row(&[1.0], 0.5, "x")], vec![Row { checked: false, ..row(&[1.0], 0.5, "x") }]]).unwrap();
     assert!(!unchecked[0].checked);
     assert!(merge(&[]).unwrap().is_empty());
+}
+
+#[test]
+fn an_arm_keeps_every_process_condition_and_the_longest_warm_up() {
+    let warmed = |runs, seconds, converged, start_ns| {
+        let condition = Condition { start_ns, ..Condition::default() };
+        vec![row(&[1.0], 0.5, "x").warmed(Warmup { runs, seconds, converged }).conditions(vec![condition])]
+    };
+    let arm = merge(&[warmed(3, 2.0, true, 1), warmed(5, 1.0, true, 2)]).unwrap();
+    assert_eq!(arm[0].warmup, Some(Warmup { runs: 5, seconds: 2.0, converged: true }));
+    let starts: Vec<Vec<u64>> =
+        arm[0].conditions.iter().map(|process| process.iter().map(|c| c.start_ns).collect()).collect();
+    assert_eq!(starts, [[1], [2]]);
+    let open = merge(&[warmed(3, 2.0, false, 1), warmed(5, 1.0, true, 2)]).unwrap();
+    assert!(!open[0].warmup.unwrap().converged);
+    let lane_of = |arm: &[Row]| arm[0].metrics.get("rate").unwrap().samples().direction();
+    assert_eq!(lane_of(&arm), Direction::Higher);
 }
 
 #[test]

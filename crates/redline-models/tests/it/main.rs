@@ -3,6 +3,7 @@
 mod bidirectional;
 mod convert;
 mod golden;
+mod interrupted;
 mod invariance;
 mod positions;
 mod reference;

@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +9,7 @@ use super::manifest::Manifest;
 use super::{InfqFault, MANIFEST, Part, Scheme, WEIGHTS, Weight, is_companion, tensor_name};
 use crate::checksum::{Checksum, Hash};
 use crate::directory::DirWriter;
+use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
 use crate::file::open_regular;
 use crate::safetensors::TensorInfo;
@@ -27,7 +27,7 @@ pub struct InfqWriter {
     scheme: Scheme,
     weights: Vec<Weight>,
     files: BTreeMap<String, Checksum>,
-    file: File,
+    file: DiskFile,
     /// The place `file` will have, for messages.
     path: PathBuf,
     /// Of the next write to `file`.
@@ -46,6 +46,11 @@ struct Progress {
 impl InfqWriter {
     /// Begins the directory `destination`, which must not exist yet or be empty, for these weights.
     pub fn create(destination: &Path, scheme: Scheme, weights: Vec<Weight>) -> Result<Self> {
+        Self::create_on(Disk::default(), destination, scheme, weights)
+    }
+
+    /// The same, written through `disk`.
+    pub fn create_on(disk: Disk, destination: &Path, scheme: Scheme, weights: Vec<Weight>) -> Result<Self> {
         let shown = destination.join(WEIGHTS);
         let refuse = |fault| WeightsError::Infq { file: shown.clone(), fault };
         weights.iter().try_for_each(Weight::check).map_err(refuse)?;
@@ -55,7 +60,7 @@ impl InfqWriter {
         let header = header(&layout(&weights));
         let (header, tensors) =
             header.map_err(|fault| WeightsError::Header { file: shown.clone(), fault })?;
-        let mut dir = DirWriter::create(destination)?;
+        let mut dir = DirWriter::create_on(disk, destination)?;
         let (mut file, path) = dir.create_file(WEIGHTS)?;
         file.write_all(&header).map_err(WeightsError::io("write the header", &path))?;
         let begin = |info: TensorInfo| (info.name.clone(), Progress { info, written: 0, hash: Hash::new() });
@@ -109,7 +114,7 @@ impl InfqWriter {
             let sums = parts.map(|part| part.complete(&self.path)).collect::<Result<_>>()?;
             weights.push((weight, sums));
         }
-        self.file.sync_all().map_err(WeightsError::io("write a tensor", &self.path))?;
+        self.file.sync().map_err(WeightsError::io("write a tensor", &self.path))?;
         drop(self.file);
         let manifest = Manifest::new(self.files, self.header, self.scheme, source, weights).render();
         let path = self.dir.destination().join(MANIFEST);
@@ -136,7 +141,7 @@ impl InfqWriter {
             hash.write(&buffer[..length]);
             file.write_all(&buffer[..length]).map_err(WeightsError::io("write the file", &path))?;
         }
-        file.sync_all().map_err(WeightsError::io("write the file", &path))?;
+        file.sync().map_err(WeightsError::io("write the file", &path))?;
         self.files.insert(name.to_owned(), hash.checksum());
         Ok(())
     }

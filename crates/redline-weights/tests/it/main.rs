@@ -4,6 +4,8 @@ mod attacks;
 mod checkpoint;
 mod config;
 mod damage;
+#[cfg(unix)]
+mod disk;
 mod half;
 mod hub;
 mod infq;

@@ -1,0 +1,119 @@
+//! Runs whose recording ends early: at every operation on the disk, by death or by an error.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use redline_lab::result::LaneResult;
+use redline_lab::run::{Build, Place, RunError, Start};
+use redline_lab::{Direction, Row, Run, Samples};
+use redline_weights::Disk;
+
+use crate::trees::small_vm;
+
+/// A run of which so many cases are done.
+fn run(cases: usize) -> Run {
+    let row = |case: usize| {
+        let samples = Samples::new("s", Direction::Lower, vec![1.0, 2.0, case as f64]).unwrap();
+        Row { checked: true, ..Row::new(format!("case {case}")).metric("seconds", samples) }
+    };
+    let rows = (0..cases).map(row).collect();
+    let result = LaneResult { lane: "l".into(), machine: small_vm().machine(), rows };
+    Run { finished: false, ..Run::new(Build::default(), Start::default(), result).unwrap() }
+}
+
+/// A disk that counts its operations, of which the one with number `n` fails, and all later ones too if `dead`.
+fn failing(n: usize, dead: bool) -> (Disk, Arc<AtomicUsize>) {
+    let done = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&done);
+    let disk = Disk::observed(move |_| match counter.fetch_add(1, Ordering::Relaxed) {
+        now if now == n || (now > n && dead) => Err(io::ErrorKind::StorageFull.into()),
+        _ => Ok(()),
+    });
+    (disk, done)
+}
+
+fn files(dir: &Path) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let files =
+        entries.map(|p| (p.file_name().unwrap().display().to_string(), fs::read_to_string(p).unwrap()));
+    // What a dead process left aside bears a hidden name that nobody reads.
+    files.filter(|(name, _)| !name.starts_with('.')).collect()
+}
+
+/// The three files of a run.
+fn written(run: &Run) -> BTreeMap<String, String> {
+    let document = run.json().unwrap();
+    [("results.csv", run.results_csv()), ("samples.csv", run.samples_csv()), ("run.json", document)]
+        .map(|(name, text)| (name.to_owned(), text))
+        .into()
+}
+
+#[test]
+fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
+    let (old, new) = (run(1), run(2));
+    let (disk, done) = failing(usize::MAX, false);
+    let record = |disk: Disk, dir: &Path| -> Result<(), RunError> {
+        let place = Place::claim_on(disk, dir, &run(0))?;
+        place.write(&old)?;
+        place.write(&new)
+    };
+    let folder = tempfile::tempdir().unwrap();
+    record(disk, &folder.path().join("run")).unwrap();
+    assert_eq!(files(&folder.path().join("run")), written(&new));
+    let operations = done.load(Ordering::Relaxed);
+    // The directory, the claim, then three files twice.
+    assert_eq!(operations, 1 + 6 + 2 * 3 * 5);
+    for (n, dead) in (0..operations).flat_map(|n| [(n, true), (n, false)]) {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("run");
+        let recorded = record(failing(n, dead).0, &dir);
+        if !dir.exists() {
+            assert!(recorded.is_err() && n < 7, "operation {n}");
+            continue;
+        }
+        let found = files(&dir);
+        let versions = [written(&run(0)), written(&old), written(&new)];
+        let version = |name: &str| {
+            found.get(name).map(|text| {
+                versions
+                    .iter()
+                    .position(|v| v[name] == *text)
+                    .unwrap_or_else(|| panic!("{name} at {n}: {text}"))
+            })
+        };
+        // The document comes last: what it says, the values beside it have.
+        let document = version("run.json");
+        if document >= Some(1) {
+            assert!(version("results.csv") >= document && version("samples.csv") >= document, "{n}");
+        }
+        if !dead && recorded.is_err() {
+            let debris = fs::read_dir(&dir).unwrap().count() - found.len();
+            assert_eq!(debris, 0, "an error at operation {n} leaves nothing aside");
+        }
+        assert_eq!(document.is_some(), Run::read(&dir).is_ok(), "what is there can be read");
+        if document.is_some() {
+            let place = Place::claim(&dir, &new);
+            assert!(matches!(place, Err(RunError::Occupied)), "nobody writes over it");
+        } else {
+            // Nothing was claimed, so the same command runs again and leaves the same bytes.
+            record(Disk::default(), &dir).unwrap();
+            assert_eq!(files(&dir), written(&new));
+        }
+    }
+}
+
+#[test]
+fn a_claim_that_fails_leaves_the_run_of_another_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    run(1).write(&dir).unwrap();
+    let before = files(&dir);
+    for n in 0..6 {
+        Place::claim_on(failing(n, false).0, &dir, &run(2)).unwrap_err();
+        assert_eq!(files(&dir), before, "operation {n}");
+    }
+}

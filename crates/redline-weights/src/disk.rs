@@ -1,0 +1,154 @@
+//! The operations that change files and directories. Everything this crate writes passes through here.
+//!
+//! An observer sees each operation before it happens and may refuse it. Tests use one to record the order of operations, to fail
+//! the n-th one as a full disk would, and to stop a writer at the n-th one as a killed process would.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::io::{self, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An operation that changes a file or a directory, or makes a change durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// Creates a directory, with its parents where they are missing.
+    CreateDir(PathBuf),
+    /// Creates a file that must not exist yet.
+    CreateFile(PathBuf),
+    /// Writes this many bytes to a file.
+    Write(PathBuf, usize),
+    /// Makes a file's content durable.
+    SyncFile(PathBuf),
+    /// Makes a directory's entries durable.
+    SyncDir(PathBuf),
+    /// Renames the first path to the second.
+    Rename(PathBuf, PathBuf),
+    /// Gives the file at the first path a second name, which must not exist yet.
+    Link(PathBuf, PathBuf),
+    /// Removes a file, or a directory with its content.
+    Remove(PathBuf),
+}
+
+type Observer = dyn Fn(&Operation) -> io::Result<()> + Send + Sync;
+
+/// Access to the file system for writing. The default one has no observer.
+#[derive(Clone, Default)]
+pub struct Disk {
+    observer: Option<Arc<Observer>>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("observed", &self.observer.is_some()).finish()
+    }
+}
+
+impl Disk {
+    /// A disk whose every operation is shown to `observer` first. An operation for which it returns an error fails with that error
+    /// and changes nothing.
+    pub fn observed(observer: impl Fn(&Operation) -> io::Result<()> + Send + Sync + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)) }
+    }
+
+    fn announce(&self, operation: impl FnOnce() -> Operation) -> io::Result<()> {
+        self.observer.as_ref().map_or(Ok(()), |observer| observer(&operation()))
+    }
+
+    /// Creates a directory whose parent exists; it must not exist itself.
+    pub fn create_dir(&self, path: &Path) -> io::Result<()> {
+        self.announce(|| Operation::CreateDir(path.to_owned()))?;
+        fs::create_dir(path)
+    }
+
+    /// Creates a directory and its parents, unless they exist.
+    pub fn create_dir_all(&self, path: &Path) -> io::Result<()> {
+        if path.is_dir() {
+            return Ok(());
+        }
+        self.announce(|| Operation::CreateDir(path.to_owned()))?;
+        fs::create_dir_all(path)
+    }
+
+    /// Creates a file that must not exist yet.
+    pub fn create_file(&self, path: &Path) -> io::Result<DiskFile> {
+        self.announce(|| Operation::CreateFile(path.to_owned()))?;
+        let file = File::create_new(path)?;
+        Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
+    }
+
+    /// Writes to what is there and is no regular file: a pipe, a device.
+    pub(crate) fn write_through(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.announce(|| Operation::Write(path.to_owned(), bytes.len()))?;
+        fs::write(path, bytes)
+    }
+
+    /// Renames a file or a directory.
+    pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.announce(|| Operation::Rename(from.to_owned(), to.to_owned()))?;
+        fs::rename(from, to)
+    }
+
+    /// Gives a file a second name.
+    pub fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.announce(|| Operation::Link(from.to_owned(), to.to_owned()))?;
+        fs::hard_link(from, to)
+    }
+
+    /// Makes the entries of a directory durable, where the system can do that.
+    pub fn sync_dir(&self, path: &Path) -> io::Result<()> {
+        self.announce(|| Operation::SyncDir(path.to_owned()))?;
+        if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
+    }
+
+    /// Removes a file.
+    pub fn remove_file(&self, path: &Path) -> io::Result<()> {
+        self.announce(|| Operation::Remove(path.to_owned()))?;
+        fs::remove_file(path)
+    }
+
+    /// Removes an empty directory.
+    pub fn remove_dir(&self, path: &Path) -> io::Result<()> {
+        self.announce(|| Operation::Remove(path.to_owned()))?;
+        fs::remove_dir(path)
+    }
+
+    /// Removes a directory with its content.
+    pub fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
+        self.announce(|| Operation::Remove(path.to_owned()))?;
+        fs::remove_dir_all(path)
+    }
+}
+
+/// A file opened for writing through a [`Disk`].
+#[derive(Debug)]
+pub struct DiskFile {
+    disk: Disk,
+    path: PathBuf,
+    file: File,
+}
+
+impl DiskFile {
+    /// Makes the content durable.
+    pub fn sync(&self) -> io::Result<()> {
+        self.disk.announce(|| Operation::SyncFile(self.path.clone()))?;
+        self.file.sync_all()
+    }
+}
+
+impl Write for DiskFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.disk.announce(|| Operation::Write(self.path.clone(), bytes.len()))?;
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for DiskFile {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}

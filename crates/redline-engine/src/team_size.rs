@@ -386,11 +386,8 @@ mod tests {
     #[test]
     fn the_least_busy_part_of_a_large_team_works() {
         // Half of sixteen cores are taken: what more than eight threads hold is put aside again and again.
-        let half = Busy {
-            seconds: |n| 0.02 / n as f64,
-            sleeps: |n| 0.0015 * n.saturating_sub(8) as f64,
-            ..QUIET
-        };
+        let half =
+            Busy { seconds: |n| 0.02 / n as f64, sleeps: |n| 0.0015 * n.saturating_sub(8) as f64, ..QUIET };
         let mut size = TeamSize::new(16);
         half.rate(&mut size, 1, 3.0, &mut Random(3));
         let reached = half.rate(&mut size, 1, 10.0, &mut Random(4)) / half.best(16);

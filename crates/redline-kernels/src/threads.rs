@@ -20,8 +20,8 @@ use redline_simd::{Simd, set_default_float_environment};
 
 use self::claims::Claims;
 use self::region::Regions;
-pub use self::seating::share;
 pub(crate) use self::seating::Seating;
+pub use self::seating::share;
 pub use self::stopwatch::{Clock, Stopwatch, UNLABELLED, Work};
 use crate::Exec;
 
@@ -78,10 +78,11 @@ impl Team {
         };
         for index in 0..helpers {
             let regions = Arc::clone(&team.regions);
-            let worker = std::thread::Builder::new().name(format!("redline-{}", index + 1)).spawn(move || {
-                set_default_float_environment();
-                regions.work(index);
-            })?;
+            let worker =
+                std::thread::Builder::new().name(format!("redline-{}", index + 1)).spawn(move || {
+                    set_default_float_environment();
+                    regions.work(index);
+                })?;
             team.workers.push(worker);
         }
         Ok(team)

@@ -211,7 +211,6 @@ impl std::fmt::Debug for Regions {
     }
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

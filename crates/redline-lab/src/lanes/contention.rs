@@ -25,7 +25,12 @@ pub const LANE: Lane = Lane {
     metrics: METRICS,
     threshold: 0.1,
     flags: &[
-        Flag { name: "neighbours", value: "N,..", default: "0,1,2,4,8", help: "Busy threads beside the engine" },
+        Flag {
+            name: "neighbours",
+            value: "N,..",
+            default: "0,1,2,4,8",
+            help: "Busy threads beside the engine",
+        },
         Flag {
             name: "work",
             value: "WHAT,..",
@@ -38,7 +43,12 @@ pub const LANE: Lane = Lane {
             default: "auto",
             help: "Fixed numbers of threads; auto: 1, 2, 4, ... and all",
         },
-        Flag { name: "tokens", value: "N", default: "256", help: "Tokens of a prompt, and new ones of a decode" },
+        Flag {
+            name: "tokens",
+            value: "N",
+            default: "256",
+            help: "Tokens of a prompt, and new ones of a decode",
+        },
         Flag { name: "seconds", value: "S", default: "0.5", help: "Seconds of each sample at least" },
         Flag::runs("10"),
         Flag {

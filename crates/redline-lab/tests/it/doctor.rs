@@ -45,13 +45,12 @@ fn the_report_of_a_small_machine() {
 #[test]
 fn limits_of_threads_that_were_kept_away_are_too_low() {
     let remark = |present, value| {
-        let limit =
-            Limit { name: "int8".to_owned(), threads: 2, value, unit: "GOP/s".to_owned(), present };
+        let limit = Limit { name: "int8".to_owned(), threads: 2, value, unit: "GOP/s".to_owned(), present };
         let doctor = Doctor::examine(small_vm().machine(), Vec::new(), vec![limit]);
         let found = doctor.remarks().find(|(_, entry)| entry.name == "int8, 2 threads");
         found.and_then(|(_, entry)| entry.remark.clone())
     };
-    assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("too low") );
+    assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("too low"));
     assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("50 %"));
     assert_eq!((remark(Some(0.96), Some(1.46)), remark(None, Some(1.46))), (None, None));
     assert_eq!(remark(Some(0.5), None), None);

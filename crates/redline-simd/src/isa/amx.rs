@@ -29,6 +29,37 @@ pub struct Tiles(());
 #[derive(Debug)]
 pub struct TileUnit(PhantomData<*const ()>);
 
+/// `asm!` that declares every tile register as changed, so that the compiler keeps nothing of its own in them. They are
+/// changed by every block here but a store: `ldtilecfg` and `tilerelease` set all of them to zero.
+///
+/// Stable Rust knows tile registers as clobbers only. A block can declare that it changes them, but not that it reads
+/// them, so the sums that one block leaves for the next are no operands. They stay for these reasons:
+///
+/// - Blocks are volatile: none is `pure`. The compiler runs them as often, and in the order, that the program says.
+/// - The compiler keeps values in tile registers only in functions with AMX intrinsics, and this project has none.
+/// - No function that is called in between changes them, for the same reason. The system saves and restores them with the
+///   thread's other registers.
+/// - `&mut TileUnit` is the right to use the registers of one thread. It is not `Send`, and a unit is configured before and
+///   released after every use.
+#[cfg(target_arch = "x86_64")]
+macro_rules! changing_tiles {
+    ($($block:tt)*) => {
+        asm!(
+            $($block)*
+            out("tmm0") _, out("tmm1") _, out("tmm2") _, out("tmm3") _,
+            out("tmm4") _, out("tmm5") _, out("tmm6") _, out("tmm7") _,
+        )
+    };
+}
+
+/// Nobody holds a [`Tiles`] on other processors.
+#[cfg(not(target_arch = "x86_64"))]
+macro_rules! changing_tiles {
+    ($($block:tt)*) => {
+        asm!()
+    };
+}
+
 /// What `ldtilecfg` reads (Intel SDM, volume 1, 18.2).
 #[repr(C, align(64))]
 struct Config {
@@ -66,7 +97,9 @@ impl Tiles {
         assert!(depth == 32 || depth == TILE_BYTES, "tiles of {depth} k");
         let config = Config::new(depth);
         // SAFETY: `self` proves the instruction; the configuration is one the instruction accepts.
-        unsafe { asm!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly)) };
+        unsafe {
+            changing_tiles!("ldtilecfg [{}]", in(reg) &raw const config, options(nostack, readonly),);
+        }
         TileUnit(PhantomData)
     }
 }
@@ -74,14 +107,17 @@ impl Tiles {
 impl Drop for TileUnit {
     fn drop(&mut self) {
         // SAFETY: the unit exists, so the instruction does.
-        unsafe { asm!("tilerelease", options(nostack, nomem)) };
+        unsafe { changing_tiles!("tilerelease", options(nostack, nomem),) };
     }
 }
 
 /// Instructions that begin with the sums of a pair at zero and add `steps` products of inputs and two tiles of weights.
 macro_rules! multiply {
-    ($x:ident $w:ident $x_step:ident $w_step:ident $second:ident $steps:ident; $sum0:literal $sum1:literal) => {
-        asm!(
+    (
+        $x:ident $w:ident $x_step:ident $w_step:ident $second:ident $steps:ident;
+        $sum0:literal $sum1:literal
+    ) => {
+        changing_tiles!(
             concat!("tilezero ", $sum0),
             concat!("tilezero ", $sum1),
             "2:",
@@ -107,8 +143,7 @@ macro_rules! multiply {
     };
 }
 
-// Compilers use tile registers only where intrinsics ask for them, and nothing here does; so sums stay where one method
-// left them until the next takes them.
+// Sums stay where one method left them until the next takes them: see `changing_tiles`.
 impl TileUnit {
     /// Sums of pair `PAIR` (0 or 1) = the products of sixteen rows of inputs with the weights of two strips, over
     /// `steps >= 1` times the configured depth. Inputs are `[steps][16][64]` bytes, signed, of which `depth` count;
@@ -170,7 +205,7 @@ impl TileUnit {
     pub fn multiply_registers(&mut self) -> usize {
         // SAFETY: touches registers of this thread only.
         unsafe {
-            asm!(
+            changing_tiles!(
                 "tdpbssd tmm0, tmm4, tmm5",
                 "tdpbssd tmm1, tmm4, tmm5",
                 "tdpbssd tmm2, tmm4, tmm5",

@@ -16,7 +16,9 @@ fn requests_that_ran_at_the_same_time_have_no_peak() {
     let options = Options {
         // After the first pass of the first request the engine's thread waits for the second.
         profile: Some(Arc::new(move |event| {
-            if let (ProfileEvent::Pass(_), Some(both)) = (event, both.lock().unwrap().take()) {
+            if let ProfileEvent::Pass(_) = event
+                && let Some(both) = both.lock().unwrap().take()
+            {
                 both.recv().unwrap();
             }
         })),

@@ -286,7 +286,8 @@ fn blocks(
         None => new,
     };
     let end = prompt_tokens + new;
-    if length == 0 {
+    // Without new tokens there are masks of the prompt only, which are one block.
+    if new == 0 {
         return Ok(std::iter::once(first_mask..end).collect());
     }
     let starts = (prompt_tokens..end).step_by(length);

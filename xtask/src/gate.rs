@@ -1,9 +1,9 @@
 //! Gates on speed that hold on any machine: each is a ratio to a reference measured in the same run, never an absolute time.
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 
-use crate::Failure;
 use crate::ci::{cargo, simulate};
+use crate::{Failure, audit, fuzz, mutants, parsers};
 
 /// A gate: a lane of the laboratory that fails below what it must reach.
 struct Gate {
@@ -44,16 +44,102 @@ fn run(gate: &Gate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `cargo xtask nightly`: what takes too long for every change.
-pub(crate) fn nightly(_: &[String]) -> Result<(), Failure> {
-    simulate(&["1000000".to_owned()])?;
-    gate(&["all".to_owned()])?;
+/// A part of a night.
+struct Part {
+    name: &'static str,
+    run: fn() -> Result<(), Failure>,
+}
+
+/// What takes too long for every change, the parts that find most first.
+const NIGHT: &[Part] = &[
+    Part { name: "simulate", run: || simulate(&["1000000".to_owned()]) },
+    Part { name: "fuzz", run: || fuzz::command(&[]) },
+    Part { name: "poison", run: poison },
+    Part { name: "soak", run: || soak(&[]) },
+    Part { name: "fuzz-parsers", run: || parsers::fuzz(&[]) },
+    Part { name: "asan", run: || parsers::asan(&[]) },
+    Part { name: "audit", run: || audit::command(&[]) },
+    Part { name: "gates", run: || gate(&["all".to_owned()]) },
+    Part { name: "lanes", run: lanes },
+    Part { name: "mutants", run: || mutants::command(&[]) },
+];
+
+/// `cargo xtask nightly`: every part, or those that are named. One that fails does not keep the others from running.
+pub(crate) fn nightly(arguments: &[String]) -> Result<(), Failure> {
+    let names: Vec<&str> = NIGHT.iter().map(|part| part.name).collect();
+    if let Some(unknown) = arguments.iter().find(|name| !names.contains(&name.as_str())) {
+        return Err(Failure::Usage(format!("no part `{unknown}`\n\nhint: some of {}", names.join(", "))));
+    }
+    let mut failed = Vec::new();
+    for part in
+        NIGHT.iter().filter(|part| arguments.is_empty() || arguments.iter().any(|name| name == part.name))
+    {
+        eprintln!("==> {}", part.name);
+        match (part.run)() {
+            Ok(()) => eprintln!("==> {} passed", part.name),
+            Err(Failure::Work(error)) => {
+                eprintln!("==> {} failed: {error:#}", part.name);
+                failed.push(part.name);
+            }
+            Err(usage) => return Err(usage),
+        }
+    }
+    if failed.is_empty() {
+        return Ok(());
+    }
+    Err(anyhow!(
+        "failed: {}\n\nhint: repeat with\n  cargo xtask nightly {}",
+        failed.join(", "),
+        failed.join(" ")
+    )
+    .into())
+}
+
+/// 100,000 requests whose freed memory is overwritten.
+fn poison() -> Result<(), Failure> {
+    let call = cargo().env("REDLINE_POISONED_REQUESTS", "100000");
+    Ok(call.args(["test", "--locked", "-p", "redline-engine", "--test", "it", "poison::"]).run()?)
+}
+
+fn lanes() -> Result<(), Failure> {
     Ok(cargo().args(["run", "--locked", "--release", "--", "bench", "all", "--profile=standard"]).run()?)
+}
+
+/// Seconds of a soak unless an argument or `REDLINE_SOAK_S` says more.
+const SOAK_S: &str = "600";
+
+/// `cargo xtask soak`: requests for a long time, after which the process holds no more than before.
+pub(crate) fn soak(arguments: &[String]) -> Result<(), Failure> {
+    let seconds = match arguments {
+        [] => std::env::var("REDLINE_SOAK_S").unwrap_or_else(|_| SOAK_S.to_owned()),
+        [seconds] => seconds.clone(),
+        more => {
+            return Err(Failure::Usage(format!(
+                "one number of seconds, got {}\n\nhint: cargo xtask soak 60",
+                more.len()
+            )));
+        }
+    };
+    let call = cargo().args(["run", "--locked", "--release", "-p", "redline-lab", "--example", "soak", "--"]);
+    Ok(call.arg(seconds).run()?)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_part_of_a_night_is_named() {
+        let Err(Failure::Usage(message)) = nightly(&["fuzzy".to_owned()]) else { panic!("accepted") };
+        assert!(
+            message.contains("no part `fuzzy`") && message.contains("simulate, fuzz, poison"),
+            "{message}"
+        );
+        let workflow = std::fs::read_to_string(crate::root().join(".github/workflows/nightly.yml")).unwrap();
+        for part in NIGHT {
+            assert!(workflow.split_whitespace().any(|word| word == part.name), "{} in no job", part.name);
+        }
+    }
 
     #[test]
     fn a_gate_is_named() {

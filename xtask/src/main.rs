@@ -1,11 +1,16 @@
 //! `cargo xtask`: the chores of the project, one subcommand each.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod ci;
+mod fuzz;
 mod gate;
+mod mutants;
+mod parsers;
 mod process;
 mod python;
 mod tidy;
+mod tools;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -59,6 +64,42 @@ const COMMANDS: &[Command] = &[
         run: ci::simulate,
     },
     Command {
+        name: "fuzz",
+        arguments: "[--seconds N] [--seed N] [--cases N]",
+        about: "random requests through the binary, together and alone, for N seconds (300)",
+        run: fuzz::command,
+    },
+    Command {
+        name: "fuzz-parsers",
+        arguments: "[--seconds N] [TARGET...]",
+        about: "what is read from files, against libFuzzer: safetensors, pickle, tokenizer, config, infq, N seconds each (600)",
+        run: parsers::fuzz,
+    },
+    Command {
+        name: "asan",
+        arguments: "",
+        about: "the tests of what reads files, hostile ones among them, under the address sanitizer",
+        run: parsers::asan,
+    },
+    Command {
+        name: "audit",
+        arguments: "",
+        about: "licences, sources and known vulnerabilities of all packages",
+        run: audit::command,
+    },
+    Command {
+        name: "mutants",
+        arguments: "[ARGS...]",
+        about: "small changes of the code that a test should notice: the part of the day, or what ARGS of cargo-mutants choose",
+        run: mutants::command,
+    },
+    Command {
+        name: "soak",
+        arguments: "[SECONDS]",
+        about: "requests for a long time (600 s, or REDLINE_SOAK_S), after which the process holds no more than before",
+        run: gate::soak,
+    },
+    Command {
         name: "gate",
         arguments: "NAME",
         about: "a gate on speed that holds on any machine: tokenizer-perf, gemm-perf, self-test, or all",
@@ -66,8 +107,8 @@ const COMMANDS: &[Command] = &[
     },
     Command {
         name: "nightly",
-        arguments: "",
-        about: "what is too slow for every change: 1,000,000 schedules, every gate, every lane",
+        arguments: "[PART...]",
+        about: "what is too slow for every change: simulate, fuzz, poison, soak, fuzz-parsers, asan, audit, gates, lanes, mutants",
         run: gate::nightly,
     },
     Command {

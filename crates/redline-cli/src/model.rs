@@ -362,6 +362,7 @@ impl Backend {
             queue: QUEUE,
             stall_s: self.stall_s,
             clock: self.clock.as_fn(),
+            poison: false,
         }
     }
 }

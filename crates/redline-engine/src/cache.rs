@@ -1,6 +1,7 @@
 //! Keys and values: of the sequences that run, and of those that earlier requests left.
 //!
-//! What earlier requests left is room that is lent: it goes, the least recently used first, when running sequences need it.
+//! What earlier requests left is room that is lent: it goes when running sequences need it, the least recently used first of
+//! the salts that keep more than their share (see `prefix_cache`).
 
 use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
 
@@ -32,7 +33,7 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// Lets go of what earlier requests left, the least recently used; whether there was anything.
+    /// Lets go of a sequence that an earlier request left; whether there was any.
     fn give_way(&mut self) -> bool {
         let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
         if let Some(kept) = kept {

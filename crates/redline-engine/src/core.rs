@@ -14,6 +14,7 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::machine::{Machine, OUTPUT_ROWS, Outputs};
 use crate::options::Clock;
+use crate::outcome::EngineUse;
 use crate::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::runner::Place;
 use crate::scheduler::{Done, Piece, Scheduler, Step, Stuck};
@@ -187,6 +188,12 @@ impl<M: Machine> Core<M> {
     /// Whether there is nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.tasks.is_empty()
+    }
+
+    /// What requests hold.
+    pub(crate) fn in_use(&self) -> EngineUse {
+        let (kv, kept) = (&self.cache.kv, self.cache.kept());
+        EngineUse { requests: self.tasks.len(), sequences: kv.sequences(), kept, pages: kv.pages_in_use() }
     }
 
     /// How often a sequence gave way to another.

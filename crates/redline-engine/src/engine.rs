@@ -28,7 +28,9 @@ use crate::error::EngineError;
 use crate::machine::OUTPUT_ROWS;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, Logprobs, NewToken};
 use crate::options::{Options, Source};
-use crate::outcome::{FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage};
+use crate::outcome::{
+    EngineUse, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage,
+};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::prompt::Limits;
 use crate::request::GenerateRequest;
@@ -223,8 +225,14 @@ impl Engine {
         let max_chunk = options.plans.buckets.max_chunk();
         let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
         let page_bytes = page_bytes(&model.kv_shapes(kv_format)) as u64;
-        let budget =
-            Budget { weights: model.weight_bytes(), activations: activation_bytes, page: page_bytes };
+        let activation_bytes_per_row = model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes();
+        let masked = matches!(facts.objective, Objective::Masked { .. });
+        let budget = Budget {
+            weights: model.weight_bytes(),
+            activations: activation_bytes,
+            page: page_bytes,
+            canvas_row: masked.then_some(activation_bytes_per_row),
+        };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         let info = ModelInfo {
             name,
@@ -237,7 +245,7 @@ impl Engine {
             head_bytes: model.head().bytes() as u64,
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
             activation_bytes,
-            activation_bytes_per_row: model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes(),
+            activation_bytes_per_row,
             context,
             vocab: facts.vocab,
             layers: model.layers(),
@@ -270,6 +278,7 @@ impl Engine {
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),
             clock: options.clock,
+            poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
@@ -284,6 +293,13 @@ impl Engine {
     /// What plans took since the engine was loaded.
     pub fn plan_counters(&self) -> PlanCounters {
         self.counters.read()
+    }
+
+    /// What requests hold at the moment. At rest that is what the prefix cache keeps, and nothing else.
+    pub fn in_use(&self) -> Result<EngineUse, EngineError> {
+        let (reply, answer) = channel();
+        self.inbox()?.send(Job::Use(reply))?;
+        answer.recv().map_err(|_| EngineError::Stopped)
     }
 
     /// Sees to it that every bucket has a plan, as the policy says, and tells them. Requests wait meanwhile.

@@ -40,9 +40,9 @@ pub use judge::{
 };
 pub use options::{ActivationLog, Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
-    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, Divergence, Estimate, FilledMask,
-    FinishReason, GenerateOutcome, ItemError, ItemScore, MonteCarlo, PerplexityOutcome, PositionLogprobs,
-    PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
+    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, Divergence, EngineUse, Estimate,
+    FilledMask, FinishReason, GenerateOutcome, ItemError, ItemScore, MonteCarlo, PerplexityOutcome,
+    PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
 };
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,

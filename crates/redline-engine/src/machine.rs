@@ -108,6 +108,8 @@ pub(crate) struct ModelMachine {
     pub(crate) spans: Option<Profile>,
     /// Shown the activations of this step.
     pub(crate) observer: Option<(ActivationLog, usize)>,
+    /// What an earlier pass left is overwritten.
+    pub(crate) poison: bool,
 }
 
 impl ModelMachine {
@@ -195,6 +197,9 @@ impl ModelMachine {
         outputs: &[Outputs<'_, Matrix>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
+        if self.poison {
+            self.arena.poison();
+        }
         let exec = Exec { simd: self.simd, team: &self.team };
         let plans = &self.plans;
         let plan = plans.get(plans.bucket(BucketMode::Pass, batch.rows()));

@@ -81,4 +81,7 @@ pub struct Options {
     pub profile: Option<ProfileLog>,
     /// The time, for the durations in answers.
     pub clock: Clock,
+    /// Overwrite pages of keys and values that are given back, and the activations before every pass, with NaN. It takes
+    /// time and changes no result; for tests that nothing depends on what others left.
+    pub poison: bool,
 }

@@ -339,3 +339,16 @@ pub struct ComparisonOutcome {
     /// How far the model lies from the reference.
     pub divergence: Divergence,
 }
+
+/// What requests hold of an engine at a moment between two passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineUse {
+    /// Requests that are waiting or running.
+    pub requests: usize,
+    /// Sequences whose keys and values are stored.
+    pub sequences: usize,
+    /// Those of them that the prefix cache keeps.
+    pub kept: usize,
+    /// Pages of keys and values that these sequences own.
+    pub pages: usize,
+}

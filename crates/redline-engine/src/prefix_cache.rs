@@ -2,8 +2,12 @@
 //!
 //! A radix tree over token ids for every namespace. Each leaf keeps one sequence, inner nodes are where sequences part; so
 //! no kept sequence is a prefix of another. Matching is per token: a match may end inside an edge. What a leaf
-//! keeps is the caller's (pages are shared and counted there); the tree only says which one to let go, the least recently
-//! used first, in O(log n).
+//! keeps is the caller's (pages are shared and counted there); the tree only says which one to let go.
+//!
+//! The share of a namespace is the number of tokens that are kept, divided by the number of namespaces that keep any. The
+//! next sequence to go is the least recently used one of the namespaces above their share; where none is above, the least
+//! recently used one of all. So a namespace that floods the cache evicts its own sequences, never those of a namespace
+//! within its share. Shares are equal: whoever may choose many namespaces has many shares.
 
 use std::collections::BTreeMap;
 
@@ -13,10 +17,18 @@ pub(crate) struct PrefixCache<T> {
     nodes: Vec<Node<T>>,
     /// Places of `nodes` to be used again.
     free: Vec<usize>,
-    roots: BTreeMap<String, usize>,
+    spaces: BTreeMap<String, Space>,
+    uses: u64,
+}
+
+/// What a namespace keeps.
+#[derive(Debug)]
+struct Space {
+    root: usize,
+    /// Tokens of all edges: those that sequences share count once.
+    tokens: usize,
     /// Leaves by when they were used.
     by_use: BTreeMap<u64, usize>,
-    uses: u64,
 }
 
 #[derive(Debug)]
@@ -28,8 +40,6 @@ struct Node<T> {
     /// By the first token of their edges.
     children: BTreeMap<u32, usize>,
     leaf: Option<Leaf<T>>,
-    /// Roots only: their key.
-    namespace: String,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -50,24 +60,18 @@ struct Walk {
 
 impl<T> Node<T> {
     fn empty() -> Self {
-        Self {
-            edge: Vec::new(),
-            parent: None,
-            children: BTreeMap::new(),
-            leaf: None,
-            namespace: String::new(),
-        }
+        Self { edge: Vec::new(), parent: None, children: BTreeMap::new(), leaf: None }
     }
 }
 
 impl<T: Copy> PrefixCache<T> {
     pub(crate) fn new() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), roots: BTreeMap::new(), by_use: BTreeMap::new(), uses: 0 }
+        Self { nodes: Vec::new(), free: Vec::new(), spaces: BTreeMap::new(), uses: 0 }
     }
 
     /// A kept sequence that shares the longest prefix with `tokens`, and its length, at least 1. It counts as used.
     pub(crate) fn find(&mut self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
-        let walk = self.walk(*self.roots.get(namespace)?, tokens);
+        let walk = self.walk(self.spaces.get(namespace)?.root, tokens);
         if walk.tokens == 0 {
             return None;
         }
@@ -78,20 +82,21 @@ impl<T: Copy> PrefixCache<T> {
         self.uses += 1;
         let now = self.uses;
         let leaf = self.nodes[node].leaf.as_mut()?;
-        self.by_use.remove(&leaf.used);
-        self.by_use.insert(now, node);
+        let by_use = &mut self.spaces.get_mut(namespace)?.by_use;
+        by_use.remove(&leaf.used);
+        by_use.insert(now, node);
         leaf.used = now;
         Some((leaf.kept, walk.tokens))
     }
 
     /// Sequences that are kept.
     pub(crate) fn len(&self) -> usize {
-        self.by_use.len()
+        self.spaces.values().map(|space| space.by_use.len()).sum()
     }
 
     /// How many tokens [`PrefixCache::find`] would match; nothing counts as used.
     pub(crate) fn matching(&self, namespace: &str, tokens: &[u32]) -> usize {
-        self.roots.get(namespace).map_or(0, |&root| self.walk(root, tokens).tokens)
+        self.spaces.get(namespace).map_or(0, |space| self.walk(space.root, tokens).tokens)
     }
 
     /// Keeps a sequence of these tokens. Returns what is not needed any more: `kept` itself where a kept sequence begins with
@@ -100,12 +105,12 @@ impl<T: Copy> PrefixCache<T> {
         if tokens.is_empty() {
             return Some(kept);
         }
-        let root = match self.roots.get(namespace) {
-            Some(&root) => root,
+        let root = match self.spaces.get(namespace) {
+            Some(space) => space.root,
             None => {
                 let root = self.add(Vec::new(), None);
-                namespace.clone_into(&mut self.nodes[root].namespace);
-                self.roots.insert(namespace.to_owned(), root);
+                let space = Space { root, tokens: 0, by_use: BTreeMap::new() };
+                self.spaces.insert(namespace.to_owned(), space);
                 root
             }
         };
@@ -114,6 +119,8 @@ impl<T: Copy> PrefixCache<T> {
         if rest.is_empty() {
             return Some(kept);
         }
+        let space = self.spaces.get_mut(namespace)?;
+        space.tokens += rest.len();
         if walk.inside.is_none()
             && let Some(leaf) = &mut self.nodes[walk.node].leaf
         {
@@ -129,16 +136,32 @@ impl<T: Copy> PrefixCache<T> {
         self.nodes[parent].children.insert(rest[0], node);
         self.uses += 1;
         self.nodes[node].leaf = Some(Leaf { kept, used: self.uses });
-        self.by_use.insert(self.uses, node);
+        self.spaces.get_mut(namespace)?.by_use.insert(self.uses, node);
         None
     }
 
-    /// Lets go of the sequence that was not used for the longest time.
+    /// Lets go of a sequence: see the module.
     pub(crate) fn evict(&mut self) -> Option<T> {
-        let (_, node) = self.by_use.pop_first()?;
+        let namespace = self.next_to_evict()?.to_owned();
+        let space = self.spaces.get_mut(&namespace)?;
+        let (_, node) = space.by_use.pop_first()?;
+        space.tokens -= self.nodes[node].edge.len();
+        if space.by_use.is_empty() {
+            self.spaces.remove(&namespace);
+        }
         let kept = self.nodes[node].leaf.take()?.kept;
         self.remove(node);
         Some(kept)
+    }
+
+    /// The namespace that loses its least recently used sequence.
+    fn next_to_evict(&self) -> Option<&str> {
+        let all: usize = self.spaces.values().map(|space| space.tokens).sum();
+        let above = |space: &Space| space.tokens * self.spaces.len() > all;
+        let none_above = !self.spaces.values().any(above);
+        let from = self.spaces.iter().filter(|(_, space)| none_above || above(space));
+        let (name, _) = from.min_by_key(|(_, space)| space.by_use.keys().next().copied())?;
+        Some(name)
     }
 
     fn walk(&self, root: usize, tokens: &[u32]) -> Walk {
@@ -196,7 +219,6 @@ impl<T: Copy> PrefixCache<T> {
         self.discard(node);
         let Some(above) = self.nodes[parent].parent else {
             if self.nodes[parent].children.is_empty() {
-                self.roots.remove(&std::mem::take(&mut self.nodes[parent].namespace));
                 self.discard(parent);
             }
             return;
@@ -222,6 +244,8 @@ impl<T: Copy> PrefixCache<T> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -247,7 +271,7 @@ mod tests {
         assert_eq!(cache.find("", &[1, 2]), None);
         assert_eq!(cache.find("tenant", &[1, 2]), Some(('a', 2)));
         assert_eq!(cache.evict(), Some('a'));
-        assert!(cache.roots.is_empty());
+        assert!(cache.spaces.is_empty());
     }
 
     #[test]
@@ -272,6 +296,36 @@ mod tests {
             [cache.evict(), cache.evict(), cache.evict(), cache.evict()],
             [Some('b'), Some('c'), Some('a'), None]
         );
+    }
+
+    #[test]
+    fn a_namespace_that_floods_evicts_its_own_sequences() {
+        let mut cache = PrefixCache::new();
+        cache.insert("quiet", &[1, 2, 3, 4], 1000);
+        for id in 0..100 {
+            cache.insert("flood", &[id, id + 1, id + 2], id);
+        }
+        // Ten tokens in all would be five each: down to there, the quiet one is within its share.
+        for id in 0..98 {
+            assert_eq!(cache.evict(), Some(id), "the least recently used of the flood");
+        }
+        assert_eq!(cache.find("quiet", &[1, 2, 3, 4]), Some((1000, 4)));
+        assert_eq!(
+            [cache.evict(), cache.evict(), cache.evict(), cache.evict()],
+            [Some(98), Some(1000), Some(99), None]
+        );
+    }
+
+    #[test]
+    fn tokens_that_sequences_share_count_once() {
+        let mut cache = PrefixCache::new();
+        cache.insert("shared", &[1, 2, 3, 4, 5, 6, 7], 'a');
+        cache.insert("shared", &[1, 2, 3, 4, 5, 6, 8], 'b');
+        cache.insert("apart", &[1, 2, 3, 4, 5], 'c');
+        cache.insert("apart", &[2, 2, 3, 4, 5], 'd');
+        // Eight tokens against ten, though the sequences are of fourteen and ten.
+        assert_eq!(cache.evict(), Some('c'));
+        assert_eq!(cache.evict(), Some('a'));
     }
 
     /// What the tree says, without a tree.
@@ -315,47 +369,66 @@ mod tests {
             self.kept.push((id, space, tokens.to_vec(), self.uses));
         }
 
+        /// Tokens that a namespace keeps: distinct prefixes of its sequences.
+        fn tokens(&self, space: usize) -> usize {
+            let of = self.kept.iter().filter(|k| k.1 == space);
+            let prefixes: BTreeSet<_> = of.flat_map(|k| (1..=k.2.len()).map(|n| &k.2[..n])).collect();
+            prefixes.len()
+        }
+
         fn evict(&mut self, gone: Option<usize>) {
-            let oldest = (0..self.kept.len()).min_by_key(|&i| self.kept[i].3);
+            let spaces: BTreeSet<usize> = self.kept.iter().map(|k| k.1).collect();
+            let all: usize = spaces.iter().map(|&space| self.tokens(space)).sum();
+            let above = |space: usize| self.tokens(space) * spaces.len() > all;
+            let any = spaces.iter().any(|&space| above(space));
+            let candidates = (0..self.kept.len()).filter(|&i| !any || above(self.kept[i].1));
+            let oldest = candidates.min_by_key(|&i| self.kept[i].3);
             assert_eq!(gone, oldest.map(|i| self.kept.remove(i).0));
         }
     }
 
     impl PrefixCache<usize> {
         fn check(&self) {
-            let mut leaves = 0;
             let mut reachable = 0;
-            let mut open: Vec<usize> = self.roots.values().copied().collect();
-            while let Some(node) = open.pop() {
-                reachable += 1;
-                let this = &self.nodes[node];
-                assert_eq!(
-                    this.leaf.is_some(),
-                    this.children.is_empty(),
-                    "leaves keep, and nothing else does"
-                );
-                assert_eq!(this.parent.is_none(), this.edge.is_empty());
-                assert!(this.parent.is_none() || this.children.len() != 1, "an inner node parts sequences");
-                if let Some(leaf) = &this.leaf {
-                    leaves += 1;
-                    assert_eq!(self.by_use.get(&leaf.used), Some(&node));
+            for space in self.spaces.values() {
+                let (mut leaves, mut tokens) = (0, 0);
+                let mut open = vec![space.root];
+                while let Some(node) = open.pop() {
+                    reachable += 1;
+                    let this = &self.nodes[node];
+                    tokens += this.edge.len();
+                    assert_eq!(
+                        this.leaf.is_some(),
+                        this.children.is_empty(),
+                        "leaves keep, and nothing else does"
+                    );
+                    assert_eq!(this.parent.is_none(), this.edge.is_empty());
+                    assert!(
+                        this.parent.is_none() || this.children.len() != 1,
+                        "an inner node parts sequences"
+                    );
+                    if let Some(leaf) = &this.leaf {
+                        leaves += 1;
+                        assert_eq!(space.by_use.get(&leaf.used), Some(&node));
+                    }
+                    for (&first, &child) in &this.children {
+                        assert!(self.nodes[child].parent == Some(node) && self.nodes[child].edge[0] == first);
+                        open.push(child);
+                    }
                 }
-                for (&first, &child) in &this.children {
-                    assert!(self.nodes[child].parent == Some(node) && self.nodes[child].edge[0] == first);
-                    open.push(child);
-                }
+                assert_eq!((leaves, tokens), (space.by_use.len(), space.tokens));
             }
-            assert_eq!((leaves, reachable + self.free.len()), (self.by_use.len(), self.nodes.len()));
+            assert_eq!(reachable + self.free.len(), self.nodes.len());
         }
     }
 
     proptest! {
         #[test]
         fn the_tree_agrees_with_a_list(
-            steps in prop::collection::vec((0u8..8, 0usize..2, prop::collection::vec(0u32..3, 0..9)), 1..120),
+            steps in prop::collection::vec((0u8..8, 0usize..3, prop::collection::vec(0u32..3, 0..9)), 1..120),
         ) {
             let (mut cache, mut model) = (PrefixCache::new(), Model::default());
-            let names = ["", "other"];
+            let names = ["", "other", "third"];
             for (id, (what, space, tokens)) in steps.into_iter().enumerate() {
                 match what {
                     0..=3 => model.insert(id, space, &tokens, cache.insert(names[space], &tokens, id)),

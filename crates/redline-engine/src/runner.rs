@@ -19,6 +19,7 @@ use crate::core::{Arrival, Core, ObserveJob, Pulse};
 use crate::error::EngineError;
 use crate::machine::{ModelMachine, OUTPUT_ROWS};
 use crate::options::{Clock, TraceLog};
+use crate::outcome::EngineUse;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
 use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
@@ -35,6 +36,8 @@ pub(crate) enum Job {
     Release(SeqId),
     /// A plan for every bucket is wanted.
     Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
+    /// What requests hold is asked for.
+    Use(Sender<EngineUse>),
     /// Somebody wants to look at activations.
     Observe(ObserveJob),
 }
@@ -95,6 +98,8 @@ pub(crate) struct Runner {
     /// With how the model runs.
     pub(crate) profile: Option<(ProfileLog, String)>,
     pub(crate) clock: Clock,
+    /// See [`crate::Options::poison`].
+    pub(crate) poison: bool,
 }
 
 impl Runner {
@@ -127,7 +132,7 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, .. } = self;
+        let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, poison, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
@@ -140,7 +145,8 @@ impl Runner {
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
-        let cache = Cache::new(KvCache::new(&model.kv_shapes(kv_format), pages), prefix_cache);
+        let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
+        let cache = Cache::new(kv, prefix_cache);
         let (token, _, output) = model.operations();
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
@@ -158,6 +164,7 @@ impl Runner {
             trace,
             spans,
             observer: None,
+            poison,
         };
         Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
     }
@@ -199,6 +206,10 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
             Ok(Job::Run(arrival)) => core.arrive(arrival),
             Ok(Job::Release(sequence)) => core.release(sequence),
             Ok(Job::Observe(job)) => core.observe(job),
+            Ok(Job::Use(reply)) => {
+                // As below.
+                let _ = reply.send(core.in_use());
+            }
             Ok(Job::Precompile(reply)) => {
                 // A caller that is gone hears nothing.
                 let _ = reply.send(core.machine().precompile().map_err(EngineError::from));

@@ -37,6 +37,8 @@ pub trait PageStore {
     fn grow(&mut self) -> Result<u32, OutOfMemory>;
     /// Copies page `from` to page `to`.
     fn copy(&mut self, from: u32, to: u32);
+    /// Makes the tokens of a page from `first` on unusable.
+    fn poison(&mut self, _page: u32, _first: usize) {}
 }
 
 impl PageStore for KvPages {
@@ -48,6 +50,9 @@ impl PageStore for KvPages {
     }
     fn copy(&mut self, from: u32, to: u32) {
         Self::copy(self, from, to);
+    }
+    fn poison(&mut self, page: u32, first: usize) {
+        Self::poison(self, page, first);
     }
 }
 
@@ -61,6 +66,8 @@ pub struct KvCache<P = KvPages> {
     sequences: Vec<Sequence>,
     /// Places of `sequences` to be used again.
     ended: Vec<usize>,
+    /// What no sequence owns is poisoned.
+    poisons: bool,
 }
 
 impl KvCache {
@@ -78,7 +85,27 @@ impl KvCache {
 impl<P: PageStore> KvCache<P> {
     /// An empty cache of at most `limit` pages of a store that has none yet.
     pub fn over(pages: P, limit: usize) -> Self {
-        Self { pages, limit, owners: Vec::new(), free: Vec::new(), sequences: Vec::new(), ended: Vec::new() }
+        Self {
+            pages,
+            limit,
+            owners: Vec::new(),
+            free: Vec::new(),
+            sequences: Vec::new(),
+            ended: Vec::new(),
+            poisons: false,
+        }
+    }
+
+    /// The same, overwriting what no sequence owns with values that would show in any result that depended on them: new
+    /// pages, pages that come back, and the rest of a page that is copied. For tests.
+    pub fn poisoned(self, poisons: bool) -> Self {
+        Self { poisons, ..self }
+    }
+
+    fn poison(&mut self, page: u32, first: usize) {
+        if self.poisons {
+            self.pages.poison(page, first);
+        }
     }
 
     /// Pages that some sequence owns.
@@ -155,6 +182,7 @@ impl<P: PageStore> KvCache<P> {
         if self.owners[shared as usize] > 1 {
             let own = self.take()?;
             self.pages.copy(shared, own);
+            self.poison(own, self.sequences[id.0].tokens % PAGE_TOKENS);
             self.owners[shared as usize] -= 1;
             self.sequences[id.0].pages[index] = own;
         }
@@ -168,6 +196,7 @@ impl<P: PageStore> KvCache<P> {
             None => {
                 let page = self.pages.grow().map_err(KvError::Memory)?;
                 self.owners.push(0);
+                self.poison(page, 0);
                 page
             }
         };
@@ -204,6 +233,7 @@ impl<P: PageStore> KvCache<P> {
             *owners -= 1;
             if *owners == 0 {
                 self.free.push(page);
+                self.poison(page, 0);
             }
         }
     }

@@ -83,6 +83,14 @@ impl Arena {
         Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
     }
 
+    /// Overwrites everything with values that would show in any result that depended on them. No pass may depend on what an
+    /// earlier one left.
+    pub fn poison(&mut self) {
+        self.values.fill(f32::NAN);
+        // Two bf16 NaN; as integers, large ones.
+        self.words.fill(0x7fc0_7fc0);
+    }
+
     /// The values and the words.
     pub(crate) fn parts(&mut self) -> (&mut [f32], &mut [u32]) {
         (&mut self.values, &mut self.words)

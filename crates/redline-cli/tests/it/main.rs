@@ -7,6 +7,7 @@ mod browser;
 mod chat;
 mod checkpoint;
 mod compare;
+mod confined;
 mod convert;
 mod demo;
 mod diffuse;

@@ -55,7 +55,7 @@ fn generation_takes_nothing_from_lines_of_another_salt() {
     let line =
         |salt: &str| format!(r#"{{"prompt":"{QUERY}","max_new_tokens":2,"cache_salt":"{salt}"}}"#) + "\n";
     let unsalted = format!(r#"{{"prompt":"{QUERY}","max_new_tokens":2}}"#) + "\n";
-    let lines = [&unsalted, &line("tenant"), &line("other"), &line("tenant"), &line("")].map(String::as_str);
+    let lines = [unsalted, line("tenant"), line("other"), line("tenant"), line("")];
     let arguments = ["generate", "--model", "demo", "--json", "--jsonl", "-"];
     let run = redline_reading(&arguments, lines.concat().as_bytes()).ok();
     let answers: Vec<TextCompletion> =

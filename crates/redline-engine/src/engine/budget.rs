@@ -13,26 +13,41 @@ pub(super) struct Budget {
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
+    /// Bytes of activations that a token of a canvas takes, where the model fills masks: canvases are run in one pass, whatever
+    /// they take.
+    pub(super) canvas_row: Option<u64>,
+}
+
+/// Bytes that passes over so many tokens of canvases may take besides the activations that are set aside at load. Their
+/// memory grows by being taken anew while the old is still there, which had as many.
+pub(super) fn canvas_bytes(activations: u64, row: u64, tokens: usize) -> u64 {
+    activations.saturating_add(row.saturating_mul(2 * tokens as u64))
 }
 
 impl Budget {
-    /// Pages of keys and values that `memory` bytes leave; at least those of a context that was asked for.
+    /// Pages of keys and values that `memory` bytes leave; at least those of a context that was asked for. Canvases have as
+    /// many bytes again for their activations.
     pub(super) fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
-        let pages = memory.saturating_sub(self.weights + self.activations) / self.page;
+        let tokens = context.unwrap_or(1);
+        let canvas = self.canvas_row.map(|row| canvas_bytes(self.activations, row, tokens));
+        let parts = if canvas.is_some() { 2 } else { 1 };
+        let pages = memory.saturating_sub(self.weights + self.activations) / (parts * self.page);
         // One page more: where sequences part, each has its own.
-        let least = context.unwrap_or(1).div_ceil(PAGE_TOKENS) as u64 + 1;
+        let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
+        let least = least.max(canvas.unwrap_or(0).div_ceil(self.page));
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = self.weights + self.activations + least * self.page;
+        let needed = self.weights + self.activations + parts * least * self.page;
+        let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
         let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
         let fact = format!(
-            "a memory budget of {} MiB does not hold {} MiB of weights, {} MiB of activations and {} MiB for keys and \
-             values of {of}",
+            "a memory budget of {} MiB does not hold {} MiB of weights, {} MiB of activations and {} MiB for {what} \
+             of {of}",
             memory >> 20,
             mib(self.weights),
             mib(self.activations),
-            mib(least * self.page)
+            mib(parts * least * self.page)
         );
         let hint = format!(
             "give `--memory {}MiB` or more, a smaller `--max-context` or a smaller `--format`",

@@ -6,6 +6,7 @@ use std::sync::mpsc::channel;
 
 use redline_models::spec::Objective;
 
+use super::budget::canvas_bytes;
 use super::{Engine, checked_timeout};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -148,11 +149,13 @@ impl Engine {
             let fact = format!("{what}: {tokens} tokens exceed the largest pass, {most}");
             return Err(EngineError::request(fact, "shorten the prompt, or what stands behind it"));
         }
-        let activations = self.info.activation_bytes_per_row * tokens as u64;
-        if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > room / 2) {
+        let info = &self.info;
+        let activations = canvas_bytes(info.activation_bytes, info.activation_bytes_per_row, tokens);
+        // Of what the memory budget leaves, half is for keys and values, and half for this.
+        if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > *room) {
             let fact = format!(
-                "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than half of the \
-                 {room} that weights leave of the memory budget"
+                "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than the {room} that \
+                 the memory budget leaves for them"
             );
             return Err(EngineError::request(fact, "give more `--memory`, or shorten it"));
         }
@@ -286,7 +289,8 @@ fn blocks(
         None => new,
     };
     let end = prompt_tokens + new;
-    if length == 0 {
+    // Without new tokens there are masks of the prompt only, which are one block.
+    if new == 0 {
         return Ok(std::iter::once(first_mask..end).collect());
     }
     let starts = (prompt_tokens..end).step_by(length);

@@ -262,6 +262,28 @@ fn one_step_a_block_leaves_no_mask() {
 }
 
 #[test]
+fn masks_of_the_prompt_alone_are_one_block() {
+    let engine = engine("dream-a", 1);
+    let mask = i64::from(engine.info().mask_id.unwrap());
+    let plain = DiffuseRequest::new(Prompt::Ids(vec![mask, 17, 24, mask, 38]), 0);
+    let fill = |request| engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap().canvas;
+    let expected = fill(plain.clone());
+    assert!(expected.iter().all(|&id| i64::from(id) != mask));
+    // Each of these needs blocks of new tokens, and there are none.
+    assert_eq!(fill(DiffuseRequest { block_length: Some(4), ..plain.clone() }), expected);
+    for cache in BlockCache::ALL {
+        let cached = DiffuseRequest {
+            cache: *cache,
+            refresh: (*cache != BlockCache::None).then_some(1),
+            ..plain.clone()
+        };
+        assert_eq!(fill(cached), expected, "{}", cache.name());
+    }
+    let one_by_one = DiffuseRequest { threshold: Some(2.0), ..plain };
+    assert!(fill(one_by_one).iter().all(|&id| i64::from(id) != mask));
+}
+
+#[test]
 fn the_text_ends_at_the_first_end_and_nothing_behind_it_is_computed() {
     // The tokens of a run; the third becomes an end.
     let whole = engine("dream-a", 1);

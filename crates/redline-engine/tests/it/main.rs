@@ -1,5 +1,6 @@
 //! The engine as a library: scoring rules, generation, invariance, refusals.
 
+mod alone;
 mod batch;
 mod demo;
 mod diffusion;
@@ -8,10 +9,13 @@ mod generation;
 mod invariance;
 mod judging;
 mod likelihood;
+mod memory;
+mod mixture;
 mod models;
 mod peak_memory;
 mod perplexity;
 mod plans;
+mod poison;
 mod prefix_cache;
 mod refusals;
 mod score_plans;

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redline_engine::{
-    Engine, EngineError, GenerateRequest, Label, Options, PlanOptions, Prompt, ScoreOutcome, ScoreRequest,
-    Source,
+    Engine, EngineError, GenerateRequest, Label, ModelInfo, Objective, Options, PlanOptions, Prompt,
+    ScoreOutcome, ScoreRequest, Source,
 };
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Tier};
 use redline_models::arch;
 use redline_models::spec::Role;
@@ -35,6 +36,7 @@ pub(crate) fn options(dir: &Path) -> Options {
         trace: None,
         profile: None,
         clock: Arc::new(|| 0),
+        poison: false,
     }
 }
 
@@ -102,6 +104,14 @@ pub(crate) fn long(dir: &Path) -> Engine {
         .unwrap();
     writer.finish().unwrap();
     Engine::load(options(&to)).unwrap()
+}
+
+/// A memory budget of so many pages of keys and values; where the model fills masks, canvases of so many tokens have as much.
+pub(crate) fn budget(info: &ModelInfo, pages: u64, canvas: u64) -> u64 {
+    let kv = pages * PAGE_TOKENS as u64 * info.kv_bytes_per_token;
+    let canvases = info.activation_bytes + 2 * canvas * info.activation_bytes_per_row;
+    let room = if info.objective == Objective::Next { kv } else { 2 * kv.max(canvases) };
+    info.weight_bytes + info.activation_bytes + room
 }
 
 pub(crate) fn text(s: &str) -> Prompt {

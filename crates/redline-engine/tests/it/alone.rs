@@ -1,0 +1,17 @@
+//! Tests that need a process of their own, because they count what the whole process allocates.
+
+use std::process::Command;
+
+/// True in a process that runs the test of this name only; elsewhere starts such a process and expects it to succeed.
+pub(crate) fn in_own_process(test: &str) -> bool {
+    let arguments: Vec<String> = std::env::args().collect();
+    if arguments.iter().any(|a| a == "--exact") && arguments.iter().any(|a| a == test) {
+        return true;
+    }
+    let binary = std::env::current_exe().unwrap();
+    let run = Command::new(binary).args([test, "--exact", "--nocapture"]).output().unwrap();
+    let shown =
+        || format!("{}{}", String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success() && shown().contains("1 passed"), "{}", shown());
+    false
+}

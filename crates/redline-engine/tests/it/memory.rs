@@ -1,0 +1,122 @@
+//! What an engine takes stays below what it announces, and requests leave nothing behind.
+
+use std::path::{Path, PathBuf};
+
+use redline_engine::{Cancel, Engine, EngineUse, GenerateRequest, Objective, Options};
+use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use crate::alone::in_own_process;
+use crate::mixture::{Asked, Dice};
+use crate::models::{budget, demo_dir, generation, golden_dir, options, refusal, text};
+
+fn golden(checkpoint: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(checkpoint)
+}
+
+/// What the budget does not count: the requests themselves, their answers, tables of pages, the rotation of positions.
+const BESIDE: u64 = 768 << 10;
+
+#[test]
+fn the_peak_stays_below_what_is_announced() {
+    if !in_own_process("memory::the_peak_stays_below_what_is_announced") {
+        return;
+    }
+    for (checkpoint, pages) in [("llama-b", 3), ("llama-b", 8), ("qwen3-a", 20), ("dream-a", 40)] {
+        let plain = Options { threads: 1, ..options(&golden(checkpoint)) };
+        let info = Engine::load(plain.clone()).unwrap().info().clone();
+        let page = PAGE_TOKENS as u64 * info.kv_bytes_per_token;
+        let memory = budget(&info, pages, 60);
+        let before = current_bytes();
+        let engine = Engine::load(Options { memory: Some(memory), ..plain }).unwrap();
+        let kv = engine.info().kv_budget_bytes.unwrap();
+        let parts = if info.objective == Objective::Next { 1 } else { 2 };
+        let announced = info.weight_bytes + info.activation_bytes + parts * kv;
+        assert!(announced <= memory && memory < announced + parts * page);
+        reset_peak();
+        let mut dice = Dice(pages);
+        for _ in 0..20 {
+            let asked: Vec<Asked> = (0..32).map(|_| Asked::draw(&engine, &mut dice)).collect();
+            // What cannot fit alone is refused.
+            let tickets: Vec<_> = asked.iter().filter_map(|asked| asked.submit(&engine).ok()).collect();
+            assert!(tickets.len() > 4);
+            tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+        }
+        let taken = peak_bytes().unwrap() - before;
+        assert!(
+            taken <= announced + BESIDE,
+            "{checkpoint}, {pages} pages: {taken} bytes, announced {announced}"
+        );
+        // The workload was large enough to need all pages.
+        let least = info.weight_bytes + info.activation_bytes + kv - page;
+        assert!(taken > least, "{checkpoint}, {pages} pages: {taken} bytes of {announced}");
+    }
+}
+
+#[test]
+fn a_budget_below_the_least_is_refused_with_the_figure_that_is_needed() {
+    for kept in [None, Some(200)] {
+        let plain = Options { max_context: kept, ..options(&golden_dir()) };
+        let info = Engine::load(plain.clone()).unwrap().info().clone();
+        let page = PAGE_TOKENS as u64 * info.kv_bytes_per_token;
+        let pages = kept.unwrap_or(1).div_ceil(PAGE_TOKENS) as u64 + 1;
+        let least = info.weight_bytes + info.activation_bytes + pages * page;
+        let load = |memory| Engine::load(Options { memory: Some(memory), ..plain.clone() });
+        assert_eq!(load(least).unwrap().info().kv_budget_bytes, Some(pages * page));
+        for less in [least - 1, least - least / 100] {
+            let message = refusal(load(less));
+            let needed = message.split_once("give `--memory ").unwrap().1.split_once("MiB").unwrap().0;
+            let needed: u64 = needed.parse().unwrap();
+            assert_eq!(needed, least.div_ceil(1 << 20), "{message}");
+            load(needed << 20).unwrap();
+        }
+    }
+}
+
+/// One in five is given up, one in twenty is refused; every prompt is another, and log-probabilities are asked for.
+fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
+    for round in 0..requests / 20 {
+        let mut tickets = Vec::new();
+        for i in 0..20 {
+            let words: Vec<String> =
+                (0..4 + dice.below(12)).map(|_| format!(" {}", dice.below(1 << 40))).collect();
+            let plain = generation(text(&words.concat()), 1 + dice.below(6) as usize);
+            let stop = vec![" the".to_owned()];
+            let asked =
+                GenerateRequest { logprobs: Some(3), stop, cache_salt: format!("{}", round % 3), ..plain };
+            if i == 7 {
+                let bad = GenerateRequest { max_new_tokens: 1 << 20, ..asked };
+                assert!(engine.submit_generate(bad, &Cancel::new()).is_err());
+                continue;
+            }
+            let ticket = engine.submit_generate(asked, &Cancel::new()).unwrap();
+            tickets.extend((i % 5 != 0).then_some(ticket));
+        }
+        tickets.into_iter().for_each(|ticket| drop(ticket.wait(&mut |_| ()).unwrap()));
+    }
+    while engine.in_use().unwrap().requests > 0 {}
+}
+
+#[test]
+fn requests_leave_nothing_behind() {
+    if !in_own_process("memory::requests_leave_nothing_behind") {
+        return;
+    }
+    for prefix_cache in [false, true] {
+        let plain = Options { threads: 1, ..options(&demo_dir()) };
+        let info = Engine::load(plain.clone()).unwrap().info().clone();
+        let memory = budget(&info, 64, 0);
+        let engine = Engine::load(Options { memory: Some(memory), prefix_cache, ..plain }).unwrap();
+        let mut dice = Dice(1);
+        let after = [400, 400, 800].map(|requests| {
+            mixture(&engine, requests, &mut dice);
+            let held = engine.in_use().unwrap();
+            assert_eq!(held.sequences, held.kept, "only the prefix cache holds sequences at rest");
+            assert!(prefix_cache || held == EngineUse::default(), "{held:?}");
+            current_bytes()
+        });
+        // 8 bytes for each of the last 800 requests would be 6 KiB; what is kept differs in length.
+        let grown = after[2].abs_diff(after[1]);
+        assert!(grown < 16 << 10, "prefix cache {prefix_cache}: {after:?}");
+    }
+}

@@ -1,0 +1,188 @@
+//! `cargo xtask audit`: licences, sources and duplicates of all packages, and known vulnerabilities where the database can be
+//! had. What needs no tool is a test below and runs in every `cargo xtask ci`.
+
+use std::process::{Command, Stdio};
+
+use anyhow::{Result, bail};
+
+use crate::Failure;
+use crate::tools::Tool;
+
+const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
+const AUDIT: Tool = Tool { name: "cargo-audit", version: "0.22.2" };
+
+/// Where both tools take the database of vulnerabilities from.
+const DATABASE: &str = "https://github.com/RustSec/advisory-db";
+
+/// `paste` is archived: the reason to take it all the same stands in `deny.toml`.
+const IGNORED: &str = "RUSTSEC-2024-0436";
+
+/// Every check that can be made here. What is skipped says so.
+pub(crate) fn command(_: &[String]) -> Result<(), Failure> {
+    for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+        let deny = DENY.call()?.args(["--manifest-path", manifest, "--locked", "--all-features", "check"]);
+        deny.args(["--config", "deny.toml", "licenses", "bans", "sources"]).run()?;
+    }
+    if let Err(reason) = database() {
+        eprintln!("audit: advisories skipped: {DATABASE} cannot be reached: {reason}");
+        return Ok(());
+    }
+    DENY.call()?
+        .args(["--locked", "--all-features", "check", "--config", "deny.toml", "advisories"])
+        .run()?;
+    for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+        AUDIT
+            .call()?
+            .args([
+                "audit",
+                "--deny",
+                "warnings",
+                "--file",
+                lock,
+                "--ignore",
+                IGNORED,
+                "--db",
+                "target/tools/advisory-db",
+            ])
+            .run()?;
+    }
+    Ok(())
+}
+
+/// Whether the database can be fetched; otherwise git's reason.
+fn database() -> Result<()> {
+    let mut git = Command::new("git");
+    git.args(["ls-remote", "--exit-code", DATABASE, "HEAD"]).env("GIT_TERMINAL_PROMPT", "0");
+    let found = git.stdin(Stdio::null()).output()?;
+    if found.status.success() {
+        return Ok(());
+    }
+    bail!("{}", String::from_utf8_lossy(&found.stderr).trim());
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Licences that packages may have. An expression needs one of each `AND`.
+    const LICENCES: &[&str] = &[
+        "Apache-2.0",
+        "Apache-2.0 WITH LLVM-exception",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "BSL-1.0",
+        "CC0-1.0",
+        "ISC",
+        "MIT",
+        "NCSA",
+        "Unicode-3.0",
+        "Unlicense",
+        "Zlib",
+    ];
+
+    /// Packages whose authors say that they look after them no more, and what to take instead.
+    const UNMAINTAINED: &[(&str, &str)] = &[
+        ("atty", "std::io::IsTerminal"),
+        ("serde_yaml", "another format"),
+        ("lazy_static", "std::sync::LazyLock"),
+        ("ansi_term", "anstyle"),
+        ("failure", "thiserror"),
+        ("term", "anstyle"),
+        ("instant", "std::time"),
+        ("proc-macro-error", "proc-macro-error2"),
+        ("derivative", "written-out implementations"),
+        ("bincode", "another format"),
+    ];
+
+    /// Everything in the two lock files, for every platform, as cargo knows it without the network.
+    fn packages() -> Vec<Value> {
+        let mut all = Vec::new();
+        for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
+            let mut cargo = Command::new("cargo");
+            cargo.args([
+                "metadata",
+                "--format-version=1",
+                "--locked",
+                "--offline",
+                "--manifest-path",
+                manifest,
+            ]);
+            // Packages of other platforms may not have been downloaded.
+            cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
+            let run = cargo.current_dir(crate::root()).output().expect("cargo starts");
+            if manifest == "fuzz/Cargo.toml" && !run.status.success() {
+                // Nobody builds the fuzz targets before a night does.
+                continue;
+            }
+            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+            let metadata: Value = serde_json::from_slice(&run.stdout).expect("JSON");
+            all.extend(metadata["packages"].as_array().expect("packages").iter().cloned());
+        }
+        all
+    }
+
+    /// Whether a licence expression can be met with the list.
+    fn is_allowed(expression: &str) -> bool {
+        let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
+        plain.split(" AND ").all(|term| term.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
+    }
+
+    #[test]
+    fn every_package_has_a_licence_of_the_list_and_comes_from_the_registry() {
+        let packages = packages();
+        assert!(packages.len() > 50);
+        for package in &packages {
+            let name = format!("{} {}", package["name"], package["version"]);
+            let licence = package["license"].as_str();
+            assert!(licence.is_some_and(is_allowed), "{name}: licence {licence:?}");
+            // Without a source it is ours.
+            if let Some(source) = package["source"].as_str() {
+                assert_eq!(source, "registry+https://github.com/rust-lang/crates.io-index", "{name}");
+            } else {
+                let path = package["manifest_path"].as_str().unwrap_or("");
+                assert!(path.starts_with(&crate::root().display().to_string()), "{name}: {path}");
+            }
+        }
+    }
+
+    #[test]
+    fn no_package_is_unmaintained() {
+        for package in packages() {
+            let name = package["name"].as_str().unwrap_or("");
+            let found = UNMAINTAINED.iter().find(|(given_up, _)| *given_up == name);
+            assert!(found.is_none(), "{name} is not maintained; take {}", found.map_or("", |f| f.1));
+        }
+    }
+
+    #[test]
+    fn the_lock_files_name_no_other_source() {
+        for lock in ["Cargo.lock", "fuzz/Cargo.lock"] {
+            let text = std::fs::read_to_string(crate::root().join(lock)).unwrap();
+            let sources = text.lines().filter_map(|line| line.strip_prefix("source = "));
+            for source in sources {
+                assert_eq!(source, "\"registry+https://github.com/rust-lang/crates.io-index\"", "{lock}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_tool_has_the_same_list() {
+        let file = std::fs::read_to_string(crate::root().join("deny.toml")).unwrap();
+        let (_, list) = file.split_once("allow = [").unwrap();
+        let (list, _) = list.split_once(']').unwrap();
+        let listed: Vec<&str> = list.split('"').skip(1).step_by(2).collect();
+        assert_eq!(listed, LICENCES);
+    }
+
+    #[test]
+    fn licence_expressions_are_read() {
+        for good in ["MIT", "MIT OR GPL-3.0", "MIT/Apache-2.0", "(MIT OR Apache-2.0) AND Unicode-3.0"] {
+            assert!(is_allowed(good), "{good}");
+        }
+        for bad in ["GPL-3.0", "MIT AND GPL-3.0", "", "AGPL-3.0-only OR SSPL-1.0"] {
+            assert!(!is_allowed(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `cargo xtask mutants`: small changes of the code, each of which some test should notice.
+//!
+//! All of them take weeks of a small machine, so a night tries a part: the day says which. What survives must stand in
+//! `docs/mutants.md`, with the reason why no test can or need notice it; `.cargo/mutants.toml` says what is left out.
+
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Failure;
+use crate::tools::Tool;
+
+const MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0" };
+
+/// The crates that are tried.
+const PACKAGES: &[&str] = &["redline-engine", "redline-kernels", "redline-lab"];
+
+/// Mutants of a night, and the time after which what is left of them is put off.
+const OF_A_NIGHT: usize = 60;
+const LONGEST: Duration = Duration::from_secs(110 * 60);
+
+/// Where survivors are explained.
+const EXPLAINED: &str = "docs/mutants.md";
+
+/// `cargo xtask mutants`: the part of the day, or what the arguments of cargo-mutants choose, such as `--file PATH`.
+pub(crate) fn command(arguments: &[String]) -> Result<(), Failure> {
+    Ok(if arguments.is_empty() { of_the_day()? } else { run(arguments)? })
+}
+
+fn of_the_day() -> Result<()> {
+    let mut chosen: Vec<String> = PACKAGES.iter().map(|package| format!("--package={package}")).collect();
+    let program = MUTANTS.call()?.program().to_owned();
+    let mut list = Command::new(program);
+    list.args(["mutants", "--list"]).args(&chosen).current_dir(crate::root());
+    let listed = list.stderr(Stdio::inherit()).output().context("cargo-mutants does not start")?;
+    let count = String::from_utf8_lossy(&listed.stdout).lines().count();
+    let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
+    let (shard, shards) = shard_of(days, count);
+    eprintln!("mutants: part {shard} of {shards}, {count} in all");
+    chosen.push(format!("--shard={shard}/{shards}"));
+    run(&chosen)
+}
+
+/// Which part is tried on a day, and how many there are.
+fn shard_of(day: u64, mutants: usize) -> (u64, u64) {
+    let shards = mutants.div_ceil(OF_A_NIGHT).max(1) as u64;
+    (day % shards, shards)
+}
+
+/// Tries mutants until all are tried or the time is over; a survivor that is not explained is an error.
+fn run(arguments: &[String]) -> Result<()> {
+    let out = crate::root().join("target/mutants");
+    fs::create_dir_all(&out)?;
+    let program = MUTANTS.call()?.program().to_owned();
+    let mut command = Command::new(program);
+    command.args(["mutants", "--jobs=1", "--no-shuffle", "--output"]).arg(&out).args(arguments);
+    let mut child = command.current_dir(crate::root()).spawn().context("cargo-mutants does not start")?;
+    let start = Instant::now();
+    let whole = loop {
+        if let Some(status) = child.try_wait()? {
+            // 2: some were missed; 3: some took too long.
+            break matches!(status.code(), Some(0 | 2 | 3))
+                .then_some(())
+                .context(format!("cargo-mutants: {status}"));
+        }
+        if start.elapsed() > LONGEST {
+            eprintln!("mutants: stopped after {} s", LONGEST.as_secs());
+            child.kill()?;
+            child.wait()?;
+            break Ok(());
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    whole?;
+    let read = |name: &str| fs::read_to_string(out.join("mutants.out").join(name)).unwrap_or_default();
+    let explained =
+        fs::read_to_string(crate::root().join(EXPLAINED)).with_context(|| format!("no {EXPLAINED}"))?;
+    let alive = unexplained(&read("missed.txt"), &explained);
+    eprintln!(
+        "mutants: {} caught, {} alive",
+        read("caught.txt").lines().count(),
+        read("missed.txt").lines().count()
+    );
+    if alive.is_empty() {
+        return Ok(());
+    }
+    bail!("survivors without a test or a reason in {EXPLAINED}:\n  {}", alive.join("\n  "))
+}
+
+/// The survivors that the document does not name. Lines and columns change with every edit and do not count.
+fn unexplained(missed: &str, explained: &str) -> Vec<String> {
+    let named: Vec<&str> =
+        explained.lines().filter_map(|line| line.strip_prefix("- `")?.split('`').next()).collect();
+    missed.lines().map(without_place).filter(|mutant| !named.contains(&mutant.as_str())).collect()
+}
+
+/// `a/b.rs:12:7: replace x with y` without the numbers.
+fn without_place(mutant: &str) -> String {
+    let Some((place, what)) = mutant.split_once(": ") else { return mutant.to_owned() };
+    format!("{}: {what}", place.split(':').next().unwrap_or(place))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_has_its_day() {
+        assert_eq!(shard_of(0, 0), (0, 1));
+        let days: Vec<u64> = (100..104).map(|day| shard_of(day, 4 * OF_A_NIGHT - 1).0).collect();
+        assert_eq!(days, [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn a_survivor_is_explained_wherever_it_stands() {
+        let document = "text\n- `a/b.rs: replace x -> u8 with 0`: no caller\n";
+        let missed = "a/b.rs:3:9: replace x -> u8 with 0\na/b.rs:30:1: replace x -> u8 with 1\n";
+        assert_eq!(unexplained(missed, document), ["a/b.rs: replace x -> u8 with 1"]);
+    }
+}

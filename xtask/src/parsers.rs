@@ -1,0 +1,216 @@
+//! `cargo xtask fuzz-parsers`: what is read from files, against libFuzzer; and `cargo xtask asan`: the hostile files of the tests under
+//! the address sanitizer.
+//!
+//! The targets are in `fuzz/`. They are built with the flags that cargo-fuzz uses. The sanitizer needs compiler flags that
+//! are not stable; `RUSTC_BOOTSTRAP=1` makes the pinned compiler take them. Where the sanitizer does not link, the targets
+//! run without it, which finds panics, hangs and allocations beyond the limit.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use crate::Failure;
+use crate::ci::cargo;
+use crate::process::Call;
+
+/// Seconds that a target runs without `--seconds`: those of a night.
+const SECONDS: &str = "600";
+
+/// Seconds that one input may take.
+const TIMEOUT: &str = "20";
+
+/// The host, which sanitizers want named.
+const HOST: &str = "x86_64-unknown-linux-gnu";
+
+const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1";
+
+const COVERAGE_WITH_SANITIZER: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1 -Zsanitizer=address";
+
+/// A target, and where inputs to begin with are found.
+struct Target {
+    name: &'static str,
+    /// Folders of the repository, and how the names of files in them end.
+    seeds: &'static [(&'static str, &'static str)],
+    /// Longest input in bytes.
+    longest: usize,
+}
+
+const TARGETS: &[Target] = &[
+    Target {
+        name: "safetensors",
+        seeds: &[("crates/redline-weights/attacks", "model.safetensors")],
+        longest: 4096,
+    },
+    Target {
+        name: "pickle",
+        seeds: &[
+            ("crates/redline-weights/attacks", "pytorch_model.bin"),
+            ("crates/redline-weights/tests/it/torch", "pytorch_model.bin"),
+        ],
+        longest: 16384,
+    },
+    Target {
+        name: "tokenizer",
+        seeds: &[("crates/redline-tokenizer/tests/it/fixtures", ".json"), ("fuzz/seeds/tokenizer", ".json")],
+        longest: 32768,
+    },
+    Target {
+        name: "config",
+        seeds: &[("tests/golden", "config.json"), ("models", "config.json")],
+        longest: 4096,
+    },
+    Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
+];
+
+/// `cargo xtask fuzz-parsers`: every target, or those that are named.
+pub(crate) fn fuzz(arguments: &[String]) -> Result<(), Failure> {
+    let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
+    let (mut seconds, mut wanted) = (SECONDS.to_owned(), Vec::new());
+    let mut rest = arguments.iter();
+    while let Some(word) = rest.next() {
+        if word == "--seconds" {
+            let value = rest.next().filter(|value| value.parse::<u32>().is_ok());
+            seconds = value.ok_or_else(|| usage("`--seconds` needs a number", &names))?.clone();
+        } else if let Some(target) = TARGETS.iter().find(|target| target.name == word) {
+            wanted.push(target);
+        } else {
+            return Err(usage(&format!("no target `{word}`"), &names));
+        }
+    }
+    if wanted.is_empty() {
+        wanted = TARGETS.iter().collect();
+    }
+    let binaries = build()?;
+    Ok(wanted.into_iter().try_for_each(|target| run(target, &binaries, &seconds))?)
+}
+
+fn usage(fact: &str, names: &[&str]) -> Failure {
+    Failure::Usage(format!("{fact}\n\nhint: cargo xtask fuzz-parsers [--seconds N] [{}]", names.join("|")))
+}
+
+/// Builds all targets, with the sanitizer where that links; the folder of the binaries.
+fn build() -> Result<PathBuf> {
+    let build = |folder: &str, flags| {
+        let call = cargo().env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
+        let call =
+            call.args(["build", "--locked", "--release", "--bins", "--manifest-path", "fuzz/Cargo.toml"]);
+        let call = call.args(["--target", HOST, "--target-dir", &format!("target/fuzz-parsers/{folder}")]);
+        let binaries = crate::root().join(format!("target/fuzz-parsers/{folder}/{HOST}/release"));
+        call.run().map(|()| binaries)
+    };
+    build("address", COVERAGE_WITH_SANITIZER).or_else(|error| {
+        eprintln!("warning: without the address sanitizer, because this failed: {error:#}");
+        build("none", COVERAGE)
+    })
+}
+
+fn run(target: &Target, binaries: &Path, seconds: &str) -> Result<()> {
+    let folder = crate::root().join("target/fuzz-parsers").join(target.name);
+    let corpus = folder.join("corpus");
+    fs::create_dir_all(&corpus)?;
+    let seeds = collect(target, &corpus)?;
+    eprintln!("==> {}: {seeds} seeds, {seconds} s", target.name);
+    let call = Call::new(binaries.join(target.name).display().to_string())
+        .path(&corpus)
+        .args([format!("-max_total_time={seconds}"), format!("-timeout={TIMEOUT}")])
+        .args([format!("-max_len={}", target.longest), format!("-artifact_prefix={}/", folder.display())])
+        .args(["-malloc_limit_mb=1024", "-rss_limit_mb=4096", "-print_final_stats=1", "-verbosity=0"]);
+    call.run().with_context(|| {
+        format!(
+            "target `{}`: the input is the newest `crash-`, `oom-` or `timeout-` in {}",
+            target.name,
+            folder.display()
+        )
+    })
+}
+
+/// Copies the seeds into the corpus; how many there are.
+fn collect(target: &Target, corpus: &Path) -> Result<usize> {
+    let mut count = 0;
+    for (folder, end) in target.seeds {
+        let mut open = vec![crate::root().join(folder)];
+        while let Some(folder) = open.pop() {
+            let entries =
+                fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?;
+            for entry in entries {
+                let path = entry?.path();
+                if path.is_dir() {
+                    open.push(path);
+                } else if path.to_string_lossy().ends_with(end)
+                    && fs::metadata(&path)?.len() <= target.longest as u64
+                {
+                    let bytes = fs::read(&path)?;
+                    for (n, seed) in [Some(bytes.clone()), pickle(&bytes)].into_iter().flatten().enumerate() {
+                        fs::write(corpus.join(format!("seed-{count}-{n}")), seed)?;
+                    }
+                    count += 1;
+                }
+            }
+        }
+    }
+    if count == 0 {
+        bail!("no seeds for `{}`", target.name);
+    }
+    Ok(count)
+}
+
+/// The pickle in an archive as the target takes it alone: behind a byte.
+fn pickle(archive: &[u8]) -> Option<Vec<u8>> {
+    let rest = archive.strip_prefix(b"PK\x03\x04")?;
+    let begin = rest.windows(2).position(|bytes| bytes == [0x80, 2])?;
+    let length = rest[begin..].windows(3).position(|bytes| bytes == b".PK")? + 1;
+    Some([b"\0", &rest[begin..begin + length]].concat())
+}
+
+/// `cargo xtask asan`: the tests of what reads files, the hostile ones among them, under the address sanitizer.
+pub(crate) fn asan(_: &[String]) -> Result<(), Failure> {
+    let call = cargo().env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
+    let call = call.args([
+        "test",
+        "--locked",
+        "-p",
+        "redline-weights",
+        "-p",
+        "redline-tokenizer",
+        "--lib",
+        "--tests",
+    ]);
+    Ok(call.args(["--target", HOST, "--target-dir", "target/asan"]).run()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_target_is_a_binary_and_has_seeds() {
+        let manifest = fs::read_to_string(crate::root().join("fuzz/Cargo.toml")).unwrap();
+        let binaries = manifest.matches("[[bin]]").count();
+        assert_eq!(TARGETS.len(), binaries);
+        let folder = crate::root().join("target/fuzz-parsers/test-of-seeds");
+        for target in TARGETS {
+            assert!(manifest.contains(&format!("name = \"{}\"", target.name)), "{}", target.name);
+            let corpus = folder.join(target.name);
+            fs::create_dir_all(&corpus).unwrap();
+            assert!(collect(target, &corpus).unwrap() > 1, "{}", target.name);
+        }
+        let pickles = fs::read_dir(folder.join("pickle")).unwrap();
+        let alone = |path: PathBuf| fs::read(path).unwrap().starts_with(&[0, 0x80, 2]);
+        assert!(pickles.filter(|entry| alone(entry.as_ref().unwrap().path())).count() > 20);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn wrong_use_names_the_targets() {
+        for line in ["gguf", "--seconds", "--seconds x"] {
+            let arguments: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            let Err(Failure::Usage(message)) = fuzz(&arguments) else { panic!("{line}") };
+            assert!(message.contains("safetensors|pickle|tokenizer|config|infq"), "{message}");
+        }
+    }
+}

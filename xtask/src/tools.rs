@@ -1,0 +1,58 @@
+//! Programs that cargo installs: pinned versions, below `target/`, so that nothing is left on the machine.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::ci::cargo;
+use crate::process::Call;
+
+/// A program of crates.io.
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl Tool {
+    /// Where it is installed: another version goes elsewhere.
+    fn folder(&self) -> PathBuf {
+        crate::root().join("target/tools").join(format!("{}-{}", self.name, self.version))
+    }
+
+    fn binary(&self) -> PathBuf {
+        self.folder().join("bin").join(self.name)
+    }
+
+    /// Whether it is installed already.
+    pub(crate) fn is_installed(&self) -> bool {
+        self.binary().is_file()
+    }
+
+    /// A call of it; installs it first where that was not done.
+    pub(crate) fn call(&self) -> Result<Call> {
+        if !self.is_installed() {
+            let folder = self.folder();
+            cargo()
+                .args(["install", "--locked", "--version", self.version, "--root"])
+                .path(&folder)
+                .args(["--target-dir"])
+                .path(Path::new("target/tools/build"))
+                .arg(self.name)
+                .run()
+                .with_context(|| format!("`{}` {} cannot be installed", self.name, self.version))?;
+        }
+        Ok(Call::new(self.binary().display().to_string()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_has_a_folder_of_its_own() {
+        let tool = Tool { name: "cargo-x", version: "1.2.3" };
+        assert!(tool.binary().ends_with("target/tools/cargo-x-1.2.3/bin/cargo-x"));
+        assert!(!tool.is_installed());
+    }
+}

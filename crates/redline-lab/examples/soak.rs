@@ -7,7 +7,6 @@
 
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use redline_engine::{
     Cancel, Engine, EngineUse, GenerateRequest, Label, LongLabels, Options, PlanOptions, Prompt,
@@ -79,6 +78,7 @@ fn load(clock: &Clock) -> Result<Engine, String> {
     let options = |memory| Options {
         source: Source::Directory(dir.clone()),
         threads: 2,
+        adaptive_threads: true,
         tp: 1,
         tier: None,
         format: None,

@@ -16,4 +16,5 @@ mod refusals;
 mod score_plans;
 mod scoring;
 mod simulator;
+mod tight;
 mod together;

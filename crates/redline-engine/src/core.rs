@@ -428,3 +428,6 @@ impl<M: Machine> Core<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -17,7 +17,7 @@ use crate::options::Clock;
 use crate::outcome::EngineUse;
 use crate::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::runner::Place;
-use crate::scheduler::{Done, Piece, Scheduler, Step, Stuck};
+use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
 use crate::task::{Ended, Head, Ran, RowPlace, Task};
 
 /// A request as it reaches the engine's thread.
@@ -68,6 +68,25 @@ fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
 pub(crate) enum Pulse {
     Busy,
     Idle,
+}
+
+/// The sequences that requests have not opened.
+struct Unopened<'a> {
+    tasks: &'a mut BTreeMap<u64, Running>,
+    /// See [`Core::retained`].
+    retained: &'a mut usize,
+}
+
+impl Openings for Unopened<'_> {
+    fn next_rank(&self, task: u64) -> Option<u32> {
+        self.tasks.get(&task)?.task.next_rank()
+    }
+
+    fn open(&mut self, task: u64) -> Option<Opening> {
+        let opening = self.tasks.get_mut(&task)?.task.open()?;
+        *self.retained -= usize::from(opening.resumes.is_some());
+        Some(opening)
+    }
 }
 
 /// See the module.
@@ -127,14 +146,8 @@ impl<M: Machine> Core<M> {
     /// The heartbeat: one pass. Idle: nothing can go on before something is released.
     pub(crate) fn tick(&mut self) -> Pulse {
         self.end_some();
-        let tasks = &mut self.tasks;
-        let retained = &mut self.retained;
-        let open = &mut |task| {
-            let opening = tasks.get_mut(&task).and_then(|running| running.task.open());
-            *retained -= usize::from(opening.as_ref().is_some_and(|opening| opening.resumes.is_some()));
-            opening
-        };
-        match self.scheduler.next(&mut self.cache, open) {
+        let mut unopened = Unopened { tasks: &mut self.tasks, retained: &mut self.retained };
+        match self.scheduler.next(&mut self.cache, &mut unopened) {
             Ok(Step { mut pieces, stored }) => {
                 self.advance(stored);
                 pieces.retain(|piece| self.scheduler.tokens(piece).is_some());
@@ -424,3 +437,6 @@ impl<M: Machine> Core<M> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -85,6 +85,11 @@ pub(crate) trait Task {
     /// Called once, before anything runs.
     fn start(&mut self, _cached: Cached<'_>) {}
 
+    /// The rank of the sequence that [`Task::open`] gives next, where it may be lower than that of an open sequence.
+    fn next_rank(&self) -> Option<u32> {
+        None
+    }
+
     /// The next sequence, if it has one by now. They are numbered from 0.
     fn open(&mut self) -> Option<Opening>;
 

@@ -176,6 +176,28 @@ impl<P: PageStore> KvCache<P> {
         Ok(())
     }
 
+    /// Whether [`KvCache::reserve`] would find room for `more` further tokens of a sequence if these other sequences were
+    /// released first. Nothing changes.
+    pub fn has_room_without(
+        &self,
+        id: SeqId,
+        more: usize,
+        released: impl IntoIterator<Item = SeqId>,
+    ) -> bool {
+        let mut owners = self.owners.clone();
+        let mut room = self.room();
+        for page in released.into_iter().flat_map(|other| &self.sequences[other.0].pages) {
+            let owners = &mut owners[*page as usize];
+            *owners -= 1;
+            room += usize::from(*owners == 0);
+        }
+        let Sequence { pages, tokens } = &self.sequences[id.0];
+        let partial =
+            if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
+        let copied = usize::from(partial.is_some_and(|page| owners[*page as usize] > 1));
+        copied + (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len()) <= room
+    }
+
     /// Replaces a page shared with others by a copy.
     fn own_page(&mut self, id: SeqId, index: usize) -> Result<(), KvError> {
         let shared = self.sequences[id.0].pages[index];
@@ -301,6 +323,29 @@ mod tests {
         kv.release(first);
         kv.reserve(second, 5 * PAGE_TOKENS).unwrap();
         assert_eq!((kv.pages_in_use(), kv.pages.len(), kv.room()), (5, 5, 0));
+    }
+
+    #[test]
+    fn room_is_foreseen_exactly() {
+        let mut kv = cache();
+        let parent = kv.create();
+        kv.reserve(parent, 100).unwrap();
+        kv.store(parent, 100);
+        let (child, other) = (kv.fork(parent, 100), kv.create());
+        kv.reserve(other, 3 * PAGE_TOKENS).unwrap();
+        // All five pages are owned; the child needs a copy of the page that it shares.
+        assert!(kv.has_room_without(child, 0, []) && !kv.has_room_without(child, 1, []));
+        // Without the parent the child is alone on that page.
+        assert!(kv.has_room_without(child, 28, [parent]) && !kv.has_room_without(child, 29, [parent]));
+        let most = 28 + 3 * PAGE_TOKENS;
+        assert!(kv.has_room_without(child, most, [parent, other]));
+        assert!(!kv.has_room_without(child, most + 1, [parent, other]));
+        // Without the other one, a page goes to the copy.
+        assert!(kv.has_room_without(child, 28 + 2 * PAGE_TOKENS, [other]));
+        assert!(!kv.has_room_without(child, 29 + 2 * PAGE_TOKENS, [other]));
+        kv.release(other);
+        kv.reserve(child, 28 + 2 * PAGE_TOKENS).unwrap();
+        assert_eq!(kv.room(), 0);
     }
 
     #[test]

@@ -7,17 +7,15 @@
 //! 2. then prompts, in pieces, the request that was served least first, as long as the pass stays within its rows and,
 //!    while somebody generates, within its time.
 //!
-//! When pages run out, what earlier requests left goes first, then the latest open sequence gives way to an earlier one
-//! that goes on; it is run again later, from the tokens that are known, with the same bits. A sequence is admitted only
-//! where all its tokens fit; so the earliest one always comes to its end.
+//! What happens when pages run out is in [`room`].
 
 mod cost;
+mod room;
 mod sequence;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
 
-use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
+use redline_models::kv::{KvError, PageStore, SeqId};
 
 pub(crate) use self::cost::{CostModel, Work};
 use self::sequence::Sequence;
@@ -28,8 +26,6 @@ use crate::cache::Cache;
 const LEAST_PIECE: usize = 16;
 /// Most sequences of a request that wait for room beyond the number that may be open.
 const WAITING: usize = 64;
-/// A sequence waits for another one that is filling so many tokens which it would run too.
-const WORTH_WAITING: usize = 32;
 /// Requests take turns after so many tokens each; within a turn, first come, first served.
 const TURN_TOKENS: f64 = 1024.0;
 /// Share of the time of a pass without prompts that prompts may add to it, unless an option says more.
@@ -79,6 +75,15 @@ pub(crate) struct Done {
 pub(crate) struct Stuck {
     pub(crate) task: u64,
     pub(crate) error: Option<KvError>,
+}
+
+/// The sequences that requests have not opened.
+pub(crate) trait Openings {
+    /// The rank of a request's next sequence, where it may be lower than that of an open one.
+    fn next_rank(&self, task: u64) -> Option<u32>;
+
+    /// A request's next sequence, if it has one by now.
+    fn open(&mut self, task: u64) -> Option<Opening>;
 }
 
 /// A pass in the making.
@@ -198,28 +203,28 @@ impl Scheduler {
         }
     }
 
-    /// The next step. `open` asks a request for its next sequence.
+    /// The next step.
     pub(crate) fn next<P: PageStore>(
         &mut self,
         cache: &mut Cache<P>,
-        open: &mut dyn FnMut(u64) -> Option<Opening>,
+        openings: &mut dyn Openings,
     ) -> Result<Step, Stuck> {
         let mut pass = Pass::default();
         self.refusal = None;
         let rows = self.rows_of_generating(cache);
         self.continue_generating(cache, &mut pass, rows);
         if pass.pieces.is_empty() {
-            self.add_prompts(cache, &mut pass, open);
+            self.add_prompts(cache, &mut pass, openings);
         } else if let Some(quiet) = self.cost.quiet_seconds(pass.work.rows) {
             pass.limit = Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL));
-            self.add_prompts(cache, &mut pass, open);
+            self.add_prompts(cache, &mut pass, openings);
         }
         // Else this pass is the one that tells what it takes without prompts.
         if self.left_out.is_some() {
             self.continue_generating(cache, &mut pass, self.limits.rows);
         }
         if pass.is_empty() {
-            self.make_way(cache, &mut pass, open);
+            self.make_way(cache, &mut pass, openings);
         }
         if pass.is_empty()
             && let Some(&task) = self.flows.keys().next()
@@ -268,12 +273,15 @@ impl Scheduler {
         &mut self,
         cache: &mut Cache<P>,
         pass: &mut Pass,
-        open: &mut dyn FnMut(u64) -> Option<Opening>,
+        openings: &mut dyn Openings,
     ) {
         let mut order: Vec<(u64, u64)> = self.flows.iter().map(|(&task, f)| (f.turn(), task)).collect();
         order.sort_unstable();
         let mut active = self.sequences.values().filter(|sequence| !sequence.held).count();
         for (_, task) in order {
+            while active < self.limits.open && self.open_first(task, openings) {
+                active += 1;
+            }
             let mut room = true;
             for key in self.keys(task) {
                 // One that generates and was left out has its turn.
@@ -288,7 +296,7 @@ impl Scheduler {
             }
             // What is open goes before what is not.
             while room && active < self.limits.open {
-                let Some(key) = self.open(task, open) else { break };
+                let Some(key) = self.open(task, openings) else { break };
                 active += 1;
                 room = self.add(key, false, cache, pass) != Added::NoRoom;
                 if self.full(pass) {
@@ -306,8 +314,8 @@ impl Scheduler {
             }
     }
 
-    fn open(&mut self, task: u64, open: &mut dyn FnMut(u64) -> Option<Opening>) -> Option<Key> {
-        let opening = open(task)?;
+    fn open(&mut self, task: u64, openings: &mut dyn Openings) -> Option<Key> {
+        let opening = openings.open(task)?;
         let flow = self.flows.get_mut(&task)?;
         let key = Key { task, rank: opening.rank, index: flow.ranks.len() as u32 };
         flow.ranks.push(opening.rank);
@@ -315,25 +323,29 @@ impl Scheduler {
         Some(key)
     }
 
+    /// Opens a request's next sequence if it comes before all of its open ones that still have to be admitted.
+    fn open_first(&mut self, task: u64, openings: &mut dyn Openings) -> bool {
+        let Some(rank) = openings.next_rank(task) else { return false };
+        let waits = |key: &Key| self.sequences.get(key).is_some_and(|s| !s.held && s.kv.is_none());
+        let waiting = self.keys(task).into_iter().find(waits);
+        waiting.is_none_or(|key| rank < key.rank) && self.open(task, openings).is_some()
+    }
+
     /// Nothing could go on within the room there is: the earliest sequence that can gets what later ones hold.
-    fn make_way<P: PageStore>(
-        &mut self,
-        cache: &mut Cache<P>,
-        pass: &mut Pass,
-        open: &mut dyn FnMut(u64) -> Option<Opening>,
-    ) {
+    fn make_way<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, openings: &mut dyn Openings) {
         let tasks: Vec<u64> = self.flows.keys().copied().collect();
         for task in tasks {
+            self.open_first(task, openings);
             for key in self.keys(task) {
                 let open = self.sequences.get(&key).is_some_and(|s| !s.held);
                 if open && self.add(key, true, cache, pass).goes_on() {
                     return;
                 }
             }
-            // What a request opens next may be what its others wait for, but not however many of them wait.
+            // What a request opens next may need less room. It does not open more and more that wait.
             let waiting = self.keys(task).iter().filter(|key| self.sequences[key].kv.is_none()).count();
             if waiting < WAITING
-                && let Some(key) = self.open(task, open)
+                && let Some(key) = self.open(task, openings)
                 && self.add(key, true, cache, pass).goes_on()
             {
                 return;
@@ -349,6 +361,10 @@ impl Scheduler {
         cache: &mut Cache<P>,
         pass: &mut Pass,
     ) -> Added {
+        let key = self.lost_beginning(key);
+        if pass.pieces.contains_key(&key) || pass.stored.contains(&key) {
+            return Added::Waits;
+        }
         if self.sequences[&key].kv.is_none() {
             if !make_way && self.waiting.is_some_and(|waiting| waiting < key) {
                 return Added::NoRoom;
@@ -408,127 +424,6 @@ impl Scheduler {
         pass.work = pass.work.and(piece.work());
         pass.pieces.insert(piece.key, piece);
         true
-    }
-
-    /// Makes room for so many tokens more; later sequences may have to give way.
-    fn reserve<P: PageStore>(
-        &mut self,
-        key: Key,
-        more: usize,
-        make_way: bool,
-        cache: &mut Cache<P>,
-        pass: &mut Pass,
-    ) -> bool {
-        while let Some(kv) = self.sequences[&key].kv {
-            let Err(error) = cache.reserve(kv, more) else { return true };
-            self.refusal = Some(error);
-            match self.victim(key).filter(|_| make_way) {
-                Some(victim) => self.preempt(victim, cache, pass),
-                None => return false,
-            }
-        }
-        false
-    }
-
-    /// Who gives way to a sequence: the latest one after it.
-    fn victim(&self, key: Key) -> Option<Key> {
-        let later = self.sequences.range((Bound::Excluded(key), Bound::Unbounded)).rev();
-        later.filter(|(_, s)| s.kv.is_some()).map(|(&later, _)| later).next()
-    }
-
-    /// Takes a sequence's memory; it is run again when there is room.
-    fn preempt<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>, pass: &mut Pass) {
-        let Some(sequence) = self.sequences.get_mut(&key) else { return };
-        if let Some(kv) = sequence.give_way() {
-            cache.kv.release(kv);
-        }
-        pass.stored.remove(&key);
-        if let Some(piece) = pass.pieces.remove(&key) {
-            pass.work = pass.work.without(piece.work());
-        }
-        self.preemptions += 1;
-    }
-
-    /// Gives a sequence its beginning, from wherever most of it is stored, and room for all its tokens.
-    fn admit<P: PageStore>(
-        &mut self,
-        key: Key,
-        make_way: bool,
-        cache: &mut Cache<P>,
-        pass: &mut Pass,
-    ) -> Added {
-        let Some((kv, origin)) = self.beginning(key, cache) else { return Added::Waits };
-        let stored = cache.kv.tokens(kv);
-        let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
-        sequence.kv = Some(kv);
-        let remaining = sequence.tokens.len() - stored;
-        let admitted = self.reserve(key, remaining, make_way, cache, pass);
-        let Some(sequence) = self.sequences.get_mut(&key) else { return Added::Waits };
-        if admitted {
-            sequence.began.get_or_insert((stored, origin));
-            return Added::Piece;
-        }
-        if let Some(kv) = sequence.kv.take() {
-            cache.kv.release(kv);
-        }
-        Added::NoRoom
-    }
-
-    /// A sequence that begins with the tokens of another one; `None` while those are not stored yet.
-    fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<(SeqId, Origin)> {
-        let sequence = &self.sequences[&key];
-        let salt = &self.flows[&key.task].salt;
-        let mut parent = None;
-        if let Some((index, tokens)) = sequence.parent {
-            let stores = self.key(key.task, index).and_then(|parent| self.sequences.get(&parent));
-            parent = Some((stores.filter(|p| p.stored(&cache.kv) >= tokens)?.kv?, tokens));
-        }
-        let known = &sequence.tokens[..sequence.most_shared()];
-        let inherited = parent.map_or(0, |(_, tokens)| tokens);
-        let kept = if sequence.shares { cache.matching(salt, known).unwrap_or(0) } else { 0 };
-        if let Some((other, tokens)) = self.ahead(key, inherited.max(kept), &cache.kv) {
-            let ahead = self.sequences.get(&other)?;
-            let kv = ahead.kv.filter(|_| ahead.stored(&cache.kv) >= tokens)?;
-            let origin = if other.task == key.task { Origin::Kept } else { Origin::Running };
-            return Some((cache.kv.fork(kv, tokens), origin));
-        }
-        Some(match parent {
-            _ if kept > inherited => (cache.begin(salt, known), Origin::Kept),
-            Some((parent, tokens)) => (cache.kv.fork(parent, tokens), Origin::Parent),
-            None => (cache.kv.create(), Origin::Parent),
-        })
-    }
-
-    /// An earlier sequence that stores, or is about to store, so many more of a sequence's tokens than `known` that taking
-    /// them over is worth a wait; and how many they share.
-    fn ahead<P: PageStore>(&self, key: Key, known: usize, kv: &KvCache<P>) -> Option<(Key, usize)> {
-        let sequence = &self.sequences[&key];
-        if !sequence.shares {
-            return None;
-        }
-        let most = &sequence.tokens[..sequence.most_shared()];
-        let salt = &self.flows[&key.task].salt;
-        let mut best: Option<(Key, usize)> = None;
-        for (&other, ahead) in self.sequences.range(..key) {
-            if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].salt != *salt {
-                continue;
-            }
-            // Children of one parent share that much without a look.
-            let from = match (sequence.parent, ahead.parent) {
-                (Some(own), Some(theirs)) if own == theirs && other.task == key.task => own.1,
-                _ => 0,
-            };
-            let both = most[from.min(most.len())..].iter().zip(&ahead.tokens[from.min(ahead.tokens.len())..]);
-            let mut common = from + both.take_while(|(a, b)| a == b).count();
-            if ahead.generates {
-                // Its next token may be the one: that is no reason to wait for every token it makes.
-                common = common.min(ahead.stored(kv));
-            }
-            if common >= known + WORTH_WAITING && best.is_none_or(|(_, tokens)| common > tokens) {
-                best = Some((other, common));
-            }
-        }
-        best
     }
 
     /// A sequence's keys and values, and the tokens of a piece of it.

@@ -158,7 +158,8 @@ pub(super) struct Sequence {
     pub(super) shares: bool,
     pub(super) afresh: bool,
     pub(super) canvas: Option<Canvas>,
-    /// Nothing is to be run until its request says so.
+    /// It has been run to its end. Nothing is to be run until its request says so, or until a sequence that begins like it
+    /// needs what it stored and lost.
     pub(super) held: bool,
     /// It has got tokens of its own: others that are run with it delay somebody who reads.
     pub(super) generates: bool,
@@ -252,11 +253,10 @@ impl Sequence {
         self.held = false;
     }
 
-    /// Its memory is taken away. It is run again at once, for others may begin like it; a canvas when it is drawn again.
+    /// Its memory is taken away. If it is held, it is run again only when it is needed again.
     pub(super) fn give_way(&mut self) -> Option<SeqId> {
-        match &mut self.canvas {
-            Some(canvas) => canvas.drawn = false,
-            None => self.held = false,
+        if let Some(canvas) = &mut self.canvas {
+            canvas.drawn = false;
         }
         self.kv.take()
     }

@@ -1,17 +1,33 @@
 //! Passes by hand.
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
 
 use super::*;
 use crate::simulator::Ledger;
 
+/// What requests open, the last first.
+#[derive(Default)]
+struct Unopened(BTreeMap<u64, Vec<Opening>>);
+
+impl Openings for Unopened {
+    fn next_rank(&self, task: u64) -> Option<u32> {
+        Some(self.0.get(&task)?.last()?.rank)
+    }
+
+    fn open(&mut self, task: u64) -> Option<Opening> {
+        self.0.get_mut(&task)?.pop()
+    }
+}
+
 /// A scheduler and its requests' sequences that have not been opened.
 struct Bench {
     scheduler: Scheduler,
     cache: Cache<Ledger>,
-    waiting: BTreeMap<u64, Vec<Opening>>,
-    /// The request whose sequences do not go on.
+    waiting: Unopened,
+    /// The request whose sequences do not go on, and the one whose sequences are held.
     scored: Option<u64>,
+    holds: Option<u64>,
 }
 
 impl Bench {
@@ -23,7 +39,13 @@ impl Bench {
         }
         let limits = PassLimits { rows, open: 256, stall_s };
         let cache = Cache::new(KvCache::over(Ledger::default(), pages), true);
-        Self { scheduler: Scheduler::new(limits, cost), cache, waiting: BTreeMap::new(), scored: None }
+        Self {
+            scheduler: Scheduler::new(limits, cost),
+            cache,
+            waiting: Unopened::default(),
+            scored: None,
+            holds: None,
+        }
     }
 
     /// A request of one sequence.
@@ -31,14 +53,12 @@ impl Bench {
         self.scheduler.arrive(task, salt.into());
         let wanted = tokens.len() - 1;
         let opening = Opening { tokens, wanted, shares: true, ..Opening::default() };
-        self.waiting.insert(task, vec![opening]);
+        self.waiting.0.insert(task, vec![opening]);
     }
 
     /// The next pass as (request, tokens stored, tokens run).
     fn pass(&mut self) -> Vec<(u64, usize, usize)> {
-        let waiting = &mut self.waiting;
-        let open = &mut |task| waiting.get_mut(&task).and_then(Vec::pop);
-        let step = self.scheduler.next(&mut self.cache, open).unwrap();
+        let step = self.scheduler.next(&mut self.cache, &mut self.waiting).unwrap();
         for piece in &step.pieces {
             let (sequence, tokens) = self.scheduler.tokens(piece).unwrap();
             let end = piece.start + tokens.len();
@@ -47,7 +67,11 @@ impl Bench {
         let seconds = 0.1 + 1e-3 * step.pieces.iter().map(|piece| piece.tokens as f64).sum::<f64>();
         for (task, done) in self.scheduler.ran(&step.pieces, seconds) {
             for one in done {
-                let next = if self.scored == Some(task) { Next::Drop } else { Next::Extend(1) };
+                let next = match Some(task) {
+                    task if task == self.scored => Next::Drop,
+                    task if task == self.holds => Next::Hold,
+                    _ => Next::Extend(1),
+                };
                 self.scheduler.update(task, one.index, next, &mut self.cache);
             }
         }
@@ -127,7 +151,7 @@ fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
     bench.scheduler.arrive(0, String::new());
     bench.scored = Some(0);
     let opening = |i| Opening { tokens: tokens(400, i), wanted: 399, ..Opening::default() };
-    bench.waiting.insert(0, (0..100).map(opening).collect());
+    bench.waiting.0.insert(0, (0..100).map(opening).collect());
     let all_first = |pass: &[(u64, usize, usize)]| pass.iter().all(|(task, ..)| *task == 0);
     (0..9).for_each(|_| assert!(all_first(&bench.pass())));
     bench.ask(1, "", tokens(50, 7));
@@ -173,15 +197,125 @@ fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
     bench.cache.kv.release(kept);
     bench.scheduler.arrive(1, String::new());
     let opening = Opening { tokens: tokens(64, 2), wanted: 64, shares: true, ..Opening::default() };
-    bench.waiting.insert(1, vec![opening]);
+    bench.waiting.0.insert(1, vec![opening]);
     let mut pass = Pass::default();
-    let waiting = &mut bench.waiting;
-    let open = &mut |task| waiting.get_mut(&task).and_then(Vec::pop);
-    let key = bench.scheduler.open(1, open).unwrap();
+    let key = bench.scheduler.open(1, &mut bench.waiting).unwrap();
     assert_eq!(bench.scheduler.add(key, false, &mut bench.cache, &mut pass), Added::Stored);
     bench.scheduler.preempt(key, &mut bench.cache, &mut pass);
     assert!(pass.is_empty());
     // It comes again, from what is kept still.
-    let step = bench.scheduler.next(&mut bench.cache, open).unwrap();
+    let step = bench.scheduler.next(&mut bench.cache, &mut bench.waiting).unwrap();
     assert_eq!((step.pieces.len(), step.stored.len()), (0, 1));
+}
+
+#[test]
+fn the_latest_of_several_gives_way() {
+    let mut bench = Bench::new(512, 6, None);
+    for task in 0..3 {
+        bench.ask(task, "", tokens(126, 10 * task as u32));
+    }
+    // All six pages are taken. Each generates until the first needs a third page.
+    bench.pass();
+    (0..3).for_each(|_| drop(bench.pass()));
+    let stored = |task| bench.scheduler.sequences[&Key { task, rank: 0, index: 0 }].kv.is_some();
+    assert_eq!([0, 1, 2].map(stored), [true, true, false]);
+    assert_eq!(bench.scheduler.preemptions(), 1, "its two pages are enough for both");
+}
+
+#[test]
+fn nobody_gives_way_in_vain() {
+    let mut bench = Bench::new(512, 4, None);
+    let retained = bench.cache.kv.create();
+    bench.cache.kv.reserve(retained, 2 * PAGE_TOKENS).unwrap();
+    bench.ask(0, "", tokens(150, 1));
+    bench.ask(1, "", tokens(100, 2));
+    // Somebody outside holds two pages: the first one, of three pages, has to wait, and the second one goes on.
+    assert_eq!(bench.pass(), [(1, 0, 100)]);
+    (0..20).for_each(|_| drop(bench.pass()));
+    assert_eq!(bench.scheduler.preemptions(), 0);
+    bench.cache.kv.release(retained);
+    bench.scheduler.leave(1, &mut bench.cache);
+    assert_eq!(bench.pass(), [(0, 0, 150)]);
+}
+
+#[test]
+fn what_a_sequence_found_at_first_stays_so_after_it_gave_way() {
+    let mut bench = Bench::new(512, 4, None);
+    bench.ask(0, "", tokens(120, 1));
+    bench.ask(1, "", tokens(120, 2));
+    let began = |bench: &Bench| bench.scheduler.sequences[&Key { task: 1, rank: 0, index: 0 }].began;
+    bench.pass();
+    assert_eq!(began(&bench), Some((0, Origin::Parent)));
+    // The second gives way. What it had stored, another request leaves meanwhile.
+    (0..10).for_each(|_| drop(bench.pass()));
+    assert_eq!(bench.scheduler.preemptions(), 1);
+    bench.scheduler.leave(0, &mut bench.cache);
+    let kept = bench.cache.kv.create();
+    bench.cache.reserve(kept, 64).unwrap();
+    bench.cache.kv.store(kept, 64);
+    bench.cache.keep("", &tokens(64, 2), kept);
+    bench.cache.kv.release(kept);
+    let pass = bench.pass();
+    assert!(pass[0].0 == 1 && pass[0].1 == 64, "it begins with that: {pass:?}");
+    assert_eq!(began(&bench), Some((0, Origin::Parent)));
+}
+
+/// A prompt that is held, and a sequence behind it.
+fn held_and_behind(bench: &mut Bench) -> (Key, Key) {
+    let prompt = Opening { tokens: tokens(100, 1), wanted: 99, rank: 1, ..Opening::default() };
+    let behind = Opening {
+        tokens: tokens(101, 1),
+        wanted: 100,
+        rank: 1,
+        parent: Some((0, 100)),
+        ..Opening::default()
+    };
+    bench.scheduler.arrive(0, String::new());
+    bench.waiting.0.insert(0, vec![behind, prompt]);
+    (Key { task: 0, rank: 1, index: 0 }, Key { task: 0, rank: 1, index: 1 })
+}
+
+#[test]
+fn a_held_sequence_that_gave_way_is_run_again_when_it_is_needed_and_not_before() {
+    let mut bench = Bench::new(512, 10, None);
+    let (prompt, behind) = held_and_behind(&mut bench);
+    let later = bench.waiting.0.get_mut(&0).unwrap().remove(0);
+    bench.holds = Some(0);
+    bench.ask(1, "", tokens(30, 5));
+    bench.pass();
+    bench.scheduler.preempt(prompt, &mut bench.cache, &mut Pass::default());
+    // There is room for it, and nothing begins like it.
+    for _ in 0..3 {
+        assert!(bench.pass().iter().all(|(task, ..)| *task == 1));
+    }
+    bench.waiting.0.insert(0, vec![later]);
+    // Now something does: its hundred tokens are run again, in pieces, then the one behind them.
+    let run: Vec<_> = (0..3).flat_map(|_| bench.pass()).filter(|(task, ..)| *task == 0).collect();
+    assert_eq!(run.iter().map(|(.., n)| n).sum::<usize>(), 101, "{run:?}");
+    assert_eq!((run[0].1, run[run.len() - 1].1), (0, 100));
+    assert!(bench.scheduler.sequences[&behind].kv.is_some());
+}
+
+#[test]
+fn a_sequence_stored_twice_takes_over_the_pages_of_the_one_that_begins_like_it() {
+    let mut bench = Bench::new(512, 5, None);
+    let (prompt, behind) = held_and_behind(&mut bench);
+    bench.holds = Some(0);
+    let later = bench.waiting.0.get_mut(&0).unwrap().remove(0);
+    bench.pass();
+    // The one behind it was found elsewhere, on pages of its own.
+    let key = bench.scheduler.open(0, &mut Unopened(BTreeMap::from([(0, vec![later])]))).unwrap();
+    assert_eq!(key, behind);
+    let own = bench.cache.kv.create();
+    bench.cache.reserve(own, 100).unwrap();
+    bench.cache.kv.store(own, 100);
+    bench.scheduler.sequences.get_mut(&behind).unwrap().kv = Some(own);
+    assert_eq!(bench.cache.kv.pages_in_use(), 4);
+    // Two more and a copy of the one that both write on: one too many without that.
+    assert!(bench.scheduler.reserve(behind, 2 * PAGE_TOKENS, true, &mut bench.cache, &mut Pass::default()));
+    assert_eq!(bench.cache.kv.pages_in_use(), 5);
+    let kv = |key| bench.scheduler.sequences[&key].kv.unwrap();
+    let shared = (bench.cache.kv.pages(kv(prompt)).to_vec(), bench.cache.kv.pages(kv(behind))[..1].to_vec());
+    assert_eq!(shared.0[..1], shared.1);
+    assert_eq!(bench.cache.kv.tokens(kv(prompt)), 100);
 }

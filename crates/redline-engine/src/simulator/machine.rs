@@ -33,11 +33,17 @@ impl PageStore for Ledger {
     }
 }
 
-/// The digest of a sequence of tokens (FNV-1a over ids).
+/// The digest of nothing.
+const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// The digest with one more token (like FNV-1a, over ids).
+fn extended(digest: u64, token: u32) -> u64 {
+    (digest ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
+}
+
+/// The digest of a sequence of tokens.
 pub(super) fn digest(tokens: impl Iterator<Item = u32>) -> u64 {
-    tokens.fold(0xcbf2_9ce4_8422_2325, |hash, token| {
-        (hash ^ u64::from(token)).wrapping_mul(0x0100_0000_01b3).rotate_left(23)
-    })
+    tokens.fold(EMPTY, extended)
 }
 
 /// The digest of a canvas as the row at `position` sees it.
@@ -60,14 +66,14 @@ pub(super) fn normaliser(logits: &[f32]) -> f64 {
 }
 
 /// See the module.
-pub(super) struct Digests {
+pub(crate) struct Digests {
     team: Team,
     simd: Simd,
     clock: Arc<AtomicU64>,
 }
 
 impl Digests {
-    pub(super) fn new(team: Team, clock: Arc<AtomicU64>) -> Self {
+    pub(crate) fn new(team: Team, clock: Arc<AtomicU64>) -> Self {
         Self { team, simd: Simd::best(), clock }
     }
 }
@@ -110,11 +116,19 @@ impl Machine for Digests {
             let pages = kv.pages(part.sequence).to_vec();
             let store = kv.store_mut();
             let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
-            for position in part.start..part.start + part.tokens {
-                digests.push(match part.sight {
-                    Sight::Before => digest((0..=position).map(token)),
-                    Sight::All(keys) => canvas_digest((0..keys).map(token), position),
-                });
+            let rows = part.start..part.start + part.tokens;
+            match part.sight {
+                Sight::Before => {
+                    let mut before = digest((0..part.start).map(token));
+                    digests.extend(rows.map(|position| {
+                        before = extended(before, token(position));
+                        before
+                    }));
+                }
+                Sight::All(keys) => {
+                    let all = digest((0..keys).map(token));
+                    digests.extend(rows.map(|position| extended(all, position as u32)));
+                }
             }
             kv.store(part.sequence, part.start + part.tokens);
         }

@@ -3,36 +3,61 @@
 //! What runs is the engine's own heartbeat: scheduler, cache, requests. Only the model is replaced, by one that stores
 //! the token itself where keys and values would be, and whose logits are a digest of all tokens that it finds through a
 //! sequence's pages. So a page that was shared wrongly, overwritten, mixed up or lost gives another answer than the
-//! same request alone, which is computed here without any cache.
+//! same request alone, which [`oracle`] computes without any cache, and without the code that it checks.
+//!
+//! Besides the answers these are checked:
+//!
+//! - Tokens that are told to be cached, and tokens that were not run, can have come from requests of the same salt.
+//! - A request whose time is over, or that was cancelled, is answered before the next pass, and no other one is ended early.
+//! - Progress: see [`passes`].
+//! - In the end no page is owned but by what is kept.
 
+mod filling;
+mod generation;
 mod machine;
+mod oracle;
 mod request;
+mod scoring;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use redline_kernels::Team;
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
 
-use self::machine::Digests;
-pub(crate) use self::machine::Ledger;
-use self::request::Asked;
+pub(crate) use self::machine::{Digests, Ledger};
+use self::oracle::cached::Stored;
+use self::request::{Asked, End, Scene, Work};
 use crate::cache::Cache;
 use crate::core::Core;
+use crate::profile::ProfileEvent;
 use crate::runner::Inbox;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
-/// Heartbeats after which requests that still run are taken for stuck.
-const PATIENCE: u64 = 50_000;
+/// Most passes that a request may add to a schedule, where there are so many pages.
+///
+/// A pass runs at least one token. Alone, a request runs `tokens` tokens. What is run twice is what gave way, and a sequence
+/// gives way only to one that takes room by rule 5 of the [scheduler](crate::scheduler), which happens once to every
+/// sequence, or that begins another page, or writes on one that it shares, which happens at most once for every new token
+/// and once more. Such an event frees as many pages as are needed, and what the last sequence that gives way has besides:
+/// so it costs no more than the tokens of the sequence that it serves, plus all that fits memory, and a page.
+fn passes(work: Work, pages: usize) -> u64 {
+    let events = 2 * work.sequences + work.grown;
+    (2 * work.tokens + events * (pages + 1) * PAGE_TOKENS) as u64
+}
 
 /// What a schedule came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Requests that were answered.
     pub answered: u64,
-    /// Requests that were cancelled, or whose time was over.
-    pub ended: u64,
+    /// Requests that were cancelled.
+    pub cancelled: u64,
+    /// Requests whose time was over.
+    pub late: u64,
     /// Requests for which there was no place.
     pub refused: u64,
     /// Heartbeats.
@@ -41,6 +66,8 @@ pub struct Report {
     pub preemptions: u64,
     /// Prompt tokens that came from earlier requests.
     pub cached_tokens: u64,
+    /// Of any schedule, the largest share of its bound on heartbeats that it took, in thousandths.
+    pub busiest: u64,
 }
 
 impl Report {
@@ -49,11 +76,13 @@ impl Report {
     pub fn and(self, other: Self) -> Self {
         Self {
             answered: self.answered + other.answered,
-            ended: self.ended + other.ended,
+            cancelled: self.cancelled + other.cancelled,
+            late: self.late + other.late,
             refused: self.refused + other.refused,
             beats: self.beats + other.beats,
             preemptions: self.preemptions + other.preemptions,
             cached_tokens: self.cached_tokens + other.cached_tokens,
+            busiest: self.busiest.max(other.busiest),
         }
     }
 }
@@ -103,9 +132,21 @@ struct Schedule {
     inbox: Inbox,
     /// Most requests at a time.
     places: usize,
+    /// Requests are cancelled now and then: this hides those that would never come to their end.
+    cancels: bool,
+    /// All requests are for scores.
+    scores: bool,
     clock: Arc<AtomicU64>,
     pages: usize,
     running: Vec<Asked>,
+    /// What each request may have stored, by its number.
+    stored: Vec<Stored>,
+    /// Tokens that were run for each request that was answered, by its number.
+    computed: Arc<Mutex<BTreeMap<u64, usize>>>,
+    /// The clock before the last heartbeat.
+    beat: u64,
+    /// Most heartbeats that the requests so far may take.
+    limit: u64,
     report: Report,
 }
 
@@ -122,10 +163,34 @@ impl Schedule {
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());
         let now = clock.clone();
-        let core = Core::new(machine, cache, scheduler, Arc::new(move || now.load(Ordering::Relaxed)));
+        let computed = Arc::new(Mutex::new(BTreeMap::new()));
+        let ended = computed.clone();
+        let core = Core::new(machine, cache, scheduler, Arc::new(move || now.load(Ordering::Relaxed)))
+            .with_profile(Some(Arc::new(move |event| {
+                if let ProfileEvent::Ended { request, computed_tokens, .. } = event {
+                    let mut computed = ended.lock().unwrap_or_else(PoisonError::into_inner);
+                    computed.insert(*request, *computed_tokens);
+                }
+            })));
         let places = 1 + random.below(8);
         let inbox = Inbox::new(places).0;
-        Ok(Self { random, core, inbox, places, clock, pages, running: Vec::new(), report: Report::default() })
+        let (cancels, scores) = (random.once_in(2), random.once_in(4));
+        Ok(Self {
+            random,
+            core,
+            inbox,
+            places,
+            cancels,
+            scores,
+            clock,
+            pages,
+            running: Vec::new(),
+            stored: Vec::new(),
+            computed,
+            beat: 0,
+            limit: 0,
+            report: Report::default(),
+        })
     }
 
     fn run(mut self) -> Result<Report, String> {
@@ -135,18 +200,23 @@ impl Schedule {
                 to_come -= 1;
                 self.ask()?;
             }
-            if self.random.once_in(40) && !self.running.is_empty() {
+            if self.cancels && self.random.once_in(40) && !self.running.is_empty() {
                 let one = self.random.below(self.running.len());
                 self.running[one].cancel();
             }
             if !self.core.is_idle() {
+                self.beat = self.clock.load(Ordering::Relaxed);
                 let _ = self.core.tick();
+                self.report.beats += 1;
             }
-            self.clock.fetch_add(1 + self.random.below(1000) as u64, Ordering::Relaxed);
-            self.report.beats += 1;
+            self.pause();
             self.hear()?;
-            if self.report.beats > PATIENCE {
-                return Err(format!("{} requests run on and on", self.running.len()));
+            if self.report.beats > self.limit {
+                return Err(format!(
+                    "{} requests run for more than {} passes",
+                    self.running.len(),
+                    self.limit
+                ));
             }
         }
         self.finish()
@@ -167,28 +237,57 @@ impl Schedule {
                 return Err(format!("a place was given: {}, with {have} of {}", place.is_ok(), self.places));
             }
         };
-        let (asked, arrival) = request::ask(&mut self.random, self.pages, place);
+        let (number, now) = (self.stored.len() as u64, self.clock.load(Ordering::Relaxed));
+        let (mut asked, arrival) =
+            request::ask(&mut self.random, self.pages, self.scores, place, number, now);
+        asked.preemptions = self.core.preemptions();
         self.core.arrive(arrival);
+        asked.alone = self.running.is_empty();
+        self.running.iter_mut().for_each(|other| other.alone = false);
+        self.limit += passes(asked.work(), self.pages);
+        self.stored.push(asked.stored());
         self.running.push(asked);
+        if self.random.once_in(4) {
+            // Its time may be over before its first pass.
+            self.pause();
+        }
         Ok(())
+    }
+
+    /// Time goes by.
+    fn pause(&mut self) {
+        self.clock.fetch_add(1 + self.random.below(1000) as u64, Ordering::Relaxed);
     }
 
     /// Compares the answers that have come.
     fn hear(&mut self) -> Result<(), String> {
         let mut still = Vec::new();
+        let computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
         for asked in self.running.drain(..) {
-            match asked.answer()? {
-                Some(heard) => {
-                    self.report.answered += u64::from(!heard.ended);
-                    self.report.ended += u64::from(heard.ended);
-                    self.report.cached_tokens += heard.cached_tokens;
+            let Some(heard) = asked.hear()? else {
+                if asked.is_cancelled() || asked.is_late(self.beat) {
+                    return Err(
+                        "a request was cancelled or late, and not answered before the next pass".into()
+                    );
                 }
-                None if asked.is_cancelled() => {
-                    return Err("a request was cancelled and not answered before the next pass".into());
-                }
-                None => still.push(asked),
+                still.push(asked);
+                continue;
+            };
+            let computed_tokens = computed.get(&asked.number).copied();
+            let scene = Scene {
+                beat: self.beat,
+                preemptions: self.core.preemptions(),
+                computed_tokens: computed_tokens.ok_or("an answer before the request has ended")?,
+                stored: &self.stored,
+            };
+            match asked.judge(&heard, &scene)? {
+                End::Answered => self.report.answered += 1,
+                End::Cancelled => self.report.cancelled += 1,
+                End::Late => self.report.late += 1,
             }
+            self.report.cached_tokens += heard.cached_tokens as u64;
         }
+        drop(computed);
         self.running = still;
         Ok(())
     }
@@ -196,6 +295,7 @@ impl Schedule {
     /// Nothing runs any more: what is kept is all there is, and goes.
     fn finish(mut self) -> Result<Report, String> {
         self.report.preemptions = self.core.preemptions();
+        self.report.busiest = 1000 * self.report.beats / self.limit.max(1);
         let mut cache = self.core.into_cache();
         let kept = cache.kept();
         if cache.kv.sequences() != kept {

@@ -21,6 +21,7 @@ mod refusals;
 mod score_plans;
 mod scoring;
 mod simulator;
+mod tight;
 mod together;
 
 /// Counts what the process allocates, as the binary does.

@@ -86,6 +86,39 @@ fn a_prompt_scored_again_computes_its_last_token_only() {
 }
 
 #[test]
+fn a_single_prompt_shorter_than_a_page_is_kept_and_short_items_are_not() {
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    let prompt: Vec<i64> = (0..40).collect();
+    let label = || vec![Label::Ids(vec![1])];
+    let alone = || request(ids(&prompt), vec![ids(&[7])], label());
+    let computed = |asked| engine.score(asked).unwrap().taken.computed_tokens;
+    assert_eq!([computed(alone()), computed(alone())], [41, 1]);
+    // Of several, what they share is kept, and the page of each is left to others.
+    let several = || request(ids(&[&prompt[..], &[8]].concat()), vec![ids(&[9, 3]), ids(&[2, 4])], label());
+    assert_eq!([computed(several()), computed(several())], [1 + 4, 4]);
+}
+
+#[test]
+fn what_a_request_stored_itself_is_not_counted_as_cached() {
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    let long: Vec<i64> = (0..100).collect();
+    // The second item begins like the first one and takes over its tokens; the third shares the query only.
+    let items = [vec![1], [&long[..], &[1]].concat(), [&long[..], &[2, 3]].concat(), vec![90]];
+    for labels in [vec![vec![4]], vec![vec![4], vec![5, 6]]] {
+        let asked = |query: i64| {
+            let items = items.iter().map(|item| ids(item)).collect();
+            let plain = request(ids(&[query]), items, labels.iter().cloned().map(Label::Ids).collect());
+            ScoreRequest { long_labels: LongLabels::Sum, cache_salt: labels.len().to_string(), ..plain }
+        };
+        let first = engine.score(asked(40)).unwrap().taken;
+        let run: usize = items.iter().map(Vec::len).sum::<usize>() + 1 + items.len() * (labels.len() - 1);
+        assert_eq!(first.computed_tokens, run - 100, "it shares with itself");
+        assert_eq!(first.usage.cached_tokens, 0);
+        assert_eq!(first.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 4, cached_tokens: 0 }));
+    }
+}
+
+#[test]
 fn generation_continues_what_was_kept() {
     let (cold, warm) = (demo(false, Format::Bf16), demo(true, Format::Bf16));
     let asked = GenerateRequest { logprobs: Some(3), ..generation(text(&query(50)), 30) };

@@ -5,7 +5,7 @@
 //! only. A label of several tokens continues each prompt: a sequence of its own, whose log-probability is the sum over its
 //! tokens, each given those before it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::mpsc::Sender;
 
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -51,9 +51,10 @@ pub(crate) struct ScoreTask {
     job: ScoreJob,
     reply: Sender<Outcome>,
     asked: Asked,
-    /// Items whose prompts are to be opened, then those of labels.
+    /// Items whose prompts are to be opened.
     prompts: VecDeque<usize>,
-    continuations: VecDeque<(usize, usize)>,
+    /// Items and labels that are to be opened, because the prompt is stored.
+    continuations: BTreeSet<(usize, usize)>,
     /// Tokens that all prompts share, and whether they are stored.
     shared: Vec<u32>,
     shared_ready: bool,
@@ -87,7 +88,7 @@ impl ScoreTask {
             job,
             reply,
             prompts,
-            continuations: VecDeque::new(),
+            continuations: BTreeSet::new(),
             shared,
             shared_known: 0,
             purposes: Vec::new(),
@@ -105,7 +106,7 @@ impl ScoreTask {
         self.purposes.push(Purpose::Prompt(item));
         let tokens = self.job.tokens(item);
         let parent = (!self.shared.is_empty()).then_some((0, self.shared.len()));
-        let (wanted, rank) = (tokens.len() - 1, 1 + item as u32);
+        let (wanted, rank) = (tokens.len() - 1, rank(item));
         Opening { wanted, tokens, rank, parent, shares: self.keeps, ..Opening::default() }
     }
 
@@ -116,7 +117,7 @@ impl ScoreTask {
         let label = self.set(item).tokens(label);
         tokens.extend_from_slice(&label[..label.len() - 1]);
         // A label goes before the prompts that come later: those that wait for their labels must not keep it out.
-        let (rank, parent) = (1 + item as u32, Some((self.found[item].index, prompt)));
+        let (rank, parent) = (rank(item), Some((self.found[item].index, prompt)));
         Opening { tokens, wanted: prompt, rank, parent, ..Opening::default() }
     }
 
@@ -198,6 +199,10 @@ impl Task for ScoreTask {
         }
     }
 
+    fn next_rank(&self) -> Option<u32> {
+        self.continuations.first().map(|(item, _)| rank(*item))
+    }
+
     fn open(&mut self) -> Option<Opening> {
         if !self.shared_ready {
             if !self.purposes.is_empty() {
@@ -207,7 +212,7 @@ impl Task for ScoreTask {
             let tokens = self.shared.clone();
             return Some(Opening { wanted: tokens.len(), tokens, shares: self.keeps, ..Opening::default() });
         }
-        if let Some((item, label)) = self.continuations.pop_front() {
+        if let Some((item, label)) = self.continuations.pop_first() {
             return Some(self.open_label(item, label));
         }
         if self.asked.long && self.unfinished == CONTINUED {
@@ -279,6 +284,11 @@ impl Task for ScoreTask {
     }
 }
 
+/// The rank of the sequences of an item. What all share has rank 0.
+fn rank(item: usize) -> u32 {
+    1 + item as u32
+}
+
 /// Length of the longest common token prefix, leaving every prompt at least one token of its own; 0 for a single prompt.
 fn shared_prefix(prompts: &[&PromptIds]) -> usize {
     if prompts.len() < 2 {
@@ -309,5 +319,62 @@ mod tests {
         assert_eq!(shared(&[&[1, 2, 3], &[1, 2]]), 1);
         assert_eq!(shared(&[&[1, 2, 3, 4], &[9, 2], &[1, 2, 3, 4]]), 0);
         assert_eq!(shared(&[&[1], &[1]]), 0);
+    }
+
+    /// Twice as many items as may be open, each with a label of two tokens.
+    fn continued() -> ScoreTask {
+        let mut stem = None;
+        let prompts = (0..2 * CONTINUED as u32).map(|item| {
+            let ids = PromptIds::new(&mut stem, vec![item, 1]);
+            Ok(crate::prompt::Tokens { ids, truncated: false, boundary_mismatch: None })
+        });
+        let job = ScoreJob {
+            prompts: prompts.collect(),
+            labels: vec![vec![vec![5], vec![6, 7]]],
+            labels_of: None,
+            mean: false,
+            softmax: false,
+            full_logprobs: false,
+            return_token_ids: false,
+            item_errors: false,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        ScoreTask::new(job, std::sync::mpsc::channel().0)
+    }
+
+    fn all_open(task: &mut ScoreTask) -> Vec<Opening> {
+        std::iter::from_fn(|| task.open()).collect()
+    }
+
+    fn done(index: u32) -> Done {
+        Done { index, began: 0, origin: Origin::Parent }
+    }
+
+    #[test]
+    fn a_bounded_number_of_prompts_is_open_while_labels_follow() {
+        let mut task = continued();
+        assert_eq!(all_open(&mut task).len(), CONTINUED);
+        // A prompt that has been run is held, so none takes its place, but its label is opened.
+        assert_eq!(task.advance(&[done(0)], 0.0).unwrap(), [(0, Next::Hold)]);
+        let opened = all_open(&mut task);
+        assert_eq!((opened.len(), opened[0].parent), (1, Some((0, 2))));
+        // With its label the prompt ends, and one more is opened.
+        task.found[0].sums = vec![-1.0, -2.0];
+        let ends = [(CONTINUED as u32, Next::Drop), (0, Next::Drop)];
+        assert_eq!(task.advance(&[done(CONTINUED as u32)], 0.0).unwrap(), ends);
+        assert_eq!(all_open(&mut task).len(), 1);
+    }
+
+    #[test]
+    fn labels_of_earlier_items_are_opened_first() {
+        let mut task = continued();
+        all_open(&mut task);
+        assert_eq!(task.next_rank(), None);
+        task.advance(&[done(7), done(3), done(5)], 0.0).unwrap();
+        let ranks: Vec<(Option<u32>, u32)> =
+            (0..3).map(|_| (task.next_rank(), task.open().unwrap().rank)).collect();
+        assert_eq!(ranks, [(Some(4), 4), (Some(6), 6), (Some(8), 8)]);
+        assert_eq!(task.next_rank(), None);
     }
 }

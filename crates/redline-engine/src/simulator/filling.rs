@@ -1,0 +1,130 @@
+//! Canvases at random.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use redline_kernels::Simd;
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::Random;
+use super::machine::VOCABULARY;
+use super::oracle::diffusion::{Followed, follow};
+use super::request::{Heard, Outcome, Work, tokens, waits};
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Event, Guesser, Rules};
+use crate::request::{Algorithm, BlockCache, Sampling};
+use crate::task::Task;
+use crate::transcript::Transcript;
+
+/// The id that stands for a mask.
+pub(super) const MASK: u32 = VOCABULARY as u32 - 1;
+
+/// A canvas whose answer has not been heard.
+pub(super) struct Filling {
+    /// As it is at first.
+    pub(super) canvas: Vec<u32>,
+    pub(super) mask: u32,
+    pub(super) end_ids: Vec<u32>,
+    pub(super) rules: Rules,
+    pub(super) algorithm: Algorithm,
+    pub(super) sampling: Sampling,
+    pub(super) cfg_scale: f32,
+    events: Receiver<Event>,
+}
+
+/// A canvas of a prompt, some of whose tokens may be masks, and of masks behind it; and where the blocks begin.
+fn canvas(random: &mut Random, most: usize, block: usize, blocks: usize) -> (Vec<u32>, Vec<usize>) {
+    let mut canvas = tokens(random, most - block * blocks);
+    for id in &mut canvas {
+        *id %= MASK;
+    }
+    let prompt = canvas.len();
+    if random.once_in(4) {
+        let at = random.below(prompt);
+        canvas[at] = MASK;
+    }
+    canvas.resize(prompt + block * blocks, MASK);
+    let mut starts: Vec<usize> = (0..blocks).map(|index| prompt + index * block).collect();
+    // Masks of the prompt belong to the first block.
+    starts[0] = canvas.iter().position(|id| *id == MASK).unwrap_or(prompt);
+    (canvas, starts)
+}
+
+impl Filling {
+    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+        let (block, blocks) = (1 + random.below(9), 1 + random.below(3));
+        let guided = random.once_in(4);
+        // The engine admits canvases that fit together, in whole pages.
+        let most = if guided { pages / 2 } else { pages } * PAGE_TOKENS;
+        let (canvas, starts) = canvas(random, most, block, blocks);
+        let end = |index: usize| starts.get(index + 1).copied().unwrap_or(canvas.len());
+        let cache = if guided { BlockCache::None } else { random.of(BlockCache::ALL) };
+        let threshold = random.once_in(3).then_some(0.3);
+        let algorithm = if threshold.is_some() {
+            random.of(&[Algorithm::MaskgitPlus, Algorithm::LowConfidence])
+        } else {
+            random.of(Algorithm::ALL)
+        };
+        let by_confidence =
+            threshold.is_none() && !matches!(algorithm, Algorithm::Origin | Algorithm::Random);
+        let sampling = Sampling {
+            temperature: random.of(&[0.0, 0.0, 0.7]),
+            top_k: random.of(&[0, 0, 5]),
+            top_p: random.of(&[1.0, 1.0, 0.8]),
+            seed: random.next(),
+            ..Sampling::default()
+        };
+        let rules = Rules {
+            algorithm,
+            steps: blocks * (1 + random.below(block)),
+            eps: 1e-3,
+            alg_temp: if by_confidence { random.of(&[0.0, 0.0, 0.5]) } else { 0.0 },
+            seed: sampling.seed,
+            blocks: starts.iter().enumerate().map(|(index, &start)| start..end(index)).collect(),
+            threshold,
+            cache,
+            refresh: (cache != BlockCache::None && random.once_in(2)).then(|| 1 + random.below(3)),
+            shifted: random.once_in(2),
+            savings: cache != BlockCache::None || threshold.is_some() || !random.once_in(3),
+        };
+        let end_ids =
+            if random.once_in(3) { vec![random.below(VOCABULARY) as u32 % MASK] } else { Vec::new() };
+        let cfg_scale = if guided { 1.5 } else { 0.0 };
+        let (reply, events) = channel();
+        let job = DiffuseJob {
+            canvas: canvas.clone(),
+            mask: MASK,
+            end_ids: end_ids.clone(),
+            rules: rules.clone(),
+            guesser: Guesser { algorithm, sampling, simd: Simd::best() },
+            cfg_scale,
+        };
+        let task = DiffuseTask::new(job, Transcript::new(None, Vec::new()), reply);
+        (Self { canvas, mask: MASK, end_ids, rules, algorithm, sampling, cfg_scale, events }, Box::new(task))
+    }
+
+    pub(super) fn work(&self) -> Work {
+        // A pass fills a mask, or is one of the steps; blocks with a cache take a pass more.
+        let masks = self.canvas.iter().filter(|id| **id == self.mask).count();
+        let passes = masks + self.rules.steps + 2 * self.rules.blocks.len();
+        let sequences = if self.cfg_scale > 0.0 { 2 * passes } else { passes };
+        // A canvas that gave way is run whole before its block is.
+        let longest = self.canvas.len();
+        Work { tokens: 2 * sequences * longest, sequences: 2 * sequences, grown: 0 }
+    }
+
+    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+        loop {
+            match self.events.try_recv() {
+                Ok(Event::Done(Ok(diffused))) => {
+                    let outcome = match follow(self, &diffused)? {
+                        Followed::Whole => Outcome::Whole,
+                        Followed::Part => Outcome::Part,
+                    };
+                    return Ok(Some(Heard::of(outcome)));
+                }
+                Ok(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
+                Ok(_) => {}
+                Err(empty) => return waits(empty),
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Generations at random: of one prompt, and of several in lockstep.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use redline_kernels::Simd;
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::Random;
+use super::machine::VOCABULARY;
+use super::oracle::cached::Stored;
+use super::oracle::likelihood::logprob;
+use super::oracle::sampling::continues;
+use super::request::{Heard, Outcome, Work, salt, tokens, waits};
+use crate::error::EngineError;
+use crate::mode::autoregressive::{
+    BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask, Generated,
+};
+use crate::request::{PromptLogprobs, Sampling};
+use crate::task::Task;
+use crate::transcript::Transcript;
+
+/// A generation whose answer has not been heard.
+pub(super) struct Generation {
+    prompt: Vec<u32>,
+    most: usize,
+    end_ids: Vec<u32>,
+    sampling: Sampling,
+    kv_cache: bool,
+    salt: String,
+    /// Log-probabilities of the prompt's tokens that were asked for.
+    of_prompt: Vec<f32>,
+    events: Receiver<Event>,
+}
+
+impl Generation {
+    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+        let longest = random.of(&[12, 12, 100]);
+        let new = 1 + random.below(longest);
+        // The engine admits what leaves one page.
+        let prompt = tokens(random, (pages - 1) * PAGE_TOKENS - new);
+        let sampling = if random.once_in(2) {
+            Sampling {
+                temperature: random.of(&[1.0, 0.6]),
+                top_k: random.of(&[0, 0, 5]),
+                top_p: random.of(&[1.0, 0.8]),
+                min_p: random.of(&[0.0, 0.0, 0.1]),
+                seed: random.next(),
+            }
+        } else {
+            Sampling::default()
+        };
+        let end_ids = vec![random.below(3 * VOCABULARY) as u32];
+        let from = random.below(prompt.len() + 2);
+        let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
+        let of_prompt = prompt_logprobs.map(|asked| {
+            let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at]) as f32;
+            (asked.from.max(1)..prompt.len()).map(logprob).collect()
+        });
+        let (kv_cache, salt) = (!random.once_in(6), salt(random));
+        let job = GenerateJob {
+            prompt: prompt.clone(),
+            max_new_tokens: new,
+            sampling,
+            end_ids: end_ids.clone(),
+            logprobs: random.once_in(2).then_some(2),
+            prompt_logprobs,
+            kv_cache,
+            cache_salt: salt.clone(),
+        };
+        let (reply, events) = channel();
+        let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
+        let of_prompt = of_prompt.unwrap_or_default();
+        let asked = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, events };
+        (asked, Box::new(task))
+    }
+
+    pub(super) fn work(&self) -> Work {
+        let longest = self.prompt.len() + self.most;
+        let tokens = if self.kv_cache { longest } else { longest * self.most };
+        Work { tokens, sequences: 1, grown: self.most }
+    }
+
+    pub(super) fn stored(&self) -> Stored {
+        let sequences = if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() };
+        Stored { salt: self.salt.clone(), sequences, more: self.most }
+    }
+
+    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+        loop {
+            match self.events.try_recv() {
+                Ok(Event::Text(_)) => {}
+                Ok(Event::Done(Ok(generated))) => return self.check(&generated).map(Some),
+                Ok(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
+                Err(empty) => return waits(empty),
+            }
+        }
+    }
+
+    fn check(&self, generated: &Generated) -> Result<Heard, String> {
+        let ids: Vec<u32> = generated.tokens.iter().map(|token| token.id).collect();
+        let whole = continues(&self.prompt, &ids, self.most, &self.end_ids, &self.sampling)?;
+        let told: Vec<f32> = generated.prompt.iter().map(|(own, _)| *own).collect();
+        if !self.of_prompt.starts_with(&told) || whole && told.len() < self.of_prompt.len() {
+            return Err(format!("of the prompt {told:?} instead of {:?}", self.of_prompt));
+        }
+        // The last new token is chosen and not run.
+        let run = (self.prompt.len() + ids.len()).saturating_sub(1);
+        let cached = generated.timing.cached_tokens;
+        Ok(Heard {
+            outcome: if whole { Outcome::Whole } else { Outcome::Part },
+            prompts: if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() },
+            cached_tokens: cached.unwrap_or(0),
+            run_or_cached: (whole && self.kv_cache).then_some(run),
+        })
+    }
+}
+
+/// A batch whose answer has not been heard.
+pub(super) struct Lockstep {
+    prompts: Vec<Vec<u32>>,
+    most: usize,
+    end_ids: Vec<u32>,
+    answer: Receiver<Result<Continued, EngineError>>,
+}
+
+impl Lockstep {
+    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+        let most = 1 + random.below(8);
+        let end_ids = vec![random.below(3 * VOCABULARY) as u32];
+        // The engine admits what fits all at once, in whole pages.
+        let (mut prompts, mut left) = (Vec::new(), pages);
+        let count = 1 + random.below(pages);
+        while left > 0 && prompts.len() < count {
+            let room = random_pages(random, left) * PAGE_TOKENS;
+            let prompt = tokens(random, room - most);
+            left -= (prompt.len() + most).div_ceil(PAGE_TOKENS);
+            prompts.push(prompt);
+        }
+        let (reply, answer) = channel();
+        let job = BatchJob { prompts: prompts.clone(), max_new_tokens: most, end_ids: end_ids.clone() };
+        (Self { prompts, most, end_ids, answer }, Box::new(BatchTask::new(job, reply)))
+    }
+
+    pub(super) fn work(&self) -> Work {
+        let lengths = self.prompts.iter().map(|prompt| prompt.len() + self.most);
+        Work { tokens: lengths.sum(), sequences: self.prompts.len(), grown: self.prompts.len() * self.most }
+    }
+
+    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+        match self.answer.try_recv() {
+            Ok(Ok(continued)) => self.check(&continued).map(Some),
+            Ok(Err(error)) => Ok(Some(Heard::failed(error))),
+            Err(empty) => waits(empty),
+        }
+    }
+
+    fn check(&self, continued: &Continued) -> Result<Heard, String> {
+        if continued.new.len() != self.prompts.len() {
+            return Err(format!("{} answers to {} prompts", continued.new.len(), self.prompts.len()));
+        }
+        let mut whole = true;
+        for (prompt, new) in self.prompts.iter().zip(&continued.new) {
+            whole &= continues(prompt, new, self.most, &self.end_ids, &Sampling::default())?;
+        }
+        Ok(Heard::of(if whole { Outcome::Whole } else { Outcome::Part }))
+    }
+}
+
+/// A number of pages up to `most`, mostly one.
+fn random_pages(random: &mut Random, most: usize) -> usize {
+    if random.once_in(3) { 1 + random.below(most) } else { 1 }
+}

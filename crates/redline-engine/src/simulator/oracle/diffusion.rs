@@ -1,0 +1,371 @@
+//! What becomes of a canvas, pass by pass.
+//!
+//! Dream's `diffusion_generate` and its four algorithms, LLaDA's `generate` with its two, Fast-dLLM's block caches and
+//! thresholds, written as their loops are. The passes that an answer tells of are followed one by one: which rows each
+//! runs, which masks it fills, and with what. Steps that can fill nothing need not be run where savings are allowed.
+
+use std::ops::Range;
+
+use super::super::filling::Filling;
+use super::super::machine::{VOCABULARY, canvas_digest, logits};
+use super::{Verdict, by_weight, drawn, largest, random, total};
+use crate::mode::diffusion::Diffused;
+use crate::outcome::DiffusionPass;
+use crate::request::{Algorithm, BlockCache};
+
+/// What random numbers are for: the lowest bits of their counter. Above them stand the position and the step.
+const ORDER: u64 = 0;
+const TOKEN: u64 = 1;
+const CHOICE: u64 = 2;
+
+fn number(seed: u64, step: usize, position: usize, purpose: u64) -> f64 {
+    random(seed, (step as u64) << 34 | (position as u64) << 2 | purpose)
+}
+
+/// Distance of two keys below which rounding may decide which is larger.
+const CLOSE: f64 = 1e-5;
+
+fn close(a: f64, b: f64) -> bool {
+    a != b && (a - b).abs() <= CLOSE
+}
+
+/// What a mask would become.
+struct Guess {
+    position: usize,
+    token: u32,
+    confidence: f64,
+    /// Rounding decides about either.
+    open: bool,
+}
+
+/// Which masks a pass fills.
+enum Fills {
+    /// These.
+    These(Vec<usize>),
+    /// So many, those of the largest keys.
+    Largest(usize),
+    /// The most probable one and all that are at least so probable.
+    AtLeast(f64),
+}
+
+/// What was found of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::simulator) enum Followed {
+    /// All passes there are.
+    Whole,
+    /// Passes are missing at the end.
+    Part,
+}
+
+/// A canvas while the passes of an answer are followed.
+struct Replay<'a> {
+    asked: &'a Filling,
+    canvas: Vec<u32>,
+    /// The tokens that the keys and values of each position were computed from.
+    stored: Vec<u32>,
+    told: std::slice::Iter<'a, DiffusionPass>,
+    /// The first position that is not final, or that of the end.
+    frontier: usize,
+    end: Option<usize>,
+}
+
+/// Follows an answer. The error says where it goes wrong.
+pub(in crate::simulator) fn follow(asked: &Filling, answer: &Diffused) -> Result<Followed, String> {
+    let canvas = asked.canvas.clone();
+    let mut replay = Replay {
+        asked,
+        stored: canvas.clone(),
+        frontier: canvas.iter().position(|id| *id == asked.mask).unwrap_or(canvas.len()),
+        canvas,
+        told: answer.passes.iter(),
+        end: None,
+    };
+    let followed = replay.run()?;
+    if replay.told.len() > 0 {
+        return Err(format!("{} passes too many", replay.told.len()));
+    }
+    if replay.canvas != answer.canvas || replay.end != answer.end {
+        let got = (&answer.canvas, answer.end);
+        return Err(format!("{got:?} instead of {:?}", (&replay.canvas, replay.end)));
+    }
+    Ok(followed)
+}
+
+impl Replay<'_> {
+    fn run(&mut self) -> Result<Followed, String> {
+        let rules = &self.asked.rules;
+        let by_pass = rules.threshold.is_some() || self.caches();
+        let steps = rules.steps / rules.blocks.len();
+        // Passes so far, those included that were left out.
+        let mut number = 0;
+        for (b, block) in rules.blocks.iter().enumerate() {
+            // Steps of this block, and passes that were run for it.
+            let (mut i, mut run) = (0, 0);
+            let mut at_first = 0;
+            loop {
+                let masks: Vec<usize> = (0..block.end).filter(|&p| self.is_mask(p)).collect();
+                let own = masks.iter().filter(|p| block.contains(p)).count();
+                if i == 0 {
+                    at_first = own;
+                }
+                let full = if by_pass { own == 0 } else { rules.savings && masks.is_empty() };
+                let over = match rules.threshold {
+                    Some(_) => run > at_first,
+                    // The pass that opens a block of Dream's with a cache is a step, and one follows it at least.
+                    None => i >= if self.opens() { steps.max(2) } else { steps },
+                };
+                if full || over {
+                    break;
+                }
+                let step = if by_pass { number } else { b * steps + i };
+                let rows = self.rows(block, run);
+                let seen: Vec<usize> = masks.into_iter().filter(|p| *p >= rows.start).collect();
+                let fills = if run == 0 && self.opens() {
+                    Some(Fills::These(seen.iter().copied().filter(|p| *p == block.start).collect()))
+                } else {
+                    self.fills(&seen, own, at_first, i, step)
+                };
+                (i, number) = (i + 1, number + 1);
+                let Some(fills) = fills else { continue };
+                let Some(told) = self.told.next() else { return Ok(Followed::Part) };
+                if (told.step, &told.rows) != (step, &rows) {
+                    let got = (told.step, &told.rows);
+                    return Err(format!("(step, rows) are {got:?} instead of {:?}", (step, rows)));
+                }
+                run += 1;
+                self.pass(told, &seen, &fills)?;
+                if rules.savings && self.end.is_some() {
+                    return Ok(Followed::Whole);
+                }
+            }
+            // With a cache, a block takes two passes at least, even if the second finds it full.
+            number += usize::from(self.caches() && i == 1);
+        }
+        Ok(Followed::Whole)
+    }
+
+    fn is_mask(&self, position: usize) -> bool {
+        self.canvas[position] == self.asked.mask
+    }
+
+    /// Whether some passes run a part of the rows.
+    fn caches(&self) -> bool {
+        self.asked.rules.cache != BlockCache::None && self.asked.rules.refresh != Some(1)
+    }
+
+    /// Whether the first pass of a block fills the first position and no other (Dream with a cache).
+    fn opens(&self) -> bool {
+        self.caches() && self.asked.rules.shifted
+    }
+
+    /// The rows of a pass before which a block had so many.
+    fn rows(&self, block: &Range<usize>, before: usize) -> Range<usize> {
+        let rules = &self.asked.rules;
+        let again = rules.refresh.is_some_and(|every| before % every == 0);
+        match rules.cache {
+            BlockCache::Prefix if before > 0 && !again => block.start..self.canvas.len(),
+            BlockCache::Dual if before > 0 && !again => block.clone(),
+            _ => 0..self.canvas.len(),
+        }
+    }
+
+    /// What a step fills; `None` where it can fill nothing and is left out.
+    fn fills(&self, seen: &[usize], own: usize, at_first: usize, i: usize, step: usize) -> Option<Fills> {
+        let rules = &self.asked.rules;
+        if let Some(threshold) = rules.threshold {
+            return Some(Fills::AtLeast(threshold));
+        }
+        let steps = rules.steps / rules.blocks.len();
+        // LLaDA: as many in each step, the remainder in the first ones.
+        let even = at_first / steps + usize::from(i < at_first % steps);
+        let order = |p: usize| self::number(rules.seed, step, p, ORDER);
+        let fills = match self.asked.algorithm {
+            Algorithm::LowConfidence => Fills::Largest(even),
+            Algorithm::Random => {
+                let mut all = seen.to_vec();
+                all.sort_by(|&a, &b| order(b).total_cmp(&order(a)).then(a.cmp(&b)));
+                all.truncate(even);
+                all.sort_unstable();
+                Fills::These(all)
+            }
+            Algorithm::Origin => {
+                let share = f64::from(share(rules.eps, steps, i));
+                Fills::These(seen.iter().copied().filter(|&p| order(p) < share).collect())
+            }
+            _ => Fills::Largest((own as f32 * share(rules.eps, steps, i)) as usize),
+        };
+        let none = matches!(&fills, Fills::Largest(0)) || matches!(&fills, Fills::These(p) if p.is_empty());
+        (!none || !rules.savings).then_some(fills)
+    }
+
+    /// Follows one pass.
+    fn pass(&mut self, told: &DiffusionPass, seen: &[usize], fills: &Fills) -> Result<(), String> {
+        self.stored[told.rows.clone()].copy_from_slice(&self.canvas[told.rows.clone()]);
+        let guessed = match fills {
+            Fills::These(positions) => positions,
+            _ => seen,
+        };
+        let guesses: Vec<Guess> =
+            guessed.iter().map(|&p| self.guess(p, told.rows.start, told.step)).collect();
+        let positions: Vec<usize> = told.filled.iter().map(|filled| filled.position).collect();
+        if let Verdict::Exactly(expected) = self.filled(&guesses, fills, told.step)
+            && positions != expected
+        {
+            return Err(format!("step {} fills {positions:?} instead of {expected:?}", told.step));
+        }
+        for filled in &told.filled {
+            let guess = guesses.iter().find(|guess| guess.position == filled.position);
+            let guess = guess.ok_or_else(|| format!("step {} fills {}", told.step, filled.position))?;
+            let same = filled.token == guess.token && close_or_equal(filled.confidence, guess.confidence);
+            if !guess.open && !same {
+                let expected = (guess.token, guess.confidence);
+                return Err(format!("step {}: {filled:?} instead of {expected:?}", told.step));
+            }
+            self.canvas[filled.position] = filled.token;
+        }
+        while self.end.is_none() && self.frontier < self.canvas.len() && !self.is_mask(self.frontier) {
+            let id = self.canvas[self.frontier];
+            if self.asked.canvas[self.frontier] == self.asked.mask && self.asked.end_ids.contains(&id) {
+                self.end = Some(self.frontier);
+            } else {
+                self.frontier += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// The positions that a pass fills, ascending. What would become a mask stays one.
+    fn filled(&self, guesses: &[Guess], fills: &Fills, step: usize) -> Verdict<Vec<usize>> {
+        let rules = &self.asked.rules;
+        let mut keys: Vec<(usize, f64)> = Vec::new();
+        for guess in guesses {
+            let mut key = guess.confidence;
+            if rules.alg_temp > 0.0 {
+                // A draw without replacement from softmax(confidence / temperature): the largest of these keys.
+                let u = number(rules.seed, step, guess.position, CHOICE).max(2f64.powi(-54));
+                key = key / f64::from(rules.alg_temp) - libm::log(-libm::log(u));
+            }
+            keys.push((guess.position, key));
+        }
+        keys.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+        let between = |n: usize| n > 0 && n < keys.len() && close(keys[n - 1].1, keys[n].1);
+        let (mut chosen, open) = match fills {
+            Fills::These(positions) => (positions.clone(), false),
+            Fills::Largest(n) => (keys.iter().take(*n).map(|key| key.0).collect(), between(*n)),
+            Fills::AtLeast(least) => {
+                let sure = keys.iter().enumerate().filter(|(n, key)| *n == 0 || key.1 >= *least);
+                let open = between(1) || keys.iter().any(|key| close(key.1, *least));
+                (sure.map(|(_, key)| key.0).collect(), open)
+            }
+        };
+        if open || guesses.iter().any(|guess| guess.open) {
+            return Verdict::Open;
+        }
+        let stays = |p: &usize| guesses.iter().any(|g| g.position == *p && g.token == self.asked.mask);
+        chosen.retain(|p| !stays(p));
+        chosen.sort_unstable();
+        Verdict::Exactly(chosen)
+    }
+
+    /// The logits of the row that tells of a position, in a pass that begins at row `first`.
+    fn row(&self, position: usize, first: usize) -> Vec<f32> {
+        let row = match (self.asked.rules.shifted, position) {
+            (true, p) if p > first => p - 1,
+            (true, _) => first,
+            (false, p) => p,
+        };
+        let of = |tokens: &[u32]| logits(canvas_digest(tokens.iter().copied(), row));
+        let conditioned: [f32; VOCABULARY] = of(&self.stored);
+        if self.asked.cfg_scale == 0.0 {
+            return conditioned.to_vec();
+        }
+        // Guidance: away from what is said without the prompt.
+        let mut hidden = self.stored.clone();
+        for (p, id) in hidden.iter_mut().enumerate() {
+            if self.asked.canvas[p] != self.asked.mask {
+                *id = self.asked.mask;
+            }
+        }
+        let unconditioned = of(&hidden);
+        let scale = self.asked.cfg_scale + 1.0;
+        conditioned.iter().zip(&unconditioned).map(|(c, u)| u + scale * (c - u)).collect()
+    }
+
+    /// Temperature, top-p, top-k; the token, and how sure it is.
+    fn guess(&self, position: usize, first: usize, step: usize) -> Guess {
+        let row = self.row(position, first);
+        let sampling = &self.asked.sampling;
+        let draws = sampling.temperature > 0.0;
+        let temperature = if draws { f64::from(sampling.temperature) } else { 1.0 };
+        let (mut kept, mut open) = by_weight(&row, temperature);
+        if sampling.top_p < 1.0 {
+            // A token is left out if those before it reach more than this.
+            let enough = f64::from(sampling.top_p) * total(&kept);
+            let count = (0..kept.len()).filter(|&n| total(&kept[..n]) <= enough).count();
+            open |= (0..kept.len()).any(|n| super::close(total(&kept[..n]), enough));
+            kept.truncate(count.max(1));
+        }
+        if sampling.top_k > 0 && sampling.top_k < kept.len() {
+            let least = kept[sampling.top_k - 1].1;
+            kept.retain(|(_, weight)| *weight >= least);
+        }
+        let mut token = largest(&row);
+        if draws {
+            let (id, close) = drawn(&kept, number(sampling.seed, step, position, TOKEN));
+            (token, open) = (id, open || close);
+        }
+        let sum = total(&kept);
+        let share = |n: usize| kept.get(n).map_or(0.0, |(_, weight)| weight / sum);
+        let confidence = match self.asked.algorithm {
+            Algorithm::TopkMargin => share(0) - share(1),
+            Algorithm::Entropy => (0..kept.len()).map(|n| share(n) * libm::log(share(n))).sum(),
+            Algorithm::LowConfidence => {
+                // Of the distribution as the model gave it.
+                let (all, _) = by_weight(&row, 1.0);
+                all.iter().filter(|(id, _)| *id == token).map(|(_, weight)| weight).sum::<f64>() / total(&all)
+            }
+            _ => kept.iter().filter(|(id, _)| *id == token).map(|(_, weight)| weight).sum::<f64>() / sum,
+        };
+        Guess { position, token, confidence, open }
+    }
+}
+
+/// Dream: `ts = torch.linspace(1, eps, steps + 1)`; from time t to s a mask is filled with the probability `1 - s / t`, in the
+/// last step in any case. In f32, as the published counts are; `linspace` counts from the nearer end.
+fn share(eps: f32, steps: usize, i: usize) -> f32 {
+    if i + 1 >= steps {
+        return 1.0;
+    }
+    let step = (eps - 1.0) / steps as f32;
+    let time = |i: usize| match 2 * i < steps + 1 {
+        true => step.mul_add(i as f32, 1.0),
+        false => (-step).mul_add((steps - i) as f32, eps),
+    };
+    1.0 - time(i + 1) / time(i)
+}
+
+fn close_or_equal(a: f64, b: f64) -> bool {
+    a == b || close(a, b)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts of the reference implementation for (masks, steps).
+    #[test]
+    fn shares_give_the_counts_of_the_reference() {
+        let counts = |masks: usize, steps: usize| -> Vec<usize> {
+            let mut left = masks;
+            let step = |i| {
+                let count = (left as f32 * share(1e-3, steps, i)) as usize;
+                left -= count;
+                count
+            };
+            (0..steps).map(step).collect()
+        };
+        assert_eq!(counts(8, 4), [1, 2, 2, 3]);
+        assert_eq!(counts(16, 8), [1, 2, 2, 2, 2, 2, 2, 3]);
+        assert_eq!(counts(32, 8), [3, 4, 4, 4, 4, 4, 4, 5]);
+    }
+}

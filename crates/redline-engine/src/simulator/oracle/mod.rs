@@ -1,0 +1,108 @@
+//! What requests must be answered, written down naively from the published algorithms.
+//!
+//! Nothing here calls the samplers, schedules, masks or confidences of the engine. The oracle shares two things with what it
+//! checks: the stand-in for the model ([`super::machine::logits`]), and the definition of the random numbers, which is
+//! written down a second time below. It computes each row from all tokens that the row sees, without a cache, and in f64.
+//! Where rounding alone could decide between two answers it leaves the question open ([`Verdict::Open`]).
+
+pub(super) mod cached;
+pub(super) mod diffusion;
+pub(super) mod likelihood;
+pub(super) mod sampling;
+
+/// Relative distance of two weights or sums of weights below which rounding may decide.
+const CLOSE: f64 = 5e-6;
+
+/// What a choice must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Verdict<T> {
+    /// This and nothing else.
+    Exactly(T),
+    /// Rounding decides: any answer is right.
+    Open,
+}
+
+impl<T: PartialEq> Verdict<T> {
+    /// Whether an answer is right.
+    pub(super) fn admits(&self, answer: &T) -> bool {
+        match self {
+            Self::Exactly(expected) => expected == answer,
+            Self::Open => true,
+        }
+    }
+}
+
+/// Whether rounding may decide which of two weights is larger.
+fn close(a: f64, b: f64) -> bool {
+    a != b && (a - b).abs() <= CLOSE * a.abs().max(b.abs())
+}
+
+/// The random number for a seed and a counter, in [0, 1).
+///
+/// `f` is the finaliser of SplitMix64 (Steele et al. 2014) and `g` its increment. The number is the upper 53 bits of
+/// `f(f(f(seed + g) xor counter) + g)`, as a fraction.
+fn random(seed: u64, counter: u64) -> f64 {
+    const G: u64 = 0x9e37_79b9_7f4a_7c15;
+    fn f(mut z: u64) -> u64 {
+        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
+            z ^= z >> shift;
+            z = z.wrapping_mul(factor);
+        }
+        z ^ z >> 31
+    }
+    let upper = f(f(f(seed.wrapping_add(G)) ^ counter).wrapping_add(G)) >> 11;
+    upper as f64 / 9_007_199_254_740_992.0
+}
+
+/// The id of the largest logit, the lowest among equals.
+fn largest(logits: &[f32]) -> u32 {
+    let mut best = 0;
+    for (id, &x) in logits.iter().enumerate() {
+        if x > logits[best] {
+            best = id;
+        }
+    }
+    best as u32
+}
+
+/// Ids with weights that are proportional to their probabilities at a temperature, the most probable first, equals by id;
+/// and whether rounding may change the order.
+fn by_weight(logits: &[f32], temperature: f64) -> (Vec<(u32, f64)>, bool) {
+    let top = f64::from(logits[largest(logits) as usize]);
+    let weigh = |(id, &x): (usize, &f32)| (id as u32, libm::exp((f64::from(x) - top) / temperature));
+    let mut all: Vec<(u32, f64)> = logits.iter().enumerate().map(weigh).collect();
+    all.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
+    let open = all.windows(2).any(|two| close(two[0].1, two[1].1));
+    (all, open)
+}
+
+fn total(of: &[(u32, f64)]) -> f64 {
+    of.iter().map(|(_, weight)| weight).sum()
+}
+
+/// The first id whose cumulative weight exceeds the share `u` of all; and whether rounding may decide.
+fn drawn(of: &[(u32, f64)], u: f64) -> (u32, bool) {
+    let target = u * total(of);
+    let (mut sum, mut token, mut open) = (0.0, None, false);
+    for &(id, weight) in of {
+        sum += weight;
+        open |= close(sum, target);
+        if sum > target && token.is_none() {
+            token = Some(id);
+        }
+    }
+    (token.unwrap_or(of[of.len() - 1].0), open)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_splitmix() {
+        // f(0) = 0, so a counter that cancels f(seed + g) leaves the generator's first output for the state 0.
+        let first = 0xe220_a839_7b1d_cdaf_u64;
+        assert_eq!(random(0, first), (first >> 11) as f64 / (1u64 << 53) as f64);
+        assert_eq!(largest(&[1.0, 3.0, 3.0]), 1);
+    }
+}

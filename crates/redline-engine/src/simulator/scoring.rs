@@ -1,0 +1,164 @@
+//! Score requests at random: labels of one token and of several, items of a few tokens and of several pages.
+
+use std::sync::mpsc::{Receiver, channel};
+
+use redline_kernels::op::kv::PAGE_TOKENS;
+
+use super::Random;
+use super::filling::MASK;
+use super::machine::VOCABULARY;
+use super::oracle::cached::Stored;
+use super::oracle::likelihood::Scored;
+use super::request::{Heard, Outcome, Work, salt, tokens, waits};
+use crate::error::EngineError;
+use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
+use crate::outcome::ScoreOutcome;
+use crate::prompt::{PromptIds, Tokens};
+use crate::task::Task;
+
+/// A score request whose answer has not been heard.
+pub(super) struct Scoring {
+    /// The prompts: query and item.
+    pub(super) items: Vec<Vec<u32>>,
+    pub(super) labels: Vec<Vec<Vec<u32>>>,
+    of: Option<Vec<usize>>,
+    pub(super) masks: Option<Masks>,
+    pub(super) softmax: bool,
+    pub(super) full_logprobs: bool,
+    pub(super) mean: bool,
+    salt: String,
+    answer: Receiver<Result<ScoreOutcome, EngineError>>,
+}
+
+/// Lists of labels: of up to four tokens, or of one each.
+fn labels(random: &mut Random) -> Vec<Vec<Vec<u32>>> {
+    let most = if random.once_in(2) { 4 } else { 1 };
+    let label = |random: &mut Random| -> Vec<u32> {
+        (0..=random.below(most)).map(|_| random.below(VOCABULARY) as u32).collect()
+    };
+    (0..=random.below(2)).map(|_| (0..=random.below(3)).map(|_| label(random)).collect()).collect()
+}
+
+/// Prompts of up to `most` tokens: a long query with short items, or a short query with items of up to several pages.
+fn items(random: &mut Random, most: usize) -> Vec<Vec<u32>> {
+    if random.once_in(2) {
+        let query = tokens(random, most - 3);
+        let count = random.of(&[3, 9, 50]);
+        let item = |random: &mut Random| -> Vec<u32> {
+            (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32).collect()
+        };
+        return (0..random.below(count)).map(|_| [query.clone(), item(random)].concat()).collect();
+    }
+    let query: Vec<u32> = (0..=random.below(3)).map(|_| random.below(VOCABULARY) as u32).collect();
+    (0..=random.below(8)).map(|_| [query.clone(), tokens(random, most - query.len())].concat()).collect()
+}
+
+impl Scoring {
+    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+        let labels = labels(random);
+        let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let masks = random.once_in(3).then(|| Masks {
+            id: MASK,
+            shifted: random.once_in(2),
+            samples: random.of(&[1, 3, 15]),
+            seed: random.next(),
+        });
+        // What the engine admits: see `engine/score.rs`.
+        let (behind, spare) = match masks {
+            None => (longest - 1, if longest > 1 { 2 } else { 1 }),
+            Some(_) => (longest, 0),
+        };
+        let items = items(random, (pages - spare) * PAGE_TOKENS - behind);
+        let of = (labels.len() > 1).then(|| items.iter().map(|_| random.below(labels.len())).collect());
+        let (softmax, full_logprobs, mean) = (random.once_in(2), random.once_in(2), random.once_in(2));
+        let mut stem = None;
+        let prompts = items.iter().map(|ids| {
+            let ids = PromptIds::new(&mut stem, ids.clone());
+            Ok(Tokens { ids, truncated: false, boundary_mismatch: None })
+        });
+        let salt = salt(random);
+        let job = ScoreJob {
+            prompts: prompts.collect(),
+            labels: labels.clone(),
+            labels_of: of.clone(),
+            mean,
+            softmax,
+            full_logprobs,
+            return_token_ids: false,
+            item_errors: false,
+            cache_salt: salt.clone(),
+            kernel_path: String::new(),
+        };
+        let (reply, answer) = channel();
+        let task: Box<dyn Task + Send> = match masks {
+            None => Box::new(ScoreTask::new(job, reply)),
+            Some(masks) => Box::new(MaskedScoreTask::new(job, masks, reply)),
+        };
+        (Self { items, labels, of, masks, softmax, full_logprobs, mean, salt, answer }, task)
+    }
+
+    /// The labels of an item.
+    pub(super) fn labels_of(&self, item: usize) -> &[Vec<u32>] {
+        &self.labels[self.of.as_ref().map_or(0, |of| of[item])]
+    }
+
+    pub(super) fn work(&self) -> Work {
+        // What all prompts share is a sequence too.
+        let first = self.items.first().map_or(0, Vec::len);
+        let mut work = Work { tokens: first, sequences: 1, grown: 0 };
+        for (item, ids) in self.items.iter().enumerate() {
+            for label in self.labels_of(item) {
+                let canvases = self.masks.map_or(1, |masks| masks.samples.min((1 << label.len()) - 1));
+                work.tokens += canvases * (ids.len() + label.len());
+                work.sequences += canvases;
+            }
+            work.tokens += ids.len();
+            work.sequences += 1;
+        }
+        work
+    }
+
+    pub(super) fn stored(&self) -> Stored {
+        let sequences = if self.masks.is_none() { self.items.clone() } else { Vec::new() };
+        Stored { salt: self.salt.clone(), sequences, more: 0 }
+    }
+
+    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+        match self.answer.try_recv() {
+            Ok(Ok(outcome)) => self.check(&outcome).map(Some),
+            Ok(Err(error)) => Ok(Some(Heard::failed(error))),
+            Err(empty) => waits(empty),
+        }
+    }
+
+    fn check(&self, outcome: &ScoreOutcome) -> Result<Heard, String> {
+        if outcome.items.len() != self.items.len() {
+            return Err(format!("{} answers to {} items", outcome.items.len(), self.items.len()));
+        }
+        let bits = |scored: &Scored| -> Vec<u32> {
+            let all = scored.scores.iter().chain(&scored.logprobs).chain(&scored.label_mass);
+            all.map(|x| x.to_bits()).collect()
+        };
+        for (index, item) in outcome.items.iter().enumerate() {
+            let item = item.as_ref().map_err(|error| format!("item {index}: {error:?}"))?;
+            let (scores, logprobs) = (item.scores.clone(), item.logprobs.clone());
+            let (got, expected) =
+                (Scored { scores, logprobs, label_mass: item.label_mass }, self.expected(index));
+            if bits(&got) != bits(&expected) {
+                return Err(format!("item {index}: {got:?} instead of {expected:?}"));
+            }
+        }
+        let usage = &outcome.taken.usage;
+        let tokens: usize = self.items.iter().map(Vec::len).sum();
+        if usage.prompt_tokens != tokens || usage.completion_tokens != 0 {
+            return Err(format!("{usage:?} of {tokens} prompt tokens"));
+        }
+        let one = self.items.len() == 1 && self.labels_of(0).iter().all(|label| label.len() == 1);
+        Ok(Heard {
+            outcome: Outcome::Whole,
+            prompts: if self.masks.is_none() { self.items.clone() } else { Vec::new() },
+            cached_tokens: usage.cached_tokens,
+            run_or_cached: (one && self.masks.is_none()).then_some(tokens),
+        })
+    }
+}

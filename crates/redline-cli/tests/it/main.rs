@@ -11,6 +11,8 @@ mod convert;
 mod demo;
 mod diffuse;
 mod doctor;
+#[cfg(unix)]
+mod durability;
 mod environment;
 mod exchange;
 mod generate;
@@ -21,6 +23,7 @@ mod judge;
 mod laboratory;
 mod lanes;
 mod model;
+mod network;
 mod parity;
 mod perplexity;
 mod plans;

@@ -46,6 +46,7 @@ fn run(gate: &Gate) -> Result<(), Failure> {
 
 /// `cargo xtask nightly`: what takes too long for every change.
 pub(crate) fn nightly(_: &[String]) -> Result<(), Failure> {
+    crate::reproducible::reproducible(&[])?;
     simulate(&["1000000".to_owned()])?;
     gate(&["all".to_owned()])?;
     Ok(cargo().args(["run", "--locked", "--release", "--", "bench", "all", "--profile=standard"]).run()?)

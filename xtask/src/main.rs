@@ -5,6 +5,7 @@ mod ci;
 mod gate;
 mod process;
 mod python;
+mod reproducible;
 mod tidy;
 
 use std::path::Path;
@@ -67,8 +68,14 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "nightly",
         arguments: "",
-        about: "what is too slow for every change: 1,000,000 schedules, every gate, every lane",
+        about: "what is too slow for every change: two builds that must be the same, 1,000,000 schedules, every gate, every lane",
         run: gate::nightly,
+    },
+    Command {
+        name: "reproducible",
+        arguments: "",
+        about: "two clean release builds of the last commit at different paths: the same bytes",
+        run: reproducible::reproducible,
     },
     Command {
         name: "golden",

@@ -58,6 +58,7 @@ const NIGHT: &[Part] = &[
     Part { name: "soak", run: || soak(&[]) },
     Part { name: "fuzz-parsers", run: || parsers::fuzz(&[]) },
     Part { name: "asan", run: || parsers::asan(&[]) },
+    Part { name: "reproducible", run: || crate::reproducible::reproducible(&[]) },
     Part { name: "audit", run: || audit::command(&[]) },
     Part { name: "gates", run: || gate(&["all".to_owned()]) },
     Part { name: "lanes", run: lanes },

@@ -9,6 +9,7 @@ mod mutants;
 mod parsers;
 mod process;
 mod python;
+mod reproducible;
 mod tidy;
 mod tools;
 
@@ -108,8 +109,14 @@ const COMMANDS: &[Command] = &[
     Command {
         name: "nightly",
         arguments: "[PART...]",
-        about: "what is too slow for every change: simulate, fuzz, poison, soak, fuzz-parsers, asan, audit, gates, lanes, mutants",
+        about: "what is too slow for every change: simulate, fuzz, poison, soak, fuzz-parsers, asan, reproducible, audit, gates, lanes, mutants",
         run: gate::nightly,
+    },
+    Command {
+        name: "reproducible",
+        arguments: "",
+        about: "two clean release builds of the last commit at different paths: the same bytes",
+        run: reproducible::reproducible,
     },
     Command {
         name: "golden",

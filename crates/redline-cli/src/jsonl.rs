@@ -263,6 +263,66 @@ mod tests {
     }
 
     #[test]
+    fn no_more_than_a_window_is_under_way() {
+        /// Keeps how many requests are under way, and how many at most were.
+        #[derive(Default)]
+        struct Counted {
+            now: usize,
+            most: usize,
+        }
+        impl Answers for Counted {
+            type Request = i64;
+            type UnderWay = i64;
+            fn begin(&mut self, n: i64) -> Result<i64, Failure> {
+                self.now += 1;
+                self.most = self.most.max(self.now);
+                Ok(n)
+            }
+            fn is_ready(&mut self, _: &mut i64) -> bool {
+                false
+            }
+            fn end(&mut self, n: i64) -> Result<Answer, Failure> {
+                self.now -= 1;
+                Ok(Answer { json: n.to_string(), stop: false })
+            }
+        }
+        let mut counted = Counted::default();
+        let input: Input = Box::new(&b"1\n".repeat(300).leak()[..]);
+        answer_all(Path::new("test"), input, &mut |_| Ok(()), &mut counted).unwrap();
+        assert_eq!((counted.now, counted.most), (0, 64));
+    }
+
+    #[test]
+    fn input_that_breaks_off_is_an_error_after_the_answers_before_it() {
+        struct Breaks(&'static [u8]);
+        impl io::Read for Breaks {
+            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+                match self.0.read(to) {
+                    Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
+                    read => read,
+                }
+            }
+        }
+        let mut lines = Vec::new();
+        let mut write = |line: &str| {
+            lines.push(line.to_owned());
+            Ok(())
+        };
+        let input: Input = Box::new(BufReader::new(Breaks(b"1\n2\n")));
+        let answered = answer_all(Path::new("the input"), input, &mut write, &mut Doubles);
+        assert!(matches!(answered, Err(Failure::Failed(message)) if message.fact.contains("the input")));
+        assert_eq!(lines, ["2", "4"]);
+    }
+
+    #[test]
+    fn the_code_says_the_worst_that_happened() {
+        let code = |faults, stopped| format!("{:?}", Tally { faults, stopped }.code());
+        let of = |code: u8| format!("{:?}", ExitCode::from(code));
+        assert_eq!([code(0, false), code(1, false)], [of(0), of(FAILED)]);
+        assert_eq!([code(0, true), code(1, true)], [of(INTERRUPTED), of(INTERRUPTED)]);
+    }
+
+    #[test]
     fn an_empty_input_has_no_answers() {
         assert_eq!(run(b""), (vec![], Tally::default()));
         assert_eq!(run(b"\n  \n"), (vec![], Tally::default()));

@@ -454,9 +454,87 @@ mod tests {
         for text in ["0", "-2", "1002", "x"] {
             assert!(processes(text).is_err(), "{text}");
         }
+        // The greatest of each, and one more.
+        assert_eq!((threads("1024"), processes("1000")), (Ok(1024), Ok(1000)));
+        assert!(threads("1025").is_err() && processes("1001").is_err());
         assert_eq!((percent("3"), percent("2.5 %"), percent("100%")), (Ok(0.03), Ok(0.025), Ok(1.0)));
         for text in ["0", "-1", "101", "NaN", "inf", "", "%", "x"] {
             assert!(percent(text).is_err(), "{text}");
+        }
+    }
+
+    /// Whether each text is taken or refused.
+    #[track_caller]
+    fn bounds<T: fmt::Debug>(parse: fn(&str) -> Result<T, BadValue>, taken: &[&str], refused: &[&str]) {
+        for text in taken {
+            assert!(parse(text).is_ok(), "{text}: {:?}", parse(text));
+        }
+        for text in refused.iter().chain(&["", "x", "NaN", "-1"]) {
+            let error = parse(text).map(drop).expect_err(text);
+            assert!(!error.fact.is_empty() && !error.hint.is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ranges_hold_their_ends() {
+        bounds(fraction, &["0", "1", "0.5"], &["1.0001", "-0.0001", "inf"]);
+        bounds(tolerance, &["0", "1e-4", "7"], &["inf", "-1e-9"]);
+        bounds(seconds, &["0.001", "1e6"], &["0", "inf"]);
+        bounds(milliseconds, &["0", "0.5"], &["inf", "-0.1"]);
+        bounds(threshold, &["0.001", "1", "2"], &["0", "2.001", "inf"]);
+        bounds(share_between, &["0.001", "0.999"], &["0", "1"]);
+        bounds(top_p, &["0.001", "1"], &["0", "1.001"]);
+        bounds(min_p, &["0", "1"], &["-0.001", "1.001"]);
+        bounds(temperature, &["0", "100"], &["-0.001", "inf"]);
+        bounds(probe_seconds, &["0.1", "600"], &["0.0999", "600.1"]);
+        bounds(score, &["0", "100"], &["-0.1", "100.1"]);
+        bounds(percent, &["0.001", "100"], &["0", "100.1"]);
+        bounds(window, &["2"], &["0", "1"]);
+        bounds(count, &["1"], &["0"]);
+        let most = |n: usize| [n.to_string(), (n + 1).to_string()];
+        let [taken, refused] = most(MAX_DEVICES);
+        bounds(devices, &["1", &taken], &["0", &refused]);
+        let [taken, refused] = most(Buckets::MOST_TOKENS);
+        bounds(chunk, &["1", &taken], &["0", &refused]);
+        bounds(sizes, &["1", &format!("1, {taken}")], &["0", "1,", &refused]);
+    }
+
+    #[test]
+    fn units_are_what_they_are_called() {
+        assert_eq!((milliseconds("20"), seconds("2.5")), (Ok(0.02), Ok(2.5)));
+        assert_eq!((fraction("0.25"), tolerance("1e-4"), percent("50%")), (Ok(0.25), Ok(1e-4), Ok(0.5)));
+        for (unit, bytes_of_one) in
+            [("", 1), ("B", 1), ("k", 1 << 10), ("MiB", 1 << 20), ("g", 1 << 30), ("TiB", 1 << 40)]
+        {
+            assert_eq!(bytes(&format!("3{unit}")), Ok(3 * bytes_of_one), "{unit}");
+            assert_eq!(bytes(&format!("1.5 {unit}")), Ok(3 * bytes_of_one / 2), "{unit}");
+        }
+        assert_eq!(bytes("8388607TiB"), Ok(8388607 << 40));
+        assert!(bytes("8388608TiB").is_err(), "2^63 bytes");
+        assert_eq!(sizes("64, 128"), Ok(Sizes(vec![64, 128])));
+    }
+
+    #[test]
+    fn words_have_one_meaning() {
+        assert_eq!((on_off("1"), on_off("0")), (Ok(true), Ok(false)));
+        assert_eq!((plan_dir("off"), plan_dir("d")), (Ok(PlanDir(None)), Ok(PlanDir(Some("d".into())))));
+        assert!(plan_dir("").is_err());
+        assert!(device("auto").is_ok() && device("cpu").is_ok() && device("cuda").is_err());
+        for (name, one) in Profile::ALL {
+            assert_eq!(profile(name), Ok(*one));
+        }
+        for &one in Algorithm::ALL {
+            assert_eq!(algorithm(one.name()), Ok(one));
+            assert_eq!(algorithm(&one.name().replace('-', "_")), Ok(one));
+        }
+        for &one in BlockCache::ALL {
+            assert_eq!(block_cache(one.name()), Ok(one));
+        }
+        for &one in KvFormat::ALL {
+            assert_eq!(kv_format(one.name()), Ok(one));
+        }
+        for &one in PlanPolicy::ALL {
+            assert_eq!(plan_policy(one.name()), Ok(one));
         }
     }
 }

@@ -83,11 +83,12 @@ fn fill(mut file: DiskFile, bytes: &[u8]) -> io::Result<()> {
     file.sync()
 }
 
-/// A directory that may be written but not read cannot be opened, so its entries cannot be synced.
+/// Some directories cannot be synced: those that may be written but not read, and those of some network file systems.
 fn sync_parent(disk: &Disk, path: &Path) -> io::Result<()> {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     match disk.sync_dir(parent.unwrap_or(Path::new("."))) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) if matches!(error.kind(), InvalidInput | PermissionDenied | Unsupported) => Ok(()),
         synced => synced,
     }
 }

@@ -39,6 +39,34 @@ const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "xtask"];
 /// Crates whose files on disk are JSON.
 const FILES: &[&str] = &["redline-weights", "redline-tokenizer"];
 
+/// Packages that open connections. A server may use them, nothing else.
+const NETWORK: &[&str] = &[
+    "async-std",
+    "attohttpc",
+    "axum",
+    "curl",
+    "hf-hub",
+    "hyper",
+    "hyper-util",
+    "isahc",
+    "mio",
+    "native-tls",
+    "quinn",
+    "reqwest",
+    "rustls",
+    "smol",
+    "socket2",
+    "surf",
+    "tokio",
+    "tonic",
+    "tungstenite",
+    "ureq",
+    "warp",
+];
+
+/// The crate that may use them.
+const SERVER: &str = "redline-server";
+
 /// A dependency that a manifest declares.
 struct Dependency {
     name: String,
@@ -96,6 +124,20 @@ pub(super) fn serde(tree: &Tree) -> Findings {
                 let message = format!("`{word}` in the engine: JSON types live in redline-wire");
                 findings.broken(source.path, line, message);
             }
+        }
+    }
+    findings
+}
+
+/// No crate but a server depends on a package that opens connections.
+pub(super) fn connections(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    for (crate_name, path, dependencies) in manifests(tree).into_iter().filter(|m| m.0 != SERVER) {
+        findings.seen += 1;
+        for dependency in dependencies.iter().filter(|d| NETWORK.contains(&d.name.as_str())) {
+            let message =
+                format!("`{crate_name}` may not use `{}`: only a server opens connections", dependency.name);
+            findings.broken(path, dependency.line, message);
         }
     }
     findings

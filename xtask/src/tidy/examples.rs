@@ -114,6 +114,30 @@ redline-weights.workspace = true\n",
         ],
     },
     Example {
+        check: "writes",
+        tree: "//- crates/redline-lab/src/run.rs\nuse std::fs::{self, File};\nfs::read(p);\nfs::rename(a, b);\nFile::create_new(p);
+#[cfg(test)]\nmod tests { fn f() { fs::write(p, b); } }
+//- crates/redline-lab/tests/it/main.rs\nfs::write(p, b);
+//- crates/redline-weights/src/disk.rs\nfs::rename(a, b);\n",
+        expect: &[
+            "crates/redline-lab/src/run.rs:3: `fs::rename` outside redline-weights/src/disk.rs: write through a `Disk`",
+            "crates/redline-lab/src/run.rs:4: `File::create_new` outside redline-weights/src/disk.rs: write through a `Disk`",
+        ],
+    },
+    Example {
+        check: "network",
+        tree: "//- crates/redline-cli/tests/it/main.rs\nuse std::net::TcpStream;
+//- crates/redline-server/src/lib.rs\nuse std::net::TcpListener;
+//- crates/redline-lab/src/a.rs\nuse std::fs;\n// std::net\n",
+        expect: &["crates/redline-cli/tests/it/main.rs:1: `std::net` outside redline-server"],
+    },
+    Example {
+        check: "connections",
+        tree: "//- crates/redline-cli/Cargo.toml\n[dependencies]\nclap.workspace = true\n[dev-dependencies]\nureq = \"3\"
+//- crates/redline-server/Cargo.toml\n[dependencies]\ntokio.workspace = true\n",
+        expect: &["crates/redline-cli/Cargo.toml:4: `redline-cli` may not use `ureq`: only a server opens connections"],
+    },
+    Example {
         check: "same-bits",
         tree: "//- crates/redline-engine/src/sampler.rs\nlet p = x.exp() / y.sqrt();\nlibm::expf(x);\ns.exp(x);
 x.powi(2);\n#[cfg(test)]\nmod tests { fn f() { x.ln(); } }\n",

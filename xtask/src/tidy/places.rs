@@ -99,6 +99,53 @@ pub(super) fn engine(tree: &Tree) -> Findings {
     findings
 }
 
+/// Calls that change files or directories.
+const WRITES: &[&str] = &[
+    "fs::write",
+    "fs::copy",
+    "fs::rename",
+    "fs::hard_link",
+    "fs::create_dir",
+    "fs::create_dir_all",
+    "fs::remove_file",
+    "fs::remove_dir",
+    "fs::remove_dir_all",
+    "File::create",
+    "File::create_new",
+    "File::options",
+    "OpenOptions::new",
+];
+
+/// Files and directories are changed in one file of redline-weights, where tests see and fail every operation. Besides, the CLI
+/// appends to traces and profiles.
+pub(super) fn writes(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let exempt = [
+        "crates/redline-weights/src/disk.rs",
+        "crates/redline-cli/src/trace.rs",
+        "crates/redline-cli/src/profile.rs",
+    ];
+    let mut sources = product(tree, &exempt, &mut findings);
+    sources.retain(|s| s.path.contains("/src/") && !s.path.ends_with("tests.rs"));
+    for source in &sources {
+        for path in WRITES {
+            for line in source.mentions(path).into_iter().filter(|&line| !source.in_tests(line)) {
+                let message = format!("`{path}` outside redline-weights/src/disk.rs: write through a `Disk`");
+                findings.broken(source.path, line, message);
+            }
+        }
+    }
+    findings
+}
+
+/// Only a server speaks to the network: nothing else names it, in tests either.
+pub(super) fn network(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let sources = product(tree, &["crates/redline-server/"], &mut findings);
+    forbid(&sources, &["std::net", "os::unix::net"], "outside redline-server", &mut findings);
+    findings
+}
+
 /// Functions of `f32` and `f64` whose last bit the standard library leaves to the platform.
 const INEXACT: &[&str] = &[
     "exp", "exp2", "exp_m1", "ln", "ln_1p", "log2", "log10", "sin", "cos", "tan", "sin_cos", "sinh", "cosh",

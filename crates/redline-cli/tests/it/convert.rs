@@ -2,11 +2,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Stdio;
-use std::time::Duration;
 
 use crate::checkpoint::{Copy, named};
-use crate::harness::{Run, bits, command, redline};
+use crate::harness::{Run, bits, redline};
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
@@ -132,29 +130,4 @@ fn weights_that_no_format_can_hold_are_refused() {
         score_ids(model.dir(), &["--format", "w8"]).failed(&[name, fact]);
         assert!(!to.exists());
     }
-}
-
-#[test]
-fn a_killed_conversion_leaves_a_whole_directory_or_none() {
-    let work = tempfile::tempdir().unwrap();
-    let dir = work.path().join("w8");
-    let arguments = ["convert", DEMO, dir.to_str().unwrap(), "--format", "w8"];
-    for wait in [0, 2, 5, 10, 20, 40, 80] {
-        let mut child = command(&arguments)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        std::thread::sleep(Duration::from_millis(wait));
-        child.kill().unwrap();
-        child.wait().unwrap();
-        if dir.exists() {
-            assert_eq!(scores(dir.to_str().unwrap(), &[]), scores(DEMO, &["--format", "w8"]));
-            fs::remove_dir_all(&dir).unwrap();
-        }
-    }
-    redline(&arguments).ok();
-    assert_eq!(names(work.path()), ["w8"], "what killed conversions left is gone");
-    assert_eq!(scores(dir.to_str().unwrap(), &[]), scores(DEMO, &["--format", "w8"]));
 }

@@ -1,6 +1,7 @@
 //! Runs the binary with an environment of its own.
 
 use std::io::Write as _;
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use redline_wire::{Scoring, TextCompletion};
@@ -23,6 +24,36 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 /// Runs it.
 pub(crate) fn redline(arguments: &[&str]) -> Run {
     finish(command(arguments).stdin(Stdio::null()).output().expect("the binary starts"))
+}
+
+/// The same, started by a shell after `before`, which may set limits.
+#[cfg(unix)]
+pub(crate) fn limited(before: &str, arguments: &[&str]) -> Output {
+    let mut shell = Command::new("sh");
+    shell.env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+    shell.args(["-c", &format!("{before} exec \"$0\" \"$@\""), env!("CARGO_BIN_EXE_redline")]);
+    shell.args(arguments).output().expect("the shell starts")
+}
+
+/// The same, started by `strace`, which writes the calls of `trace` to the file `seen` and may disturb them; `None` where there is no
+/// `strace` that may trace. Only Linux has one.
+pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: &[&str]) -> Option<Output> {
+    let strace = |inject: Option<&str>, program: &str, arguments: &[&str]| {
+        let mut strace = Command::new("strace");
+        strace.env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
+        strace.args(["-f", "-qq", "-o"]).arg(seen).args(["-e", &format!("trace={trace}")]);
+        match inject {
+            Some(inject) => strace.args(["-e", &format!("inject={inject}")]),
+            // Only calls that are looked at stop the process. Those that are disturbed are counted only without it.
+            None => strace.arg("--seccomp-bpf"),
+        };
+        strace.arg(program).args(arguments).output().ok()
+    };
+    if !strace(None, "true", &[]).is_some_and(|output| output.status.success()) {
+        eprintln!("skipped: no `strace` that may trace here");
+        return None;
+    }
+    strace(inject, env!("CARGO_BIN_EXE_redline"), arguments)
 }
 
 /// Runs it with that standard input.

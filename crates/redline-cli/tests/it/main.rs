@@ -12,6 +12,8 @@ mod convert;
 mod demo;
 mod diffuse;
 mod doctor;
+#[cfg(unix)]
+mod durability;
 mod environment;
 mod exchange;
 mod generate;
@@ -22,6 +24,7 @@ mod judge;
 mod laboratory;
 mod lanes;
 mod model;
+mod network;
 mod parity;
 mod perplexity;
 mod plans;

@@ -78,10 +78,13 @@ fn statistics_stand_in_their_columns() {
         ("p99", percentile(99.0)),
         ("lag1_autocorr", metric.autocorrelation().unwrap()),
     ];
-    for (column, value) in expect {
-        let found = number(column);
-        assert!((found - value).abs() <= 1e-9 * value.abs(), "{column} is {found}, not {value}");
-    }
+    let wrong: Vec<String> = expect
+        .iter()
+        .map(|(column, value)| (column, value, number(column)))
+        .filter(|(_, value, found)| (found - *value).abs() > 1e-9 * value.abs())
+        .map(|(column, value, found)| format!("{column} is {found}, not {value}"))
+        .collect();
+    assert!(wrong.is_empty(), "{wrong:?}");
     assert!(number("ci_low") < median && median < number("ci_high"));
     // No two of them are so close that an exchange could go unseen, but the two medians, which are one.
     for (i, (a, x)) in expect.iter().enumerate() {

@@ -5,6 +5,7 @@ use std::fs;
 use std::time::{Duration, SystemTime};
 
 use redline_lab::conditions::{Condition, Taint};
+use redline_lab::lanes;
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Place, RunError, Start};
 use redline_lab::warmup::Warmup;
@@ -199,6 +200,15 @@ fn a_baseline_says_who_and_why() {
     assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("new kernels", Some("before")));
     assert_eq!((meta.accepted_at.as_deref(), meta.cores), (Some("2026-11-21T02:01:01Z"), Some(2)));
     assert_eq!(meta.host_fp.as_deref(), small_vm().machine().fingerprint().as_deref());
+    // The commit is the build's, and a comparison with the base before is not a baseline's.
+    let compared = Run {
+        engine: Build { git: Some("0123".into()), ..run().engine },
+        comparison: Value::Bool(true),
+        ..run()
+    };
+    let accepted_commit = compared.accepted("why", at, None);
+    assert_eq!(accepted_commit.meta.unwrap().git_sha.as_deref(), Some("0123"));
+    assert_eq!(accepted_commit.comparison, Value::Null);
     assert_eq!((back.rows, back.summary.valid), (run().rows, true));
     let summary: Value = serde_json::from_str(&accepted.summary_json().unwrap()).unwrap();
     assert_eq!(summary["_meta"]["reason"], "new kernels");
@@ -253,4 +263,11 @@ fn builds_in_one_line() {
     let build = Build { git: Some("0123456789abcdef".into()), ..run().engine };
     assert_eq!(build.one_line(), "redline 0.1.0 (0123456789ab, dirty)");
     assert_eq!(Build { dirty: Some(false), ..build }.one_line(), "redline 0.1.0 (0123456789ab)");
+}
+
+#[test]
+fn lanes_of_values_may_lose_a_tenth() {
+    let rules: Vec<_> =
+        lanes::ALL.iter().filter_map(|lane| Some((lane.name, lane.baseline?.most_drop))).collect();
+    assert_eq!(rules, [("score", 0.10), ("tokenizer", 0.10)], "the percent rule of the seed");
 }

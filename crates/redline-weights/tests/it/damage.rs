@@ -1,7 +1,10 @@
 //! Random damage to valid files: never a panic, and what still opens is consistent.
 
+use std::fmt::Debug;
+
 use proptest::prelude::*;
-use redline_weights::{Checkpoint, ConfigFile};
+use redline_weights::{Checkpoint, ConfigFile, Result};
+use serde_json::{Map, Value};
 
 const HEADER: &str = r#"{"__metadata__":{"format":"pt"},"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},"b":{"dtype":"F16","shape":[4],"data_offsets":[24,32]},"c":{"dtype":"BF16","shape":[],"data_offsets":[32,34]},"d":{"dtype":"I64","shape":[1],"data_offsets":[34,42]}}"#;
 const INDEX: &str = r#"{"metadata":{"total_size":42},"weight_map":{"a":"m.safetensors","b":"m.safetensors","c":"m.safetensors","d":"m.safetensors"}}"#;
@@ -92,14 +95,61 @@ proptest! {
 
     #[test]
     fn a_damaged_config(changes in changes()) {
-        if let Ok(config) = ConfigFile::from_bytes("damaged", &damaged(CONFIG.into(), &changes)) {
-            for key in config.keys() {
-                let _ = (config.usize(key), config.f32(key), config.opt_bool(key));
-                let _ = (config.ids(key), config.strings(key));
-                if let Ok(Some(inner)) = config.object(key) {
-                    prop_assert!(inner.refuse("x", "y").to_string().contains(".x` is"));
-                }
+        let bytes = damaged(CONFIG.into(), &changes);
+        let plain = serde_json::from_slice::<Value>(&bytes);
+        match (ConfigFile::from_bytes("damaged", &bytes), plain) {
+            (Ok(config), Ok(Value::Object(values))) => same_values(&config, &values),
+            (Ok(_), plain) => prop_assert!(false, "taken, but it is {:?}", plain),
+            (Err(error), plain) => {
+                let message = error.to_string();
+                prop_assert!(message.starts_with("not a JSON object: ") && message.ends_with("\n  in `damaged`"));
+                // What is an object is refused for one reason only.
+                prop_assert!(!plain.is_ok_and(|v| v.is_object()) || message.contains("stands twice"), "{message}");
             }
+        }
+    }
+}
+
+/// Every getter gives the value that stands there, or an error that names the place where it is of another type.
+fn same_values(config: &ConfigFile, values: &Map<String, Value>) {
+    assert!(config.keys().eq(values.keys()));
+    for (key, value) in values {
+        let absent = value.is_null();
+        same(config.opt_usize(key), value.as_u64().map(|n| n as usize), absent);
+        same(config.opt_f64(key), value.as_f64(), absent);
+        let narrow = value.as_f64().map(|wide| wide as f32).filter(|narrow| narrow.is_finite());
+        same(config.opt_f32(key), narrow, absent);
+        same(config.opt_bool(key), value.as_bool(), absent);
+        same(config.opt_str(key), value.as_str(), absent);
+        let list = || value.as_array().map(Vec::as_slice);
+        let strings = list().and_then(|l| l.iter().map(|v| v.as_str().map(str::to_owned)).collect());
+        same(config.strings(key).map(|list| Some(list).filter(|_| !absent)), strings, absent);
+        let one = list().unwrap_or(std::slice::from_ref(value));
+        let ids = one.iter().map(|v| u32::try_from(v.as_u64()?).ok()).collect();
+        same(config.ids(key).map(|list| Some(list).filter(|_| !absent)), ids, absent);
+        // What must be there is refused where it is null.
+        assert_eq!(config.usize(key).ok(), value.as_u64().map(|n| n as usize));
+        match (config.object(key), value.as_object()) {
+            (Ok(Some(inner)), Some(values)) => {
+                assert!(inner.refuse("x", "y").to_string().contains(".x` is"));
+                same_values(&inner, values);
+            }
+            (found, values) => assert!(values.is_none() && found.is_ok_and(|o| o.is_none()) == absent),
+        }
+    }
+}
+
+/// What a getter found is what stands there; a value of another type is refused by name.
+fn same<T: PartialEq + Debug>(found: Result<Option<T>>, there: Option<T>, absent: bool) {
+    match found {
+        Ok(found) => assert!(found == there && found.is_none() == absent, "{found:?}, not {there:?}"),
+        Err(error) => {
+            let message = error.to_string();
+            assert!(!absent && there.is_none(), "{message}");
+            assert!(
+                message.contains("` is ") && message.ends_with(" is needed\n  in `damaged`"),
+                "{message}"
+            );
         }
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Command, ExitCode, Stdio};
 use clap::Args;
 use redline_lab::lanes::{self, Lane, Profile, Run};
 use redline_lab::run::DOCUMENT;
+use redline_weights::Disk;
 
 use crate::command::Context;
 use crate::demo_model;
@@ -82,7 +83,7 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
         return Err(Failure::usage(fact, "`--update-baseline --reason TEXT` makes it"));
     }
     if let Some(dir) = args.baseline.as_deref().filter(|_| args.update_baseline) {
-        std::fs::create_dir_all(dir).map_err(|error| Failure::reading(dir, &error))?;
+        Disk::default().create_dir_all(dir).map_err(|error| Failure::reading(dir, &error))?;
     }
     let mut ended = Vec::new();
     for (at, lane) in lanes.iter().enumerate() {
@@ -91,8 +92,19 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
         let code = if args.lacks_baseline(lane) { MISSING } else { args.process(lane) };
         ended.push(Ended { lane: lane.name, code, seconds: context.clock.elapsed_s(begin) });
     }
-    let worst = BY_SEVERITY.iter().copied().find(|code| ended.iter().any(|lane| lane.code == *code));
-    output::verdict(&summary(&ended), worst.unwrap_or(0))
+    let codes: Vec<u8> = ended.iter().map(|lane| lane.code).collect();
+    output::verdict(&summary(&ended), worst(&codes))
+}
+
+/// The worst of these codes; 0 where every lane passed.
+fn worst(codes: &[u8]) -> u8 {
+    BY_SEVERITY.iter().copied().find(|code| codes.contains(code)).unwrap_or(0)
+}
+
+/// The code of a lane's process: its own if a lane ends with it, otherwise that of a failure.
+fn lane_code(code: Option<i32>) -> u8 {
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    code.filter(|code| *code == 0 || BY_SEVERITY.contains(code)).unwrap_or(FAILED)
 }
 
 impl AllArgs {
@@ -111,13 +123,13 @@ impl AllArgs {
     fn process(&self, lane: &Lane) -> u8 {
         let (program, _) = env::binary();
         let code = match Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status() {
-            Ok(status) => status.code().and_then(|code| u8::try_from(code).ok()),
+            Ok(status) => status.code(),
             Err(error) => {
                 report::say(format_args!("error: {error}\n  in lane {}\n", lane.name));
                 None
             }
         };
-        code.filter(|code| *code == 0 || BY_SEVERITY.contains(code)).unwrap_or(FAILED)
+        lane_code(code)
     }
 
     /// The file of a lane's baseline, where baselines are compared or made.
@@ -196,4 +208,32 @@ fn summary(ended: &[Ended]) -> String {
     let titles = ["lane", "seconds", "code", ""].map(str::to_owned).to_vec();
     let lines: Vec<Vec<String>> = [titles].into_iter().chain(ended.iter().map(line)).collect();
     format!("\n{}", align(&lines, 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_worst_code_of_all_lanes_counts() {
+        assert_eq!(worst(&[]), 0);
+        assert_eq!(worst(&[0, 0]), 0);
+        // From the worst to the best: usage, wrong outputs, not comparable, invalid, slower or failed, inconclusive.
+        let order = [2, 6, 4, 5, 1, 3, 0];
+        for (at, code) in order.iter().enumerate() {
+            for better in &order[at..] {
+                assert_eq!((worst(&[*code, *better]), worst(&[*better, *code])), (*code, *code));
+            }
+        }
+    }
+
+    #[test]
+    fn a_lane_that_crashes_failed() {
+        for code in [0, 1, 2, 3, 4, 5, 6] {
+            assert_eq!(i32::from(lane_code(Some(code))), code);
+        }
+        for crashed in [None, Some(7), Some(101), Some(134), Some(256), Some(-1)] {
+            assert_eq!(lane_code(crashed), FAILED, "{crashed:?}");
+        }
+    }
 }

@@ -179,7 +179,13 @@ impl<'a> Recorder<'a> {
         }
         let rows = self.rows.take();
         let result = self.result(rows.clone());
-        let own = self.verdicts(&result);
+        let own: Vec<Verdict> = verdicts(&result.rows, self.args.rules.portable)
+            .into_iter()
+            .map(|(verdict, line)| {
+                report::say(line);
+                verdict
+            })
+            .collect();
         let mut run = self.run(rows)?;
         let compared = match &self.baseline {
             Some(Baseline::Run(base)) => {
@@ -260,24 +266,19 @@ impl<'a> Recorder<'a> {
         put(&summary_path(path), &run.summary_json().map_err(|error| written(&error))?)?;
         shown
     }
+}
 
-    /// What rows say by themselves: one must not be believed, one does not reach what it must.
-    fn verdicts(&self, result: &LaneResult) -> Vec<Verdict> {
-        let mut found = Vec::new();
-        for row in &result.rows {
-            // A share of a limit is a matter of speed, which is not judged then.
-            let invalid = row.invalid().filter(|_| !row.checked || !self.args.rules.portable);
-            if let Some(why) = invalid {
-                report::say(format_args!("invalid: {}: {why}\n", row.case));
-                found.push(Verdict::Invalid);
-            }
-            for why in row.missed() {
-                report::say(format_args!("missed: {}: {why}\n", row.case));
-                found.push(Verdict::Slower);
-            }
-        }
-        found
+/// What rows say by themselves, each with its line for standard error: one must not be believed, one misses a gate.
+fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
+    let mut found = Vec::new();
+    for row in rows {
+        // A share of a limit is a matter of speed, which is not judged then.
+        let invalid = row.invalid().filter(|_| !row.checked || !portable);
+        found.extend(invalid.map(|why| (Verdict::Invalid, format!("invalid: {}: {why}\n", row.case))));
+        let missed = row.missed().into_iter();
+        found.extend(missed.map(|why| (Verdict::Slower, format!("missed: {}: {why}\n", row.case))));
     }
+    found
 }
 
 /// The worst of these; 0 where there is none.
@@ -341,5 +342,42 @@ fn refused(dir: &Path, error: &RunError) -> Failure {
     match error {
         RunError::Occupied => Failure::usage(fact, error.hint()),
         _ => Failure::failed(fact, Some(error.hint().to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_lab::{Direction, Samples};
+
+    use super::*;
+
+    #[test]
+    fn rows_that_must_not_be_believed_end_in_code_5_and_missed_gates_in_1() {
+        let samples = || Samples::new("s", Direction::Lower, vec![3.0]).unwrap();
+        let row = |share| Row {
+            checked: true,
+            ..Row::new("a").metric("seconds", samples()).limit("f32_peak", Some(share))
+        };
+        let told = |rows: &[Row], portable| {
+            let found = verdicts(rows, portable);
+            let text: String = found.iter().map(|(_, line)| line.as_str()).collect();
+            (code_of(found.into_iter().map(|(verdict, _)| verdict)), text)
+        };
+        assert_eq!(told(&[row(1.15)], false), (0, String::new()));
+        assert_eq!(told(&[row(1.0), row(1.16)], false), (5, "invalid: a: 116.0 % of the limit\n".to_owned()));
+        assert_eq!(told(&[row(1.16)], true), (0, String::new()), "speed is not judged");
+        let unchecked = Row { checked: false, ..row(1.0) };
+        assert_eq!(told(std::slice::from_ref(&unchecked), true), (5, "invalid: a: not checked\n".to_owned()));
+        assert_eq!(told(&[row(1.0).at_most("seconds", 3.0).gate("seconds", 3.0)], false).0, 0);
+        let line = "missed: a: seconds is 3.000, but at most 2.000 is asked\n";
+        assert_eq!(told(&[row(1.0).at_most("seconds", 2.0)], true), (1, line.to_owned()));
+        assert_eq!(told(&[row(1.0).gate("seconds", 4.0)], false).0, 1);
+        assert_eq!(told(&[row(1.0).at_most("seconds", 2.0), unchecked], false).0, 5, "the worse of both");
+    }
+
+    #[test]
+    fn a_summary_lies_beside_its_values() {
+        assert_eq!(summary_path(Path::new("d/run.csv")), Path::new("d/run_summary.json"));
+        assert_eq!(summary_path(Path::new("run")), Path::new("run_summary.json"));
     }
 }

@@ -1,0 +1,179 @@
+//! Conversions by the binary that end early, and the bytes of those that do not.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+
+use crate::harness::{command, finish, limited, redline, tiers, traced};
+
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
+
+/// System calls that change files or directories, or make a change durable.
+const WRITES: &str =
+    "write,pwrite64,writev,mkdir,mkdirat,rename,renameat,renameat2,link,linkat,fsync,fdatasync,ftruncate";
+
+fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
+    let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    entries.map(|p| (p.file_name().unwrap().display().to_string(), fs::read(p).unwrap())).collect()
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().display().to_string());
+    names.collect()
+}
+
+fn arguments(to: &Path) -> [&str; 7] {
+    ["convert", GOLDEN, to.to_str().unwrap(), "--format", "w8", "--threads", "1"]
+}
+
+/// The files of a conversion that nothing disturbs.
+fn whole() -> BTreeMap<String, Vec<u8>> {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    redline(&arguments(&to)).ok();
+    files(&to)
+}
+
+#[test]
+fn a_conversion_killed_at_a_size_leaves_nothing_and_the_next_one_is_whole() {
+    let whole = whole();
+    let largest = whole.values().map(Vec::len).max().unwrap();
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    // A block has 512 bytes or 1 KiB; a write beyond the limit ends the process with a signal.
+    for blocks in [0, 1, 2, 8, 32, largest / 1024 - 1] {
+        let output = limited(&format!("ulimit -c 0; ulimit -f {blocks};"), &arguments(&to));
+        assert!(output.status.signal().is_some(), "{blocks} blocks: {:?}", output.status);
+        let left = names(work.path());
+        assert!(left.len() == 1 && left[0].starts_with(".to.tmp-"), "{blocks} blocks: {left:?}");
+    }
+    redline(&arguments(&to)).ok();
+    assert!(files(&to) == whole, "the same bytes");
+    assert_eq!(names(work.path()), ["to"], "what killed conversions left is gone");
+}
+
+#[test]
+fn a_conversion_that_may_not_write_more_names_its_cause_and_leaves_nothing() {
+    let largest = whole().values().map(Vec::len).max().unwrap();
+    for blocks in [0, 1, 8, largest / 1024 - 1] {
+        let work = tempfile::tempdir().unwrap();
+        let to = work.path().join("to");
+        // The signal is ignored, so the write fails.
+        let run = finish(limited(&format!("trap '' XFSZ; ulimit -f {blocks};"), &arguments(&to)));
+        run.failed(&["cannot write ", "File too large"]);
+        assert_eq!(names(work.path()), [""; 0], "{blocks} blocks");
+    }
+}
+
+#[test]
+fn a_conversion_killed_at_any_system_call_leaves_nothing_or_everything() {
+    let whole = whole();
+    let (mut killed, mut finished) = (0, 0);
+    for call in 1.. {
+        let work = tempfile::tempdir().unwrap();
+        let (to, seen) = (work.path().join("to"), work.path().join("seen"));
+        // Calls are counted for each thread, and one thread writes.
+        let kill = format!("{WRITES}:signal=KILL:when={call}");
+        let Some(output) = traced(WRITES, Some(&kill), &seen, &arguments(&to)) else { return };
+        if output.status.success() {
+            break;
+        }
+        killed += 1;
+        if to.exists() {
+            finished += 1;
+        } else {
+            redline(&arguments(&to)).ok();
+        }
+        assert!(files(&to) == whole, "the bytes after call {call}");
+        let mut left = names(work.path());
+        left.sort();
+        assert_eq!(left, ["seen", "to"], "call {call}");
+    }
+    assert!(killed > 30 && (1..=3).contains(&finished), "{killed} {finished}");
+}
+
+#[test]
+fn a_full_disk_at_any_system_call_leaves_no_debris() {
+    let source = files(Path::new(GOLDEN));
+    let whole = whole();
+    let mut failed = 0;
+    for call in 1.. {
+        let work = tempfile::tempdir().unwrap();
+        let (to, seen) = (work.path().join("to"), work.path().join("seen"));
+        let full = format!("{WRITES}:error=ENOSPC:when={call}");
+        let Some(output) = traced(WRITES, Some(&full), &seen, &arguments(&to)) else { return };
+        let run = finish(output);
+        if run.code == 0 {
+            break;
+        }
+        failed += 1;
+        assert_eq!(run.code, 1, "call {call}: {}", run.err);
+        // The first call of the main thread is the message: that one is lost, the code is not.
+        let seen = fs::read_to_string(&seen).unwrap();
+        let told = !seen.lines().any(|line| line.contains("write(2,") && line.contains("(INJECTED)"));
+        if told {
+            let (fact, _) = run.err.strip_prefix("error: ").and_then(|e| e.split_once('\n')).expect("a fact");
+            assert!(fact.contains("No space left on device"), "call {call}: {}", run.err);
+        }
+        // After the rename the directory is whole: only that it is durable, or that it is reported, failed.
+        if to.exists() {
+            assert!(files(&to) == whole, "call {call}");
+        } else {
+            assert_eq!(names(work.path()), ["seen"], "call {call}");
+        }
+    }
+    assert!(failed > 30, "{failed}");
+    assert!(files(Path::new(GOLDEN)) == source, "the source is untouched");
+}
+
+#[test]
+fn the_same_conversion_gives_the_same_bytes() {
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
+    let work = tempfile::tempdir().unwrap();
+    let elsewhere = tempfile::tempdir().unwrap();
+    for (model, flags) in [
+        (GOLDEN, &["--format", "w4", "--group", "32", "--outliers", "0.1"][..]),
+        (demo, &["--format", "w8"]),
+        (demo, &["--format", "bf16"]),
+    ] {
+        let made = |name: &str, ways: &[&str], environment: &[(&str, &str)], cwd: &Path| {
+            let to = elsewhere.path().join(name);
+            let mut convert = command(&[&["convert", model, to.to_str().unwrap()], flags, ways].concat());
+            convert.envs(environment.iter().copied()).current_dir(cwd);
+            finish(convert.output().unwrap()).ok();
+            let made = files(&to);
+            fs::remove_dir_all(&to).unwrap();
+            made
+        };
+        let first = made("first", &[], &[], work.path());
+        assert!(first.len() >= 3);
+        let again = |name: &str, ways: &[&str], environment: &[(&str, &str)], cwd: &Path| {
+            let same = made(name, ways, environment, cwd) == first;
+            assert!(same, "{model} {flags:?}: {name} {ways:?} {environment:?} {}", cwd.display());
+        };
+        again("again", &[], &[], work.path());
+        for threads in ["1", "2", "3", "7"] {
+            again("threads", &["--threads", threads], &[], work.path());
+            again("threads", &[], &[("REDLINE_THREADS", threads)], work.path());
+        }
+        for tier in tiers() {
+            again("tier", &["--isa", tier], &[], work.path());
+        }
+        again("cwd", &[], &[], Path::new("/"));
+        for zone in ["Pacific/Kiritimati", "UTC+12", "XYZ-14:30"] {
+            again("zone", &[], &[("TZ", zone), ("LC_ALL", "tr_TR.UTF-8"), ("HOME", "/")], work.path());
+        }
+        // Nor do the times and the modes of the source show.
+        let copy = work.path().join("copy");
+        fs::create_dir_all(&copy).unwrap();
+        for (name, bytes) in files(Path::new(model)) {
+            fs::write(copy.join(name), bytes).unwrap();
+        }
+        let to = elsewhere.path().join("copied");
+        redline(&[&["convert", copy.to_str().unwrap(), to.to_str().unwrap()], flags].concat()).ok();
+        assert!(files(&to) == first, "{model} {flags:?}: from a copy");
+        fs::remove_dir_all(&copy).unwrap();
+        fs::remove_dir_all(&to).unwrap();
+    }
+}

@@ -8,7 +8,7 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 
 use crate::alone::in_own_process;
 use crate::mixture::{Asked, Dice};
-use crate::models::{budget, demo_dir, generation, golden_dir, options, refusal, text};
+use crate::models::{budget, demo_dir, generation, golden_dir, ids, options, refusal, text};
 
 fn golden(checkpoint: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(checkpoint)
@@ -94,6 +94,9 @@ fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
         }
         tickets.into_iter().for_each(|ticket| drop(ticket.wait(&mut |_| ()).unwrap()));
     }
+    // A prompt that takes all pages but one: what is kept afterwards is the same every time.
+    let prompt: Vec<i64> = (0..500).map(|i| (i * 7) % 300).collect();
+    engine.generate(generation(ids(&prompt), 5), &Cancel::new(), &mut |_| ()).unwrap();
     while engine.in_use().unwrap().requests > 0 {}
 }
 
@@ -105,7 +108,7 @@ fn requests_leave_nothing_behind() {
     for prefix_cache in [false, true] {
         let plain = Options { threads: 1, ..options(&demo_dir()) };
         let info = Engine::load(plain.clone()).unwrap().info().clone();
-        let memory = budget(&info, 64, 0);
+        let memory = budget(&info, 9, 0);
         let engine = Engine::load(Options { memory: Some(memory), prefix_cache, ..plain }).unwrap();
         let mut dice = Dice(1);
         let after = [400, 400, 800].map(|requests| {
@@ -115,8 +118,8 @@ fn requests_leave_nothing_behind() {
             assert!(prefix_cache || held == EngineUse::default(), "{held:?}");
             current_bytes()
         });
-        // 8 bytes for each of the last 800 requests would be 6 KiB; what is kept differs in length.
-        let grown = after[2].abs_diff(after[1]);
-        assert!(grown < 16 << 10, "prefix cache {prefix_cache}: {after:?}");
+        // Ten bytes for each of the last 800 requests would be too many.
+        let grown = after[2].saturating_sub(after[1]);
+        assert!(grown < 8 << 10, "prefix cache {prefix_cache}: {after:?}");
     }
 }

@@ -199,6 +199,25 @@ mod tests {
     }
 
     #[test]
+    fn no_two_keys_have_one_name() {
+        let store = PlanStore::new("plans");
+        let keys = [
+            fields(&[("a", "b;c=d")]),
+            fields(&[("a", "b"), ("c", "d")]),
+            fields(&[("a=b", "c")]),
+            fields(&[("a", "b=c")]),
+            fields(&[("a", "")]),
+            fields(&[("", "a")]),
+            fields(&[]),
+        ];
+        for (at, key) in keys.iter().enumerate() {
+            for other in &keys[at + 1..] {
+                assert_ne!(store.path(key), store.path(other), "{key:?} {other:?}");
+            }
+        }
+    }
+
+    #[test]
     fn many_may_write_at_once() {
         let folder = tempfile::tempdir().unwrap();
         let store = PlanStore::new(folder.path());

@@ -286,7 +286,10 @@ fn a_file_is_the_old_or_the_new_one_wherever_its_writer_fails() {
         let path = folder.path().join("run.json");
         let written = write_new_file_on(&failing(n, fault), &path, new);
         match (fs::read(&path), fault) {
-            (Ok(read), _) => assert_eq!(read, new, "{fault:?} at operation {n}"),
+            (Ok(read), _) => {
+                assert_eq!(read, new, "{fault:?} at operation {n}");
+                assert!(fault == Fault::Death || written.is_ok(), "an error at {n} takes the file back");
+            }
             (Err(_), Fault::Full) => {
                 assert!(written.is_err() && content(folder.path()).is_empty(), "operation {n}");
             }

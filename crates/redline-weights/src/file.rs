@@ -42,7 +42,9 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
 pub(crate) fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
         Err(error) => Err(WeightsError::io("look for the file", path)(error)),
     }
 }

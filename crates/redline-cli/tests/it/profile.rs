@@ -103,7 +103,9 @@ fn assert_whole(profile: &Profile, threads: usize) {
         assert!(operations.iter().filter(own).any(|o| lies_within(interval(work), interval(o))), "{work:?}");
     }
     let tracks: std::collections::BTreeSet<u32> = works.iter().map(|work| work.tid).collect();
-    assert_eq!(tracks.into_iter().collect::<Vec<_>>(), (2..2 + threads as u32).collect::<Vec<_>>());
+    // The first thread leads; others come in time for some of the work, or for none where other processes keep their cores busy.
+    assert_eq!(tracks.first(), Some(&2));
+    assert!(tracks.last() < Some(&(2 + threads as u32)), "{tracks:?}");
     let named = profile
         .of("__metadata")
         .into_iter()

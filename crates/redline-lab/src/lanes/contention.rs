@@ -77,7 +77,7 @@ pub const LANE: Lane = Lane {
 
 const METRICS: &[Told] = &[
     higher("tokens_per_s", "tokens/s"),
-    higher("share_of_best", "share"),
+    info("share_of_best", "share"),
     info("worst_share", "share"),
     info("best_threads", "threads"),
     info("fixed_*", "tokens/s"),
@@ -287,7 +287,7 @@ fn told(
     let one = |unit, value| Samples::new(unit, Direction::Info, vec![value]);
     let mut row = row
         .metric("tokens_per_s", rate(default, Direction::Higher)?)
-        .metric("share_of_best", Samples::new("share", Direction::Higher, shares)?)
+        .metric("share_of_best", Samples::new("share", Direction::Info, shares)?)
         .metric("worst_share", one("share", worst)?)
         .metric("best_threads", one("threads", best.0 as f64)?);
     for (metric, least) in [("share_of_best", plan.min_share), ("worst_share", plan.min_worst)] {

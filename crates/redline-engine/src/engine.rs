@@ -211,15 +211,7 @@ impl Engine {
         };
         let Parts { name, model, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         let facts = model.facts();
-        let context = match options.max_context {
-            Some(0) => return Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
-            Some(n) if n > facts.context => {
-                let fact = format!("a context of {n} tokens exceeds the model's own {}", facts.context);
-                return Err(EngineError::request(fact, "leave out `--max-context`, or give less"));
-            }
-            Some(n) => n,
-            None => facts.context,
-        };
+        let context = context(options.max_context, facts.context)?;
         let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
         let max_chunk = options.plans.buckets.max_chunk();
@@ -477,6 +469,19 @@ impl Engine {
         };
         let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
         Ok(PositionLogprobs { chosen: named(id, *own)?, top })
+    }
+}
+
+/// Tokens of the longest sequence: what was asked for, within the model's own context.
+fn context(asked: Option<usize>, own: usize) -> Result<usize, EngineError> {
+    match asked {
+        Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
+        Some(n) if n > own => {
+            let fact = format!("a context of {n} tokens exceeds the model's own {own}");
+            Err(EngineError::request(fact, "leave out `--max-context`, or give less"))
+        }
+        Some(n) => Ok(n),
+        None => Ok(own),
     }
 }
 

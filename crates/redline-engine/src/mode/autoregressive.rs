@@ -345,6 +345,10 @@ fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::channel;
+
+    use redline_kernels::{Exec, Rows, Team};
+
     use super::*;
 
     fn top(logits: &[f32], n: usize) -> Vec<u32> {
@@ -368,5 +372,54 @@ mod tests {
     fn log_probabilities_are_logits_less_the_log_sum_exp() {
         let row = LogitsRow { logits: &[1.0, 3.0, 2.0], log_sum_exp: 3.5 };
         assert_eq!(logprobs(&row, 2, 2), (-1.5, vec![(1, -0.5), (2, -1.5)]));
+    }
+
+    #[test]
+    fn a_token_is_drawn_with_the_random_number_of_its_own_position() {
+        let team = Team::new(1).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let sampling = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
+        let job = GenerateJob {
+            prompt: vec![1],
+            max_new_tokens: 100,
+            sampling,
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
+            kv_cache: true,
+            cache_salt: String::new(),
+        };
+        let transcript = Transcript::new(None, Vec::new());
+        let mut task = GenerateTask::new(job, exec.simd, transcript, channel().0);
+        let logits = [0.0; 50];
+        for position in 0..20 {
+            let rows = Rows::new(&logits, 1, 50, 50);
+            task.read(&[RowPlace { index: 0, position }], Logits { exec, rows, log_sum_exp: &[0.0] });
+            let chosen = task.chosen.take().map(|token| token.id);
+            let expected = Sampler::default().choose(exec.simd, &logits, &sampling, position + 1);
+            assert_eq!(chosen, expected, "behind position {position}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_parted_at_the_first_token() {
+        let ran = Ran {
+            arrived_s: 1.0,
+            queue_s: 0.5,
+            seconds: 5.0,
+            computed_tokens: 9,
+            plan_misses: 0,
+            peak_memory_bytes: None,
+            ended: None,
+        };
+        let timing = Timing::of(&ran, Some(2.0), None);
+        assert_eq!(
+            (timing.arrived_s, timing.queue_s, timing.prefill_s, timing.decode_s),
+            (1.0, 0.5, 2.0, 3.0)
+        );
+        assert_eq!((timing.rate(6), timing.rate(0)), (Some(2.0), None));
+        let cut = Timing::of(&ran, None, Some(3));
+        assert_eq!((cut.prefill_s, cut.decode_s, cut.cached_tokens), (5.0, 0.0, Some(3)));
+        assert_eq!(cut.rate(6), None);
     }
 }

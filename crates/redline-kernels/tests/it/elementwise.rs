@@ -7,7 +7,7 @@ use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
-use crate::values::{Random, everywhere, lanes, same};
+use crate::values::{Random, everywhere, exp, lanes, same};
 
 const WIDTHS: [usize; 7] = [1, 8, 15, 16, 17, 40, 131];
 
@@ -69,6 +69,43 @@ fn close(truth: &[f64], tolerance: f64, mut f: impl FnMut(Exec<'_>) -> Vec<f32>)
             let error = (f64::from(*got) - want).abs() / want.abs().max(1.0);
             assert!(error <= tolerance, "{i}: {got} instead of {want} on {name}");
         }
+    });
+}
+
+/// Arguments where the exponential function reaches its ends, and between.
+fn gate_values() -> Vec<f32> {
+    let mut values: Vec<f32> = (-4000..4000).map(|i| i as f32 * 0.025_1).collect();
+    values.extend([0.0, -0.0, 1e-30, -1e-30, 87.0, -87.0, 87.1, 88.0, -88.0, 88.7, 1000.0, -1000.0, 1e-41]);
+    values
+}
+
+#[test]
+fn gates_follow_their_order_everywhere() {
+    let gate = gate_values();
+    let n = gate.len();
+    let up = Random(6).values(n);
+    let x = [gate.clone(), up.clone()].concat();
+    let silu: Vec<f32> = gate.iter().zip(&up).map(|(g, u)| g / (exp(-g) + 1.0) * u).collect();
+    let gelu = |x: &f32| {
+        let inner = (x * x * x).mul_add(0.044_715, *x);
+        x / (exp(inner * -1.595_769) + 1.0)
+    };
+    let gelu: Vec<f32> = gate.iter().map(gelu).collect();
+    let mut one = Matrix::zeroed(Format::F32, 1, 1).unwrap();
+    let team = Team::new(1).unwrap();
+    one.set_rows(Exec { simd: Simd::best(), team: &team }, 0, &[1.0]);
+    everywhere(|exec, name| {
+        let mut y = vec![f32::NAN; n];
+        silu_gate(exec, Rows::new(&x, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
+        assert!(same(&y, &silu), "silu on {name}");
+        let epilogue = Epilogue { bias: None, activation: Activation::GeluNew };
+        let mut y = vec![f32::NAN; n * 16];
+        let mut out = RowsMut::new(&mut y, n, 1, 16);
+        linear(exec, &one, Rows::new(&gate, n, 1, 1), &mut out, epilogue, Variant::Blocked, &mut []);
+        // The layer adds its product to +0.
+        let y: Vec<f32> = y.chunks(16).map(|row| row[0]).collect();
+        let different = y.iter().zip(&gelu).position(|(y, want)| y != want);
+        assert_eq!(different.map(|i| (gate[i], y[i], gelu[i])), None, "gelu on {name}");
     });
 }
 
@@ -181,6 +218,34 @@ fn positions_without_values_are_not_used() {
     let mut y = vec![0.0; 8];
     let exec = Exec { simd: Simd::best(), team: &team };
     rope(exec, &table, &[10], &mut RowsMut::new(&mut y, 1, 8, 8), 0, 1);
+}
+
+#[test]
+fn rope_follows_its_order_everywhere() {
+    for half in [4usize, 16, 20] {
+        let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
+        let mut table = RopeTable::new(frequencies.clone()).unwrap();
+        table.reserve(11).unwrap();
+        table.reserve(3000).unwrap();
+        let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
+        let x = Random(half as u64).values(20 * 4 * half);
+        let mut want = x.clone();
+        for (r, row) in want.chunks_mut(4 * half).enumerate() {
+            for head in row.chunks_mut(2 * half) {
+                let (first, second) = head.split_at_mut(half);
+                for ((x0, x1), frequency) in first.iter_mut().zip(second).zip(&frequencies) {
+                    let angle = f64::from(positions[r]) * frequency;
+                    let (sin, cos) = (libm::sin(angle) as f32, libm::cos(angle) as f32);
+                    (*x0, *x1) = (x0.mul_add(cos, -(*x1 * sin)), x1.mul_add(cos, *x0 * sin));
+                }
+            }
+        }
+        everywhere(|exec, name| {
+            let mut y = x.clone();
+            rope(exec, &table, &positions, &mut RowsMut::new(&mut y, 20, 4 * half, 4 * half), 0, 2);
+            assert!(same(&y, &want), "{half} on {name}");
+        });
+    }
 }
 
 #[test]

@@ -51,6 +51,19 @@ pub(crate) fn lanes(values: impl Iterator<Item = f32>, mut fold: impl FnMut(f32,
     lanes[0]
 }
 
+/// The exponential function in its documented order.
+pub(crate) fn exp(x: f32) -> f32 {
+    if x < -87.0 {
+        return 0.0;
+    }
+    let x = x.min(88.0);
+    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
+    let r = (-n).mul_add(-2.121_944_4e-4, (-n).mul_add(0.693_359_4, x));
+    let coefficients = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
+    let p = coefficients.iter().fold(1.987_569_1e-4_f32, |p, c| p.mul_add(r, *c));
+    (p.mul_add(r * r, r) + 1.0) * f32::from_bits(((n as i32 + 127) as u32) << 23)
+}
+
 /// Runs `f` on every variant with 1, 2 and 3 threads, and with fewer and more devices than threads.
 pub(crate) fn everywhere(mut f: impl FnMut(Exec<'_>, &str)) {
     for (threads, devices) in [(1, 1), (2, 1), (3, 2), (2, 5)] {

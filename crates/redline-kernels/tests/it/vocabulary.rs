@@ -4,7 +4,7 @@ use redline_kernels::Rows;
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::op::summary::{Summary, summaries};
 
-use crate::values::{Random, everywhere, lanes};
+use crate::values::{Random, everywhere, exp, lanes};
 
 /// Ids of a chunk, as documented.
 const CHUNK: usize = 4096;
@@ -12,18 +12,6 @@ const CHUNK: usize = 4096;
 const OTHER_CHUNKS: [usize; 6] = [16, 2048, 4080, 4112, 8192, usize::MAX];
 /// Around multiples of a chunk and of sixteen lanes.
 const WIDTHS: [usize; 14] = [1, 2, 15, 16, 17, 257, 4095, 4096, 4097, 8191, 8192, 8195, 12_293, 20_017];
-
-/// The documented order of the exponential function for an argument from -87 to 0; below it the result is 0.
-fn exp(x: f32) -> f32 {
-    if x < -87.0 {
-        return 0.0;
-    }
-    let n = (x * std::f32::consts::LOG2_E).round_ties_even();
-    let r = (-n).mul_add(-2.121_944_4e-4, (-n).mul_add(0.693_359_4, x));
-    let coefficients = [1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
-    let p = coefficients.iter().fold(1.987_569_1e-4_f32, |p, c| p.mul_add(r, *c));
-    (p.mul_add(r * r, r) + 1.0) * f32::from_bits(((n as i32 + 127) as u32) << 23)
-}
 
 fn largest(row: &[f32]) -> f32 {
     row.iter().copied().fold(f32::NEG_INFINITY, f32::max)

@@ -124,4 +124,59 @@ mod tests {
         assert_eq!((full.threshold, full.eps, full.alg_temp), (Some(0.5), 0.5, 1.0));
         assert_eq!((full.block_length, full.cfg_scale, full.refresh), (Some(2), 3.0, Some(4)));
     }
+
+    #[test]
+    fn every_key_of_a_line_and_every_flag_reaches_the_request() {
+        let flags = DiffuseRequest {
+            steps: Some(8),
+            algorithm: Some(Algorithm::Origin),
+            eps: 0.25,
+            sampling: Sampling { temperature: 0.5, top_k: 3, top_p: 0.75, min_p: 0.0, seed: 1 },
+            alg_temp: 0.125,
+            block_length: Some(4),
+            cfg_scale: 1.5,
+            threshold: Some(0.25),
+            cache: BlockCache::Dual,
+            refresh: Some(2),
+            stop: vec![".".into()],
+            ignore_eos: true,
+            timeout_s: Some(2.0),
+            ..DiffuseRequest::new(Prompt::Text("p".into()), 16)
+        };
+        let template = Template(DiffuseRequest { prompt: Prompt::Text(String::new()), ..flags.clone() });
+        let line = |json: &str| format!("{:#?}", from_line(serde_json::from_str(json).unwrap(), &template));
+        assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
+        let keys = DiffuseRequest {
+            steps: Some(1),
+            algorithm: Some(Algorithm::TopkMargin),
+            eps: 0.5,
+            sampling: Sampling { temperature: 0.75, top_k: 5, top_p: 0.5, min_p: 0.0, seed: 9 },
+            alg_temp: 1.0,
+            block_length: Some(2),
+            cfg_scale: 3.0,
+            threshold: Some(0.5),
+            cache: BlockCache::Prefix,
+            refresh: Some(4),
+            stop: vec!["x".into(), "y".into()],
+            ignore_eos: false,
+            timeout_s: Some(3.0),
+            ..DiffuseRequest::new(Prompt::Ids(vec![4]), 2)
+        };
+        let json = r#"{"prompt":[4],"max_new_tokens":2,"steps":1,"algorithm":"topk-margin","eps":0.5,"temperature":0.75,
+            "top_k":5,"top_p":0.5,"seed":9,"alg_temp":1,"block_length":2,"cfg_scale":3,"threshold":0.5,"cache":"prefix",
+            "refresh":4,"stop":["x","y"],"ignore_eos":false,"timeout_s":3}"#;
+        assert_eq!(line(json), format!("{keys:#?}"));
+    }
+
+    #[test]
+    fn names_of_the_wire_are_those_of_the_engine() {
+        for known in Algorithm::ALL {
+            let wire: DiffusionAlgorithm = serde_json::from_value(known.name().into()).unwrap();
+            assert_eq!(algorithm(wire), *known);
+        }
+        for known in BlockCache::ALL {
+            let wire: DiffusionCache = serde_json::from_value(known.name().into()).unwrap();
+            assert_eq!(cache(wire), *known);
+        }
+    }
 }

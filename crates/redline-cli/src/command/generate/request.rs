@@ -169,4 +169,58 @@ mod tests {
         assert_eq!((full.sampling.seed, full.stop.len(), full.ignore_eos), (5, 0, false));
         assert_eq!((full.logprobs, full.kv_cache, full.prompt), (Some(0), true, Prompt::Ids(vec![4])));
     }
+
+    /// What a request holds, as text: requests have no equality.
+    fn told(request: &GenerateRequest) -> String {
+        format!("{request:#?}")
+    }
+
+    #[test]
+    fn every_key_of_a_line_and_every_flag_reaches_the_request() {
+        let template = Template {
+            max_new_tokens: 9,
+            sampling: Chosen {
+                temperature: Some(0.25),
+                top_k: Some(3),
+                top_p: Some(0.5),
+                min_p: Some(0.125),
+                seed: Some(1),
+            },
+            stop: vec![".".to_owned()],
+            ignore_eos: true,
+            logprobs: Some(2),
+            prompt_logprobs: Some(1),
+            prompt_logprobs_from: 4,
+            kv_cache: false,
+            timeout_s: Some(2.0),
+        };
+        let line = |json: &str| told(&from_line(serde_json::from_str(json).unwrap(), &template));
+        let flags = GenerateRequest {
+            sampling: Sampling { temperature: 0.25, top_k: 3, top_p: 0.5, min_p: 0.125, seed: 1 },
+            stop: vec![".".to_owned()],
+            ignore_eos: true,
+            logprobs: Some(2),
+            prompt_logprobs: Some(PromptLogprobs { from: 4, top: 1 }),
+            kv_cache: false,
+            cache_salt: String::new(),
+            timeout_s: Some(2.0),
+            ..GenerateRequest::new(Prompt::Text("p".to_owned()), 9)
+        };
+        assert_eq!(line(r#"{"prompt":"p"}"#), told(&flags));
+        let keys = GenerateRequest {
+            sampling: Sampling { temperature: 0.5, top_k: 7, top_p: 0.75, min_p: 0.0625, seed: 5 },
+            stop: vec!["x".to_owned(), "y".to_owned()],
+            ignore_eos: false,
+            logprobs: Some(6),
+            prompt_logprobs: Some(PromptLogprobs { from: 11, top: 8 }),
+            kv_cache: true,
+            cache_salt: "tenant".to_owned(),
+            timeout_s: Some(3.0),
+            ..GenerateRequest::new(Prompt::Ids(vec![4]), 2)
+        };
+        let json = r#"{"prompt":[4],"max_new_tokens":2,"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.0625,"seed":5,
+            "stop":["x","y"],"ignore_eos":false,"logprobs":6,"prompt_logprobs":8,"prompt_logprobs_from":11,
+            "kv_cache":true,"cache_salt":"tenant","timeout_s":3}"#;
+        assert_eq!(line(json), told(&keys));
+    }
 }

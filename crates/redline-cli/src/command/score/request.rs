@@ -173,4 +173,39 @@ mod tests {
         let explicit = ScoreLine { labels: Some(vec![]), ..line };
         assert!(from_line(explicit, &template()).unwrap().labels.is_empty());
     }
+
+    #[test]
+    fn every_key_of_a_line_and_every_flag_reaches_the_request() {
+        let flags = ScoreRequest { seed: Some(4), timeout_s: Some(2.0), ..template() };
+        let line =
+            |json: &str| format!("{:#?}", from_line(serde_json::from_str(json).unwrap(), &flags).unwrap());
+        let bare = ScoreRequest {
+            query: Prompt::Text("q".to_owned()),
+            items: vec![Prompt::Text("a".to_owned())],
+            ..flags.clone()
+        };
+        assert_eq!(line(r#"{"query":"q","items":["a"]}"#), format!("{bare:#?}"));
+        let keys = ScoreRequest {
+            query: Prompt::Ids(vec![1]),
+            items: vec![Prompt::Ids(vec![2])],
+            labels: Vec::new(),
+            item_labels: Some(vec![vec![Label::Text("x".to_owned()), Label::Ids(vec![9])]]),
+            long_labels: LongLabels::Mean,
+            softmax: false,
+            item_first: true,
+            full_logprobs: false,
+            tokenization: Tokenization::Concat,
+            truncate: Some(Truncate::Right),
+            item_errors: true,
+            return_token_ids: false,
+            mc_samples: Some(8),
+            seed: Some(3),
+            cache_salt: "tenant".to_owned(),
+            timeout_s: Some(3.0),
+        };
+        let json = r#"{"query":[1],"items":[[2]],"item_labels":[["x",[9]]],"long_labels":"mean","apply_softmax":false,
+            "item_first":true,"full_logprobs":false,"tokenization":"concat","truncate":"right","item_errors":true,
+            "return_token_ids":false,"mc_samples":8,"seed":3,"cache_salt":"tenant","timeout_s":3}"#;
+        assert_eq!(line(json), format!("{keys:#?}"));
+    }
 }

@@ -11,7 +11,7 @@
 /// Share of the time of passes that trials may cost while all threads are in use.
 const QUIET_BUDGET: f64 = 0.0025;
 /// The same while fewer are: what was busy may be quiet again.
-const SMALL_BUDGET: f64 = 0.02;
+const SMALL_BUDGET: f64 = 0.03;
 /// Share of the leader's sleep that trials may cost.
 const SLEEP_BUDGET: f64 = 0.5;
 /// Seconds that trials may cost at the beginning.
@@ -20,6 +20,8 @@ const FIRST_BUDGET: f64 = 0.004;
 const MOST_BUDGET: f64 = 0.25;
 /// Turns of a trial, half of them on the present number of threads.
 const TURNS: u32 = 8;
+/// Part of a turn after a change of numbers that does not count.
+const SETTLING: f64 = 0.7;
 /// Seconds on each of the two numbers at least, where all passes take about the same time.
 const QUIET_SECONDS: f64 = 0.005;
 /// The same where they do not: longer than the turns in which the system shares out a core.
@@ -98,6 +100,8 @@ struct Trial {
     /// The present turn, and its seconds so far.
     turn: u32,
     seconds: f64,
+    /// Seconds after a change of numbers that do not count: a thread that has slept is given its core at once, for a moment.
+    settling: f64,
     own: Cost,
     other: Cost,
 }
@@ -105,7 +109,8 @@ struct Trial {
 impl Trial {
     fn new(rung: usize, enough: f64) -> Self {
         let turn_seconds = enough / f64::from(TURNS / 2);
-        Self { rung, turn_seconds, turn: 0, seconds: 0.0, own: Cost::default(), other: Cost::default() }
+        let (own, other) = (Cost::default(), Cost::default());
+        Self { rung, turn_seconds, turn: 0, seconds: 0.0, settling: 0.0, own, other }
     }
 
     fn is_on_other(&self) -> bool {
@@ -113,11 +118,17 @@ impl Trial {
     }
 
     fn add(&mut self, seconds: f64, work: f64) {
+        if self.settling > 0.0 {
+            self.settling -= seconds;
+            return;
+        }
         let cost = if self.is_on_other() { &mut self.other } else { &mut self.own };
         cost.add(seconds, work);
         self.seconds += seconds;
         if self.seconds >= self.turn_seconds {
+            let before = self.is_on_other();
             (self.turn, self.seconds) = (self.turn + 1, 0.0);
+            self.settling = if self.is_on_other() == before { 0.0 } else { SETTLING * self.turn_seconds };
         }
     }
 

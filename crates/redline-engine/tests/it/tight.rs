@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_engine::{Buckets, Cancel, Engine, EngineError, Label, LongLabels, Options, ScoreRequest};
+use redline_engine::{
+    Buckets, Cancel, Engine, EngineError, Label, LongLabels, Options, ScoreRequest, ScoreTicket,
+};
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
@@ -33,14 +35,17 @@ fn engine(name: &str, memory: Option<u64>) -> Result<Engine, EngineError> {
     Engine::load(options)
 }
 
-/// Two requests whose prompts stay in memory until their labels of two tokens have been scored.
-fn requests() -> [ScoreRequest; 2] {
+/// Two requests, over ids below `vocab`, whose prompts stay in memory until their labels of two tokens have been scored.
+fn requests(vocab: usize) -> [ScoreRequest; 2] {
     let of = |query: i64, items: &[std::ops::RangeInclusive<i64>], labels: [Vec<i64>; 2]| ScoreRequest {
         long_labels: LongLabels::Sum,
         timeout_s: Some(READINGS),
         ..request(
             ids(&[query]),
-            items.iter().map(|item| ids(&item.clone().collect::<Vec<_>>())).collect(),
+            items
+                .iter()
+                .map(|item| ids(&item.clone().map(|id| id % vocab as i64).collect::<Vec<_>>()))
+                .collect(),
             labels.map(Label::Ids).to_vec(),
         )
     };
@@ -53,8 +58,8 @@ fn requests() -> [ScoreRequest; 2] {
 /// Both requests at once: the bits of the scores, or the text of the error.
 fn together(engine: &Engine) -> [Result<Vec<Vec<u32>>, String>; 2] {
     let cancel = Cancel::new();
-    let tickets = requests().map(|request| engine.submit_score(request, &cancel));
-    tickets.map(|ticket| match ticket.and_then(|ticket| ticket.wait()) {
+    let tickets = requests(engine.info().vocab).map(|request| engine.submit_score(request, &cancel));
+    tickets.map(|ticket| match ticket.and_then(ScoreTicket::wait) {
         Ok(outcome) => Ok(bits(&scores(&outcome))),
         Err(error) => Err(error.to_string()),
     })

@@ -10,7 +10,7 @@ use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::continues;
-use super::request::{Heard, Outcome, Work, salt, tokens, waits};
+use super::request::{Heard, Mix, Outcome, Work, tokens, waits};
 use crate::error::EngineError;
 use crate::mode::autoregressive::{
     BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask, Generated,
@@ -33,7 +33,7 @@ pub(super) struct Generation {
 }
 
 impl Generation {
-    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+    pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let longest = random.of(&[12, 12, 100]);
         let new = 1 + random.below(longest);
         // The engine admits what leaves one page.
@@ -56,7 +56,7 @@ impl Generation {
             let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at]) as f32;
             (asked.from.max(1)..prompt.len()).map(logprob).collect()
         });
-        let (kv_cache, salt) = (!random.once_in(6), salt(random));
+        let (kv_cache, salt) = (!random.once_in(6), mix.salt(random));
         let job = GenerateJob {
             prompt: prompt.clone(),
             max_new_tokens: new,

@@ -30,7 +30,7 @@ use redline_models::kv::KvCache;
 
 pub(crate) use self::machine::{Digests, Ledger};
 use self::oracle::cached::Stored;
-use self::request::{Asked, End, Scene, Work};
+use self::request::{Asked, End, Mix, Scene, Work};
 use crate::cache::Cache;
 use crate::core::Core;
 use crate::profile::ProfileEvent;
@@ -134,8 +134,7 @@ struct Schedule {
     places: usize,
     /// Requests are cancelled now and then: this hides those that would never come to their end.
     cancels: bool,
-    /// All requests are for scores.
-    scores: bool,
+    mix: Mix,
     clock: Arc<AtomicU64>,
     pages: usize,
     running: Vec<Asked>,
@@ -174,14 +173,14 @@ impl Schedule {
             })));
         let places = 1 + random.below(8);
         let inbox = Inbox::new(places).0;
-        let (cancels, scores) = (random.once_in(2), random.once_in(4));
+        let (cancels, mix) = (random.once_in(2), Mix::new(&mut random));
         Ok(Self {
             random,
             core,
             inbox,
             places,
             cancels,
-            scores,
+            mix,
             clock,
             pages,
             running: Vec::new(),
@@ -238,8 +237,7 @@ impl Schedule {
             }
         };
         let (number, now) = (self.stored.len() as u64, self.clock.load(Ordering::Relaxed));
-        let (mut asked, arrival) =
-            request::ask(&mut self.random, self.pages, self.scores, place, number, now);
+        let (mut asked, arrival) = request::ask(&mut self.random, self.pages, self.mix, place, number, now);
         asked.preemptions = self.core.preemptions();
         self.core.arrive(arrival);
         asked.alone = self.running.is_empty();

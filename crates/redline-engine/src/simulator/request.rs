@@ -145,10 +145,8 @@ impl Asked {
         let (cancelled, late) = (self.is_cancelled(), self.is_late(scene.beat));
         let end = match &heard.outcome {
             Outcome::Whole => End::Answered,
-            Outcome::Part if cancelled => End::Cancelled,
-            Outcome::Part if late => End::Late,
-            Outcome::Failed(EngineError::Cancelled) if cancelled => End::Cancelled,
-            Outcome::Failed(EngineError::Late { .. }) if late => End::Late,
+            Outcome::Part | Outcome::Failed(EngineError::Cancelled) if cancelled => End::Cancelled,
+            Outcome::Part | Outcome::Failed(EngineError::Late { .. }) if late => End::Late,
             Outcome::Failed(error) => return Err(format!("a request failed: {error}")),
             Outcome::Part => return Err("an answer is not finished".into()),
         };
@@ -193,11 +191,11 @@ pub(super) fn waits(empty: TryRecvError) -> Result<Option<Heard>, String> {
     }
 }
 
-/// A request that fits `pages` pages; one for scores, if all are.
+/// A request that fits `pages` pages.
 pub(super) fn ask(
     random: &mut Random,
     pages: usize,
-    scores: bool,
+    mix: Mix,
     place: Place,
     number: u64,
     arrived: u64,
@@ -210,9 +208,9 @@ pub(super) fn ask(
         3 => Some(1e6),
         _ => None,
     };
-    let (kind, task) = match if scores { 9 } else { random.below(9) } {
+    let (kind, task) = match if mix.scores { 9 } else { random.below(9) } {
         0..=2 => {
-            let (asked, task) = Generation::new(random, pages);
+            let (asked, task) = Generation::new(random, pages, mix);
             (Kind::Generation(asked), task)
         }
         3 => {
@@ -224,7 +222,7 @@ pub(super) fn ask(
             (Kind::Filling(asked), task)
         }
         _ => {
-            let (asked, task) = Scoring::new(random, pages);
+            let (asked, task) = Scoring::new(random, pages, mix);
             (Kind::Scoring(asked), task)
         }
     };
@@ -244,6 +242,21 @@ pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
     tokens
 }
 
-pub(super) fn salt(random: &mut Random) -> String {
-    random.of(&["", "", "", "", "", "other"]).to_owned()
+/// What a schedule asks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Mix {
+    /// All requests are for scores.
+    scores: bool,
+    /// Requests have one of two salts.
+    salts: bool,
+}
+
+impl Mix {
+    pub(super) fn new(random: &mut Random) -> Self {
+        Self { scores: random.once_in(4), salts: random.once_in(2) }
+    }
+
+    pub(super) fn salt(self, random: &mut Random) -> String {
+        if self.salts { random.of(&["", "other"]) } else { "" }.to_owned()
+    }
 }

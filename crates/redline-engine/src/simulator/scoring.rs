@@ -9,7 +9,7 @@ use super::filling::MASK;
 use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::Scored;
-use super::request::{Heard, Outcome, Work, salt, tokens, waits};
+use super::request::{Heard, Mix, Outcome, Work, tokens, waits};
 use crate::error::EngineError;
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
@@ -54,7 +54,7 @@ fn items(random: &mut Random, most: usize) -> Vec<Vec<u32>> {
 }
 
 impl Scoring {
-    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+    pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let labels = labels(random);
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let masks = random.once_in(3).then(|| Masks {
@@ -76,7 +76,7 @@ impl Scoring {
             let ids = PromptIds::new(&mut stem, ids.clone());
             Ok(Tokens { ids, truncated: false, boundary_mismatch: None })
         });
-        let salt = salt(random);
+        let salt = mix.salt(random);
         let job = ScoreJob {
             prompts: prompts.collect(),
             labels: labels.clone(),

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_engine::{Buckets, Cancel, Engine, EngineError, Label, LongLabels, Options, ScoreRequest};
+use redline_engine::{
+    Buckets, Cancel, Engine, EngineError, Label, LongLabels, Options, ScoreRequest, ScoreTicket,
+};
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
@@ -57,7 +59,7 @@ fn requests(vocab: usize) -> [ScoreRequest; 2] {
 fn together(engine: &Engine) -> [Result<Vec<Vec<u32>>, String>; 2] {
     let cancel = Cancel::new();
     let tickets = requests(engine.info().vocab).map(|request| engine.submit_score(request, &cancel));
-    tickets.map(|ticket| match ticket.and_then(|ticket| ticket.wait()) {
+    tickets.map(|ticket| match ticket.and_then(ScoreTicket::wait) {
         Ok(outcome) => Ok(bits(&scores(&outcome))),
         Err(error) => Err(error.to_string()),
     })

@@ -337,9 +337,8 @@ fn share(eps: f32, steps: usize, i: usize) -> f32 {
         return 1.0;
     }
     let step = (eps - 1.0) / steps as f32;
-    let time = |i: usize| match 2 * i < steps + 1 {
-        true => step.mul_add(i as f32, 1.0),
-        false => (-step).mul_add((steps - i) as f32, eps),
+    let time = |i: usize| {
+        if 2 * i < steps + 1 { step.mul_add(i as f32, 1.0) } else { (-step).mul_add((steps - i) as f32, eps) }
     };
     1.0 - time(i + 1) / time(i)
 }

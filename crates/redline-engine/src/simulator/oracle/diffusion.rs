@@ -242,7 +242,7 @@ impl Replay<'_> {
             let mut key = guess.confidence;
             if rules.alg_temp > 0.0 {
                 // A draw without replacement from softmax(confidence / temperature): the largest of these keys.
-                let u = number(rules.seed, step, guess.position, CHOICE).max(2f64.powi(-54));
+                let u = number(rules.seed, step, guess.position, CHOICE).max(1.0 / (1u64 << 54) as f64);
                 key = key / f64::from(rules.alg_temp) - libm::log(-libm::log(u));
             }
             keys.push((guess.position, key));

@@ -3,13 +3,13 @@
 //! What runs is the engine's own heartbeat: scheduler, cache, requests. Only the model is replaced, by one that stores
 //! the token itself where keys and values would be, and whose logits are a digest of all tokens that it finds through a
 //! sequence's pages. So a page that was shared wrongly, overwritten, mixed up or lost gives another answer than the
-//! same request alone, which [`oracle`] computes without any cache, and without the code that it checks.
+//! same request alone, which `oracle` computes without any cache, and without the code that it checks.
 //!
 //! Besides the answers these are checked:
 //!
 //! - Tokens that are told to be cached, and tokens that were not run, can have come from requests of the same salt.
 //! - A request whose time is over, or that was cancelled, is answered before the next pass, and no other one is ended early.
-//! - Progress: see [`passes`].
+//! - The number of passes is bounded by the work of the requests (`passes`).
 //! - In the end no page is owned but by what is kept.
 
 mod filling;
@@ -40,7 +40,7 @@ use crate::scheduler::{CostModel, PassLimits, Scheduler};
 /// Most passes that a request may add to a schedule, where there are so many pages.
 ///
 /// A pass runs at least one token. Alone, a request runs `tokens` tokens. What is run twice is what gave way, and a sequence
-/// gives way only to one that takes room by rule 5 of the [scheduler](crate::scheduler), which happens once to every
+/// gives way only to one that takes room by rule 5 of the scheduler, which happens once to every
 /// sequence, or that begins another page, or writes on one that it shares, which happens at most once for every new token
 /// and once more. Such an event frees as many pages as are needed, and what the last sequence that gives way has besides:
 /// so it costs no more than the tokens of the sequence that it serves, plus all that fits memory, and a page.

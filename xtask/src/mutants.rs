@@ -19,14 +19,19 @@ const PACKAGES: &[&str] = &["redline-engine", "redline-kernels", "redline-lab"];
 
 /// Mutants of a night, and the time after which what is left of them is put off.
 const OF_A_NIGHT: usize = 60;
-const LONGEST: Duration = Duration::from_secs(110 * 60);
+const LONGEST: Duration = Duration::from_mins(110);
 
 /// Where survivors are explained.
 const EXPLAINED: &str = "docs/mutants.md";
 
 /// `cargo xtask mutants`: the part of the day, or what the arguments of cargo-mutants choose, such as `--file PATH`.
 pub(crate) fn command(arguments: &[String]) -> Result<(), Failure> {
-    Ok(if arguments.is_empty() { of_the_day()? } else { run(arguments)? })
+    if arguments.is_empty() {
+        of_the_day()?;
+    } else {
+        run(arguments)?;
+    }
+    Ok(())
 }
 
 fn of_the_day() -> Result<()> {

@@ -75,7 +75,7 @@ pub(crate) fn fuzz(arguments: &[String]) -> Result<(), Failure> {
     while let Some(word) = rest.next() {
         if word == "--seconds" {
             let value = rest.next().filter(|value| value.parse::<u32>().is_ok());
-            seconds = value.ok_or_else(|| usage("`--seconds` needs a number", &names))?.clone();
+            seconds.clone_from(value.ok_or_else(|| usage("`--seconds` needs a number", &names))?);
         } else if let Some(target) = TARGETS.iter().find(|target| target.name == word) {
             wanted.push(target);
         } else {

@@ -130,7 +130,9 @@ mod tests {
                 let mut logits: Vec<f32> = (0..size as u64).map(logit).collect();
                 if round % 2 == 0 {
                     // Ties.
-                    logits.iter_mut().for_each(|x| *x = x.round());
+                    for x in &mut logits {
+                        *x = x.round();
+                    }
                 }
                 for (top_k, top_p, min_p) in [
                     (0, 1.0, 0.0),

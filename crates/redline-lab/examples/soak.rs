@@ -69,7 +69,9 @@ impl Dice {
 
     /// A text that was never seen before.
     fn text(&mut self) -> String {
-        (0..4 + self.below(20)).map(|_| format!(" {:x}", self.below(1 << 40))).collect()
+        let words: Vec<String> =
+            (0..4 + self.below(20)).map(|_| format!("{:x}", self.below(1 << 40))).collect();
+        words.join(" ")
     }
 }
 

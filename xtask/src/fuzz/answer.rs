@@ -67,7 +67,8 @@ pub(super) fn compare(alone: &Value, got: &Value, limited: bool) -> Result<()> {
         forgive_items(&mut alone, &mut got);
     }
     // As text, so that -0 is not 0.
-    ensure!(alone.to_string() == got.to_string(), "answers differ\n  alone: {alone}\n  here:  {got}");
+    let (alone, got) = (alone.to_string(), got.to_string());
+    ensure!(alone == got, "answers differ\n  alone: {alone}\n  here:  {got}");
     Ok(())
 }
 

@@ -73,7 +73,7 @@ impl Case {
         for request in &self.requests {
             let path = binary.requests("alone.jsonl", &format!("{request}\n"))?;
             let arguments = self.arguments(&[], &path);
-            expected.extend(self.answers(binary, &arguments, 1)?);
+            expected.extend(Self::answers(binary, &arguments, 1)?);
         }
         let mut execution = self.execution.clone();
         if let Some(spare) = self.spare {
@@ -84,10 +84,11 @@ impl Case {
             self.precompile(binary, &execution)?;
             execution.extend(flag("plan-policy", "forbid"));
         }
-        let lines: String = self.requests.iter().map(|request| format!("{request}\n")).collect();
+        let lines: String =
+            self.requests.iter().flat_map(|request| [request.to_string(), "\n".into()]).collect();
         let path = binary.requests("requests.jsonl", &lines)?;
         let arguments = self.arguments(&execution, &path);
-        let got = self.answers(binary, &arguments, self.requests.len())?;
+        let got = Self::answers(binary, &arguments, self.requests.len())?;
         answer::count(&got, counts);
         for (n, (alone, got)) in expected.iter().zip(&got).enumerate() {
             answer::compare(alone, got, self.spare.is_some()).with_context(|| {
@@ -107,7 +108,7 @@ impl Case {
     }
 
     /// Runs and reads so many answers.
-    fn answers(&self, binary: &Binary, arguments: &[String], lines: usize) -> Result<Vec<Value>> {
+    fn answers(binary: &Binary, arguments: &[String], lines: usize) -> Result<Vec<Value>> {
         let finished = binary.run(arguments, START_S + REQUEST_S * lines as u64)?;
         let answers = answer::parse(&finished.out);
         let told = || format!("{}\n{}", CommandLine(binary, arguments), finished.err);

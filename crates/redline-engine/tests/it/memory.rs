@@ -40,7 +40,9 @@ fn the_peak_stays_below_what_is_announced() {
             // What cannot fit alone is refused.
             let tickets: Vec<_> = asked.iter().filter_map(|asked| asked.submit(&engine).ok()).collect();
             assert!(tickets.len() > 4);
-            tickets.into_iter().for_each(|ticket| drop(ticket.wait().unwrap()));
+            for ticket in tickets {
+                ticket.wait().unwrap();
+            }
         }
         let taken = peak_bytes().unwrap() - before;
         assert!(
@@ -92,7 +94,9 @@ fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
             let ticket = engine.submit_generate(asked, &Cancel::new()).unwrap();
             tickets.extend((i % 5 != 0).then_some(ticket));
         }
-        tickets.into_iter().for_each(|ticket| drop(ticket.wait(&mut |_| ()).unwrap()));
+        for ticket in tickets {
+            ticket.wait(&mut |_| ()).unwrap();
+        }
     }
     // A prompt that takes all pages but one: what is kept afterwards is the same every time.
     let prompt: Vec<i64> = (0..500).map(|i| (i * 7) % 300).collect();

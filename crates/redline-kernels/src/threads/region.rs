@@ -205,12 +205,6 @@ impl Regions {
     }
 }
 
-impl std::fmt::Debug for Regions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Regions").field("workers", &self.workers.len()).finish()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

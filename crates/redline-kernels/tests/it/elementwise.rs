@@ -224,9 +224,11 @@ fn positions_without_values_are_not_used() {
 fn rope_follows_its_order_everywhere() {
     for half in [4usize, 16, 20] {
         let frequencies: Vec<f64> = (0..half).map(|i| 1000f64.powf(-(i as f64) / half as f64)).collect();
-        let mut table = RopeTable::new(frequencies.clone()).unwrap();
-        table.reserve(11).unwrap();
-        table.reserve(3000).unwrap();
+        let mut table = RopeTable::new(frequencies.clone());
+        for positions in [11, 3000] {
+            table.reserve(positions).unwrap();
+            table.compute(positions);
+        }
         let positions: Vec<u32> = (0..20).map(|i| i * 149).collect();
         let x = Random(half as u64).values(20 * 4 * half);
         let mut want = x.clone();

@@ -138,8 +138,7 @@ fn a_directory_is_written_aside_synced_and_renamed_once() {
         assert!(synced > Some(last_file) && synced < Some(end), "{operations:?}");
         assert_eq!(operations[end + 1..], [Operation::SyncDir(folder.path().to_owned())]);
         // Nothing touches the destination but the rename.
-        let touches =
-            |o: &Operation| format!("{o:?}").contains(&format!("{:?}", destination).replace('"', ""));
+        let touches = |o: &Operation| format!("{o:?}").contains(&format!("{destination:?}").replace('"', ""));
         assert_eq!(operations.iter().filter(|o| touches(o)).count(), 1, "{operations:?}");
     }
 }

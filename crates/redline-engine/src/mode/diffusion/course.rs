@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn a_mask_that_equals_the_threshold_is_filled() {
-        let mut course = Course::new(rules(vec![2..7]));
+        let mut course = Course::new(rules(std::iter::once(2..7).collect()));
         let pass = course.next(7, &|p| p >= 2).unwrap();
         let filled = |confidences: &[f64]| course.filled(&pass, &guesses(confidences));
         assert_eq!(filled(&[0.5, 0.5f64.next_down(), 0.9, 0.5f64.next_up(), 0.1]), [2, 4, 5]);

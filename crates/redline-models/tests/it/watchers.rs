@@ -98,7 +98,8 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
             assert!(operations.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
         for member in 0..THREADS {
-            assert!(profile.works(member).count() > 0);
+            // Others than the leader may come too late for any work.
+            assert!(member > 0 || profile.works(member).count() > 0);
             for work in profile.works(member) {
                 let span = profile.spans()[work.label as usize];
                 assert!(span.start < work.start && work.end < span.end, "{work:?} of {span:?}");

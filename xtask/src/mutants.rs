@@ -4,10 +4,10 @@
 //! `docs/mutants.md`, with the reason why no test can or need notice it; `.cargo/mutants.toml` says what is left out.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::Failure;
 use crate::tools::Tool;
@@ -36,9 +36,8 @@ pub(crate) fn command(arguments: &[String]) -> Result<(), Failure> {
 
 fn of_the_day() -> Result<()> {
     let mut chosen: Vec<String> = PACKAGES.iter().map(|package| format!("--package={package}")).collect();
-    let program = MUTANTS.call()?.program().to_owned();
-    let mut list = Command::new(program);
-    list.args(["mutants", "--list"]).args(&chosen).current_dir(crate::root());
+    let mut list = MUTANTS.command()?;
+    list.args(["mutants", "--list"]).args(&chosen);
     let listed = list.stderr(Stdio::inherit()).output().context("cargo-mutants does not start")?;
     let count = String::from_utf8_lossy(&listed.stdout).lines().count();
     let days = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400);
@@ -58,27 +57,24 @@ fn shard_of(day: u64, mutants: usize) -> (u64, u64) {
 fn run(arguments: &[String]) -> Result<()> {
     let out = crate::root().join("target/mutants");
     fs::create_dir_all(&out)?;
-    let program = MUTANTS.call()?.program().to_owned();
-    let mut command = Command::new(program);
+    let mut command = MUTANTS.command()?;
     command.args(["mutants", "--jobs=1", "--no-shuffle", "--output"]).arg(&out).args(arguments);
-    let mut child = command.current_dir(crate::root()).spawn().context("cargo-mutants does not start")?;
+    let mut child = command.spawn().context("cargo-mutants does not start")?;
     let start = Instant::now();
-    let whole = loop {
+    loop {
         if let Some(status) = child.try_wait()? {
             // 2: some were missed; 3: some took too long.
-            break matches!(status.code(), Some(0 | 2 | 3))
-                .then_some(())
-                .context(format!("cargo-mutants: {status}"));
+            ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo-mutants: {status}");
+            break;
         }
         if start.elapsed() > LONGEST {
             eprintln!("mutants: stopped after {} s", LONGEST.as_secs());
             child.kill()?;
             child.wait()?;
-            break Ok(());
+            break;
         }
         std::thread::sleep(Duration::from_millis(200));
-    };
-    whole?;
+    }
     let read = |name: &str| fs::read_to_string(out.join("mutants.out").join(name)).unwrap_or_default();
     let explained =
         fs::read_to_string(crate::root().join(EXPLAINED)).with_context(|| format!("no {EXPLAINED}"))?;

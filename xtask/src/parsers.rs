@@ -23,13 +23,17 @@ const TIMEOUT: &str = "20";
 /// The host, which sanitizers want named.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
-const COVERAGE: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1";
+/// The flags that count which code an input reaches.
+macro_rules! coverage {
+    () => {
+        "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
+         -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
+         -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1"
+    };
+}
 
-const COVERAGE_WITH_SANITIZER: &str = "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
-    -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
-    -Cllvm-args=-sanitizer-coverage-trace-compares --cfg=fuzzing -Ccodegen-units=1 -Zsanitizer=address";
+const COVERAGE: &str = coverage!();
+const COVERAGE_WITH_SANITIZER: &str = concat!(coverage!(), " -Zsanitizer=address");
 
 /// A target, and where inputs to begin with are found.
 struct Target {

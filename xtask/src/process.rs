@@ -20,11 +20,6 @@ impl Call {
         Self { program: program.into(), arguments: Vec::new(), environment: Vec::new() }
     }
 
-    /// What is called.
-    pub(crate) fn program(&self) -> &str {
-        &self.program
-    }
-
     /// Adds an argument.
     pub(crate) fn arg(mut self, argument: impl Into<String>) -> Self {
         self.arguments.push(argument.into());

@@ -1,6 +1,7 @@
 //! Programs that cargo installs: pinned versions, below `target/`, so that nothing is left on the machine.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result};
 
@@ -28,8 +29,22 @@ impl Tool {
         self.binary().is_file()
     }
 
-    /// A call of it; installs it first where that was not done.
+    /// A command that runs it in the root of the repository.
+    pub(crate) fn command(&self) -> Result<Command> {
+        self.install()?;
+        let mut command = Command::new(self.binary());
+        command.current_dir(crate::root());
+        Ok(command)
+    }
+
+    /// A call of it.
     pub(crate) fn call(&self) -> Result<Call> {
+        self.install()?;
+        Ok(Call::new(self.binary().display().to_string()))
+    }
+
+    /// Installs it where that was not done.
+    fn install(&self) -> Result<()> {
         if !self.is_installed() {
             let folder = self.folder();
             cargo()
@@ -41,7 +56,7 @@ impl Tool {
                 .run()
                 .with_context(|| format!("`{}` {} cannot be installed", self.name, self.version))?;
         }
-        Ok(Call::new(self.binary().display().to_string()))
+        Ok(())
     }
 }
 

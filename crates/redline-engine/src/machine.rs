@@ -13,7 +13,7 @@ use redline_models::trace::Observations;
 
 use crate::options::{ActivationLog, Clock, TraceLog};
 use crate::plan::{Bucket, BucketMode, Forbidden, PlanEntry, Plans, Workshop};
-use crate::team_size::{Passed, TeamSize};
+use crate::team_size::{PassCost, TeamSize};
 
 /// Most rows whose logits are evaluated at a time.
 pub(crate) const OUTPUT_ROWS: usize = 64;
@@ -174,12 +174,10 @@ impl Machine for ModelMachine {
         let seconds = (self.clock)().saturating_sub(start) as f64 * 1e-9;
         // Plans are measured on all threads.
         self.team.resize(self.team.members());
-        let slept = self.team.take_attendance().slept_ns as f64 * 1e-9;
-        let (token, _, output) = self.model.operations();
-        let rows_of_logits: usize = outputs.iter().map(|output| output.rows.len()).sum();
-        let work = batch.rows() as f64 + rows_of_logits as f64 * output / token.max(1.0);
+        let slept = self.team.take_slept_ns() as f64 * 1e-9;
+        let outputs = outputs.iter().map(|output| output.rows.len()).sum();
         if let Some(size) = &mut self.team_size {
-            size.learn(Passed { rows: batch.rows(), work, seconds, slept });
+            size.learn(PassCost { rows: batch.rows(), outputs, seconds, slept });
         }
     }
 

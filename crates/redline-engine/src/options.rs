@@ -50,8 +50,8 @@ pub struct Options {
     pub source: Source,
     /// Threads of the team, at least 1.
     pub threads: usize,
-    /// Run each pass on the number of threads, up to `threads`, that is fastest at the moment: fewer where other processes take cores
-    /// away. No result depends on it. `false`: always on all.
+    /// Run each pass on the number of threads, up to `threads`, that is fastest at the moment: fewer while other processes keep
+    /// cores busy. No result depends on it. `false`: always on all.
     pub adaptive_threads: bool,
     /// Logical devices that share the model out by outputs and heads, from 1 to 8, whatever the number of threads.
     pub tp: usize,
@@ -84,4 +84,31 @@ pub struct Options {
     /// Overwrite pages of keys and values that are given back, and the activations before every pass, with NaN. It takes
     /// time and changes no result; for tests that nothing depends on what others left.
     pub poison: bool,
+}
+
+impl Options {
+    /// Options for a model, everything else as by default: one thread, the fastest tier, the checkpoint's formats, no memory limit, a
+    /// prefix cache, up to 256 requests at a time, estimated plans. `clock` is the time in nanoseconds, never going back.
+    pub fn new(source: Source, clock: Clock) -> Self {
+        Self {
+            source,
+            threads: 1,
+            adaptive_threads: false,
+            tp: 1,
+            tier: None,
+            format: None,
+            outliers: 0.0,
+            kv_format: None,
+            max_context: None,
+            memory: None,
+            prefix_cache: true,
+            queue: 256,
+            stall_s: None,
+            plans: PlanOptions::default(),
+            trace: None,
+            profile: None,
+            clock,
+            poison: false,
+        }
+    }
 }

@@ -7,7 +7,8 @@
 //! The share of a namespace is the number of tokens that are kept, divided by the number of namespaces that keep any. The
 //! next sequence to go is the least recently used one of the namespaces above their share; where none is above, the least
 //! recently used one of all. So a namespace that floods the cache evicts its own sequences, never those of a namespace
-//! within its share. Shares are equal: whoever may choose many namespaces has many shares.
+//! within its share. Shares are equal: a client that may choose many namespaces has many shares. Finding the next sequence
+//! takes time in proportion to the number of namespaces.
 
 use std::collections::BTreeMap;
 
@@ -18,6 +19,8 @@ pub(crate) struct PrefixCache<T> {
     /// Places of `nodes` to be used again.
     free: Vec<usize>,
     spaces: BTreeMap<String, Space>,
+    /// Tokens of all namespaces.
+    tokens: usize,
     uses: u64,
 }
 
@@ -66,7 +69,7 @@ impl<T> Node<T> {
 
 impl<T: Copy> PrefixCache<T> {
     pub(crate) fn new() -> Self {
-        Self { nodes: Vec::new(), free: Vec::new(), spaces: BTreeMap::new(), uses: 0 }
+        Self { nodes: Vec::new(), free: Vec::new(), spaces: BTreeMap::new(), tokens: 0, uses: 0 }
     }
 
     /// A kept sequence that shares the longest prefix with `tokens`, and its length, at least 1. It counts as used.
@@ -121,6 +124,7 @@ impl<T: Copy> PrefixCache<T> {
         }
         let space = self.spaces.get_mut(namespace)?;
         space.tokens += rest.len();
+        self.tokens += rest.len();
         if walk.inside.is_none()
             && let Some(leaf) = &mut self.nodes[walk.node].leaf
         {
@@ -146,6 +150,7 @@ impl<T: Copy> PrefixCache<T> {
         let space = self.spaces.get_mut(&namespace)?;
         let (_, node) = space.by_use.pop_first()?;
         space.tokens -= self.nodes[node].edge.len();
+        self.tokens -= self.nodes[node].edge.len();
         if space.by_use.is_empty() {
             self.spaces.remove(&namespace);
         }
@@ -156,11 +161,12 @@ impl<T: Copy> PrefixCache<T> {
 
     /// The namespace that loses its least recently used sequence.
     fn next_to_evict(&self) -> Option<&str> {
-        let all: usize = self.spaces.values().map(|space| space.tokens).sum();
-        let above = |space: &Space| space.tokens * self.spaces.len() > all;
-        let none_above = !self.spaces.values().any(above);
-        let from = self.spaces.iter().filter(|(_, space)| none_above || above(space));
-        let (name, _) = from.min_by_key(|(_, space)| space.by_use.keys().next().copied())?;
+        let order = |space: &Space| {
+            let is_above = space.tokens * self.spaces.len() > self.tokens;
+            // Those above their share first, then by their least recently used sequence.
+            (!is_above, space.by_use.keys().next().copied())
+        };
+        let (name, _) = self.spaces.iter().min_by_key(|(_, space)| order(space))?;
         Some(name)
     }
 
@@ -418,6 +424,7 @@ mod tests {
                 }
                 assert_eq!((leaves, tokens), (space.by_use.len(), space.tokens));
             }
+            assert_eq!(self.tokens, self.spaces.values().map(|space| space.tokens).sum::<usize>());
             assert_eq!(reachable + self.free.len(), self.nodes.len());
         }
     }

@@ -148,15 +148,17 @@ impl Runner {
         let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
         let cache = Cache::new(kv, prefix_cache);
         let (token, _, output) = model.operations();
+        let output_rows = output / token.max(1.0);
         let limits = PassLimits { rows, open: OPEN, stall_s };
-        let scheduler = Scheduler::new(limits, CostModel::new(output / token.max(1.0)));
+        let scheduler = Scheduler::new(limits, CostModel::new(output_rows));
         let machine = ModelMachine {
             model,
             arena,
             shared_rows: rows,
             most_rows: rows,
-            // A team of several devices is an arrangement that somebody asked for.
-            team_size: (adaptive_threads && threads > 1 && devices == 1).then(|| TeamSize::new(threads)),
+            // With several devices the arrangement of the threads was asked for.
+            team_size: (adaptive_threads && threads > 1 && devices == 1)
+                .then(|| TeamSize::new(threads, output_rows)),
             clock: clock.clone(),
             team,
             simd,

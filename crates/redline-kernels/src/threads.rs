@@ -2,8 +2,8 @@
 //!
 //! The calling thread is member 0, the leader. All work is claimed (`threads/claims.rs`): every member has a part of its own, in the order
 //! that suits its caches, and a member that is done takes what others have not begun. A region ends when its work is done, not when
-//! every member has arrived (`threads/region.rs`), so a member that the system has put aside holds up nobody. By the canonical orders
-//! it does not matter who computes an element, nor how many members there are.
+//! every member has arrived (`threads/region.rs`), so a member that is descheduled before it claims work delays no other. By the
+//! canonical orders it does not matter which member computes an element, nor how many members there are.
 
 mod claims;
 mod region;
@@ -33,7 +33,7 @@ pub struct Team {
     regions: Arc<Regions>,
     workers: Vec<JoinHandle<()>>,
     devices: usize,
-    /// Work that nobody has begun.
+    /// Work that no member has begun.
     claims: Claims,
     /// Records who worked when.
     stopwatch: Option<Arc<Stopwatch>>,
@@ -41,10 +41,10 @@ pub struct Team {
     clock: Option<Clock>,
     /// Nanoseconds that the leader has slept. (A cell also keeps a team from being used by two threads at a time.)
     slept_ns: Cell<u64>,
-    /// Members that were asked for in all regions, the leader not counted.
-    asked: Cell<u64>,
-    /// The two counts of workers when they were last taken: asked for, entered.
-    taken: Cell<(u64, u64)>,
+    /// Workers that could have entered a region, summed over all regions.
+    requested: Cell<u64>,
+    /// The sums when they were last read: workers that could have entered, and that entered.
+    last_read: Cell<(u64, u64)>,
 }
 
 impl std::fmt::Debug for Team {
@@ -73,8 +73,8 @@ impl Team {
             stopwatch: None,
             clock: None,
             slept_ns: Cell::new(0),
-            asked: Cell::new(0),
-            taken: Cell::new((0, 0)),
+            requested: Cell::new(0),
+            last_read: Cell::new((0, 0)),
         };
         for index in 0..helpers {
             let regions = Arc::clone(&team.regions);
@@ -94,20 +94,26 @@ impl Team {
         self.stopwatch = Some(stopwatch);
     }
 
-    /// From now on, [`Attendance::slept_ns`] is measured. The clock is read only where the leader sleeps.
+    /// From now on, the leader's sleep is measured ([`Team::take_slept_ns`]). The clock is read only where the leader sleeps.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
 
-    /// How the members came to work since the last call.
-    pub fn take_attendance(&self) -> Attendance {
-        let now = (self.asked.get(), self.regions.entered());
-        let before = self.taken.replace(now);
-        let (asked, entered) = (now.0 - before.0, now.1.saturating_sub(before.1));
-        Attendance { asked, entered: entered.min(asked), slept_ns: self.slept_ns.take() }
+    /// Nanoseconds since the last call that the leader slept, because a member held work for longer than a piece of it takes. The
+    /// system had probably descheduled that member. 0 where the team has no clock.
+    pub fn take_slept_ns(&self) -> u64 {
+        self.slept_ns.take()
     }
 
-    /// Lets only the first `size` members work from now on; the others park. At least 1, at most all of them.
+    /// How many members took part in the regions since the last call.
+    pub fn take_participation(&self) -> Participation {
+        let now = (self.requested.get(), self.regions.entered());
+        let before = self.last_read.replace(now);
+        let (requested, joined) = (now.0 - before.0, now.1.saturating_sub(before.1));
+        Participation { requested, joined: joined.min(requested) }
+    }
+
+    /// Lets only the first `size` members work from now on, at least 1 and at most all of them. The others park.
     pub fn resize(&mut self, size: usize) {
         self.regions.admit(size.clamp(1, self.members()) - 1);
     }
@@ -165,8 +171,8 @@ impl Team {
         });
     }
 
-    /// Calls `f(member)` once for every member that works and returns when all calls are done. Each runs on the member's own thread,
-    /// if that comes in time; else another member makes the call, after its own.
+    /// Calls `f(member)` once for every member that works and returns when all calls are done. Each runs on the member's own thread
+    /// if that arrives in time; otherwise another member makes the call, after its own.
     pub fn run(&self, f: impl Fn(usize) + Sync) {
         let size = self.size();
         let Some(calls) = (size > 1).then(|| self.claims.share_out(size, size, 1)).flatten() else {
@@ -202,7 +208,7 @@ impl Team {
 
     fn open(&self, work: &(dyn Fn(usize) + Sync)) {
         let worker = |index: usize| self.workers[index].thread();
-        self.asked.set(self.asked.get() + self.regions.admitted() as u64);
+        self.requested.set(self.requested.get() + self.regions.admitted() as u64);
         self.regions.run(work, worker, |sleep| match &self.clock {
             None => sleep(),
             Some(clock) => {
@@ -229,22 +235,22 @@ impl Team {
     }
 }
 
-/// How the members of a team came to work, the leader not counted.
+/// How many members of a team took part in its regions. The leader is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attendance {
-    /// Members that regions of work asked for, those of all regions added up.
-    pub asked: u64,
-    /// Those that came before the work was done.
-    pub entered: u64,
-    /// Nanoseconds for which the leader slept because a member held work longer than a piece of it takes: in all likelihood the
-    /// system had put that member aside. 0 where the team has no clock.
-    pub slept_ns: u64,
+pub struct Participation {
+    /// Members that could have taken part, summed over all regions.
+    pub requested: u64,
+    /// Members that arrived before the work was done, summed over all regions.
+    pub joined: u64,
 }
 
-impl Attendance {
-    /// The share of members that came in time: near 1 on a quiet machine. `None` where none was asked for.
+impl Participation {
+    /// Least share of members that arrive in time on a quiet machine, where regions take tens of microseconds or more.
+    pub const QUIET: f64 = 0.9;
+
+    /// The share of members that arrived in time, from 0 to 1. `None` where the leader worked alone.
     pub fn share(&self) -> Option<f64> {
-        (self.asked > 0).then(|| self.entered as f64 / self.asked as f64)
+        (self.requested > 0).then(|| self.joined as f64 / self.requested as f64)
     }
 }
 
@@ -354,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn attendance_counts_members_that_come() {
+    fn members_that_arrive_in_time_are_counted() {
         let team = Team::new(3).unwrap();
         let entered = AtomicUsize::new(0);
         for _ in 0..10 {
@@ -367,10 +373,11 @@ mod tests {
                 }
             });
         }
-        let attendance = team.take_attendance();
-        assert_eq!((attendance.asked, attendance.entered, attendance.share()), (20, 20, Some(1.0)));
+        let all = team.take_participation();
+        assert_eq!((all.requested, all.joined, all.share()), (20, 20, Some(1.0)));
         team.split(1, 1, 8, |_| ());
-        assert_eq!((team.take_attendance(), team.take_attendance().share()), (Attendance::default(), None));
+        let none = team.take_participation();
+        assert_eq!((none, none.share()), (Participation::default(), None));
     }
 
     #[test]

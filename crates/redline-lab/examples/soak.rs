@@ -9,8 +9,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use redline_engine::{
-    Cancel, Engine, EngineUse, GenerateRequest, Label, LongLabels, Options, PlanOptions, Prompt,
-    ScoreRequest, Source,
+    Cancel, Engine, EngineUse, GenerateRequest, Label, LongLabels, Options, Prompt, ScoreRequest, Source,
 };
 use redline_kernels::memory::{CountingAllocator, current_bytes};
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -76,26 +75,12 @@ impl Dice {
 }
 
 fn load(clock: &Clock) -> Result<Engine, String> {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    let source = Source::Directory(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo"));
     let options = |memory| Options {
-        source: Source::Directory(dir.clone()),
         threads: 2,
         adaptive_threads: true,
-        tp: 1,
-        tier: None,
-        format: None,
-        outliers: 0.0,
-        kv_format: None,
-        max_context: None,
         memory,
-        prefix_cache: true,
-        queue: 256,
-        stall_s: None,
-        plans: PlanOptions::default(),
-        trace: None,
-        profile: None,
-        clock: clock.as_fn(),
-        poison: false,
+        ..Options::new(source.clone(), clock.as_fn())
     };
     let info = Engine::load(options(None)).map_err(|e| e.to_string())?.info().clone();
     let pages = PAGES * PAGE_TOKENS as u64 * info.kv_bytes_per_token;

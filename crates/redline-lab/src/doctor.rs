@@ -32,8 +32,8 @@ pub struct Limit {
     pub value: Option<f64>,
     /// Its unit, such as `GB/s`.
     pub unit: String,
-    /// The share of its threads that came to work in time, from 0 to 1; `None` for a single thread. Below 1 where other processes
-    /// took cores away: then the value is too low.
+    /// The share of its threads that arrived in time, from 0 to 1; `None` for a single thread. It is low where other processes
+    /// kept cores busy: then the value is too low.
     pub present: Option<f64>,
 }
 

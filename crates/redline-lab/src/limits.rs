@@ -81,9 +81,9 @@ impl Probe {
         Exec { simd: self.simd, team: &self.team }
     }
 
-    /// The share of threads that came to work in time since the last call, from 0 to 1; `None` for a single thread.
+    /// The share of threads that arrived in time since the last call, from 0 to 1; `None` for a single thread.
     pub fn present(&self) -> Option<f64> {
-        self.team.take_attendance().share()
+        self.team.take_participation().share()
     }
 
     /// Bytes per second at which the buffer is read, all threads together.

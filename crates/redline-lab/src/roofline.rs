@@ -258,7 +258,12 @@ mod tests {
 
     #[test]
     fn work_counts_tokens_keys_and_outputs_apart() {
-        let info = model();
+        let info = ModelInfo {
+            format: redline_kernels::Format::W8 { group: 128 },
+            kv_format: redline_kernels::op::kv::KvFormat::Bf16,
+            operations: (7.0, 11.0, 100.0),
+            ..crate::lanes::tests::info()
+        };
         let work = Work { bytes: 1000.0, operations: 7.0 * 3.0 + 100.0 * 2.0, attention: 11.0 * 5.0 };
         assert_eq!(Work::of_pass(&info, 3.0, 5.0, 2.0), work);
         // A new sequence has logits for its last token only.
@@ -266,37 +271,6 @@ mod tests {
         let arithmetics = Arithmetics::of(&info);
         assert_eq!(arithmetics.weights, info.format.arithmetic());
         assert_eq!(arithmetics.attention, info.kv_format.arithmetics());
-    }
-
-    /// A model whose numbers are easy to tell apart.
-    fn model() -> ModelInfo {
-        ModelInfo {
-            name: "m".into(),
-            architecture: "a".into(),
-            objective: redline_engine::Objective::Next,
-            mask_id: None,
-            parameters: 1,
-            weight_bytes: 2000,
-            bytes_per_token: 1000,
-            head_bytes: 1,
-            kv_bytes_per_token: 1,
-            activation_bytes: 1,
-            context: 1,
-            vocab: 1,
-            layers: 1,
-            hidden: 1,
-            threads: 1,
-            tp: 1,
-            activation_bytes_per_row: 1,
-            max_chunk: 1,
-            tier: redline_kernels::Tier::Scalar,
-            format: redline_kernels::Format::W8 { group: 128 },
-            kv_format: redline_kernels::op::kv::KvFormat::Bf16,
-            kernel_path: "k".into(),
-            kv_budget_bytes: None,
-            prefix_cache: false,
-            operations: (7.0, 11.0, 100.0),
-        }
     }
 
     #[test]

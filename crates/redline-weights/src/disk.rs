@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An operation that changes a file or a directory, or makes a change durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +50,19 @@ impl Disk {
     /// and changes nothing.
     pub fn observed(observer: impl Fn(&Operation) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)) }
+    }
+
+    /// A disk for tests whose operation number `n`, counted from 0, fails as if the disk were full; with `dead` all later ones fail
+    /// too, as if the process had died. Also the count of operations so far.
+    pub fn failing(n: usize, dead: bool) -> (Self, Arc<AtomicUsize>) {
+        let count = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&count);
+        let disk = Self::observed(move |_| {
+            let now = counter.fetch_add(1, Ordering::Relaxed);
+            let fails = now == n || dead && now > n;
+            if fails { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+        });
+        (disk, count)
     }
 
     fn announce(&self, operation: impl FnOnce() -> Operation) -> io::Result<()> {

@@ -76,7 +76,7 @@ pub enum PlanEvent {
         /// Why.
         reason: String,
     },
-    /// While a plan was measured, other processes took cores away: it names what needs no measuring.
+    /// Other processes kept cores busy while a plan was measured: it consists of the estimates.
     Busy {
         /// The bucket.
         bucket: Bucket,

@@ -2,7 +2,7 @@
 
 use redline_kernels::op::linear::Variant;
 use redline_kernels::op::probe;
-use redline_kernels::{Arithmetic, Exec};
+use redline_kernels::{Arithmetic, Exec, Participation};
 use redline_models::plan::{Plan, Site};
 
 use super::Workshop;
@@ -21,8 +21,6 @@ const CLEARLY: f64 = 0.97;
 /// Regions of work that tell whether the machine is busy, and the rounds of multiply-adds in each: some tens of microseconds.
 const PROBES: usize = 20;
 const PROBE_ROUNDS: usize = 1 << 12;
-/// On a machine that is not busy, members of the team come to at least this share of such regions in time.
-const PRESENT: f64 = 0.9;
 
 /// A plan and what it took.
 pub(super) struct Tuned {
@@ -30,11 +28,11 @@ pub(super) struct Tuned {
     pub(super) measurements: u64,
     /// Time of all layers by the estimates over that by the chosen variants; `None` where there was nothing to choose.
     pub(super) gain: Option<f64>,
-    /// Other processes took cores away meanwhile: the plan names the estimates.
+    /// Other processes kept cores busy meanwhile: the plan consists of the estimates.
     pub(super) busy: bool,
 }
 
-/// A plan from measurements; the estimates where other processes disturb these.
+/// A plan from measurements, or the estimates where other processes disturb the measurements.
 pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
     let busy_before = is_busy(shop.exec);
     let tuned = measured(shop, bucket, clock);
@@ -45,15 +43,15 @@ pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tu
     Tuned { plan, gain: tuned.gain.map(|_| 1.0), busy: true, ..tuned }
 }
 
-/// Whether members of the team are kept from work that they all have a part of.
+/// Whether other processes keep members of the team from working.
 fn is_busy(exec: Exec<'_>) -> bool {
-    // Members that sleep are woken.
+    // Wakes members that sleep.
     probe::multiply_add(exec, Arithmetic::F32, PROBE_ROUNDS);
-    exec.team.take_attendance();
+    exec.team.take_participation();
     for _ in 0..PROBES {
         probe::multiply_add(exec, Arithmetic::F32, PROBE_ROUNDS);
     }
-    exec.team.take_attendance().share().is_some_and(|share| share < PRESENT)
+    exec.team.take_participation().share().is_some_and(|share| share < Participation::QUIET)
 }
 
 fn measured(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {

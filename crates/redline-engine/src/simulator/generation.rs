@@ -10,7 +10,7 @@ use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::continues;
-use super::request::{Heard, Mix, Outcome, Work, tokens, waits};
+use super::request::{Heard, Mix, Outcome, Work, answered, tokens, waits};
 use crate::error::EngineError;
 use crate::mode::autoregressive::{
     BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask, Generated,
@@ -147,11 +147,7 @@ impl Lockstep {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        match self.answer.try_recv() {
-            Ok(Ok(continued)) => self.check(&continued).map(Some),
-            Ok(Err(error)) => Ok(Some(Heard::failed(error))),
-            Err(empty) => waits(empty),
-        }
+        answered(&self.answer, |continued| self.check(continued))
     }
 
     fn check(&self, continued: &Continued) -> Result<Heard, String> {

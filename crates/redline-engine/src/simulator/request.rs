@@ -1,6 +1,6 @@
 //! Requests at random, and what is checked of every answer.
 
-use std::sync::mpsc::TryRecvError;
+use std::sync::mpsc::{Receiver, TryRecvError};
 
 use super::Random;
 use super::filling::Filling;
@@ -188,6 +188,18 @@ pub(super) fn waits(empty: TryRecvError) -> Result<Option<Heard>, String> {
     match empty {
         TryRecvError::Empty => Ok(None),
         TryRecvError::Disconnected => Err("a request was lost".into()),
+    }
+}
+
+/// The answer of a request that is answered at once, if it has come; `check` looks at what it holds.
+pub(super) fn answered<T>(
+    answer: &Receiver<Result<T, EngineError>>,
+    check: impl FnOnce(&T) -> Result<Heard, String>,
+) -> Result<Option<Heard>, String> {
+    match answer.try_recv() {
+        Ok(Ok(outcome)) => check(&outcome).map(Some),
+        Ok(Err(error)) => Ok(Some(Heard::failed(error))),
+        Err(empty) => waits(empty),
     }
 }
 

@@ -9,7 +9,7 @@ use super::filling::MASK;
 use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::Scored;
-use super::request::{Heard, Mix, Outcome, Work, tokens, waits};
+use super::request::{Heard, Mix, Outcome, Work, answered, tokens};
 use crate::error::EngineError;
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
@@ -124,11 +124,7 @@ impl Scoring {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        match self.answer.try_recv() {
-            Ok(Ok(outcome)) => self.check(&outcome).map(Some),
-            Ok(Err(error)) => Ok(Some(Heard::failed(error))),
-            Err(empty) => waits(empty),
-        }
+        answered(&self.answer, |outcome| self.check(outcome))
     }
 
     fn check(&self, outcome: &ScoreOutcome) -> Result<Heard, String> {

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redline_engine::{
-    Engine, EngineError, GenerateRequest, Label, ModelInfo, Objective, Options, PlanOptions, Prompt,
-    ScoreOutcome, ScoreRequest, Source,
+    Engine, EngineError, GenerateRequest, Label, ModelInfo, Objective, Options, Prompt, ScoreOutcome,
+    ScoreRequest, Source,
 };
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Tier};
@@ -18,26 +18,8 @@ pub(crate) fn demo_dir() -> PathBuf {
 }
 
 pub(crate) fn options(dir: &Path) -> Options {
-    Options {
-        source: Source::Directory(dir.to_owned()),
-        threads: 2,
-        adaptive_threads: true,
-        tp: 1,
-        tier: None,
-        format: None,
-        outliers: 0.0,
-        kv_format: None,
-        max_context: None,
-        memory: None,
-        prefix_cache: true,
-        queue: 256,
-        stall_s: None,
-        plans: PlanOptions::default(),
-        trace: None,
-        profile: None,
-        clock: Arc::new(|| 0),
-        poison: false,
-    }
+    let plain = Options::new(Source::Directory(dir.to_owned()), Arc::new(|| 0));
+    Options { threads: 2, adaptive_threads: true, ..plain }
 }
 
 pub(crate) fn demo() -> Engine {

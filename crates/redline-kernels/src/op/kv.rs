@@ -224,10 +224,11 @@ impl KvPages {
     /// Stores NaN as the keys and values of the tokens of a page from `first` on, as a pass stores others. No result may
     /// depend on what a page holds behind the tokens of its sequence.
     pub fn poison(&mut self, page: u32, first: usize) {
-        for KvLayer { shape, start } in self.layers.clone() {
+        let words = &mut self.pages[page as usize];
+        for &KvLayer { shape, start } in &self.layers {
             let nan = vec![f32::NAN; shape.head_dim];
-            let words = shape.kv_heads * shape.head_words();
-            for head in self.pages[page as usize][start..start + words].chunks_mut(shape.head_words()) {
+            let heads = &mut words[start..][..shape.kv_heads * shape.head_words()];
+            for head in heads.chunks_mut(shape.head_words()) {
                 for slot in first..PAGE_TOKENS {
                     // SAFETY: the words of one head, borrowed mutably; `nan` holds a value for every dimension.
                     unsafe { write_token(shape, head.as_mut_ptr(), slot, &nan, &nan) };

@@ -1,5 +1,5 @@
-//! Work that nobody has begun: every member's own part, taken piece by piece from its front; a member that has nothing left takes from
-//! the back of another's. On machines whose cores are taken away for moments nobody waits for a part that its owner has not begun.
+//! Work that no member has begun: every member claims its own part piece by piece from the front; a member that has nothing left claims
+//! from the back of another's part. So a part is not waited for because its owner has been descheduled.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};

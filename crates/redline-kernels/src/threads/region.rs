@@ -1,8 +1,8 @@
-//! Parallel regions: the leader opens one, workers that arrive in time enter it, and the leader closes it when the work is taken.
+//! Parallel regions: the leader opens one, workers that arrive in time enter it, and the leader closes it when all work is claimed.
 //!
-//! Work is claimed, never assigned for good, so a region needs no particular worker. A worker that the system has put aside before it
-//! entered is not waited for: it finds the region closed and waits for the next one. The leader waits only for workers inside,
-//! each of which holds a piece of work that it finishes.
+//! Work is claimed piece by piece, so a region needs no particular worker. A worker that the system has descheduled before it
+//! entered is not waited for: it finds the region closed and waits for the next one. The leader waits only for workers inside the
+//! region, each of which finishes the piece that it has claimed.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,8 +14,8 @@ use super::Padded;
 
 /// Rounds of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
 const SPINS_BEFORE_PARK: u32 = 20_000;
-/// Rounds of spinning before the leader sleeps until the last worker has left: one that takes longer was probably put aside, and
-/// needs the core more than the leader does.
+/// Rounds of spinning before the leader sleeps until the last worker has left: a worker that takes longer was probably descheduled,
+/// and needs a core more than the leader does.
 const SPINS_BEFORE_SLEEP: u32 = 20_000;
 
 /// The low 16 bits of the state count the workers inside; above them the region is open or not; above that stands its number.
@@ -35,13 +35,13 @@ pub(super) struct Regions {
     workers: Vec<Padded<Worker>>,
     stop: AtomicBool,
     panicked: AtomicBool,
-    /// The leader sleeps until nobody is inside.
-    asleep: AtomicBool,
-    bed: Mutex<()>,
-    left: Condvar,
+    /// The leader sleeps until no worker is inside.
+    leader_sleeps: AtomicBool,
+    sleep_lock: Mutex<()>,
+    emptied: Condvar,
 }
 
-/// What a worker says of itself.
+/// The state of a worker, which it alone writes.
 #[derive(Default)]
 struct Worker {
     parked: AtomicBool,
@@ -56,7 +56,7 @@ unsafe impl Sync for Regions {}
 unsafe impl Send for Regions {}
 
 impl Regions {
-    /// For so many workers, all of them admitted.
+    /// Regions for `workers` workers, all of which may enter.
     pub(super) fn new(workers: usize) -> Self {
         Self {
             state: Padded(AtomicU64::new(0)),
@@ -65,13 +65,13 @@ impl Regions {
             workers: (0..workers).map(|_| Padded(Worker::default())).collect(),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
-            asleep: AtomicBool::new(false),
-            bed: Mutex::new(()),
-            left: Condvar::new(),
+            leader_sleeps: AtomicBool::new(false),
+            sleep_lock: Mutex::new(()),
+            emptied: Condvar::new(),
         }
     }
 
-    /// Lets only the first so many workers enter from the next region on. Called by the leader.
+    /// Lets only the first `workers` workers enter, from the next region on. Called by the leader.
     pub(super) fn admit(&self, workers: usize) {
         self.admitted.0.store(workers, Ordering::Relaxed);
     }
@@ -81,7 +81,7 @@ impl Regions {
         self.admitted.0.load(Ordering::Relaxed)
     }
 
-    /// Regions that workers entered, those of every worker counted.
+    /// How often workers entered a region, summed over all workers.
     pub(super) fn entered(&self) -> u64 {
         self.workers.iter().map(|worker| worker.0.entered.load(Ordering::Relaxed)).sum()
     }
@@ -126,21 +126,20 @@ impl Regions {
             std::hint::spin_loop();
         }
         slept(&|| {
-            let mut bed = self.bed.lock().unwrap_or_else(PoisonError::into_inner);
-            self.asleep.store(true, Ordering::SeqCst);
+            let mut guard = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
+            self.leader_sleeps.store(true, Ordering::SeqCst);
             while !self.is_empty() {
-                bed = self.left.wait(bed).unwrap_or_else(PoisonError::into_inner);
+                guard = self.emptied.wait(guard).unwrap_or_else(PoisonError::into_inner);
             }
-            self.asleep.store(false, Ordering::SeqCst);
+            self.leader_sleeps.store(false, Ordering::SeqCst);
         });
     }
 
-    /// The life of a worker, which is thread `worker + 1`.
+    /// The loop of a worker, which is thread `worker + 1`.
     pub(super) fn work(&self, worker: usize) {
         let mut seen = 0;
         while let Some(number) = self.enter(worker, seen) {
             seen = number;
-            // Nobody else writes it.
             let entered = &self.workers[worker].0.entered;
             entered.store(entered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // SAFETY: the leader wrote `job` before it opened the region that this thread entered.
@@ -193,13 +192,14 @@ impl Regions {
 
     fn leave(&self) {
         let before = self.state.0.fetch_sub(1, Ordering::SeqCst);
-        if before & INSIDE == 1 && self.asleep.load(Ordering::SeqCst) {
-            drop(self.bed.lock().unwrap_or_else(PoisonError::into_inner));
-            self.left.notify_one();
+        if before & INSIDE == 1 && self.leader_sleeps.load(Ordering::SeqCst) {
+            // The leader either waits by now or has not looked yet.
+            drop(self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner));
+            self.emptied.notify_one();
         }
     }
 
-    /// Ends the team's workers; they are to be woken afterwards.
+    /// Tells the workers to end. The caller wakes them afterwards.
     pub(super) fn end(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
     use std::cell::Cell;
 
-    /// Runs `leader` with so many workers, of which the first `alive` live.
+    /// Runs `leader` with regions for `workers` workers, of which only the first `alive` have a thread.
     fn with_workers(workers: usize, alive: usize, leader: impl FnOnce(&Regions, &[Thread])) {
         let regions = Regions::new(workers);
         std::thread::scope(|scope| {
@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_worker_that_never_arrives_is_not_waited_for() {
-        // Worker 1 does not live: as one that the system has put aside, for good.
+        // Worker 1 has no thread: it never arrives, like one that stays descheduled.
         with_workers(2, 1, |regions, threads| {
             let nobody = std::thread::current();
             for _ in 0..1000 {
@@ -261,7 +261,7 @@ mod tests {
                 }
                 inside.store(true, Ordering::SeqCst);
                 // Longer than the leader spins: it holds its work until the leader sleeps.
-                while !regions.asleep.load(Ordering::SeqCst) {
+                while !regions.leader_sleeps.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
                 finished.store(true, Ordering::SeqCst);

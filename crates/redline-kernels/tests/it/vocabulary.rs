@@ -64,13 +64,19 @@ impl Shown {
     }
 }
 
+/// Three rows of logits, one of which is minus infinity and one large.
+fn three_rows(width: usize) -> Vec<f32> {
+    let mut x = logits(width as u64, 3 * width);
+    x[width / 2] = f32::NEG_INFINITY;
+    x[width - 1] = 28.0;
+    x
+}
+
 #[test]
 fn log_sum_exp_follows_its_order_everywhere() {
     let mut shown = Shown::default();
     for width in WIDTHS {
-        let mut x = logits(width as u64, 3 * width);
-        x[width / 2] = f32::NEG_INFINITY;
-        x[width - 1] = 28.0;
+        let x = three_rows(width);
         let ordered = |chunk: usize| -> Vec<u64> {
             x.chunks(width).map(|row| ordered_log_sum_exp(row, chunk).to_bits()).collect()
         };
@@ -89,9 +95,7 @@ fn log_sum_exp_follows_its_order_everywhere() {
 fn summaries_follow_their_order_everywhere() {
     let mut shown = Shown::default();
     for width in WIDTHS {
-        let mut x = logits(width as u64, 3 * width);
-        x[width / 2] = f32::NEG_INFINITY;
-        x[width - 1] = 28.0;
+        let x = three_rows(width);
         let ordered = |chunk: usize| -> Vec<[u64; 2]> {
             x.chunks(width).map(|row| ordered_sums(row, chunk).map(f64::to_bits)).collect()
         };

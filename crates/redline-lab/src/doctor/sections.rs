@@ -1,13 +1,13 @@
 //! The sections of the report, one function each.
 
+use redline_kernels::Participation;
+
 use super::{Entry, Limit, Section, TierStatus};
 use crate::machine::{Accelerators, Cache, HugePages, Load, Machine, Memory, cache_text};
 use crate::number::{bytes, count, percent, short};
 
 /// A load average above this means that something else is running.
 const IDLE_LOAD: f64 = 0.5;
-/// The least share of threads that come to work in time on a quiet machine.
-const PRESENT: f64 = 0.9;
 /// A share of stolen time above this disturbs measurements.
 const QUIET_STEAL: f64 = 0.005;
 
@@ -183,10 +183,10 @@ fn measured(limits: &[Limit]) -> Section {
         let value = limit.value.map_or("not measured".to_owned(), |v| format!("{} {}", short(v), limit.unit));
         let present = limit.present.unwrap_or(1.0);
         line(&format!("{}, {}", limit.name, count(limit.threads, "thread")), Some(value)).remark_if(
-            limit.value.is_some() && present < PRESENT,
+            limit.value.is_some() && present < Participation::QUIET,
             || {
                 format!(
-                    "too low: other processes kept threads from their cores ({:.0} % came to work in time)\n\
+                    "too low: other processes kept cores busy ({:.0} % of the threads arrived in time)\n\
                      hint: measure again when the machine is quiet",
                     present * 100.0
                 )

@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use redline_lab::result::LaneResult;
 use redline_lab::run::{Build, Place, RunError, Start};
@@ -23,17 +21,6 @@ fn run(cases: usize) -> Run {
     let rows = (0..cases).map(row).collect();
     let result = LaneResult { lane: "l".into(), machine: small_vm().machine(), rows };
     Run { finished: false, ..Run::new(Build::default(), Start::default(), result).unwrap() }
-}
-
-/// A disk that counts its operations, of which the one with number `n` fails, and all later ones too if `dead`.
-fn failing(n: usize, dead: bool) -> (Disk, Arc<AtomicUsize>) {
-    let done = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&done);
-    let disk = Disk::observed(move |_| match counter.fetch_add(1, Ordering::Relaxed) {
-        now if now == n || (now > n && dead) => Err(io::ErrorKind::StorageFull.into()),
-        _ => Ok(()),
-    });
-    (disk, done)
 }
 
 fn files(dir: &Path) -> BTreeMap<String, String> {
@@ -55,7 +42,7 @@ fn written(run: &Run) -> BTreeMap<String, String> {
 #[test]
 fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
     let (old, new) = (run(1), run(2));
-    let (disk, done) = failing(usize::MAX, false);
+    let (disk, done) = Disk::failing(usize::MAX, false);
     let record = |disk: Disk, dir: &Path| -> Result<(), RunError> {
         let place = Place::claim_on(disk, dir, &run(0))?;
         place.write(&old)?;
@@ -70,7 +57,7 @@ fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
     for (n, dead) in (0..operations).flat_map(|n| [(n, true), (n, false)]) {
         let folder = tempfile::tempdir().unwrap();
         let dir = folder.path().join("run");
-        let recorded = record(failing(n, dead).0, &dir);
+        let recorded = record(Disk::failing(n, dead).0, &dir);
         if !dir.exists() {
             assert!(recorded.is_err() && n < 7, "operation {n}");
             continue;
@@ -113,7 +100,7 @@ fn a_claim_that_fails_leaves_the_run_of_another_alone() {
     run(1).write(&dir).unwrap();
     let before = files(&dir);
     for n in 0..6 {
-        Place::claim_on(failing(n, false).0, &dir, &run(2)).unwrap_err();
+        Place::claim_on(Disk::failing(n, false).0, &dir, &run(2)).unwrap_err();
         assert_eq!(files(&dir), before, "operation {n}");
     }
 }

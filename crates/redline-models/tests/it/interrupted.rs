@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 use redline_kernels::Format;
 use redline_models::{ConvertOptions, ModelError, convert_on};
@@ -21,17 +19,6 @@ fn convert(disk: &Disk, destination: &Path) -> Result<(), ModelError> {
     on_team(|exec| convert_on(disk, exec, &source, destination, options, &mut |_| Ok(())))
 }
 
-/// A disk that counts its operations, of which the one with number `n` fails, and all later ones too if `dead`.
-fn failing(n: usize, dead: bool) -> (Disk, Arc<AtomicUsize>) {
-    let done = Arc::new(AtomicUsize::new(0));
-    let counter = Arc::clone(&done);
-    let disk = Disk::observed(move |_| match counter.fetch_add(1, Ordering::Relaxed) {
-        now if now == n || (now > n && dead) => Err(io::ErrorKind::StorageFull.into()),
-        _ => Ok(()),
-    });
-    (disk, done)
-}
-
 fn files(dir: &Path) -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     entries.map(|p| (p.file_name().unwrap().display().to_string(), fs::read(p).unwrap())).collect()
@@ -44,7 +31,7 @@ fn names(dir: &Path) -> Vec<String> {
 /// A whole conversion, and how many operations it takes.
 fn whole() -> (BTreeMap<String, Vec<u8>>, usize) {
     let work = tempfile::tempdir().unwrap();
-    let (disk, done) = failing(usize::MAX, false);
+    let (disk, done) = Disk::failing(usize::MAX, false);
     convert(&disk, &work.path().join("to")).unwrap();
     (files(&work.path().join("to")), done.load(Ordering::Relaxed))
 }
@@ -58,7 +45,7 @@ fn a_conversion_that_dies_at_any_operation_leaves_nothing_or_everything() {
     for n in 0..operations {
         let work = tempfile::tempdir().unwrap();
         let to = work.path().join("to");
-        convert(&failing(n, true).0, &to).unwrap_err();
+        convert(&Disk::failing(n, true).0, &to).unwrap_err();
         if to.exists() {
             finished += 1;
         } else {
@@ -78,7 +65,7 @@ fn a_full_disk_at_any_operation_leaves_no_debris_and_names_its_cause() {
     for n in 0..operations {
         let work = tempfile::tempdir().unwrap();
         let to = work.path().join("to");
-        let error = convert(&failing(n, false).0, &to).unwrap_err().to_string();
+        let error = convert(&Disk::failing(n, false).0, &to).unwrap_err().to_string();
         let (fact, _) = error.split_once("\n  in `").expect("a fact, then the place");
         assert!(fact.starts_with("cannot ") && fact.lines().count() == 1, "{error}");
         if n + 1 == operations {

@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redline_weights::{
@@ -41,11 +40,7 @@ enum Fault {
 
 /// A disk whose operation number `n`, counted from 0, fails.
 fn failing(n: usize, fault: Fault) -> Disk {
-    let done = AtomicUsize::new(0);
-    Disk::observed(move |_| match done.fetch_add(1, Ordering::Relaxed) {
-        now if now == n || (now > n && fault == Fault::Death) => Err(io::ErrorKind::StorageFull.into()),
-        _ => Ok(()),
-    })
+    Disk::failing(n, fault == Fault::Death).0
 }
 
 /// Every file under `dir` with its content, and every empty directory.

@@ -136,11 +136,11 @@ mod tests {
         check(Chosen { temperature: Some(0.7), ..Chosen::default() }, 0.7);
     }
 
-    #[test]
-    fn a_line_wins_over_the_flags() {
-        let template = Template {
+    /// Flags that all differ from their defaults.
+    fn template(sampling: Chosen) -> Template {
+        Template {
             max_new_tokens: 9,
-            sampling: Chosen { top_k: Some(3), seed: Some(1), ..Chosen::default() },
+            sampling,
             stop: vec![".".to_owned()],
             ignore_eos: true,
             logprobs: Some(2),
@@ -148,7 +148,12 @@ mod tests {
             prompt_logprobs_from: 4,
             kv_cache: false,
             timeout_s: Some(2.0),
-        };
+        }
+    }
+
+    #[test]
+    fn a_line_wins_over_the_flags() {
+        let template = template(Chosen { top_k: Some(3), seed: Some(1), ..Chosen::default() });
         let line = |json: &str| from_line(serde_json::from_str(json).unwrap(), &template);
         let bare = line(r#"{"prompt":"p"}"#);
         assert_eq!((bare.max_new_tokens, bare.sampling.top_k, bare.sampling.temperature), (9, 3, 1.0));
@@ -170,31 +175,17 @@ mod tests {
         assert_eq!((full.logprobs, full.kv_cache, full.prompt), (Some(0), true, Prompt::Ids(vec![4])));
     }
 
-    /// What a request holds, as text: requests have no equality.
-    fn told(request: &GenerateRequest) -> String {
-        format!("{request:#?}")
-    }
-
     #[test]
     fn every_key_of_a_line_and_every_flag_reaches_the_request() {
-        let template = Template {
-            max_new_tokens: 9,
-            sampling: Chosen {
-                temperature: Some(0.25),
-                top_k: Some(3),
-                top_p: Some(0.5),
-                min_p: Some(0.125),
-                seed: Some(1),
-            },
-            stop: vec![".".to_owned()],
-            ignore_eos: true,
-            logprobs: Some(2),
-            prompt_logprobs: Some(1),
-            prompt_logprobs_from: 4,
-            kv_cache: false,
-            timeout_s: Some(2.0),
-        };
-        let line = |json: &str| told(&from_line(serde_json::from_str(json).unwrap(), &template));
+        let template = template(Chosen {
+            temperature: Some(0.25),
+            top_k: Some(3),
+            top_p: Some(0.5),
+            min_p: Some(0.125),
+            seed: Some(1),
+        });
+        // As text: requests have no equality.
+        let line = |json: &str| format!("{:#?}", from_line(serde_json::from_str(json).unwrap(), &template));
         let flags = GenerateRequest {
             sampling: Sampling { temperature: 0.25, top_k: 3, top_p: 0.5, min_p: 0.125, seed: 1 },
             stop: vec![".".to_owned()],
@@ -206,7 +197,7 @@ mod tests {
             timeout_s: Some(2.0),
             ..GenerateRequest::new(Prompt::Text("p".to_owned()), 9)
         };
-        assert_eq!(line(r#"{"prompt":"p"}"#), told(&flags));
+        assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
         let keys = GenerateRequest {
             sampling: Sampling { temperature: 0.5, top_k: 7, top_p: 0.75, min_p: 0.0625, seed: 5 },
             stop: vec!["x".to_owned(), "y".to_owned()],
@@ -221,6 +212,6 @@ mod tests {
         let json = r#"{"prompt":[4],"max_new_tokens":2,"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.0625,"seed":5,
             "stop":["x","y"],"ignore_eos":false,"logprobs":6,"prompt_logprobs":8,"prompt_logprobs_from":11,
             "kv_cache":true,"cache_salt":"tenant","timeout_s":3}"#;
-        assert_eq!(line(json), told(&keys));
+        assert_eq!(line(json), format!("{keys:#?}"));
     }
 }

@@ -18,6 +18,9 @@ pub(crate) struct Variable {
 
 /// The model of commands that need one.
 pub(crate) const MODEL: &Variable = &Variable { name: "REDLINE_MODEL", help: "--model" };
+/// Who must have signed models.
+pub(crate) const REQUIRE_SIGNED: &Variable =
+    &Variable { name: "REDLINE_REQUIRE_SIGNED", help: "--require-signed" };
 /// Threads.
 pub(crate) const THREADS: &Variable = &Variable { name: "REDLINE_THREADS", help: "--threads" };
 /// Instruction-set tier.
@@ -72,6 +75,7 @@ pub(crate) const HOME: &Variable = &Variable {
 /// Every variable that is read.
 pub(crate) const VARIABLES: &[&Variable] = &[
     MODEL,
+    REQUIRE_SIGNED,
     THREADS,
     ISA,
     FORMAT,

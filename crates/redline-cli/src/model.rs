@@ -9,7 +9,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
-use redline_weights::{HubRoots, Infq, resolve_model};
+use redline_weights::{HubRoots, Infq, SigningKey, check_signed, resolve_model};
 
 use crate::demo_model;
 use crate::env::{self, Environment};
@@ -27,6 +27,17 @@ pub(crate) struct ModelFlag {
     /// A directory, a Hugging Face id in the local cache, `demo`, or `demo-diffusion`, which fills masks [env: REDLINE_MODEL]
     #[arg(long, alias = "model-path", value_name = "M")]
     pub(crate) model: Option<String>,
+    #[command(flatten)]
+    signed: SignedFlag,
+}
+
+/// Who must have signed a model.
+#[derive(Debug, Args)]
+pub(crate) struct SignedFlag {
+    /// Refuse a model directory that the owner of this minisign key has not signed: the key in base64, or its file
+    /// (docs/signed-models.md) [env: REDLINE_REQUIRE_SIGNED]
+    #[arg(long, value_name = "KEY", value_parser = value::signing_key)]
+    require_signed: Option<SigningKey>,
 }
 
 /// Which part of the machine.
@@ -157,19 +168,63 @@ impl ModelFlag {
     }
 
     /// The model's name, from the flag or the environment; else this one.
-    pub(crate) fn or(&self, embedded: &str, environment: Environment) -> Result<String, Failure> {
-        Ok(self.named(environment)?.unwrap_or_else(|| embedded.to_owned()))
+    pub(crate) fn or(&self, embedded: &str, environment: Environment) -> Result<ModelName, Failure> {
+        let name = self.named(environment)?.unwrap_or_else(|| embedded.to_owned());
+        self.signed.of(name, environment)
     }
 
     /// The model's name, from the flag or the environment.
-    pub(crate) fn resolve(&self, environment: Environment) -> Result<String, Failure> {
-        self.named(environment)?.ok_or_else(|| {
+    pub(crate) fn resolve(&self, environment: Environment) -> Result<ModelName, Failure> {
+        let name = self.named(environment)?.ok_or_else(|| {
             Failure::usage(
                 "no model given",
                 "`--model demo` is the embedded one; `--model DIR` a Hugging Face directory; `--model ORG/NAME` one \
                  in the local Hugging Face cache",
             )
-        })
+        })?;
+        self.signed.of(name, environment)
+    }
+}
+
+impl SignedFlag {
+    /// The model of that name, signed as the flag or the environment says.
+    pub(crate) fn of(&self, name: String, environment: Environment) -> Result<ModelName, Failure> {
+        let key = self.require_signed.clone();
+        let signed_by = or_else(key, || environment.value(env::REQUIRE_SIGNED, value::signing_key))?;
+        Ok(ModelName { name, signed_by })
+    }
+}
+
+/// A model that somebody named, and who must have signed it.
+#[derive(Clone, Debug)]
+pub(crate) struct ModelName {
+    /// A directory, an id, or an embedded model.
+    pub(crate) name: String,
+    signed_by: Option<SigningKey>,
+}
+
+impl ModelName {
+    /// An embedded model: it is as trusted as the program.
+    pub(crate) fn embedded(name: &str) -> Self {
+        Self { name: name.to_owned(), signed_by: None }
+    }
+
+    /// Another model, signed by the same key.
+    pub(crate) fn another(&self, name: &str) -> Self {
+        Self { name: name.to_owned(), signed_by: self.signed_by.clone() }
+    }
+
+    /// Where the model is. A directory that should be signed is checked.
+    pub(crate) fn source(&self, environment: Environment) -> Result<Source, Failure> {
+        if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == self.name) {
+            return Ok(Source::Embedded(**embedded));
+        }
+        let dir = find(&self.name, environment)?;
+        if let Some(key) = &self.signed_by {
+            let checked = progress::during("checking the signature", || check_signed(&dir, key));
+            checked.map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+        }
+        Ok(Source::Directory(dir))
     }
 }
 
@@ -405,8 +460,9 @@ impl Settings {
     }
 
     /// Loads the model of that name.
-    pub(crate) fn load(self, model: &str, environment: Environment) -> Result<Loaded, Failure> {
-        let options = self.backend.options(source(model, environment)?, self.threads);
+    pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<Loaded, Failure> {
+        let options = self.backend.options(model.source(environment)?, self.threads);
+        let model = &model.name;
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;
         if self.tells_fallback {
             engine.tokenizer().into_iter().for_each(|it| tokenizer::tell_fallback(model, it));
@@ -415,14 +471,6 @@ impl Settings {
         let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
         Ok(Loaded { engine, name })
     }
-}
-
-/// Where the model of that name is.
-pub(crate) fn source(model: &str, environment: Environment) -> Result<Source, Failure> {
-    if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == model) {
-        return Ok(Source::Embedded(**embedded));
-    }
-    find(model, environment).map(Source::Directory)
 }
 
 /// Bytes of the weights in a directory that was packed before; `None` for every other source.

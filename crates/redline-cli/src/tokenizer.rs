@@ -9,7 +9,7 @@ use redline_weights::Infq;
 
 use crate::demo_model;
 use crate::env::Environment;
-use crate::model::{self, ModelFlag};
+use crate::model::{ModelFlag, ModelName};
 use crate::report::{self, Failure};
 
 /// A model, or a tokenizer alone.
@@ -58,8 +58,8 @@ impl TokenizerSource {
         Self { name: path.display().to_string(), place: Place::File(path.to_owned()) }
     }
 
-    fn of_model(model: &str, environment: Environment) -> Result<Self, Failure> {
-        let place = match model::source(model, environment)? {
+    fn of_model(model: &ModelName, environment: Environment) -> Result<Self, Failure> {
+        let place = match model.source(environment)? {
             Source::Embedded(model) => Place::Embedded(model.tokenizer),
             Source::Directory(dir) => {
                 // The files beside packed weights are under checksums too.
@@ -69,7 +69,7 @@ impl TokenizerSource {
                 Place::Directory(dir)
             }
         };
-        Ok(Self { name: named(model), place })
+        Ok(Self { name: named(&model.name), place })
     }
 }
 

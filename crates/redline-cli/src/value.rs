@@ -1,13 +1,14 @@
 //! Values of flags and environment variables: one parser per kind, each with the advice that goes with a bad one.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use redline_engine::{Algorithm, BlockCache, Buckets, MAX_DEVICES, PlanPolicy};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
 use redline_lab::lanes::Profile;
+use redline_weights::SigningKey;
 
 /// A value that makes no sense.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,6 +84,20 @@ pub(crate) fn isa_choices() -> String {
 pub(crate) fn format(text: &str) -> Result<Format, BadValue> {
     let names: Vec<_> = Format::ALL.iter().map(|f| f.name()).collect();
     Format::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
+}
+
+/// Parses a key that signs models: in base 64, or a file that holds it.
+pub(crate) fn signing_key(text: &str) -> Result<SigningKey, BadValue> {
+    const LONGEST: u64 = 1 << 14;
+    let hint = "`minisign -G` makes keys; the public one stands in `minisign.pub`";
+    if let Some(key) = SigningKey::parse(text) {
+        return Ok(key);
+    }
+    let read = redline_weights::read_file(Path::new(text), LONGEST);
+    let bytes =
+        read.or_else(|_| bad("neither a public key of minisign nor a file that can be read", hint))?;
+    let key = std::str::from_utf8(&bytes).ok().and_then(SigningKey::parse);
+    key.map_or_else(|| bad("the file holds no public key of minisign", hint), Ok)
 }
 
 /// Parses the name of a format of keys and values.

@@ -13,19 +13,26 @@ const BUDGET_ON_ALL: f64 = 0.0025;
 /// The same while fewer are: a machine that was busy may be quiet again.
 const BUDGET_ON_FEWER: f64 = 0.03;
 /// Share of the leader's sleep that trials may cost.
-const BUDGET_OF_SLEEP: f64 = 0.5;
+const BUDGET_OF_SLEEP: f64 = 0.1;
 /// Seconds that trials may cost at the beginning.
 const FIRST_BUDGET: f64 = 0.004;
 /// Largest budget that is saved up, in seconds.
 const MOST_BUDGET: f64 = 0.25;
-/// Turns of a trial, half of them on the current number of threads.
-const TURNS: u32 = 8;
+/// Share of a candidate's time that a trial is taken to lose where nothing is known of it.
+const TRIAL_LOSS: f64 = 0.5;
+/// Turns of a block of a trial, half of them on the current number of threads.
+const TURNS: u32 = 4;
+/// Fewest blocks of a trial.
+const LEAST_BLOCKS: u32 = 2;
+/// Standard errors by which the mean of the blocks must differ from [`IMPROVEMENT`], by the number of blocks from
+/// [`LEAST_BLOCKS`] on: the quantiles for 90 % of Student's distribution. After the last of them the current number stays.
+const ERRORS: [f64; 7] = [3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42];
 /// Part of a turn that is not measured after the number has changed.
 const SETTLING: f64 = 0.7;
-/// Seconds that a trial measures each number, where passes of equal work take about equal time.
-const STEADY_SECONDS: f64 = 0.005;
+/// Least seconds of a turn, where passes of equal work take about equal time.
+const STEADY_TURN: f64 = 0.00125;
 /// The same where they do not: longer than the time slices in which the system shares out a core.
-const NOISY_SECONDS: f64 = 0.06;
+const NOISY_TURN: f64 = 0.015;
 /// Passes before the first trial.
 const LEAST_PASSES: u32 = 4;
 /// Passes are noisy where their mean cost is this many times the least.
@@ -38,7 +45,7 @@ const IMPROVEMENT: f64 = 0.95;
 const MEMORY: f64 = 0.25;
 /// Seconds of passes between two trials, at least and at most. The time doubles with every trial that changes nothing.
 const LEAST_PAUSE: f64 = 0.02;
-const MOST_PAUSE: f64 = 1.0;
+const MOST_PAUSE: f64 = 2.0;
 /// Share by which the least cost grows with every pass, since machines change.
 const DRIFT: f64 = 0.002;
 /// Passes over fewer rows are taken to cost the same: they read the same weights.
@@ -83,45 +90,79 @@ impl Recent {
         self.passes = self.passes.saturating_add(1);
     }
 
-    /// Seconds that a trial measures each number.
-    fn trial_seconds(self) -> f64 {
-        let noisy = self.cost.rate().is_some_and(|rate| rate > NOISY * self.least);
-        if noisy { NOISY_SECONDS } else { STEADY_SECONDS }
+    /// Passes of equal work do not take about equal time.
+    fn is_noisy(self) -> bool {
+        self.passes >= LEAST_PASSES && self.cost.rate().is_some_and(|rate| rate > NOISY * self.least)
+    }
+
+    /// Least seconds of a turn of a trial.
+    fn turn_seconds(self) -> f64 {
+        if self.is_noisy() { NOISY_TURN } else { STEADY_TURN }
     }
 }
 
-/// Passes alternately on the current number of threads and on a candidate: current, candidate, candidate, current, and so on, so that a
-/// steady change of the machine affects both alike.
+/// Passes on the current number of threads and on a candidate.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    current: Cost,
+    candidate: Cost,
+}
+
+impl Pair {
+    /// Cost of the candidate over that of the current number.
+    fn ratio(self) -> Option<f64> {
+        Some(self.candidate.rate()? / self.current.rate()?)
+    }
+}
+
+/// Passes alternately on the current number of threads and on a candidate. The turns of a block are current, candidate, candidate,
+/// current, so that a steady change of the machine affects both alike.
 #[derive(Clone, Copy, Debug)]
 struct Trial {
     /// The candidate, by its place in the ladder.
     candidate: usize,
     /// Least seconds of a turn.
     turn_seconds: f64,
-    /// The current turn, and its seconds so far.
+    /// The current turn of the block, and its seconds so far.
     turn: u32,
     seconds: f64,
     /// Seconds that are not measured, because the number has just changed: a thread that has slept gets a core at once, for a moment.
     settling: f64,
-    current_cost: Cost,
-    candidate_cost: Cost,
+    block: Pair,
+    all: Pair,
+    /// Blocks that are complete; mean of the logarithms of their ratios, and sum of the squares of their deviations from it.
+    blocks: u32,
+    mean: f64,
+    squares: f64,
+}
+
+/// What a trial has found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Outcome {
+    /// Cost of the candidate over that of the current number.
+    ratio: f64,
+    /// The candidate is to replace the current number.
+    better: bool,
 }
 
 impl Trial {
-    fn new(candidate: usize, seconds: f64) -> Self {
+    fn new(candidate: usize, turn_seconds: f64) -> Self {
         Self {
             candidate,
-            turn_seconds: seconds / f64::from(TURNS / 2),
+            turn_seconds,
             turn: 0,
             seconds: 0.0,
             settling: 0.0,
-            current_cost: Cost::default(),
-            candidate_cost: Cost::default(),
+            block: Pair::default(),
+            all: Pair::default(),
+            blocks: 0,
+            mean: 0.0,
+            squares: 0.0,
         }
     }
 
     fn runs_candidate(&self) -> bool {
-        matches!(self.turn % 4, 1 | 2)
+        matches!(self.turn, 1 | 2)
     }
 
     fn add(&mut self, seconds: f64, work: f64) {
@@ -130,28 +171,54 @@ impl Trial {
             return;
         }
         let ran_candidate = self.runs_candidate();
-        let cost = if ran_candidate { &mut self.candidate_cost } else { &mut self.current_cost };
-        cost.add(seconds, work);
+        for pair in [&mut self.block, &mut self.all] {
+            let cost = if ran_candidate { &mut pair.candidate } else { &mut pair.current };
+            cost.add(seconds, work);
+        }
         self.seconds += seconds;
         if self.seconds >= self.turn_seconds {
-            (self.turn, self.seconds) = (self.turn + 1, 0.0);
+            (self.turn, self.seconds) = ((self.turn + 1) % TURNS, 0.0);
             let changes = self.runs_candidate() != ran_candidate;
             self.settling = if changes { SETTLING * self.turn_seconds } else { 0.0 };
+            if self.turn == 0 {
+                self.end_block();
+            }
         }
     }
 
-    /// Cost of the candidate over that of the current number, once enough was measured.
-    fn outcome(&self) -> Option<f64> {
-        let ratio = self.candidate_cost.rate()? / self.current_cost.rate()?;
-        let measured = self.current_cost.seconds.min(self.candidate_cost.seconds);
-        let decisive = !(1.0 / DECISIVE..DECISIVE).contains(&ratio) && measured > self.turn_seconds;
-        (decisive || self.turn >= TURNS).then_some(ratio)
+    /// Adds the block to the mean (Welford, Technometrics 4, 1962).
+    fn end_block(&mut self) {
+        let Some(ratio) = std::mem::take(&mut self.block).ratio() else { return };
+        self.blocks += 1;
+        let log = libm::log(ratio);
+        let deviation = log - self.mean;
+        self.mean += deviation / f64::from(self.blocks);
+        self.squares += deviation * (log - self.mean);
+    }
+
+    /// What the trial has found, once enough was measured.
+    fn outcome(&self) -> Option<Outcome> {
+        let ratio = self.all.ratio()?;
+        let measured = self.all.current.seconds.min(self.all.candidate.seconds);
+        if !(1.0 / DECISIVE..DECISIVE).contains(&ratio) && measured > 2.0 * self.turn_seconds {
+            return Some(Outcome { ratio, better: ratio < 1.0 });
+        }
+        if self.blocks < LEAST_BLOCKS {
+            return None;
+        }
+        let blocks = f64::from(self.blocks);
+        let past = (self.blocks - LEAST_BLOCKS) as usize;
+        let error = ERRORS[past.min(ERRORS.len() - 1)] * (self.squares / (blocks * (blocks - 1.0))).sqrt();
+        let improvement = libm::log(IMPROVEMENT);
+        let better = self.mean + error < improvement;
+        let known = better || self.mean - error >= improvement || past + 1 >= ERRORS.len();
+        known.then(|| Outcome { ratio: libm::exp(self.mean), better })
     }
 
     /// Seconds that the candidate took beyond what the current number would have taken.
     fn loss(&self) -> f64 {
-        let expected = self.current_cost.rate().unwrap_or(0.0) * self.candidate_cost.work;
-        (self.candidate_cost.seconds - expected).max(0.0)
+        let Pair { current, candidate } = self.all;
+        (candidate.seconds - current.rate().unwrap_or(0.0) * candidate.work).max(0.0)
     }
 }
 
@@ -161,6 +228,8 @@ struct SizeClass {
     /// The number of threads in use, by its place in the ladder.
     current: usize,
     recent: Recent,
+    /// Recent passes were noisy.
+    noisy: bool,
     /// A pass has run: the first one fills the caches and does not count.
     warm: bool,
     trial: Option<Trial>,
@@ -215,6 +284,7 @@ impl TeamSize {
         let class = SizeClass {
             current: ladder.len() - 1,
             recent: Recent::default(),
+            noisy: false,
             warm: false,
             trial: None,
             upwards: false,
@@ -256,10 +326,15 @@ impl TeamSize {
         }
         class.recent.add(seconds, work);
         class.since_trial += seconds;
+        // A machine that has just become busy is worth a trial at once.
+        let was_noisy = std::mem::replace(&mut class.noisy, class.recent.is_noisy());
+        if class.noisy && !was_noisy {
+            self.budget = (self.budget + TRIAL_LOSS * class.least_trial(seconds)).min(MOST_BUDGET);
+        }
         if let Some(candidate) = class.candidate(largest)
             && self.budget >= class.expected_loss(candidate, seconds)
         {
-            class.trial = Some(Trial::new(candidate, class.recent.trial_seconds()));
+            class.trial = Some(Trial::new(candidate, class.recent.turn_seconds()));
         }
     }
 }
@@ -275,24 +350,28 @@ impl SizeClass {
 
     /// Seconds that a trial is likely to cost, where the last pass took `seconds`.
     fn expected_loss(&self, candidate: usize, seconds: f64) -> f64 {
-        let length = self.recent.trial_seconds().max(f64::from(TURNS / 2) * seconds);
         let last = self.outcomes[usize::from(candidate > self.current)];
-        length * last.map_or(0.5, |ratio| 1.0 - 1.0 / ratio).max(0.1)
+        self.least_trial(seconds) * last.map_or(TRIAL_LOSS, |ratio| 1.0 - 1.0 / ratio).max(0.1)
+    }
+
+    /// Least seconds for which a trial measures a candidate, where the last pass took `seconds`.
+    fn least_trial(&self, seconds: f64) -> f64 {
+        f64::from(LEAST_BLOCKS * TURNS / 2) * self.recent.turn_seconds().max(seconds)
     }
 
     /// Ends the trial if it has measured enough. Returns the seconds by which that changes the budget.
     fn finish_trial(&mut self) -> f64 {
         let finished = self.trial.and_then(|trial| Some((trial, trial.outcome()?)));
-        let Some((trial, ratio)) = finished else { return 0.0 };
+        let Some((trial, outcome)) = finished else { return 0.0 };
         let upwards = trial.candidate > self.current;
         (self.trial, self.since_trial) = (None, 0.0);
-        if ratio < IMPROVEMENT {
+        if outcome.better {
             (self.current, self.upwards, self.pause) = (trial.candidate, upwards, LEAST_PAUSE);
             (self.recent, self.outcomes) = (Recent::default(), [None; 2]);
             // Other classes may gain as well, and so may one more step: enough for two such trials.
-            return 2.0 * f64::from(TURNS / 2) * trial.turn_seconds;
+            return 2.0 * f64::from(LEAST_BLOCKS * TURNS / 2) * trial.turn_seconds;
         }
-        self.outcomes[usize::from(upwards)] = Some(ratio);
+        self.outcomes[usize::from(upwards)] = Some(outcome.ratio);
         self.upwards = !self.upwards;
         self.pause = (2.0 * self.pause).min(MOST_PAUSE);
         -trial.loss()
@@ -364,6 +443,47 @@ mod tests {
         assert_eq!(ladder(2), [1, 2]);
         assert_eq!(ladder(5), [1, 2, 3, 4, 5]);
         assert_eq!(ladder(16), [1, 2, 3, 4, 6, 8, 12, 16]);
+    }
+
+    /// The outcome of a trial whose passes take the seconds that `seconds` gives for the candidate and for the current number, and the
+    /// number of its blocks.
+    fn trial(mut seconds: impl FnMut(bool) -> f64) -> (Outcome, u32) {
+        let mut trial = Trial::new(1, 0.015);
+        loop {
+            trial.add(seconds(trial.runs_candidate()), 1.0);
+            if let Some(outcome) = trial.outcome() {
+                return (outcome, trial.blocks);
+            }
+        }
+    }
+
+    #[test]
+    fn a_trial_lasts_until_its_outcome_is_known() {
+        for (cost, better) in [(0.5, true), (0.9, true), (0.99, false), (1.0, false), (2.0, false)] {
+            let (outcome, blocks) = trial(|candidate| if candidate { 0.001 * cost } else { 0.001 });
+            assert_eq!((outcome.better, blocks), (better, LEAST_BLOCKS), "{cost}");
+            assert!((outcome.ratio / cost - 1.0).abs() < 1e-9, "{cost}: {}", outcome.ratio);
+        }
+        // Too bad for more than a turn of each.
+        let (outcome, blocks) = trial(|candidate| if candidate { 0.004 } else { 0.001 });
+        assert!(!outcome.better && outcome.ratio > 3.9 && blocks <= 1, "{outcome:?}");
+    }
+
+    #[test]
+    fn noise_alone_seldom_changes_the_number() {
+        // Passes of 1 ms, of which some take 5 ms: blocks differ by more than the improvement that is asked for.
+        let mut random = Random(1);
+        let mut changes = |cost: f64| {
+            let outcomes = (0..400).map(|_| {
+                trial(|candidate| {
+                    let off = if random.next() < 0.1 { 0.004 } else { 0.0 };
+                    (0.001 + off) * if candidate { cost } else { 1.0 }
+                })
+            });
+            outcomes.filter(|(outcome, _)| outcome.better).count()
+        };
+        let (worse, equal, better) = (changes(1.4), changes(1.0), changes(0.7));
+        assert!(worse < 20 && equal < 100 && better > 360, "{worse}, {equal} and {better} of 400");
     }
 
     #[test]

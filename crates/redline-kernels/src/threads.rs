@@ -6,6 +6,7 @@
 //! canonical orders it does not matter which member computes an element, nor how many members there are.
 
 mod claims;
+mod cpu;
 mod region;
 mod seating;
 mod stopwatch;
@@ -150,9 +151,9 @@ impl Team {
         if sharing == Sharing::Alone || items < 2 || (self.size() == 1 && self.devices == 1) {
             return self.alone(|| f(0..items));
         }
-        if sharing == Sharing::InPieces
+        if let Sharing::InPieces { least } = sharing
             && self.devices == 1
-            && let Some(pieces) = self.claims.share_out(self.size(), items, unit)
+            && let Some(pieces) = self.claims.share_out(self.size(), items, unit, least)
         {
             return self.region(|member| {
                 while let Some(piece) = pieces.next(member) {
@@ -175,7 +176,7 @@ impl Team {
     /// if that arrives in time; otherwise another member makes the call, after its own.
     pub fn run(&self, f: impl Fn(usize) + Sync) {
         let size = self.size();
-        let Some(calls) = (size > 1).then(|| self.claims.share_out(size, size, 1)).flatten() else {
+        let Some(calls) = (size > 1).then(|| self.claims.share_out(size, size, 1, 1)).flatten() else {
             return self.alone(|| (0..size).for_each(f));
         };
         self.region(|member| {
@@ -261,8 +262,8 @@ pub(crate) enum Sharing {
     Alone,
     /// Every member has one range, which one member computes.
     InRanges,
-    /// Every member has one range in pieces; a member that is done takes pieces of others ([`Claims`]).
-    InPieces,
+    /// Every member has one range in pieces of at least so many items; a member that is done takes pieces of others ([`Claims`]).
+    InPieces { least: usize },
 }
 
 /// Does work with a team of `threads`, on a thread of its own: somebody may have changed how the caller's thread rounds.
@@ -352,7 +353,7 @@ mod tests {
                 assert_eq!(calls(&team, 4), expected, "{asked} asked for");
             }
             let covered = AtomicUsize::new(0);
-            team.split_strips(1000, 4, Sharing::InPieces, |piece| {
+            team.split_strips(1000, 4, Sharing::InPieces { least: 1 }, |piece| {
                 covered.fetch_add(piece.len(), Ordering::Relaxed);
             });
             assert_eq!(covered.into_inner(), 1000);

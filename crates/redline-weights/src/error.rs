@@ -8,6 +8,7 @@ use crate::fault::{HeaderFault, IndexFault};
 use crate::infq::InfqFault;
 use crate::pytorch::PytorchFault;
 use crate::quoted::{Dims, Quoted};
+use crate::signed::SignatureFault;
 
 /// `Result` with [`WeightsError`].
 pub type Result<T, E = WeightsError> = std::result::Result<T, E>;
@@ -118,6 +119,9 @@ pub enum WeightsError {
     #[error("`{}` is {}, but only {supported} is supported\n  in `{}`", Quoted(.key), Quoted(.value), .file.display())]
     ConfigUnsupported { file: PathBuf, key: String, value: String, supported: String },
 
+    #[error("{fault}\n  in `{}`", .dir.display())]
+    Signed { dir: PathBuf, fault: SignatureFault },
+
     /// `hub_id` holds when `model` has the form of a Hugging Face id.
     #[error("model `{}` was not found\n  in {}", Quoted(.model), places(.tried))]
     NotFound { model: String, tried: Vec<PathBuf>, hub_id: bool },
@@ -140,6 +144,7 @@ impl WeightsError {
             Self::Header { fault, .. } => header_hint(fault)?.into(),
             Self::Pytorch { fault, .. } => fault.hint()?.into(),
             Self::Infq { fault, .. } => fault.hint()?.into(),
+            Self::Signed { fault, .. } => fault.hint().into(),
             Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
                 format!("the download is not complete: get `{}` too", Quoted(shard))
             }

@@ -6,6 +6,7 @@
 //! - [`Infq`], [`InfqWriter`]: a directory of packed weights, every byte of it under a [`Checksum`].
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
 //! - [`resolve_model`]: from a `--model` argument to a directory, through the local Hugging Face cache.
+//! - [`check_signed`]: whether a model directory is what the owner of a key signed.
 //! - [`DirWriter`], [`SafetensorsWriter`]: a directory that appears whole or not at all.
 //!
 //! Every file is taken as hostile: lengths are held against the real file before anything is allocated, every
@@ -33,6 +34,7 @@ mod pytorch;
 mod quoted;
 mod safetensors;
 mod shard;
+mod signed;
 mod source;
 mod whole;
 mod write;
@@ -52,5 +54,6 @@ pub use infq::{Infq, InfqFault, InfqWriter, Part, Scheme, Weight};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;
 pub use safetensors::TensorInfo;
+pub use signed::{SignatureFault, SigningKey, check_signed};
 pub use whole::{write_file, write_file_on, write_new_file_on};
 pub use write::{SafetensorsWriter, TensorSpec};

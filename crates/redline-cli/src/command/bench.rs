@@ -277,11 +277,11 @@ impl Subject {
         Ok(match self {
             Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
             Self::Model(run, embedded, flags) => {
-                let name = flags.model.or(embedded, context.environment)?;
+                let model = flags.model.or(embedded, context.environment)?;
                 let backend = Box::new(flags.backend.resolve(context.environment, &context.clock)?);
-                let source = model::source(&name, context.environment)?;
+                let source = model.source(context.environment)?;
                 let packed_bytes = model::packed_bytes(&source)?;
-                Resolved::Model { run: *run, name, backend, source, packed_bytes }
+                Resolved::Model { run: *run, name: model.name, backend, source, packed_bytes }
             }
             Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
         })

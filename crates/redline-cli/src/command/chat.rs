@@ -5,7 +5,7 @@ use redline_engine::{Engine, EngineError, Prompt, Source};
 use redline_tokenizer::{ChatMessage, ChatTemplate, TokenizerError};
 
 use crate::env::Environment;
-use crate::model;
+use crate::model::ModelName;
 use crate::report::Failure;
 
 /// How a prompt is put to the model.
@@ -27,19 +27,19 @@ pub(super) struct Chat<'a> {
 
 impl ChatFlags {
     /// Reads the model's template, where one is asked for.
-    pub(super) fn open(&self, model: &str, environment: Environment) -> Result<Chat<'_>, Failure> {
+    pub(super) fn open(&self, model: &ModelName, environment: Environment) -> Result<Chat<'_>, Failure> {
         let system = self.system.as_deref();
         if !self.chat {
             return Ok(Chat { template: None, system });
         }
-        let template = match model::source(model, environment)? {
+        let template = match model.source(environment)? {
             Source::Directory(dir) => ChatTemplate::from_dir(&dir).map_err(|error| failed(&error))?,
             Source::Embedded(_) => None,
         };
         match template {
             Some(template) => Ok(Chat { template: Some(template), system }),
             None => Err(Failure::usage(
-                format!("`{model}` has no chat template"),
+                format!("`{}` has no chat template", model.name),
                 "`chat_template.jinja`, or `chat_template` in `tokenizer_config.json`; models that continue text have none",
             )),
         }

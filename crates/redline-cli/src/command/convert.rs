@@ -10,7 +10,7 @@ use redline_models::{ConvertOptions, ModelError, convert};
 use super::Context;
 use crate::env;
 use crate::interrupt::Interrupt;
-use crate::model::{self, WeightFlags, or_else};
+use crate::model::{self, SignedFlag, WeightFlags, or_else};
 use crate::output;
 use crate::progress::Bar;
 use crate::report::{self, Failure, INTERRUPTED};
@@ -22,6 +22,8 @@ pub(super) struct ConvertArgs {
     /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
     #[arg(value_name = "SRC")]
     source: String,
+    #[command(flatten)]
+    signed: SignedFlag,
     /// The directory to write; it must not exist or be empty
     #[arg(value_name = "DIR")]
     destination: PathBuf,
@@ -43,7 +45,8 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             "`--format w8` halves a bf16 model, `--format w4` quarters it",
         ));
     };
-    let source = match model::source(&args.source, context.environment)? {
+    let named = args.signed.of(args.source.clone(), context.environment)?;
+    let source = match named.source(context.environment)? {
         Source::Directory(dir) => dir,
         Source::Embedded(embedded) => {
             let fact = format!("`{}` is inside the program", embedded.name);

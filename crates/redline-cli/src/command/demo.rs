@@ -12,7 +12,7 @@ use redline_lab::{Machine, limits};
 use super::Context;
 use crate::demo_model::{self, Question};
 use crate::figure;
-use crate::model::MachineFlags;
+use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
 use crate::report::Failure;
 
@@ -45,7 +45,7 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let clock = context.clock.as_fn();
     let start = clock();
-    let engine = settings.clone().load(demo_model::NAME, context.environment)?.engine;
+    let engine = settings.clone().load(&ModelName::embedded(demo_model::NAME), context.environment)?.engine;
     let load_s = (clock() - start) as f64 / 1e9;
     output::piece(&introduction(&engine, load_s))?;
     score(&engine)?;
@@ -55,7 +55,8 @@ pub(super) fn run(args: &DemoArgs, context: &Context) -> Result<ExitCode, Failur
         .map_err(|error| Failure::failed(error.to_string(), None))?;
     output::piece(&speed(&engine, &outcome, bandwidth))?;
     drop(engine);
-    fill_masks(&settings.load(demo_model::DIFFUSION.name, context.environment)?.engine)?;
+    let diffusion = ModelName::embedded(demo_model::DIFFUSION.name);
+    fill_masks(&settings.load(&diffusion, context.environment)?.engine)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -9,7 +9,7 @@ use redline_wire::JudgeMeta;
 use super::score::TruncateFlag;
 use super::{Context, taken};
 use crate::lines;
-use crate::model::{Loaded, MachineFlags, MemoryFlags};
+use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelName};
 use crate::report::Failure;
 use crate::value;
 
@@ -38,8 +38,8 @@ pub(super) struct JudgeFlags {
 }
 
 impl JudgeFlags {
-    /// Loads the model of that name.
-    pub(super) fn load(&self, model: &str, context: &Context) -> Result<Loaded, Failure> {
+    /// Loads the model.
+    pub(super) fn load(&self, model: &ModelName, context: &Context) -> Result<Loaded, Failure> {
         let settings = self.machine.resolve(context.environment, &context.clock)?;
         let settings = self.memory.resolve(settings, context.environment)?;
         settings.load(model, context.environment)

@@ -84,8 +84,11 @@ pub(super) fn run(args: &PerplexityArgs, context: &Context) -> Result<ExitCode, 
     let text = input::read(args)?;
     let reference = settings.with_formats(args.against_format, args.against_kv_format);
     let loaded = settings.load(&model, context.environment)?;
-    let reference =
-        args.against.as_deref().map(|name| reference.load(name, context.environment)).transpose()?;
+    let reference = args
+        .against
+        .as_deref()
+        .map(|name| reference.load(&model.another(name), context.environment))
+        .transpose()?;
     let request = PerplexityRequest { text, window: args.window };
     let measured = progress::during("predicting the text", || {
         interrupt.during(|cancel| measure(&loaded, reference.as_ref(), request, cancel))

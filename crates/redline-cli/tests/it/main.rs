@@ -35,6 +35,7 @@ mod score;
 mod score_lane;
 mod score_rules;
 mod seeds;
+mod signed;
 mod synth;
 mod tokenize;
 mod tokenizer_lane;

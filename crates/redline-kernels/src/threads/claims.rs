@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Padded, share};
 
-/// Pieces of a member's part.
+/// Most pieces of a member's part.
 const PIECES: usize = 16;
 
 /// What is left of the parts: start and end, 32 bits each.
@@ -26,11 +26,17 @@ impl Claims {
         Self((0..members).map(|_| Padded(AtomicU64::new(0))).collect())
     }
 
-    /// Shares `0..items` out to the first `members` members in whole `unit`s (the last may be cut). Nobody takes pieces meanwhile.
-    /// `None`: more items than can be counted.
-    pub(super) fn share_out(&self, members: usize, items: usize, unit: usize) -> Option<Pieces<'_>> {
+    /// Shares `0..items` out to the first `members` members in whole `unit`s, in pieces of at least `least` items (the last ones may
+    /// be cut). Nobody takes pieces meanwhile. `None`: more items than can be counted.
+    pub(super) fn share_out(
+        &self,
+        members: usize,
+        items: usize,
+        unit: usize,
+        least: usize,
+    ) -> Option<Pieces<'_>> {
         let parts = &self.0[..members];
-        let size = items.div_ceil(members * PIECES).next_multiple_of(unit);
+        let size = items.div_ceil(members * PIECES).max(least.min(items)).next_multiple_of(unit);
         let size = u32::try_from(items).and_then(|_| u32::try_from(size)).ok()?;
         for (member, left) in parts.iter().enumerate() {
             let part = share(items, unit, member, members);
@@ -90,7 +96,7 @@ mod tests {
             [(0usize, 1usize, 1usize), (1, 4, 2), (100, 4, 3), (513, 1, 2), (33, 16, 8)]
         {
             let claims = Claims::new(members);
-            let pieces = claims.share_out(members, items, unit).unwrap();
+            let pieces = claims.share_out(members, items, unit, 1).unwrap();
             let mut taken: Vec<Range<usize>> = std::iter::from_fn(|| pieces.next(members - 1)).collect();
             taken.sort_by_key(|piece| piece.start);
             let covered = taken.iter().fold(0, |end, piece| {
@@ -106,7 +112,7 @@ mod tests {
     #[test]
     fn members_take_their_own_from_the_front_and_of_others_from_the_back() {
         let claims = Claims::new(2);
-        let pieces = claims.share_out(2, 64, 1).unwrap();
+        let pieces = claims.share_out(2, 64, 1, 1).unwrap();
         assert_eq!(pieces.next(0), Some(0..2));
         assert_eq!(pieces.next(1), Some(32..34));
         for first in (34..64).step_by(2) {
@@ -117,9 +123,25 @@ mod tests {
     }
 
     #[test]
+    fn pieces_have_a_least_size() {
+        let claims = Claims::new(2);
+        for (items, unit, least, sizes) in [
+            (64, 1, 5, vec![5, 5, 5, 5, 5, 5, 2]),
+            (64, 4, 5, vec![8, 8, 8, 8]),
+            (64, 1, usize::MAX, vec![32]),
+            (640, 1, 5, vec![20; 16]),
+        ] {
+            let pieces = claims.share_out(2, items, unit, least).unwrap();
+            let own: Vec<usize> = std::iter::from_fn(|| pieces.next(0)).map(|piece| piece.len()).collect();
+            assert_eq!(own[..sizes.len()], sizes, "{items} items, units of {unit}, at least {least}");
+            assert_eq!(own.iter().sum::<usize>(), items);
+        }
+    }
+
+    #[test]
     fn threads_take_every_piece_once() {
         let claims = Claims::new(3);
-        let pieces = claims.share_out(3, 10_000, 1).unwrap();
+        let pieces = claims.share_out(3, 10_000, 1, 1).unwrap();
         let taken = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3)
                 .map(|member| {

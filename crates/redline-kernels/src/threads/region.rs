@@ -9,19 +9,30 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use super::Padded;
+use super::cpu::{self, Place};
 
 /// Rounds of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
 const SPINS_BEFORE_PARK: u32 = 20_000;
 /// Rounds of spinning before the leader sleeps until the last worker has left: a worker that takes longer was probably descheduled,
 /// and needs a core more than the leader does.
 const SPINS_BEFORE_SLEEP: u32 = 20_000;
+/// Rounds of spinning after which a worker looks whether it shares the leader's logical CPU: about two microseconds.
+const SPINS_BEFORE_LOOK: u32 = 64;
+/// For how long a worker sleeps that shares the leader's logical CPU and finds no other.
+const ASIDE: Duration = Duration::from_millis(8);
 
 /// The low 16 bits of the state count the workers inside; above them the region is open or not; above that stands its number.
 const OPEN: u64 = 1 << 16;
 const NEXT: u64 = 1 << 17;
 const INSIDE: u64 = OPEN - 1;
+
+/// The number of a region, from the state.
+fn number(state: u64) -> u64 {
+    state / NEXT
+}
 
 /// Called with the number of the thread, once by every thread that takes part.
 type Job = *const (dyn Fn(usize) + Sync);
@@ -33,6 +44,8 @@ pub(super) struct Regions {
     /// Workers that may enter, the first ones.
     admitted: Padded<AtomicUsize>,
     workers: Vec<Padded<Worker>>,
+    /// Where the leader opened the last region.
+    leader: Padded<Place>,
     stop: AtomicBool,
     panicked: AtomicBool,
     /// The leader sleeps until no worker is inside.
@@ -42,11 +55,17 @@ pub(super) struct Regions {
 }
 
 /// The state of a worker, which it alone writes.
-#[derive(Default)]
 struct Worker {
     parked: AtomicBool,
     /// Regions that it entered.
     entered: AtomicU64,
+    place: Place,
+}
+
+impl Worker {
+    fn new() -> Self {
+        Self { parked: AtomicBool::new(false), entered: AtomicU64::new(0), place: Place::new() }
+    }
 }
 
 // SAFETY: `job` is written by the leader only while the region is closed and nobody is inside, and read only by workers inside an open
@@ -62,7 +81,8 @@ impl Regions {
             state: Padded(AtomicU64::new(0)),
             job: UnsafeCell::new(None),
             admitted: Padded(AtomicUsize::new(workers)),
-            workers: (0..workers).map(|_| Padded(Worker::default())).collect(),
+            workers: (0..workers).map(|_| Padded(Worker::new())).collect(),
+            leader: Padded(Place::new()),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             leader_sleeps: AtomicBool::new(false),
@@ -98,6 +118,7 @@ impl Regions {
         let erased: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
         // SAFETY: the region is closed and nobody is inside.
         unsafe { *self.job.get() = Some(erased) };
+        self.leader.0.set(cpu::current());
         self.state.0.fetch_add(NEXT | OPEN, Ordering::SeqCst);
         for worker in 0..self.admitted() {
             if self.workers[worker].0.parked.load(Ordering::SeqCst) {
@@ -156,11 +177,24 @@ impl Regions {
 
     /// Waits for an open region after number `seen` and enters it; its number, or `None` at the end of the team.
     fn enter(&self, worker: usize, seen: u64) -> Option<u64> {
-        let number = |state: u64| state / NEXT;
         let mut spins = 0u32;
+        let mut last_aside = None;
         loop {
             if self.stop.load(Ordering::SeqCst) {
                 return None;
+            }
+            let looks = spins.is_multiple_of(SPINS_BEFORE_LOOK) && worker < self.admitted();
+            if looks && !self.is_apart_from_leader(worker) {
+                // The leader does not run while this thread does: to spin or to work here would only delay it, and so would waking
+                // this thread.
+                let newest = number(self.state.0.load(Ordering::SeqCst));
+                if last_aside.replace(newest) != Some(newest) {
+                    std::thread::park_timeout(ASIDE);
+                    spins = 0;
+                    continue;
+                }
+                // No region was opened since: the leader is idle, or in the middle of one and perhaps elsewhere by now.
+                spins = SPINS_BEFORE_PARK;
             }
             if self.may_enter(worker, seen, self.state.0.load(Ordering::SeqCst)) {
                 let state = self.state.0.fetch_add(1, Ordering::SeqCst);
@@ -173,21 +207,43 @@ impl Regions {
             spins += 1;
             if spins < SPINS_BEFORE_PARK {
                 std::hint::spin_loop();
-                continue;
+            } else {
+                self.park(worker, seen);
+                spins = 0;
             }
-            let parked = &self.workers[worker].0.parked;
-            parked.store(true, Ordering::SeqCst);
-            // The leader opens a region, then looks for parked workers; this thread does the opposite.
-            let state = self.state.0.load(Ordering::SeqCst);
-            if !self.may_enter(worker, seen, state) && !self.stop.load(Ordering::SeqCst) {
-                std::thread::park();
-            }
-            parked.store(false, Ordering::SeqCst);
         }
     }
 
+    /// Sees to it that a worker, the calling thread, runs on another logical CPU than the leader. The system often puts both on one where
+    /// others are busy, and leaves them there, since the leader's CPU is where the worker was woken. `false`: there is no other for it.
+    fn is_apart_from_leader(&self, worker: usize) -> bool {
+        let place = &self.workers[worker].0.place;
+        let here = cpu::current();
+        if !self.leader.0.is(here) {
+            place.set(here);
+            return true;
+        }
+        let members = self.workers[..self.admitted()].iter().map(|worker| &worker.0.place);
+        let others = members.filter(|other| !std::ptr::eq(*other, place));
+        let moved = cpu::move_to_another(|cpu| others.clone().any(|other| other.is(cpu)));
+        place.set(cpu::current());
+        moved
+    }
+
+    /// Sleeps until the leader opens a region.
+    fn park(&self, worker: usize, seen: u64) {
+        let parked = &self.workers[worker].0.parked;
+        parked.store(true, Ordering::SeqCst);
+        // The leader opens a region, then looks for parked workers; this thread does the opposite.
+        let state = self.state.0.load(Ordering::SeqCst);
+        if !self.may_enter(worker, seen, state) && !self.stop.load(Ordering::SeqCst) {
+            std::thread::park();
+        }
+        parked.store(false, Ordering::SeqCst);
+    }
+
     fn may_enter(&self, worker: usize, seen: u64, state: u64) -> bool {
-        state & OPEN != 0 && state / NEXT != seen && worker < self.admitted()
+        state & OPEN != 0 && number(state) != seen && worker < self.admitted()
     }
 
     fn leave(&self) {
@@ -274,6 +330,28 @@ mod tests {
             assert!(finished.load(Ordering::SeqCst));
             assert_eq!(slept.get(), 1);
         });
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_worker_on_the_only_cpu_stays_aside() {
+        const REGIONS: usize = 10_000;
+        let woken = AtomicUsize::new(0);
+        let run = || {
+            cpu::tests::use_one();
+            with_workers(1, 1, |regions, threads| {
+                for _ in 0..REGIONS {
+                    let wake = |worker: usize| {
+                        woken.fetch_add(1, Ordering::Relaxed);
+                        &threads[worker]
+                    };
+                    regions.run(&|_| (), wake, |sleep| sleep());
+                }
+                assert!(regions.entered() <= REGIONS as u64 / 10, "{} entered", regions.entered());
+            });
+        };
+        std::thread::scope(|scope| scope.spawn(run).join().unwrap());
+        assert!(woken.load(Ordering::Relaxed) <= REGIONS / 10, "{woken:?} times woken");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Threads that compute without a pause take turns with the engine on the machine's cores. The default, which chooses how many threads a
 //! pass runs on, and several fixed numbers of threads do the same work in turns: each for some time, then the next, in an order that
-//! rotates. A share is a sample of the default over the median of the best fixed number. All must give the same tokens and scores.
+//! rotates. A share is a sample of the default over the median of the best fixed number; the worst sample of that number over its own
+//! median stands beside, since on such a machine nothing is steady. All must give the same tokens and scores.
 
 mod neighbours;
 
@@ -79,6 +80,7 @@ const METRICS: &[Told] = &[
     higher("tokens_per_s", "tokens/s"),
     info("share_of_best", "share"),
     info("worst_share", "share"),
+    info("worst_share_of_fixed", "share"),
     info("best_threads", "threads"),
     info("fixed_*", "tokens/s"),
 ];
@@ -90,6 +92,7 @@ const SHOWN: &[Column] = &[
     Column { name: "best fixed", cell: Cell::Metric("best_threads", Samples::median, 1.0) },
     Column { name: "share of best", cell: Cell::Metric("share_of_best", Samples::median, 1.0) },
     Column { name: "worst share", cell: Cell::Metric("worst_share", Samples::median, 1.0) },
+    Column { name: "of fixed", cell: Cell::Metric("worst_share_of_fixed", Samples::median, 1.0) },
 ];
 
 /// Items of a request that is scored.
@@ -267,6 +270,7 @@ fn told(
     let rate = |values: Vec<f64>, direction| Samples::new("tokens/s", direction, values);
     let default = rates.remove(0);
     let mut best = (0, 0.0);
+    let mut worst_of_fixed = 0.0;
     let mut row = Row::new(format!("{}/n{neighbours}/t{}", work.name(), info.threads))
         .param("model", info.name.clone())
         .param("threads", info.threads)
@@ -279,6 +283,7 @@ fn told(
         let median = samples.median().unwrap_or(0.0);
         if median > best.1 {
             best = (threads, median);
+            worst_of_fixed = samples.min().unwrap_or(0.0) / median;
         }
         row = row.metric(format!("fixed_{threads}"), samples);
     }
@@ -289,6 +294,7 @@ fn told(
         .metric("tokens_per_s", rate(default, Direction::Higher)?)
         .metric("share_of_best", Samples::new("share", Direction::Info, shares)?)
         .metric("worst_share", one("share", worst)?)
+        .metric("worst_share_of_fixed", one("share", worst_of_fixed)?)
         .metric("best_threads", one("threads", best.0 as f64)?);
     for (metric, least) in [("share_of_best", plan.min_share), ("worst_share", plan.min_worst)] {
         if least > 0.0 {
@@ -321,6 +327,7 @@ mod tests {
         assert_eq!(row.case, "decode/n2/t1");
         assert_eq!(values("share_of_best"), [0.8, 0.9, 0.4]);
         assert_eq!((values("worst_share"), values("best_threads")), (vec![0.4], vec![1.0]));
+        assert_eq!(values("worst_share_of_fixed"), [1.0]);
         assert_eq!((values("fixed_1"), values("fixed_2")), (vec![10.0, 10.0, 30.0], vec![1.0, 2.0, 3.0]));
         assert!(row.gates.is_empty());
     }

@@ -11,6 +11,7 @@ mod hub;
 mod infq;
 mod pytorch;
 mod round_trip;
+mod signed;
 mod write;
 
 use std::fmt::Debug;

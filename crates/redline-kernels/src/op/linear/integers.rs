@@ -61,7 +61,9 @@ pub(super) fn run(
     let simd = exec.simd;
     match tiles {
         Some(tiles) => tiles::run(exec, tiles, variant, job),
-        None => exec.team.split_strips(w.strips(), 1, variant.sharing(), |strips| part(simd, job, strips)),
+        None => exec
+            .team
+            .split_strips(w.strips(), 1, variant.sharing(w, x.rows), |strips| part(simd, job, strips)),
     }
 }
 

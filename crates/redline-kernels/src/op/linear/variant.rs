@@ -31,6 +31,8 @@ pub enum Variant {
 const HALF_ROWS: usize = 8;
 /// Weights of a layer that one thread may be enough for, in bytes times rows.
 const SMALL: usize = 1 << 20;
+/// Weights of the smallest piece that is worth claiming, some microseconds of work for up to eight rows, in bytes.
+const PIECE_BYTES: usize = 128 << 10;
 
 impl Variant {
     /// Every variant there is.
@@ -95,12 +97,17 @@ impl Variant {
         std::iter::once(estimate).chain(others).take(Self::MOST_CANDIDATES).collect()
     }
 
-    /// Who computes. Tile registers ask for the weights of the next strips, so that a member's strips follow each other.
-    pub(super) fn sharing(self) -> Sharing {
+    /// Who computes the strips of a matrix for `rows` rows. Tile registers ask for the weights of the next strips, so that a member's
+    /// strips follow each other.
+    pub(super) fn sharing(self, matrix: &Matrix, rows: usize) -> Sharing {
         match self {
             Self::DotAlone | Self::BlockedAlone => Sharing::Alone,
             Self::Tiles => Sharing::InRanges,
-            Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => Sharing::InPieces,
+            Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => {
+                // Up to eight rows take about as long as reading the weights.
+                let strip = matrix.bytes() / matrix.strips().max(1) * rows.div_ceil(8).max(1);
+                Sharing::InPieces { least: PIECE_BYTES.div_ceil(strip.max(1)) }
+            }
         }
     }
 }

@@ -41,16 +41,21 @@ pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
 
 pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) {
     let simd = exec.simd;
-    exec.team.split_strips(job.matrix.strips(), STRIPS, variant.sharing(), |strips| {
-        let depth = job.layout.summed_k.min(TILE_BYTES);
-        let part = Part { job, strips, depth };
-        let mut unit = tiles.configure(depth);
-        match job.matrix.format() {
-            Format::W8 { .. } => simd.run_common(Of::<W8>(part, &mut unit, W8)),
-            Format::W4 { .. } => simd.run_common(Of::<W4>(part, &mut unit, W4)),
-            Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", job.matrix.format()),
-        }
-    });
+    exec.team.split_strips(
+        job.matrix.strips(),
+        STRIPS,
+        variant.sharing(job.matrix, job.layout.rows),
+        |strips| {
+            let depth = job.layout.summed_k.min(TILE_BYTES);
+            let part = Part { job, strips, depth };
+            let mut unit = tiles.configure(depth);
+            match job.matrix.format() {
+                Format::W8 { .. } => simd.run_common(Of::<W8>(part, &mut unit, W8)),
+                Format::W4 { .. } => simd.run_common(Of::<W4>(part, &mut unit, W4)),
+                Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", job.matrix.format()),
+            }
+        },
+    );
 }
 
 /// The strips of one member.

@@ -1,0 +1,140 @@
+//! Logical CPUs: which one a thread runs on, and how it moves to another one.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The logical CPU that a thread was last seen on.
+pub(super) struct Place(AtomicU32);
+
+/// No thread runs on so high a number, which also stands for a system that does not tell.
+const UNKNOWN: u32 = u32::MAX;
+
+impl Place {
+    /// Not seen yet.
+    pub(super) fn new() -> Self {
+        Self(AtomicU32::new(UNKNOWN))
+    }
+
+    /// The calling thread, whose place this is, is on `cpu`. Others read this, so it is written only where it changes.
+    pub(super) fn set(&self, cpu: u32) {
+        if self.0.load(Ordering::Relaxed) != cpu {
+            self.0.store(cpu, Ordering::Relaxed);
+        }
+    }
+
+    /// The thread was last seen on `cpu`.
+    pub(super) fn is(&self, cpu: u32) -> bool {
+        cpu != UNKNOWN && self.0.load(Ordering::Relaxed) == cpu
+    }
+}
+
+/// The logical CPU that the calling thread runs on. It may have been moved when the caller looks at the number.
+#[cfg(target_os = "linux")]
+pub(super) fn current() -> u32 {
+    // SAFETY: the call has no arguments and touches no memory of ours.
+    u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(UNKNOWN)
+}
+
+/// Moves the calling thread to another logical CPU that is not `taken`. Those that it may use stay the same. `false`: there is none,
+/// or the system does not move it.
+#[cfg(target_os = "linux")]
+pub(super) fn move_to_another(taken: impl Fn(u32) -> bool) -> bool {
+    const SIZE: usize = size_of::<libc::cpu_set_t>();
+    let here = current();
+    // SAFETY: a set of CPUs is plain bits.
+    let mut usable: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    // SAFETY: the set is writable and of the size that is given; 0 is the calling thread.
+    if unsafe { libc::sched_getaffinity(0, SIZE, &raw mut usable) } != 0 {
+        return false;
+    }
+    let mut wanted = usable;
+    let cpus = 0..libc::CPU_SETSIZE as u32;
+    for cpu in cpus.filter(|&cpu| cpu == here || taken(cpu)) {
+        // SAFETY: the number is less than the set's size.
+        unsafe { libc::CPU_CLR(cpu as usize, &mut wanted) };
+    }
+    // SAFETY: both sets are readable and of the size that is given. An empty set is refused.
+    let moved = unsafe { libc::sched_setaffinity(0, SIZE, &raw const wanted) } == 0;
+    if moved {
+        // SAFETY: as above.
+        unsafe { libc::sched_setaffinity(0, SIZE, &raw const usable) };
+    }
+    moved
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn current() -> u32 {
+    UNKNOWN
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn move_to_another(_taken: impl Fn(u32) -> bool) -> bool {
+    false
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+pub(super) mod tests {
+    use super::*;
+
+    /// The logical CPUs that the calling thread may use.
+    fn usable() -> Vec<u32> {
+        // SAFETY: a set of CPUs is plain bits.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the set is writable and of the size that is given.
+        let read = unsafe { libc::sched_getaffinity(0, size_of::<libc::cpu_set_t>(), &raw mut set) };
+        assert_eq!(read, 0);
+        // SAFETY: every number is less than the set's size.
+        (0..libc::CPU_SETSIZE as u32).filter(|&cpu| unsafe { libc::CPU_ISSET(cpu as usize, &set) }).collect()
+    }
+
+    /// Lets the calling thread, and those that it starts, use one logical CPU only.
+    pub(in super::super) fn use_one() {
+        let first = usable()[0];
+        // SAFETY: a set of CPUs is plain bits.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: the number is less than the set's size.
+        unsafe { libc::CPU_SET(first as usize, &mut set) };
+        // SAFETY: the set is readable and of the size that is given.
+        let set = unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &raw const set) };
+        assert_eq!(set, 0);
+        assert_eq!(usable(), [first]);
+    }
+
+    #[test]
+    fn a_thread_moves_to_a_place_that_is_not_taken_and_may_use_the_same_ones() {
+        let before = usable();
+        for &free in &before {
+            // Nothing holds it there afterwards, so on a busy machine it may be elsewhere by the time that it looks.
+            let arrived = (0..1000).any(|_| {
+                move_to_another(|cpu| cpu != free);
+                current() == free
+            });
+            assert!(arrived, "to {free}");
+            assert_eq!(usable(), before);
+        }
+        assert!(!move_to_another(|_| true));
+        assert_eq!(usable(), before);
+    }
+
+    #[test]
+    fn a_thread_with_one_place_stays() {
+        std::thread::spawn(|| {
+            use_one();
+            let here = current();
+            assert!(!move_to_another(|_| false));
+            assert_eq!(current(), here);
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn places_are_compared() {
+        let place = Place::new();
+        assert!(!place.is(UNKNOWN) && !place.is(0));
+        place.set(3);
+        assert!(place.is(3) && !place.is(4));
+        place.set(UNKNOWN);
+        assert!(!place.is(UNKNOWN) && !place.is(3));
+    }
+}

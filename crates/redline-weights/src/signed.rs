@@ -1,0 +1,225 @@
+//! Signed models: a list of digests beside the files of a model, and a signature of that list.
+//!
+//! The list, `SHA256SUMS`, is what `sha256sum` prints for the files of the directory; its signature, `SHA256SUMS.minisig`, is what
+//! `minisign -S` makes of it. Both can be made and checked without Redline. A directory is accepted only as a whole: every
+//! file in it stands in the list, and every file of the list is there with that digest, so weights, configuration, tokenizer and chat
+//! template belong together. Folders inside it are never read, so they are not looked at. Files are read again after the check: who may
+//! write to the directory while a model is loaded must be trusted.
+
+use std::collections::BTreeMap;
+use std::fmt::{self, Write as _};
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use minisign_verify::{PublicKey, Signature};
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Result, WeightsError};
+use crate::file::{exists, is_plain_name, open_regular, read_file};
+use crate::quoted::Quoted;
+
+const LIST: &str = "SHA256SUMS";
+const SIGNATURE: &str = "SHA256SUMS.minisig";
+/// Bytes of the longest list: thousands of files.
+const MAX_LIST: u64 = 1 << 20;
+/// Bytes of the longest signature: its comments are free text.
+const MAX_SIGNATURE: u64 = 1 << 14;
+/// Bytes that are read at a time.
+const BLOCK: usize = 1 << 20;
+
+/// Who may sign models: a public key of `minisign`.
+#[derive(Clone)]
+pub struct SigningKey(PublicKey);
+
+impl SigningKey {
+    /// From the key in base 64, or the content of a file that holds it in its last line. `None`: it is no such key.
+    pub fn parse(text: &str) -> Option<Self> {
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
+        PublicKey::from_base64(line).ok().map(Self)
+    }
+}
+
+impl fmt::Debug for SigningKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SigningKey")
+    }
+}
+
+/// Why a model directory is not what somebody signed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs)] // each message says what its fields are
+pub enum SignatureFault {
+    #[error("there is no `{LIST}`")]
+    NoList,
+    #[error("there is no `{SIGNATURE}`")]
+    NoSignature,
+    #[error("`{SIGNATURE}` is not a signature of `{LIST}` by this key: {}", Quoted(.message))]
+    Signature { message: String },
+    #[error("line {line} of `{LIST}` is not a digest of 64 hexadecimal digits, two spaces and a file name")]
+    Line { line: usize },
+    #[error("`{}` stands twice in `{LIST}`", Quoted(.name))]
+    Twice { name: String },
+    #[error("`{}` is there, but `{LIST}` does not name it", Quoted(.name))]
+    Unlisted { name: String },
+    #[error("`{LIST}` names `{}`, which is not there", Quoted(.name))]
+    Missing { name: String },
+    #[error("`{}` has the digest {found}, but {listed} was signed", Quoted(.name))]
+    Digest { name: String, found: String, listed: String },
+}
+
+impl SignatureFault {
+    pub(crate) fn hint(&self) -> &'static str {
+        match self {
+            Self::NoList | Self::NoSignature | Self::Line { .. } | Self::Twice { .. } => {
+                "a model is signed by `sha256sum -- * > SHA256SUMS` and `minisign -Sm SHA256SUMS` in its directory"
+            }
+            Self::Signature { .. } => "another key signed it, or the list was changed afterwards",
+            Self::Unlisted { .. } | Self::Missing { .. } | Self::Digest { .. } => {
+                "the directory was changed after it was signed: get it again from whoever signed it"
+            }
+        }
+    }
+}
+
+/// Checks that the files in a model directory are those that the owner of `key` signed.
+///
+/// # Errors
+/// [`WeightsError::Signed`] names the first file that is not; [`WeightsError::Io`] one that cannot be read.
+pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
+    let refuse = |fault| WeightsError::Signed { dir: dir.to_owned(), fault };
+    let read = |name: &str, limit, absent| {
+        let path = dir.join(name);
+        if exists(&path)? { read_file(&path, limit) } else { Err(refuse(absent)) }
+    };
+    let list = read(LIST, MAX_LIST, SignatureFault::NoList)?;
+    let signature = read(SIGNATURE, MAX_SIGNATURE, SignatureFault::NoSignature)?;
+    verify(&list, &signature, key).map_err(refuse)?;
+    let listed = parse(&list).map_err(refuse)?;
+    for name in files(dir)? {
+        if !is_own(&name) && !listed.contains_key(&name) {
+            return Err(refuse(SignatureFault::Unlisted { name }));
+        }
+    }
+    // A list cannot hold its own digest, but one that was made twice names itself.
+    for (name, listed) in listed.into_iter().filter(|(name, _)| !is_own(name)) {
+        let path = dir.join(&name);
+        if !exists(&path)? {
+            return Err(refuse(SignatureFault::Missing { name }));
+        }
+        let found = digest(&path)?;
+        if found != listed {
+            return Err(refuse(SignatureFault::Digest { name, found, listed }));
+        }
+    }
+    Ok(())
+}
+
+/// The list or its signature.
+fn is_own(name: &str) -> bool {
+    [LIST, SIGNATURE].contains(&name)
+}
+
+fn verify(list: &[u8], signature: &[u8], key: &SigningKey) -> Result<(), SignatureFault> {
+    let bad = |message: String| SignatureFault::Signature { message };
+    let text = std::str::from_utf8(signature).map_err(|error| bad(error.to_string()))?;
+    let signature = Signature::decode(text).map_err(|error| bad(error.to_string()))?;
+    // Signatures of the first versions of minisign, over the text itself instead of its hash, are as good for a short list.
+    key.0.verify(list, &signature, true).map_err(|error| bad(error.to_string()))
+}
+
+/// Names and digests, as `sha256sum` prints them.
+fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
+    let mut listed = BTreeMap::new();
+    for (at, line) in list.split(|&byte| byte == b'\n').enumerate() {
+        if line.is_empty() {
+            continue;
+        }
+        let (digest, name) = entry(line).ok_or(SignatureFault::Line { line: at + 1 })?;
+        if listed.insert(name.clone(), digest).is_some() {
+            return Err(SignatureFault::Twice { name });
+        }
+    }
+    Ok(listed)
+}
+
+/// A digest in small letters, and a plain file name; the mark before the name says whether the file was read as text, which is the same.
+fn entry(line: &[u8]) -> Option<(String, String)> {
+    let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
+    let name = name.strip_prefix([' ', '*'])?;
+    let hexadecimal = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (hexadecimal && is_plain_name(name)).then(|| (digest.to_ascii_lowercase(), name.to_owned()))
+}
+
+/// The names in a directory that are not folders, in order.
+fn files(dir: &Path) -> Result<Vec<String>> {
+    let list = || {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let entry = entry?;
+            // Links are followed: the hub cache is made of them. A dangling one is no folder.
+            if !fs::metadata(entry.path()).is_ok_and(|about| about.is_dir()) {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort_unstable();
+        io::Result::Ok(names)
+    };
+    list().map_err(WeightsError::io("list the files", dir))
+}
+
+/// The SHA-256 of a file.
+fn digest(path: &Path) -> Result<String> {
+    let (file, _) = open_regular(path)?;
+    hash(file).map_err(WeightsError::io("read the file", path))
+}
+
+fn hash(mut file: File) -> io::Result<String> {
+    let (mut sha, mut block) = (Sha256::new(), vec![0; BLOCK]);
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => break,
+            Ok(read) => sha.update(&block[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let mut text = String::with_capacity(64);
+    for byte in sha.finalize() {
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_those_of_sha256sum() {
+        let digest = "0123456789abcdef".repeat(4);
+        let both = format!("{digest}  a b.json\n{} *model.safetensors\n\n", digest.to_uppercase());
+        let listed = parse(both.as_bytes()).unwrap();
+        let expected = ["a b.json", "model.safetensors"].map(|name| (name.to_owned(), digest.clone()));
+        assert_eq!(listed, BTreeMap::from(expected));
+        for bad in [
+            format!("{digest} a"),
+            format!("{digest}   "),
+            format!("{digest}  "),
+            format!("{digest}  ../a"),
+            format!("{digest}  a/b"),
+            format!("{digest}  /a"),
+            format!("{}  a", &digest[1..]),
+            format!("g{}  a", &digest[1..]),
+            format!("\\{digest}  a"),
+            "a".to_owned(),
+        ] {
+            let list = format!("{digest}  first\n{bad}\n");
+            assert_eq!(parse(list.as_bytes()), Err(SignatureFault::Line { line: 2 }), "{bad:?}");
+        }
+        assert_eq!(parse(b"\xff\n"), Err(SignatureFault::Line { line: 1 }));
+        let twice = format!("{digest}  a\n{digest}  a\n");
+        assert_eq!(parse(twice.as_bytes()), Err(SignatureFault::Twice { name: "a".into() }));
+    }
+}

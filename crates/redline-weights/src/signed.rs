@@ -205,7 +205,6 @@ mod tests {
         assert_eq!(listed, BTreeMap::from(expected));
         for bad in [
             format!("{digest} a"),
-            format!("{digest}   "),
             format!("{digest}  "),
             format!("{digest}  ../a"),
             format!("{digest}  a/b"),

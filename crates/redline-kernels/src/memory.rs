@@ -343,6 +343,19 @@ mod tests {
         }
     }
 
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_mapped_buffer_counts_until_it_is_dropped() {
+        // More than all other tests hold together. Nothing of it is touched.
+        const BYTES: u64 = 1 << 32;
+        let before = current_bytes();
+        let buffer = Buffer::<u8>::zeroed(BYTES as usize).unwrap();
+        let held = current_bytes();
+        drop(buffer);
+        assert!(held > before + BYTES / 2, "{before} before, {held} with it");
+        assert!(current_bytes() < before + BYTES / 2, "{before} before, {} after", current_bytes());
+    }
+
     /// The flags that the kernel keeps for the mapping of an address; `None` where it does not tell.
     #[cfg(target_os = "linux")]
     fn flags(address: usize) -> Option<Vec<String>> {

@@ -242,6 +242,7 @@ mod tests {
             assert!(table.contains(words), "{words} in\n{table}");
         }
         assert!(standings(&[(1, 2, 100.0), (1, 4, 200.0), (1, 8, 95.0), (9, 9, 1.0)], text).passed());
+        assert!(!standings(&[(1, 2, 100.0), (1, 4, 200.0)], text).passed(), "one was not run");
     }
 
     #[test]

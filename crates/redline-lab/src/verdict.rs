@@ -298,3 +298,23 @@ fn not_positive(base: &Samples, new: &Samples) -> Judgement {
     let verdict = if equal { Verdict::Same } else { Verdict::Inconclusive };
     Judgement { verdict, effect: None, why }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headlines_that_say_the_contrary_leave_it_open() {
+        let samples = |values: &[f64]| Samples::new("x", Direction::Higher, values.to_vec()).unwrap();
+        let (effect, log) = Effect::with_log(&samples(&[1.0, 1.001]), &samples(&[1.2, 1.201])).unwrap();
+        let verdict = |ratio: f64, headlines: f64| {
+            decide(effect, &Log { ratio, spread: log.spread }, headlines, 0.03).verdict
+        };
+        for (ratio, found) in [(0.2, Verdict::Faster), (-0.2, Verdict::Slower)] {
+            for agrees in [ratio, 0.0, -0.1 * ratio] {
+                assert_eq!(verdict(ratio, agrees), found, "{agrees}");
+            }
+            assert_eq!(verdict(ratio, -ratio), Verdict::Inconclusive);
+        }
+    }
+}

@@ -182,3 +182,34 @@ pub(crate) fn outlier_columns(
     order.sort_unstable();
     Ok(order)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::PartSpec;
+
+    /// Projections of three outputs and eight inputs, in which one column is large.
+    struct Columns(&'static [(&'static str, usize)]);
+
+    impl Tensors for Columns {
+        fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
+            let (_, large) = self.0.iter().find(|(part, _)| name == format!("{part}.weight")).unwrap();
+            for (at, value) in out.iter_mut().enumerate() {
+                *value = if (first + at) % 8 == *large { -4.0 } else { 0.5 };
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn columns_are_kept_apart_for_the_largest_weight_of_any_projection() {
+        let columns = Columns(&[("q", 6), ("k", 1), ("v", 3)]);
+        let part = |name: &str| PartSpec { name: name.into(), outputs: 3, bias: false };
+        let parts = ["q", "k", "v"].map(part).to_vec();
+        let linear = LinearSpec { inputs: 8, orientation: Orientation::OutIn, parts };
+        let kept = |fraction| outlier_columns(&columns, &linear, fraction).unwrap();
+        assert_eq!(kept(3.0 / 8.0), [1, 3, 6]);
+        assert_eq!(kept(4.0 / 8.0), [0, 1, 3, 6], "of equals the first");
+        assert_eq!(kept(0.0), [0; 0]);
+    }
+}

@@ -184,3 +184,17 @@ fn the_prompts_log_probabilities_are_those_of_generating_it() {
     let (none, _) = run(&engine, ask(9999, 0));
     assert!(none.prompt_logprobs.unwrap().iter().all(Option::is_none));
 }
+
+#[test]
+fn text_that_could_have_begun_a_stop_string_is_let_out_at_the_end() {
+    let engine = demo();
+    let request = generation(text("In the beginning"), 12);
+    let (plain, _) = run(&engine, request.clone());
+    for held in 1..=plain.text.chars().rev().take(4).count() {
+        let beginning: String = plain.text.chars().skip(plain.text.chars().count() - held).collect();
+        let stop = vec![format!("{beginning}\u{1}")];
+        let (outcome, pieces) = run(&engine, GenerateRequest { stop, ..request.clone() });
+        assert_eq!(outcome.text, plain.text);
+        assert_eq!(pieces.concat(), plain.text, "{held} characters held back");
+    }
+}

@@ -332,26 +332,43 @@ mod tests {
         });
     }
 
+    /// Whether a worker, the calling thread, gets away from where the leader opened its last region.
+    #[cfg(target_os = "linux")]
+    fn is_apart(regions: &Regions) -> bool {
+        regions.leader.0.set(cpu::current());
+        regions.is_apart_from_leader(0)
+    }
+
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_worker_on_the_only_cpu_stays_aside() {
-        const REGIONS: usize = 10_000;
-        let woken = AtomicUsize::new(0);
+    fn a_worker_leaves_the_cpu_of_the_leader_where_there_is_another() {
+        let several = std::thread::available_parallelism().unwrap().get() > 1;
+        assert_eq!(is_apart(&Regions::new(1)), several);
+        std::thread::spawn(|| {
+            cpu::tests::use_one();
+            assert!(!is_apart(&Regions::new(1)), "there is no other");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_worker_on_the_only_cpu_enters_a_region_that_lasts() {
         let run = || {
             cpu::tests::use_one();
             with_workers(1, 1, |regions, threads| {
-                for _ in 0..REGIONS {
-                    let wake = |worker: usize| {
-                        woken.fetch_add(1, Ordering::Relaxed);
-                        &threads[worker]
+                for round in 1..=3 {
+                    let work = |thread: usize| {
+                        while thread == 0 && regions.entered() < round {
+                            std::thread::yield_now();
+                        }
                     };
-                    regions.run(&|_| (), wake, |sleep| sleep());
+                    regions.run(&work, |worker| &threads[worker], |sleep| sleep());
                 }
-                assert!(regions.entered() <= REGIONS as u64 / 10, "{} entered", regions.entered());
             });
         };
         std::thread::scope(|scope| scope.spawn(run).join().unwrap());
-        assert!(woken.load(Ordering::Relaxed) <= REGIONS / 10, "{woken:?} times woken");
     }
 
     #[test]

@@ -348,6 +348,24 @@ fn a_row_reads_back_as_the_layer_sees_it() {
 }
 
 #[test]
+fn integers_are_the_nearest_of_their_stored_scale() {
+    let mut random = Random(7);
+    let weights: Vec<f32> = (0..16 * 256).map(|_| random.value() * 0.02).collect();
+    for format in formats().into_iter().filter(|f| f.name() == "w8") {
+        let mut matrix = Matrix::zeroed(format, 16, 256).unwrap();
+        on_one_thread(|exec| matrix.set_rows(exec, 0, &weights));
+        let packed = Packed { format, k: 256, matrix: &matrix };
+        for (at, &w) in weights.iter().enumerate() {
+            let (row, k) = (at / 256, at % 256);
+            let (q, scale) = (packed.q(row, k), packed.scale(row, k));
+            let off = (w / scale - q as f32).abs();
+            let most = if q.abs() == 127 { 0.6 } else { 0.500_02 };
+            assert!(off < most, "{format}: {w} is {q} of {scale}, {off} off");
+        }
+    }
+}
+
+#[test]
 fn rounding_errors_stay_below_what_the_scales_allow() {
     let mut random = Random(5);
     let weights: Vec<f32> =

@@ -51,13 +51,13 @@ fn bf16_logits_stay_close_to_the_reference() {
 fn a_decoding_step_reads_everything_but_tables_that_are_no_head() {
     // Name, and rows and columns of the tables that are only looked up. llama-b, qwen3-a and gpt2-a are tied.
     for (name, rows, cols) in
-        [("llama-a", 131, 72), ("llama-b", 0, 100), ("qwen3-a", 0, 72), ("gpt2-a", 80, 60)]
+        [("llama-a", 131u64, 72), ("llama-b", 0, 100), ("qwen3-a", 0, 72), ("gpt2-a", 80, 60)]
     {
         let dir = goldens().into_iter().find(|dir| dir.ends_with(name)).unwrap();
         let model = open(&dir, Some(Format::F32));
         let tables = model.weight_bytes() - model.bytes_per_token();
         // Rows and columns may be padded.
-        let (least, most) = (rows * cols * 4, (rows as u64).next_multiple_of(16) * (cols + 4) * 4);
+        let (least, most) = (rows * cols * 4, rows.next_multiple_of(16) * (cols + 4) * 4);
         assert!((least..=most).contains(&tables), "{name}: {tables} bytes, {least} to {most}");
     }
 }

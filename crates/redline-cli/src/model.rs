@@ -1,5 +1,6 @@
 //! Which model, on which part of the machine: the flags that commands share, and the engine they lead to.
 
+use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -9,7 +10,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
-use redline_weights::{HubRoots, Infq, SigningKey, check_signed, resolve_model};
+use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
 use crate::demo_model;
 use crate::env::{self, Environment};
@@ -170,7 +171,7 @@ impl ModelFlag {
     /// The model's name, from the flag or the environment; else this one.
     pub(crate) fn or(&self, embedded: &str, environment: Environment) -> Result<ModelName, Failure> {
         let name = self.named(environment)?.unwrap_or_else(|| embedded.to_owned());
-        self.signed.of(name, environment)
+        self.signed.of(&name, environment)
     }
 
     /// The model's name, from the flag or the environment.
@@ -182,49 +183,73 @@ impl ModelFlag {
                  in the local Hugging Face cache",
             )
         })?;
-        self.signed.of(name, environment)
+        self.signed.of(&name, environment)
     }
 }
 
 impl SignedFlag {
     /// The model of that name, signed as the flag or the environment says.
-    pub(crate) fn of(&self, name: String, environment: Environment) -> Result<ModelName, Failure> {
+    pub(crate) fn of(&self, name: &str, environment: Environment) -> Result<ModelName, Failure> {
         let key = self.require_signed.clone();
         let signed_by = or_else(key, || environment.value(env::REQUIRE_SIGNED, value::signing_key))?;
-        Ok(ModelName { name, signed_by })
+        Ok(ModelName::new(name, signed_by))
     }
 }
 
-/// A model that somebody named, and who must have signed it.
-#[derive(Clone, Debug)]
+/// The name of a model, and who must have signed it.
+#[derive(Clone)]
 pub(crate) struct ModelName {
     /// A directory, an id, or an embedded model.
     pub(crate) name: String,
     signed_by: Option<SigningKey>,
+    /// Where it is, once it was looked for.
+    source: OnceCell<Source>,
 }
 
 impl ModelName {
+    fn new(name: &str, signed_by: Option<SigningKey>) -> Self {
+        Self { name: name.to_owned(), signed_by, source: OnceCell::new() }
+    }
+
     /// An embedded model: it is as trusted as the program.
     pub(crate) fn embedded(name: &str) -> Self {
-        Self { name: name.to_owned(), signed_by: None }
+        Self::new(name, None)
     }
 
-    /// Another model, signed by the same key.
+    /// The model of this name, signed by the same key.
     pub(crate) fn another(&self, name: &str) -> Self {
-        Self { name: name.to_owned(), signed_by: self.signed_by.clone() }
+        if name == self.name { self.clone() } else { Self::new(name, self.signed_by.clone()) }
     }
 
-    /// Where the model is. A directory that should be signed is checked.
+    /// Where the model is. The first call looks for it and checks the signature if one is required.
     pub(crate) fn source(&self, environment: Environment) -> Result<Source, Failure> {
+        if let Some(source) = self.source.get() {
+            return Ok(source.clone());
+        }
+        let source = self.find(environment)?;
+        Ok(self.source.get_or_init(|| source).clone())
+    }
+
+    fn find(&self, environment: Environment) -> Result<Source, Failure> {
         if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == self.name) {
             return Ok(Source::Embedded(**embedded));
         }
-        let dir = find(&self.name, environment)?;
+        let failed = |error: WeightsError| Failure::failed(error.to_string(), error.hint());
+        let dir = resolve_model(&self.name, &hub_roots(environment)).map_err(failed)?;
         if let Some(key) = &self.signed_by {
-            let checked = progress::during("checking the signature", || check_signed(&dir, key));
-            checked.map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+            progress::during("checking the signature", || check_signed(&dir, key)).map_err(failed)?;
         }
         Ok(Source::Directory(dir))
+    }
+}
+
+/// Where Hugging Face caches may be.
+fn hub_roots(environment: Environment) -> HubRoots {
+    HubRoots {
+        hub_cache: environment.path(env::HF_HUB_CACHE),
+        hf_home: environment.path(env::HF_HOME),
+        xdg_cache: environment.path(env::XDG_CACHE_HOME),
+        home: environment.path(env::HOME),
     }
 }
 
@@ -490,17 +515,6 @@ pub(crate) fn packed_bytes(source: &Source) -> Result<Option<u64>, Failure> {
     Ok(Some(infq.names().map(bytes).sum()))
 }
 
-/// The directory of a model: as given, or in the local Hugging Face cache.
-fn find(model: &str, environment: Environment) -> Result<PathBuf, Failure> {
-    let roots = HubRoots {
-        hub_cache: environment.path(env::HF_HUB_CACHE),
-        hf_home: environment.path(env::HF_HOME),
-        xdg_cache: environment.path(env::XDG_CACHE_HOME),
-        home: environment.path(env::HOME),
-    };
-    resolve_model(model, &roots).map_err(|error| Failure::failed(error.to_string(), error.hint()))
-}
-
 /// Does work that packs weights.
 pub(crate) fn with_team<T: Send>(
     threads: usize,
@@ -512,4 +526,22 @@ pub(crate) fn with_team<T: Send>(
     redline_kernels::with_team(simd, threads, work)
         .map_err(|error| failed(format!("{threads} threads could not be started: {error}")))?
         .map_err(|_| failed("the work ended early".to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_model_is_looked_for_once() {
+        let environment = Environment::of_process();
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().to_str().unwrap().to_owned();
+        let model = ModelName::new(&name, None);
+        let looked_for = |model: &ModelName| matches!(model.source(environment), Ok(Source::Directory(_)));
+        assert!(looked_for(&model));
+        drop(dir);
+        assert!(looked_for(&model) && looked_for(&model.another(&name)));
+        assert!(!looked_for(&ModelName::new(&name, None)) && !looked_for(&model.another("/no/such/model")));
+    }
 }

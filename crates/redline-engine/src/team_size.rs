@@ -8,6 +8,8 @@
 //!
 //! Nothing here reads a clock: seconds come in, a number goes out.
 
+use crate::statistics;
+
 /// Share of the time of passes that trials may cost while all threads are in use.
 const BUDGET_ON_ALL: f64 = 0.0025;
 /// The same while fewer are: a machine that was busy may be quiet again.
@@ -23,10 +25,13 @@ const TRIAL_LOSS: f64 = 0.5;
 /// Turns of a block of a trial, half of them on the current number of threads.
 const TURNS: u32 = 4;
 /// Fewest blocks of a trial.
-const LEAST_BLOCKS: u32 = 2;
+const LEAST_BLOCKS: usize = 2;
 /// Standard errors by which the mean of the blocks must differ from [`IMPROVEMENT`], by the number of blocks from
 /// [`LEAST_BLOCKS`] on: the quantiles for 90 % of Student's distribution. After the last of them the current number stays.
 const ERRORS: [f64; 7] = [3.08, 1.89, 1.64, 1.53, 1.48, 1.44, 1.42];
+const MOST_BLOCKS: usize = LEAST_BLOCKS + ERRORS.len() - 1;
+/// Turns on each number in the shortest trial.
+const LEAST_TURNS: f64 = (LEAST_BLOCKS * TURNS as usize / 2) as f64;
 /// Part of a turn that is not measured after the number has changed.
 const SETTLING: f64 = 0.7;
 /// Least seconds of a turn, where passes of equal work take about equal time.
@@ -130,10 +135,9 @@ struct Trial {
     settling: f64,
     block: Pair,
     all: Pair,
-    /// Blocks that are complete; mean of the logarithms of their ratios, and sum of the squares of their deviations from it.
-    blocks: u32,
-    mean: f64,
-    squares: f64,
+    /// Blocks that are complete, and the logarithms of their ratios.
+    blocks: usize,
+    logs: [f64; MOST_BLOCKS],
 }
 
 /// What a trial has found.
@@ -156,8 +160,7 @@ impl Trial {
             block: Pair::default(),
             all: Pair::default(),
             blocks: 0,
-            mean: 0.0,
-            squares: 0.0,
+            logs: [0.0; MOST_BLOCKS],
         }
     }
 
@@ -180,20 +183,13 @@ impl Trial {
             (self.turn, self.seconds) = ((self.turn + 1) % TURNS, 0.0);
             let changes = self.runs_candidate() != ran_candidate;
             self.settling = if changes { SETTLING * self.turn_seconds } else { 0.0 };
-            if self.turn == 0 {
-                self.end_block();
+            if self.turn == 0
+                && let Some(ratio) = std::mem::take(&mut self.block).ratio()
+            {
+                self.logs[self.blocks] = libm::log(ratio);
+                self.blocks += 1;
             }
         }
-    }
-
-    /// Adds the block to the mean (Welford, Technometrics 4, 1962).
-    fn end_block(&mut self) {
-        let Some(ratio) = std::mem::take(&mut self.block).ratio() else { return };
-        self.blocks += 1;
-        let log = libm::log(ratio);
-        let deviation = log - self.mean;
-        self.mean += deviation / f64::from(self.blocks);
-        self.squares += deviation * (log - self.mean);
     }
 
     /// What the trial has found, once enough was measured.
@@ -203,16 +199,13 @@ impl Trial {
         if !(1.0 / DECISIVE..DECISIVE).contains(&ratio) && measured > 2.0 * self.turn_seconds {
             return Some(Outcome { ratio, better: ratio < 1.0 });
         }
-        if self.blocks < LEAST_BLOCKS {
-            return None;
-        }
-        let blocks = f64::from(self.blocks);
-        let past = (self.blocks - LEAST_BLOCKS) as usize;
-        let error = ERRORS[past.min(ERRORS.len() - 1)] * (self.squares / (blocks * (blocks - 1.0))).sqrt();
+        let errors = *ERRORS.get(self.blocks.checked_sub(LEAST_BLOCKS)?)?;
+        let mean = statistics::mean(&self.logs[..self.blocks]);
+        let reach = errors * mean.standard_error?;
         let improvement = libm::log(IMPROVEMENT);
-        let better = self.mean + error < improvement;
-        let known = better || self.mean - error >= improvement || past + 1 >= ERRORS.len();
-        known.then(|| Outcome { ratio: libm::exp(self.mean), better })
+        let better = mean.value + reach < improvement;
+        let known = better || mean.value - reach >= improvement || self.blocks == MOST_BLOCKS;
+        known.then(|| Outcome { ratio: libm::exp(mean.value), better })
     }
 
     /// Seconds that the candidate took beyond what the current number would have taken.
@@ -356,7 +349,7 @@ impl SizeClass {
 
     /// Least seconds for which a trial measures a candidate, where the last pass took `seconds`.
     fn least_trial(&self, seconds: f64) -> f64 {
-        f64::from(LEAST_BLOCKS * TURNS / 2) * self.recent.turn_seconds().max(seconds)
+        LEAST_TURNS * self.recent.turn_seconds().max(seconds)
     }
 
     /// Ends the trial if it has measured enough. Returns the seconds by which that changes the budget.
@@ -369,7 +362,7 @@ impl SizeClass {
             (self.current, self.upwards, self.pause) = (trial.candidate, upwards, LEAST_PAUSE);
             (self.recent, self.outcomes) = (Recent::default(), [None; 2]);
             // Other classes may gain as well, and so may one more step: enough for two such trials.
-            return 2.0 * f64::from(LEAST_BLOCKS * TURNS / 2) * trial.turn_seconds;
+            return 2.0 * LEAST_TURNS * trial.turn_seconds;
         }
         self.outcomes[usize::from(upwards)] = Some(outcome.ratio);
         self.upwards = !self.upwards;
@@ -447,7 +440,7 @@ mod tests {
 
     /// The outcome of a trial whose passes take the seconds that `seconds` gives for the candidate and for the current number, and the
     /// number of its blocks.
-    fn trial(mut seconds: impl FnMut(bool) -> f64) -> (Outcome, u32) {
+    fn trial(mut seconds: impl FnMut(bool) -> f64) -> (Outcome, usize) {
         let mut trial = Trial::new(1, 0.015);
         loop {
             trial.add(seconds(trial.runs_candidate()), 1.0);

@@ -38,6 +38,21 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     opened.map_err(refuse)?.ok_or_else(|| WeightsError::NotAFile { path: path.to_owned() })
 }
 
+/// Hands the whole file at `path` to `take`, a block at a time.
+pub(crate) fn read_blocks(path: &Path, mut take: impl FnMut(&[u8])) -> Result<()> {
+    const BLOCK: usize = 1 << 20;
+    let (mut file, bytes) = open_regular(path)?;
+    let mut block = vec![0; BLOCK.min(bytes as usize + 1)];
+    loop {
+        match file.read(&mut block) {
+            Ok(0) => return Ok(()),
+            Ok(length) => take(&block[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(WeightsError::io("read the file", path)(error)),
+        }
+    }
+}
+
 /// Whether something bears this name; a dangling link counts, so that opening it can say what is wrong.
 pub(crate) fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {

@@ -2,21 +2,20 @@
 //!
 //! The list, `SHA256SUMS`, is what `sha256sum` prints for the files of the directory; its signature, `SHA256SUMS.minisig`, is what
 //! `minisign -S` makes of it. Both can be made and checked without Redline. A directory is accepted only as a whole: every
-//! file in it stands in the list, and every file of the list is there with that digest, so weights, configuration, tokenizer and chat
-//! template belong together. Folders inside it are never read, so they are not looked at. Files are read again after the check: who may
-//! write to the directory while a model is loaded must be trusted.
+//! file in it is listed, and every listed file is there with its digest, so weights, configuration, tokenizer and chat template belong
+//! together. Folders inside it are never read, so they are ignored. Files are read again after the check: whoever can write to the
+//! directory while a model is loaded must be trusted.
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+use std::fmt::Write as _;
 use std::path::Path;
+use std::{fs, io};
 
 use minisign_verify::{PublicKey, Signature};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Result, WeightsError};
-use crate::file::{exists, is_plain_name, open_regular, read_file};
+use crate::file::{exists, is_plain_name, read_blocks, read_file};
 use crate::quoted::Quoted;
 
 const LIST: &str = "SHA256SUMS";
@@ -25,11 +24,9 @@ const SIGNATURE: &str = "SHA256SUMS.minisig";
 const MAX_LIST: u64 = 1 << 20;
 /// Bytes of the longest signature: its comments are free text.
 const MAX_SIGNATURE: u64 = 1 << 14;
-/// Bytes that are read at a time.
-const BLOCK: usize = 1 << 20;
 
 /// Who may sign models: a public key of `minisign`.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct SigningKey(PublicKey);
 
 impl SigningKey {
@@ -37,12 +34,6 @@ impl SigningKey {
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
         PublicKey::from_base64(line).ok().map(Self)
-    }
-}
-
-impl fmt::Debug for SigningKey {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SigningKey")
     }
 }
 
@@ -58,13 +49,13 @@ pub enum SignatureFault {
     Signature { message: String },
     #[error("line {line} of `{LIST}` is not a digest of 64 hexadecimal digits, two spaces and a file name")]
     Line { line: usize },
-    #[error("`{}` stands twice in `{LIST}`", Quoted(.name))]
+    #[error("`{}` is listed twice in `{LIST}`", Quoted(.name))]
     Twice { name: String },
-    #[error("`{}` is there, but `{LIST}` does not name it", Quoted(.name))]
+    #[error("`{}` is not listed in `{LIST}`", Quoted(.name))]
     Unlisted { name: String },
-    #[error("`{LIST}` names `{}`, which is not there", Quoted(.name))]
+    #[error("`{}` is listed in `{LIST}`, but missing", Quoted(.name))]
     Missing { name: String },
-    #[error("`{}` has the digest {found}, but {listed} was signed", Quoted(.name))]
+    #[error("`{}` has the digest {found}, but {listed} is signed", Quoted(.name))]
     Digest { name: String, found: String, listed: String },
 }
 
@@ -143,7 +134,7 @@ fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
     Ok(listed)
 }
 
-/// A digest in small letters, and a plain file name; the mark before the name says whether the file was read as text, which is the same.
+/// A digest in lower case, and a plain file name. The character before the name is `*` for files read as binary, which is the same on Unix.
 fn entry(line: &[u8]) -> Option<(String, String)> {
     let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
@@ -168,22 +159,10 @@ fn files(dir: &Path) -> Result<Vec<String>> {
     list().map_err(WeightsError::io("list the files", dir))
 }
 
-/// The SHA-256 of a file.
+/// The SHA-256 of a file, in hexadecimal.
 fn digest(path: &Path) -> Result<String> {
-    let (file, _) = open_regular(path)?;
-    hash(file).map_err(WeightsError::io("read the file", path))
-}
-
-fn hash(mut file: File) -> io::Result<String> {
-    let (mut sha, mut block) = (Sha256::new(), vec![0; BLOCK]);
-    loop {
-        match file.read(&mut block) {
-            Ok(0) => break,
-            Ok(read) => sha.update(&block[..read]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+    let mut sha = Sha256::new();
+    read_blocks(path, |block| sha.update(block))?;
     let mut text = String::with_capacity(64);
     for byte in sha.finalize() {
         // Writing to a string cannot fail.

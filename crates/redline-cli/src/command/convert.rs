@@ -45,7 +45,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             "`--format w8` halves a bf16 model, `--format w4` quarters it",
         ));
     };
-    let named = args.signed.of(args.source.clone(), context.environment)?;
+    let named = args.signed.of(&args.source, context.environment)?;
     let source = match named.source(context.environment)? {
         Source::Directory(dir) => dir,
         Source::Embedded(embedded) => {

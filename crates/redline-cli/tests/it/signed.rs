@@ -53,7 +53,7 @@ fn only_a_signed_model_is_loaded() {
         &["bench", "generate", "--model", model, "--profile", "smoke"],
         &["perplexity", "--model", "demo", "--against", model, "--ids", text.to_str().unwrap()],
     ] {
-        with_key(args).failed(&["`chat_template.jinja` is there, but `SHA256SUMS` does not name it", model]);
+        with_key(args).failed(&["`chat_template.jinja` is not listed in `SHA256SUMS`", model]);
     }
     assert!(!Path::new(packed).exists());
 }

@@ -8,22 +8,29 @@ pub(super) struct Place(AtomicU32);
 /// No thread runs on so high a number, which also stands for a system that does not tell.
 const UNKNOWN: u32 = u32::MAX;
 
-impl Place {
+impl Default for Place {
     /// Not seen yet.
-    pub(super) fn new() -> Self {
+    fn default() -> Self {
         Self(AtomicU32::new(UNKNOWN))
     }
+}
 
+impl Place {
     /// The calling thread, whose place this is, is on `cpu`. Others read this, so it is written only where it changes.
     pub(super) fn set(&self, cpu: u32) {
-        if self.0.load(Ordering::Relaxed) != cpu {
+        if self.get() != cpu {
             self.0.store(cpu, Ordering::Relaxed);
         }
     }
 
+    /// The logical CPU, or a number that no CPU has.
+    pub(super) fn get(&self) -> u32 {
+        self.0.load(Ordering::Relaxed)
+    }
+
     /// The thread was last seen on `cpu`.
     pub(super) fn is(&self, cpu: u32) -> bool {
-        cpu != UNKNOWN && self.0.load(Ordering::Relaxed) == cpu
+        cpu != UNKNOWN && self.get() == cpu
     }
 }
 
@@ -34,26 +41,24 @@ pub(super) fn current() -> u32 {
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(UNKNOWN)
 }
 
-/// Moves the calling thread to another logical CPU that is not `taken`. Those that it may use stay the same. `false`: there is none,
-/// or the system does not move it.
+/// Moves the calling thread to a logical CPU that is not among `taken`. Those that it may use stay the same. `false`: there is none, or
+/// the system does not move it.
 #[cfg(target_os = "linux")]
-pub(super) fn move_to_another(taken: impl Fn(u32) -> bool) -> bool {
+pub(super) fn move_off(taken: impl Iterator<Item = u32>) -> bool {
     const SIZE: usize = size_of::<libc::cpu_set_t>();
-    let here = current();
     // SAFETY: a set of CPUs is plain bits.
     let mut usable: libc::cpu_set_t = unsafe { std::mem::zeroed() };
     // SAFETY: the set is writable and of the size that is given; 0 is the calling thread.
     if unsafe { libc::sched_getaffinity(0, SIZE, &raw mut usable) } != 0 {
         return false;
     }
-    let mut wanted = usable;
-    let cpus = 0..libc::CPU_SETSIZE as u32;
-    for cpu in cpus.filter(|&cpu| cpu == here || taken(cpu)) {
+    let mut free = usable;
+    for cpu in taken.filter(|&cpu| cpu < libc::CPU_SETSIZE as u32) {
         // SAFETY: the number is less than the set's size.
-        unsafe { libc::CPU_CLR(cpu as usize, &mut wanted) };
+        unsafe { libc::CPU_CLR(cpu as usize, &mut free) };
     }
-    // SAFETY: both sets are readable and of the size that is given. An empty set is refused.
-    let moved = unsafe { libc::sched_setaffinity(0, SIZE, &raw const wanted) } == 0;
+    // SAFETY: the set is readable and of the size that is given. An empty one is refused.
+    let moved = unsafe { libc::sched_setaffinity(0, SIZE, &raw const free) } == 0;
     if moved {
         // SAFETY: as above.
         unsafe { libc::sched_setaffinity(0, SIZE, &raw const usable) };
@@ -67,7 +72,7 @@ pub(super) fn current() -> u32 {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn move_to_another(_taken: impl Fn(u32) -> bool) -> bool {
+pub(super) fn move_off(_taken: impl Iterator<Item = u32>) -> bool {
     false
 }
 
@@ -106,13 +111,13 @@ pub(super) mod tests {
         for &free in &before {
             // Nothing holds it there afterwards, so on a busy machine it may be elsewhere by the time that it looks.
             let arrived = (0..1000).any(|_| {
-                move_to_another(|cpu| cpu != free);
+                move_off(before.iter().copied().filter(|&cpu| cpu != free));
                 current() == free
             });
             assert!(arrived, "to {free}");
             assert_eq!(usable(), before);
         }
-        assert!(!move_to_another(|_| true));
+        assert!(!move_off(before.iter().copied()));
         assert_eq!(usable(), before);
     }
 
@@ -121,7 +126,7 @@ pub(super) mod tests {
         std::thread::spawn(|| {
             use_one();
             let here = current();
-            assert!(!move_to_another(|_| false));
+            assert!(!move_off([here, UNKNOWN].into_iter()));
             assert_eq!(current(), here);
         })
         .join()
@@ -130,7 +135,7 @@ pub(super) mod tests {
 
     #[test]
     fn places_are_compared() {
-        let place = Place::new();
+        let place = Place::default();
         assert!(!place.is(UNKNOWN) && !place.is(0));
         place.set(3);
         assert!(place.is(3) && !place.is(4));

@@ -55,17 +55,12 @@ pub(super) struct Regions {
 }
 
 /// The state of a worker, which it alone writes.
+#[derive(Default)]
 struct Worker {
     parked: AtomicBool,
     /// Regions that it entered.
     entered: AtomicU64,
     place: Place,
-}
-
-impl Worker {
-    fn new() -> Self {
-        Self { parked: AtomicBool::new(false), entered: AtomicU64::new(0), place: Place::new() }
-    }
 }
 
 // SAFETY: `job` is written by the leader only while the region is closed and nobody is inside, and read only by workers inside an open
@@ -81,8 +76,8 @@ impl Regions {
             state: Padded(AtomicU64::new(0)),
             job: UnsafeCell::new(None),
             admitted: Padded(AtomicUsize::new(workers)),
-            workers: (0..workers).map(|_| Padded(Worker::new())).collect(),
-            leader: Padded(Place::new()),
+            workers: (0..workers).map(|_| Padded(Worker::default())).collect(),
+            leader: Padded(Place::default()),
             stop: AtomicBool::new(false),
             panicked: AtomicBool::new(false),
             leader_sleeps: AtomicBool::new(false),
@@ -184,7 +179,7 @@ impl Regions {
                 return None;
             }
             let looks = spins.is_multiple_of(SPINS_BEFORE_LOOK) && worker < self.admitted();
-            if looks && !self.is_apart_from_leader(worker) {
+            if looks && !self.keep_off_leader(worker) {
                 // The leader does not run while this thread does: to spin or to work here would only delay it, and so would waking
                 // this thread.
                 let newest = number(self.state.0.load(Ordering::SeqCst));
@@ -214,18 +209,17 @@ impl Regions {
         }
     }
 
-    /// Sees to it that a worker, the calling thread, runs on another logical CPU than the leader. The system often puts both on one where
-    /// others are busy, and leaves them there, since the leader's CPU is where the worker was woken. `false`: there is no other for it.
-    fn is_apart_from_leader(&self, worker: usize) -> bool {
+    /// Moves a worker, the calling thread, off the leader's logical CPU if it is there. The system often puts both on one where others
+    /// are busy, and leaves them there, since the leader's CPU is where the worker was woken. `false`: there is no other for it.
+    fn keep_off_leader(&self, worker: usize) -> bool {
         let place = &self.workers[worker].0.place;
         let here = cpu::current();
+        place.set(here);
         if !self.leader.0.is(here) {
-            place.set(here);
             return true;
         }
-        let members = self.workers[..self.admitted()].iter().map(|worker| &worker.0.place);
-        let others = members.filter(|other| !std::ptr::eq(*other, place));
-        let moved = cpu::move_to_another(|cpu| others.clone().any(|other| other.is(cpu)));
+        // Its own place is the leader's.
+        let moved = cpu::move_off(self.workers[..self.admitted()].iter().map(|member| member.0.place.get()));
         place.set(cpu::current());
         moved
     }
@@ -336,7 +330,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn is_apart(regions: &Regions) -> bool {
         regions.leader.0.set(cpu::current());
-        regions.is_apart_from_leader(0)
+        regions.keep_off_leader(0)
     }
 
     #[test]

@@ -2,14 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
 use super::{InfqFault, MANIFEST, Scheme, WEIGHTS, Weight, tensor_name};
 use crate::checksum::{Checksum, Hash};
 use crate::error::{Result, WeightsError};
-use crate::file::{open_regular, read_file};
+use crate::file::{read_blocks, read_file};
 use crate::safetensors::TensorInfo;
 use crate::shard::Shard;
 
@@ -174,14 +173,7 @@ fn check_files(dir: &Path, files: &BTreeMap<String, Checksum>) -> Result<()> {
 }
 
 fn checksum_of(path: &Path) -> Result<Checksum> {
-    let (mut file, _) = open_regular(path)?;
-    let (mut hash, mut block) = (Hash::new(), vec![0; BLOCK]);
-    loop {
-        match file.read(&mut block) {
-            Ok(0) => return Ok(hash.checksum()),
-            Ok(length) => hash.write(&block[..length]),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(WeightsError::io("read the file", path)(error)),
-        }
-    }
+    let mut hash = Hash::new();
+    read_blocks(path, |block| hash.write(block))?;
+    Ok(hash.checksum())
 }

@@ -105,7 +105,7 @@ impl Variant {
             Self::Tiles => Sharing::InRanges,
             Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => {
                 // Up to eight rows take about as long as reading the weights.
-                let strip = matrix.bytes() / matrix.strips().max(1) * rows.div_ceil(8).max(1);
+                let strip = matrix.bytes() / matrix.strips().max(1) * rows.div_ceil(8);
                 Sharing::InPieces { least: PIECE_BYTES.div_ceil(strip.max(1)) }
             }
         }

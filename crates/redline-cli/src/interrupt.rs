@@ -1,34 +1,55 @@
 //! Ctrl-C: ends work that can be cancelled in good order, and anything else at once.
 
 use std::process;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use redline_engine::Cancel;
 
 use crate::report::{Failure, INTERRUPTED};
 
 /// What Ctrl-C does from now on.
+#[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     cancel: Cancel,
     working: Arc<AtomicBool>,
+    listener: Arc<Mutex<Option<Box<dyn Fn() + Send>>>>,
 }
 
 impl Interrupt {
     /// The first Ctrl-C during such work cancels it; a second one, or one at any other time, ends the process.
     pub(crate) fn install() -> Result<Self, Failure> {
-        let cancel = Cancel::new();
-        let working = Arc::new(AtomicBool::new(false));
-        let (shared, busy) = (cancel.clone(), Arc::clone(&working));
+        let installed = Self::default();
+        let interrupt = installed.clone();
         let handler = move || {
-            if shared.is_cancelled() || !busy.load(Ordering::SeqCst) {
+            if interrupt.cancel.is_cancelled() || !interrupt.working.load(Ordering::SeqCst) {
                 process::exit(i32::from(INTERRUPTED));
             }
-            shared.cancel();
+            interrupt.cancel();
         };
         ctrlc::set_handler(handler)
             .map_err(|error| Failure::failed(format!("no Ctrl-C handler: {error}"), None))?;
-        Ok(Self { cancel, working })
+        Ok(installed)
+    }
+
+    /// Cancels the work.
+    pub(crate) fn cancel(&self) {
+        self.cancel.cancel();
+        self.call_listener();
+    }
+
+    /// Has a function called when the work is cancelled; at once if it is already.
+    pub(crate) fn listen(&self, listener: impl Fn() + Send + 'static) {
+        *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
+        if self.cancel.is_cancelled() {
+            self.call_listener();
+        }
+    }
+
+    fn call_listener(&self) {
+        if let Some(listener) = &*self.listener.lock().unwrap_or_else(PoisonError::into_inner) {
+            listener();
+        }
     }
 
     /// Works, so that Ctrl-C cancels.

@@ -5,12 +5,13 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, Sender, channel};
 
+use redline_engine::{EngineError, Event, Ticket};
 use redline_wire::LineFault;
 use serde::de::DeserializeOwned;
 
+use crate::interrupt::Interrupt;
 use crate::output;
 use crate::report::{self, FAILED, Failure, INTERRUPTED};
 
@@ -46,18 +47,44 @@ pub(crate) struct Answer {
 pub(crate) trait Answers {
     /// What a line asks.
     type Request: DeserializeOwned;
-    /// A request that was begun.
-    type UnderWay;
+    /// What of a request is needed to write its answer.
+    type Context;
+    /// What the answer is made of.
+    type Outcome: Send + 'static;
 
-    /// Begins a request.
-    fn begin(&mut self, request: Self::Request) -> Result<Self::UnderWay, Failure>;
-    /// Whether waiting for it would be over at once.
-    fn is_ready(&mut self, under_way: &mut Self::UnderWay) -> bool;
-    /// Waits for the answer.
-    fn end(&mut self, under_way: Self::UnderWay) -> Result<Answer, Failure>;
-    /// Whether somebody asked to stop.
-    fn is_cancelled(&self) -> bool {
-        false
+    /// Begins a request, whose outcome goes to `done`.
+    fn begin(&mut self, request: Self::Request, done: Done<Self::Outcome>) -> Result<Self::Context, Failure>;
+
+    /// The answer from the outcome.
+    fn answer(&mut self, context: Self::Context, outcome: Self::Outcome) -> Result<Answer, Failure>;
+}
+
+/// Takes the outcome of a request, from any thread.
+pub(crate) struct Done<O> {
+    /// The number of the request.
+    request: u64,
+    messages: Sender<Message<O>>,
+}
+
+impl<O: Send + 'static> Done<O> {
+    /// Hands the outcome over.
+    pub(crate) fn with(self, outcome: O) {
+        // The work may have ended with an error meanwhile.
+        let _ = self.messages.send(Message::Done(self.request, outcome));
+    }
+}
+
+impl<O: Send + 'static> Done<Result<O, EngineError>> {
+    /// Hands over the outcome of a ticket as soon as it is there.
+    pub(crate) fn with_outcome_of<P: 'static>(self, ticket: Ticket<O, P>) {
+        let mut done = Some(self);
+        ticket.send_to(move |event| {
+            if let Event::Done(outcome) = event
+                && let Some(done) = done.take()
+            {
+                done.with(outcome);
+            }
+        });
     }
 }
 
@@ -76,15 +103,111 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 /// Requests that are under way at a time.
 const WINDOW: usize = 64;
 
-/// How long lines are waited for before the first answer is looked at again, and while there is none to come.
-const TURN: Duration = Duration::from_millis(1);
-const IDLE_TURN: Duration = Duration::from_millis(50);
+/// What is waited for.
+enum Message<O> {
+    /// A line that is not blank, and its number.
+    Line(u64, Vec<u8>),
+    /// There are no more lines, because of an error if there is one.
+    End(Option<io::Error>),
+    /// The outcome of a request.
+    Done(u64, O),
+    /// Ctrl-C: no further request is begun.
+    Interrupt,
+}
 
-/// A line that is not blank, with its number; or why there are no more.
-type Line = Result<(u64, Vec<u8>), io::Error>;
+/// A request that has not been answered.
+struct UnderWay<A: Answers> {
+    /// The number of its line.
+    line: u64,
+    /// What is needed to answer it, or why it was refused.
+    begun: Result<A::Context, Failure>,
+    outcome: Option<A::Outcome>,
+}
 
-/// A request under way, with the number of its line; or why it was refused.
-type UnderWay<P> = (u64, Result<P, Failure>);
+impl<A: Answers> UnderWay<A> {
+    fn is_ready(&self) -> bool {
+        self.begun.is_err() || self.outcome.is_some()
+    }
+}
+
+/// The work on a file of requests.
+struct Work<'a, A: Answers> {
+    answers: &'a mut A,
+    /// Requests in the order of their lines.
+    under_way: VecDeque<UnderWay<A>>,
+    /// The number of the first of them.
+    first: u64,
+    /// Where outcomes are to be sent.
+    messages: Sender<Message<A::Outcome>>,
+    /// Lines may come still.
+    more: bool,
+    /// Why the input could not be read to its end.
+    unread: Option<io::Error>,
+    tally: Tally,
+}
+
+impl<A: Answers> Work<'_, A> {
+    fn receive(&mut self, message: Message<A::Outcome>) {
+        match message {
+            Message::Line(..) if self.tally.stopped => {}
+            Message::Line(line, raw) => {
+                let request = self.first + self.under_way.len() as u64;
+                let done = Done { request, messages: self.messages.clone() };
+                let begun = parse(&raw).and_then(|request| self.answers.begin(request, done));
+                self.under_way.push_back(UnderWay { line, begun, outcome: None });
+            }
+            Message::End(error) => (self.more, self.unread) = (false, error),
+            Message::Done(request, outcome) => {
+                let place = request.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
+                if let Some(under_way) = place.and_then(|place| self.under_way.get_mut(place)) {
+                    under_way.outcome = Some(outcome);
+                }
+            }
+            Message::Interrupt => self.tally.stopped = true,
+        }
+    }
+
+    /// Whether the first request can be answered.
+    fn is_ready(&self) -> bool {
+        self.under_way.front().is_some_and(UnderWay::is_ready)
+    }
+
+    /// Whether nothing is left to wait for.
+    fn is_over(&self) -> bool {
+        self.under_way.is_empty() && (!self.more || self.tally.stopped)
+    }
+
+    /// The answer to the first request, if that has come.
+    fn answer(&mut self) -> Result<Option<String>, Failure> {
+        let Some(UnderWay { line, begun, outcome }) = self.under_way.pop_front_if(|first| first.is_ready())
+        else {
+            return Ok(None);
+        };
+        self.first += 1;
+        let answer = match (begun, outcome) {
+            (Ok(context), Some(outcome)) => self.answers.answer(context, outcome),
+            (Ok(_), None) => unreachable!("a request is answered only when its outcome has come"),
+            (Err(refused), _) => Err(refused),
+        };
+        match answer {
+            Ok(Answer { json, stop }) => {
+                // What is under way is answered still.
+                self.tally.stopped |= stop;
+                Ok(Some(json))
+            }
+            Err(
+                Failure::Usage(message)
+                | Failure::Failed(message)
+                | Failure::Invalid(message)
+                | Failure::Incorrect(message),
+            ) => {
+                self.tally.faults += 1;
+                output::json(&LineFault::new(line, message.fact, message.hint)).map(Some)
+            }
+            Err(closed @ Failure::Closed) => Err(closed),
+        }
+    }
+}
 
 /// Answers every line that is not blank, in order. As many requests as there are lines, up to a limit, are under way at a
 /// time, and an answer is written as soon as those before it are. A line that cannot be answered gets an error
@@ -94,75 +217,75 @@ pub(crate) fn answer_all<A: Answers>(
     input: Input,
     write: &mut dyn FnMut(&str) -> Result<(), Failure>,
     answers: &mut A,
+    interrupt: Option<&Interrupt>,
 ) -> Result<Tally, Failure> {
-    let lines = read_aside(input)?;
-    let mut tally = Tally::default();
-    let mut under_way: VecDeque<UnderWay<A::UnderWay>> = VecDeque::new();
-    let mut more = true;
-    let mut unread = None;
-    loop {
-        // Lines while there are any, the first answer while there are none.
-        while more && !tally.stopped && under_way.len() < WINDOW {
-            match lines.recv_timeout(if under_way.is_empty() { IDLE_TURN } else { TURN }) {
-                Ok(Ok((number, raw))) => {
-                    under_way.push_back((number, parse(&raw).and_then(|request| answers.begin(request))));
-                }
-                Ok(Err(error)) => (more, unread) = (false, Some(error)),
-                Err(RecvTimeoutError::Disconnected) => more = false,
-                Err(RecvTimeoutError::Timeout) => match under_way.front_mut() {
-                    Some((_, begun)) => {
-                        if begun.as_mut().map_or(true, |first| answers.is_ready(first)) {
-                            break;
-                        }
-                    }
-                    None => tally.stopped |= answers.is_cancelled(),
-                },
+    let (send, messages) = channel();
+    if let Some(interrupt) = interrupt {
+        let send = send.clone();
+        interrupt.listen(move || {
+            let _ = send.send(Message::Interrupt);
+        });
+    }
+    let permits = read_aside(input, send.clone())?;
+    let tally = Tally::default();
+    let (under_way, more) = (VecDeque::new(), true);
+    let mut work = Work { answers, under_way, first: 0, messages: send, more, unread: None, tally };
+    while !work.is_over() {
+        if !work.is_ready() {
+            match messages.recv() {
+                Ok(message) => work.receive(message),
+                Err(_) => unreachable!("the work itself holds an end to send from"),
             }
         }
-        let Some((number, begun)) = under_way.pop_front() else { break };
-        let answered = match begun.and_then(|request| answers.end(request)) {
-            Ok(answered) => answered,
-            Err(
-                Failure::Usage(message)
-                | Failure::Failed(message)
-                | Failure::Invalid(message)
-                | Failure::Incorrect(message),
-            ) => {
-                tally.faults += 1;
-                let fault = LineFault::new(number, message.fact, message.hint);
-                Answer { json: output::json(&fault)?, stop: false }
-            }
-            Err(closed @ Failure::Closed) => return Err(closed),
-        };
-        write(&answered.json)?;
-        // What is under way is answered still.
-        tally.stopped |= answered.stop;
+        // What else has come is begun before anything is answered, so that as much as possible is run together.
+        while let Ok(message) = messages.try_recv() {
+            work.receive(message);
+        }
+        if let Some(answer) = work.answer()? {
+            write(&answer)?;
+            // The reader ends with the input.
+            let _ = permits.send(());
+        }
     }
     // What came before is answered.
-    unread.map_or(Ok(tally), |error| Err(Failure::reading(path, &error)))
+    work.unread.map_or(Ok(work.tally), |error| Err(Failure::reading(path, &error)))
 }
 
-/// Reads lines on a thread of its own, a few ahead. The thread ends with the input, or when nobody takes lines any more.
-fn read_aside(mut input: Input) -> Result<Receiver<Line>, Failure> {
-    let (give, lines) = sync_channel(WINDOW);
+/// Reads lines on a thread of its own: one for each permit, of which there are as many as requests may be under way. The thread
+/// ends with the input, or when there are no more permits.
+fn read_aside<O: Send + 'static>(
+    mut input: Input,
+    messages: Sender<Message<O>>,
+) -> Result<Sender<()>, Failure> {
+    let (permit, permits): (_, Receiver<()>) = channel();
+    for _ in 0..WINDOW {
+        let _ = permit.send(());
+    }
     let read = move || {
-        for number in 1.. {
-            let mut raw = Vec::new();
-            let line = match input.read_until(b'\n', &mut raw) {
-                Ok(0) => return,
-                Ok(_) if raw.trim_ascii().is_empty() => continue,
-                Ok(_) => Ok((number, raw)),
-                Err(error) => Err(error),
-            };
-            let last = line.is_err();
-            if give.send(line).is_err() || last {
+        let mut number = 0;
+        let mut next = || {
+            loop {
+                number += 1;
+                let mut raw = Vec::new();
+                match input.read_until(b'\n', &mut raw) {
+                    Ok(0) => return Message::End(None),
+                    Ok(_) if raw.trim_ascii().is_empty() => {}
+                    Ok(_) => return Message::Line(number, raw),
+                    Err(error) => return Message::End(Some(error)),
+                }
+            }
+        };
+        while permits.recv().is_ok() {
+            let message = next();
+            let last = matches!(message, Message::End(_));
+            if messages.send(message).is_err() || last {
                 return;
             }
         }
     };
     let started = std::thread::Builder::new().name("redline-lines".to_owned()).spawn(read);
     started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
-    Ok(lines)
+    Ok(permit)
 }
 
 fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
@@ -185,14 +308,16 @@ mod tests {
 
     impl Answers for Doubles {
         type Request = i64;
-        type UnderWay = i64;
-        fn begin(&mut self, n: i64) -> Result<i64, Failure> {
-            if n == 13 { Err(Failure::failed("13 is unlucky", None)) } else { Ok(n * 2) }
+        type Context = ();
+        type Outcome = i64;
+        fn begin(&mut self, n: i64, done: Done<i64>) -> Result<(), Failure> {
+            if n == 13 {
+                return Err(Failure::failed("13 is unlucky", None));
+            }
+            done.with(n * 2);
+            Ok(())
         }
-        fn is_ready(&mut self, _: &mut i64) -> bool {
-            true
-        }
-        fn end(&mut self, n: i64) -> Result<Answer, Failure> {
+        fn answer(&mut self, (): (), n: i64) -> Result<Answer, Failure> {
             match n {
                 28 => Err(Failure::failed("14 comes to nothing", None)),
                 n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
@@ -206,7 +331,7 @@ mod tests {
             lines.push(line.to_owned());
             Ok(())
         };
-        let tally = answer_all(Path::new("test"), Box::new(input), &mut write, &mut Doubles).unwrap();
+        let tally = answer_all(Path::new("test"), Box::new(input), &mut write, &mut Doubles, None).unwrap();
         (lines, tally)
     }
 
@@ -258,38 +383,73 @@ mod tests {
             Ok(())
         };
         let input: Input = Box::new(BufReader::new(Client(receive, b"")));
-        answer_all(Path::new("test"), input, &mut write, &mut Doubles).unwrap();
+        answer_all(Path::new("test"), input, &mut write, &mut Doubles, None).unwrap();
         assert_eq!(seen, ["2", "4", "6"]);
     }
 
     #[test]
     fn no_more_than_a_window_is_under_way() {
-        /// Keeps how many requests are under way, and how many at most were.
+        /// Keeps how many requests are under way, and how many at most were. Answers come in pairs, the later one first.
         #[derive(Default)]
         struct Counted {
             now: usize,
             most: usize,
+            waiting: Option<Done<()>>,
         }
         impl Answers for Counted {
             type Request = i64;
-            type UnderWay = i64;
-            fn begin(&mut self, n: i64) -> Result<i64, Failure> {
+            type Context = ();
+            type Outcome = ();
+            fn begin(&mut self, _: i64, done: Done<()>) -> Result<(), Failure> {
                 self.now += 1;
                 self.most = self.most.max(self.now);
-                Ok(n)
+                match self.waiting.take() {
+                    Some(earlier) => {
+                        done.with(());
+                        earlier.with(());
+                    }
+                    None => self.waiting = Some(done),
+                }
+                Ok(())
             }
-            fn is_ready(&mut self, _: &mut i64) -> bool {
-                false
-            }
-            fn end(&mut self, n: i64) -> Result<Answer, Failure> {
+            fn answer(&mut self, (): (), (): ()) -> Result<Answer, Failure> {
                 self.now -= 1;
-                Ok(Answer { json: n.to_string(), stop: false })
+                Ok(Answer { json: String::new(), stop: false })
             }
         }
         let mut counted = Counted::default();
         let input: Input = Box::new(&b"1\n".repeat(300).leak()[..]);
-        answer_all(Path::new("test"), input, &mut |_| Ok(()), &mut counted).unwrap();
-        assert_eq!((counted.now, counted.most), (0, 64));
+        let mut written = 0;
+        let mut write = |_: &str| {
+            written += 1;
+            Ok(())
+        };
+        answer_all(Path::new("test"), input, &mut write, &mut counted, None).unwrap();
+        assert_eq!((counted.now, written), (0, 300));
+        assert!((2..=WINDOW).contains(&counted.most), "{} at a time", counted.most);
+    }
+
+    #[test]
+    fn an_interrupt_ends_the_wait_for_lines() {
+        struct Blocked(std::sync::mpsc::Receiver<()>);
+        impl io::Read for Blocked {
+            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+                let _ = self.0.recv();
+                Ok(0)
+            }
+        }
+        let (hold, blocked) = std::sync::mpsc::channel();
+        let input: Input = Box::new(BufReader::new(Blocked(blocked)));
+        let interrupt = Interrupt::default();
+        let tally = std::thread::scope(|threads| {
+            let run =
+                || answer_all(Path::new("test"), input, &mut |_| Ok(()), &mut Doubles, Some(&interrupt));
+            let work = threads.spawn(run);
+            interrupt.cancel();
+            work.join().unwrap().unwrap()
+        });
+        drop(hold);
+        assert_eq!(tally, Tally { faults: 0, stopped: true });
     }
 
     #[test]
@@ -309,7 +469,7 @@ mod tests {
             Ok(())
         };
         let input: Input = Box::new(BufReader::new(Breaks(b"1\n2\n")));
-        let answered = answer_all(Path::new("the input"), input, &mut write, &mut Doubles);
+        let answered = answer_all(Path::new("the input"), input, &mut write, &mut Doubles, None);
         assert!(matches!(answered, Err(Failure::Failed(message)) if message.fact.contains("the input")));
         assert_eq!(lines, ["2", "4"]);
     }

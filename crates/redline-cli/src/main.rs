@@ -16,6 +16,7 @@ mod plan;
 mod profile;
 mod progress;
 mod report;
+mod spelling;
 mod table;
 mod text;
 mod tokenizer;

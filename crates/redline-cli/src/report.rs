@@ -7,6 +7,8 @@ use std::process::ExitCode;
 
 use redline_engine::EngineError;
 
+use crate::spelling::spelled;
+
 /// Exit code of work that failed.
 pub(crate) const FAILED: u8 = 1;
 /// Exit code of a command line that makes no sense.
@@ -114,7 +116,7 @@ impl Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self::failed(error.to_string(), error.hint())
+        Self::failed(error.to_string(), spelled(error.hint()))
     }
 }
 

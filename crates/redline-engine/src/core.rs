@@ -1,18 +1,21 @@
 //! What the engine's thread owns, and its heartbeat.
 
+mod evaluate;
 mod observe;
 
-use std::collections::BTreeMap;
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redline_kernels::memory::PeakMeter;
-use redline_models::kv::SeqId;
 use redline_models::model::Batch;
 
 pub(crate) use self::observe::ObserveJob;
 use crate::cache::Cache;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::machine::{Machine, OUTPUT_ROWS, Outputs};
+use crate::machine::{Logits, Machine, OUTPUT_ROWS, Outputs};
+use crate::mode::perplexity::EvaluateJob;
 use crate::options::Clock;
 use crate::outcome::EngineUse;
 use crate::profile::{ProfileEvent, ProfileLog, ProfiledPass};
@@ -43,7 +46,7 @@ struct Running {
     /// Plans that had to be made for passes it took part in.
     plan_misses: u64,
     /// Measures its memory.
-    memory: Option<PeakMeter>,
+    memory: PeakMeter,
 }
 
 /// A row of the batch whose logits are wanted.
@@ -63,6 +66,14 @@ fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
     rows.chunk_by(|a, b| a.labels_of == b.labels_of).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
 }
 
+/// The requests that have a part in a pass, ascending.
+fn tasks_of(pieces: &[Piece]) -> Vec<u64> {
+    let mut tasks: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
+    tasks.sort_unstable();
+    tasks.dedup();
+    tasks
+}
+
 /// Whether a heartbeat did anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Pulse {
@@ -71,21 +82,15 @@ pub(crate) enum Pulse {
 }
 
 /// The sequences that requests have not opened.
-struct Unopened<'a> {
-    tasks: &'a mut BTreeMap<u64, Running>,
-    /// See [`Core::retained`].
-    retained: &'a mut usize,
-}
+struct Unopened<'a>(&'a mut BTreeMap<u64, Running>);
 
 impl Openings for Unopened<'_> {
     fn next_rank(&self, task: u64) -> Option<u32> {
-        self.tasks.get(&task)?.task.next_rank()
+        self.0.get(&task)?.task.next_rank()
     }
 
     fn open(&mut self, task: u64) -> Option<Opening> {
-        let opening = self.tasks.get_mut(&task)?.task.open()?;
-        *self.retained -= usize::from(opening.resumes.is_some());
-        Some(opening)
+        self.0.get_mut(&task)?.task.open()
     }
 }
 
@@ -98,12 +103,20 @@ pub(crate) struct Core<M: Machine> {
     /// The rows of the head that each request wants which wants some only.
     labels: BTreeMap<u64, M::Labels>,
     arrivals: u64,
-    /// Sequences that requests which are answered retained: room that nobody here can claim back.
-    retained: usize,
+    /// Passes over windows that wait to be run.
+    evaluations: VecDeque<EvaluateJob>,
+    /// Windows that hold keys and values between two passes: room that comes free without a pass.
+    windows: usize,
     clock: Clock,
     /// Told of requests and passes.
     profile: Option<ProfileLog>,
     batch: Batch,
+}
+
+/// What a panic says.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
 fn seconds_between(start: u64, end: u64) -> f64 {
@@ -120,7 +133,8 @@ impl<M: Machine> Core<M> {
             tasks,
             labels,
             arrivals: 0,
-            retained: 0,
+            evaluations: VecDeque::new(),
+            windows: 0,
             clock,
             profile: None,
             batch: Batch::default(),
@@ -143,11 +157,14 @@ impl<M: Machine> Core<M> {
         &mut self.machine
     }
 
-    /// The heartbeat: one pass. Idle: nothing can go on before something is released.
+    /// The heartbeat: one pass of the requests, and one over a window. Idle: nothing can go on before a window is released.
     pub(crate) fn tick(&mut self) -> Pulse {
+        let evaluated = self.evaluate_next();
+        if self.tasks.is_empty() {
+            return if evaluated { Pulse::Busy } else { Pulse::Idle };
+        }
         self.end_some();
-        let mut unopened = Unopened { tasks: &mut self.tasks, retained: &mut self.retained };
-        match self.scheduler.next(&mut self.cache, &mut unopened) {
+        match self.scheduler.next(&mut self.cache, &mut Unopened(&mut self.tasks)) {
             Ok(Step { mut pieces, stored }) => {
                 self.advance(stored);
                 pieces.retain(|piece| self.scheduler.tokens(piece).is_some());
@@ -155,7 +172,8 @@ impl<M: Machine> Core<M> {
                     self.pass(&pieces);
                 }
             }
-            Err(_) if self.retained > 0 => return Pulse::Idle,
+            Err(_) if evaluated => {}
+            Err(_) if self.windows > 0 => return Pulse::Idle,
             Err(stuck) => self.fail(stuck),
         }
         Pulse::Busy
@@ -164,7 +182,7 @@ impl<M: Machine> Core<M> {
     /// Takes a request in, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         let Arrival { mut task, cancels, timeout_s, place } = arrival;
-        let memory = task.measures_memory().then(PeakMeter::begin);
+        let memory = PeakMeter::begin();
         let arrived = (self.clock)();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
@@ -172,7 +190,6 @@ impl<M: Machine> Core<M> {
         let labels = match labels {
             Ok(labels) => labels,
             Err(error) => {
-                self.release_unopened(task.unopened());
                 drop((place, memory));
                 return task.answer(Err(error.into()));
             }
@@ -200,7 +217,7 @@ impl<M: Machine> Core<M> {
 
     /// Whether there is nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
-        self.tasks.is_empty()
+        self.tasks.is_empty() && self.evaluations.is_empty()
     }
 
     /// What requests hold.
@@ -217,19 +234,6 @@ impl<M: Machine> Core<M> {
     /// What is stored, at the end.
     pub(crate) fn into_cache(self) -> Cache<M::Pages> {
         self.cache
-    }
-
-    /// Releases what a request retained.
-    pub(crate) fn release(&mut self, sequence: SeqId) {
-        self.retained -= 1;
-        self.cache.kv.release(sequence);
-    }
-
-    /// Releases what a request was to resume, and did not.
-    fn release_unopened(&mut self, unopened: Option<SeqId>) {
-        if let Some(sequence) = unopened {
-            self.release(sequence);
-        }
     }
 
     /// Ends the requests that were cancelled and those that are late.
@@ -266,7 +270,9 @@ impl<M: Machine> Core<M> {
                 running.computed_tokens += piece.tokens;
             }
         }
-        self.run(&groups);
+        if let Err(panic) = self.run(&groups) {
+            return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
+        }
         self.tell_pass(pieces, rows.len());
         let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
         self.advance(done);
@@ -281,13 +287,7 @@ impl<M: Machine> Core<M> {
                 Err(error) => self.answer(number, Err(error)),
                 Ok(updates) => {
                     for (index, next) in updates {
-                        let retained = self.scheduler.update(number, index, next, &mut self.cache);
-                        self.retained += usize::from(retained.is_some());
-                        if let Some(sequence) = retained
-                            && let Some(running) = self.tasks.get_mut(&number)
-                        {
-                            running.task.retained(sequence);
-                        }
+                        self.scheduler.update(number, index, next, &mut self.cache);
                     }
                     self.end_if_finished(number);
                 }
@@ -300,11 +300,9 @@ impl<M: Machine> Core<M> {
         let tokens = pieces.iter().map(|piece| piece.tokens).sum();
         let over_vocabulary = groups.iter().filter(|group| group[0].labels_of.is_none());
         let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
-        let mut tasks: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
-        tasks.dedup();
         match self.machine.prepare(tokens, &rows) {
             Ok(missed) => {
-                for task in tasks {
+                for task in tasks_of(pieces) {
                     if let Some(running) = self.tasks.get_mut(&task) {
                         running.plan_misses += missed;
                     }
@@ -312,26 +310,25 @@ impl<M: Machine> Core<M> {
                 true
             }
             Err(forbidden) => {
-                for task in tasks {
-                    self.answer(task, Err(forbidden.clone().into()));
-                }
+                self.fail_all_of(pieces, || forbidden.clone().into());
                 false
             }
         }
     }
 
     /// Runs the batch; requests read the logits of their rows.
-    fn run(&mut self, groups: &[&[Wanted]]) {
+    fn run(&mut self, groups: &[&[Wanted]]) -> Result<(), String> {
+        let labels = std::mem::take(&mut self.labels);
+        let mut tasks = std::mem::take(&mut self.tasks);
         let outputs: Vec<_> = groups
             .iter()
             .map(|group| Outputs {
                 rows: group.iter().map(|wanted| wanted.row).collect(),
-                labels: group[0].labels_of.and_then(|task| self.labels.get(&task)),
+                labels: group[0].labels_of.and_then(|task| labels.get(&task)),
                 normalise: group.iter().any(|wanted| wanted.normalise),
             })
             .collect();
-        let tasks = &mut self.tasks;
-        self.machine.run(&mut self.cache.kv, &self.batch, &outputs, &mut |group, logits| {
+        let ran = self.run_guarded(&outputs, &mut |group, logits| {
             let mut first = 0;
             for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
                 let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
@@ -341,6 +338,39 @@ impl<M: Machine> Core<M> {
                 first += rows.len();
             }
         });
+        drop(outputs);
+        (self.labels, self.tasks) = (labels, tasks);
+        ran
+    }
+
+    /// Runs the batch. A panic in it is an error of this pass, with its message: what it stored is released with its requests, and
+    /// the machine can run another.
+    fn run_guarded(
+        &mut self,
+        outputs: &[Outputs<'_, M::Labels>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    ) -> Result<(), String> {
+        let (machine, kv, batch) = (&mut self.machine, &mut self.cache.kv, &self.batch);
+        let run = catch_unwind(AssertUnwindSafe(|| machine.run(kv, batch, outputs, read)));
+        run.map_err(|panic| {
+            self.machine.recover();
+            message(&*panic)
+        })
+    }
+
+    /// A pass failed: so do all requests that had a part in it.
+    fn fail_all_of(&mut self, pieces: &[Piece], error: impl Fn() -> EngineError) {
+        for task in tasks_of(pieces) {
+            self.answer(task, Err(error()));
+        }
+    }
+
+    /// The engine cannot go on, because of a panic outside of a pass: all requests fail.
+    pub(crate) fn fail_all(&mut self, panic: &str) {
+        let tasks: Vec<u64> = self.tasks.keys().copied().collect();
+        for task in tasks {
+            self.answer(task, Err(EngineError::Panicked(panic.to_owned())));
+        }
     }
 
     /// Tells of the pass that was run.
@@ -349,9 +379,7 @@ impl<M: Machine> Core<M> {
         else {
             return;
         };
-        let mut requests: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
-        requests.sort_unstable();
-        requests.dedup();
+        let requests = tasks_of(pieces);
         let (tokens, sequences) = (self.batch.rows(), self.batch.parts().len());
         let pass = ProfiledPass { requests: &requests, tokens, sequences, outputs, bucket, profile };
         log(&ProfileEvent::Pass(pass));
@@ -403,7 +431,7 @@ impl<M: Machine> Core<M> {
             seconds,
             computed_tokens: running.computed_tokens,
             plan_misses: running.plan_misses,
-            peak_memory_bytes: running.memory.as_ref().and_then(PeakMeter::peak_bytes),
+            peak_memory_bytes: running.memory.peak_bytes(),
             ended,
         };
         self.scheduler.keep_all(number, &mut self.cache);
@@ -419,7 +447,7 @@ impl<M: Machine> Core<M> {
     fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
         self.scheduler.leave(number, &mut self.cache);
         self.labels.remove(&number);
-        if let Some(Running { mut task, place, memory, computed_tokens, .. }) = self.tasks.remove(&number) {
+        if let Some(Running { task, place, memory, computed_tokens, .. }) = self.tasks.remove(&number) {
             let fault = match &outcome {
                 Ok(Ran { ended: None, .. }) => None,
                 Ok(Ran { ended: Some(Ended::Cancelled), .. }) => Some("cancelled"),
@@ -430,7 +458,6 @@ impl<M: Machine> Core<M> {
                 let at = (self.clock)();
                 self.tell(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });
             }
-            self.release_unopened(task.unopened());
             // Whoever hears the answer finds the place free and no meter running.
             drop((place, memory));
             task.answer(outcome);

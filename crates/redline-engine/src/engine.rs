@@ -12,6 +12,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
+use redline_hint::{Command, Setting, hint};
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
@@ -21,23 +22,20 @@ use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Budget;
-pub(crate) use self::diffuse::Drawn;
 use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::machine::OUTPUT_ROWS;
-use crate::mode::autoregressive::{GenerateJob, GenerateTask, Generated, Logprobs, NewToken};
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::options::{Options, Source};
-use crate::outcome::{
-    EngineUse, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage,
-};
+use crate::outcome::{EngineUse, GenerateOutcome};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::prompt::Limits;
 use crate::request::GenerateRequest;
 use crate::runner::{Inbox, Job, Runner};
 use crate::sampler;
 use crate::task::Task;
-use crate::ticket::{CancelOnDrop, GenerateTicket};
+use crate::ticket::{GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
 /// Most threads of a team.
@@ -117,10 +115,12 @@ pub struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Closing the inbox ends the thread; joining it frees the model before this returns.
+        // Closing the inbox ends the thread; joining it frees the model before this returns. The last owner may be a function
+        // that the thread itself calls, which cannot wait for its own end.
         self.inbox = None;
         if let Ok(mut thread) = self.thread.lock()
             && let Some(thread) = thread.take()
+            && thread.thread().id() != std::thread::current().id()
         {
             let _ = thread.join();
         }
@@ -319,19 +319,16 @@ impl Engine {
         self.inbox.as_ref().ok_or(EngineError::Stopped)
     }
 
-    /// Hands a request to the engine's thread, if there is a place for it.
+    /// Hands a request to the engine's thread, if there is a place for it. Any of `cancels` ends it.
     fn run(
         &self,
         task: impl Task + Send + 'static,
-        cancel: &Cancel,
+        cancels: Vec<Cancel>,
         timeout_s: Option<f64>,
-    ) -> Result<CancelOnDrop, EngineError> {
+    ) -> Result<(), EngineError> {
         let inbox = self.inbox()?;
         let place = inbox.place()?;
-        let unheard = CancelOnDrop::default();
-        let cancels = vec![cancel.clone(), unheard.0.clone()];
-        inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))?;
-        Ok(unheard)
+        inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))
     }
 
     /// Refuses what is asked of the token that follows, where the model predicts none.
@@ -341,7 +338,10 @@ impl Engine {
         }
         let fact =
             format!("`{}` fills masks and predicts no token from those before it", self.info.architecture);
-        Err(EngineError::request(fact, "take `redline diffuse`, or an autoregressive model such as Qwen2.5"))
+        Err(EngineError::request(
+            fact,
+            hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"],
+        ))
     }
 
     /// Continues a prompt. `on_text` gets the text as it becomes final.
@@ -351,7 +351,7 @@ impl Engine {
         cancel: &Cancel,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<GenerateOutcome, EngineError> {
-        self.submit_generate(request, cancel)?.wait(on_text)
+        self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
     }
 
     /// Begins to continue a prompt; other requests may be submitted before the answer is waited for.
@@ -359,7 +359,7 @@ impl Engine {
         &self,
         request: GenerateRequest,
         cancel: &Cancel,
-    ) -> Result<GenerateTicket<'_>, EngineError> {
+    ) -> Result<GenerateTicket, EngineError> {
         self.check_predicts_next()?;
         sampler::check(&request.sampling)?;
         some_tokens(request.max_new_tokens)?;
@@ -382,93 +382,21 @@ impl Engine {
         let total = prompt.len() + request.max_new_tokens;
         self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
         let job = GenerateJob {
-            prompt: prompt.clone(),
+            prompt,
             max_new_tokens: request.max_new_tokens,
             sampling: request.sampling,
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
             logprobs: request.logprobs,
             prompt_logprobs: request.prompt_logprobs,
             kv_cache: request.kv_cache,
-            cache_salt: request.cache_salt.clone(),
-        };
-        let transcript = Transcript::new(self.tokenizer.clone(), request.stop.clone());
-        let (reply, events) = channel();
-        let cancel = self.run(GenerateTask::new(job, self.simd, transcript, reply), cancel, timeout_s)?;
-        Ok(GenerateTicket { engine: self, request, prompt, heard: Vec::new(), events, cancel })
-    }
-
-    pub(crate) fn outcome(
-        &self,
-        request: &GenerateRequest,
-        prompt: Vec<u32>,
-        generated: Generated,
-    ) -> Result<GenerateOutcome, EngineError> {
-        let Generated { tokens, token_s, prompt: of_prompt, text, stopped, timing } = generated;
-        let finish_reason = if stopped {
-            FinishReason::Stop
-        } else if tokens.len() < request.max_new_tokens {
-            FinishReason::Cancelled
-        } else {
-            FinishReason::Length
-        };
-        let logprobs = match request.logprobs {
-            Some(_) => Some(tokens.iter().map(|t| self.position(t)).collect::<Result<Vec<_>, _>>()?),
-            None => None,
-        };
-        let prompt_logprobs = match request.prompt_logprobs {
-            Some(_) => {
-                // They are those of the last tokens.
-                let first = prompt.len().saturating_sub(of_prompt.len());
-                let told = prompt[first..].iter().zip(&of_prompt);
-                let told = told.map(|(&id, logprobs)| self.named_logprobs(id, logprobs).map(Some));
-                Some(std::iter::repeat_with(|| Ok(None)).take(first).chain(told).collect::<Result<_, _>>()?)
-            }
-            None => None,
-        };
-        let decoded = tokens.len().saturating_sub(1);
-        Ok(GenerateOutcome {
-            text,
-            usage: Usage {
-                prompt_tokens: prompt.len(),
-                completion_tokens: tokens.len(),
-                cached_tokens: timing.cached_tokens.unwrap_or(0),
-            },
-            prefix_cache: timing.cached_tokens.map(PrefixCacheUse::of),
-            plan_misses: timing.plan_misses,
-            token_ids: tokens.into_iter().map(|t| t.id).collect(),
-            prompt_token_ids: prompt,
-            finish_reason,
-            logprobs,
-            prompt_logprobs,
-            queue_s: timing.queue_s,
-            prefill_s: timing.prefill_s,
-            decode_s: timing.decode_s,
-            decode_tokens_per_s: timing.rate(decoded),
-            token_s,
-            arrived_s: timing.arrived_s,
-            peak_memory_bytes: timing.peak_memory_bytes,
+            cache_salt: request.cache_salt,
             kernel_path: self.info.kernel_path.clone(),
-        })
-    }
-
-    fn position(&self, token: &NewToken) -> Result<PositionLogprobs, EngineError> {
-        match &token.logprobs {
-            Some(logprobs) => self.named_logprobs(token.id, logprobs),
-            None => self.named_logprobs(token.id, &(0.0, Vec::new())),
-        }
-    }
-
-    /// Log-probabilities with the text of their tokens.
-    fn named_logprobs(&self, id: u32, (own, top): &Logprobs) -> Result<PositionLogprobs, EngineError> {
-        let named = |id: u32, logprob: f32| {
-            let text = match self.tokenizer() {
-                Some(tokenizer) if (id as usize) < tokenizer.vocab_size() => tokenizer.token_text(id)?,
-                _ => String::new(),
-            };
-            Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
         };
-        let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
-        Ok(PositionLogprobs { chosen: named(id, *own)?, top })
+        let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
+        let (ticket, reply) = Ticket::new();
+        let cancels = vec![cancel.clone(), ticket.canceller()];
+        self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)?;
+        Ok(ticket)
     }
 }
 
@@ -478,7 +406,7 @@ fn context(asked: Option<usize>, own: usize) -> Result<usize, EngineError> {
         Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
         Some(n) if n > own => {
             let fact = format!("a context of {n} tokens exceeds the model's own {own}");
-            Err(EngineError::request(fact, "leave out `--max-context`, or give less"))
+            Err(EngineError::request(fact, hint![Setting::MaxContext.unset(), ", or give less"]))
         }
         Some(n) => Ok(n),
         None => Ok(own),
@@ -513,7 +441,10 @@ fn some_tokens(new: usize) -> Result<(), EngineError> {
     if new > 0 {
         return Ok(());
     }
-    Err(EngineError::request("0 new tokens were asked for", "give `--max-new-tokens` at least 1"))
+    Err(EngineError::request(
+        "0 new tokens were asked for",
+        hint!["give ", Setting::MaxNewTokens, " at least 1"],
+    ))
 }
 
 /// The seconds that a request may take, if that is a time.

@@ -1,5 +1,6 @@
 //! What a request or a load can fail with.
 
+use redline_hint::{Command, Hint, Setting, hint};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{OutOfMemory, Unavailable};
 use redline_models::ModelError;
@@ -50,7 +51,7 @@ pub enum EngineError {
         /// The fact with its numbers.
         fact: String,
         /// What to do instead.
-        hint: Option<String>,
+        hint: Option<Hint>,
     },
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
     #[error("the model returned a value that is not finite for {0}")]
@@ -83,34 +84,42 @@ pub enum EngineError {
     /// Nothing of a request can be run, though it fits: the engine is at fault.
     #[error("nothing of the request can be run, though there is room for it")]
     Stalled,
+    /// The engine panicked in a pass of the request; others go on.
+    #[error("the engine failed while it ran the request: {0}")]
+    Panicked(String),
     /// The engine's thread ended.
     #[error("the engine has stopped")]
     Stopped,
 }
 
 impl EngineError {
-    pub(crate) fn request(fact: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(crate) fn request(fact: impl Into<String>, hint: impl Into<Hint>) -> Self {
         Self::Request { fact: fact.into(), hint: Some(hint.into()) }
     }
 
     /// What the caller can do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Model(e) => e.hint(),
-            Self::Tokenizer(e) => e.hint(),
-            Self::Tier(_) => Some("leave out `--isa`, or choose a tier that `redline doctor` lists".into()),
-            Self::Memory(_) => Some("use a smaller `--max-context` or `--format`".into()),
-            Self::KvFull { .. } => Some("give more `--memory`, or less to do at a time".into()),
+            Self::Tokenizer(e) => e.hint().map(Hint::from),
+            Self::Tier(_) => {
+                Some(hint![Setting::Tier.unset(), ", or choose a tier that ", Command::Doctor, " lists"])
+            }
+            Self::Memory(_) => Some(hint!["use a smaller ", Setting::MaxContext, " or ", Setting::Format]),
+            Self::KvFull { .. } => Some(hint!["give more ", Setting::Memory, ", or less to do at a time"]),
             Self::NoTokenizer(_) => Some("give token ids instead of text, or add `tokenizer.json`".into()),
             Self::Request { hint, .. } => hint.clone(),
-            Self::NonFinite(_) => Some("try `--format f32`; if it stays, the checkpoint is damaged".into()),
+            Self::NonFinite(_) => {
+                Some(hint!["try ", Setting::Format.to("f32"), "; if it stays, the checkpoint is damaged"])
+            }
             Self::Late { .. } => Some("give it more time, or ask for less".into()),
             Self::QueueFull { .. } => Some("try again when some of them are answered".into()),
             Self::NoPlan { .. } => {
-                Some("`redline precompile` makes plans; `--plan-policy estimate` does without".into())
+                let without = Setting::PlanPolicy.to("estimate");
+                Some(hint![Command::Precompile, " makes plans; ", without, " does without"])
             }
-            Self::Threads { .. } => Some("use fewer `--threads`".into()),
-            Self::Stalled => Some("please report this with the request".into()),
+            Self::Threads { .. } => Some(hint!["use fewer ", Setting::Threads]),
+            Self::Stalled | Self::Panicked(_) => Some("please report this with the request".into()),
             Self::Option(_) | Self::Cancelled | Self::Stopped => None,
         }
     }

@@ -34,14 +34,11 @@ mod transcript;
 pub use cancel::Cancel;
 pub use engine::{Engine, MAX_DEVICES, ModelInfo};
 pub use error::EngineError;
-pub use judge::{
-    Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket, Ranked, RerankOutcome, RerankRequest,
-    RerankTicket,
-};
+pub use judge::{Classified, ClassifyOutcome, ClassifyRequest, Ranked, RerankOutcome, RerankRequest};
 pub use options::{ActivationLog, Clock, Embedded, Options, Source, TraceLog};
 pub use outcome::{
-    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, Divergence, EngineUse, Estimate,
-    FilledMask, FinishReason, GenerateOutcome, ItemError, ItemScore, MonteCarlo, PerplexityOutcome,
+    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, DiffusionProgress, Divergence, EngineUse,
+    Estimate, FilledMask, FinishReason, GenerateOutcome, ItemError, ItemScore, MonteCarlo, PerplexityOutcome,
     PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
 };
 pub use plan::{
@@ -49,6 +46,7 @@ pub use plan::{
     PlanPolicy,
 };
 pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
+pub use redline_hint as hint;
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
 pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::Objective;
@@ -57,7 +55,9 @@ pub use request::{
     Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LongLabels,
     PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
 };
-pub use ticket::{DiffuseTicket, GenerateTicket, ScoreTicket};
+pub use ticket::{
+    BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
+};
 
 /// Most prompts that [`Engine::generate_batch`] takes.
 pub const MAX_BATCH: usize = machine::OUTPUT_ROWS;

@@ -82,6 +82,9 @@ pub(crate) trait Machine {
         read: &mut dyn FnMut(usize, Logits<'_>),
     );
 
+    /// After a pass that panicked: makes ready for the next.
+    fn recover(&mut self) {}
+
     /// The profile of the last pass, which had so many rows, with its bucket; `None` where none is taken down.
     fn profiled(&self, _rows: usize) -> Option<(&Profile, Bucket)> {
         None
@@ -179,6 +182,11 @@ impl Machine for ModelMachine {
         if let Some(size) = &mut self.team_size {
             size.learn(PassCost { rows: batch.rows(), outputs, seconds, slept });
         }
+    }
+
+    fn recover(&mut self) {
+        self.team.resize(self.team.members());
+        self.observer = None;
     }
 
     fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {

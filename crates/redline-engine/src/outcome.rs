@@ -214,6 +214,17 @@ pub struct DiffusionPass {
     pub filled: Vec<FilledMask>,
 }
 
+/// What is reported of a canvas while it is being filled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DiffusionProgress {
+    /// The tokens before the first pass: the prompt and masks. Reported first, and once.
+    Canvas(Vec<u32>),
+    /// What a pass filled.
+    Pass(DiffusionPass),
+    /// Text that has become final.
+    Text(String),
+}
+
 /// Answer to `diffuse`.
 #[derive(Clone, Debug)]
 pub struct DiffuseOutcome {

@@ -5,6 +5,7 @@ mod windows;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use redline_hint::{Setting, hint};
 use redline_tokenizer::{Beginning, Tokenizer};
 
 use crate::error::EngineError;
@@ -126,9 +127,9 @@ impl Limits<'_> {
         let (have, context) = (ids.len(), self.context);
         if have.saturating_add(new_tokens) > context {
             let hint = if have < context {
-                format!("at most `--max-new-tokens {}` fits", context - have)
+                hint!["at most ", Setting::MaxNewTokens.to(context - have), " fits"]
             } else {
-                format!("shorten the prompt to at most {} tokens", context.saturating_sub(1))
+                format!("shorten the prompt to at most {} tokens", context.saturating_sub(1)).into()
             };
             let fact = format!(
                 "the prompt of {have} tokens and {new_tokens} new ones exceed the context of {context}"
@@ -154,7 +155,7 @@ impl Limits<'_> {
         if labels.is_empty() {
             return Err(EngineError::request(
                 "there are 0 labels",
-                "give at least one `--label` or `--label-id`",
+                hint!["give at least one of ", Setting::Labels],
             ));
         }
         let numbers = labels.iter().filter_map(|l| if let Label::Ids(ids) = l { Some(ids) } else { None });
@@ -227,8 +228,9 @@ impl Limits<'_> {
                     .map(|&id| self.named(id))
                     .collect::<Result<Vec<_>, _>>()?
                     .join(" ");
-                let hint = "a label must be one token; a leading space often makes it one, and \
-                            `--long-labels sum` takes more";
+                let sum = Setting::LongLabels.to("sum");
+                let rule = "a label must be one token; a leading space often makes it one, and ";
+                let hint = hint![rule, sum, " takes more"];
                 Err(EngineError::request(format!("{fact}: {parts}"), hint))
             }
             _ => self.check_ids(&format!("label {name}"), &ids).map(|()| ids),
@@ -362,7 +364,7 @@ impl Limits<'_> {
         match truncate {
             None => Err(EngineError::request(
                 format!("item {index}: {have} tokens exceed the context of {context}"),
-                "shorten it, or choose an end to cut with `--truncate left|right`",
+                hint!["shorten it, or choose an end to cut with ", Setting::Truncate.to("left|right")],
             )),
             Some(end) => {
                 // Special tokens around a text stay; what is cut lies between them.

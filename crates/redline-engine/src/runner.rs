@@ -1,5 +1,6 @@
 //! The engine's thread: requests come in through a bounded inbox, the heart beats while there are any.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
@@ -15,9 +16,10 @@ use redline_models::step::Arena;
 use redline_models::trace::Observations;
 
 use crate::cache::Cache;
-use crate::core::{Arrival, Core, ObserveJob, Pulse};
+use crate::core::{Arrival, Core, ObserveJob, Pulse, message};
 use crate::error::EngineError;
 use crate::machine::{ModelMachine, OUTPUT_ROWS};
+use crate::mode::perplexity::EvaluateJob;
 use crate::options::{Clock, TraceLog};
 use crate::outcome::EngineUse;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
@@ -32,7 +34,9 @@ const OPEN: usize = 256;
 pub(crate) enum Job {
     /// A request.
     Run(Arrival),
-    /// What a request retained is not needed any more.
+    /// A pass over a window.
+    Evaluate(EvaluateJob),
+    /// What a window holds is not needed any more.
     Release(SeqId),
     /// A plan for every bucket is wanted.
     Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
@@ -190,7 +194,8 @@ fn spans(model: &Model, team: &mut Team, clock: Clock) -> Profile {
 /// How long requests that cannot go on wait before their deadlines are looked at again.
 const RECHECK: Duration = Duration::from_millis(10);
 
-/// Beats while there are requests, waits while there are none, and ends with the inbox.
+/// Beats while there are requests, waits while there are none, and ends with the inbox. A panic outside of a pass ends it too: nobody
+/// knows then what is stored where.
 fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
     let mut pulse = Pulse::Busy;
     loop {
@@ -206,6 +211,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
         };
         match job {
             Ok(Job::Run(arrival)) => core.arrive(arrival),
+            Ok(Job::Evaluate(job)) => core.evaluate(job),
             Ok(Job::Release(sequence)) => core.release(sequence),
             Ok(Job::Observe(job)) => core.observe(job),
             Ok(Job::Use(reply)) => {
@@ -216,7 +222,10 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
                 // A caller that is gone hears nothing.
                 let _ = reply.send(core.machine().precompile().map_err(EngineError::from));
             }
-            Err(TryRecvError::Empty) => pulse = core.tick(),
+            Err(TryRecvError::Empty) => match catch_unwind(AssertUnwindSafe(|| core.tick())) {
+                Ok(did) => pulse = did,
+                Err(panic) => return core.fail_all(&message(&*panic)),
+            },
             Err(TryRecvError::Disconnected) => return,
         }
     }

@@ -99,19 +99,6 @@ pub(crate) trait Task {
     /// Some of its sequences were run to their end, `elapsed` seconds after its arrival: what becomes of which.
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError>;
 
-    /// Whether its memory is measured; no other request's is while it runs.
-    fn measures_memory(&self) -> bool {
-        true
-    }
-
-    /// What it was to resume, if that was not opened: it ends without.
-    fn unopened(&mut self) -> Option<redline_models::kv::SeqId> {
-        None
-    }
-
-    /// What it retained ([`Next::Retain`]).
-    fn retained(&mut self, _sequence: redline_models::kv::SeqId) {}
-
     /// Whether there is nothing left to do.
     fn finished(&self) -> bool;
 

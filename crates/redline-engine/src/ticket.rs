@@ -1,156 +1,300 @@
-//! Answers that are on their way.
+//! Requests that are under way: a caller holds the [`Ticket`], the engine the [`Reply`].
+//!
+//! A ticket borrows nothing, so it may be kept, sent to another thread, or outlive the engine. It is used in one of four ways:
+//! waited for, asked now and then whether the answer has come, awaited as a future, or exchanged for a function that the
+//! engine calls with every event. None of them takes a thread for each request.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
 
 use crate::cancel::Cancel;
-use crate::engine::{Drawn, Engine};
 use crate::error::EngineError;
-use crate::mode::autoregressive::Event;
-use crate::mode::diffusion;
-use crate::outcome::{DiffuseOutcome, DiffusionPass, GenerateOutcome, ScoreOutcome};
-use crate::request::GenerateRequest;
+use crate::judge::{ClassifyOutcome, RerankOutcome};
+use crate::outcome::{BatchOutcome, DiffuseOutcome, DiffusionProgress, GenerateOutcome, ScoreOutcome};
 
-/// Cancels one request when it is dropped: nobody waits for its answer any more.
-#[derive(Debug, Default)]
-pub(crate) struct CancelOnDrop(pub(crate) Cancel);
-
-impl Drop for CancelOnDrop {
-    fn drop(&mut self) {
-        self.0.cancel();
-    }
-}
-
-/// The answer to a score request that runs. Dropping it cancels the request.
+/// What a request reports: its progress while it runs, and its outcome at the end.
 #[derive(Debug)]
-pub struct ScoreTicket {
-    pub(crate) heard: Option<Result<ScoreOutcome, EngineError>>,
-    pub(crate) answer: Receiver<Result<ScoreOutcome, EngineError>>,
-    pub(crate) cancel: CancelOnDrop,
+pub enum Event<O, P = Infallible> {
+    /// Something has become final. Requests without progress have none of these.
+    Progress(P),
+    /// The request has ended; nothing follows.
+    Done(Result<O, EngineError>),
 }
 
-impl ScoreTicket {
-    /// Whether the answer has come.
-    pub fn is_ready(&mut self) -> bool {
-        if self.heard.is_none() {
-            self.heard = heard(self.answer.try_recv(), || Err(EngineError::Stopped));
+/// A function that gets every event of a request.
+type Sink<O, P> = Box<dyn FnMut(Event<O, P>) + Send>;
+
+/// Who gets the events of a request.
+enum Listener<O, P> {
+    /// The ticket, when it asks for them.
+    Ticket {
+        progress: VecDeque<P>,
+        outcome: Option<Result<O, EngineError>>,
+        /// To be woken by the next event.
+        waker: Option<Waker>,
+    },
+    /// A function, at once.
+    Sink(Sink<O, P>),
+    /// Nobody: the ticket was dropped, or everything has been handed over.
+    Nobody,
+}
+
+/// What a ticket and its reply share.
+struct Shared<O, P> {
+    listener: Mutex<Listener<O, P>>,
+    /// Notified of every event.
+    changed: Condvar,
+}
+
+impl<O, P> Shared<O, P> {
+    fn lock(&self) -> MutexGuard<'_, Listener<O, P>> {
+        // Nothing panics while the lock is held: sinks are called behind `catch_unwind`.
+        self.listener.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands over an event; whether anybody listens.
+    fn give(&self, event: Event<O, P>) -> bool {
+        let mut listener = self.lock();
+        let waker = match &mut *listener {
+            Listener::Ticket { progress, outcome, waker } => {
+                match event {
+                    Event::Progress(more) => progress.push_back(more),
+                    Event::Done(result) => *outcome = Some(result),
+                }
+                waker.take()
+            }
+            Listener::Sink(sink) => {
+                let last = matches!(event, Event::Done(_));
+                let listens = call(sink, event);
+                if last || !listens {
+                    *listener = Listener::Nobody;
+                }
+                return listens;
+            }
+            Listener::Nobody => return false,
+        };
+        drop(listener);
+        self.changed.notify_all();
+        if let Some(waker) = waker {
+            waker.wake();
         }
-        self.heard.is_some()
+        true
+    }
+}
+
+/// Calls a sink; whether it returned. One that panics must not take the engine with it.
+fn call<O, P>(sink: &mut Sink<O, P>, event: Event<O, P>) -> bool {
+    catch_unwind(AssertUnwindSafe(|| sink(event))).is_ok()
+}
+
+/// Takes the outcome of a request, once.
+pub(crate) type Answer<O> = Box<dyn FnOnce(Result<O, EngineError>) + Send>;
+
+/// The engine's end of a request. If it is dropped before [`Reply::finish`], the caller gets [`EngineError::Stopped`].
+pub(crate) struct Reply<O, P = Infallible> {
+    shared: Arc<Shared<O, P>>,
+    finished: bool,
+}
+
+impl<O, P> Reply<O, P> {
+    /// Reports progress; whether anybody listens.
+    pub(crate) fn progress(&self, progress: P) -> bool {
+        self.shared.give(Event::Progress(progress))
     }
 
-    /// Waits for the answer.
-    pub fn wait(self) -> Result<ScoreOutcome, EngineError> {
-        self.heard.unwrap_or_else(|| self.answer.recv().map_err(|_| EngineError::Stopped)?)
+    /// Reports the outcome.
+    pub(crate) fn finish(mut self, outcome: Result<O, EngineError>) {
+        self.finished = true;
+        self.shared.give(Event::Done(outcome));
+    }
+}
+
+impl<O, P> Drop for Reply<O, P> {
+    fn drop(&mut self) {
+        if !self.finished {
+            self.shared.give(Event::Done(Err(EngineError::Stopped)));
+        }
+    }
+}
+
+/// A request that was submitted. Dropping the ticket cancels the request, unless it has ended.
+///
+/// `O` is the outcome, `P` the progress that is reported while the request runs.
+pub struct Ticket<O, P = Infallible> {
+    shared: Arc<Shared<O, P>>,
+    cancel: Cancel,
+    /// Dropping the ticket cancels the request.
+    cancels: bool,
+}
+
+/// A score request that was submitted.
+pub type ScoreTicket = Ticket<ScoreOutcome>;
+/// A classification that was submitted.
+pub type ClassifyTicket = Ticket<ClassifyOutcome>;
+/// A reranking that was submitted.
+pub type RerankTicket = Ticket<RerankOutcome>;
+/// A generation that was submitted; its progress is text that has become final.
+pub type GenerateTicket = Ticket<GenerateOutcome, String>;
+/// A canvas that is being filled.
+pub type DiffuseTicket = Ticket<DiffuseOutcome, DiffusionProgress>;
+/// Several prompts that are continued together.
+pub type BatchTicket = Ticket<BatchOutcome>;
+
+impl<O, P> Ticket<O, P> {
+    /// A ticket and the reply that it waits for.
+    pub(crate) fn new() -> (Self, Reply<O, P>) {
+        let listener = Listener::Ticket { progress: VecDeque::new(), outcome: None, waker: None };
+        let shared = Arc::new(Shared { listener: Mutex::new(listener), changed: Condvar::new() });
+        let reply = Reply { shared: shared.clone(), finished: false };
+        (Self { shared, cancel: Cancel::new(), cancels: true }, reply)
     }
 
-    /// Ends the request before the next pass.
+    /// Ends the request before its next pass. What there is by then is the outcome of a generation or a canvas; other requests
+    /// end with [`EngineError::Cancelled`].
     pub fn cancel(&self) {
-        self.cancel.0.cancel();
-    }
-}
-
-/// The answer to a generation that runs. Dropping it cancels the request.
-pub struct GenerateTicket<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) request: GenerateRequest,
-    pub(crate) prompt: Vec<u32>,
-    /// Events that came before anybody waited for them.
-    pub(crate) heard: Vec<Event>,
-    pub(crate) events: Receiver<Event>,
-    pub(crate) cancel: CancelOnDrop,
-}
-
-impl GenerateTicket<'_> {
-    /// Whether the answer has come.
-    pub fn is_ready(&mut self) -> bool {
-        let last = |event: &Event| matches!(event, Event::Done(_));
-        is_over(&mut self.heard, &self.events, last, || Event::Done(Err(EngineError::Stopped)))
+        self.cancel.cancel();
     }
 
-    /// Waits for the answer. `on_text` gets the text as it becomes final.
-    pub fn wait(self, on_text: &mut dyn FnMut(&str)) -> Result<GenerateOutcome, EngineError> {
-        for event in self.heard.into_iter().chain(&self.events) {
-            match event {
-                Event::Text(text) => on_text(&text),
-                Event::Done(outcome) => return self.engine.outcome(&self.request, self.prompt, outcome?),
+    /// Cancels this request when [`Cancel::cancel`] is called, from any thread and for as long as it is kept.
+    pub fn canceller(&self) -> Cancel {
+        self.cancel.clone()
+    }
+
+    /// Whether the request has ended, so that [`Ticket::wait`] returns at once.
+    pub fn is_ready(&self) -> bool {
+        match &*self.shared.lock() {
+            Listener::Ticket { outcome, .. } => outcome.is_some(),
+            Listener::Sink(_) | Listener::Nobody => true,
+        }
+    }
+
+    /// Waits for the outcome.
+    ///
+    /// # Errors
+    ///
+    /// Those of the request; [`EngineError::Stopped`] if the engine was dropped meanwhile, or if the outcome was taken already.
+    pub fn wait(self) -> Result<O, EngineError> {
+        self.wait_with(|_| ())
+    }
+
+    /// Waits for the outcome and passes on the progress that is reported until then.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Ticket::wait`].
+    pub fn wait_with(mut self, mut on_progress: impl FnMut(P)) -> Result<O, EngineError> {
+        loop {
+            match self.event() {
+                Some(Event::Progress(progress)) => on_progress(progress),
+                Some(Event::Done(outcome)) => return outcome,
+                None => return Err(EngineError::Stopped),
             }
         }
-        Err(EngineError::Stopped)
     }
 
-    /// Ends the request before the next pass; what there is by then is the answer.
-    pub fn cancel(&self) {
-        self.cancel.0.cancel();
-    }
-}
-
-/// The answer to a canvas that is being filled. Dropping it cancels the request.
-pub struct DiffuseTicket<'a> {
-    pub(crate) engine: &'a Engine,
-    pub(crate) drawn: Drawn,
-    /// The canvas as it is before the first pass.
-    pub(crate) canvas: Vec<u32>,
-    /// Events that came before anybody waited for them.
-    pub(crate) heard: Vec<diffusion::Event>,
-    pub(crate) events: Receiver<diffusion::Event>,
-    pub(crate) cancel: CancelOnDrop,
-}
-
-impl DiffuseTicket<'_> {
-    /// The tokens before the first pass: the prompt and masks.
-    pub fn canvas(&self) -> &[u32] {
-        &self.canvas
-    }
-
-    /// Whether the answer has come.
-    pub fn is_ready(&mut self) -> bool {
-        let last = |event: &diffusion::Event| matches!(event, diffusion::Event::Done(_));
-        let lost = || diffusion::Event::Done(Err(EngineError::Stopped));
-        is_over(&mut self.heard, &self.events, last, lost)
-    }
-
-    /// Waits for the answer. `on_text` gets the text as it becomes final, `on_pass` what every pass filled.
-    pub fn wait(
-        self,
-        on_text: &mut dyn FnMut(&str),
-        on_pass: &mut dyn FnMut(&DiffusionPass),
-    ) -> Result<DiffuseOutcome, EngineError> {
-        for event in self.heard.into_iter().chain(&self.events) {
-            match event {
-                diffusion::Event::Text(text) => on_text(&text),
-                diffusion::Event::Pass(pass) => on_pass(&pass),
-                diffusion::Event::Done(outcome) => return Ok(self.engine.diffused(self.drawn, outcome?)),
+    /// Waits for the next event; `None` after the last.
+    pub fn event(&mut self) -> Option<Event<O, P>> {
+        let mut listener = self.shared.lock();
+        loop {
+            match next(&mut listener) {
+                Poll::Ready(event) => return event,
+                Poll::Pending => {
+                    listener = self.shared.changed.wait(listener).unwrap_or_else(PoisonError::into_inner);
+                }
             }
         }
-        Err(EngineError::Stopped)
     }
 
-    /// Ends the request before the next pass; what there is by then is the answer.
-    pub fn cancel(&self) {
-        self.cancel.0.cancel();
+    /// The next event, as a stream of an asynchronous runtime has it: `Ready(None)` after the last.
+    pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event<O, P>>> {
+        let mut listener = self.shared.lock();
+        let event = next(&mut listener);
+        if event.is_pending() {
+            wake_by(&mut listener, context);
+        }
+        event
+    }
+
+    /// Exchanges the ticket for a function that gets every event, those included that have come already: these on this
+    /// thread, all others on the engine's, which does nothing else meanwhile. So the function must be quick and must not wait:
+    /// to send the event on through a channel is what it is for. If it panics, it is not called again, and a generation ends.
+    ///
+    /// The request is no longer cancelled when something is dropped; the [`Cancel`] that is returned cancels it.
+    pub fn send_to(mut self, mut sink: impl FnMut(Event<O, P>) + Send + 'static) -> Cancel {
+        loop {
+            let mut listener = self.shared.lock();
+            match next(&mut listener) {
+                Poll::Ready(Some(event)) => {
+                    drop(listener);
+                    sink(event);
+                }
+                Poll::Ready(None) => break,
+                Poll::Pending => {
+                    *listener = Listener::Sink(Box::new(sink));
+                    break;
+                }
+            }
+        }
+        self.cancels = false;
+        self.cancel.clone()
     }
 }
 
-/// Hears what has come; whether the last event is among it.
-fn is_over<E>(
-    known: &mut Vec<E>,
-    events: &Receiver<E>,
-    is_last: impl Fn(&E) -> bool,
-    lost: impl Fn() -> E,
-) -> bool {
-    while !known.last().is_some_and(&is_last) {
-        match heard(events.try_recv(), &lost) {
-            Some(event) => known.push(event),
-            None => return false,
+/// The next event of a ticket, if it has come; `None` after the last.
+fn next<O, P>(listener: &mut Listener<O, P>) -> Poll<Option<Event<O, P>>> {
+    let Listener::Ticket { progress, outcome, .. } = listener else { return Poll::Ready(None) };
+    if let Some(progress) = progress.pop_front() {
+        return Poll::Ready(Some(Event::Progress(progress)));
+    }
+    let Some(outcome) = outcome.take() else { return Poll::Pending };
+    *listener = Listener::Nobody;
+    Poll::Ready(Some(Event::Done(outcome)))
+}
+
+/// Has a task woken by the next event.
+fn wake_by<O, P>(listener: &mut Listener<O, P>, context: &Context<'_>) {
+    if let Listener::Ticket { waker, .. } = listener {
+        match waker {
+            Some(waker) => waker.clone_from(context.waker()),
+            None => *waker = Some(context.waker().clone()),
         }
     }
-    true
 }
 
-/// What was received, if anything; `lost` where nothing can come any more.
-fn heard<T>(received: Result<T, TryRecvError>, lost: impl FnOnce() -> T) -> Option<T> {
-    match received {
-        Ok(value) => Some(value),
-        Err(TryRecvError::Empty) => None,
-        Err(TryRecvError::Disconnected) => Some(lost()),
+/// The outcome; progress is left out.
+impl<O, P> Future for Ticket<O, P> {
+    type Output = Result<O, EngineError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            match self.poll_event(context) {
+                Poll::Ready(Some(Event::Progress(_))) => {}
+                Poll::Ready(Some(Event::Done(outcome))) => return Poll::Ready(outcome),
+                Poll::Ready(None) => return Poll::Ready(Err(EngineError::Stopped)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+    }
+}
+
+impl<O, P> Drop for Ticket<O, P> {
+    fn drop(&mut self) {
+        if self.cancels {
+            self.cancel.cancel();
+            // What comes from now on is kept nowhere. What was kept is dropped after the lock is released.
+            let unread = std::mem::replace(&mut *self.shared.lock(), Listener::Nobody);
+            drop(unread);
+        }
+    }
+}
+
+impl<O, P> std::fmt::Debug for Ticket<O, P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ticket").field("is_ready", &self.is_ready()).finish_non_exhaustive()
     }
 }

@@ -56,9 +56,17 @@ impl Transcript {
         self.stopped
     }
 
-    /// The whole text.
-    pub(crate) fn into_text(self) -> String {
-        self.text
+    /// The whole text; nothing is left of it.
+    pub(crate) fn take_text(&mut self) -> String {
+        std::mem::take(&mut self.text)
+    }
+
+    /// What an id decodes to on its own; nothing where the tokenizer does not know it.
+    pub(crate) fn text_of(&self, id: u32) -> Result<String, TokenizerError> {
+        match &self.tokenizer {
+            Some(tokenizer) if (id as usize) < tokenizer.vocab_size() => tokenizer.token_text(id),
+            _ => Ok(String::new()),
+        }
     }
 
     fn extend(&mut self, piece: &str) -> &str {
@@ -102,7 +110,7 @@ mod tests {
         let mut out: Vec<String> = pieces.iter().map(|p| transcript.extend(p).to_owned()).collect();
         out.push(transcript.finish().to_owned());
         let stopped = transcript.stopped();
-        (out, transcript.into_text(), stopped)
+        (out, transcript.take_text(), stopped)
     }
 
     #[test]

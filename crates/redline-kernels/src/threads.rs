@@ -315,7 +315,7 @@ impl<T> Disjoint<T> {
 #[cfg(test)]
 mod tests {
     use std::panic::{AssertUnwindSafe, catch_unwind};
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use super::*;
 
@@ -387,5 +387,26 @@ mod tests {
         let outcome = catch_unwind(AssertUnwindSafe(|| team.run(|m| assert!(m != 2, "on purpose"))));
         assert!(outcome.is_err());
         assert_eq!(calls(&team, 3), [1, 1, 1]);
+    }
+
+    #[test]
+    fn a_panic_of_a_worker_is_reported_once() {
+        let team = Team::new(2).unwrap();
+        let leader = std::thread::current().id();
+        let entered = AtomicBool::new(false);
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            team.run(|_| {
+                if std::thread::current().id() != leader {
+                    entered.store(true, Ordering::SeqCst);
+                    panic!("on purpose");
+                }
+                // Leaves the other part to the worker.
+                while !entered.load(Ordering::SeqCst) {
+                    std::thread::yield_now();
+                }
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(calls(&team, 2), [1, 1]);
     }
 }

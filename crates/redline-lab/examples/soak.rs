@@ -116,7 +116,7 @@ fn round(engine: &Engine, dice: &mut Dice, number: u64) -> Result<EngineUse, Str
         }
     }
     let failed = |error| format!("round {number}: {error}");
-    generations.into_iter().try_for_each(|t| t.wait(&mut |_| ()).map(drop)).map_err(failed)?;
+    generations.into_iter().try_for_each(|t| t.wait().map(drop)).map_err(failed)?;
     scores.into_iter().try_for_each(|t| t.wait().map(drop)).map_err(failed)?;
     loop {
         let held = engine.in_use().map_err(|e| e.to_string())?;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use redline_hint::{Hint, Setting, hint};
 use redline_kernels::OutOfMemory;
 use redline_weights::WeightsError;
 
@@ -99,11 +100,11 @@ impl ModelError {
     }
 
     /// What the user can do about it.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Weights(e) => e.hint(),
             Self::UnknownArchitecture { .. } => {
-                Some(format!("known architectures: {}", crate::arch::names().join(", ")))
+                Some(format!("known architectures: {}", crate::arch::names().join(", ")).into())
             }
             Self::UnexpectedTensors { .. } => Some(
                 "`config.json` describes another variant (layers, biases, tied head) than these weights"
@@ -114,13 +115,17 @@ impl ModelError {
                 for (i, shape) in crate::synth::SHAPES.iter().enumerate() {
                     let _ = write!(names, "{}{}", if i == 0 { "" } else { ", " }, shape.name);
                 }
-                Some(names)
+                Some(names.into())
             }
-            Self::Memory(_) => Some("use a smaller `--format`, or a machine with more memory".into()),
+            Self::Memory(_) => {
+                Some(hint!["use a smaller ", Setting::Format, ", or a machine with more memory"])
+            }
             Self::TooLarge { .. } => Some("hold it as f32 or bf16".into()),
-            Self::PackedOutliers { .. } => Some("leave out `--outliers`, or convert again with it".into()),
+            Self::PackedOutliers { .. } => {
+                Some(hint![Setting::Outliers.unset(), ", or convert again with it"])
+            }
             Self::Converted { .. } => {
-                Some("leave out `--format` (and REDLINE_FORMAT), or load the model that was converted".into())
+                Some(hint![Setting::Format.unset(), ", or load the model that was converted"])
             }
             Self::AlreadyConverted { .. } => Some("convert the model that it was made of".into()),
             Self::Config { .. } | Self::Cancelled => None,

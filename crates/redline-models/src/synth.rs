@@ -149,3 +149,21 @@ fn mix(z: u64) -> u64 {
     let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tensor_has_the_same_values_in_parts() {
+        let tensor = Tensor { name: "model.norm.weight".into(), shape: vec![3000], role: Role::Scale };
+        let mut whole = vec![0.0; 3000];
+        fill(&tensor, 7, 0, &mut whole);
+        let mut parts = vec![0.0; 3000];
+        for (part, values) in parts.chunks_mut(700).enumerate() {
+            fill(&tensor, 7, part * 700, values);
+        }
+        assert_eq!(parts, whole);
+        assert_ne!(whole[..700], whole[700..1400]);
+    }
+}

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use redline_hint::Hint;
+
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
 use crate::infq::InfqFault;
@@ -129,7 +131,7 @@ pub enum WeightsError {
 
 impl WeightsError {
     /// What to do about it, where that is known.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         Some(match self {
             Self::NotADirectory { .. } => {
                 "give the directory that holds `config.json` and the weights".into()
@@ -137,16 +139,17 @@ impl WeightsError {
             Self::NoWeights { other: Some(other), .. } => format!(
                 "`{other}` is not read; it can be converted with transformers: load it and \
                  `save_pretrained` it"
-            ),
+            )
+            .into(),
             Self::NoWeights { other: None, .. } => {
                 "the directory may belong to another kind of model, or its download is not complete".into()
             }
             Self::Header { fault, .. } => header_hint(fault)?.into(),
             Self::Pytorch { fault, .. } => fault.hint()?.into(),
-            Self::Infq { fault, .. } => fault.hint()?.into(),
+            Self::Infq { fault, .. } => fault.hint()?,
             Self::Signed { fault, .. } => fault.hint().into(),
             Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
-                format!("the download is not complete: get `{}` too", Quoted(shard))
+                format!("the download is not complete: get `{}` too", Quoted(shard)).into()
             }
             Self::Index { fault: IndexFault::NotInShard { .. } | IndexFault::Unlisted { .. }, .. } => {
                 "index and shards are not from one model; download them again".into()
@@ -164,7 +167,7 @@ impl WeightsError {
             Self::Overflow { .. } => "write it as F32 or BF16".into(),
             Self::DestinationNotEmpty { .. } => "choose a new directory, or remove this one first".into(),
             Self::NotFound { model, hub_id: true, .. } => {
-                format!("`hf download {}` puts it there; or give a model directory", Quoted(model))
+                format!("`hf download {}` puts it there; or give a model directory", Quoted(model)).into()
             }
             Self::NotFound { hub_id: false, .. } => "the path does not exist; check its spelling".into(),
             _ => return None,

@@ -4,13 +4,17 @@ use super::tree::{Findings, Tree};
 
 /// The house, from the ground up: a crate and those below it that it may import.
 const EDGES: &[(&str, &[&str])] = &[
+    ("redline-hint", &[]),
     ("redline-simd", &[]),
     ("redline-kernels", &["redline-simd"]),
-    ("redline-weights", &[]),
+    ("redline-weights", &["redline-hint"]),
     ("redline-tokenizer", &[]),
     ("redline-wire", &[]),
-    ("redline-models", &["redline-kernels", "redline-weights"]),
-    ("redline-engine", &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels"]),
+    ("redline-models", &["redline-kernels", "redline-weights", "redline-hint"]),
+    (
+        "redline-engine",
+        &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels", "redline-hint"],
+    ),
     (
         "redline-lab",
         &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],

@@ -34,7 +34,7 @@ redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = tru
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-[dev-dependencies]\nredline-weights.workspace = true\n",
+redline-hint.workspace = true\n[dev-dependencies]\nredline-weights.workspace = true\n",
         expect: &[
             "crates/redline-models/Cargo.toml: `redline-models` does not use `redline-weights`: take the edge out of EDGES",
         ],
@@ -42,7 +42,7 @@ redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = tru
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-redline-weights.workspace = true\n",
+redline-hint.workspace = true\nredline-weights.workspace = true\n",
         expect: &[],
     },
     Example {
@@ -123,6 +123,23 @@ redline-weights.workspace = true\n",
             "crates/redline-lab/src/run.rs:3: `fs::rename` outside redline-weights/src/disk.rs: write through a `Disk`",
             "crates/redline-lab/src/run.rs:4: `File::create_new` outside redline-weights/src/disk.rs: write through a `Disk`",
         ],
+    },
+    Example {
+        check: "front-ends",
+        tree: "//- crates/redline-engine/src/error.rs\n//! Of `--memory`.\nconst A: &str = \"give more `--memory`\";
+const B: &str = \"leave out\\n--format\";\nconst C: &str = \"set REDLINE_FORMAT\";\nconst D: &str = \"take `redline diffuse`\";\n",
+        expect: &[
+            "crates/redline-engine/src/error.rs:2: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
+            "crates/redline-engine/src/error.rs:4: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
+            "crates/redline-engine/src/error.rs:5: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
+        ],
+    },
+    Example {
+        check: "front-ends",
+        tree: "//- crates/redline-engine/src/error.rs\n//! x\nconst A: &str = \"a -- b, i--, a--b\";\n// `--memory`
+#[cfg(test)]\nmod tests {\n    const A: &str = \"`--memory`\";\n}\n
+//- crates/redline-cli/src/main.rs\n//! x\nconst A: &str = \"`--memory`\";\n",
+        expect: &[],
     },
     Example {
         check: "network",

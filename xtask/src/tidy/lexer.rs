@@ -10,11 +10,12 @@ enum Kind {
     Literal,
 }
 
-/// A source file twice, each byte at its old place: once with only the code left, once with only the comments.
+/// A source file three times, each byte at its old place: with only the code left, only the comments, only the literals.
 /// The rest is blank; line breaks stay.
 pub(super) struct Views {
     pub(super) code: String,
     pub(super) comments: String,
+    pub(super) literals: String,
 }
 
 /// Separates `text` into its views.
@@ -27,7 +28,9 @@ pub(super) fn views(text: &str) -> Views {
         kinds[at..end].fill(kind);
         at = end;
     }
-    Views { code: only(bytes, &kinds, Kind::Code), comments: only(bytes, &kinds, Kind::Comment) }
+    let [code, comments, literals] =
+        [Kind::Code, Kind::Comment, Kind::Literal].map(|kind| only(bytes, &kinds, kind));
+    Views { code, comments, literals }
 }
 
 /// The bytes of one kind; blanks elsewhere.

@@ -34,6 +34,7 @@ const CHECKS: &[Check] = &[
     Check { name: "environment", run: places::environment },
     Check { name: "engine", run: places::engine },
     Check { name: "writes", run: places::writes },
+    Check { name: "front-ends", run: places::front_ends },
     Check { name: "network", run: places::network },
     Check { name: "connections", run: edges::connections },
     Check { name: "same-bits", run: places::same_bits },

@@ -138,6 +138,46 @@ pub(super) fn writes(tree: &Tree) -> Findings {
     findings
 }
 
+/// Libraries whose callers may be any front end.
+const LIBRARIES: &[&str] = &[
+    "crates/redline-hint/src/",
+    "crates/redline-simd/src/",
+    "crates/redline-kernels/src/",
+    "crates/redline-weights/src/",
+    "crates/redline-tokenizer/src/",
+    "crates/redline-models/src/",
+    "crates/redline-engine/src/",
+    "crates/redline-wire/src/",
+];
+
+/// No message of a library names a flag, a command line or an environment variable: a front end may have none of them.
+pub(super) fn front_ends(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let present: Vec<&str> = LIBRARIES.iter().copied().filter(|p| tree.has(p)).collect();
+    let mut sources = tree.rust(&present, &mut findings);
+    sources.retain(|s| !s.path.ends_with("tests.rs"));
+    for source in &sources {
+        let names_flag = |line: &str| {
+            line.match_indices("--").any(|(at, _)| {
+                let before = line[..at].bytes().next_back();
+                let after = line[at + 2..].bytes().next();
+                before.is_none_or(|b| !b.is_ascii_graphic() || b == b'`')
+                    && after.is_some_and(|b| b.is_ascii_lowercase())
+            })
+        };
+        for (index, line) in
+            source.literals.lines().enumerate().filter(|(index, _)| !source.in_tests(index + 1))
+        {
+            let names = names_flag(line) || line.contains("`redline ") || line.contains("REDLINE_");
+            if names {
+                let message = "the words of the command line in a library: name a `Setting` or a `Command` of redline-hint";
+                findings.broken(source.path, index + 1, message);
+            }
+        }
+    }
+    findings
+}
+
 /// Only a server speaks to the network: nothing else names it, in tests either.
 pub(super) fn network(tree: &Tree) -> Findings {
     let mut findings = Findings::default();

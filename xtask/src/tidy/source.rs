@@ -12,6 +12,8 @@ pub(super) struct Source<'a> {
     pub(super) text: &'a str,
     /// The comments alone, each at its place.
     pub(super) comments: String,
+    /// The literals alone, each at its place.
+    pub(super) literals: String,
     code: String,
     tokens: Vec<Token>,
 }
@@ -40,9 +42,9 @@ struct Import<'a> {
 impl<'a> Source<'a> {
     /// Reads the file into tokens.
     pub(super) fn new(path: &'a str, text: &'a str) -> Self {
-        let lexer::Views { code, comments } = lexer::views(text);
+        let lexer::Views { code, comments, literals } = lexer::views(text);
         let tokens = lexer::tokens(&code);
-        Self { path, text, comments, code, tokens }
+        Self { path, text, comments, literals, code, tokens }
     }
 
     /// The code alone, each piece at its place.

@@ -14,6 +14,7 @@ use crate::model::{self, SignedFlag, WeightFlags, or_else};
 use crate::output;
 use crate::progress::Bar;
 use crate::report::{self, Failure, INTERRUPTED};
+use crate::spelling::spelled;
 use crate::value::{self, Isa};
 
 /// Flags of `convert`.
@@ -72,7 +73,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             report::say(format_args!("cancelled: nothing is written\n"));
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Err(error) => return Err(Failure::failed(error.to_string(), error.hint())),
+        Err(error) => return Err(Failure::failed(error.to_string(), spelled(error.hint()))),
     }
     output::line(&args.destination.display().to_string())?;
     Ok(ExitCode::SUCCESS)

@@ -10,14 +10,15 @@ use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::{
-    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffuseTicket, DiffusionPass, FinishReason,
+    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError,
+    FinishReason,
 };
 use redline_wire::DiffuseLine;
 
 use super::chat::{Chat, ChatFlags};
 use super::{Context, ending};
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers};
+use crate::jsonl::{self, Answer, Answers, Done};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
 use crate::report::{self, Failure};
@@ -188,20 +189,22 @@ fn shown(
 ) -> Result<DiffuseOutcome, Failure> {
     let ticket = loaded.engine.submit_diffuse(request, cancel)?;
     let (mut text, mut steps) = (Stream::default(), Stream::default());
-    let mut frames = args.show_steps.then(|| frames::Frames::new(&loaded.engine, ticket.canvas()));
-    let mut on_text = |piece: &str| {
-        if !args.show_steps && !text.push(piece) {
+    let mut frames = None;
+    let outcome = ticket.wait_with(|progress| {
+        let read = match progress {
+            DiffusionProgress::Canvas(tokens) => {
+                frames = args.show_steps.then(|| frames::Frames::new(&loaded.engine, &tokens));
+                true
+            }
+            DiffusionProgress::Pass(pass) => {
+                frames.as_mut().is_none_or(|frames| steps.push(&frames.after(&pass)))
+            }
+            DiffusionProgress::Text(piece) => args.show_steps || text.push(&piece),
+        };
+        if !read {
             cancel.cancel();
         }
-    };
-    let mut on_pass = |pass: &DiffusionPass| {
-        if let Some(frames) = &mut frames
-            && !steps.push(&frames.after(pass))
-        {
-            cancel.cancel();
-        }
-    };
-    let outcome = ticket.wait(&mut on_text, &mut on_pass)?;
+    })?;
     if args.show_steps {
         steps.finish()?;
     } else {
@@ -220,7 +223,7 @@ fn diffuse_lines(
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
         let mut canvases = Canvases { loaded, template, chat, trace, cancel };
-        jsonl::answer_all(path, input, &mut output::line, &mut canvases)
+        jsonl::answer_all(path, input, &mut output::line, &mut canvases, Some(&interrupt))
     })?;
     Ok(tally.code())
 }
@@ -234,28 +237,22 @@ struct Canvases<'a> {
     cancel: &'a Cancel,
 }
 
-impl<'a> Answers for Canvases<'a> {
+impl Answers for Canvases<'_> {
     type Request = DiffuseLine;
-    type UnderWay = (answer::Told, DiffuseTicket<'a>);
+    type Context = answer::Told;
+    type Outcome = Result<DiffuseOutcome, EngineError>;
 
-    fn begin(&mut self, line: DiffuseLine) -> Result<Self::UnderWay, Failure> {
+    fn begin(&mut self, line: DiffuseLine, done: Done<Self::Outcome>) -> Result<answer::Told, Failure> {
         let mut request = request::from_line(line, self.template);
         self.chat.put(&self.loaded.engine, &mut request.prompt)?;
         let told = answer::Told::of(&request, self.trace);
-        Ok((told, self.loaded.engine.submit_diffuse(request, self.cancel)?))
+        done.with_outcome_of(self.loaded.engine.submit_diffuse(request, self.cancel)?);
+        Ok(told)
     }
 
-    fn is_ready(&mut self, (_, ticket): &mut Self::UnderWay) -> bool {
-        ticket.is_ready()
-    }
-
-    fn end(&mut self, (told, ticket): Self::UnderWay) -> Result<Answer, Failure> {
-        let outcome = ticket.wait(&mut |_| (), &mut |_| ())?;
+    fn answer(&mut self, told: answer::Told, outcome: Self::Outcome) -> Result<Answer, Failure> {
+        let outcome = outcome?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
         Ok(Answer { json: output::json(&answer::diffusion(self.loaded, told, &outcome))?, stop })
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
     }
 }

@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Cancel, Engine, FinishReason, GenerateOutcome, GenerateRequest, GenerateTicket};
+use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest};
 
 use redline_wire::GenerateLine;
 
 use super::chat::{Chat, ChatFlags};
 use super::{Context, ending};
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers};
+use crate::jsonl::{self, Answer, Answers, Done};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
 use crate::report::{self, Failure};
@@ -178,7 +178,7 @@ fn generate_lines(
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
         let mut completions = Completions { loaded, template, chat, cancel };
-        jsonl::answer_all(path, input, &mut output::line, &mut completions)
+        jsonl::answer_all(path, input, &mut output::line, &mut completions, Some(&interrupt))
     })?;
     Ok(tally.code())
 }
@@ -191,29 +191,23 @@ struct Completions<'a> {
     cancel: &'a Cancel,
 }
 
-impl<'a> Answers for Completions<'a> {
+impl Answers for Completions<'_> {
     type Request = GenerateLine;
-    type UnderWay = (answer::Told, GenerateTicket<'a>);
+    type Context = answer::Told;
+    type Outcome = Result<GenerateOutcome, EngineError>;
 
-    fn begin(&mut self, line: GenerateLine) -> Result<Self::UnderWay, Failure> {
+    fn begin(&mut self, line: GenerateLine, done: Done<Self::Outcome>) -> Result<answer::Told, Failure> {
         let mut request = request::from_line(line, self.template);
         self.chat.put(&self.loaded.engine, &mut request.prompt)?;
         let told = answer::Told::of(&request);
-        Ok((told, self.loaded.engine.submit_generate(request, self.cancel)?))
+        done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
+        Ok(told)
     }
 
-    fn is_ready(&mut self, (_, ticket): &mut Self::UnderWay) -> bool {
-        ticket.is_ready()
-    }
-
-    fn end(&mut self, (told, ticket): Self::UnderWay) -> Result<Answer, Failure> {
-        let outcome = ticket.wait(&mut |_| ())?;
+    fn answer(&mut self, told: answer::Told, outcome: Self::Outcome) -> Result<Answer, Failure> {
+        let outcome = outcome?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
         let json = output::json(&answer::completion(self.loaded, told, outcome))?;
         Ok(Answer { json, stop })
-    }
-
-    fn is_cancelled(&self) -> bool {
-        self.cancel.is_cancelled()
     }
 }

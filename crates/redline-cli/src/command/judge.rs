@@ -11,6 +11,7 @@ use super::{Context, taken};
 use crate::lines;
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelName};
 use crate::report::Failure;
+use crate::spelling::spelled;
 use crate::value;
 
 /// Flags of both.
@@ -53,7 +54,7 @@ pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>
 
 /// A request that no model could answer is a command line that makes no sense.
 pub(super) fn senseless(error: EngineError) -> Failure {
-    Failure::usage(error.to_string(), error.hint().unwrap_or_default())
+    Failure::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
 }
 
 /// What the documents of both say besides the results.

@@ -42,6 +42,12 @@ struct Cli {
     command: Command,
 }
 
+/// All commands and their flags.
+#[cfg(test)]
+pub(crate) fn tree() -> clap::Command {
+    Cli::command()
+}
+
 #[derive(Debug, Subcommand)]
 enum Command {
     /// The main job on the embedded model, in a few seconds

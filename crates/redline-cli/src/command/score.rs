@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use redline_engine::{Cancel, ScoreRequest, ScoreTicket, Truncate};
+use redline_engine::{Cancel, EngineError, ScoreOutcome, ScoreRequest, Truncate};
 use redline_wire::ScoreLine;
 
 use self::labels::Labels;
 use super::Context;
-use crate::jsonl::{self, Answer, Answers};
+use crate::jsonl::{self, Answer, Answers, Done};
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
 use crate::report::{self, Failure};
@@ -167,7 +167,7 @@ fn score_lines(
     template: &ScoreRequest,
 ) -> Result<ExitCode, Failure> {
     let mut scores = Scores { loaded, template };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores)?;
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
     Ok(tally.code())
 }
 
@@ -179,19 +179,17 @@ struct Scores<'a> {
 
 impl Answers for Scores<'_> {
     type Request = ScoreLine;
-    type UnderWay = ScoreTicket;
+    type Context = ();
+    type Outcome = Result<ScoreOutcome, EngineError>;
 
-    fn begin(&mut self, line: ScoreLine) -> Result<ScoreTicket, Failure> {
+    fn begin(&mut self, line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
         let request = request::from_line(line, self.template)?;
-        Ok(self.loaded.engine.submit_score(request, &Cancel::new())?)
+        done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
+        Ok(())
     }
 
-    fn is_ready(&mut self, ticket: &mut ScoreTicket) -> bool {
-        ticket.is_ready()
-    }
-
-    fn end(&mut self, ticket: ScoreTicket) -> Result<Answer, Failure> {
-        let json = output::json(&answer::scoring(self.loaded, ticket.wait()?))?;
+    fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
+        let json = output::json(&answer::scoring(self.loaded, outcome?))?;
         Ok(Answer { json, stop: false })
     }
 }

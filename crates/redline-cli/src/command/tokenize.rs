@@ -10,7 +10,7 @@ use redline_tokenizer::{Encoder, Encoding, Tokenizer, TokenizerError};
 use redline_wire::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 
 use super::Context;
-use crate::jsonl::{self, Answer, Answers};
+use crate::jsonl::{self, Answer, Answers, Done};
 use crate::report::Failure;
 use crate::tokenizer::{self, TokenizerFlags};
 use crate::{model, output, text, value};
@@ -163,7 +163,7 @@ fn with_offsets(encoding: Encoding) -> TokenIds {
 
 fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<ExitCode, Failure> {
     let mut lines = Lines { how, waiting: Vec::new(), encoded: VecDeque::new() };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut lines)?;
+    let tally = jsonl::answer_all(path, input, &mut output::line, &mut lines, None)?;
     Ok(tally.code())
 }
 
@@ -189,23 +189,21 @@ impl Lines<'_> {
 
 impl Answers for Lines<'_> {
     type Request = TokenizeLine;
-    type UnderWay = ();
+    type Context = ();
+    type Outcome = ();
 
-    fn begin(&mut self, line: TokenizeLine) -> Result<(), Failure> {
+    fn begin(&mut self, line: TokenizeLine, done: Done<()>) -> Result<(), Failure> {
         self.waiting.push(line.text);
+        done.with(());
         Ok(())
     }
 
-    fn is_ready(&mut self, (): &mut ()) -> bool {
-        true
-    }
-
-    fn end(&mut self, (): ()) -> Result<Answer, Failure> {
+    fn answer(&mut self, (): (), (): ()) -> Result<Answer, Failure> {
         if self.encoded.is_empty() {
             self.encode_waiting();
         }
         let Some(tokens) = self.encoded.pop_front() else {
-            unreachable!("a line is encoded before it ends: `begin` has put it among those that wait");
+            unreachable!("a line is encoded before it is answered: `begin` has put it among those that wait");
         };
         Ok(Answer { json: output::json(&tokens.map_err(refused)?)?, stop: false })
     }

@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, channel};
 
 use redline_kernels::{Simd, Team};
 use redline_models::kv::KvCache;
 
 use super::*;
-use crate::mode::autoregressive::{Event, GenerateJob, GenerateTask, Generated};
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
+use crate::outcome::GenerateOutcome;
 use crate::request::Sampling;
 use crate::runner::Inbox;
 use crate::scheduler::{CostModel, PassLimits};
 use crate::simulator::{Digests, Ledger};
+use crate::ticket::{Event, GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
 /// An engine without a model, its clock, and where its requests get their places.
@@ -35,7 +36,7 @@ impl Bench {
     }
 
     /// Begins to continue a prompt by ten tokens.
-    fn generate(&mut self, timeout_s: Option<f64>) -> (Receiver<Event>, Cancel) {
+    fn generate(&mut self, timeout_s: Option<f64>) -> (GenerateTicket, Cancel) {
         let job = GenerateJob {
             prompt: vec![1, 2, 3],
             max_new_tokens: 10,
@@ -45,14 +46,15 @@ impl Bench {
             prompt_logprobs: None,
             kv_cache: true,
             cache_salt: String::new(),
+            kernel_path: String::new(),
         };
-        let (reply, events) = channel();
+        let (ticket, reply) = Ticket::new();
         let cancel = Cancel::new();
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let place = self.inbox.place().unwrap();
         let cancels = vec![cancel.clone()];
         self.core.arrive(Arrival { task: Box::new(task), cancels, timeout_s, place });
-        (events, cancel)
+        (ticket, cancel)
     }
 
     fn wait(&self, nanoseconds: u64) {
@@ -65,41 +67,43 @@ impl Bench {
 }
 
 /// The answer, if it has come.
-fn answer(events: &Receiver<Event>) -> Option<Result<Generated, EngineError>> {
-    events.try_iter().find_map(|event| match event {
-        Event::Done(answer) => Some(answer),
-        Event::Text(_) => None,
-    })
+fn answer(ticket: &mut GenerateTicket) -> Option<Result<GenerateOutcome, EngineError>> {
+    while ticket.is_ready() {
+        if let Event::Done(answer) = ticket.event()? {
+            return Some(answer);
+        }
+    }
+    None
 }
 
 #[test]
 fn a_deadline_before_the_first_pass_ends_a_request_that_never_ran() {
     let mut bench = Bench::new();
-    let (late, _) = bench.generate(Some(1e-3));
-    let (other, _) = bench.generate(Some(10.0));
+    let (mut late, _) = bench.generate(Some(1e-3));
+    let (mut other, _) = bench.generate(Some(10.0));
     bench.wait(1_000_001);
     let before = bench.now();
     bench.core.tick();
     // The pass is that of the other one: three rows.
     assert_eq!(bench.now() - before, 10_000 + 3 * 300);
-    let Some(Err(EngineError::Late { seconds, tokens })) = answer(&late) else { panic!("not late") };
+    let Some(Err(EngineError::Late { seconds, tokens })) = answer(&mut late) else { panic!("not late") };
     assert_eq!((seconds, tokens), (1_000_001.0 * 1e-9, Some(0)));
-    assert!(answer(&other).is_none());
+    assert!(answer(&mut other).is_none());
     for _ in 0..9 {
         bench.core.tick();
     }
-    assert_eq!(answer(&other).unwrap().unwrap().tokens.len(), 10);
+    assert_eq!(answer(&mut other).unwrap().unwrap().token_ids.len(), 10);
 }
 
 #[test]
 fn a_deadline_is_met_until_it_has_passed() {
     let mut bench = Bench::new();
-    let (exact, _) = bench.generate(Some(0.0));
+    let (mut exact, _) = bench.generate(Some(0.0));
     // No time has passed: it runs.
     bench.core.tick();
-    assert!(answer(&exact).is_none());
+    assert!(answer(&mut exact).is_none());
     bench.core.tick();
-    let Some(Err(EngineError::Late { tokens, .. })) = answer(&exact) else { panic!("not late") };
+    let Some(Err(EngineError::Late { tokens, .. })) = answer(&mut exact) else { panic!("not late") };
     assert_eq!(tokens, Some(1));
     assert!(bench.core.is_idle());
 }
@@ -107,10 +111,10 @@ fn a_deadline_is_met_until_it_has_passed() {
 #[test]
 fn a_request_cancelled_before_its_first_pass_waited_all_its_time() {
     let mut bench = Bench::new();
-    let (events, cancel) = bench.generate(None);
+    let (mut ticket, cancel) = bench.generate(None);
     bench.wait(5_000);
     cancel.cancel();
     bench.core.tick();
-    let timing = answer(&events).unwrap().unwrap().timing;
-    assert_eq!((timing.queue_s, timing.prefill_s, timing.decode_s), (5e-6, 5e-6, 0.0));
+    let outcome = answer(&mut ticket).unwrap().unwrap();
+    assert_eq!((outcome.queue_s, outcome.prefill_s, outcome.decode_s), (5e-6, 5e-6, 0.0));
 }

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use redline_hint::{Setting, hint};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Engine;
@@ -49,10 +50,9 @@ impl Budget {
             mib(self.activations),
             mib(parts * least * self.page)
         );
-        let hint = format!(
-            "give `--memory {}MiB` or more, a smaller `--max-context` or a smaller `--format`",
-            mib(needed)
-        );
+        let enough = Setting::Memory.to(format_args!("{}MiB", mib(needed)));
+        let (context, format) = (Setting::MaxContext, Setting::Format);
+        let hint = hint!["give ", enough, " or more, a smaller ", context, " or a smaller ", format];
         Err(EngineError::request(fact, hint))
     }
 }
@@ -83,6 +83,6 @@ impl Engine {
             pages * PAGE_TOKENS,
             budget / self.info.kv_bytes_per_token
         );
-        Err(EngineError::request(fact, "give more `--memory`, or shorten it"))
+        Err(EngineError::request(fact, hint!["give more ", Setting::Memory, ", or shorten it"]))
     }
 }

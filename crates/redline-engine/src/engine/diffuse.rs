@@ -2,34 +2,26 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::mpsc::channel;
 
+use redline_hint::{Command, Hint, Setting, hint};
 use redline_models::spec::Objective;
 
 use super::budget::canvas_bytes;
 use super::{Engine, checked_timeout};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Diffused, Guesser, Rules, divisor};
-use crate::outcome::{DiffuseOutcome, FinishReason};
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Guesser, Rules, divisor};
+use crate::outcome::{DiffuseOutcome, DiffusionProgress};
 use crate::plan::Buckets;
 use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
 use crate::sampler;
-use crate::ticket::DiffuseTicket;
+use crate::ticket::{DiffuseTicket, Ticket};
 use crate::transcript::Transcript;
 
 /// Masks of a block, where nothing is said and blocks are needed.
 const BLOCK: usize = 32;
 /// A threshold from here on is above every probability.
 const MOST_THRESHOLD: f32 = 2.0;
-
-/// What the outcome needs to know of the request.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Drawn {
-    prompt_tokens: usize,
-    prompt_masks: usize,
-    algorithm: Algorithm,
-}
 
 impl Engine {
     /// Fills the masks of a canvas. `on_text` gets the text as it becomes final.
@@ -39,7 +31,11 @@ impl Engine {
         cancel: &Cancel,
         on_text: &mut dyn FnMut(&str),
     ) -> Result<DiffuseOutcome, EngineError> {
-        self.submit_diffuse(request, cancel)?.wait(on_text, &mut |_| ())
+        self.submit_diffuse(request, cancel)?.wait_with(|progress| {
+            if let DiffusionProgress::Text(text) = progress {
+                on_text(&text);
+            }
+        })
     }
 
     /// Begins to fill masks; other requests may be submitted before the answer is waited for.
@@ -47,13 +43,13 @@ impl Engine {
         &self,
         request: DiffuseRequest,
         cancel: &Cancel,
-    ) -> Result<DiffuseTicket<'_>, EngineError> {
+    ) -> Result<DiffuseTicket, EngineError> {
         let Objective::Masked { shifted } = self.info.objective else {
             let fact =
                 format!("`{}` predicts the token that follows and fills no masks", self.info.architecture);
             return Err(EngineError::request(
                 fact,
-                "take `redline generate`, or a model such as Dream or LLaDA",
+                hint!["take ", Command::Generate, ", or a model such as Dream or LLaDA"],
             ));
         };
         let mask = self.mask_id()?;
@@ -65,7 +61,7 @@ impl Engine {
         let mut canvas = self.canvas_of(&request)?;
         let prompt_tokens = canvas.len();
         let first_mask = canvas.iter().position(|&id| id == mask).unwrap_or(prompt_tokens);
-        let prompt_masks = canvas.iter().filter(|&&id| id == mask).count();
+        let prompt_masks = canvas[first_mask..].iter().filter(|&&id| id == mask).count();
         canvas.resize(prompt_tokens + request.max_new_tokens, mask);
         let masks = prompt_masks + request.max_new_tokens;
         if masks == 0 {
@@ -73,7 +69,7 @@ impl Engine {
                 format!("the prompt of {prompt_tokens} tokens has no mask, and 0 new tokens were asked for");
             return Err(EngineError::request(
                 fact,
-                "give `--max-new-tokens` at least 1, or masks in the prompt",
+                hint!["give ", Setting::MaxNewTokens, " at least 1, or masks in the prompt"],
             ));
         }
         let sequences = if request.cfg_scale > 0.0 { 2 } else { 1 };
@@ -95,13 +91,21 @@ impl Engine {
         };
         let guesser = Guesser { algorithm, sampling: request.sampling, simd: self.simd };
         let end_ids = if request.ignore_eos { Vec::new() } else { self.end_ids.clone() };
-        let shown = canvas.clone();
-        let job = DiffuseJob { canvas, mask, end_ids, rules, guesser, cfg_scale: request.cfg_scale };
+        let job = DiffuseJob {
+            canvas,
+            prompt_tokens,
+            mask,
+            end_ids,
+            rules,
+            guesser,
+            cfg_scale: request.cfg_scale,
+            kernel_path: self.info.kernel_path.clone(),
+        };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        let (reply, events) = channel();
-        let cancel = self.run(DiffuseTask::new(job, transcript, reply), cancel, timeout_s)?;
-        let drawn = Drawn { prompt_tokens, prompt_masks, algorithm };
-        Ok(DiffuseTicket { engine: self, drawn, canvas: shown, heard: Vec::new(), events, cancel })
+        let (ticket, reply) = Ticket::new();
+        let cancels = vec![cancel.clone(), ticket.canceller()];
+        self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s)?;
+        Ok(ticket)
     }
 
     /// The id that stands for a mask.
@@ -157,46 +161,16 @@ impl Engine {
                 "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than the {room} that \
                  the memory budget leaves for them"
             );
-            return Err(EngineError::request(fact, "give more `--memory`, or shorten it"));
+            return Err(EngineError::request(fact, hint!["give more ", Setting::Memory, ", or shorten it"]));
         }
         self.check_room(what, &vec![tokens; sequences], 0)
-    }
-
-    pub(crate) fn diffused(&self, drawn: Drawn, diffused: Diffused) -> DiffuseOutcome {
-        let Diffused { canvas, passes, text, end, stopped, ran } = diffused;
-        let finish_reason = match ran.ended {
-            Some(_) => FinishReason::Cancelled,
-            None if stopped || end.is_some() => FinishReason::Stop,
-            None => FinishReason::Length,
-        };
-        let last = end.map_or(canvas.len(), |end| end + 1).max(drawn.prompt_tokens);
-        let filled: usize = passes.iter().map(|pass| pass.filled.len()).sum();
-        let compute_s = ran.seconds - ran.queue_s;
-        DiffuseOutcome {
-            text,
-            token_ids: canvas[drawn.prompt_tokens..last].to_vec(),
-            canvas,
-            prompt_tokens: drawn.prompt_tokens,
-            prompt_masks: drawn.prompt_masks,
-            finish_reason,
-            algorithm: drawn.algorithm,
-            tokens_per_pass: (!passes.is_empty()).then(|| filled as f64 / passes.len() as f64),
-            passes,
-            computed_tokens: ran.computed_tokens,
-            plan_misses: ran.plan_misses,
-            queue_s: ran.queue_s,
-            compute_s,
-            tokens_per_s: (compute_s > 0.0).then(|| filled as f64 / compute_s),
-            peak_memory_bytes: ran.peak_memory_bytes,
-            kernel_path: self.info.kernel_path.clone(),
-        }
     }
 }
 
 /// Refuses values out of range, and options that do not go together.
 fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
     sampler::check(&request.sampling)?;
-    let refuse = |fact: String, hint: &str| Err(EngineError::request(fact, hint));
+    let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
     let DiffuseRequest { eps, alg_temp, cfg_scale, threshold, cache, refresh, .. } = *request;
     if request.sampling.min_p > 0.0 {
         return refuse("`min_p` is not part of these algorithms".into(), "leave it out");
@@ -227,7 +201,8 @@ fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
         return refuse("`refresh` is 0 passes".into(), "give at least 1, or leave it out");
     }
     if refresh.is_some() && cache == BlockCache::None {
-        return refuse("`refresh` is for a block cache, and there is none".into(), "give `--cache` too");
+        let fact = "`refresh` is for a block cache, and there is none";
+        return Err(EngineError::request(fact, hint!["give ", Setting::Cache, " too"]));
     }
     if cfg_scale > 0.0 && cache != BlockCache::None {
         return refuse("guidance and a block cache do not go together".into(), "leave one of them out");
@@ -255,7 +230,7 @@ fn algorithm(request: &DiffuseRequest, shifted: bool) -> Result<Algorithm, Engin
         (false, _) => Algorithm::LowConfidence,
     };
     let algorithm = request.algorithm.unwrap_or(natural);
-    let refuse = |fact: String, hint: &str| Err(EngineError::request(fact, hint));
+    let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
     let probable = matches!(algorithm, Algorithm::MaskgitPlus | Algorithm::LowConfidence);
     if by_probability && !probable {
         let fact =
@@ -281,7 +256,7 @@ fn blocks(
     let length = match request.block_length {
         Some(length) if length == 0 || new % length != 0 => {
             let fact = format!("blocks of {length} do not divide {new} new tokens");
-            let hint = format!("`--block-length {}` does", divisor(new, BLOCK));
+            let hint = hint![Setting::BlockLength.to(divisor(new, BLOCK)), " does"];
             return Err(EngineError::request(fact, hint));
         }
         Some(length) => length,
@@ -303,17 +278,18 @@ fn blocks(
 /// Steps, so many for each block.
 fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize, EngineError> {
     let steps = request.steps.unwrap_or(masks.next_multiple_of(blocks));
-    let refuse = |fact: String, hint: String| Err(EngineError::request(fact, hint));
+    let refuse = |fact: String, hint: Hint| Err(EngineError::request(fact, hint));
     if steps == 0 {
-        return refuse("0 steps were asked for".into(), format!("give from 1 to {masks}, one for each mask"));
+        let hint = format!("give from 1 to {masks}, one for each mask");
+        return refuse("0 steps were asked for".into(), hint.into());
     }
     if request.steps.is_some() && steps > masks {
         let fact = format!("{steps} steps for {masks} masks: some would fill none");
-        return refuse(fact, format!("give at most `--steps {masks}`"));
+        return refuse(fact, hint!["give at most ", Setting::Steps.to(masks)]);
     }
     if steps % blocks != 0 {
         let fact = format!("{steps} steps cannot be shared out evenly to {blocks} blocks");
-        return refuse(fact, format!("`--steps {}` can", (steps / blocks).max(1) * blocks));
+        return refuse(fact, hint![Setting::Steps.to((steps / blocks).max(1) * blocks), " can"]);
     }
     Ok(steps)
 }

@@ -9,7 +9,7 @@ use super::Engine;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::machine::OUTPUT_ROWS;
-use crate::mode::perplexity::{Distributions, Evaluated, LikelihoodJob, LikelihoodTask, Wanted};
+use crate::mode::perplexity::{Distributions, EvaluateJob, Evaluated, Wanted};
 use crate::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};
 use crate::prompt::{Window, Windows};
 use crate::request::PerplexityRequest;
@@ -40,8 +40,7 @@ impl Engine {
                     break 'text;
                 }
                 tally.begin(&pass);
-                let found = sequence.run(&window, pass, Wanted::Nothing)?;
-                tally.take(self, &found)?;
+                tally.add(self, &sequence.run(&window, pass, Wanted::Nothing)?)?;
             }
         }
         tally.outcome(self, &windows, meter.peak_bytes())
@@ -71,12 +70,13 @@ impl Engine {
                 }
                 own.begin(&pass);
                 theirs.begin(&pass);
-                let found = first.run(&window, pass.clone(), Wanted::Distributions(memory))?;
-                theirs.take(reference, &found)?;
-                let found = second.run(&window, pass, Wanted::Divergence(found.distributions))?;
-                own.take(self, &found)?;
-                memory = found.distributions;
-                for distance in &found.distances {
+                let evaluated = first.run(&window, pass.clone(), Wanted::Distributions(memory))?;
+                theirs.add(reference, &evaluated)?;
+                let distributions = evaluated.readings.distributions;
+                let evaluated = second.run(&window, pass, Wanted::Divergence(distributions))?;
+                own.add(self, &evaluated)?;
+                memory = evaluated.readings.distributions;
+                for distance in &evaluated.readings.distances {
                     if !distance.kl.is_finite() {
                         return Err(own.not_finite(self, kl.len() + 1));
                     }
@@ -143,19 +143,18 @@ impl<'a> Sequence<'a> {
 
     /// Runs the next pass of the window.
     fn run(&mut self, window: &Window, pass: Pass, wanted: Wanted) -> Result<Evaluated, EngineError> {
-        let job = LikelihoodJob {
-            sequence: self.id,
+        let (reply, answer) = channel();
+        let job = EvaluateJob {
+            sequence: self.id.take(),
             next: window.tokens[window.first.clamp(pass.start + 1, pass.end + 1)..=pass.end].to_vec(),
             tokens: window.tokens[..pass.end].to_vec(),
             wanted,
+            reply,
         };
-        let (reply, answer) = channel();
-        let _unheard = self.engine.run(LikelihoodTask::new(job, reply), &Cancel::new(), None)?;
-        // A pass that fails releases the sequence itself.
-        self.id = None;
-        let found = answer.recv().map_err(|_| EngineError::Stopped)??;
-        self.id = Some(found.sequence);
-        Ok(found)
+        self.engine.inbox()?.send(Job::Evaluate(job))?;
+        let evaluated = answer.recv().map_err(|_| EngineError::Stopped)??;
+        self.id = Some(evaluated.sequence);
+        Ok(evaluated)
     }
 }
 
@@ -168,7 +167,7 @@ impl Drop for Sequence<'_> {
     }
 }
 
-/// What was found so far.
+/// The sum of all passes so far.
 #[derive(Default)]
 struct Tally {
     /// One value per counted token.
@@ -184,9 +183,9 @@ impl Tally {
         self.windows += usize::from(pass.start == 0);
     }
 
-    fn take(&mut self, engine: &Engine, found: &Evaluated) -> Result<(), EngineError> {
-        self.seconds += found.seconds;
-        for &nll in &found.nll {
+    fn add(&mut self, engine: &Engine, evaluated: &Evaluated) -> Result<(), EngineError> {
+        self.seconds += evaluated.seconds;
+        for &nll in &evaluated.readings.nll {
             if !nll.is_finite() {
                 return Err(self.not_finite(engine, self.nll.len() + 1));
             }

@@ -1,7 +1,6 @@
 //! Requests for scores: what can be refused is refused here.
 
-use std::sync::mpsc::channel;
-
+use redline_hint::{Setting, hint};
 use redline_models::spec::Objective;
 
 use super::{Engine, checked_timeout};
@@ -12,7 +11,7 @@ use crate::outcome::{ItemError, ScoreOutcome};
 use crate::plan::Buckets;
 use crate::prompt::{LabelLists, Limits};
 use crate::request::{LongLabels, ScoreRequest};
-use crate::ticket::ScoreTicket;
+use crate::ticket::{Answer, ScoreTicket, Ticket};
 
 /// Most tokens of the labels of a request, in all the ways in which they are covered: some hundred bytes each.
 const MOST_COVERED: usize = 1 << 21;
@@ -25,9 +24,21 @@ impl Engine {
 
     /// Begins to score; other requests may be submitted before the answer is waited for.
     pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
+        let (ticket, reply) = Ticket::new();
+        let cancels = vec![cancel.clone(), ticket.canceller()];
+        self.run_score(request, cancels, Box::new(|outcome| reply.finish(outcome)))?;
+        Ok(ticket)
+    }
+
+    /// Begins to score.
+    pub(crate) fn run_score(
+        &self,
+        request: ScoreRequest,
+        cancels: Vec<Cancel>,
+        answer: Answer<ScoreOutcome>,
+    ) -> Result<(), EngineError> {
         let timeout_s = checked_timeout(request.timeout_s)?;
-        let (reply, answer) = channel();
-        let cancel = match self.info.objective {
+        match self.info.objective {
             Objective::Next => {
                 self.check_unsampled(&request)?;
                 let (labels, behind) = self.labels(&request)?;
@@ -37,7 +48,7 @@ impl Engine {
                     self.check_room(format_args!("item {index}"), &[tokens + behind], spare)
                 };
                 let job = self.score_job(request, labels, behind, &fits)?;
-                self.run(ScoreTask::new(job, reply), cancel, timeout_s)?
+                self.run(ScoreTask::new(job, answer), cancels, timeout_s)
             }
             Objective::Masked { shifted } => {
                 let masks = self.masks(&request, shifted)?;
@@ -47,10 +58,9 @@ impl Engine {
                     self.check_canvas(format_args!("item {index} with its labels"), tokens + behind, 1)
                 };
                 let job = self.score_job(request, labels, behind, &fits)?;
-                self.run(MaskedScoreTask::new(job, masks, reply), cancel, timeout_s)?
+                self.run(MaskedScoreTask::new(job, masks, answer), cancels, timeout_s)
             }
-        };
-        Ok(ScoreTicket { heard: None, answer, cancel })
+        }
     }
 
     /// The most tokens that one of these labels has behind a prompt: the last one follows from those before it, unless masks stand
@@ -84,7 +94,7 @@ impl Engine {
         }
         let tokens = labels.0.iter().flatten().map(Vec::len).max().unwrap_or(0);
         let fact = format!("a label of {tokens} tokens leaves nothing of the context of {}", limits.context);
-        Err(EngineError::request(fact, "take shorter labels, or give more `--max-context`"))
+        Err(EngineError::request(fact, hint!["take shorter labels, or give more ", Setting::MaxContext]))
     }
 
     /// The checked request. `fits` refuses a prompt, by its index and tokens, that would never run.
@@ -153,7 +163,10 @@ fn check_masked((labels, _): &LabelLists, masks: Masks) -> Result<(), EngineErro
     let tokens: usize = labels.iter().flatten().map(tokens).sum();
     if tokens > MOST_COVERED {
         let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MOST_COVERED}");
-        return Err(EngineError::request(fact, "give fewer `--mc-samples`, or fewer labels"));
+        return Err(EngineError::request(
+            fact,
+            hint!["give fewer ", Setting::McSamples, ", or fewer labels"],
+        ));
     }
     Ok(())
 }

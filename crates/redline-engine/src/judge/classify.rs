@@ -1,12 +1,13 @@
 //! Classification: how probable each class is as what the model would write after a text.
 
 use super::template::{Frame, Shared};
-use super::{Judgement, Scores, label_behind, scored, some_label};
+use super::{Judgement, label_behind, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::outcome::{ItemError, ItemScore, Taken};
+use crate::outcome::{ItemError, ItemScore, ScoreOutcome, Taken};
 use crate::request::{Label, LongLabels, Truncate};
+use crate::ticket::ClassifyTicket;
 
 /// The text to classify, in a template.
 const TEXT: &str = "{text}";
@@ -131,28 +132,11 @@ fn names(classes: &[Label]) -> Result<String, EngineError> {
     Ok(classes.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
-/// A classification that runs. Dropping it cancels the request.
-#[derive(Debug)]
-pub struct ClassifyTicket(Scores);
-
-impl ClassifyTicket {
-    /// Whether the answer has come.
-    pub fn is_ready(&mut self) -> bool {
-        self.0.ticket.is_ready()
-    }
-
-    /// Waits for the answer.
-    pub fn wait(self) -> Result<ClassifyOutcome, EngineError> {
-        let (outcome, cut) = self.0.wait()?;
-        let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
-        let texts = scored(outcome.items, cut).map(|text| text.map(classified)).collect();
-        Ok(ClassifyOutcome { texts, class_token_ids: outcome.label_token_ids, taken: outcome.taken })
-    }
-
-    /// Ends the request before the next pass.
-    pub fn cancel(&self) {
-        self.0.ticket.cancel();
-    }
+/// The classes of the texts, from their scores and from whether each was cut.
+fn outcome(scores: ScoreOutcome, cut: Vec<bool>) -> ClassifyOutcome {
+    let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
+    let texts = scored(scores.items, cut).map(|text| text.map(classified)).collect();
+    ClassifyOutcome { texts, class_token_ids: scores.label_token_ids, taken: scores.taken }
 }
 
 fn classified(item: ItemScore, truncated: bool) -> Classified {
@@ -183,7 +167,7 @@ impl Engine {
         request: ClassifyRequest,
         cancel: &Cancel,
     ) -> Result<ClassifyTicket, EngineError> {
-        request.judgement()?.submit(self, cancel).map(ClassifyTicket)
+        request.judgement()?.submit(self, cancel, outcome)
     }
 }
 

@@ -14,10 +14,10 @@ use crate::engine::Engine;
 use crate::error::EngineError;
 use crate::outcome::{ItemError, ItemScore, ScoreOutcome};
 use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Truncate};
-use crate::ticket::ScoreTicket;
+use crate::ticket::Ticket;
 
-pub use classify::{Classified, ClassifyOutcome, ClassifyRequest, ClassifyTicket};
-pub use rerank::{Ranked, RerankOutcome, RerankRequest, RerankTicket};
+pub use classify::{Classified, ClassifyOutcome, ClassifyRequest};
+pub use rerank::{Ranked, RerankOutcome, RerankRequest};
 
 use template::Frame;
 
@@ -35,18 +35,15 @@ struct Judgement {
     timeout_s: Option<f64>,
 }
 
-/// The scores that a judgement waits for.
-#[derive(Debug)]
-struct Scores {
-    noun: &'static str,
-    /// Whether each text was cut.
-    cut: Vec<bool>,
-    ticket: ScoreTicket,
-}
-
 impl Judgement {
-    /// Cuts what is too long, if it may be cut, and begins to score.
-    fn submit(self, engine: &Engine, cancel: &Cancel) -> Result<Scores, EngineError> {
+    /// Cuts what is too long, if it may be cut, and begins to score. `judge` makes the outcome from the scores and from whether
+    /// each text was cut.
+    fn submit<O: Send + 'static>(
+        self,
+        engine: &Engine,
+        cancel: &Cancel,
+        judge: impl FnOnce(ScoreOutcome, Vec<bool>) -> O + Send + 'static,
+    ) -> Result<Ticket<O>, EngineError> {
         let noun = self.noun;
         let mut texts = self.texts;
         let cut = match self.truncate {
@@ -67,19 +64,14 @@ impl Judgement {
             timeout_s: self.timeout_s,
             ..ScoreRequest::new(Prompt::Text(self.frame.head), items, self.labels)
         };
-        let ticket = engine.submit_score(request, cancel).map_err(|error| called(noun, error))?;
-        Ok(Scores { noun, cut, ticket })
-    }
-}
-
-impl Scores {
-    /// Each text with its scores, and whether it was cut.
-    fn wait(self) -> Result<(ScoreOutcome, Vec<bool>), EngineError> {
-        let mut outcome = self.ticket.wait().map_err(|error| called(self.noun, error))?;
-        for error in outcome.items.iter_mut().filter_map(|item| item.as_mut().err()) {
-            error.message = renamed(self.noun, &error.message);
-        }
-        Ok((outcome, self.cut))
+        let (ticket, reply) = Ticket::new();
+        let answer = move |outcome: Result<ScoreOutcome, EngineError>| {
+            let judged = outcome.map(|outcome| judge(renamed_items(noun, outcome), cut));
+            reply.finish(judged.map_err(|error| called(noun, error)));
+        };
+        let cancels = vec![cancel.clone(), ticket.canceller()];
+        engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(noun, error))?;
+        Ok(ticket)
     }
 }
 
@@ -97,6 +89,14 @@ fn called(noun: &str, error: EngineError) -> EngineError {
         EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(noun, &fact), hint },
         other => other,
     }
+}
+
+/// The scores, with the items called what the caller calls them in messages.
+fn renamed_items(noun: &str, mut outcome: ScoreOutcome) -> ScoreOutcome {
+    for error in outcome.items.iter_mut().filter_map(|item| item.as_mut().err()) {
+        error.message = renamed(noun, &error.message);
+    }
+    outcome
 }
 
 /// A message that begins with an item, about what that item was.

@@ -1,12 +1,15 @@
 //! Reranking: documents in the order of how probable it is that the model would write yes after query and document.
 
+use redline_hint::{Setting, hint};
+
 use super::template::{Frame, Shared};
-use super::{Judgement, Scores, label_behind, scored, some_label};
+use super::{Judgement, label_behind, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
-use crate::outcome::{ItemError, Taken};
+use crate::outcome::{ItemError, ScoreOutcome, Taken};
 use crate::request::{Label, LongLabels, Truncate};
+use crate::ticket::RerankTicket;
 
 /// The query, in a template.
 const QUERY: &str = "{query}";
@@ -102,7 +105,7 @@ impl RerankRequest {
 
     fn frame(&self) -> Result<Frame, EngineError> {
         if self.top_n == Some(0) {
-            let hint = "give `--top-n` at least 1, or leave it out for all";
+            let hint = hint!["give ", Setting::TopN, " at least 1, or leave it out for all"];
             return Err(EngineError::request("0 documents were asked for", hint));
         }
         some_label("the label for yes", &self.yes)?;
@@ -131,43 +134,23 @@ impl RerankRequest {
     }
 }
 
-/// A reranking that runs. Dropping it cancels the request.
-#[derive(Debug)]
-pub struct RerankTicket {
-    scores: Scores,
-    top_n: usize,
-}
-
-impl RerankTicket {
-    /// Whether the answer has come.
-    pub fn is_ready(&mut self) -> bool {
-        self.scores.ticket.is_ready()
-    }
-
-    /// Waits for the answer.
-    pub fn wait(self) -> Result<RerankOutcome, EngineError> {
-        let (outcome, cut) = self.scores.wait()?;
-        let (mut ranked, mut failed) = (Vec::new(), Vec::new());
-        for (index, document) in scored(outcome.items, cut).enumerate() {
-            match document {
-                Ok((item, truncated)) => {
-                    let relevance = item.scores.first().copied().unwrap_or(0.0);
-                    ranked.push(Ranked { index, relevance, prompt_tokens: item.prompt_tokens, truncated });
-                }
-                Err(error) => failed.push(Err(error)),
+/// The documents in their order, from their scores and from whether each was cut.
+fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome {
+    let (mut ranked, mut failed) = (Vec::new(), Vec::new());
+    for (index, document) in scored(outcome.items, cut).enumerate() {
+        match document {
+            Ok((item, truncated)) => {
+                let relevance = item.scores.first().copied().unwrap_or(0.0);
+                ranked.push(Ranked { index, relevance, prompt_tokens: item.prompt_tokens, truncated });
             }
+            Err(error) => failed.push(Err(error)),
         }
-        // Stable: equals stay in the order of their indices.
-        ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
-        ranked.truncate(self.top_n);
-        let results = ranked.into_iter().map(Ok).chain(failed).collect();
-        Ok(RerankOutcome { results, label_token_ids: outcome.label_token_ids, taken: outcome.taken })
     }
-
-    /// Ends the request before the next pass.
-    pub fn cancel(&self) {
-        self.scores.ticket.cancel();
-    }
+    // Stable: equals stay in the order of their indices.
+    ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
+    ranked.truncate(top_n);
+    let results = ranked.into_iter().map(Ok).chain(failed).collect();
+    RerankOutcome { results, label_token_ids: outcome.label_token_ids, taken: outcome.taken }
 }
 
 impl Engine {
@@ -183,6 +166,6 @@ impl Engine {
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
         let top_n = request.top_n.unwrap_or(usize::MAX);
-        Ok(RerankTicket { scores: request.judgement()?.submit(self, cancel)?, top_n })
+        request.judgement()?.submit(self, cancel, move |scores, cut| ranked(scores, cut, top_n))
     }
 }

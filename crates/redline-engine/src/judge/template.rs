@@ -107,7 +107,7 @@ mod tests {
     fn placeholders_are_counted() {
         let refused = |template: &str| {
             let error = Frame::new(template, "{text}", &shared("", "")).unwrap_err();
-            format!("{error}; {}", error.hint().unwrap_or_default())
+            format!("{error}; {}", error.hint().unwrap())
         };
         let rule = "a template has `{query}` and `{text}` once, and may have `{note}` once";
         assert_eq!(refused("{query} {txt}"), format!("the template has no `{{text}}`; {rule}"));

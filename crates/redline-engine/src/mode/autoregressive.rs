@@ -1,15 +1,17 @@
 //! Generation, one token after the other: of one prompt, or of several in lockstep.
 
-use std::sync::mpsc::Sender;
-
 use redline_kernels::Simd;
 
 use crate::error::EngineError;
 use crate::machine::{Logits, LogitsRow};
+use crate::outcome::{
+    BatchOutcome, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage,
+};
 use crate::request::{PromptLogprobs, Sampling};
 use crate::sampler::{self, Sampler};
 use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::ticket::Reply;
 use crate::transcript::Transcript;
 
 /// A checked request.
@@ -22,6 +24,7 @@ pub(crate) struct GenerateJob {
     pub(crate) prompt_logprobs: Option<PromptLogprobs>,
     pub(crate) kv_cache: bool,
     pub(crate) cache_salt: String,
+    pub(crate) kernel_path: String,
 }
 
 /// Checked prompts that are continued together, greedily.
@@ -29,71 +32,39 @@ pub(crate) struct BatchJob {
     pub(crate) prompts: Vec<Vec<u32>>,
     pub(crate) max_new_tokens: usize,
     pub(crate) end_ids: Vec<u32>,
+    pub(crate) kernel_path: String,
 }
 
 /// A new token.
 #[derive(Clone, Debug)]
-pub(crate) struct NewToken {
-    pub(crate) id: u32,
-    pub(crate) ends: bool,
-    pub(crate) logprobs: Option<Logprobs>,
+struct NewToken {
+    id: u32,
+    ends: bool,
+    logprobs: Option<Logprobs>,
 }
 
 /// A token's own log-probability, then those of the most probable tokens.
-pub(crate) type Logprobs = (f32, Vec<(u32, f32)>);
+type Logprobs = (f32, Vec<(u32, f32)>);
 
-/// Durations and counts of a finished run.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timing {
-    pub(crate) arrived_s: f64,
-    pub(crate) queue_s: f64,
-    pub(crate) prefill_s: f64,
-    pub(crate) decode_s: f64,
-    pub(crate) plan_misses: u64,
-    pub(crate) peak_memory_bytes: Option<u64>,
-    /// Prompt tokens taken from the prefix cache; `None` where it was not asked.
-    pub(crate) cached_tokens: Option<usize>,
+/// Durations of a finished run, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    prefill_s: f64,
+    decode_s: f64,
 }
 
 impl Timing {
-    fn of(ran: &Ran, prefill_s: Option<f64>, cached_tokens: Option<usize>) -> Self {
-        Self {
-            arrived_s: ran.arrived_s,
-            queue_s: ran.queue_s,
-            // Without a first token, all the time went into its prompt.
-            prefill_s: prefill_s.unwrap_or(ran.seconds),
-            decode_s: ran.seconds - prefill_s.unwrap_or(ran.seconds),
-            plan_misses: ran.plan_misses,
-            peak_memory_bytes: ran.peak_memory_bytes,
-            cached_tokens,
-        }
+    /// `prefill_s`: until the first token was chosen, if any was.
+    fn of(ran: &Ran, prefill_s: Option<f64>) -> Self {
+        // Without a first token, all the time went into its prompt.
+        let prefill_s = prefill_s.unwrap_or(ran.seconds);
+        Self { prefill_s, decode_s: ran.seconds - prefill_s }
     }
 
     /// Tokens after the first ones, per second.
-    pub(crate) fn rate(&self, decoded: usize) -> Option<f64> {
+    fn rate(&self, decoded: usize) -> Option<f64> {
         (decoded > 0 && self.decode_s > 0.0).then(|| decoded as f64 / self.decode_s)
     }
-}
-
-/// What a caller of a generation hears.
-pub(crate) enum Event {
-    /// Text that has become final.
-    Text(String),
-    /// The end.
-    Done(Result<Generated, EngineError>),
-}
-
-/// What became of a generation.
-pub(crate) struct Generated {
-    pub(crate) tokens: Vec<NewToken>,
-    /// Seconds from the arrival to the choice of each of them.
-    pub(crate) token_s: Vec<f64>,
-    /// Of the tokens of the prompt from the first asked for on.
-    pub(crate) prompt: Vec<Logprobs>,
-    pub(crate) text: String,
-    /// A stop string or an end-of-sequence token was met.
-    pub(crate) stopped: bool,
-    pub(crate) timing: Timing,
 }
 
 /// One prompt being continued.
@@ -102,7 +73,7 @@ pub(crate) struct GenerateTask {
     simd: Simd,
     sampler: Sampler,
     transcript: Transcript,
-    events: Sender<Event>,
+    reply: Reply<GenerateOutcome, String>,
     opened: bool,
     /// What the last row chose, until it is taken.
     chosen: Option<NewToken>,
@@ -117,13 +88,18 @@ pub(crate) struct GenerateTask {
 }
 
 impl GenerateTask {
-    pub(crate) fn new(job: GenerateJob, simd: Simd, transcript: Transcript, events: Sender<Event>) -> Self {
+    pub(crate) fn new(
+        job: GenerateJob,
+        simd: Simd,
+        transcript: Transcript,
+        reply: Reply<GenerateOutcome, String>,
+    ) -> Self {
         Self {
             job,
             simd,
             sampler: Sampler::default(),
             transcript,
-            events,
+            reply,
             opened: false,
             chosen: None,
             tokens: Vec::new(),
@@ -137,7 +113,7 @@ impl GenerateTask {
 
     /// Lets text out; whether anybody reads it still.
     fn show(&self, text: &str) -> bool {
-        text.is_empty() || self.events.send(Event::Text(text.into())).is_ok()
+        text.is_empty() || self.reply.progress(text.into())
     }
 
     /// Takes a token; whether to go on.
@@ -217,35 +193,86 @@ impl Task for GenerateTask {
     }
 
     fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let events = self.events.clone();
-        let outcome = outcome.and_then(|ran| {
-            if ran.ended == Some(Ended::Late) {
-                return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(self.tokens.len()) });
-            }
-            let rest = self.transcript.finish().to_owned();
-            self.show(&rest);
-            let stopped = self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends);
-            let cached = self.keeps.then_some(self.cached_tokens);
-            let timing = Timing::of(&ran, self.token_s.first().copied(), cached);
-            let Self { tokens, token_s, prompt, transcript, .. } = *self;
-            Ok(Generated { tokens, token_s, prompt, text: transcript.into_text(), stopped, timing })
-        });
-        // A caller that is gone hears nothing.
-        let _ = events.send(Event::Done(outcome));
+        let outcome = outcome.and_then(|ran| self.outcome(&ran));
+        self.reply.finish(outcome);
     }
 }
 
-/// What became of a batch.
-pub(crate) struct Continued {
-    /// The new ids of each prompt.
-    pub(crate) new: Vec<Vec<u32>>,
-    pub(crate) timing: Timing,
+impl GenerateTask {
+    /// The answer; what is held of the text so far is let out.
+    fn outcome(&mut self, ran: &Ran) -> Result<GenerateOutcome, EngineError> {
+        if ran.ended == Some(Ended::Late) {
+            return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(self.tokens.len()) });
+        }
+        let rest = self.transcript.finish().to_owned();
+        self.show(&rest);
+        let finish_reason = if self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends)
+        {
+            FinishReason::Stop
+        } else if self.tokens.len() < self.job.max_new_tokens {
+            FinishReason::Cancelled
+        } else {
+            FinishReason::Length
+        };
+        let logprobs = self.job.logprobs.is_some().then(|| self.new_logprobs()).transpose()?;
+        let prompt_logprobs =
+            self.job.prompt_logprobs.is_some().then(|| self.prompt_logprobs()).transpose()?;
+        let timing = Timing::of(ran, self.token_s.first().copied());
+        Ok(GenerateOutcome {
+            text: self.transcript.take_text(),
+            usage: Usage {
+                prompt_tokens: self.job.prompt.len(),
+                completion_tokens: self.tokens.len(),
+                cached_tokens: if self.keeps { self.cached_tokens } else { 0 },
+            },
+            prefix_cache: self.keeps.then(|| PrefixCacheUse::of(self.cached_tokens)),
+            plan_misses: ran.plan_misses,
+            token_ids: self.tokens.iter().map(|token| token.id).collect(),
+            prompt_token_ids: std::mem::take(&mut self.job.prompt),
+            finish_reason,
+            logprobs,
+            prompt_logprobs,
+            queue_s: ran.queue_s,
+            prefill_s: timing.prefill_s,
+            decode_s: timing.decode_s,
+            decode_tokens_per_s: timing.rate(self.tokens.len().saturating_sub(1)),
+            token_s: std::mem::take(&mut self.token_s),
+            arrived_s: ran.arrived_s,
+            peak_memory_bytes: ran.peak_memory_bytes,
+            kernel_path: std::mem::take(&mut self.job.kernel_path),
+        })
+    }
+
+    /// Log-probabilities of the new tokens.
+    fn new_logprobs(&self) -> Result<Vec<PositionLogprobs>, EngineError> {
+        let none = (0.0, Vec::new());
+        let of = |token: &NewToken| self.named(token.id, token.logprobs.as_ref().unwrap_or(&none));
+        self.tokens.iter().map(of).collect()
+    }
+
+    /// Log-probabilities of the prompt's tokens; of those before the first asked for there are none.
+    fn prompt_logprobs(&self) -> Result<Vec<Option<PositionLogprobs>>, EngineError> {
+        let first = self.job.prompt.len().saturating_sub(self.prompt.len());
+        let named = self.job.prompt[first..].iter().zip(&self.prompt);
+        let named = named.map(|(&id, logprobs)| self.named(id, logprobs).map(Some));
+        std::iter::repeat_with(|| Ok(None)).take(first).chain(named).collect()
+    }
+
+    /// Log-probabilities with the text of their tokens.
+    fn named(&self, id: u32, (own, top): &Logprobs) -> Result<PositionLogprobs, EngineError> {
+        let named = |id: u32, logprob: f32| {
+            let text = self.transcript.text_of(id)?;
+            Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
+        };
+        let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
+        Ok(PositionLogprobs { chosen: named(id, *own)?, top })
+    }
 }
 
 /// Several prompts being continued, one pass per token: each waits until all have been run.
 pub(crate) struct BatchTask {
     job: BatchJob,
-    reply: Sender<Result<Continued, EngineError>>,
+    reply: Reply<BatchOutcome>,
     opened: usize,
     /// Prompts that have been run.
     filled: Vec<bool>,
@@ -256,7 +283,7 @@ pub(crate) struct BatchTask {
 }
 
 impl BatchTask {
-    pub(crate) fn new(job: BatchJob, reply: Sender<Result<Continued, EngineError>>) -> Self {
+    pub(crate) fn new(job: BatchJob, reply: Reply<BatchOutcome>) -> Self {
         let count = job.prompts.len();
         Self {
             reply,
@@ -323,9 +350,24 @@ impl Task for BatchTask {
     }
 
     fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let Self { reply, new, prefill_s, .. } = *self;
-        // A caller that is gone hears nothing.
-        let _ = reply.send(outcome.map(|ran| Continued { new, timing: Timing::of(&ran, prefill_s, None) }));
+        let Self { job, reply, new, prefill_s, .. } = *self;
+        reply.finish(outcome.map(|ran| {
+            let timing = Timing::of(&ran, prefill_s);
+            let decoded = new.iter().map(|ids| ids.len().saturating_sub(1)).sum();
+            BatchOutcome {
+                usage: Usage {
+                    prompt_tokens: job.prompts.iter().map(Vec::len).sum(),
+                    completion_tokens: new.iter().map(Vec::len).sum(),
+                    cached_tokens: 0,
+                },
+                token_ids: new,
+                prefill_s: timing.prefill_s,
+                decode_s: timing.decode_s,
+                decode_tokens_per_s: timing.rate(decoded),
+                peak_memory_bytes: ran.peak_memory_bytes,
+                kernel_path: job.kernel_path,
+            }
+        }));
     }
 }
 
@@ -345,11 +387,10 @@ fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::mpsc::channel;
-
     use redline_kernels::{Exec, Rows, Team};
 
     use super::*;
+    use crate::ticket::GenerateTicket;
 
     fn top(logits: &[f32], n: usize) -> Vec<u32> {
         let row = LogitsRow { logits, log_sum_exp: 0.0 };
@@ -388,9 +429,10 @@ mod tests {
             prompt_logprobs: None,
             kv_cache: true,
             cache_salt: String::new(),
+            kernel_path: String::new(),
         };
         let transcript = Transcript::new(None, Vec::new());
-        let mut task = GenerateTask::new(job, exec.simd, transcript, channel().0);
+        let mut task = GenerateTask::new(job, exec.simd, transcript, GenerateTicket::new().1);
         let logits = [0.0; 50];
         for position in 0..20 {
             let rows = Rows::new(&logits, 1, 50, 50);
@@ -412,14 +454,10 @@ mod tests {
             peak_memory_bytes: None,
             ended: None,
         };
-        let timing = Timing::of(&ran, Some(2.0), None);
-        assert_eq!(
-            (timing.arrived_s, timing.queue_s, timing.prefill_s, timing.decode_s),
-            (1.0, 0.5, 2.0, 3.0)
-        );
+        let timing = Timing::of(&ran, Some(2.0));
+        assert_eq!((timing.prefill_s, timing.decode_s), (2.0, 3.0));
         assert_eq!((timing.rate(6), timing.rate(0)), (Some(2.0), None));
-        let cut = Timing::of(&ran, None, Some(3));
-        assert_eq!((cut.prefill_s, cut.decode_s, cut.cached_tokens), (5.0, 0.0, Some(3)));
-        assert_eq!(cut.rate(6), None);
+        let cut = Timing::of(&ran, None);
+        assert_eq!((cut.prefill_s, cut.decode_s, cut.rate(6)), (5.0, 0.0, None));
     }
 }

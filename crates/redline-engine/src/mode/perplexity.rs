@@ -1,7 +1,7 @@
 //! Perplexity: how probable the tokens of a text are, each after those before it; and how far the distributions of two
 //! models lie apart.
 //!
-//! One job is one pass over some tokens of a window; the window's sequence stays open between jobs. So two engines can
+//! The text is run window by window, and a window pass by pass. Its sequence stays open between passes, so that two engines can
 //! take turns, and of their logits there is never more than what one pass makes.
 
 use std::sync::OnceLock;
@@ -12,19 +12,18 @@ use redline_models::kv::SeqId;
 use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::sampler::greedy;
-use crate::scheduler::{Done, Next, Opening};
-use crate::task::{Head, Ran, RowPlace, Task};
 
-/// One pass.
-pub(crate) struct LikelihoodJob {
-    /// The sequence of a window that earlier passes began; `None` begins one.
+/// The next pass over a window.
+pub(crate) struct EvaluateJob {
+    /// What earlier passes stored of the window; `None` before the first.
     pub(crate) sequence: Option<SeqId>,
-    /// All tokens of the window so far.
+    /// All tokens of the window up to the end of this pass.
     pub(crate) tokens: Vec<u32>,
-    /// The token that follows, for the last so many of them: their rows are evaluated.
+    /// The token that follows, for each of the last tokens: the logits of their rows are evaluated.
     pub(crate) next: Vec<u32>,
-    /// What is wanted besides.
+    /// What is wanted besides likelihoods.
     pub(crate) wanted: Wanted,
+    pub(crate) reply: Sender<Result<Evaluated, EngineError>>,
 }
 
 /// What a pass answers besides the likelihood of the tokens that follow.
@@ -44,17 +43,12 @@ pub(crate) struct Distributions {
     log_sum_exp: Vec<f64>,
 }
 
-/// What a pass found.
+/// The result of a pass.
 pub(crate) struct Evaluated {
-    /// The window's sequence.
+    /// What is stored of the window now.
     pub(crate) sequence: SeqId,
-    /// Negative log-likelihood of every token of `next`; not finite where the model's output is not.
-    pub(crate) nll: Vec<f64>,
-    /// For every token of `next`, where it was asked for.
-    pub(crate) distances: Vec<Distance>,
-    /// The distributions that were asked for or compared with.
-    pub(crate) distributions: Distributions,
-    /// Seconds it took.
+    pub(crate) readings: Readings,
+    /// Seconds that the pass took.
     pub(crate) seconds: f64,
 }
 
@@ -67,99 +61,55 @@ pub(crate) struct Distance {
     pub(crate) same_top: bool,
 }
 
-/// See the module.
-pub(crate) struct LikelihoodTask {
-    job: LikelihoodJob,
-    reply: Sender<Result<Evaluated, EngineError>>,
-    opened: bool,
-    nll: Vec<f64>,
-    distances: Vec<Distance>,
-    distributions: Distributions,
-    sequence: Option<SeqId>,
+/// What is read off the rows of a pass, in their order.
+#[derive(Default)]
+pub(crate) struct Readings {
+    /// The negative log-likelihood of every token of `next`; not finite where the model's output is not.
+    pub(crate) nll: Vec<f64>,
+    /// For every token of `next`, where it was asked for.
+    pub(crate) distances: Vec<Distance>,
+    /// The distributions that were asked for or compared with.
+    pub(crate) distributions: Distributions,
 }
 
-impl LikelihoodTask {
-    pub(crate) fn new(mut job: LikelihoodJob, reply: Sender<Result<Evaluated, EngineError>>) -> Self {
-        let distributions = match &mut job.wanted {
+/// Reads the rows of a pass.
+pub(crate) struct Reader {
+    next: Vec<u32>,
+    wanted: Wanted,
+    readings: Readings,
+}
+
+impl Reader {
+    /// For as many rows as there are tokens in `next`.
+    pub(crate) fn new(next: Vec<u32>, mut wanted: Wanted) -> Self {
+        let distributions = match &mut wanted {
             Wanted::Nothing => Distributions::default(),
             Wanted::Distributions(memory) => std::mem::take(memory).emptied(),
             Wanted::Divergence(distributions) => std::mem::take(distributions),
         };
-        Self {
-            nll: Vec::with_capacity(job.next.len()),
-            job,
-            reply,
-            opened: false,
-            distances: Vec::new(),
-            distributions,
-            sequence: None,
-        }
-    }
-}
-
-impl Task for LikelihoodTask {
-    fn longest(&self) -> usize {
-        self.job.tokens.len()
+        let nll = Vec::with_capacity(next.len());
+        Self { next, wanted, readings: Readings { nll, distances: Vec::new(), distributions } }
     }
 
-    fn head(&self) -> Head {
-        Head::Vocabulary { normalise: true }
-    }
-
-    fn open(&mut self) -> Option<Opening> {
-        if std::mem::replace(&mut self.opened, true) {
-            return None;
-        }
-        let (tokens, resumes) = (self.job.tokens.clone(), self.job.sequence.take());
-        let wanted = tokens.len() - self.job.next.len();
-        Some(Opening { tokens, wanted, resumes, ..Opening::default() })
-    }
-
-    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
-        let first = self.nll.len();
-        for r in 0..places.len() {
+    /// Reads the next rows.
+    pub(crate) fn read(&mut self, logits: Logits<'_>, rows: usize) {
+        let Readings { nll, distances, distributions } = &mut self.readings;
+        let first = nll.len();
+        for r in 0..rows {
             let row = logits.row(r);
-            let next = self.job.next[first + r] as usize;
-            self.nll.push(row.log_sum_exp - f64::from(row.logits[next]));
+            let next = self.next[first + r] as usize;
+            nll.push(row.log_sum_exp - f64::from(row.logits[next]));
         }
-        match self.job.wanted {
+        match self.wanted {
             Wanted::Nothing => {}
-            Wanted::Distributions(_) => self.distributions.push(logits, places.len()),
-            Wanted::Divergence(_) => {
-                self.distributions.distances(first, logits, places.len(), &mut self.distances);
-            }
+            Wanted::Distributions(_) => distributions.push(logits, rows),
+            Wanted::Divergence(_) => distributions.distances(first, logits, rows, distances),
         }
     }
 
-    fn advance(&mut self, _done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
-        Ok(vec![(0, Next::Retain)])
-    }
-
-    fn measures_memory(&self) -> bool {
-        // A text is many of these.
-        false
-    }
-
-    fn unopened(&mut self) -> Option<SeqId> {
-        self.job.sequence.take()
-    }
-
-    fn retained(&mut self, sequence: SeqId) {
-        self.sequence = Some(sequence);
-    }
-
-    fn finished(&self) -> bool {
-        self.sequence.is_some()
-    }
-
-    fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let Self { reply, nll, distances, distributions, sequence, .. } = *self;
-        let outcome = outcome.and_then(|ran| {
-            let sequence = sequence.ok_or(EngineError::Cancelled)?;
-            Ok(Evaluated { sequence, nll, distances, distributions, seconds: ran.seconds })
-        });
-        // A caller that is gone hears nothing.
-        let _ = reply.send(outcome);
+    /// What was read.
+    pub(crate) fn into_readings(self) -> Readings {
+        self.readings
     }
 }
 

@@ -35,9 +35,6 @@ pub(crate) struct ScoreJob {
     pub(crate) kernel_path: String,
 }
 
-/// What a caller hears.
-type Outcome = Result<ScoreOutcome, EngineError>;
-
 /// What prompts had in common, and with earlier ones.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
@@ -78,7 +75,12 @@ impl ScoreJob {
     }
 
     /// The answer, from the row of each item; `None` where there is none, or the model's output was not a number.
-    fn outcome(mut self, rows: Vec<Option<Row>>, shared: Shared, ran: Ran) -> Outcome {
+    fn outcome(
+        mut self,
+        rows: Vec<Option<Row>>,
+        shared: Shared,
+        ran: Ran,
+    ) -> Result<ScoreOutcome, EngineError> {
         match ran.ended {
             Some(Ended::Cancelled) => return Err(EngineError::Cancelled),
             Some(Ended::Late) => return Err(EngineError::Late { seconds: ran.seconds, tokens: None }),

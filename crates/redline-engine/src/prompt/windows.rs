@@ -1,5 +1,7 @@
 //! A long text cut into windows.
 
+use redline_hint::{Setting, hint};
+
 use super::Limits;
 use crate::error::EngineError;
 use crate::request::Prompt;
@@ -83,11 +85,11 @@ impl Limits<'_> {
         if size > context {
             let fact =
                 format!("a window of {size} tokens exceeds the context of {context} of `{}`", self.model);
-            return Err(EngineError::request(fact, format!("give `--window` at most {context}")));
+            return Err(EngineError::request(fact, hint!["give at most ", Setting::Window.to(context)]));
         }
         if size < least {
             let fact = format!("a window of {size} tokens has nothing to predict");
-            return Err(EngineError::request(fact, format!("give `--window` at least {least}")));
+            return Err(EngineError::request(fact, hint!["give at least ", Setting::Window.to(least)]));
         }
         Ok(())
     }

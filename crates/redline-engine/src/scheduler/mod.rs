@@ -166,6 +166,11 @@ impl Scheduler {
         }
     }
 
+    /// Most tokens of a pass.
+    pub(crate) fn rows(&self) -> usize {
+        self.limits.rows
+    }
+
     /// How often a sequence gave way to another.
     pub(crate) fn preemptions(&self) -> u64 {
         self.preemptions
@@ -472,16 +477,10 @@ impl Scheduler {
         Done { index: key.index, began, origin }
     }
 
-    /// Does what a request says of one of its sequences. Returns what it retains.
-    pub(crate) fn update<P: PageStore>(
-        &mut self,
-        task: u64,
-        index: u32,
-        next: Next,
-        cache: &mut Cache<P>,
-    ) -> Option<SeqId> {
-        let key = self.key(task, index)?;
-        let sequence = self.sequences.get_mut(&key)?;
+    /// Does what a request says of one of its sequences.
+    pub(crate) fn update<P: PageStore>(&mut self, task: u64, index: u32, next: Next, cache: &mut Cache<P>) {
+        let Some(key) = self.key(task, index) else { return };
+        let Some(sequence) = self.sequences.get_mut(&key) else { return };
         match next {
             Next::Extend(token) => {
                 sequence.wanted = sequence.tokens.len();
@@ -503,9 +502,7 @@ impl Scheduler {
                 self.end(key, cache);
             }
             Next::Drop => self.end(key, cache),
-            Next::Retain => return self.sequences.remove(&key)?.kv,
         }
-        None
     }
 
     /// Keeps what a sequence has stored, for later requests.

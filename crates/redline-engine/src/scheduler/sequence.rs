@@ -31,8 +31,6 @@ pub(crate) struct Opening {
     pub(crate) shares: bool,
     /// After every new token, everything is run again (the reference arm of the KV cache).
     pub(crate) afresh: bool,
-    /// Some of its tokens are stored already, and were retained.
-    pub(crate) resumes: Option<SeqId>,
     /// It is a canvas, of which the logits of these rows are wanted, ascending; `wanted` says nothing then. A canvas shares
     /// nothing.
     pub(crate) canvas: Option<Vec<usize>>,
@@ -65,8 +63,6 @@ pub(crate) enum Next {
     Keep,
     /// It ends.
     Drop,
-    /// It leaves the scheduler, but what it stored stays until the request releases it.
-    Retain,
 }
 
 /// Where the beginning of a sequence came from.
@@ -171,7 +167,7 @@ pub(super) struct Sequence {
 
 impl Sequence {
     pub(super) fn new(opening: Opening) -> Self {
-        let Opening { tokens, wanted, rank: _, parent, shares, afresh, resumes, canvas } = opening;
+        let Opening { tokens, wanted, rank: _, parent, shares, afresh, canvas } = opening;
         let canvas = canvas.map(|wanted| Canvas { drawn: false, patch: None, wanted: wanted.into() });
         Self {
             tokens,
@@ -182,8 +178,8 @@ impl Sequence {
             canvas,
             held: false,
             generates: false,
-            kv: resumes,
-            began: resumes.map(|_| (0, Origin::Parent)),
+            kv: None,
+            began: None,
         }
     }
 

@@ -1,6 +1,6 @@
 //! Canvases at random.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::cell::RefCell;
 
 use redline_kernels::Simd;
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -8,10 +8,11 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::machine::VOCABULARY;
 use super::oracle::diffusion::{Followed, follow};
-use super::request::{Heard, Outcome, Work, tokens, waits};
-use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Event, Guesser, Rules};
+use super::request::{Heard, Outcome, Work, answered, tokens};
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Guesser, Rules};
 use crate::request::{Algorithm, BlockCache, Sampling};
 use crate::task::Task;
+use crate::ticket::{DiffuseTicket, Ticket};
 use crate::transcript::Transcript;
 
 /// The id that stands for a mask.
@@ -21,13 +22,14 @@ pub(super) const MASK: u32 = VOCABULARY as u32 - 1;
 pub(super) struct Filling {
     /// As it is at first.
     pub(super) canvas: Vec<u32>,
+    pub(super) prompt_tokens: usize,
     pub(super) mask: u32,
     pub(super) end_ids: Vec<u32>,
     pub(super) rules: Rules,
     pub(super) algorithm: Algorithm,
     pub(super) sampling: Sampling,
     pub(super) cfg_scale: f32,
-    events: Receiver<Event>,
+    ticket: RefCell<DiffuseTicket>,
 }
 
 /// A canvas of a prompt, some of whose tokens may be masks, and of masks behind it; and where the blocks begin.
@@ -55,6 +57,7 @@ impl Filling {
         // The engine admits canvases that fit together, in whole pages.
         let most = if guided { pages / 2 } else { pages } * PAGE_TOKENS;
         let (canvas, starts) = canvas(random, most, block, blocks);
+        let prompt_tokens = canvas.len() - block * blocks;
         let end = |index: usize| starts.get(index + 1).copied().unwrap_or(canvas.len());
         let cache = if guided { BlockCache::None } else { random.of(BlockCache::ALL) };
         let threshold = random.once_in(3).then_some(0.3);
@@ -88,17 +91,31 @@ impl Filling {
         let end_ids =
             if random.once_in(3) { vec![random.below(VOCABULARY) as u32 % MASK] } else { Vec::new() };
         let cfg_scale = if guided { 1.5 } else { 0.0 };
-        let (reply, events) = channel();
+        let (ticket, reply) = Ticket::new();
         let job = DiffuseJob {
             canvas: canvas.clone(),
+            prompt_tokens,
             mask: MASK,
             end_ids: end_ids.clone(),
             rules: rules.clone(),
             guesser: Guesser { algorithm, sampling, simd: Simd::best() },
             cfg_scale,
+            kernel_path: String::new(),
         };
         let task = DiffuseTask::new(job, Transcript::new(None, Vec::new()), reply);
-        (Self { canvas, mask: MASK, end_ids, rules, algorithm, sampling, cfg_scale, events }, Box::new(task))
+        let ticket = RefCell::new(ticket);
+        let filling = Self {
+            canvas,
+            prompt_tokens,
+            mask: MASK,
+            end_ids,
+            rules,
+            algorithm,
+            sampling,
+            cfg_scale,
+            ticket,
+        };
+        (filling, Box::new(task))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -112,19 +129,11 @@ impl Filling {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        loop {
-            match self.events.try_recv() {
-                Ok(Event::Done(Ok(diffused))) => {
-                    let outcome = match follow(self, &diffused)? {
-                        Followed::Whole => Outcome::Whole,
-                        Followed::Part => Outcome::Part,
-                    };
-                    return Ok(Some(Heard::of(outcome)));
-                }
-                Ok(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
-                Ok(_) => {}
-                Err(empty) => return waits(empty),
-            }
-        }
+        answered(&self.ticket, |outcome| {
+            Ok(Heard::of(match follow(self, outcome)? {
+                Followed::Whole => Outcome::Whole,
+                Followed::Part => Outcome::Part,
+            }))
+        })
     }
 }

@@ -1,6 +1,6 @@
 //! Generations at random: of one prompt, and of several in lockstep.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::cell::RefCell;
 
 use redline_kernels::Simd;
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -10,13 +10,12 @@ use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::continues;
-use super::request::{Heard, Mix, Outcome, Work, answered, tokens, waits};
-use crate::error::EngineError;
-use crate::mode::autoregressive::{
-    BatchJob, BatchTask, Continued, Event, GenerateJob, GenerateTask, Generated,
-};
+use super::request::{Heard, Mix, Outcome, Work, answered, tokens};
+use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
+use crate::outcome::{BatchOutcome, GenerateOutcome};
 use crate::request::{PromptLogprobs, Sampling};
 use crate::task::Task;
+use crate::ticket::{BatchTicket, GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
 /// A generation whose answer has not been heard.
@@ -29,7 +28,7 @@ pub(super) struct Generation {
     salt: String,
     /// Log-probabilities of the prompt's tokens that were asked for.
     of_prompt: Vec<f32>,
-    events: Receiver<Event>,
+    ticket: RefCell<GenerateTicket>,
 }
 
 impl Generation {
@@ -66,11 +65,13 @@ impl Generation {
             prompt_logprobs,
             kv_cache,
             cache_salt: salt.clone(),
+            kernel_path: String::new(),
         };
-        let (reply, events) = channel();
+        let (ticket, reply) = Ticket::new();
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let of_prompt = of_prompt.unwrap_or_default();
-        let asked = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, events };
+        let ticket = RefCell::new(ticket);
+        let asked = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, ticket };
         (asked, Box::new(task))
     }
 
@@ -86,30 +87,23 @@ impl Generation {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        loop {
-            match self.events.try_recv() {
-                Ok(Event::Text(_)) => {}
-                Ok(Event::Done(Ok(generated))) => return self.check(&generated).map(Some),
-                Ok(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
-                Err(empty) => return waits(empty),
-            }
-        }
+        answered(&self.ticket, |outcome| self.check(outcome))
     }
 
-    fn check(&self, generated: &Generated) -> Result<Heard, String> {
-        let ids: Vec<u32> = generated.tokens.iter().map(|token| token.id).collect();
-        let whole = continues(&self.prompt, &ids, self.most, &self.end_ids, &self.sampling)?;
-        let told: Vec<f32> = generated.prompt.iter().map(|(own, _)| *own).collect();
+    fn check(&self, outcome: &GenerateOutcome) -> Result<Heard, String> {
+        let ids = &outcome.token_ids;
+        let whole = continues(&self.prompt, ids, self.most, &self.end_ids, &self.sampling)?;
+        let told = outcome.prompt_logprobs.iter().flatten().flatten();
+        let told: Vec<f32> = told.map(|position| position.chosen.logprob).collect();
         if !self.of_prompt.starts_with(&told) || whole && told.len() < self.of_prompt.len() {
             return Err(format!("of the prompt {told:?} instead of {:?}", self.of_prompt));
         }
         // The last new token is chosen and not run.
         let run = (self.prompt.len() + ids.len()).saturating_sub(1);
-        let cached = generated.timing.cached_tokens;
         Ok(Heard {
             outcome: if whole { Outcome::Whole } else { Outcome::Part },
             prompts: if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() },
-            cached_tokens: cached.unwrap_or(0),
+            cached_tokens: outcome.usage.cached_tokens,
             run_or_cached: (whole && self.kv_cache).then_some(run),
         })
     }
@@ -120,7 +114,7 @@ pub(super) struct Lockstep {
     prompts: Vec<Vec<u32>>,
     most: usize,
     end_ids: Vec<u32>,
-    answer: Receiver<Result<Continued, EngineError>>,
+    ticket: RefCell<BatchTicket>,
 }
 
 impl Lockstep {
@@ -136,9 +130,15 @@ impl Lockstep {
             left -= (prompt.len() + most).div_ceil(PAGE_TOKENS);
             prompts.push(prompt);
         }
-        let (reply, answer) = channel();
-        let job = BatchJob { prompts: prompts.clone(), max_new_tokens: most, end_ids: end_ids.clone() };
-        (Self { prompts, most, end_ids, answer }, Box::new(BatchTask::new(job, reply)))
+        let (ticket, reply) = Ticket::new();
+        let job = BatchJob {
+            prompts: prompts.clone(),
+            max_new_tokens: most,
+            end_ids: end_ids.clone(),
+            kernel_path: String::new(),
+        };
+        let ticket = RefCell::new(ticket);
+        (Self { prompts, most, end_ids, ticket }, Box::new(BatchTask::new(job, reply)))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -147,15 +147,15 @@ impl Lockstep {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        answered(&self.answer, |continued| self.check(continued))
+        answered(&self.ticket, |outcome| self.check(outcome))
     }
 
-    fn check(&self, continued: &Continued) -> Result<Heard, String> {
-        if continued.new.len() != self.prompts.len() {
-            return Err(format!("{} answers to {} prompts", continued.new.len(), self.prompts.len()));
+    fn check(&self, outcome: &BatchOutcome) -> Result<Heard, String> {
+        if outcome.token_ids.len() != self.prompts.len() {
+            return Err(format!("{} answers to {} prompts", outcome.token_ids.len(), self.prompts.len()));
         }
         let mut whole = true;
-        for (prompt, new) in self.prompts.iter().zip(&continued.new) {
+        for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
             whole &= continues(prompt, new, self.most, &self.end_ids, &Sampling::default())?;
         }
         Ok(Heard::of(if whole { Outcome::Whole } else { Outcome::Part }))

@@ -1,6 +1,6 @@
 //! Requests at random, and what is checked of every answer.
 
-use std::sync::mpsc::{Receiver, TryRecvError};
+use std::cell::RefCell;
 
 use super::Random;
 use super::filling::Filling;
@@ -12,6 +12,7 @@ use crate::cancel::Cancel;
 use crate::core::Arrival;
 use crate::error::EngineError;
 use crate::runner::Place;
+use crate::ticket::{Event, Ticket};
 
 /// What a request takes at most, each of its sequences alone.
 #[derive(Clone, Copy, Debug, Default)]
@@ -184,23 +185,21 @@ impl Asked {
     }
 }
 
-pub(super) fn waits(empty: TryRecvError) -> Result<Option<Heard>, String> {
-    match empty {
-        TryRecvError::Empty => Ok(None),
-        TryRecvError::Disconnected => Err("a request was lost".into()),
-    }
-}
-
-/// The answer of a request that is answered at once, if it has come; `check` looks at what it holds.
-pub(super) fn answered<T>(
-    answer: &Receiver<Result<T, EngineError>>,
-    check: impl FnOnce(&T) -> Result<Heard, String>,
+/// The answer, if it has come; `check` looks at what it holds.
+pub(super) fn answered<O, P>(
+    ticket: &RefCell<Ticket<O, P>>,
+    check: impl FnOnce(&O) -> Result<Heard, String>,
 ) -> Result<Option<Heard>, String> {
-    match answer.try_recv() {
-        Ok(Ok(outcome)) => check(&outcome).map(Some),
-        Ok(Err(error)) => Ok(Some(Heard::failed(error))),
-        Err(empty) => waits(empty),
+    let mut ticket = ticket.borrow_mut();
+    while ticket.is_ready() {
+        match ticket.event() {
+            Some(Event::Progress(_)) => {}
+            Some(Event::Done(Ok(outcome))) => return check(&outcome).map(Some),
+            Some(Event::Done(Err(EngineError::Stopped))) | None => return Err("a request was lost".into()),
+            Some(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
+        }
     }
+    Ok(None)
 }
 
 /// A request that fits `pages` pages.

@@ -1,6 +1,6 @@
 //! Score requests at random: labels of one token and of several, items of a few tokens and of several pages.
 
-use std::sync::mpsc::{Receiver, channel};
+use std::cell::RefCell;
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 
@@ -10,11 +10,11 @@ use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::Scored;
 use super::request::{Heard, Mix, Outcome, Work, answered, tokens};
-use crate::error::EngineError;
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
 use crate::prompt::{PromptIds, Tokens};
 use crate::task::Task;
+use crate::ticket::{ScoreTicket, Ticket};
 
 /// A score request whose answer has not been heard.
 pub(super) struct Scoring {
@@ -27,7 +27,7 @@ pub(super) struct Scoring {
     pub(super) full_logprobs: bool,
     pub(super) mean: bool,
     salt: String,
-    answer: Receiver<Result<ScoreOutcome, EngineError>>,
+    ticket: RefCell<ScoreTicket>,
 }
 
 /// Lists of labels: of up to four tokens, or of one each.
@@ -89,12 +89,14 @@ impl Scoring {
             cache_salt: salt.clone(),
             kernel_path: String::new(),
         };
-        let (reply, answer) = channel();
+        let (ticket, reply) = Ticket::new();
+        let answer = Box::new(|outcome| reply.finish(outcome));
         let task: Box<dyn Task + Send> = match masks {
-            None => Box::new(ScoreTask::new(job, reply)),
-            Some(masks) => Box::new(MaskedScoreTask::new(job, masks, reply)),
+            None => Box::new(ScoreTask::new(job, answer)),
+            Some(masks) => Box::new(MaskedScoreTask::new(job, masks, answer)),
         };
-        (Self { items, labels, of, masks, softmax, full_logprobs, mean, salt, answer }, task)
+        let ticket = RefCell::new(ticket);
+        (Self { items, labels, of, masks, softmax, full_logprobs, mean, salt, ticket }, task)
     }
 
     /// The labels of an item.
@@ -124,7 +126,7 @@ impl Scoring {
     }
 
     pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
-        answered(&self.answer, |outcome| self.check(outcome))
+        answered(&self.ticket, |outcome| self.check(outcome))
     }
 
     fn check(&self, outcome: &ScoreOutcome) -> Result<Heard, String> {

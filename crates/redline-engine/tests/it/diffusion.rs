@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use redline_engine::{
-    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, FinishReason, Options, Prompt,
-    Sampling,
+    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, Engine, FinishReason,
+    Options, Prompt, Sampling,
 };
 use redline_kernels::Format;
 use serde::Deserialize;
@@ -148,8 +148,13 @@ fn every_pass_is_that_of_the_published_sampler() {
             for (index, prompt) in run.prompts.iter().enumerate() {
                 let name = format!("{checkpoint} {} {index}", run.name);
                 let ticket = engine.submit_diffuse(request(&run.options, prompt), &Cancel::new()).unwrap();
-                let canvas = ticket.canvas().to_vec();
-                let outcome = ticket.wait(&mut |_| (), &mut |_| ()).unwrap();
+                let mut canvas = Vec::new();
+                let outcome = ticket.wait_with(|progress| {
+                    if let DiffusionProgress::Canvas(tokens) = progress {
+                        canvas = tokens;
+                    }
+                });
+                let outcome = outcome.unwrap();
                 let (got, want) = (passes(&outcome, &canvas), expected(run, index));
                 for (number, (got, want)) in got.iter().zip(&want).enumerate() {
                     assert_eq!(got, want, "{name}, pass {number} that fills");
@@ -189,7 +194,7 @@ fn exact_savings_and_neighbours_do_not_show() {
             requests.map(|request| engine.submit_diffuse(request, &cancel).unwrap()).collect();
         let expected = ordinary.iter().flat_map(|run| &run.last);
         for (ticket, expected) in tickets.into_iter().zip(expected) {
-            assert_eq!(ticket.wait(&mut |_| (), &mut |_| ()).unwrap().canvas, *expected, "{checkpoint}");
+            assert_eq!(ticket.wait().unwrap().canvas, *expected, "{checkpoint}");
         }
     }
 }
@@ -344,7 +349,7 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     let base = || DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 12);
     let refused = |engine: &Engine, request: DiffuseRequest, expect: &str| {
         let Err(error) = engine.submit_diffuse(request, &Cancel::new()) else { panic!("accepted: {expect}") };
-        let message = format!("{error}\n{}", error.hint().unwrap_or_default());
+        let message = format!("{error}\n{}", error.hint().map(|hint| hint.to_string()).unwrap_or_default());
         assert!(message.contains(expect), "{message}");
     };
     let with = |change: fn(&mut DiffuseRequest)| {
@@ -408,7 +413,13 @@ fn a_cancelled_canvas_tells_what_it_has() {
     let request = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 24) };
     let cancel = Cancel::new();
     let ticket = engine.submit_diffuse(request, &cancel).unwrap();
-    let outcome = ticket.wait(&mut |_| (), &mut |_| cancel.cancel()).unwrap();
+    let outcome = ticket
+        .wait_with(|progress| {
+            if let DiffusionProgress::Pass(_) = progress {
+                cancel.cancel();
+            }
+        })
+        .unwrap();
     assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.passes.len() == 23);
 }
 

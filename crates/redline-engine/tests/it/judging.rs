@@ -283,7 +283,7 @@ fn an_over_long_document_is_refused_or_told_behind_the_others() {
     let documents = vec![VERSES[0].to_owned(), long_text(), VERSES[1].to_owned(), long_text()];
     let request = RerankRequest { documents, ..who_is_king() };
     let message = refusal(engine.rerank(request.clone()));
-    for part in ["document 1: ", "context of 64", "--truncate"] {
+    for part in ["document 1: ", "context of 64", "`truncate`"] {
         assert!(message.contains(part), "{message}");
     }
     let outcome = engine.rerank(RerankRequest { item_errors: true, ..request.clone() }).unwrap();
@@ -327,6 +327,21 @@ fn an_over_long_document_is_cut_inside_its_template() {
     let request = RerankRequest { query, truncate: Some(Truncate::Right), ..who_is_king() };
     let message = refusal(engine.rerank(request));
     assert!(message.contains("document 0: what stands around it") && message.contains("of 64"), "{message}");
+}
+
+#[test]
+fn a_document_that_fits_exactly_is_not_cut() {
+    let request = || RerankRequest { documents: owned(&[VERSES[0]]), ..who_is_king() };
+    let whole = narrow(512).rerank(request()).unwrap();
+    let tokens = whole.results[0].as_ref().unwrap().prompt_tokens;
+    for (context, cut) in [(tokens, false), (tokens - 1, true)] {
+        for end in [Truncate::Left, Truncate::Right] {
+            let outcome = narrow(context).rerank(RerankRequest { truncate: Some(end), ..request() }).unwrap();
+            let ranked = outcome.results[0].as_ref().unwrap();
+            assert_eq!((ranked.truncated, ranked.prompt_tokens < tokens), (cut, cut), "of {context}");
+            assert_eq!(relevance(&outcome) == relevance(&whole), !cut);
+        }
+    }
 }
 
 #[test]

@@ -22,6 +22,7 @@ mod refusals;
 mod score_plans;
 mod scoring;
 mod simulator;
+mod tickets;
 mod tight;
 mod together;
 

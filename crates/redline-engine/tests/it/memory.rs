@@ -67,7 +67,7 @@ fn a_budget_below_the_least_is_refused_with_the_figure_that_is_needed() {
         assert_eq!(load(least).unwrap().info().kv_budget_bytes, Some(pages * page));
         for less in [least - 1, least - least / 100] {
             let message = refusal(load(less));
-            let needed = message.split_once("give `--memory ").unwrap().1.split_once("MiB").unwrap().0;
+            let needed = message.split_once("give `memory` = ").unwrap().1.split_once("MiB").unwrap().0;
             let needed: u64 = needed.parse().unwrap();
             assert_eq!(needed, least.div_ceil(1 << 20), "{message}");
             load(needed << 20).unwrap();
@@ -95,7 +95,7 @@ fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
             tickets.extend((i % 5 != 0).then_some(ticket));
         }
         for ticket in tickets {
-            ticket.wait(&mut |_| ()).unwrap();
+            ticket.wait().unwrap();
         }
     }
     // A prompt that takes all pages but one: what is kept afterwards is the same every time.

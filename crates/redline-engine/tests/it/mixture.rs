@@ -39,10 +39,10 @@ pub(crate) enum Asked {
 }
 
 /// A request that runs.
-pub(crate) enum Ticket<'a> {
+pub(crate) enum Ticket {
     Score(ScoreTicket),
-    Generate(GenerateTicket<'a>),
-    Diffuse(DiffuseTicket<'a>),
+    Generate(GenerateTicket),
+    Diffuse(DiffuseTicket),
 }
 
 /// Tokens, and the bits of numbers.
@@ -84,7 +84,7 @@ impl Asked {
     }
 
     /// Hands it in.
-    pub(crate) fn submit<'a>(&self, engine: &'a Engine) -> Result<Ticket<'a>, EngineError> {
+    pub(crate) fn submit(&self, engine: &Engine) -> Result<Ticket, EngineError> {
         let cancel = Cancel::new();
         Ok(match self.clone() {
             Self::Score(request) => Ticket::Score(engine.submit_score(request, &cancel)?),
@@ -94,7 +94,7 @@ impl Asked {
     }
 }
 
-impl Ticket<'_> {
+impl Ticket {
     /// The answer.
     pub(crate) fn wait(self) -> Result<Answered, EngineError> {
         Ok(match self {
@@ -104,13 +104,13 @@ impl Ticket<'_> {
                 Answered(Vec::new(), bits.collect())
             }
             Self::Generate(ticket) => {
-                let outcome = ticket.wait(&mut |_| ())?;
+                let outcome = ticket.wait()?;
                 let logprobs = outcome.logprobs.unwrap_or_default();
                 let all = logprobs.iter().flat_map(|p| p.top.iter().chain([&p.chosen]));
                 Answered(outcome.token_ids, all.map(|token| token.logprob.to_bits()).collect())
             }
             Self::Diffuse(ticket) => {
-                let outcome = ticket.wait(&mut |_| (), &mut |_| ())?;
+                let outcome = ticket.wait()?;
                 let filled = outcome.passes.iter().flat_map(|pass| &pass.filled);
                 let sure: Vec<u64> = filled.map(|mask| mask.confidence.to_bits()).collect();
                 Answered(

@@ -132,6 +132,6 @@ pub(crate) fn generation(prompt: Prompt, max_new_tokens: usize) -> GenerateReque
 pub(crate) fn refusal<T>(result: Result<T, EngineError>) -> String {
     match result {
         Ok(_) => panic!("accepted"),
-        Err(e) => format!("{e}\nhint: {}", e.hint().unwrap_or_default()),
+        Err(e) => format!("{e}\nhint: {}", e.hint().map(|hint| hint.to_string()).unwrap_or_default()),
     }
 }

@@ -30,6 +30,6 @@ fn requests_that_ran_at_the_same_time_have_no_peak() {
     let second = engine.submit_generate(generation(ids(&[4, 5]), 2), &cancel).unwrap();
     submitted.send(()).unwrap();
     for ticket in [first, second] {
-        assert_eq!(ticket.wait(&mut |_| ()).unwrap().peak_memory_bytes, None);
+        assert_eq!(ticket.wait().unwrap().peak_memory_bytes, None);
     }
 }

@@ -240,8 +240,8 @@ fn requests_that_make_no_sense_are_refused() {
     refused(&engine, ids(&[1]), None, &["1 token:", "at least 2"]);
     refused(&demo, text(""), None, &["0 tokens", "nothing to predict"]);
     assert_eq!(run(&demo, text("a"), None).tokens, 1, "a token in front makes one enough");
-    refused(&engine, ids(&[1, 2]), Some(1), &["1 tokens", "--window", "at least 2"]);
-    refused(&engine, ids(&[1, 2]), Some(0), &["0 tokens", "at least 2"]);
+    refused(&engine, ids(&[1, 2]), Some(1), &["1 tokens", "at least `window` = 2"]);
+    refused(&engine, ids(&[1, 2]), Some(0), &["0 tokens", "at least `window` = 2"]);
     let context = engine.info().context;
     refused(&engine, ids(&[1, 2]), Some(context + 1), &[&(context + 1).to_string(), &context.to_string()]);
     refused(&engine, ids(&[1, 2]), Some(usize::MAX), &["exceeds"]);
@@ -278,11 +278,11 @@ fn cancelling_leaves_the_figures_so_far_and_the_engine_goes_on() {
     assert!(message.contains("cancelled before"), "{message}");
     let message = refusal(plain.compare(&plain, ask(held_out(500), None), &before));
     assert!(message.contains("cancelled before"), "{message}");
-    // The engine reads its clock six times a pass, a request being one pass here: the last reading of the third cancels.
+    // The engine reads its clock twice a pass: the last reading of the third cancels.
     let (cancel, readings) = (Cancel::new(), AtomicU64::new(0));
     let late = cancel.clone();
     let clock = move || {
-        if readings.fetch_add(1, Ordering::SeqCst) == 17 {
+        if readings.fetch_add(1, Ordering::SeqCst) == 5 {
             late.cancel();
         }
         0

@@ -160,14 +160,14 @@ fn a_budget_that_holds_nothing_is_refused_with_numbers() {
         Engine::load(options)
     };
     let message = refusal(at(1 << 20, None));
-    assert!(message.contains("a memory budget of 1 MiB") && message.contains("`--memory "), "{message}");
+    assert!(message.contains("a memory budget of 1 MiB") && message.contains("`memory` = "), "{message}");
     let base = info.weight_bytes + info.activation_bytes;
     assert!(at(base + 3 * 64 * info.kv_bytes_per_token, None).is_ok());
     let message = refusal(at(base + 3 * 64 * info.kv_bytes_per_token, Some(1000)));
-    assert!(message.contains("1000 tokens") && message.contains("`--max-context`"), "{message}");
+    assert!(message.contains("1000 tokens") && message.contains("`max_context`"), "{message}");
     // What the hint names is enough.
     let named: u64 =
-        message.split("`--memory ").nth(1).unwrap().split("MiB").next().unwrap().parse().unwrap();
+        message.split("`memory` = ").nth(1).unwrap().split("MiB").next().unwrap().parse().unwrap();
     assert!(at(named << 20, Some(1000)).is_ok());
 }
 
@@ -176,7 +176,7 @@ fn what_never_fits_is_refused_at_once() {
     let engine = tight(2 * 64);
     let label = || vec![Label::Ids(vec![1])];
     let message = refusal(engine.score(request(ids(&[1; 70]), vec![ids(&[2])], label())));
-    assert!(message.contains("71 tokens") && message.contains("`--memory`"), "{message}");
+    assert!(message.contains("71 tokens") && message.contains("`memory`"), "{message}");
     let message = refusal(engine.generate(generation(ids(&[1; 10]), 60), &Cancel::new(), &mut |_| ()));
     assert!(message.contains("70 tokens"), "{message}");
     // And what fits still runs.

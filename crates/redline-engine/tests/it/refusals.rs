@@ -16,7 +16,7 @@ fn prompts_that_cannot_run() {
     let message = generate(&engine, generation(ids(&vec![1; context]), 4));
     assert!(message.contains(&context.to_string()) && message.contains("shorten"), "{message}");
     let message = generate(&engine, generation(ids(&vec![1; context - 2]), 4));
-    assert!(message.contains("--max-new-tokens 2"), "{message}");
+    assert!(message.contains("`max_new_tokens` = 2"), "{message}");
     let message = generate(&engine, generation(ids(&[1, -5, 1_000_000]), 4));
     assert!(message.contains("-5") && message.contains("1000000") && message.contains("131"), "{message}");
     assert!(generate(&engine, generation(ids(&[1]), 0)).contains("0 new tokens"));

@@ -294,6 +294,35 @@ fn s13_cutting_a_text_keeps_the_special_token_in_front() {
     }
 }
 
+/// The demo model with a tokenizer that puts a special token after a text too.
+#[test]
+fn cutting_a_text_keeps_the_special_token_after_it() {
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["config.json", "generation_config.json", "model.safetensors"] {
+        std::fs::copy(demo_dir().join(file), folder.path().join(file)).unwrap();
+    }
+    let tokenizer = std::fs::read_to_string(demo_dir().join("tokenizer.json")).unwrap();
+    let mut tokenizer: serde_json::Value = serde_json::from_str(&tokenizer).unwrap();
+    let end = serde_json::json!({"SpecialToken": {"id": "<|eos|>", "type_id": 0}});
+    tokenizer["post_processor"]["single"].as_array_mut().unwrap().push(end);
+    std::fs::write(folder.path().join("tokenizer.json"), tokenizer.to_string()).unwrap();
+    let engine = Engine::load(Options { max_context: Some(8), ..options(folder.path()) }).unwrap();
+    let long = "and it came to pass in those days that there went out a decree";
+    let whole = engine.tokenizer().unwrap().encode(long, true).unwrap();
+    let (first, last, text_ids) = (whole[0], whole[whole.len() - 1], &whole[1..whole.len() - 1]);
+    assert_eq!(engine.tokenizer().unwrap().suffix_ids(), [last]);
+    let ends = [(Truncate::Left, &text_ids[text_ids.len() - 6..]), (Truncate::Right, &text_ids[..6])];
+    for (truncate, kept) in ends {
+        let cut = ScoreRequest {
+            truncate: Some(truncate),
+            return_token_ids: true,
+            ..request(text(""), vec![text(long)], labels(&[1]))
+        };
+        let ids = engine.score(cut).unwrap().items.remove(0).unwrap().token_ids.unwrap();
+        assert_eq!(ids, [&[first], kept, &[last]].concat(), "{truncate:?}");
+    }
+}
+
 /// The log-probability of `tokens` after `prompt`, one request per token.
 fn chained(engine: &Engine, prompt: &[i64], tokens: &[u32]) -> f64 {
     let mut so_far = prompt.to_vec();

@@ -63,7 +63,7 @@ fn together(engine: &Engine, asked: &[Asked]) -> Vec<Answered> {
         .into_iter()
         .map(|ticket| match ticket {
             (Some(score), _) => score_bits(&score.wait().unwrap()),
-            (_, Some(generate)) => token_bits(generate.wait(&mut |_| ()).unwrap()),
+            (_, Some(generate)) => token_bits(generate.wait().unwrap()),
             _ => unreachable!(),
         })
         .collect()
@@ -166,7 +166,7 @@ fn there_are_so_many_places_and_no_more() {
     let engine = Engine::load(Options { queue: 2, clock, ..options(&demo_dir()) }).unwrap();
     let cancel = Cancel::new();
     let ask = |new| engine.submit_generate(generation(text("In the beginning"), new), &cancel);
-    let (mut first, second) = (ask(400).unwrap(), ask(400).unwrap());
+    let (first, second) = (ask(400).unwrap(), ask(400).unwrap());
     let Err(error) = ask(1) else { panic!("a third place") };
     assert!(matches!(error, EngineError::QueueFull { requests: 2 }), "{error}");
     assert!(error.hint().is_some() && refusal(engine.score(pledge())).contains("2 requests"));
@@ -175,7 +175,7 @@ fn there_are_so_many_places_and_no_more() {
     drop(second);
     drop(locked);
     // An answer makes its place free before it is heard.
-    let outcome = first.wait(&mut |_| ()).unwrap();
+    let outcome = first.wait().unwrap();
     assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Cancelled, 0));
     engine.score(pledge()).unwrap();
     // So does a ticket that is dropped, and the caller's own flag is not touched.

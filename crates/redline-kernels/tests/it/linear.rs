@@ -115,7 +115,7 @@ impl Case {
     ) -> Vec<f32> {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
-        let mut scratch = vec![0; scratch_words(matrix, rows)];
+        let mut scratch = vec![u32::MAX; scratch_words(matrix, rows)];
         let epilogue = Epilogue { bias: Some(&self.bias), activation: Activation::None };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(
@@ -342,6 +342,32 @@ fn a_row_reads_back_as_the_layer_sees_it() {
                     _ => packed.q(o, k) as f32 * packed.scale(o, k),
                 };
                 assert_eq!(got.to_bits(), want.to_bits(), "{format} row {o} column {k}");
+            }
+        }
+    }
+}
+
+/// The integers of the other columns are those of a matrix that has zeros in the columns kept apart, however large these are.
+#[test]
+fn columns_kept_apart_do_not_scale_the_others() {
+    for format in formats().into_iter().filter(|format| format.is_integer()) {
+        let mut case = Case::new(format, 1, 300, 50, 23).with_outliers();
+        let is_apart = |case: &Case, at: usize| case.outliers.contains(&((at % 300) as u32));
+        for at in (0..50 * 300).filter(|&at| is_apart(&case, at)).collect::<Vec<_>>() {
+            case.weights[at] = 1e4 + at as f32;
+        }
+        let apart = case.matrix();
+        let mut zeros = Case::new(format, 1, 300, 50, 23);
+        for at in (0..50 * 300).filter(|&at| is_apart(&case, at)).collect::<Vec<_>>() {
+            zeros.weights[at] = 0.0;
+        }
+        let zeros = zeros.matrix();
+        let (mut row, mut expect) = (vec![0f32; 300], vec![0f32; 300]);
+        for o in 0..50 {
+            apart.row(o, &mut row);
+            zeros.row(o, &mut expect);
+            for k in (0..300).filter(|&k| !is_apart(&case, k)) {
+                assert_eq!(row[k].to_bits(), expect[k].to_bits(), "{format} row {o} column {k}");
             }
         }
     }

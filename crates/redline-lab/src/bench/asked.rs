@@ -15,5 +15,5 @@ pub(crate) fn canvases(
     let cancel = Cancel::new();
     let tickets = requests.map(|request| engine.submit_diffuse(request, &cancel));
     let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
-    tickets.into_iter().map(|ticket| ticket.wait(&mut |_| (), &mut |_| ())).collect()
+    tickets.into_iter().map(|ticket| ticket.wait()).collect()
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use redline_engine::EngineError;
+use redline_engine::hint::Hint;
 use redline_kernels::OutOfMemory;
 use redline_tokenizer::TokenizerError;
 
@@ -51,10 +52,10 @@ impl std::error::Error for LaneError {}
 
 impl LaneError {
     /// What to do about it, where that is known.
-    pub fn hint(&self) -> Option<String> {
+    pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Engine(e) => e.hint(),
-            Self::Tokenizer(e) => e.hint(),
+            Self::Tokenizer(e) => e.hint().map(Hint::from),
             _ => None,
         }
     }

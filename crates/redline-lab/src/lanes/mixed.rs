@@ -240,7 +240,7 @@ fn together(
         .map(|index| request(case.streams + index, case.prompt_tokens, 1))
         .map(|request| engine.generate(request, &cancel, &mut |_| ()))
         .collect::<Result<Vec<_>, _>>()?;
-    let streams = tickets.into_iter().map(|t| t.wait(&mut |_| ())).collect::<Result<Vec<_>, _>>()?;
+    let streams = tickets.into_iter().map(|t| t.wait()).collect::<Result<Vec<_>, _>>()?;
     Ok(Ran { streams, prompts, seconds: bench.clock.elapsed_s(begin) })
 }
 

@@ -62,7 +62,7 @@ impl From<WeightsError> for ParityError {
                 Some("nothing can be compared with it: make the dump again, in f32".to_owned())
             }
             WeightsError::Io { .. } => Some("`cargo xtask parity-reference` makes such a folder".to_owned()),
-            _ => error.hint(),
+            _ => error.hint().map(|hint| hint.to_string()),
         };
         Self::Damaged { fact: error.to_string(), hint }
     }

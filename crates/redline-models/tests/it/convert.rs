@@ -104,6 +104,9 @@ fn what_cannot_be_converted_or_loaded_is_refused_by_name() {
     let other = LoadOptions { format: Some(Format::Bf16), outliers: 0.0 };
     let error = load_packed(&to, other).unwrap_err();
     assert!(error.to_string().contains("converted to w8; bf16 cannot be made"), "{error}");
+    let other = LoadOptions { format: format.with_group(0), outliers: 0.0 };
+    let error = load_packed(&to, other).unwrap_err();
+    assert!(error.to_string().contains("converted to w8; w8g0 cannot be made"), "{error}");
     let same = LoadOptions { format: Some(format), outliers: 0.0 };
     assert!(load_packed(&to, same).is_ok());
 }

@@ -12,7 +12,7 @@ fn names_are_unique_and_found() {
         assert_eq!(synth::find(shape.name).unwrap().vocab, shape.vocab);
         assert!(SHAPES[..i].iter().all(|s| s.name != shape.name));
     }
-    let hint = synth::find("gpt5").unwrap_err().hint().unwrap();
+    let hint = synth::find("gpt5").unwrap_err().hint().unwrap().to_string();
     assert!(SHAPES.iter().all(|s| hint.contains(s.name)));
 }
 

@@ -1,5 +1,7 @@
 //! What can be wrong with an INFQ directory, one variant per rule.
 
+use redline_hint::{Command, Hint, hint};
+
 use crate::checksum::Checksum;
 use crate::dtype::StoredDtype;
 use crate::quoted::{Dims, Quoted};
@@ -69,23 +71,28 @@ pub enum InfqFault {
 
 impl InfqFault {
     /// What to do about it, where that is known.
-    pub(crate) fn hint(&self) -> Option<&'static str> {
+    pub(crate) fn hint(&self) -> Option<Hint> {
         Some(match self {
             Self::Json { .. }
             | Self::NoChecksum
             | Self::ManifestChecksum { .. }
             | Self::HeaderChecksum { .. }
             | Self::TensorChecksum { .. } => {
-                "the files are damaged: copy them again, or repeat `redline convert`"
+                hint!["the files are damaged: copy them again, or repeat ", Command::Convert]
             }
             Self::FileChecksum { .. } => {
-                "it was changed after the conversion: change it in the source and repeat `redline convert`"
+                hint![
+                    "it was changed after the conversion: change it in the source and repeat ",
+                    Command::Convert
+                ]
             }
-            Self::UnlistedFile => "what the conversion did not write is not trusted: remove it",
-            Self::Format { .. } => "this `infq.json` was written by something else",
-            Self::Version { .. } => "it was written by another version of redline: repeat `redline convert`",
+            Self::UnlistedFile => "what the conversion did not write is not trusted: remove it".into(),
+            Self::Format { .. } => "this `infq.json` was written by something else".into(),
+            Self::Version { .. } => {
+                hint!["it was written by another version of redline: repeat ", Command::Convert]
+            }
             Self::MissingTensor { .. } | Self::UnexpectedTensor { .. } | Self::Differs { .. } => {
-                "`infq.json` and `model.safetensors` come from two conversions"
+                "`infq.json` and `model.safetensors` come from two conversions".into()
             }
             _ => return None,
         })

@@ -123,7 +123,7 @@ fn read_each(dir: &Path, see: impl Fn(&str, &[u8])) -> Result<()> {
 fn refusal<T>(result: Result<T>) -> (String, Option<String>) {
     let error = result.err().expect("a refusal");
     let message = error.to_string();
-    (message.split_once("\n  in `").expect(&message).0.to_owned(), error.hint())
+    (message.split_once("\n  in `").expect(&message).0.to_owned(), error.hint().map(|hint| hint.to_string()))
 }
 
 /// Where each tensor lies in a safetensors file, in its order.

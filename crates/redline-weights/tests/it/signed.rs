@@ -122,7 +122,7 @@ fn the_key_of_somebody_else_is_refused() {
         matches!(error, WeightsError::Signed { fault: SignatureFault::Signature { .. }, .. }),
         "{error:?}"
     );
-    assert!(error.hint().is_some_and(|hint| hint.contains("another key")));
+    assert!(error.hint().is_some_and(|hint| hint.to_string().contains("another key")));
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod course;
 mod guess;
 
 use std::ops::Range;
-use std::sync::mpsc::Sender;
 
 use redline_kernels::Rows;
 
@@ -14,15 +13,18 @@ pub(crate) use self::course::{Course, Pass, Rules};
 pub(crate) use self::guess::{Guess, Guesser};
 use crate::error::EngineError;
 use crate::machine::Logits;
-use crate::outcome::{DiffusionPass, FilledMask};
+use crate::outcome::{DiffuseOutcome, DiffusionPass, DiffusionProgress, FilledMask, FinishReason};
 use crate::scheduler::{Done, Drawing, Next, Opening};
-use crate::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::task::{Cached, Ended, Head, Ran, RowPlace, Task};
+use crate::ticket::Reply;
 use crate::transcript::Transcript;
 
 /// A checked request.
 pub(crate) struct DiffuseJob {
-    /// The prompt, and masks behind it; at least one mask.
+    /// The prompt, and masks after it; at least one mask.
     pub(crate) canvas: Vec<u32>,
+    /// Tokens of the prompt.
+    pub(crate) prompt_tokens: usize,
     pub(crate) mask: u32,
     /// What ends the text, where it fills a mask.
     pub(crate) end_ids: Vec<u32>,
@@ -30,28 +32,7 @@ pub(crate) struct DiffuseJob {
     pub(crate) guesser: Guesser,
     /// Guidance; 0: none.
     pub(crate) cfg_scale: f32,
-}
-
-/// What a caller hears.
-pub(crate) enum Event {
-    /// A pass filled masks.
-    Pass(DiffusionPass),
-    /// Text that has become final.
-    Text(String),
-    /// The end.
-    Done(Result<Diffused, EngineError>),
-}
-
-/// What became of a canvas.
-pub(crate) struct Diffused {
-    pub(crate) canvas: Vec<u32>,
-    pub(crate) passes: Vec<DiffusionPass>,
-    pub(crate) text: String,
-    /// The position of the token that ended it.
-    pub(crate) end: Option<usize>,
-    /// A stop string was met.
-    pub(crate) stopped: bool,
-    pub(crate) ran: Ran,
+    pub(crate) kernel_path: String,
 }
 
 /// The sequence of the canvas itself; that without the prompt, which guidance moves away from, is the other.
@@ -61,7 +42,7 @@ const CONDITIONED: u32 = 0;
 pub(crate) struct DiffuseTask {
     job: DiffuseJob,
     course: Course,
-    events: Sender<Event>,
+    reply: Reply<DiffuseOutcome, DiffusionProgress>,
     transcript: Transcript,
     /// Positions that were masks at first.
     fillable: Vec<bool>,
@@ -83,12 +64,16 @@ pub(crate) struct DiffuseTask {
 }
 
 impl DiffuseTask {
-    pub(crate) fn new(job: DiffuseJob, transcript: Transcript, events: Sender<Event>) -> Self {
+    pub(crate) fn new(
+        job: DiffuseJob,
+        transcript: Transcript,
+        reply: Reply<DiffuseOutcome, DiffusionProgress>,
+    ) -> Self {
         let fillable: Vec<bool> = job.canvas.iter().map(|&id| id == job.mask).collect();
         let frontier = fillable.iter().position(|&fillable| fillable).unwrap_or(fillable.len());
         let mut task = Self {
             course: Course::new(job.rules.clone()),
-            events,
+            reply,
             transcript,
             fillable,
             opened: 0,
@@ -217,8 +202,7 @@ impl DiffuseTask {
         let outputs = self.wanted(&pass.rows).len();
         let passed = DiffusionPass { step: pass.step, rows: pass.rows, outputs, filled };
         self.passes.push(passed.clone());
-        // A caller that is gone hears nothing.
-        let _ = self.events.send(Event::Pass(passed));
+        self.reply.progress(DiffusionProgress::Pass(passed));
         Ok(())
     }
 
@@ -243,8 +227,7 @@ impl DiffuseTask {
 
     fn say(&self, text: String) {
         if !text.is_empty() {
-            // A caller that is gone hears nothing.
-            let _ = self.events.send(Event::Text(text));
+            self.reply.progress(DiffusionProgress::Text(text));
         }
     }
 
@@ -303,20 +286,52 @@ impl Task for DiffuseTask {
         self.finished
     }
 
+    fn start(&mut self, _cached: Cached<'_>) {
+        self.reply.progress(DiffusionProgress::Canvas(self.job.canvas.clone()));
+    }
+
     fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let events = self.events.clone();
-        let outcome = outcome.and_then(|ran| {
-            if ran.ended == Some(Ended::Late) {
-                let filled = self.passes.iter().map(|pass| pass.filled.len()).sum();
-                return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(filled) });
-            }
-            let rest = self.transcript.finish().to_owned();
-            self.say(rest);
-            let stopped = self.transcript.stopped();
-            let Self { job, passes, transcript, end, .. } = *self;
-            Ok(Diffused { canvas: job.canvas, passes, text: transcript.into_text(), end, stopped, ran })
-        });
-        // A caller that is gone hears nothing.
-        let _ = events.send(Event::Done(outcome));
+        let outcome = outcome.and_then(|ran| self.outcome(&ran));
+        self.reply.finish(outcome);
+    }
+}
+
+impl DiffuseTask {
+    /// The answer; what is held of the text so far is let out.
+    fn outcome(&mut self, ran: &Ran) -> Result<DiffuseOutcome, EngineError> {
+        let filled: usize = self.passes.iter().map(|pass| pass.filled.len()).sum();
+        if ran.ended == Some(Ended::Late) {
+            return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(filled) });
+        }
+        let rest = self.transcript.finish().to_owned();
+        self.say(rest);
+        let finish_reason = match ran.ended {
+            Some(_) => FinishReason::Cancelled,
+            None if self.transcript.stopped() || self.end.is_some() => FinishReason::Stop,
+            None => FinishReason::Length,
+        };
+        let passes = std::mem::take(&mut self.passes);
+        let canvas = std::mem::take(&mut self.job.canvas);
+        let prompt_tokens = self.job.prompt_tokens;
+        let last = self.end.map_or(canvas.len(), |end| end + 1).max(prompt_tokens);
+        let compute_s = ran.seconds - ran.queue_s;
+        Ok(DiffuseOutcome {
+            text: self.transcript.take_text(),
+            token_ids: canvas[prompt_tokens..last].to_vec(),
+            canvas,
+            prompt_tokens,
+            prompt_masks: self.fillable[..prompt_tokens].iter().filter(|&&fillable| fillable).count(),
+            finish_reason,
+            algorithm: self.job.rules.algorithm,
+            tokens_per_pass: (!passes.is_empty()).then(|| filled as f64 / passes.len() as f64),
+            passes,
+            computed_tokens: ran.computed_tokens,
+            plan_misses: ran.plan_misses,
+            queue_s: ran.queue_s,
+            compute_s,
+            tokens_per_s: (compute_s > 0.0).then(|| filled as f64 / compute_s),
+            peak_memory_bytes: ran.peak_memory_bytes,
+            kernel_path: std::mem::take(&mut self.job.kernel_path),
+        })
     }
 }

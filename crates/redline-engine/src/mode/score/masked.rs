@@ -5,16 +5,16 @@
 //! the maskings of a label, whenever it was run: a score has the same bits whatever runs beside it.
 
 use std::collections::VecDeque;
-use std::sync::mpsc::Sender;
 
 use super::labels::{LabelSet, Row};
 use super::maskings::Maskings;
-use super::{Asked, Outcome, ScoreJob, Shared};
+use super::{Asked, ScoreJob, Shared};
 use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::outcome::{MonteCarlo, ScoreOutcome};
 use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Head, Ran, RowPlace, Task};
+use crate::ticket::Answer;
 
 /// How masks stand for tokens, and how many samples are drawn.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +41,7 @@ struct Found {
 /// See the module.
 pub(crate) struct MaskedScoreTask {
     job: ScoreJob,
-    reply: Sender<Outcome>,
+    reply: Answer<ScoreOutcome>,
     asked: Asked,
     masks: Masks,
     /// Of each list of labels.
@@ -56,7 +56,7 @@ pub(crate) struct MaskedScoreTask {
 }
 
 impl MaskedScoreTask {
-    pub(crate) fn new(job: ScoreJob, masks: Masks, reply: Sender<Outcome>) -> Self {
+    pub(crate) fn new(job: ScoreJob, masks: Masks, reply: Answer<ScoreOutcome>) -> Self {
         let asked = Asked::of(&job);
         let of = |set: &LabelSet| Maskings::of(set.distinct(), masks.samples, masks.seed);
         let waiting: VecDeque<usize> = job.items().collect();
@@ -167,14 +167,12 @@ impl Task for MaskedScoreTask {
     }
 
     fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let reply = self.reply.clone();
-        // A caller that is gone hears nothing.
-        let _ = reply.send(outcome.and_then(|ran| {
-            let rows = self.found.into_iter().map(|found| found.row).collect();
-            let outcome = self.job.outcome(rows, Shared::default(), ran)?;
-            let sampled_labels = self.maskings.iter().map(|maskings| maskings.sampled).sum();
-            let Masks { samples, seed, .. } = self.masks;
-            Ok(ScoreOutcome { monte_carlo: Some(MonteCarlo { samples, seed, sampled_labels }), ..outcome })
-        }));
+        let Self { job, found, maskings, masks, reply, .. } = *self;
+        let rows = found.into_iter().map(|found| found.row).collect();
+        let sampled_labels = maskings.iter().map(|maskings| maskings.sampled).sum();
+        let Masks { samples, seed, .. } = masks;
+        let monte_carlo = Some(MonteCarlo { samples, seed, sampled_labels });
+        let outcome = outcome.and_then(|ran| job.outcome(rows, Shared::default(), ran));
+        reply(outcome.map(|outcome| ScoreOutcome { monte_carlo, ..outcome }));
     }
 }

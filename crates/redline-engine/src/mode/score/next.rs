@@ -6,18 +6,18 @@
 //! tokens, each given those before it.
 
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::mpsc::Sender;
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::labels::{LabelSet, Row};
-use super::{Asked, Outcome, ScoreJob, Shared};
+use super::{Asked, ScoreJob, Shared};
 use crate::error::EngineError;
 use crate::machine::Logits;
-use crate::outcome::PrefixCacheUse;
+use crate::outcome::{PrefixCacheUse, ScoreOutcome};
 use crate::prompt::PromptIds;
 use crate::scheduler::{Done, Next, Opening, Origin};
 use crate::task::{Cached, Head, Ran, RowPlace, Task};
+use crate::ticket::Answer;
 
 /// Prompts that are open at a time where labels of several tokens follow them: each stays until those have been run.
 const CONTINUED: usize = 32;
@@ -49,7 +49,7 @@ struct Found {
 /// See the module.
 pub(crate) struct ScoreTask {
     job: ScoreJob,
-    reply: Sender<Outcome>,
+    reply: Answer<ScoreOutcome>,
     asked: Asked,
     /// Items whose prompts are to be opened.
     prompts: VecDeque<usize>,
@@ -72,7 +72,7 @@ pub(crate) struct ScoreTask {
 }
 
 impl ScoreTask {
-    pub(crate) fn new(job: ScoreJob, reply: Sender<Outcome>) -> Self {
+    pub(crate) fn new(job: ScoreJob, reply: Answer<ScoreOutcome>) -> Self {
         let prompts: VecDeque<usize> = job.items().collect();
         let ids: Vec<&PromptIds> = prompts.iter().filter_map(|&item| job.ids(item)).collect();
         let shared = match ids.first() {
@@ -274,13 +274,10 @@ impl Task for ScoreTask {
     }
 
     fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let reply = self.reply.clone();
-        // A caller that is gone hears nothing.
-        let _ = reply.send(outcome.and_then(|ran| {
-            let shared = Shared { tokens: self.shared.len(), cached: self.prefix_cache() };
-            let rows = self.found.into_iter().map(|found| found.row).collect();
-            self.job.outcome(rows, shared, ran)
-        }));
+        let shared = Shared { tokens: self.shared.len(), cached: self.prefix_cache() };
+        let Self { job, found, reply, .. } = *self;
+        let rows = found.into_iter().map(|found| found.row).collect();
+        reply(outcome.and_then(|ran| job.outcome(rows, shared, ran)));
     }
 }
 
@@ -340,7 +337,7 @@ mod tests {
             cache_salt: String::new(),
             kernel_path: String::new(),
         };
-        ScoreTask::new(job, std::sync::mpsc::channel().0)
+        ScoreTask::new(job, Box::new(|_| ()))
     }
 
     fn all_open(task: &mut ScoreTask) -> Vec<Opening> {

@@ -9,8 +9,7 @@ use std::ops::Range;
 use super::super::filling::Filling;
 use super::super::machine::{VOCABULARY, canvas_digest, logits};
 use super::{Verdict, by_weight, drawn, largest, random, total};
-use crate::mode::diffusion::Diffused;
-use crate::outcome::DiffusionPass;
+use crate::outcome::{DiffuseOutcome, DiffusionPass, FinishReason};
 use crate::request::{Algorithm, BlockCache};
 
 /// What random numbers are for: the lowest bits of their counter. Above them stand the position and the step.
@@ -70,7 +69,7 @@ struct Replay<'a> {
 }
 
 /// Follows an answer. The error says where it goes wrong.
-pub(in crate::simulator) fn follow(asked: &Filling, answer: &Diffused) -> Result<Followed, String> {
+pub(in crate::simulator) fn follow(asked: &Filling, answer: &DiffuseOutcome) -> Result<Followed, String> {
     let canvas = asked.canvas.clone();
     let mut replay = Replay {
         asked,
@@ -84,9 +83,16 @@ pub(in crate::simulator) fn follow(asked: &Filling, answer: &Diffused) -> Result
     if replay.told.len() > 0 {
         return Err(format!("{} passes too many", replay.told.len()));
     }
-    if replay.canvas != answer.canvas || replay.end != answer.end {
-        let got = (&answer.canvas, answer.end);
-        return Err(format!("{got:?} instead of {:?}", (&replay.canvas, replay.end)));
+    let last = replay.end.map_or(replay.canvas.len(), |end| end + 1).max(asked.prompt_tokens);
+    let reason = match (followed, replay.end) {
+        (Followed::Part, _) => FinishReason::Cancelled,
+        (Followed::Whole, Some(_)) => FinishReason::Stop,
+        (Followed::Whole, None) => FinishReason::Length,
+    };
+    let expected = (&replay.canvas, &replay.canvas[asked.prompt_tokens..last], reason);
+    let got = (&answer.canvas, &answer.token_ids[..], answer.finish_reason);
+    if got != expected {
+        return Err(format!("{got:?} instead of {expected:?}"));
     }
     Ok(followed)
 }

@@ -1,0 +1,100 @@
+//! Hints as the command line spells them: settings as flags, commands as they are typed.
+
+use redline_engine::hint::{Command, Hint, Setting, Spelling};
+
+use crate::env::{self, Variable};
+
+/// Settings as flags.
+struct Flags;
+
+/// The flag of a setting.
+fn flag(setting: Setting) -> &'static str {
+    match setting {
+        Setting::BlockLength => "--block-length",
+        Setting::Cache => "--cache",
+        Setting::Format => "--format",
+        Setting::Labels => "--label",
+        Setting::LongLabels => "--long-labels",
+        Setting::MaxContext => "--max-context",
+        Setting::MaxNewTokens => "--max-new-tokens",
+        Setting::McSamples => "--mc-samples",
+        Setting::Memory => "--memory",
+        Setting::Outliers => "--outliers",
+        Setting::PlanPolicy => "--plan-policy",
+        Setting::Steps => "--steps",
+        Setting::Threads => "--threads",
+        Setting::Tier => "--isa",
+        Setting::TopN => "--top-n",
+        Setting::Truncate => "--truncate",
+        Setting::Window => "--window",
+    }
+}
+
+/// The environment variable of a setting.
+fn variable(setting: Setting) -> Option<&'static Variable> {
+    let flag = flag(setting);
+    env::VARIABLES.iter().copied().find(|variable| variable.help == flag)
+}
+
+impl Spelling for Flags {
+    fn setting(&self, setting: Setting, value: Option<&str>) -> String {
+        match (setting, value) {
+            (Setting::Labels, _) => "`--label` or `--label-id`".to_owned(),
+            (_, Some(value)) => format!("`{} {value}`", flag(setting)),
+            (_, None) => format!("`{}`", flag(setting)),
+        }
+    }
+
+    fn unset(&self, setting: Setting) -> String {
+        match variable(setting) {
+            Some(Variable { name, .. }) => format!("leave out `{}` (and {name})", flag(setting)),
+            None => format!("leave out `{}`", flag(setting)),
+        }
+    }
+
+    fn command(&self, command: Command) -> String {
+        format!("`redline {}`", command.name())
+    }
+}
+
+/// A hint as the command line spells it.
+pub(crate) fn spelled(hint: Option<Hint>) -> Option<String> {
+    hint.map(|hint| hint.spelled(&Flags))
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_engine::hint::hint;
+
+    use super::*;
+    use crate::command;
+
+    #[test]
+    fn settings_are_flags_and_commands_are_typed() {
+        let hint =
+            hint!["take ", Command::Diffuse, " with ", Setting::Steps.to(8), "; ", Setting::Format.unset()];
+        let expect = "take `redline diffuse` with `--steps 8`; leave out `--format` (and REDLINE_FORMAT)";
+        assert_eq!(spelled(Some(hint)).as_deref(), Some(expect));
+        assert_eq!(
+            spelled(Some(hint![Setting::Outliers.unset()])).as_deref(),
+            Some("leave out `--outliers`")
+        );
+        assert_eq!(spelled(None), None);
+    }
+
+    #[test]
+    fn every_flag_and_every_command_is_there() {
+        let cli = command::tree();
+        let flags: Vec<String> = cli
+            .get_subcommands()
+            .flat_map(clap::Command::get_arguments)
+            .filter_map(|argument| argument.get_long().map(|long| format!("--{long}")))
+            .collect();
+        for &setting in Setting::ALL {
+            assert!(flags.iter().any(|other| other == flag(setting)), "{setting:?}");
+        }
+        for command in Command::ALL {
+            assert!(cli.find_subcommand(command.name()).is_some(), "{command:?}");
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Tickets: the ways in which an answer reaches its caller, and what becomes of a request that is given up.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+
+use redline_engine::{
+    BatchTicket, Cancel, ClassifyTicket, DiffuseRequest, DiffuseTicket, DiffusionProgress, Engine,
+    EngineError, EngineUse, Event, FinishReason, GenerateTicket, Options, PerplexityRequest, RerankTicket,
+    ScoreTicket,
+};
+
+use crate::mixture::Dice;
+use crate::models::{
+    bits, budget, demo, demo_dir, generation, golden_dir, ids, options, pledge, refusal, scores, text,
+};
+
+/// What may be shared between threads, and what may be kept and sent anywhere.
+const _: () = {
+    const fn shared<T: Send + Sync + 'static>() {}
+    const fn sent<T: Send + 'static>() {}
+    shared::<Engine>();
+    shared::<Arc<Engine>>();
+    sent::<ScoreTicket>();
+    sent::<GenerateTicket>();
+    sent::<DiffuseTicket>();
+    sent::<BatchTicket>();
+    sent::<ClassifyTicket>();
+    sent::<RerankTicket>();
+};
+
+/// Threads of this process whose names the engine gave.
+fn engine_threads() -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    let name = |task: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(task.ok()?.path().join("comm")).ok()
+    };
+    tasks.filter_map(name).filter(|name| name.starts_with("redline")).count()
+}
+
+/// A demo engine that takes many requests at a time.
+fn wide(queue: usize) -> Engine {
+    Engine::load(Options { queue, ..options(&demo_dir()) }).unwrap()
+}
+
+/// Request number `n`: a few tokens after a prompt of its own.
+fn nth(n: usize) -> redline_engine::GenerateRequest {
+    generation(ids(&[5 + (n % 7) as i64, 9, 11 + (n % 31) as i64]), 1 + n % 3)
+}
+
+#[test]
+fn a_thousand_requests_answer_through_callbacks_without_a_thread_each() {
+    const COUNT: usize = 1000;
+    let engine = wide(COUNT);
+    let threads = engine_threads();
+    let (send, answers) = channel();
+    for n in 0..COUNT {
+        let send = send.clone();
+        engine.submit_generate(nth(n), &Cancel::new()).unwrap().send_to(move |event| {
+            if let Event::Done(outcome) = event {
+                send.send((n, outcome.unwrap().token_ids)).unwrap();
+            }
+        });
+    }
+    // Other tests start engines of their own; none starts hundreds of threads.
+    assert!(engine_threads() < threads + COUNT / 4);
+    drop(send);
+    let answered: BTreeMap<usize, Vec<u32>> = answers.iter().collect();
+    assert_eq!(answered.len(), COUNT);
+    for n in [0, 1, 2, 500, COUNT - 1] {
+        let alone = engine.generate(nth(n), &Cancel::new(), &mut |_| ()).unwrap();
+        assert_eq!(answered[&n], alone.token_ids, "request {n}");
+    }
+}
+
+/// What requests hold when none runs.
+fn at_rest(engine: &Engine) -> EngineUse {
+    loop {
+        let used = engine.in_use().unwrap();
+        if used.requests == 0 {
+            return used;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn tickets_that_are_dropped_cancel_their_requests_and_nothing_else() {
+    const COUNT: usize = 300;
+    let engine = Engine::load(Options { queue: COUNT, prefix_cache: false, ..options(&demo_dir()) }).unwrap();
+    let mut dice = Dice(3);
+    let mut kept = Vec::new();
+    for n in 0..COUNT {
+        let ticket = engine.submit_generate(nth(n), &Cancel::new()).unwrap();
+        match dice.below(4) {
+            0 => drop(ticket),
+            // Given up later, while it runs or after its end.
+            1 => kept.push((n, ticket, true)),
+            _ => kept.push((n, ticket, false)),
+        }
+    }
+    assert!(kept.len() < COUNT && kept.iter().any(|(.., later)| *later));
+    for (n, ticket, later) in kept {
+        if later {
+            drop(ticket);
+            continue;
+        }
+        let outcome = ticket.wait().unwrap();
+        assert_eq!((outcome.token_ids.len(), outcome.finish_reason), (1 + n % 3, FinishReason::Length));
+    }
+    let used = at_rest(&engine);
+    assert_eq!((used.sequences, used.pages), (0, 0));
+}
+
+/// Wakes a thread, and counts how often.
+struct Wakes(Thread, AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.1.fetch_add(1, Ordering::SeqCst);
+        self.0.unpark();
+    }
+}
+
+#[test]
+fn a_ticket_is_a_future_that_is_woken_when_something_has_come() {
+    let engine = demo();
+    let wakes = Arc::new(Wakes(std::thread::current(), AtomicUsize::new(0)));
+    let waker = Waker::from(wakes.clone());
+    let mut context = Context::from_waker(&waker);
+    let mut ticket = pin!(engine.submit_score(pledge(), &Cancel::new()).unwrap());
+    let mut polls = 0;
+    let outcome = loop {
+        polls += 1;
+        match ticket.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => break outcome.unwrap(),
+            Poll::Pending => {
+                while wakes.1.load(Ordering::SeqCst) < polls {
+                    std::thread::park();
+                }
+            }
+        }
+    };
+    assert_eq!(polls, wakes.1.load(Ordering::SeqCst) + 1, "polled without having been woken");
+    assert_eq!(bits(&scores(&outcome)), bits(&scores(&engine.score(pledge()).unwrap())));
+    assert!(matches!(ticket.as_mut().poll(&mut context), Poll::Ready(Err(EngineError::Stopped))));
+}
+
+#[test]
+fn events_come_in_their_order_and_end_with_the_outcome() {
+    let engine = demo();
+    let request = || generation(text("In the beginning"), 12);
+    let mut ticket = engine.submit_generate(request(), &Cancel::new()).unwrap();
+    let mut streamed = String::new();
+    let outcome = loop {
+        match ticket.event().unwrap() {
+            Event::Progress(piece) => streamed.push_str(&piece),
+            Event::Done(outcome) => break outcome.unwrap(),
+        }
+    };
+    assert!(ticket.event().is_none() && ticket.is_ready());
+    assert_eq!((&streamed, outcome.token_ids.len()), (&outcome.text, 12));
+    assert!(matches!(ticket.wait(), Err(EngineError::Stopped)));
+    // What came before the function was given comes first.
+    let ticket = engine.submit_generate(request(), &Cancel::new()).unwrap();
+    while !ticket.is_ready() {
+        std::thread::yield_now();
+    }
+    let (send, events) = channel();
+    ticket.send_to(move |event| send.send(event).unwrap());
+    let mut late = String::new();
+    for event in events {
+        match event {
+            Event::Progress(piece) => late.push_str(&piece),
+            Event::Done(outcome) => assert_eq!(outcome.unwrap().text, late),
+        }
+    }
+    assert_eq!(late, streamed);
+}
+
+#[test]
+fn a_canvas_reports_itself_then_its_passes() {
+    let engine = Engine::load(options(&golden_dir().join("../dream-a"))).unwrap();
+    let ticket = engine.submit_diffuse(DiffuseRequest::new(ids(&[5, 6, 7]), 6), &Cancel::new()).unwrap();
+    let mut reported = Vec::new();
+    let outcome = ticket.wait_with(|progress| reported.push(progress)).unwrap();
+    let mask = engine.info().mask_id.unwrap();
+    let canvas = [vec![5, 6, 7], vec![mask; 6]].concat();
+    assert_eq!(reported[0], DiffusionProgress::Canvas(canvas));
+    let passes: Vec<_> = reported.into_iter().skip(1).collect();
+    assert_eq!(passes, outcome.passes.into_iter().map(DiffusionProgress::Pass).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_function_that_panics_ends_its_own_request_only() {
+    let engine = demo();
+    let (send, ended) = channel::<()>();
+    let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
+    // Dropped with the function, when it is not called any more.
+    let held = Mutex::new(send);
+    long.send_to(move |_| {
+        let _held = held.lock();
+        panic!("on purpose");
+    });
+    assert!(ended.recv().is_err());
+    assert_eq!(engine.score(pledge()).unwrap().items.len(), 3);
+    assert_eq!(at_rest(&engine).requests, 0);
+}
+
+#[test]
+fn the_last_owner_of_an_engine_may_be_a_function_that_it_calls() {
+    let engine = Arc::new(demo());
+    let (send, done) = channel();
+    let owner = engine.clone();
+    let mut owner = Some(owner);
+    let ticket = engine.submit_score(pledge(), &Cancel::new()).unwrap();
+    drop(engine);
+    ticket.send_to(move |event| {
+        drop(owner.take());
+        let Event::Done(outcome) = event;
+        send.send(outcome.unwrap().items.len()).unwrap();
+    });
+    assert_eq!(done.recv(), Ok(3));
+}
+
+#[test]
+fn tickets_outlive_the_engine_and_say_so() {
+    let engine = demo();
+    let long = || generation(text("In the beginning"), 400);
+    let [mut first, second] = [(); 2].map(|()| engine.submit_generate(long(), &Cancel::new()).unwrap());
+    let (send, stopped) = channel();
+    let callback = engine.submit_generate(long(), &Cancel::new()).unwrap();
+    callback.send_to(move |event| {
+        if let Event::Done(outcome) = event {
+            send.send(refusal(outcome)).unwrap();
+        }
+    });
+    while !matches!(first.event(), Some(Event::Progress(_))) {}
+    drop(engine);
+    assert!(refusal(first.wait()).contains("stopped"));
+    assert!(refusal(second.wait()).contains("stopped"));
+    assert!(stopped.recv().unwrap().contains("stopped"));
+}
+
+#[test]
+fn a_request_is_cancelled_through_what_is_left_of_its_ticket() {
+    let engine = demo();
+    let (send, ended) = channel();
+    let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
+    let cancel = long.send_to(move |event| {
+        if let Event::Done(outcome) = event {
+            send.send(outcome.unwrap()).unwrap();
+        }
+    });
+    cancel.cancel();
+    let outcome = ended.recv().unwrap();
+    assert_eq!(outcome.finish_reason, FinishReason::Cancelled);
+    assert!(outcome.token_ids.len() < 400);
+}
+
+#[test]
+fn a_panic_in_a_pass_fails_its_requests_and_the_engine_goes_on() {
+    let panics = Arc::new(AtomicBool::new(false));
+    let watched = panics.clone();
+    let trace: redline_engine::TraceLog = Arc::new(move |_| {
+        assert!(!watched.load(Ordering::SeqCst), "a broken pass");
+    });
+    let engine = Engine::load(Options { trace: Some(trace), ..options(&demo_dir()) }).unwrap();
+    let before = engine.score(pledge()).unwrap();
+    panics.store(true, Ordering::SeqCst);
+    let both = [(); 2].map(|()| engine.submit_generate(nth(0), &Cancel::new()).unwrap());
+    for ticket in both {
+        let message = refusal(ticket.wait());
+        assert!(message.contains("a broken pass") && message.contains("report"), "{message}");
+    }
+    let likelihood = PerplexityRequest { text: text("In the beginning"), window: None };
+    assert!(refusal(engine.perplexity(likelihood.clone(), &Cancel::new())).contains("a broken pass"));
+    panics.store(false, Ordering::SeqCst);
+    let after = engine.score(pledge()).unwrap();
+    assert_eq!(bits(&scores(&before)), bits(&scores(&after)));
+    assert!(engine.perplexity(likelihood, &Cancel::new()).is_ok());
+    let used = at_rest(&engine);
+    assert_eq!(used.sequences, used.kept, "{used:?}");
+}
+
+/// A window lets go of what it holds where requests need the room, and is run again.
+#[test]
+fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
+    let plain = options(&demo_dir());
+    let memory = budget(demo().info(), 12, 0);
+    let engine = Engine::load(Options { memory: Some(memory), prefix_cache: false, ..plain }).unwrap();
+    let likelihood = || {
+        let text = text(&std::fs::read_to_string(demo_dir().join("held-out.txt")).unwrap()[..4000]);
+        engine.perplexity(PerplexityRequest { text, window: Some(150) }, &Cancel::new()).unwrap()
+    };
+    let alone = likelihood();
+    let together = std::thread::scope(|threads| {
+        let texts: Vec<_> = (0..2).map(|_| threads.spawn(likelihood)).collect();
+        let mut rounds = 0;
+        while !texts.iter().all(std::thread::ScopedJoinHandle::is_finished) {
+            let prompt: Vec<i64> = (0..100).map(|i| 5 + (i * 7 + rounds) % 200).collect();
+            let tickets = [(); 3].map(|()| {
+                let request = generation(ids(&prompt), 20);
+                engine.submit_generate(request, &Cancel::new()).unwrap()
+            });
+            for ticket in tickets {
+                ticket.wait().unwrap();
+            }
+            rounds += 1;
+        }
+        texts.into_iter().map(|text| text.join().unwrap()).collect::<Vec<_>>()
+    });
+    for outcome in together {
+        assert_eq!(outcome.nll.value.to_bits(), alone.nll.value.to_bits());
+        assert_eq!((outcome.tokens, outcome.windows), (alone.tokens, alone.windows));
+    }
+    assert_eq!(at_rest(&engine), EngineUse::default());
+}

@@ -1,11 +1,11 @@
-//! Tells the binary which commit and compiler it was built from, where git and rustc can say so.
+//! Passes the commit and the compiler version to the binary, if git and rustc report them.
 
 use std::path::Path;
 use std::process::Command;
 
 const PACKAGE: &str = env!("CARGO_MANIFEST_DIR");
 
-/// What goes into the binary, from the root of the repository.
+/// The paths that make up the binary, relative to the repository root.
 const BUILT: &[&str] = &["crates", "models", "Cargo.toml", "Cargo.lock", "rust-toolchain.toml"];
 
 fn main() {
@@ -16,7 +16,7 @@ fn main() {
     let changes = git(&[&["status", "--porcelain", "--untracked-files=no", "--"], BUILT].concat());
     tell("REDLINE_BUILT_DIRTY", changes.map(|lines| (!lines.is_empty()).to_string()));
 
-    // Sources and commits change the answers; a path that is not there would run this every time.
+    // Rebuild when sources or the commit change. A path that does not exist would rerun the script every time.
     let sources =
         std::fs::read_dir(root.join("crates")).into_iter().flatten().flatten().map(|e| e.path().join("src"));
     let log = git(&["rev-parse", "--git-path", "logs/HEAD"]).map(|path| root.join(path));
@@ -27,7 +27,7 @@ fn main() {
     }
 }
 
-/// What a program said, if it ran well.
+/// Returns the standard output of a program, if it succeeded.
 fn said(program: &mut Command) -> Option<String> {
     let output = program.output().ok().filter(|output| output.status.success())?;
     Some(String::from_utf8(output.stdout).ok()?.trim().to_owned())

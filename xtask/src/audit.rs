@@ -1,5 +1,5 @@
-//! `cargo xtask audit`: licences, sources and duplicates of all packages, and known vulnerabilities where the database can be
-//! had. What needs no tool is a test below and runs in every `cargo xtask ci`.
+//! `cargo xtask audit`: licences, sources and duplicates of all packages, and known vulnerabilities if the database can be
+//! fetched. Checks that need no tool are the tests below, and run in every `cargo xtask ci`.
 
 use std::process::{Command, Stdio};
 
@@ -11,13 +11,13 @@ use crate::tools::Tool;
 const DENY: Tool = Tool { name: "cargo-deny", version: "0.20.2" };
 const AUDIT: Tool = Tool { name: "cargo-audit", version: "0.22.2" };
 
-/// Where both tools take the database of vulnerabilities from.
+/// The vulnerability database that both tools use.
 const DATABASE: &str = "https://github.com/RustSec/advisory-db";
 
-/// `paste` is archived: the reason to take it all the same stands in `deny.toml`.
+/// `paste` is archived; `deny.toml` states why it is used nevertheless.
 const IGNORED: &str = "RUSTSEC-2024-0436";
 
-/// Every check that can be made here. What is skipped says so.
+/// Runs every check that is possible on this machine, and reports skipped ones.
 pub(crate) fn command(_: &[String]) -> Result<(), Failure> {
     for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
         let deny = DENY.call()?.args(["--manifest-path", manifest, "--locked", "--all-features", "check"]);
@@ -49,7 +49,7 @@ pub(crate) fn command(_: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Whether the database can be fetched; otherwise git's reason.
+/// Checks whether the database can be fetched; the error is git's message.
 fn database() -> Result<()> {
     let mut git = Command::new("git");
     git.args(["ls-remote", "--exit-code", DATABASE, "HEAD"]).env("GIT_TERMINAL_PROMPT", "0");
@@ -66,7 +66,7 @@ mod tests {
 
     use super::*;
 
-    /// Licences that packages may have. An expression needs one of each `AND`.
+    /// Allowed licences. An expression must have an allowed licence in every `AND` part.
     const LICENCES: &[&str] = &[
         "Apache-2.0",
         "Apache-2.0 WITH LLVM-exception",
@@ -82,7 +82,7 @@ mod tests {
         "Zlib",
     ];
 
-    /// Packages whose authors say that they look after them no more, and what to take instead.
+    /// Packages that their authors no longer maintain, with replacements.
     const UNMAINTAINED: &[(&str, &str)] = &[
         ("atty", "std::io::IsTerminal"),
         ("serde_yaml", "another format"),
@@ -96,7 +96,7 @@ mod tests {
         ("bincode", "another format"),
     ];
 
-    /// Everything in the two lock files, for every platform, as cargo knows it without the network.
+    /// All packages in the two lock files, for every platform, from cargo without network access.
     fn packages() -> Vec<Value> {
         let mut all = Vec::new();
         for manifest in ["Cargo.toml", "fuzz/Cargo.toml"] {
@@ -109,11 +109,11 @@ mod tests {
                 "--manifest-path",
                 manifest,
             ]);
-            // Packages of other platforms may not have been downloaded.
+            // Packages of other platforms may not be downloaded.
             cargo.args(["--filter-platform", "x86_64-unknown-linux-gnu"]);
             let run = cargo.current_dir(crate::root()).output().expect("cargo starts");
             if manifest == "fuzz/Cargo.toml" && !run.status.success() {
-                // Nobody builds the fuzz targets before a night does.
+                // The fuzz targets may not be downloaded, because only the nightly job builds them.
                 continue;
             }
             assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
@@ -123,7 +123,7 @@ mod tests {
         all
     }
 
-    /// Whether a licence expression can be met with the list.
+    /// Whether a licence expression can be satisfied with the list.
     fn is_allowed(expression: &str) -> bool {
         let plain = expression.replace(['(', ')'], " ").replace('/', " OR ");
         plain.split(" AND ").all(|term| term.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
@@ -137,7 +137,7 @@ mod tests {
             let name = format!("{} {}", package["name"], package["version"]);
             let licence = package["license"].as_str();
             assert!(licence.is_some_and(is_allowed), "{name}: licence {licence:?}");
-            // Without a source it is ours.
+            // A package without a source is part of this repository.
             if let Some(source) = package["source"].as_str() {
                 assert_eq!(source, "registry+https://github.com/rust-lang/crates.io-index", "{name}");
             } else {

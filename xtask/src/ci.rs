@@ -14,7 +14,7 @@ struct Step {
     environment: Option<(&'static str, &'static str)>,
 }
 
-/// What must pass, the quick steps first.
+/// All steps, the quick ones first.
 const STEPS: &[Step] = &[
     Step { name: "formatting", arguments: &["fmt", "--all", "--check"], environment: None },
     Step {
@@ -52,12 +52,12 @@ const STEPS: &[Step] = &[
     },
 ];
 
-/// `cargo xtask test`: all the tests of the workspace.
+/// `cargo xtask test`: runs all tests of the workspace.
 pub(crate) fn test(arguments: &[String]) -> Result<(), Failure> {
     Ok(cargo().args(["test", "--workspace"]).args(arguments).run()?)
 }
 
-/// `cargo xtask simulate`: schedules of the engine's simulator, which ends at the first that goes wrong and names its seed.
+/// `cargo xtask simulate`: runs schedules of the engine's simulator, which stops at the first failure and reports its seed.
 pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
     let first = arguments.first().map_or("100000", String::as_str);
     let call =
@@ -65,7 +65,7 @@ pub(crate) fn simulate(arguments: &[String]) -> Result<(), Failure> {
     Ok(call.args(arguments.iter().skip(1)).run()?)
 }
 
-/// `cargo xtask ci`: every step with its time; the first that fails ends the run.
+/// `cargo xtask ci`: runs every step with its time, and stops at the first failure.
 pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
     let start = Instant::now();
     for step in STEPS {
@@ -78,13 +78,13 @@ pub(crate) fn ci(_: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The call behind a step.
+/// The cargo call of a step.
 fn call(step: &Step) -> Call {
     let call = cargo().args(step.arguments.iter().copied());
     step.environment.into_iter().fold(call, |call, (name, value)| call.env(name, value))
 }
 
-/// The cargo that runs this program, by the name that picks the pinned toolchain.
+/// The cargo that runs this program, by a name that selects the pinned toolchain.
 pub(crate) fn cargo() -> Call {
     Call::new("cargo")
 }

@@ -1,30 +1,32 @@
-//! Gates on speed that hold on any machine: each is a ratio to a reference measured in the same run, never an absolute time.
+//! Performance gates that hold on any machine: each is a ratio to a reference measured in the same run, never an absolute
+//! time.
 
 use anyhow::{Context, anyhow};
 
 use crate::ci::{cargo, simulate};
 use crate::{Failure, audit, fuzz, mutants, parsers};
 
-/// A gate: a lane of the laboratory that fails below what it must reach.
+/// A gate: a lane of the laboratory that fails below a minimum.
 struct Gate {
     name: &'static str,
     lane: &'static [&'static str],
 }
 
-/// Every gate. The names are those of the checks that a repository requires.
+/// All gates. The names are those of the repository's required checks.
 const GATES: &[Gate] = &[
-    // At least five times the `tokenizers` crate (or `REDLINE_TOKENIZER_MIN_SPEEDUP`), with identical ids.
+    // At least five times as fast as the `tokenizers` crate (or `REDLINE_TOKENIZER_MIN_SPEEDUP`), with identical ids.
     Gate { name: "tokenizer-perf", lane: &["tokenizer", "--threads=1,2"] },
-    // Packed formats over f32, for one row of inputs (reading) and for many (multiplying), with identical bits on every tier.
+    // Packed formats compared with f32, for one row of inputs (memory-bound) and for many (compute-bound), with identical
+    // bits on every tier.
     Gate {
         name: "gemm-perf",
         lane: &["gemm", "--formats=f32,w8,w4", "--m=1,128", "--n=4096", "--k=4096", "--min-speedup=1.5"],
     },
-    // Verdicts: equal arms the same, a slowdown of 5 % found, nothing wrong under disturbance.
+    // Verdicts: equal arms are the same, a slowdown of 5 % is found, and nothing is wrong under disturbance.
     Gate { name: "self-test", lane: &["self-test"] },
 ];
 
-/// `cargo xtask gate NAME`: runs the lane of a gate, or of all.
+/// `cargo xtask gate NAME`: runs the lane of a gate, or of all gates.
 pub(crate) fn gate(arguments: &[String]) -> Result<(), Failure> {
     let names: Vec<&str> = GATES.iter().map(|gate| gate.name).chain(["all"]).collect();
     let hint = format!("hint: one of {}", names.join(", "));
@@ -44,13 +46,13 @@ fn run(gate: &Gate) -> Result<(), Failure> {
     Ok(())
 }
 
-/// A part of a night.
+/// A part of the nightly job.
 struct Part {
     name: &'static str,
     run: fn() -> Result<(), Failure>,
 }
 
-/// What takes too long for every change, the parts that find most first.
+/// Checks that take too long for every change, the parts that find most first.
 const NIGHT: &[Part] = &[
     Part { name: "simulate", run: || simulate(&["1000000".to_owned()]) },
     Part { name: "fuzz", run: || fuzz::command(&[]) },
@@ -65,7 +67,7 @@ const NIGHT: &[Part] = &[
     Part { name: "mutants", run: || mutants::command(&[]) },
 ];
 
-/// `cargo xtask nightly`: every part, or those that are named. One that fails does not keep the others from running.
+/// `cargo xtask nightly`: runs all parts, or the named ones. A failing part does not stop the others.
 pub(crate) fn nightly(arguments: &[String]) -> Result<(), Failure> {
     let names: Vec<&str> = NIGHT.iter().map(|part| part.name).collect();
     if let Some(unknown) = arguments.iter().find(|name| !names.contains(&name.as_str())) {
@@ -96,7 +98,7 @@ pub(crate) fn nightly(arguments: &[String]) -> Result<(), Failure> {
     .into())
 }
 
-/// 100,000 requests whose freed memory is overwritten.
+/// Runs 100,000 requests while freed memory is overwritten.
 fn poison() -> Result<(), Failure> {
     let call = cargo().env("REDLINE_POISONED_REQUESTS", "100000");
     Ok(call.args(["test", "--locked", "-p", "redline-engine", "--test", "it", "poison::"]).run()?)
@@ -106,10 +108,10 @@ fn lanes() -> Result<(), Failure> {
     Ok(cargo().args(["run", "--locked", "--release", "--", "bench", "all", "--profile=standard"]).run()?)
 }
 
-/// Seconds of a soak unless an argument or `REDLINE_SOAK_S` says more.
+/// Default duration of a soak in seconds.
 const SOAK_S: &str = "600";
 
-/// `cargo xtask soak`: requests for a long time, after which the process holds no more than before.
+/// `cargo xtask soak`: sends requests for a long time and checks that the resources of the process do not grow.
 pub(crate) fn soak(arguments: &[String]) -> Result<(), Failure> {
     let seconds = match arguments {
         [] => std::env::var("REDLINE_SOAK_S").unwrap_or_else(|_| SOAK_S.to_owned()),

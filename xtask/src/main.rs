@@ -1,4 +1,4 @@
-//! `cargo xtask`: the chores of the project, one subcommand each.
+//! `cargo xtask`: maintenance commands of the project, one subcommand each.
 #![forbid(unsafe_code)]
 
 mod audit;
@@ -16,9 +16,9 @@ mod tools;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// Why a chore ended early.
+/// Why a subcommand failed.
 enum Failure {
-    /// The command line makes no sense: exit code 2.
+    /// The command line is invalid: exit code 2.
     Usage(String),
     /// The work failed: exit code 1.
     Work(anyhow::Error),
@@ -166,7 +166,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Finds the subcommand that the first argument names and runs it with the rest.
+/// Runs the subcommand named by the first argument with the remaining arguments.
 fn dispatch(arguments: &[String]) -> Result<(), Failure> {
     let Some((name, rest)) = arguments.split_first() else {
         return Err(Failure::Usage(format!("no command given\n\nhint: one of {}", names().join(", "))));

@@ -1,7 +1,8 @@
-//! `cargo xtask mutants`: small changes of the code, each of which some test should notice.
+//! `cargo xtask mutants`: makes small changes to the code, each of which some test should detect.
 //!
-//! All of them take weeks of a small machine, so a night tries a part: the day says which. What survives must stand in
-//! `docs/mutants.md`, with the reason why no test can or need notice it; `.cargo/mutants.toml` says what is left out.
+//! Trying all mutants takes weeks on a small machine, so each night tries a part chosen by the date. Surviving mutants
+//! must be listed in `docs/mutants.md`, with the reason why no test can or need detect them. `.cargo/mutants.toml`
+//! lists the exclusions.
 
 use std::fs;
 use std::process::Stdio;
@@ -14,17 +15,18 @@ use crate::tools::Tool;
 
 const MUTANTS: Tool = Tool { name: "cargo-mutants", version: "27.1.0" };
 
-/// The crates that are tried.
+/// The crates that are mutated.
 const PACKAGES: &[&str] = &["redline-engine", "redline-kernels", "redline-lab"];
 
-/// Mutants of a night, and the time after which what is left of them is put off.
+/// Mutants per night, and the time after which the remaining ones are postponed.
 const OF_A_NIGHT: usize = 60;
 const LONGEST: Duration = Duration::from_mins(110);
 
-/// Where survivors are explained.
+/// The document that explains survivors.
 const EXPLAINED: &str = "docs/mutants.md";
 
-/// `cargo xtask mutants`: the part of the day, or what the arguments of cargo-mutants choose, such as `--file PATH`.
+/// `cargo xtask mutants`: tries the part of the day, or the mutants chosen by arguments of cargo-mutants, such as
+/// `--file PATH`.
 pub(crate) fn command(arguments: &[String]) -> Result<(), Failure> {
     if arguments.is_empty() {
         of_the_day()?;
@@ -47,13 +49,13 @@ fn of_the_day() -> Result<()> {
     run(&chosen)
 }
 
-/// Which part is tried on a day, and how many there are.
+/// The part for a day, and the number of parts.
 fn shard_of(day: u64, mutants: usize) -> (u64, u64) {
     let shards = mutants.div_ceil(OF_A_NIGHT).max(1) as u64;
     (day % shards, shards)
 }
 
-/// Tries mutants until all are tried or the time is over; a survivor that is not explained is an error.
+/// Tries mutants until all are done or the time is up. An unexplained survivor is an error.
 fn run(arguments: &[String]) -> Result<()> {
     let out = crate::root().join("target/mutants");
     fs::create_dir_all(&out)?;
@@ -63,7 +65,7 @@ fn run(arguments: &[String]) -> Result<()> {
     let start = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
-            // 2: some were missed; 3: some took too long.
+            // Exit code 2: some were missed; 3: some timed out.
             ensure!(matches!(status.code(), Some(0 | 2 | 3)), "cargo-mutants: {status}");
             break;
         }
@@ -90,7 +92,8 @@ fn run(arguments: &[String]) -> Result<()> {
     bail!("survivors without a test or a reason in {EXPLAINED}:\n  {}", alive.join("\n  "))
 }
 
-/// The survivors that the document does not name. Lines and columns change with every edit and do not count.
+/// The survivors that the document does not list. Line and column numbers are ignored, because they change with every
+/// edit.
 fn unexplained(missed: &str, explained: &str) -> Vec<String> {
     let named: Vec<&str> =
         explained.lines().filter_map(|line| line.strip_prefix("- `")?.split('`').next()).collect();

@@ -1,9 +1,9 @@
-//! `cargo xtask fuzz-parsers`: what is read from files, against libFuzzer; and `cargo xtask asan`: the hostile files of the tests under
+//! `cargo xtask fuzz-parsers`: fuzzes the parsers of files with libFuzzer. `cargo xtask asan`: runs the tests on hostile files under
 //! the address sanitizer.
 //!
-//! The targets are in `fuzz/`. They are built with the flags that cargo-fuzz uses. The sanitizer needs compiler flags that
-//! are not stable; `RUSTC_BOOTSTRAP=1` makes the pinned compiler take them. Where the sanitizer does not link, the targets
-//! run without it, which finds panics, hangs and allocations beyond the limit.
+//! The targets are in `fuzz/`. They are built with the flags of cargo-fuzz. The sanitizer needs unstable compiler flags;
+//! `RUSTC_BOOTSTRAP=1` makes the pinned compiler accept them. If the sanitizer does not link, the targets run without it, which still
+//! finds panics, hangs and allocations beyond the limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,16 +14,16 @@ use crate::Failure;
 use crate::ci::cargo;
 use crate::process::Call;
 
-/// Seconds that a target runs without `--seconds`: those of a night.
+/// Default duration per target in seconds, used by the nightly job.
 const SECONDS: &str = "600";
 
-/// Seconds that one input may take.
+/// Timeout per input in seconds.
 const TIMEOUT: &str = "20";
 
-/// The host, which sanitizers want named.
+/// The host target, which sanitizers require explicitly.
 const HOST: &str = "x86_64-unknown-linux-gnu";
 
-/// The flags that count which code an input reaches.
+/// The flags that record which code an input reaches.
 macro_rules! coverage {
     () => {
         "-Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
@@ -35,12 +35,12 @@ macro_rules! coverage {
 const COVERAGE: &str = coverage!();
 const COVERAGE_WITH_SANITIZER: &str = concat!(coverage!(), " -Zsanitizer=address");
 
-/// A target, and where inputs to begin with are found.
+/// A fuzz target, and where its seed inputs are found.
 struct Target {
     name: &'static str,
-    /// Folders of the repository, and how the names of files in them end.
+    /// Folders of the repository, and the file name suffixes of seeds in them.
     seeds: &'static [(&'static str, &'static str)],
-    /// Longest input in bytes.
+    /// Maximum length of an input in bytes.
     longest: usize,
 }
 
@@ -71,7 +71,7 @@ const TARGETS: &[Target] = &[
     Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
 ];
 
-/// `cargo xtask fuzz-parsers`: every target, or those that are named.
+/// `cargo xtask fuzz-parsers`: runs all targets, or the named ones.
 pub(crate) fn fuzz(arguments: &[String]) -> Result<(), Failure> {
     let names: Vec<&str> = TARGETS.iter().map(|target| target.name).collect();
     let (mut seconds, mut wanted) = (SECONDS.to_owned(), Vec::new());
@@ -97,7 +97,7 @@ fn usage(fact: &str, names: &[&str]) -> Failure {
     Failure::Usage(format!("{fact}\n\nhint: cargo xtask fuzz-parsers [--seconds N] [{}]", names.join("|")))
 }
 
-/// Builds all targets, with the sanitizer where that links; the folder of the binaries.
+/// Builds all targets, with the sanitizer if it links. Returns the folder of the binaries.
 fn build() -> Result<PathBuf> {
     let build = |folder: &str, flags| {
         let call = cargo().env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", flags);
@@ -133,7 +133,7 @@ fn run(target: &Target, binaries: &Path, seconds: &str) -> Result<()> {
     })
 }
 
-/// Copies the seeds into the corpus; how many there are.
+/// Copies the seeds into the corpus and returns their number.
 fn collect(target: &Target, corpus: &Path) -> Result<usize> {
     let mut count = 0;
     for (folder, end) in target.seeds {
@@ -163,7 +163,7 @@ fn collect(target: &Target, corpus: &Path) -> Result<usize> {
     Ok(count)
 }
 
-/// The pickle in an archive as the target takes it alone: behind a byte.
+/// The pickle of an archive in the form that the target accepts without an archive: after one byte.
 fn pickle(archive: &[u8]) -> Option<Vec<u8>> {
     let rest = archive.strip_prefix(b"PK\x03\x04")?;
     let begin = rest.windows(2).position(|bytes| bytes == [0x80, 2])?;
@@ -171,7 +171,8 @@ fn pickle(archive: &[u8]) -> Option<Vec<u8>> {
     Some([b"\0", &rest[begin..begin + length]].concat())
 }
 
-/// `cargo xtask asan`: the tests of what reads files, the hostile ones among them, under the address sanitizer.
+/// `cargo xtask asan`: runs the tests of the crates that read files, including the hostile ones, under the address
+/// sanitizer.
 pub(crate) fn asan(_: &[String]) -> Result<(), Failure> {
     let call = cargo().env("RUSTC_BOOTSTRAP", "1").env("RUSTFLAGS", "-Zsanitizer=address");
     let call = call.args([

@@ -1,4 +1,4 @@
-//! Child processes that can be repeated by hand: what is printed is what was run.
+//! Child processes that can be repeated by hand: the printed command is the one that is run.
 
 use std::fmt;
 use std::path::Path;
@@ -43,7 +43,7 @@ impl Call {
         self
     }
 
-    /// Runs in the root of the repository and waits; a status other than 0 is an error that shows the call.
+    /// Runs the call in the root of the repository and waits. A status other than 0 is an error that shows the call.
     pub(crate) fn run(&self) -> Result<()> {
         let status = Command::new(&self.program)
             .args(&self.arguments)
@@ -71,7 +71,7 @@ impl fmt::Display for Call {
     }
 }
 
-/// `word` as a shell reads it.
+/// Quotes `word` for a shell.
 fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+".contains(c);
     if !word.is_empty() && word.chars().all(plain) {

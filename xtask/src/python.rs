@@ -1,4 +1,4 @@
-//! The chores that need other people's Python packages, each in a virtual environment of its own.
+//! Subcommands that need third-party Python packages, each in its own virtual environment.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,27 +8,27 @@ use anyhow::{Context, Result, bail};
 use crate::Failure;
 use crate::process::Call;
 
-/// A script, the packages it needs and where they are installed.
+/// A script, its packages, and where they are installed.
 struct Script {
     venv: &'static str,
     requirements: &'static str,
-    /// Set while the packages are installed.
+    /// An environment variable set while the packages are installed.
     environment: Option<(&'static str, &'static str)>,
     file: &'static str,
 }
 
-/// llama.cpp is compiled on the machine. GCC 12 takes `ldtilecfg` for a read of 8 of the 64 bytes of a tile configuration and
-/// drops the stores of the others as dead: on processors with AMX the quantised formats then end in a segmentation fault.
+/// llama.cpp is compiled on the machine. GCC 12 treats `ldtilecfg` as a read of 8 of the 64 bytes of a tile configuration and
+/// removes the stores of the others as dead: on processors with AMX the quantised formats then end in a segmentation fault.
 const BUILD_LLAMA: (&str, &str) = ("CXXFLAGS", "-fno-tree-dse -fno-dse");
 
-/// What the caller asked for: an environment that is ready, and arguments for the script.
+/// Options of the caller: an existing environment, and arguments for the script.
 #[derive(Debug, Default, PartialEq)]
 struct Options {
     venv: Option<PathBuf>,
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`: autoregressive models, those that fill masks, and what these say of labels.
+/// `cargo xtask golden`: autoregressive models, models that fill masks, and label scores of the latter.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     for file in ["tests/golden/make.py", "tests/golden/diffusion.py", "tests/golden/likelihood.py"] {
@@ -39,7 +39,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     Ok(())
 }
 
-/// `cargo xtask parity-reference`: in the environment of `golden`.
+/// `cargo xtask parity-reference`, in the environment of `golden`.
 pub(crate) fn parity_reference(arguments: &[String]) -> Result<(), Failure> {
     let script = Script {
         venv: ".venv-golden",
@@ -56,7 +56,7 @@ pub(crate) fn train_demo(arguments: &[String]) -> Result<(), Failure> {
     train(arguments, "models/demo/train.py")
 }
 
-/// `cargo xtask train-demo-diffusion`: with the same packages.
+/// `cargo xtask train-demo-diffusion`, with the same packages.
 pub(crate) fn train_demo_diffusion(arguments: &[String]) -> Result<(), Failure> {
     train(arguments, "models/demo-diffusion/train.py")
 }
@@ -68,7 +68,7 @@ fn train(arguments: &[String], file: &'static str) -> Result<(), Failure> {
     Ok(python(&script, &options)?.run()?)
 }
 
-/// `cargo xtask peers`, and `cargo xtask peers torch` for models that fill masks: builds Redline first, so that the script can run it.
+/// `cargo xtask peers`, and `cargo xtask peers torch` for models that fill masks. Builds Redline first, so that the script can run it.
 pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     let (file, arguments) = match arguments {
         [first, rest @ ..] if first == "torch" => ("xtask/peers/diffusion.py", rest),
@@ -88,7 +88,7 @@ pub(crate) fn peers(arguments: &[String]) -> Result<(), Failure> {
     Ok(call.run()?)
 }
 
-/// Takes `--venv DIR` out of the arguments; the others, and all behind `--`, are the script's.
+/// Removes `--venv DIR` from the arguments. All others, and everything after `--`, go to the script.
 fn options(arguments: &[String]) -> Result<Options, Failure> {
     let mut options = Options::default();
     let mut arguments = arguments.iter();
@@ -108,7 +108,7 @@ fn options(arguments: &[String]) -> Result<Options, Failure> {
     Ok(options)
 }
 
-/// The call of the script by the Python of its environment, which is made if the caller did not bring one.
+/// The call of the script with the Python of its environment, which is created unless the caller provides one.
 fn python(script: &Script, options: &Options) -> Result<Call> {
     let root = crate::root();
     for file in [script.requirements, script.file] {
@@ -127,7 +127,7 @@ fn python(script: &Script, options: &Options) -> Result<Call> {
     Ok(Call::new(python.display().to_string()).arg(script.file).args(options.rest.iter().cloned()))
 }
 
-/// Makes the environment of a script, or leaves it alone when it was made from the same requirements.
+/// Creates the environment of a script, unless it already exists with the same requirements.
 fn installed(script: &Script, root: &Path) -> Result<PathBuf> {
     let (venv, requirements) = (root.join(script.venv), root.join(script.requirements));
     let stamp = venv.join("installed.txt");
@@ -171,7 +171,7 @@ mod tests {
         let error = python(&script, &options).unwrap_err().to_string();
         assert!(error.contains("`/nowhere` holds no `bin/python`"), "{error}");
     }
-    /// The comparison's own arithmetic, documents and tables; they need Python but no package.
+    /// The comparison's own arithmetic, documents and tables, which need Python but no package.
     #[test]
     fn the_tests_of_the_peers_pass() {
         let python = |arguments: &[&str]| {

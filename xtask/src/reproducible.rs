@@ -1,4 +1,5 @@
-//! Whether the release binary depends on where it is built: two clean builds of the last commit, at different paths, byte by byte.
+//! Checks that the release binary does not depend on the build path: two clean builds of the last commit at different paths,
+//! compared byte by byte.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,10 @@ use crate::Failure;
 use crate::ci::cargo;
 use crate::process::Call;
 
-/// The folders, under `target/reproducible`. They differ in length and in depth.
+/// The build folders, under `target/reproducible`. They differ in length and depth.
 const PLACES: [&str; 2] = ["one", "another/place"];
 
-/// `cargo xtask reproducible`: fails where the two binaries differ, and keeps them then.
+/// `cargo xtask reproducible`: fails if the two binaries differ, and then keeps them.
 pub(crate) fn reproducible(_: &[String]) -> Result<(), Failure> {
     let work = crate::root().join("target/reproducible");
     clear(&work)?;
@@ -25,14 +26,14 @@ pub(crate) fn reproducible(_: &[String]) -> Result<(), Failure> {
         return Err(anyhow::anyhow!("two builds differ: {what}\n  in `{one}` and `{other}`").into());
     }
     let sum = Call::new("sha256sum").path(&one).path(&other);
-    // The sum is for a person to compare with another machine's; the bytes have been compared.
+    // The checksum is for comparing with another machine by hand; the bytes have already been compared.
     if let Err(error) = sum.run() {
         eprintln!("no sum to show: {error:#}");
     }
     Ok(clear(&work)?)
 }
 
-/// Builds the last commit in a clone at `place`, and returns its binary.
+/// Builds the last commit in a clone at `place` and returns the binary.
 fn build(place: &Path) -> Result<PathBuf> {
     let git = Call::new("git").args(["clone", "--quiet", "--no-hardlinks"]);
     git.path(crate::root()).path(place).run()?;
@@ -51,7 +52,7 @@ fn clear(work: &Path) -> Result<()> {
     }
 }
 
-/// What differs between two files; `None` if they are the same.
+/// Describes the difference between two files; `None` if they are equal.
 fn difference(one: &[u8], other: &[u8]) -> Option<String> {
     let first = one.iter().zip(other).position(|(a, b)| a != b);
     let count = one.iter().zip(other).filter(|(a, b)| a != b).count();

@@ -1,4 +1,4 @@
-//! Programs that cargo installs: pinned versions, below `target/`, so that nothing is left on the machine.
+//! Programs installed with cargo: pinned versions, below `target/`, so that the machine stays unchanged.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,14 +8,14 @@ use anyhow::{Context, Result};
 use crate::ci::cargo;
 use crate::process::Call;
 
-/// A program of crates.io.
+/// A program from crates.io.
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
 }
 
 impl Tool {
-    /// Where it is installed: another version goes elsewhere.
+    /// Its installation folder, which contains the version in its name.
     fn folder(&self) -> PathBuf {
         crate::root().join("target/tools").join(format!("{}-{}", self.name, self.version))
     }
@@ -24,7 +24,7 @@ impl Tool {
         self.folder().join("bin").join(self.name)
     }
 
-    /// Whether it is installed already.
+    /// Whether it is already installed.
     pub(crate) fn is_installed(&self) -> bool {
         self.binary().is_file()
     }
@@ -37,13 +37,13 @@ impl Tool {
         Ok(command)
     }
 
-    /// A call of it.
+    /// A call of the program.
     pub(crate) fn call(&self) -> Result<Call> {
         self.install()?;
         Ok(Call::new(self.binary().display().to_string()))
     }
 
-    /// Installs it where that was not done.
+    /// Installs the program unless it is installed already.
     fn install(&self) -> Result<()> {
         if !self.is_installed() {
             let folder = self.folder();

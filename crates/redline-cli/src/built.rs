@@ -1,11 +1,11 @@
-//! Which build this is: what the build script found out.
+//! The build of this binary, as recorded by the build script.
 
 use redline_lab::run::Build;
 
 /// The version of this binary.
 pub(crate) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// This build.
+/// Returns the build of this binary.
 pub(crate) fn this() -> Build {
     let text = |told: Option<&str>| told.map(ToOwned::to_owned);
     Build {

@@ -1,18 +1,18 @@
-//! The small models embedded in the binary, with the texts that belong to them.
+//! The small models embedded in the binary, with their texts.
 
 use redline_engine::Embedded;
 use serde::Deserialize;
 
-/// The name that `--model` takes.
+/// The name of the demo model in `--model`.
 pub(crate) const NAME: &str = "demo";
-/// Its tokenizer, which models with random weights borrow.
+/// The tokenizer of the demo model, also used by models with random weights.
 pub(crate) const TOKENIZER: &[u8] = include_bytes!("../../../models/demo/tokenizer.json");
-/// Text that it was never trained on.
+/// Text that the demo model was not trained on.
 pub(crate) const HELD_OUT: &str = include_str!("../../../models/demo/held-out.txt");
 
 const CLOZE: &str = include_str!("../../../models/demo/cloze.jsonl");
 
-/// The model.
+/// The demo model.
 pub(crate) const MODEL: Embedded = Embedded {
     name: NAME,
     config: include_bytes!("../../../models/demo/config.json"),
@@ -21,7 +21,7 @@ pub(crate) const MODEL: Embedded = Embedded {
     weights: include_bytes!("../../../models/demo/model.safetensors"),
 };
 
-/// The model that fills masks, of the same shape and texts.
+/// The model that fills masks, with the same shape and training texts.
 pub(crate) const DIFFUSION: Embedded = Embedded {
     name: "demo-diffusion",
     config: include_bytes!("../../../models/demo-diffusion/config.json"),
@@ -30,21 +30,21 @@ pub(crate) const DIFFUSION: Embedded = Embedded {
     weights: include_bytes!("../../../models/demo-diffusion/model.safetensors"),
 };
 
-/// Every one of them.
+/// All embedded models.
 pub(crate) const EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
 
 /// A question about held-out text: which word comes next?
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Question {
-    /// What comes before the word.
+    /// The text before the word.
     pub(crate) context: String,
-    /// The candidates.
+    /// The candidate words.
     pub(crate) choices: Vec<String>,
-    /// Which of them the text goes on with.
+    /// The index of the correct candidate.
     pub(crate) answer: usize,
 }
 
-/// The questions.
+/// Parses the questions.
 pub(crate) fn questions() -> Vec<Question> {
     CLOZE.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }

@@ -1,4 +1,4 @@
-//! The environment: the only file that reads variables and arguments of the process.
+//! The process environment. Only this file reads variables and arguments of the process.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -10,69 +10,69 @@ use crate::value::BadValue;
 /// One environment variable.
 #[derive(Debug)]
 pub(crate) struct Variable {
-    /// Its name.
+    /// The name of the variable.
     pub(crate) name: &'static str,
-    /// What it sets.
+    /// The flag or setting it provides.
     pub(crate) help: &'static str,
 }
 
-/// The model of commands that need one.
+/// Default of `--model`.
 pub(crate) const MODEL: &Variable = &Variable { name: "REDLINE_MODEL", help: "--model" };
-/// Who must have signed models.
+/// Key that must have signed every model directory.
 pub(crate) const REQUIRE_SIGNED: &Variable =
     &Variable { name: "REDLINE_REQUIRE_SIGNED", help: "--require-signed" };
-/// Threads.
+/// Default of `--threads`.
 pub(crate) const THREADS: &Variable = &Variable { name: "REDLINE_THREADS", help: "--threads" };
-/// Instruction-set tier.
+/// Default of `--isa`.
 pub(crate) const ISA: &Variable = &Variable { name: "REDLINE_ISA", help: "--isa" };
-/// Weight format.
+/// Default of `--format`.
 pub(crate) const FORMAT: &Variable = &Variable { name: "REDLINE_FORMAT", help: "--format" };
-/// Format of the KV cache.
+/// Default of `--kv-format`.
 pub(crate) const KV_FORMAT: &Variable = &Variable { name: "REDLINE_KV_FORMAT", help: "--kv-format" };
-/// Longest sequence.
+/// Default of `--max-context`.
 pub(crate) const MAX_CONTEXT: &Variable = &Variable { name: "REDLINE_MAX_CONTEXT", help: "--max-context" };
-/// Memory budget.
+/// Default of `--memory`.
 pub(crate) const MEMORY: &Variable = &Variable { name: "REDLINE_MEMORY", help: "--memory" };
-/// Prefix cache.
+/// Default of `--prefix-cache`.
 pub(crate) const PREFIX_CACHE: &Variable = &Variable { name: "REDLINE_PREFIX_CACHE", help: "--prefix-cache" };
-/// Logical devices.
+/// Default of `--tp`.
 pub(crate) const TP: &Variable = &Variable { name: "REDLINE_TP", help: "--tp" };
-/// Device.
+/// Default of `--device`.
 pub(crate) const DEVICE: &Variable = &Variable { name: "REDLINE_DEVICE", help: "--device" };
-/// Where plans are kept.
+/// Default of `--plan-cache`.
 pub(crate) const PLAN_CACHE: &Variable = &Variable { name: "REDLINE_PLAN_CACHE", help: "--plan-cache" };
-/// What a missing plan does.
+/// Default of `--plan-policy`.
 pub(crate) const PLAN_POLICY: &Variable = &Variable { name: "REDLINE_PLAN_POLICY", help: "--plan-policy" };
-/// Whether missing plans are named.
+/// Default of `--log-plans`.
 pub(crate) const LOG_PLANS: &Variable = &Variable { name: "REDLINE_LOG_PLANS", help: "--log-plans" };
-/// Tokens of the largest pass.
+/// Default of `--max-chunk`.
 pub(crate) const MAX_CHUNK: &Variable = &Variable { name: "REDLINE_MAX_CHUNK", help: "--max-chunk" };
-/// File of what the residual stream looks like.
+/// File for the precision trace, which describes the residual stream.
 pub(crate) const PRECISION_TRACE: &Variable =
     &Variable { name: "REDLINE_PRECISION_TRACE", help: "--precision-trace" };
-/// File of where the time goes.
+/// File for the profile trace, which shows where the time goes.
 pub(crate) const PROFILE_TRACE: &Variable =
     &Variable { name: "REDLINE_PROFILE_TRACE", help: "--profile-trace" };
-/// What the native tokenizer must reach.
+/// The minimum speedup of the native tokenizer.
 const TOKENIZER_MIN_SPEEDUP: &Variable =
     &Variable { name: "REDLINE_TOKENIZER_MIN_SPEEDUP", help: "--min-speedup (bench tokenizer)" };
-/// Hugging Face cache of models.
+/// The Hugging Face model cache.
 pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
-/// Hugging Face home.
+/// The Hugging Face home directory.
 pub(crate) const HF_HOME: &Variable = &Variable { name: "HF_HOME", help: "models in its folder `hub`" };
-/// XDG cache.
+/// The XDG cache directory.
 pub(crate) const XDG_CACHE_HOME: &Variable = &Variable {
     name: "XDG_CACHE_HOME",
     help: "models in its folder `huggingface/hub`, plans in `redline/plans`",
 };
-/// Home.
+/// The home directory.
 pub(crate) const HOME: &Variable = &Variable {
     name: "HOME",
     help: "models in its folder `.cache/huggingface/hub`, plans in `.cache/redline/plans`",
 };
 
-/// Every variable that is read.
+/// All variables that are read.
 pub(crate) const VARIABLES: &[&Variable] = &[
     MODEL,
     REQUIRE_SIGNED,
@@ -98,13 +98,13 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     HOME,
 ];
 
-/// The variable that stands for a flag of a lane, where there is one.
+/// The variable that sets a flag of a lane, if there is one.
 pub(crate) fn of_lane(lane: &str, flag: &str) -> Option<&'static Variable> {
     let name = format!("REDLINE_{lane}_{flag}").to_uppercase().replace('-', "_");
     VARIABLES.iter().copied().find(|variable| variable.name == name)
 }
 
-/// The list of variables, as `redline --help` shows it.
+/// The list of variables for `redline --help`.
 pub(crate) fn help() -> String {
     let mut text =
         "Environment variables (a flag wins over its variable; an empty variable is not set):\n".to_owned();
@@ -120,7 +120,7 @@ pub(crate) fn arguments() -> Vec<OsString> {
     std::env::args_os().collect()
 }
 
-/// This binary: what starts it again even if its file was replaced, and where it lies.
+/// The path that starts this binary again, even if its file was replaced, and the path of its file.
 pub(crate) fn binary() -> (PathBuf, PathBuf) {
     let path = std::env::current_exe().unwrap_or_else(|_| "redline".into());
     let running = PathBuf::from("/proc/self/exe");
@@ -139,7 +139,7 @@ impl Environment {
         Self { get: |name| std::env::var_os(name) }
     }
 
-    /// Those of our own variables that are set, by name.
+    /// The project's own variables that are set, by name.
     pub(crate) fn set(self) -> impl Iterator<Item = (String, String)> {
         let ours = VARIABLES.iter().filter(|variable| variable.name.starts_with("REDLINE_"));
         ours.filter_map(move |variable| {
@@ -148,12 +148,12 @@ impl Environment {
         })
     }
 
-    /// A file or a folder.
+    /// The value of a variable that names a file or a folder.
     pub(crate) fn path(self, variable: &Variable) -> Option<PathBuf> {
         (self.get)(variable.name).filter(|value| !value.is_empty()).map(PathBuf::from)
     }
 
-    /// A value that has a parser; a bad one is a usage error that names the variable.
+    /// Parses the value of a variable. A bad value is a usage error that names the variable.
     pub(crate) fn value<T>(
         self,
         variable: &Variable,

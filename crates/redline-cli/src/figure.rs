@@ -1,6 +1,6 @@
-//! Numbers as people read them.
+//! Formats numbers for people.
 
-/// Bytes, decimal units.
+/// Formats bytes in decimal units.
 pub(crate) fn bytes(n: u64) -> String {
     match n {
         0..1_000 => format!("{n} B"),
@@ -10,7 +10,7 @@ pub(crate) fn bytes(n: u64) -> String {
     }
 }
 
-/// A count, decimal units.
+/// Formats a count in decimal units.
 pub(crate) fn count(n: u64) -> String {
     match n {
         0..10_000 => n.to_string(),
@@ -20,28 +20,28 @@ pub(crate) fn count(n: u64) -> String {
     }
 }
 
-/// Seconds.
+/// Formats seconds.
 pub(crate) fn seconds(s: f64) -> String {
     if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
-/// A number of threads.
+/// Formats a number of threads.
 pub(crate) fn threads(n: usize) -> String {
     if n == 1 { "1 thread".to_owned() } else { format!("{n} threads") }
 }
 
-/// How something ran: the end of a line that tells what it took.
+/// Formats memory, kernel path and threads, for the end of a summary line.
 pub(crate) fn ran(peak_memory: Option<u64>, kernel_path: &str, thread_count: usize) -> String {
     let memory = peak_memory.map_or(String::new(), |peak| format!(", peak memory {}", bytes(peak)));
     format!("{memory}; {kernel_path}, {}\n", threads(thread_count))
 }
 
-/// A probability, so that small ones do not vanish.
+/// Formats a probability; small values keep their significant digits.
 pub(crate) fn probability(p: f32) -> String {
     if p == 0.0 || p >= 1e-3 { format!("{p:.6}") } else { format!("{p:.3e}") }
 }
 
-/// The first characters of a text on one line, quoted, with a mark where it was cut.
+/// The first `most` characters of a text on one line, quoted, and marked if the text was cut.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     let cut: String = text.chars().take(most).collect();
     if cut.len() == text.len() { format!("{text:?}") } else { format!("{cut:?}…") }

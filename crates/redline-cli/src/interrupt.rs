@@ -1,4 +1,4 @@
-//! Ctrl-C: ends work that can be cancelled in good order, and anything else at once.
+//! Handles Ctrl-C: work that can be cancelled ends in good order, anything else ends at once.
 
 use std::process;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,16 +8,20 @@ use redline_engine::Cancel;
 
 use crate::report::{Failure, INTERRUPTED};
 
-/// What Ctrl-C does from now on.
+/// A function that is called when the work is cancelled.
+type Listener = Box<dyn Fn() + Send>;
+
+/// The state that the Ctrl-C handler shares with the commands.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     cancel: Cancel,
     working: Arc<AtomicBool>,
-    listener: Arc<Mutex<Option<Box<dyn Fn() + Send>>>>,
+    listener: Arc<Mutex<Option<Listener>>>,
 }
 
 impl Interrupt {
-    /// The first Ctrl-C during such work cancels it; a second one, or one at any other time, ends the process.
+    /// Installs the handler. The first Ctrl-C during cancellable work cancels it; a second one, or one at any other
+    /// time, ends the process.
     pub(crate) fn install() -> Result<Self, Failure> {
         let installed = Self::default();
         let interrupt = installed.clone();
@@ -38,7 +42,7 @@ impl Interrupt {
         self.call_listener();
     }
 
-    /// Has a function called when the work is cancelled; at once if it is already.
+    /// Registers a function to call when the work is cancelled. It is called at once if the work already is.
     pub(crate) fn listen(&self, listener: impl Fn() + Send + 'static) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
         if self.cancel.is_cancelled() {
@@ -52,7 +56,7 @@ impl Interrupt {
         }
     }
 
-    /// Works, so that Ctrl-C cancels.
+    /// Runs cancellable work: during it, Ctrl-C cancels.
     pub(crate) fn during<T>(&self, work: impl FnOnce(&Cancel) -> T) -> T {
         self.working.store(true, Ordering::SeqCst);
         let result = work(&self.cancel);

@@ -15,17 +15,17 @@ use crate::interrupt::Interrupt;
 use crate::output;
 use crate::report::{self, FAILED, Failure, INTERRUPTED};
 
-/// What became of a file of requests.
+/// The result of answering a file of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Lines answered with an error.
+    /// Number of lines answered with an error.
     pub(crate) faults: u64,
-    /// Whether an answer asked to stop before the end of the input.
+    /// Whether an answer stopped the work before the end of the input.
     pub(crate) stopped: bool,
 }
 
 impl Tally {
-    /// Of a command that answered lines.
+    /// The exit code of a command that answered lines.
     pub(crate) fn code(self) -> ExitCode {
         match self {
             Self { stopped: true, .. } => ExitCode::from(INTERRUPTED),
@@ -39,27 +39,27 @@ impl Tally {
 pub(crate) struct Answer {
     /// A JSON document on one line.
     pub(crate) json: String,
-    /// Begin no further request.
+    /// Whether to begin no further request.
     pub(crate) stop: bool,
 }
 
-/// How lines are answered.
+/// Turns requests into answers.
 pub(crate) trait Answers {
-    /// What a line asks.
+    /// A parsed line.
     type Request: DeserializeOwned;
-    /// What of a request is needed to write its answer.
+    /// The part of a request that its answer needs.
     type Context;
-    /// What the answer is made of.
+    /// The result of running a request.
     type Outcome: Send + 'static;
 
     /// Begins a request, whose outcome goes to `done`.
     fn begin(&mut self, request: Self::Request, done: Done<Self::Outcome>) -> Result<Self::Context, Failure>;
 
-    /// The answer from the outcome.
+    /// Builds the answer from the outcome.
     fn answer(&mut self, context: Self::Context, outcome: Self::Outcome) -> Result<Answer, Failure>;
 }
 
-/// Takes the outcome of a request, from any thread.
+/// Receives the outcome of a request, from any thread.
 pub(crate) struct Done<O> {
     /// The number of the request.
     request: u64,
@@ -69,13 +69,13 @@ pub(crate) struct Done<O> {
 impl<O: Send + 'static> Done<O> {
     /// Hands the outcome over.
     pub(crate) fn with(self, outcome: O) {
-        // The work may have ended with an error meanwhile.
+        // The work may have ended with an error in the meantime.
         let _ = self.messages.send(Message::Done(self.request, outcome));
     }
 }
 
 impl<O: Send + 'static> Done<Result<O, EngineError>> {
-    /// Hands over the outcome of a ticket as soon as it is there.
+    /// Hands over the outcome of a ticket as soon as it arrives.
     pub(crate) fn with_outcome_of<P: 'static>(self, ticket: Ticket<O, P>) {
         let mut done = Some(self);
         ticket.send_to(move |event| {
@@ -88,7 +88,7 @@ impl<O: Send + 'static> Done<Result<O, EngineError>> {
     }
 }
 
-/// Where lines come from.
+/// A source of lines.
 pub(crate) type Input = Box<dyn BufRead + Send>;
 
 /// Opens a file, or standard input for `-`.
@@ -100,26 +100,26 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// Requests that are under way at a time.
+/// Maximum number of requests under way at a time.
 const WINDOW: usize = 64;
 
-/// What is waited for.
+/// An event that the work waits for.
 enum Message<O> {
     /// A line that is not blank, and its number.
     Line(u64, Vec<u8>),
-    /// There are no more lines, because of an error if there is one.
+    /// The end of the input, with the error that caused it, if any.
     End(Option<io::Error>),
     /// The outcome of a request.
     Done(u64, O),
-    /// Ctrl-C: no further request is begun.
+    /// Ctrl-C: begin no further request.
     Interrupt,
 }
 
-/// A request that has not been answered.
+/// A request that has not been answered yet.
 struct UnderWay<A: Answers> {
     /// The number of its line.
     line: u64,
-    /// What is needed to answer it, or why it was refused.
+    /// The context needed to answer the request, or the reason why it was refused.
     begun: Result<A::Context, Failure>,
     outcome: Option<A::Outcome>,
 }
@@ -135,13 +135,13 @@ struct Work<'a, A: Answers> {
     answers: &'a mut A,
     /// Requests in the order of their lines.
     under_way: VecDeque<UnderWay<A>>,
-    /// The number of the first of them.
+    /// The number of the first request in the queue.
     first: u64,
-    /// Where outcomes are to be sent.
+    /// Where outcomes are sent.
     messages: Sender<Message<A::Outcome>>,
-    /// Lines may come still.
+    /// Whether more lines may come.
     more: bool,
-    /// Why the input could not be read to its end.
+    /// The error that ended the input early, if any.
     unread: Option<io::Error>,
     tally: Tally,
 }
@@ -172,12 +172,12 @@ impl<A: Answers> Work<'_, A> {
         self.under_way.front().is_some_and(UnderWay::is_ready)
     }
 
-    /// Whether nothing is left to wait for.
+    /// Whether all requests are answered and no more lines come.
     fn is_over(&self) -> bool {
         self.under_way.is_empty() && (!self.more || self.tally.stopped)
     }
 
-    /// The answer to the first request, if that has come.
+    /// The answer to the first request, if its outcome has arrived.
     fn answer(&mut self) -> Result<Option<String>, Failure> {
         let Some(UnderWay { line, begun, outcome }) = self.under_way.pop_front_if(|first| first.is_ready())
         else {
@@ -191,7 +191,7 @@ impl<A: Answers> Work<'_, A> {
         };
         match answer {
             Ok(Answer { json, stop }) => {
-                // What is under way is answered still.
+                // Requests under way are still answered.
                 self.tally.stopped |= stop;
                 Ok(Some(json))
             }
@@ -209,9 +209,9 @@ impl<A: Answers> Work<'_, A> {
     }
 }
 
-/// Answers every line that is not blank, in order. As many requests as there are lines, up to a limit, are under way at a
-/// time, and an answer is written as soon as those before it are. A line that cannot be answered gets an error
-/// object in its place; only input that cannot be read and output that cannot be written end the work.
+/// Answers every line that is not blank, in order. Up to `WINDOW` requests are under way at a time, and each answer is
+/// written as soon as all earlier ones are. A line that cannot be answered gets an error object in its place. Only input
+/// that cannot be read and output that cannot be written end the work.
 pub(crate) fn answer_all<A: Answers>(
     path: &Path,
     input: Input,
@@ -237,22 +237,23 @@ pub(crate) fn answer_all<A: Answers>(
                 Err(_) => unreachable!("the work itself holds an end to send from"),
             }
         }
-        // What else has come is begun before anything is answered, so that as much as possible is run together.
+        // Begin everything that has already arrived before answering, so that as many requests as possible run
+        // together.
         while let Ok(message) = messages.try_recv() {
             work.receive(message);
         }
         if let Some(answer) = work.answer()? {
             write(&answer)?;
-            // The reader ends with the input.
+            // The reader thread ends with the input.
             let _ = permits.send(());
         }
     }
-    // What came before is answered.
+    // Lines before the read error are answered.
     work.unread.map_or(Ok(work.tally), |error| Err(Failure::reading(path, &error)))
 }
 
-/// Reads lines on a thread of its own: one for each permit, of which there are as many as requests may be under way. The thread
-/// ends with the input, or when there are no more permits.
+/// Reads lines on its own thread, one for each permit. There are as many permits as requests may be under way. The thread ends
+/// with the input, or when no permits are left.
 fn read_aside<O: Send + 'static>(
     mut input: Input,
     messages: Sender<Message<O>>,
@@ -290,7 +291,7 @@ fn read_aside<O: Send + 'static>(
 
 fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(raw.trim_ascii_end()).map_err(|error| {
-        // Every request is its own first line: only the column says something.
+        // Each line is parsed on its own as line 1, so only the column is informative.
         let fact = error.to_string().replace(" at line 1 column ", " at column ");
         Failure::failed(
             fact,
@@ -359,7 +360,7 @@ mod tests {
 
     #[test]
     fn an_answer_does_not_wait_for_the_next_line() {
-        // A client that sends a line only after it has got the answer to the one before.
+        // A client that sends each line only after it has received the answer to the previous one.
         struct Client(std::sync::mpsc::Receiver<&'static [u8]>, &'static [u8]);
         impl io::Read for Client {
             fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
@@ -389,7 +390,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_window_is_under_way() {
-        /// Keeps how many requests are under way, and how many at most were. Answers come in pairs, the later one first.
+        /// Tracks how many requests are under way, and the maximum. Answers come in pairs, the later one first.
         #[derive(Default)]
         struct Counted {
             now: usize,
@@ -494,7 +495,7 @@ mod tests {
         many.extend(b"3\r\n".repeat(500));
         let (lines, tally) = run(many.leak());
         assert_eq!(lines[..2], ["2", "198"]);
-        // What was under way is answered, and no more is begun.
+        // Requests under way are answered, and no more are begun.
         assert!(tally.stopped && lines.len() < 2 + WINDOW, "{} lines", lines.len());
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::jsonl;
 use crate::report::Failure;
 
-/// The lines of a file. The end of the last one begins no further line; an empty line is an empty text.
+/// Reads the lines of a file. A final line end does not begin another line; an empty line is an empty text.
 pub(crate) fn read(path: &Path) -> Result<Vec<String>, Failure> {
     let mut input = jsonl::open(path)?;
     let mut bytes = Vec::new();

@@ -1,4 +1,4 @@
-//! `redline`: scores, generates, and measures the machine it does so on.
+//! `redline`: the command line of the engine, which scores, generates, and measures the machine.
 
 #![forbid(unsafe_code)]
 
@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 use redline_kernels::memory::CountingAllocator;
 
-/// Counts allocated memory, so that requests can say how much they needed.
+/// Counts allocated memory, so that requests can report how much they needed.
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 

@@ -1,4 +1,4 @@
-//! Which model, on which part of the machine: the flags that commands share, and the engine they lead to.
+//! The model and machine flags that commands share, and the engine that they configure.
 
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
@@ -130,7 +130,7 @@ pub(crate) struct WeightFlags {
 }
 
 impl WeightFlags {
-    /// The format with its group, from the flags or the environment.
+    /// The format with its group size, from the flags or the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<Option<Format>, Failure> {
         let format = self.format.resolve(|| environment.value(env::FORMAT, value::format))?;
         if self.outliers > 0.0 && !format.is_some_and(Format::is_integer) {
@@ -142,7 +142,7 @@ impl WeightFlags {
 }
 
 impl FormatFlags {
-    /// The format with its group; `otherwise` where no flag names one.
+    /// The format with its group size; `otherwise` if neither flags nor environment name one.
     pub(crate) fn resolve(
         &self,
         otherwise: impl FnOnce() -> Result<Option<Format>, Failure>,
@@ -169,7 +169,7 @@ impl ModelFlag {
         Ok(named.filter(|name| !name.is_empty()))
     }
 
-    /// The model's name, from the flag or the environment; else this one.
+    /// The model's name, from the flag or the environment; otherwise `embedded`.
     pub(crate) fn or(&self, embedded: &str, environment: Environment) -> Result<ModelName, Failure> {
         let name = self.named(environment)?.unwrap_or_else(|| embedded.to_owned());
         self.signed.of(&name, environment)
@@ -189,7 +189,7 @@ impl ModelFlag {
 }
 
 impl SignedFlag {
-    /// The model of that name, signed as the flag or the environment says.
+    /// The model of that name, with the signing key from the flag or the environment.
     pub(crate) fn of(&self, name: &str, environment: Environment) -> Result<ModelName, Failure> {
         let key = self.require_signed.clone();
         let signed_by = or_else(key, || environment.value(env::REQUIRE_SIGNED, value::signing_key))?;
@@ -197,13 +197,13 @@ impl SignedFlag {
     }
 }
 
-/// The name of a model, and who must have signed it.
+/// The name of a model, and the key that must have signed it.
 #[derive(Clone)]
 pub(crate) struct ModelName {
     /// A directory, an id, or an embedded model.
     pub(crate) name: String,
     signed_by: Option<SigningKey>,
-    /// Where it is, once it was looked for.
+    /// The location of the model, once it has been resolved.
     source: OnceCell<Source>,
 }
 
@@ -212,17 +212,17 @@ impl ModelName {
         Self { name: name.to_owned(), signed_by, source: OnceCell::new() }
     }
 
-    /// An embedded model: it is as trusted as the program.
+    /// An embedded model. It needs no signature, because it is part of the program.
     pub(crate) fn embedded(name: &str) -> Self {
         Self::new(name, None)
     }
 
-    /// The model of this name, signed by the same key.
+    /// Another model, with the same signing key.
     pub(crate) fn another(&self, name: &str) -> Self {
         if name == self.name { self.clone() } else { Self::new(name, self.signed_by.clone()) }
     }
 
-    /// Where the model is. The first call looks for it and checks the signature if one is required.
+    /// Locates the model. The first call searches for it and checks the signature if one is required.
     pub(crate) fn source(&self, environment: Environment) -> Result<Source, Failure> {
         if let Some(source) = self.source.get() {
             return Ok(source.clone());
@@ -244,7 +244,7 @@ impl ModelName {
     }
 }
 
-/// Where Hugging Face caches may be.
+/// The directories where Hugging Face caches may be.
 fn hub_roots(environment: Environment) -> HubRoots {
     HubRoots {
         hub_cache: environment.path(env::HF_HUB_CACHE),
@@ -255,14 +255,14 @@ fn hub_roots(environment: Environment) -> HubRoots {
 }
 
 impl MachineFlags {
-    /// The same for making plans of these sizes.
+    /// A copy of these flags for making plans of these sizes.
     pub(crate) fn for_plans(&self, tokens: Option<Sizes>, rows: Option<Sizes>) -> Self {
         let mut flags = self.clone();
         flags.backend.plans = flags.backend.plans.making(tokens, rows);
         flags
     }
 
-    /// Fills what no flag gave from the environment and the machine.
+    /// Fills in the values that no flag gave, from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
         Ok(Settings { threads: Threads::of(self.threads, environment)?, backend, tells_fallback: true })
@@ -270,7 +270,7 @@ impl MachineFlags {
 }
 
 impl MemoryFlags {
-    /// The settings with what the flags, the environment or the machine say of memory.
+    /// Adds the memory settings from the flags, the environment or the machine.
     pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
         let backend = settings.backend;
         let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
@@ -282,26 +282,26 @@ impl MemoryFlags {
     }
 }
 
-/// What may stay in memory unless told otherwise.
+/// The default memory budget.
 fn free_memory() -> Option<u64> {
     machine().known_free_bytes().map(|free| free / 5 * 4)
 }
 
-/// The number of threads: the flag's, the environment's, or one per physical core that this process may use.
+/// The number of threads: from the flag or the environment, or one per physical core that this process may use.
 pub(crate) fn threads(flag: Option<usize>, environment: Environment) -> Result<usize, Failure> {
     Ok(Threads::of(flag, environment)?.count)
 }
 
-/// How many threads an engine has.
+/// The number of threads of an engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Threads {
     count: usize,
-    /// Passes may run on fewer: nobody asked for a number.
+    /// Whether passes may run on fewer threads; true if no number was given.
     adaptive: bool,
 }
 
 impl Threads {
-    /// What the flag or the environment says, or one per physical core that this process may use.
+    /// The number from the flag or the environment, or one per physical core that this process may use.
     fn of(flag: Option<usize>, environment: Environment) -> Result<Self, Failure> {
         let given = or_else(flag, || environment.value(env::THREADS, value::threads))?;
         let count = given.unwrap_or_else(|| machine().default_threads());
@@ -315,14 +315,14 @@ impl From<&Setup> for Threads {
     }
 }
 
-/// The machine, looked at once.
+/// The machine, inspected once.
 fn machine() -> &'static Machine {
     static HERE: OnceLock<Machine> = OnceLock::new();
     HERE.get_or_init(Machine::here)
 }
 
 impl TierFlags {
-    /// The tier that the flag or the environment names; `None` for the fastest.
+    /// The tier from the flag or the environment; `None` for the fastest.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<Option<Tier>, Failure> {
         or_else(self.device, || environment.value(env::DEVICE, value::device))?;
         let isa = or_else(self.isa, || environment.value(env::ISA, value::isa))?;
@@ -331,7 +331,7 @@ impl TierFlags {
 }
 
 impl BackendFlags {
-    /// Fills what no flag gave from the environment.
+    /// Fills in the values that no flag gave, from the environment.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Backend, Failure> {
         Ok(Backend {
             tp: or_else(self.tp, || environment.value(env::TP, value::devices))?.unwrap_or(1),
@@ -352,13 +352,13 @@ impl BackendFlags {
 }
 
 impl BackendFlags {
-    /// What writes the trace, where one is asked for.
+    /// The writer of the precision trace, if one is requested.
     fn trace(&self, environment: Environment) -> Result<Option<TraceLog>, Failure> {
         let path = self.precision_trace.clone().or_else(|| environment.path(env::PRECISION_TRACE));
         path.map(|path| trace::writer(&path)).transpose()
     }
 
-    /// What writes the profile, where one is asked for.
+    /// The writer of the profile, if one is requested.
     fn profile(&self, environment: Environment) -> Result<Option<ProfileFile>, Failure> {
         let path = self.profile_trace.clone().or_else(|| environment.path(env::PROFILE_TRACE));
         path.map(|path| profile::open(&path)).transpose()
@@ -372,7 +372,7 @@ pub(crate) fn or_else<T>(
     if flag.is_some() { Ok(flag) } else { other() }
 }
 
-/// A loaded model under the name that answers give it.
+/// A loaded model, with the name used in answers.
 pub(crate) struct Loaded {
     /// The engine.
     pub(crate) engine: Engine,
@@ -380,10 +380,10 @@ pub(crate) struct Loaded {
     pub(crate) name: String,
 }
 
-/// Requests that an engine takes at a time: more than any command has under way.
+/// Capacity of an engine's request queue; more than any command has under way.
 const QUEUE: usize = 256;
 
-/// What an engine is loaded with, besides the model and the threads.
+/// The options of an engine, besides the model and the threads.
 #[derive(Clone)]
 pub(crate) struct Backend {
     tp: usize,
@@ -402,12 +402,12 @@ pub(crate) struct Backend {
 }
 
 impl Backend {
-    /// The tier that was asked for.
+    /// The requested tier.
     pub(crate) fn tier(&self) -> Option<Tier> {
         self.tier
     }
 
-    /// The same as a lane wants it; a prefix cache needs a bound.
+    /// These settings, adapted to a lane. A prefix cache needs a memory bound.
     pub(crate) fn for_lane(self, setup: &Setup) -> Self {
         let memory = if setup.prefix_cache { free_memory() } else { None };
         let plans = match &setup.plans {
@@ -423,7 +423,7 @@ impl Backend {
         Self { prefix_cache: setup.prefix_cache, memory, plans, ..self }
     }
 
-    /// As the engine takes it.
+    /// Converts the settings to engine options.
     pub(crate) fn options(&self, source: Source, threads: Threads) -> Options {
         Options {
             source,
@@ -448,24 +448,24 @@ impl Backend {
     }
 }
 
-/// What an engine is loaded with, besides the model.
+/// The options of an engine, besides the model.
 #[derive(Clone)]
 pub(crate) struct Settings {
     threads: Threads,
     backend: Backend,
-    /// Whether it is said that the library encodes.
+    /// Whether to report that the library tokenizer is used instead of the native one.
     tells_fallback: bool,
 }
 
 impl Settings {
-    /// Whether plans that are made are stored.
+    /// Whether newly made plans are stored.
     pub(crate) fn stores_plans(&self) -> bool {
         let plans = &self.backend.plans;
         plans.cache.is_some() && plans.policy == PlanPolicy::Tune
     }
 
-    /// The same threads and instructions for a second model, in formats of its own, without a trace or a profile, and silent about its
-    /// tokenizer, which must give the ids of the first.
+    /// Settings for a second model: the same threads and instructions, other formats, no trace, no profile, and no message about the
+    /// tokenizer, which must produce the same ids as the first.
     pub(crate) fn with_formats(&self, format: Option<Format>, kv_format: Option<KvFormat>) -> Self {
         let base = self.backend.clone();
         let backend = Backend {
@@ -480,12 +480,12 @@ impl Settings {
         Self { threads: self.threads, backend, tells_fallback: false }
     }
 
-    /// The same, with so many seconds that prompts may add to a pass while others generate.
+    /// Sets the number of seconds that prompts may add to a pass while other requests generate.
     pub(crate) fn with_stall(self, stall_s: Option<f64>) -> Self {
         Self { backend: Backend { stall_s, ..self.backend }, ..self }
     }
 
-    /// Loads the model of that name.
+    /// Loads a model.
     pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<Loaded, Failure> {
         let options = self.backend.options(model.source(environment)?, self.threads);
         let model = &model.name;
@@ -493,13 +493,13 @@ impl Settings {
         if self.tells_fallback {
             engine.tokenizer().into_iter().for_each(|it| tokenizer::tell_fallback(model, it));
         }
-        // A model from the hub cache lies in a directory named after its commit.
+        // A model in the hub cache lies in a directory named after its commit.
         let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
         Ok(Loaded { engine, name })
     }
 }
 
-/// Bytes of the weights in a directory that was packed before; `None` for every other source.
+/// The size of the weights in a directory written by `convert`; `None` for any other source.
 pub(crate) fn packed_bytes(source: &Source) -> Result<Option<u64>, Failure> {
     let Source::Directory(dir) = source else { return Ok(None) };
     if !Infq::is(dir) {
@@ -516,7 +516,7 @@ pub(crate) fn packed_bytes(source: &Source) -> Result<Option<u64>, Failure> {
     Ok(Some(infq.names().map(bytes).sum()))
 }
 
-/// Does work that packs weights.
+/// Runs work that packs weights on a team of threads.
 pub(crate) fn with_team<T: Send>(
     threads: usize,
     tier: Option<Tier>,

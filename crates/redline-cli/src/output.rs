@@ -1,4 +1,4 @@
-//! Standard output: JSON documents, and text that appears as it comes.
+//! Standard output: JSON documents, and streamed text.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use crate::report::Failure;
 
-/// One JSON document on one line, without the line's end.
+/// Serializes a document on one line, without a line end.
 pub(crate) fn json(document: &impl Serialize) -> Result<String, Failure> {
     serde_json::to_string(document).map_err(|error| {
         Failure::failed(
@@ -25,7 +25,8 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
     piece("\n")
 }
 
-/// Writes what a verdict rests on; its code, also where nobody reads: a closed pipe must not make a failure pass.
+/// Writes the text of a verdict and returns its exit code, also if standard output is closed: a closed pipe must
+/// not turn a failure into a success.
 pub(crate) fn verdict(text: &str, code: u8) -> Result<ExitCode, Failure> {
     match piece(text) {
         Ok(()) | Err(Failure::Closed) => Ok(ExitCode::from(code)),
@@ -33,13 +34,13 @@ pub(crate) fn verdict(text: &str, code: u8) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Writes to standard output at once.
+/// Writes to standard output and flushes it.
 pub(crate) fn piece(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::writing(&error))
 }
 
-/// Writes a file, whole or not at all. `flag` is the one that named it.
+/// Writes a file atomically. `flag` names the flag that gave the path.
 pub(crate) fn file(path: &Path, flag: &str, text: &str) -> Result<(), Failure> {
     write_file(path, text.as_bytes()).map_err(|error| {
         let fact = format!("{error}\n  in `{}`", path.display());
@@ -48,14 +49,14 @@ pub(crate) fn file(path: &Path, flag: &str, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// A text that is being streamed: remembers the first failure, so that a callback need not return one.
+/// A text that is being streamed. Stores the first error, so that a callback need not return one.
 #[derive(Debug, Default)]
 pub(crate) struct Stream {
     failure: Option<Failure>,
 }
 
 impl Stream {
-    /// Writes a piece unless an earlier one failed; whether it could be written.
+    /// Writes a piece unless an earlier one failed. Returns whether it was written.
     pub(crate) fn push(&mut self, text: &str) -> bool {
         if self.failure.is_none() {
             self.failure = piece(text).err();

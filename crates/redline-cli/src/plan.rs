@@ -1,4 +1,4 @@
-//! How passes are planned: the flags, and what is said of plans while requests run.
+//! Flags for planning passes, and the messages about plans while requests run.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -46,14 +46,14 @@ pub(crate) struct PlanFlags {
 }
 
 impl PlanFlags {
-    /// The same for making plans: they are measured unless a flag names another policy, and for these sizes where they are given.
+    /// These flags for making plans: plans are measured unless a flag names another policy. Given sizes replace the default ones.
     pub(crate) fn making(self, tokens: Option<Sizes>, rows: Option<Sizes>) -> Self {
         let plan_policy = self.plan_policy.or(Some(PlanPolicy::Tune));
         let (plan_tokens, plan_rows) = (tokens.or(self.plan_tokens), rows.or(self.plan_rows));
         Self { plan_policy, plan_tokens, plan_rows, ..self }
     }
 
-    /// Fills what no flag gave from the environment.
+    /// Fills in the values that no flag gave, from the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<PlanOptions, Failure> {
         let given = or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))?;
         let cache = given.map_or_else(|| default_dir(environment), |dir| dir.0);
@@ -72,7 +72,7 @@ impl PlanFlags {
     }
 }
 
-/// The folder of plans in the user's cache, if there is one.
+/// The plan folder in the user's cache, if there is one.
 fn default_dir(environment: Environment) -> Option<PathBuf> {
     let cache = environment.path(env::XDG_CACHE_HOME);
     let cache = cache.or_else(|| environment.path(env::HOME).map(|home| home.join(".cache")));

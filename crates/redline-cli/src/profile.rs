@@ -1,4 +1,4 @@
-//! The file of `--profile-trace`: Chrome-trace JSON, whole after every pass.
+//! Writes the file of `--profile-trace`: Chrome-trace JSON, complete after every pass.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -12,37 +12,38 @@ use redline_wire::{Finite, ProfileArgs, ProfileEvent};
 
 use crate::report::{self, Failure};
 
-/// What stands before the events.
+/// The text before the events.
 const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
-/// What stands behind them.
+/// The text after the events.
 const TAIL: &[u8] = b"\n]}\n";
-/// The track of passes.
+/// The track id of passes.
 const PASSES: u32 = 1;
-/// The track of the first thread.
+/// The track id of the first thread.
 const THREADS: u32 = 2;
 
-/// A profile being written; engines of one command share it, each as a process of its own. Clones write the same file.
+/// A profile being written. Each engine of a command appears as its own process in it. Clones write to the same file.
 #[derive(Clone)]
 pub(crate) struct ProfileFile(Arc<Shared>);
 
 struct Shared {
     path: PathBuf,
     engines: AtomicU32,
-    /// `None` after it could not be written.
+    /// `None` after a write failed.
     writing: Mutex<Option<Writing>>,
 }
 
 struct Writing {
     file: File,
-    /// Whether it can be written behind, and so be whole at any time; otherwise it ends with the command.
+    /// Whether the file supports seeking, so that it can be complete after every pass. Otherwise it is completed at
+    /// the end.
     seeks: bool,
-    /// Where the next event goes.
+    /// The offset of the next event.
     end: u64,
     events: u64,
     dropped: u64,
 }
 
-/// Opens the file. What was in it before is there until the first event.
+/// Opens the file. Its previous content stays until the first event is written.
 pub(crate) fn open(path: &Path) -> Result<ProfileFile, Failure> {
     let unusable = |error: io::Error| {
         let fact = format!("{error}\n  in `{}`", path.display());
@@ -59,7 +60,7 @@ pub(crate) fn open(path: &Path) -> Result<ProfileFile, Failure> {
 }
 
 impl ProfileFile {
-    /// What a further engine tells.
+    /// The log of a further engine.
     pub(crate) fn log(&self) -> ProfileLog {
         let shared = Arc::clone(&self.0);
         let pid = 1 + shared.engines.fetch_add(1, Ordering::Relaxed);
@@ -103,7 +104,7 @@ impl Drop for Shared {
     fn drop(&mut self) {
         let Ok(Some(writing)) = self.writing.get_mut() else { return };
         if !writing.seeks && writing.events > 0 {
-            // Nobody is left to be told.
+            // There is no way left to report an error.
             let _ = writing.file.write_all(TAIL);
         }
         if writing.dropped > 0 {
@@ -115,7 +116,7 @@ impl Drop for Shared {
 }
 
 impl Writing {
-    /// Appends events in one piece.
+    /// Appends events in a single write.
     fn write(&mut self, events: &[ProfileEvent], dropped: u64) -> io::Result<()> {
         self.dropped += dropped;
         let mut piece = Vec::new();
@@ -140,7 +141,7 @@ impl Writing {
     }
 }
 
-/// Events of one engine.
+/// The events of one engine.
 struct Events {
     pid: u32,
     all: Vec<ProfileEvent>,
@@ -172,7 +173,7 @@ impl Events {
         &mut self.all[last]
     }
 
-    /// Names of the engine and its tracks.
+    /// Adds the names of the engine and its tracks.
     fn names(&mut self, kernel_path: &str, threads: usize) {
         let mut name = |what: &'static str, tid: u32, name: String| {
             let event = self.push(what.into(), "__metadata", "M", tid, 0);
@@ -188,7 +189,7 @@ impl Events {
         }
     }
 
-    /// Begin or end of a request: requests overlap, so they are no spans of a track.
+    /// The begin or end event of a request. Requests overlap, so they cannot be spans of a track.
     fn request(&mut self, ph: &'static str, request: u64, at: u64, args: ProfileArgs) {
         let id = (u64::from(self.pid) << 32) | request;
         let event = self.push(format!("request {request}").into(), "request", ph, 0, at);
@@ -196,7 +197,7 @@ impl Events {
         event.args = args;
     }
 
-    /// A pass, then layers and operations in the order in which they began, then what each thread worked on.
+    /// Adds a pass, then its layers and operations in the order of their start, then the work of each thread.
     fn pass(&mut self, number: u64, pass: &ProfiledPass<'_>) {
         let profile = pass.profile;
         let (start, end) = profile.pass();
@@ -237,12 +238,12 @@ impl Events {
     }
 }
 
-/// Microseconds of so many nanoseconds.
+/// Converts nanoseconds to microseconds.
 fn microseconds(nanoseconds: u64) -> Finite<f64> {
     Finite(nanoseconds as f64 / 1e3)
 }
 
-/// What a span is called.
+/// The display name of a span.
 fn name(span: &Span) -> Cow<'static, str> {
     match (span.operation, span.layer) {
         (Some(Operation { name, site: Some(site), .. }), _) => format!("{name} {}", site.name()).into(),

@@ -1,4 +1,4 @@
-//! A sign of life for work that takes over a second, on a terminal only.
+//! Progress indicators for work that takes over a second, on a terminal only.
 
 use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -8,16 +8,16 @@ use std::time::Duration;
 use crate::report;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// How long work may take before it is mentioned.
+/// Time before an indicator appears.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// How often the sign moves.
+/// Time between two updates.
 const TICK: Duration = Duration::from_millis(120);
 
-/// How much of some work is done, shown once it took over a second.
+/// A progress bar, shown after one second.
 pub(crate) struct Bar(ProgressBar);
 
 impl Bar {
-    /// A bar that says `what` is done.
+    /// A bar with the label `what`.
     pub(crate) fn new(what: String) -> Self {
         Self(ProgressBar::hidden().with_message(what))
     }
@@ -34,13 +34,13 @@ impl Bar {
         self.0.set_position(done);
     }
 
-    /// Takes it away.
+    /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();
     }
 }
 
-/// Does the work, and says `what` it is once that took over a second.
+/// Does the work, and shows the label `what` after one second.
 pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     if !io::stderr().is_terminal() {
         return work();
@@ -61,13 +61,13 @@ pub(crate) fn during<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// The cases of a measurement as they are done: a line each, on a terminal one that changes.
+/// Lists the cases of a measurement as they finish: one line each, or on a terminal one line that is updated.
 pub(crate) struct Cases {
     bar: Option<ProgressBar>,
 }
 
 impl Cases {
-    /// None is done yet.
+    /// Starts with no finished case.
     pub(crate) fn new() -> Self {
         let bar = io::stderr().is_terminal().then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
@@ -80,7 +80,7 @@ impl Cases {
         Self { bar }
     }
 
-    /// One more is done.
+    /// Adds a finished case.
     pub(crate) fn done(&self, case: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(case.to_owned()),
@@ -88,7 +88,7 @@ impl Cases {
         }
     }
 
-    /// All are.
+    /// Removes the line.
     pub(crate) fn clear(&self) {
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();

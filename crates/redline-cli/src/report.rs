@@ -1,4 +1,4 @@
-//! What the user is told when something goes wrong, and the exit code that goes with it.
+//! Error messages, and the exit codes that go with them.
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -11,36 +11,36 @@ use crate::spelling::spelled;
 
 /// Exit code of work that failed.
 pub(crate) const FAILED: u8 = 1;
-/// Exit code of a command line that makes no sense.
+/// Exit code of an invalid command line.
 pub(crate) const USAGE: u8 = 2;
-/// Exit code of a measurement that must not be believed.
+/// Exit code of an invalid measurement.
 pub(crate) const INVALID: u8 = 5;
 /// Exit code of a measurement whose outputs are wrong.
 pub(crate) const INCORRECT: u8 = 6;
 /// Exit code after Ctrl-C (128 + SIGINT).
 pub(crate) const INTERRUPTED: u8 = 130;
 
-/// Why a command stopped.
+/// The reason why a command stopped.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The command line or the environment makes no sense: exit code 2.
+    /// The command line or the environment is invalid: exit code 2.
     Usage(Message),
     /// The work failed: exit code 1.
     Failed(Message),
-    /// What was measured must not be believed: exit code 5.
+    /// The measurement is invalid: exit code 5.
     Invalid(Message),
-    /// What was measured is wrong: exit code 6.
+    /// The measured outputs are wrong: exit code 6.
     Incorrect(Message),
-    /// Whoever read our output has left: nothing to say, nothing to blame.
+    /// Standard output was closed by its reader. This is not an error and prints nothing.
     Closed,
 }
 
-/// Fact with numbers, place, hint.
+/// A message: the fact with numbers and place, and a hint.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
-    /// The fact; its further lines say where.
+    /// The fact. Its further lines name the place.
     pub(crate) fact: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub(crate) hint: Option<String>,
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Message {
 }
 
 impl Failure {
-    /// A command line that makes no sense.
+    /// An invalid command line.
     pub(crate) fn usage(fact: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Usage(Message { fact: fact.into(), hint: Some(hint.into()) })
     }
@@ -65,12 +65,12 @@ impl Failure {
         Self::Failed(Message { fact: fact.into(), hint })
     }
 
-    /// A measurement that must not be believed.
+    /// An invalid measurement.
     pub(crate) fn invalid(fact: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Invalid(Message { fact: fact.into(), hint: Some(hint.into()) })
     }
 
-    /// The fact alone.
+    /// The fact without the hint.
     pub(crate) fn fact(&self) -> String {
         match self {
             Self::Usage(message)
@@ -100,7 +100,7 @@ impl Failure {
         Self::failed(format!("{error}\n  in standard output"), None)
     }
 
-    /// Says it and gives the exit code.
+    /// Prints the message and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::Usage(message) => (message, USAGE),
@@ -125,17 +125,17 @@ pub(crate) fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// A path argument in a message.
+/// Formats a path argument for a message.
 pub(crate) fn place(path: &Path) -> String {
     if is_stdin(path) { "standard input".to_owned() } else { format!("`{}`", path.display()) }
 }
 
-/// Tells something that is not an error.
+/// Prints a note that is not an error.
 pub(crate) fn note(text: &str) {
     say(format_args!("note: {text}\n"));
 }
 
-/// Writes to standard error; a closed standard error is no reason to fail.
+/// Writes to standard error. A closed standard error is ignored.
 pub(crate) fn say(what: impl fmt::Display) {
     let _ = write!(io::stderr(), "{what}");
 }

@@ -1,10 +1,10 @@
-//! Hints as the command line spells them: settings as flags, commands as they are typed.
+//! Spells hints for the command line: settings become flags, commands are written as typed.
 
 use redline_engine::hint::{Command, Hint, Setting, Spelling};
 
 use crate::env::{self, Variable};
 
-/// Settings as flags.
+/// Spells settings as flags.
 struct Flags;
 
 /// The flag of a setting.
@@ -57,7 +57,7 @@ impl Spelling for Flags {
     }
 }
 
-/// A hint as the command line spells it.
+/// Spells a hint for the command line.
 pub(crate) fn spelled(hint: Option<Hint>) -> Option<String> {
     hint.map(|hint| hint.spelled(&Flags))
 }

@@ -1,7 +1,6 @@
 //! Aligned columns.
 
-/// Pads the first `columns` cells of each row to a common width; what follows (or stands in their place) is left as it
-/// is.
+/// Pads the first `columns` cells of each row to a common width. Further cells are left as they are.
 pub(crate) fn align(rows: &[Vec<String>], columns: usize) -> String {
     let whole = |row: &&Vec<String>| row.len() >= columns;
     let width = |column: usize| {

@@ -1,4 +1,4 @@
-//! A text from a file or standard input, as it is.
+//! Reads a text from a file or standard input, unchanged.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::jsonl;
 use crate::report::{self, Failure};
 
-/// The whole file; bytes that are not UTF-8 are refused with their place.
+/// Reads the whole file. Invalid UTF-8 is an error that names its offset.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;

@@ -1,4 +1,4 @@
-//! Which tokenizer: that of a model, or a file of its own.
+//! Selects a tokenizer: from a model, or from a file of its own.
 
 use std::path::{Path, PathBuf};
 
@@ -24,7 +24,7 @@ pub(crate) struct TokenizerFlags {
 
 /// Where a tokenizer is read from.
 pub(crate) struct TokenizerSource {
-    /// The name that answers give it.
+    /// The name used in answers.
     pub(crate) name: String,
     place: Place,
 }
@@ -36,7 +36,7 @@ enum Place {
 }
 
 impl TokenizerFlags {
-    /// The tokenizer that the flags name, or the model of the environment.
+    /// The tokenizer that the flags name, or that of the model in the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
             Some(path) => Ok(TokenizerSource::file(path)),
@@ -44,7 +44,7 @@ impl TokenizerFlags {
         }
     }
 
-    /// The same, or that of the embedded model.
+    /// Like `resolve`, but defaults to the embedded model.
     pub(crate) fn or_demo(&self, environment: Environment) -> Result<TokenizerSource, Failure> {
         match &self.tokenizer {
             Some(path) => Ok(TokenizerSource::file(path)),
@@ -62,7 +62,7 @@ impl TokenizerSource {
         let place = match model.source(environment)? {
             Source::Embedded(model) => Place::Embedded(model.tokenizer),
             Source::Directory(dir) => {
-                // The files beside packed weights are under checksums too.
+                // The files beside packed weights have checksums too.
                 if Infq::is(&dir) {
                     Infq::open(&dir).map_err(EngineError::from)?;
                 }
@@ -73,14 +73,14 @@ impl TokenizerSource {
     }
 }
 
-/// A model's name in answers: a directory's is that of its folder.
+/// The name of a model in answers; for a directory, the name of its folder.
 fn named(model: &str) -> String {
     let folder = Path::new(model).file_name().filter(|_| Path::new(model).is_dir());
     folder.map_or_else(|| model.to_owned(), |name| name.display().to_string())
 }
 
 impl TokenizerSource {
-    /// Reads it.
+    /// Loads the tokenizer.
     pub(crate) fn load(&self, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
         match &self.place {
             Place::File(path) => Tokenizer::from_file_with(path, encoder),
@@ -90,7 +90,7 @@ impl TokenizerSource {
     }
 }
 
-/// Says on one line that the library encodes where the native encoder was wanted, and why.
+/// Reports on one line that the library encodes instead of the native encoder, and why.
 pub(crate) fn tell_fallback(name: &str, tokenizer: &Tokenizer) {
     if let Some(reason) = tokenizer.fallback() {
         let reason = reason.replace('\n', " ");

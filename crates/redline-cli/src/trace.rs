@@ -1,4 +1,4 @@
-//! The file of `--precision-trace`.
+//! Writes the file of `--precision-trace`.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Write as _};
@@ -10,10 +10,10 @@ use redline_wire::{Finite, TraceLine};
 
 use crate::report::{self, Failure};
 
-/// The file being written, and how many passes there were; `None` after it could not be written.
+/// The open file and the number of passes so far; `None` after a write failed.
 type Writing = Option<(BufWriter<File>, u64)>;
 
-/// What writes each pass into the file. What was in it before is there until the first.
+/// Returns a log that writes each pass to the file. The previous content stays until the first pass.
 pub(crate) fn writer(path: &Path) -> Result<TraceLog, Failure> {
     let file = OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
         let fact = format!("{error}\n  in `{}`", path.display());
@@ -51,6 +51,6 @@ fn write(writing: &mut Writing, observations: &[Observation]) -> std::io::Result
         file.write_all(b"\n")?;
     }
     *pass += 1;
-    // Whoever reads along, or after a crash, finds whole passes.
+    // Flush, so that a reader always finds whole passes, also after a crash.
     file.flush()
 }

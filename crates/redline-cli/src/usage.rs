@@ -1,4 +1,4 @@
-//! Command lines that clap refuses, told in our words: every refusal carries a hint.
+//! Rewrites clap's usage errors in this program's style: every error carries a hint.
 
 use std::error::Error as _;
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use crate::report::Failure;
 use crate::value::BadValue;
 
-/// Turns clap's refusal of `arguments` into ours. Help and version are printed: then `None`.
+/// Converts clap's error about `arguments`. Help and version are printed instead, and the result is `None`.
 pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &Command) -> Option<Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         return match error.print() {
@@ -22,7 +22,7 @@ pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &
     Some(Failure::usage(fact(error), hint(error, command)))
 }
 
-/// What clap says up to the first blank line, without its prefix.
+/// The text of clap's error up to the first blank line, without its prefix.
 fn fact(error: &clap::Error) -> String {
     if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
         || error.kind() == ErrorKind::MissingSubcommand

@@ -1,4 +1,4 @@
-//! Values of flags and environment variables: one parser per kind, each with the advice that goes with a bad one.
+//! Parsers for the values of flags and environment variables, one per kind, each with a hint for bad values.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -10,12 +10,12 @@ use redline_lab::doctor::noise::MOST_SECONDS;
 use redline_lab::lanes::Profile;
 use redline_weights::SigningKey;
 
-/// A value that makes no sense.
+/// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct BadValue {
-    /// What is wrong with it.
+    /// What is wrong with the value.
     pub(crate) fact: String,
-    /// What would be right.
+    /// What a valid value looks like.
     pub(crate) hint: String,
 }
 
@@ -27,12 +27,12 @@ impl fmt::Display for BadValue {
 
 impl std::error::Error for BadValue {}
 
-/// Refuses a value.
+/// Returns an error for a bad value.
 pub(crate) fn bad<T>(fact: impl Into<String>, hint: impl Into<String>) -> Result<T, BadValue> {
     Err(BadValue { fact: fact.into(), hint: hint.into() })
 }
 
-/// The most threads that a team may have.
+/// Maximum number of threads of a team.
 const MAX_THREADS: usize = 1024;
 
 /// A list of token ids, as `1,2,3`. The empty string is the empty list.
@@ -86,7 +86,7 @@ pub(crate) fn format(text: &str) -> Result<Format, BadValue> {
     Format::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
 }
 
-/// Parses a key that signs models: in base 64, or a file that holds it.
+/// Parses a signing key: base64, or the path of a file that holds it.
 pub(crate) fn signing_key(text: &str) -> Result<SigningKey, BadValue> {
     const LONGEST: u64 = 1 << 14;
     let hint = "`minisign -G` makes keys; the public one stands in `minisign.pub`";
@@ -106,7 +106,7 @@ pub(crate) fn kv_format(text: &str) -> Result<KvFormat, BadValue> {
     KvFormat::parse(text).map_or_else(|| bad("no such format", format!("one of {}", names.join(", "))), Ok)
 }
 
-/// A device that this version runs on.
+/// A device that this version supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Device;
 
@@ -121,7 +121,7 @@ pub(crate) fn device(text: &str) -> Result<Device, BadValue> {
     }
 }
 
-/// Parses a share from 0 to 1.
+/// Parses a fraction from 0 to 1.
 pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     match text.parse::<f64>() {
         Ok(x) if (0.0..=1.0).contains(&x) => Ok(x),
@@ -130,7 +130,7 @@ pub(crate) fn fraction(text: &str) -> Result<f64, BadValue> {
     }
 }
 
-/// Parses how long to probe.
+/// Parses the duration of a noise probe.
 pub(crate) fn probe_seconds(text: &str) -> Result<f64, BadValue> {
     let hint = format!("a number of seconds, from 0.1 to {MOST_SECONDS}");
     match text.parse::<f64>() {
@@ -169,7 +169,7 @@ pub(crate) fn devices(text: &str) -> Result<usize, BadValue> {
     }
 }
 
-/// Where plans are kept; `None`: nowhere.
+/// The plan directory; `None` if plans are not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PlanDir(pub(crate) Option<PathBuf>);
 
@@ -182,7 +182,7 @@ pub(crate) fn plan_dir(text: &str) -> Result<PlanDir, BadValue> {
     }
 }
 
-/// Parses what a missing plan does.
+/// Parses the policy for missing plans.
 pub(crate) fn plan_policy(text: &str) -> Result<PlanPolicy, BadValue> {
     let names: Vec<_> = PlanPolicy::ALL.iter().map(|policy| policy.name()).collect();
     PlanPolicy::parse(text).map_or_else(|| bad("no such policy", format!("one of {}", names.join(", "))), Ok)
@@ -197,7 +197,7 @@ pub(crate) fn sizes(text: &str) -> Result<Sizes, BadValue> {
     text.split(',').map(|part| chunk(part.trim())).collect::<Result<_, _>>().map(Sizes)
 }
 
-/// Parses a number of tokens of a pass.
+/// Parses the number of tokens of a pass.
 pub(crate) fn chunk(text: &str) -> Result<usize, BadValue> {
     match count(text)? {
         n if n > Buckets::MOST_TOKENS => {
@@ -233,7 +233,7 @@ pub(crate) fn thread_counts(text: &str) -> Result<ThreadCounts, BadValue> {
     text.split(',').map(|part| threads(part.trim())).collect::<Result<_, _>>().map(ThreadCounts)
 }
 
-/// Parses a count that cannot be zero.
+/// Parses a positive count.
 pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     match text.parse::<usize>() {
         Ok(0) => bad("nothing to do", "a number of tokens, from 1"),
@@ -242,7 +242,7 @@ pub(crate) fn count(text: &str) -> Result<usize, BadValue> {
     }
 }
 
-/// Parses a factor; 0 is none.
+/// Parses a factor; 0 turns it off.
 pub(crate) fn factor(text: &str) -> Result<f64, BadValue> {
     let hint = "a factor such as 5; 0 asks for none";
     match text.parse::<f64>() {
@@ -272,7 +272,7 @@ pub(crate) fn milliseconds(text: &str) -> Result<f64, BadValue> {
     }
 }
 
-/// Parses a length of windows.
+/// Parses the length of a window.
 pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
     match text.parse::<usize>() {
         Ok(0 | 1) => bad("nothing in it can be predicted", "a number of tokens, from 2"),
@@ -281,10 +281,10 @@ pub(crate) fn window(text: &str) -> Result<usize, BadValue> {
     }
 }
 
-/// The most processes of an arm.
+/// Maximum number of processes per arm.
 const MAX_PROCESSES: usize = 1000;
 
-/// Parses a number of processes of an arm.
+/// Parses the number of processes per arm.
 pub(crate) fn processes(text: &str) -> Result<usize, BadValue> {
     let hint = "a number from 1; of two arms an even one, since their order is A B B A";
     match text.parse::<usize>() {
@@ -295,7 +295,7 @@ pub(crate) fn processes(text: &str) -> Result<usize, BadValue> {
     }
 }
 
-/// Parses how much of a lane is run.
+/// Parses the profile of a lane.
 pub(crate) fn profile(text: &str) -> Result<Profile, BadValue> {
     match Profile::ALL.iter().find(|(name, _)| *name == text) {
         Some((_, profile)) => Ok(*profile),
@@ -303,7 +303,7 @@ pub(crate) fn profile(text: &str) -> Result<Profile, BadValue> {
     }
 }
 
-/// Parses percent, with or without the sign, as a share.
+/// Parses a percentage, with or without the sign, as a fraction.
 pub(crate) fn percent(text: &str) -> Result<f64, BadValue> {
     let hint = "percent above 0 and at most 100, such as 3";
     match text.trim_end_matches('%').trim_end().parse::<f64>() {
@@ -335,7 +335,7 @@ pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
         _ => return bad(format!("no unit `{unit}`"), "a size such as 8GiB, 512MiB or a number of bytes"),
     };
     match number.parse::<f64>() {
-        // Beyond 2^63 bytes there is no memory to count.
+        // Sizes of 2^63 bytes and more are rejected.
         Ok(n) if n > 0.0 && n * 2f64.powi(shift) < 2f64.powi(63) => Ok((n * 2f64.powi(shift)) as u64),
         Ok(_) => bad("out of range", "a size such as 8GiB, above 0"),
         Err(_) => bad(format!("`{text}` is not a size"), "a size such as 8GiB, 512MiB or a number of bytes"),
@@ -347,12 +347,12 @@ pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
     number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
 }
 
-/// Parses a nucleus.
+/// Parses a nucleus probability.
 pub(crate) fn top_p(text: &str) -> Result<f32, BadValue> {
     number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
 }
 
-/// Parses a share of the most probable token.
+/// Parses a minimum probability, relative to the most probable token.
 pub(crate) fn min_p(text: &str) -> Result<f32, BadValue> {
     number(text, "a share from 0 to 1 of the most probable token; 0 keeps every token", |p| {
         (0.0..=1.0).contains(&p)
@@ -364,21 +364,21 @@ pub(crate) fn share_between(text: &str) -> Result<f32, BadValue> {
     number(text, "a number above 0 and below 1", |x| x > 0.0 && x < 1.0)
 }
 
-/// Parses the probability from which on masks are filled.
+/// Parses the probability at which a mask is filled.
 pub(crate) fn threshold(text: &str) -> Result<f32, BadValue> {
     number(text, "a probability above 0; above 1, up to 2, every pass fills one mask", |p| {
         p > 0.0 && p <= 2.0
     })
 }
 
-/// Parses the order in which masks are filled.
+/// Parses the name of a mask-filling algorithm.
 pub(crate) fn algorithm(text: &str) -> Result<Algorithm, BadValue> {
     let found = Algorithm::ALL.iter().copied().find(|algorithm| algorithm.name() == text.replace('_', "-"));
     let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
     found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", names.join(", "))), Ok)
 }
 
-/// Parses what is kept within a block.
+/// Parses the name of a block cache.
 pub(crate) fn block_cache(text: &str) -> Result<BlockCache, BadValue> {
     let found = BlockCache::ALL.iter().copied().find(|cache| cache.name() == text);
     let names: Vec<_> = BlockCache::ALL.iter().map(|cache| cache.name()).collect();
@@ -469,7 +469,7 @@ mod tests {
         for text in ["0", "-2", "1002", "x"] {
             assert!(processes(text).is_err(), "{text}");
         }
-        // The greatest of each, and one more.
+        // The largest valid value of each, then one more.
         assert_eq!((threads("1024"), processes("1000")), (Ok(1024), Ok(1000)));
         assert!(threads("1025").is_err() && processes("1001").is_err());
         assert_eq!((percent("3"), percent("2.5 %"), percent("100%")), (Ok(0.03), Ok(0.025), Ok(1.0)));
@@ -478,7 +478,7 @@ mod tests {
         }
     }
 
-    /// Whether each text is taken or refused.
+    /// Checks for each text whether it is accepted or rejected.
     #[track_caller]
     fn bounds<T: fmt::Debug>(parse: fn(&str) -> Result<T, BadValue>, taken: &[&str], refused: &[&str]) {
         for text in taken {

@@ -1,4 +1,4 @@
-//! Schedules of the simulator, from a first seed on: `simulate COUNT [FIRST]`.
+//! Runs schedules of the simulator, starting at the first seed: `simulate COUNT [FIRST]`.
 
 use std::process::ExitCode;
 

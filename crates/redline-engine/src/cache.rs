@@ -1,29 +1,29 @@
-//! Keys and values: of the sequences that run, and of those that earlier requests left.
+//! Keys and values of running sequences and of earlier requests.
 //!
-//! What earlier requests left is room that is lent: it goes when running sequences need it, the least recently used first of
-//! the salts that keep more than their share (see `prefix_cache`).
+//! Running sequences take precedence: when they need room, sequences of earlier requests are evicted, the least recently used
+//! first among the salts that keep more than their share (see `prefix_cache`).
 
 use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
 
 use crate::prefix_cache::PrefixCache;
 
-/// Fewer tokens are not worth the page they would hold.
+/// Minimum number of tokens to keep; fewer are not worth the page they would occupy.
 const LEAST_KEPT: usize = 16;
 
-/// See the module.
+/// The KV cache, with the sequences that earlier requests left in it.
 pub(crate) struct Cache<P> {
     pub(crate) kv: KvCache<P>,
-    /// What earlier requests left, where it is kept.
+    /// Sequences of earlier requests, if they are kept.
     prefixes: Option<PrefixCache<SeqId>>,
 }
 
 impl<P: PageStore> Cache<P> {
-    /// An empty cache; `keeps` says whether requests leave anything.
+    /// Creates an empty cache; `keeps` says whether it keeps sequences of finished requests.
     pub(crate) fn new(kv: KvCache<P>, keeps: bool) -> Self {
         Self { kv, prefixes: keeps.then(PrefixCache::new) }
     }
 
-    /// Makes room for `more` tokens of a sequence.
+    /// Reserves room for `more` tokens of a sequence, evicting kept sequences if needed.
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
         loop {
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
@@ -33,7 +33,7 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// Lets go of a sequence that an earlier request left; whether there was any.
+    /// Evicts one kept sequence. Returns whether there was any.
     fn give_way(&mut self) -> bool {
         let kept = self.prefixes.as_mut().and_then(PrefixCache::evict);
         if let Some(kept) = kept {
@@ -42,12 +42,12 @@ impl<P: PageStore> Cache<P> {
         kept.is_some()
     }
 
-    /// How many of these tokens earlier requests left; `None` where nothing is kept.
+    /// Number of leading tokens that earlier requests have stored; `None` if nothing is kept.
     pub(crate) fn matching(&self, salt: &str, tokens: &[u32]) -> Option<usize> {
         self.prefixes.as_ref().map(|prefixes| prefixes.matching(salt, tokens))
     }
 
-    /// A sequence that begins with as many of these tokens as earlier requests left.
+    /// Creates a sequence that begins with the longest stored prefix of these tokens.
     pub(crate) fn begin(&mut self, salt: &str, tokens: &[u32]) -> SeqId {
         match self.prefixes.as_mut().and_then(|prefixes| prefixes.find(salt, tokens)) {
             Some((kept, matched)) => self.kv.fork(kept, matched),
@@ -55,7 +55,7 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// Keeps what a sequence has stored, of these tokens, for later requests.
+    /// Keeps a sequence for later requests, with as many of these tokens as it has stored.
     pub(crate) fn keep(&mut self, salt: &str, tokens: &[u32], sequence: SeqId) {
         let tokens = &tokens[..tokens.len().min(self.kv.tokens(sequence))];
         let Some(prefixes) = self.prefixes.as_mut().filter(|_| tokens.len() >= LEAST_KEPT) else { return };
@@ -65,12 +65,12 @@ impl<P: PageStore> Cache<P> {
         }
     }
 
-    /// How many sequences of earlier requests are kept.
+    /// Number of kept sequences.
     pub(crate) fn kept(&self) -> usize {
         self.prefixes.as_ref().map_or(0, PrefixCache::len)
     }
 
-    /// Lets go of everything that earlier requests left.
+    /// Evicts all kept sequences.
     pub(crate) fn forget(&mut self) {
         while self.give_way() {}
     }

@@ -1,19 +1,19 @@
-//! Telling a running request to stop.
+//! Cancellation of running requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A flag shared by whoever may cancel and the engine, which looks at it before every pass.
+/// A flag shared by the engine and the callers that may cancel. The engine checks it before every pass.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
 
 impl Cancel {
-    /// Not cancelled.
+    /// Creates a flag that is not set.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Asks the request to end after the pass that is running.
+    /// Makes the request end after the current pass.
     pub fn cancel(&self) {
         self.0.store(true, Ordering::Relaxed);
     }

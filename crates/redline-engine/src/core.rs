@@ -1,4 +1,4 @@
-//! What the engine's thread owns, and its heartbeat.
+//! State of the engine's thread, and its heartbeat.
 
 mod evaluate;
 mod observe;
@@ -26,47 +26,47 @@ use crate::task::{Ended, Head, Ran, RowPlace, Task};
 /// A request as it reaches the engine's thread.
 pub(crate) struct Arrival {
     pub(crate) task: Box<dyn Task + Send>,
-    /// Any of these ends it.
+    /// Any of these cancels the request.
     pub(crate) cancels: Vec<Cancel>,
-    /// Seconds it may take from here on.
+    /// Time limit in seconds, counted from now.
     pub(crate) timeout_s: Option<f64>,
     pub(crate) place: Place,
 }
 
-/// A request that runs.
+/// A running request.
 struct Running {
     task: Box<dyn Task + Send>,
     place: Place,
     cancels: Vec<Cancel>,
     timeout_s: Option<f64>,
     arrived: u64,
-    /// Seconds from its arrival to its first pass.
+    /// Seconds from arrival to the first pass.
     queue_s: Option<f64>,
     computed_tokens: usize,
-    /// Plans that had to be made for passes it took part in.
+    /// Number of plans that were missing for passes of this request.
     plan_misses: u64,
-    /// Measures its memory.
+    /// Measures the memory used while it runs.
     memory: PeakMeter,
 }
 
 /// A row of the batch whose logits are wanted.
 struct Wanted {
-    /// The request over whose labels they are evaluated; `None`: over the vocabulary.
+    /// The request whose labels the logits cover; `None`: the whole vocabulary.
     labels_of: Option<u64>,
     task: u64,
     place: RowPlace,
     row: usize,
     normalise: bool,
-    /// It is a row of a canvas.
+    /// Whether the row belongs to a canvas.
     drawn: bool,
 }
 
-/// Rows whose logits are evaluated together: over the same labels or over the vocabulary, not too many.
+/// Groups rows whose logits are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
 fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
     rows.chunk_by(|a, b| a.labels_of == b.labels_of).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
 }
 
-/// The requests that have a part in a pass, ascending.
+/// The requests that take part in a pass, in ascending order.
 fn tasks_of(pieces: &[Piece]) -> Vec<u64> {
     let mut tasks: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
     tasks.sort_unstable();
@@ -81,7 +81,7 @@ pub(crate) enum Pulse {
     Idle,
 }
 
-/// The sequences that requests have not opened.
+/// The sequences that requests have not opened yet.
 struct Unopened<'a>(&'a mut BTreeMap<u64, Running>);
 
 impl Openings for Unopened<'_> {
@@ -94,26 +94,26 @@ impl Openings for Unopened<'_> {
     }
 }
 
-/// See the module.
+/// The engine's state: machine, cache, scheduler and running requests.
 pub(crate) struct Core<M: Machine> {
     machine: M,
     cache: Cache<M::Pages>,
     scheduler: Scheduler,
     tasks: BTreeMap<u64, Running>,
-    /// The rows of the head that each request wants which wants some only.
+    /// The rows of the head for each request that needs logits of some labels only.
     labels: BTreeMap<u64, M::Labels>,
     arrivals: u64,
-    /// Passes over windows that wait to be run.
+    /// Passes over windows that are waiting to run.
     evaluations: VecDeque<EvaluateJob>,
-    /// Windows that hold keys and values between two passes: room that comes free without a pass.
+    /// Number of windows that hold keys and values between two passes. Their room becomes free without a pass of the requests.
     windows: usize,
     clock: Clock,
-    /// Told of requests and passes.
+    /// Receives events of requests and passes.
     profile: Option<ProfileLog>,
     batch: Batch,
 }
 
-/// What a panic says.
+/// The message of a panic.
 pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
@@ -141,7 +141,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// The same, telling of requests and passes.
+    /// Sets the log that receives events of requests and passes.
     pub(crate) fn with_profile(self, profile: Option<ProfileLog>) -> Self {
         Self { profile, ..self }
     }
@@ -152,12 +152,13 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// What runs the passes.
+    /// The machine that runs the passes.
     pub(crate) fn machine(&mut self) -> &mut M {
         &mut self.machine
     }
 
-    /// The heartbeat: one pass of the requests, and one over a window. Idle: nothing can go on before a window is released.
+    /// The heartbeat: runs one pass of the requests and one over a window. Returns `Idle` if nothing can run before a window is
+    /// released.
     pub(crate) fn tick(&mut self) -> Pulse {
         let evaluated = self.evaluate_next();
         if self.tasks.is_empty() {
@@ -179,7 +180,7 @@ impl<M: Machine> Core<M> {
         Pulse::Busy
     }
 
-    /// Takes a request in, or answers it with an error.
+    /// Admits a request, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
         let Arrival { mut task, cancels, timeout_s, place } = arrival;
         let memory = PeakMeter::begin();
@@ -215,28 +216,28 @@ impl<M: Machine> Core<M> {
         self.end_if_finished(number);
     }
 
-    /// Whether there is nothing to do.
+    /// Returns whether there is nothing to do.
     pub(crate) fn is_idle(&self) -> bool {
         self.tasks.is_empty() && self.evaluations.is_empty()
     }
 
-    /// What requests hold.
+    /// Resources that requests hold.
     pub(crate) fn in_use(&self) -> EngineUse {
         let (kv, kept) = (&self.cache.kv, self.cache.kept());
         EngineUse { requests: self.tasks.len(), sequences: kv.sequences(), kept, pages: kv.pages_in_use() }
     }
 
-    /// How often a sequence gave way to another.
+    /// Number of preemptions so far.
     pub(crate) fn preemptions(&self) -> u64 {
         self.scheduler.preemptions()
     }
 
-    /// What is stored, at the end.
+    /// Returns the cache when the engine ends.
     pub(crate) fn into_cache(self) -> Cache<M::Pages> {
         self.cache
     }
 
-    /// Ends the requests that were cancelled and those that are late.
+    /// Ends the requests that were cancelled or are past their deadline.
     fn end_some(&mut self) {
         let now = (self.clock)();
         let ended: Vec<(u64, Ended)> = self
@@ -253,7 +254,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Runs the pieces and lets their requests read.
+    /// Runs the pieces in one pass, and lets their requests read the logits.
     fn pass(&mut self, pieces: &[Piece]) {
         let rows = self.wanted(pieces);
         let groups = grouped(&rows);
@@ -264,7 +265,7 @@ impl<M: Machine> Core<M> {
         self.batch.clear();
         for piece in pieces {
             let Some((sequence, tokens)) = self.scheduler.tokens(piece) else { continue };
-            self.batch.push(sequence, piece.start, tokens, piece.sight);
+            self.batch.push(sequence, piece.start, tokens, piece.attention);
             if let Some(running) = self.tasks.get_mut(&piece.key.task) {
                 running.queue_s.get_or_insert(seconds_between(running.arrived, start));
                 running.computed_tokens += piece.tokens;
@@ -278,7 +279,7 @@ impl<M: Machine> Core<M> {
         self.advance(done);
     }
 
-    /// Tells requests which of their sequences have been run to their end, and does what they say.
+    /// Reports to requests which of their sequences have been run to their end, and applies their updates.
     fn advance(&mut self, done: Vec<(u64, Vec<Done>)>) {
         let now = (self.clock)();
         for (number, done) in done {
@@ -295,7 +296,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Prepares the machine for a pass. Where it may not, the requests of the pass fail, and there is none.
+    /// Prepares the machine for a pass. Returns `false`, and fails the requests of the pass, if a plan may not be made.
     fn prepare(&mut self, pieces: &[Piece], groups: &[&[Wanted]]) -> bool {
         let tokens = pieces.iter().map(|piece| piece.tokens).sum();
         let over_vocabulary = groups.iter().filter(|group| group[0].labels_of.is_none());
@@ -343,8 +344,8 @@ impl<M: Machine> Core<M> {
         ran
     }
 
-    /// Runs the batch. A panic in it is an error of this pass, with its message: what it stored is released with its requests, and
-    /// the machine can run another.
+    /// Runs the batch. A panic is an error of this pass, with its message: what the pass stored is released with its requests,
+    /// and the machine can run another.
     fn run_guarded(
         &mut self,
         outputs: &[Outputs<'_, M::Labels>],
@@ -358,14 +359,14 @@ impl<M: Machine> Core<M> {
         })
     }
 
-    /// A pass failed: so do all requests that had a part in it.
+    /// Fails all requests that took part in a pass.
     fn fail_all_of(&mut self, pieces: &[Piece], error: impl Fn() -> EngineError) {
         for task in tasks_of(pieces) {
             self.answer(task, Err(error()));
         }
     }
 
-    /// The engine cannot go on, because of a panic outside of a pass: all requests fail.
+    /// Fails all requests, because of a panic outside of a pass.
     pub(crate) fn fail_all(&mut self, panic: &str) {
         let tasks: Vec<u64> = self.tasks.keys().copied().collect();
         for task in tasks {
@@ -373,7 +374,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Tells of the pass that was run.
+    /// Reports the last pass to the profile log.
     fn tell_pass(&self, pieces: &[Piece], outputs: usize) {
         let (Some(log), Some((profile, bucket))) = (&self.profile, self.machine.profiled(self.batch.rows()))
         else {
@@ -385,8 +386,8 @@ impl<M: Machine> Core<M> {
         log(&ProfileEvent::Pass(pass));
     }
 
-    /// The rows of the batch whose logits are wanted: first those over the vocabulary, of all requests together, then those
-    /// over the labels of each.
+    /// The rows of the batch whose logits are wanted: first those over the vocabulary, for all requests together, then those
+    /// over labels, request by request.
     fn wanted(&self, pieces: &[Piece]) -> Vec<Wanted> {
         let mut first_row = 0;
         let mut all = Vec::new();
@@ -406,8 +407,8 @@ impl<M: Machine> Core<M> {
             }
             first_row += piece.tokens;
         }
-        // Pieces come request by request, and this order keeps them so. Of canvases of one request the same positions are read
-        // together: what compares two of them holds few rows.
+        // Pieces are in the order of requests, and the sort keeps that order. Within the canvases of one request, equal
+        // positions are adjacent, so that a task that compares two canvases holds few rows.
         all.sort_by_key(|wanted| {
             (wanted.labels_of, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
         });
@@ -420,7 +421,7 @@ impl<M: Machine> Core<M> {
         }
     }
 
-    /// Answers a request with what it has.
+    /// Ends a request and answers it with the results so far.
     fn end(&mut self, number: u64, ended: Option<Ended>) {
         let now = (self.clock)();
         let Some(running) = self.tasks.get(&number) else { return };
@@ -438,7 +439,7 @@ impl<M: Machine> Core<M> {
         self.answer(number, Ok(ran));
     }
 
-    /// A request that could not go on within all the memory there is.
+    /// Fails a request that cannot continue even with all the memory there is.
     fn fail(&mut self, Stuck { task, error }: Stuck) {
         let error = error.map_or(EngineError::Stalled, EngineError::from);
         self.answer(task, Err(error));
@@ -458,7 +459,7 @@ impl<M: Machine> Core<M> {
                 let at = (self.clock)();
                 self.tell(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });
             }
-            // Whoever hears the answer finds the place free and no meter running.
+            // When the caller receives the answer, the place is free and the meter has stopped.
             drop((place, memory));
             task.answer(outcome);
         }

@@ -1,4 +1,4 @@
-//! The front of the engine: loads a model, checks requests, and hands them to the engine's thread.
+//! The public engine: loads a model, checks requests, and hands them to the engine's thread.
 
 mod batch;
 mod budget;
@@ -16,6 +16,7 @@ use redline_hint::{Command, Setting, hint};
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
+use redline_models::model::OperationCounts;
 use redline_models::spec::Objective;
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_tokenizer::Tokenizer;
@@ -38,11 +39,11 @@ use crate::task::Task;
 use crate::ticket::{GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
-/// Most threads of a team.
+/// Maximum number of threads in a team.
 const MAX_THREADS: usize = 1024;
-/// Most logical devices.
+/// Maximum number of logical devices.
 pub const MAX_DEVICES: usize = 8;
-/// Most tokens per position whose log-probabilities are returned.
+/// Maximum number of tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
 
 /// Facts about the loaded model and how it runs.
@@ -54,7 +55,7 @@ pub struct ModelInfo {
     pub architecture: String,
     /// What the model was trained to predict.
     pub objective: Objective,
-    /// The id that stands for a mask, where the configuration names one.
+    /// Id of the mask token, if the configuration names one.
     pub mask_id: Option<u32>,
     /// Number of parameters, a tied head counted once.
     pub parameters: u64,
@@ -62,43 +63,42 @@ pub struct ModelInfo {
     pub weight_bytes: u64,
     /// Bytes of weights that one decoding step reads.
     pub bytes_per_token: u64,
-    /// Bytes of the head's weights among them.
+    /// Bytes of the head's weights, included in `bytes_per_token`.
     pub head_bytes: u64,
-    /// Bytes of keys and values that one stored token takes, all layers.
+    /// Bytes of keys and values per stored token, over all layers.
     pub kv_bytes_per_token: u64,
-    /// Bytes set aside for activations, whatever the batch.
+    /// Bytes reserved for activations, independent of the batch.
     pub activation_bytes: u64,
-    /// Longest sequence.
+    /// Maximum sequence length in tokens.
     pub context: usize,
-    /// Rows of the embedding.
+    /// Number of rows of the embedding.
     pub vocab: usize,
-    /// Layers.
+    /// Number of layers.
     pub layers: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// Threads of the team.
+    /// Number of threads in the team.
     pub threads: usize,
-    /// Logical devices.
+    /// Number of logical devices.
     pub tp: usize,
-    /// Bytes of activations that a token more takes in a pass.
+    /// Bytes of activations that each additional token of a pass needs.
     pub activation_bytes_per_row: u64,
-    /// Tokens of the largest pass.
+    /// Maximum number of tokens in a pass.
     pub max_chunk: usize,
-    /// The tier that runs.
+    /// Instruction tier in use.
     pub tier: Tier,
-    /// How weights are held.
+    /// Format of the weights.
     pub format: Format,
-    /// How keys and values are held.
+    /// Format of keys and values.
     pub kv_format: KvFormat,
     /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
     pub kernel_path: String,
-    /// Bytes that keys and values may take; `None` without a limit.
+    /// Maximum bytes of keys and values; `None` without a limit.
     pub kv_budget_bytes: Option<u64>,
-    /// Whether keys and values of earlier requests are kept.
+    /// Whether keys and values of earlier requests are kept for reuse.
     pub prefix_cache: bool,
-    /// Floating-point operations per token, per pair of token and key it sees, per row of logits. Multiply and add
-    /// count as two.
-    pub operations: (f64, f64, f64),
+    /// Floating-point operations of a pass.
+    pub operations: OperationCounts,
 }
 
 /// A loaded model and the thread that runs it.
@@ -115,8 +115,8 @@ pub struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // Closing the inbox ends the thread; joining it frees the model before this returns. The last owner may be a function
-        // that the thread itself calls, which cannot wait for its own end.
+        // Closing the inbox ends the thread, and joining it frees the model before `drop` returns. A sink that runs on the
+        // engine's thread may own the last handle; that thread cannot join itself.
         self.inbox = None;
         if let Ok(mut thread) = self.thread.lock()
             && let Some(thread) = thread.take()
@@ -127,7 +127,7 @@ impl Drop for Engine {
     }
 }
 
-/// Everything read from the source.
+/// Everything that is read from the model's source.
 struct Parts {
     name: String,
     model: Model,
@@ -137,7 +137,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// Reads on a thread of its own, since packing rounds.
+    /// Reads on a separate thread, because packing rounds values and needs the default rounding mode.
     fn read(options: &Options, simd: Simd) -> Result<Self, EngineError> {
         let read = with_team(simd, options.threads, |exec| Self::read_here(options, exec));
         read.map_err(|e| not_started(options.threads, &e))?.map_err(|_| EngineError::Stopped)?
@@ -147,7 +147,7 @@ impl Parts {
         let load_options = LoadOptions { format: options.format, outliers: options.outliers };
         match &options.source {
             Source::Directory(dir) => {
-                // Opened first: it knows the checksums of the files beside it too.
+                // Opened first, because it holds checksums of the files beside it.
                 let infq = if Infq::is(dir) { Some(Infq::open(dir)?) } else { None };
                 let config = ConfigFile::open(&dir.join("config.json"))?;
                 let generation = dir.join("generation_config.json");
@@ -187,7 +187,7 @@ fn has_tokenizer(dir: &Path) -> bool {
     ["tokenizer.json", "vocab.json", "merges.txt"].iter().any(|name| dir.join(name).exists())
 }
 
-/// `generation_config.json` decides what ends a generation; `config.json` where it does not say.
+/// End-of-sequence ids from `generation_config.json`, or from `config.json` if the former names none.
 fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u32>, EngineError> {
     let named = match generation {
         Some(generation) => generation.ids("eos_token_id")?,
@@ -196,7 +196,7 @@ fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u
     Ok(if named.is_empty() { config.ids("eos_token_id")? } else { named })
 }
 
-/// The mask that diffusion models fill.
+/// Id of the mask token that diffusion models replace.
 fn mask_id(config: &ConfigFile) -> Result<Option<u32>, EngineError> {
     Ok(config.ids("mask_token_id")?.first().copied())
 }
@@ -282,26 +282,26 @@ impl Engine {
         &self.info
     }
 
-    /// What plans took since the engine was loaded.
+    /// Counters of plan use since the engine was loaded.
     pub fn plan_counters(&self) -> PlanCounters {
         self.counters.read()
     }
 
-    /// What requests hold at the moment. At rest that is what the prefix cache keeps, and nothing else.
+    /// Resources that requests hold now. When no request is running, only the prefix cache holds any.
     pub fn in_use(&self) -> Result<EngineUse, EngineError> {
         let (reply, answer) = channel();
         self.inbox()?.send(Job::Use(reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)
     }
 
-    /// Sees to it that every bucket has a plan, as the policy says, and tells them. Requests wait meanwhile.
+    /// Ensures that every bucket has a plan, as far as the policy allows, and returns the plans. Requests wait meanwhile.
     pub fn precompile(&self) -> Result<Vec<PlanEntry>, EngineError> {
         let (reply, answer) = channel();
         self.inbox()?.send(Job::Precompile(reply))?;
         answer.recv().map_err(|_| EngineError::Stopped)?
     }
 
-    /// The tokenizer, where the model has one.
+    /// The tokenizer, if the model has one.
     pub fn tokenizer(&self) -> Option<&Tokenizer> {
         self.tokenizer.as_deref()
     }
@@ -319,7 +319,7 @@ impl Engine {
         self.inbox.as_ref().ok_or(EngineError::Stopped)
     }
 
-    /// Hands a request to the engine's thread, if there is a place for it. Any of `cancels` ends it.
+    /// Hands a request to the engine's thread if a place is free. Any of `cancels` cancels it.
     fn run(
         &self,
         task: impl Task + Send + 'static,
@@ -331,7 +331,7 @@ impl Engine {
         inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))
     }
 
-    /// Refuses what is asked of the token that follows, where the model predicts none.
+    /// Refuses requests that need a next-token prediction if the model makes none.
     pub(crate) fn check_predicts_next(&self) -> Result<(), EngineError> {
         if self.info.objective == Objective::Next {
             return Ok(());
@@ -344,7 +344,7 @@ impl Engine {
         ))
     }
 
-    /// Continues a prompt. `on_text` gets the text as it becomes final.
+    /// Continues a prompt. `on_text` receives the text as it becomes final.
     pub fn generate(
         &self,
         request: GenerateRequest,
@@ -354,7 +354,7 @@ impl Engine {
         self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
     }
 
-    /// Begins to continue a prompt; other requests may be submitted before the answer is waited for.
+    /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
     pub fn submit_generate(
         &self,
         request: GenerateRequest,
@@ -400,7 +400,7 @@ impl Engine {
     }
 }
 
-/// Tokens of the longest sequence: what was asked for, within the model's own context.
+/// Maximum sequence length: the requested one, which must not exceed the model's own context.
 fn context(asked: Option<usize>, own: usize) -> Result<usize, EngineError> {
     match asked {
         Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
@@ -413,7 +413,7 @@ fn context(asked: Option<usize>, own: usize) -> Result<usize, EngineError> {
     }
 }
 
-/// Refuses options that no model could be loaded with.
+/// Refuses options that are invalid for every model.
 fn check(options: &Options) -> Result<(), EngineError> {
     let refused = |fact: String| Err(EngineError::Option(fact));
     let Options { threads, tp, queue, .. } = *options;
@@ -436,7 +436,7 @@ fn check(options: &Options) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// Refuses a request for nothing.
+/// Refuses a request for zero new tokens.
 fn some_tokens(new: usize) -> Result<(), EngineError> {
     if new > 0 {
         return Ok(());
@@ -447,7 +447,7 @@ fn some_tokens(new: usize) -> Result<(), EngineError> {
     ))
 }
 
-/// The seconds that a request may take, if that is a time.
+/// Checks the time limit of a request, in seconds.
 fn checked_timeout(seconds: Option<f64>) -> Result<Option<f64>, EngineError> {
     match seconds.filter(|&s| s.is_nan() || s <= 0.0) {
         None => Ok(seconds),

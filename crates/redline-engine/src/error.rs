@@ -1,4 +1,4 @@
-//! What a request or a load can fail with.
+//! Errors of requests and of loading a model.
 
 use redline_hint::{Command, Hint, Setting, hint};
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -10,7 +10,7 @@ use redline_weights::WeightsError;
 
 use crate::plan::{Bucket, Forbidden};
 
-/// Why the engine refuses or fails. `Display` is the fact with its numbers; [`EngineError::hint`] the advice.
+/// An error of the engine. `Display` gives the fact with its numbers, [`EngineError::hint`] the advice.
 #[derive(Debug, thiserror::Error)]
 pub enum EngineError {
     /// The model cannot be loaded.
@@ -19,33 +19,33 @@ pub enum EngineError {
     /// The tokenizer cannot be loaded or refuses a text.
     #[error(transparent)]
     Tokenizer(#[from] TokenizerError),
-    /// The tier asked for is not there.
+    /// The requested tier is not available.
     #[error("{0}")]
     Tier(#[from] Unavailable),
     /// Threads could not be started.
     #[error("{threads} threads could not be started: {reason}")]
     Threads {
-        /// How many were asked for.
+        /// The requested number of threads.
         threads: usize,
-        /// The system's words.
+        /// The operating system's message.
         reason: String,
     },
-    /// The system refused memory.
+    /// The operating system refused memory.
     #[error("{0}")]
     Memory(#[from] OutOfMemory),
     /// The memory budget leaves no room for more keys and values.
     #[error("the memory budget leaves room for {tokens} tokens of keys and values, and all are in use")]
     KvFull {
-        /// Tokens that there is room for.
+        /// Number of tokens that fit.
         tokens: usize,
     },
-    /// An option has no meaning.
+    /// An option is invalid.
     #[error("{0}")]
     Option(String),
     /// Text was given to a model without a tokenizer.
     #[error("text needs a tokenizer, and this model has none\n  in `{0}`")]
     NoTokenizer(String),
-    /// Something in a request has no meaning; nothing was computed.
+    /// A request is invalid; nothing was computed.
     #[error("{fact}")]
     Request {
         /// The fact with its numbers.
@@ -56,35 +56,35 @@ pub enum EngineError {
     /// The model's output is not a number; weights or input are damaged beyond what was checked.
     #[error("the model returned a value that is not finite for {0}")]
     NonFinite(String),
-    /// The request's time was over before it was finished.
+    /// The request was not finished within its time limit.
     #[error("the request was not finished within its time: {seconds:.3} s have passed{}", partly(*.tokens))]
     Late {
         /// Seconds since it reached the engine.
         seconds: f64,
-        /// New tokens that there were by then.
+        /// Number of new tokens by then.
         tokens: Option<usize>,
     },
-    /// As many requests as may be are waiting or running; nothing was computed.
+    /// The maximum number of requests is waiting or running; nothing was computed.
     #[error("{requests} requests are waiting or running, and no more may be")]
     QueueFull {
-        /// How many.
+        /// The number of requests.
         requests: usize,
     },
-    /// There is no plan for a pass, and none may be made.
+    /// There is no plan for a pass, and the policy forbids to make one.
     #[error("there is no plan for `{bucket}`, and plans are forbidden to be made{}", differing(.differs))]
     NoPlan {
         /// The bucket of the pass.
         bucket: Bucket,
-        /// How the most similar stored plan differs; empty without one.
+        /// How the most similar stored plan differs; empty if nothing is stored.
         differs: String,
     },
     /// The caller cancelled before there was anything to answer.
     #[error("cancelled before there was an answer")]
     Cancelled,
-    /// Nothing of a request can be run, though it fits: the engine is at fault.
+    /// No part of a request can run, although it fits: a bug of the engine.
     #[error("nothing of the request can be run, though there is room for it")]
     Stalled,
-    /// The engine panicked in a pass of the request; others go on.
+    /// The engine panicked in a pass of the request; requests outside that pass continue.
     #[error("the engine failed while it ran the request: {0}")]
     Panicked(String),
     /// The engine's thread ended.
@@ -97,7 +97,7 @@ impl EngineError {
         Self::Request { fact: fact.into(), hint: Some(hint.into()) }
     }
 
-    /// What the caller can do about it.
+    /// Advice to the caller, if there is any.
     pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Model(e) => e.hint(),

@@ -1,8 +1,8 @@
 //! The engine: score, generate and perplexity on a loaded model; classify and rerank on top of score.
 //!
-//! API boundary: plain types in, plain types out, nothing here is `Serialize`. The engine runs on a thread of its own; it
-//! knows no HTTP, reads no environment variable and no clock but the one it is given, and touches files through the
-//! weights and tokenizer rooms only.
+//! API boundary: requests and results are plain types, none of them `Serialize`. The engine runs on its own thread. It knows no
+//! HTTP, reads no environment variable, reads only the clock it is given, and accesses files only through the weights and
+//! tokenizer crates.
 #![forbid(unsafe_code)]
 
 mod cache;
@@ -48,6 +48,7 @@ pub use plan::{
 pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
 pub use redline_hint as hint;
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
+pub use redline_models::model::OperationCounts;
 pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
@@ -59,5 +60,5 @@ pub use ticket::{
     BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
 };
 
-/// Most prompts that [`Engine::generate_batch`] takes.
+/// Maximum number of prompts in an [`Engine::generate_batch`] request.
 pub const MAX_BATCH: usize = machine::OUTPUT_ROWS;

@@ -1,4 +1,4 @@
-//! What runs a pass: the model, or what stands for it in the simulator.
+//! The interface that runs a pass: implemented by the model, and by a stand-in in the simulator.
 
 use redline_kernels::op::kv::KvPages;
 use redline_kernels::{Exec, Matrix, OutOfMemory, Rows, Simd, Team};
@@ -15,25 +15,25 @@ use crate::options::{ActivationLog, Clock, TraceLog};
 use crate::plan::{Bucket, BucketMode, Forbidden, PlanEntry, Plans, Workshop};
 use crate::team_size::{PassCost, TeamSize};
 
-/// Most rows whose logits are evaluated at a time.
+/// Maximum number of rows whose logits are evaluated at a time.
 pub(crate) const OUTPUT_ROWS: usize = 64;
 
 /// Rows of a pass whose logits are wanted together; at most [`OUTPUT_ROWS`].
 pub(crate) struct Outputs<'a, L> {
     pub(crate) rows: Vec<usize>,
-    /// Evaluate these rows of the head; `None`: all of it.
+    /// The rows of the head to evaluate; `None`: all rows.
     pub(crate) labels: Option<&'a L>,
-    /// The log-sum-exp of every row is wanted too.
+    /// Whether to compute the log-sum-exp of every row too.
     pub(crate) normalise: bool,
 }
 
 /// Logits of some rows.
 #[derive(Clone, Copy)]
 pub(crate) struct Logits<'a> {
-    /// Who may help to read them.
+    /// Threads and instructions for processing the logits.
     pub(crate) exec: Exec<'a>,
     pub(crate) rows: Rows<'a>,
-    /// `ln(sum e^logit)` of every row; 0 where it was not asked for.
+    /// `ln(sum e^logit)` of every row; 0 where it was not requested.
     pub(crate) log_sum_exp: &'a [f64],
 }
 
@@ -50,30 +50,31 @@ impl<'a> Logits<'a> {
         LogitsRow { logits: self.rows.row(r), log_sum_exp: self.log_sum_exp[r] }
     }
 
-    /// Some of the rows.
+    /// The given range of rows.
     pub(crate) fn some(&self, rows: std::ops::Range<usize>) -> Self {
         Self { rows: self.rows.some(rows.clone()), log_sum_exp: &self.log_sum_exp[rows], ..*self }
     }
 }
 
-/// See the module.
+/// Runs passes over a batch of sequences.
 pub(crate) trait Machine {
-    /// Where keys and values lie.
+    /// Storage of keys and values.
     type Pages: PageStore;
-    /// Some rows of the head.
+    /// A selection of rows of the head.
     type Labels;
 
-    /// The rows of the head that belong to these ids.
+    /// Selects the rows of the head for these ids.
     fn labels(&self, ids: &[u32]) -> Result<Self::Labels, OutOfMemory>;
 
-    /// Prepares for sequences of up to so many tokens, `rows` of which are run in one pass beside any others.
+    /// Prepares for sequences of up to `positions` tokens, of which `rows` are run in one pass in addition to any others.
     fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory>;
 
-    /// Prepares for a pass of so many tokens, and for logits over the vocabulary of so many rows each; how many plans had to be
-    /// made.
+    /// Prepares for a pass of `tokens` tokens with groups of `rows` rows of logits over the vocabulary. Returns the number of
+    /// plans that were missing and had to be made.
     fn prepare(&mut self, tokens: usize, rows: &[usize]) -> Result<u64, Forbidden>;
 
-    /// Runs a pass and hands over the logits of each of `outputs`, in order. It was prepared for.
+    /// Runs a pass, and calls `read` with the index and the logits of each of `outputs`, in order. [`Machine::prepare`] comes
+    /// first.
     fn run(
         &mut self,
         kv: &mut KvCache<Self::Pages>,
@@ -82,47 +83,47 @@ pub(crate) trait Machine {
         read: &mut dyn FnMut(usize, Logits<'_>),
     );
 
-    /// After a pass that panicked: makes ready for the next.
+    /// Restores a usable state after a pass that panicked.
     fn recover(&mut self) {}
 
-    /// The profile of the last pass, which had so many rows, with its bucket; `None` where none is taken down.
+    /// The profile of the last pass, which had `rows` rows, and its bucket; `None` without profiling.
     fn profiled(&self, _rows: usize) -> Option<(&Profile, Bucket)> {
         None
     }
 }
 
-/// The model with what it runs on.
+/// The model, with the threads, memory and plans it runs with.
 pub(crate) struct ModelMachine {
     pub(crate) model: Model,
     pub(crate) arena: Arena,
-    /// Tokens of a pass of several sequences.
+    /// Maximum number of tokens in a pass over several sequences.
     pub(crate) shared_rows: usize,
-    /// Tokens of the largest pass that the arena was made for.
+    /// Maximum number of tokens in a pass that the arena has room for.
     pub(crate) most_rows: usize,
     pub(crate) team: Team,
-    /// Chooses how many threads a pass runs on; `None`: all.
+    /// Chooses the number of threads for a pass; `None`: always all.
     pub(crate) team_size: Option<TeamSize>,
     pub(crate) clock: Clock,
     pub(crate) simd: Simd,
     pub(crate) plans: Plans,
-    /// Told of the observations of every pass.
+    /// Receives the observations of every pass.
     pub(crate) trace: Option<(TraceLog, Observations)>,
-    /// Takes down where the time goes.
+    /// Records where the time goes.
     pub(crate) spans: Option<Profile>,
-    /// Shown the activations of this step.
+    /// Receives the activations of the current step, with the step's number.
     pub(crate) observer: Option<(ActivationLog, usize)>,
-    /// What an earlier pass left is overwritten.
+    /// Overwrite the activations of the previous pass with NaN.
     pub(crate) poison: bool,
 }
 
 impl ModelMachine {
-    /// Plans, and what they are made with.
+    /// Plans, and the resources needed to make them.
     fn plans(&mut self) -> (&mut Plans, Workshop<'_>) {
         let exec = Exec { simd: self.simd, team: &self.team };
         (&mut self.plans, Workshop { model: &self.model, arena: &mut self.arena, exec })
     }
 
-    /// A plan for every bucket.
+    /// Ensures that every bucket has a plan.
     pub(crate) fn precompile(&mut self) -> Result<Vec<PlanEntry>, Forbidden> {
         let (plans, mut shop) = self.plans();
         plans.precompile(&mut shop)
@@ -153,7 +154,7 @@ impl Machine for ModelMachine {
         let mut last = None;
         for &rows in rows {
             let bucket = plans.bucket(BucketMode::Logits, rows);
-            // Groups of as many rows follow each other.
+            // Groups with the same number of rows are adjacent.
             if last.replace(bucket) != Some(bucket) {
                 missed += u64::from(plans.prepare(&mut shop, bucket)?);
             }
@@ -195,7 +196,7 @@ impl Machine for ModelMachine {
 }
 
 impl ModelMachine {
-    /// Runs a pass on the team as it is.
+    /// Runs a pass on the team at its current size.
     fn pass(
         &mut self,
         kv: &mut KvCache,
@@ -218,7 +219,7 @@ impl ModelMachine {
         if let Some(spans) = &mut self.spans {
             spans.begin_pass();
         }
-        // Whoever looks sees all rows to the end.
+        // Observers see all rows up to the end.
         let looks = observations.is_some() || see.is_some();
         let wanted = if looks { (0..batch.rows()).collect() } else { wanted_rows(outputs) };
         let watchers = Watchers {
@@ -254,7 +255,7 @@ impl ModelMachine {
     }
 }
 
-/// The rows of a pass whose logits are wanted, ascending.
+/// The rows of a pass whose logits are wanted, in ascending order.
 fn wanted_rows<L>(outputs: &[Outputs<'_, L>]) -> Vec<usize> {
     let mut rows: Vec<usize> = outputs.iter().flat_map(|output| output.rows.iter().copied()).collect();
     rows.sort_unstable();

@@ -1,4 +1,4 @@
-//! What an engine is made of.
+//! Options for loading and running a model.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,16 +13,16 @@ use crate::profile::ProfileLog;
 
 pub use redline_kernels::Clock;
 
-/// Told of the observations of a pass, on the engine's thread.
+/// Receives the observations of a pass, on the engine's thread.
 pub type TraceLog = Arc<dyn Fn(&[Observation]) + Send + Sync>;
 
-/// Shown the activations of a step, by its number, on the engine's thread.
+/// Receives the activations of a step and its number, on the engine's thread.
 pub type ActivationLog = Arc<dyn Fn(usize, Activation<'_>) + Send + Sync>;
 
-/// A model inside the binary.
+/// A model that is part of the binary.
 #[derive(Clone, Copy, Debug)]
 pub struct Embedded {
-    /// What the model is called in answers and messages.
+    /// Name of the model in answers and messages.
     pub name: &'static str,
     /// `config.json`
     pub config: &'static [u8],
@@ -34,10 +34,10 @@ pub struct Embedded {
     pub weights: &'static [u8],
 }
 
-/// Where the model comes from.
+/// Source of the model.
 #[derive(Clone, Debug)]
 pub enum Source {
-    /// A Hugging Face model directory, or one that was converted.
+    /// A Hugging Face model directory, or a converted one.
     Directory(PathBuf),
     /// Bytes in the binary.
     Embedded(Embedded),
@@ -50,45 +50,47 @@ pub struct Options {
     pub source: Source,
     /// Threads of the team, at least 1.
     pub threads: usize,
-    /// Run each pass on the number of threads, up to `threads`, that is fastest at the moment: fewer while other processes keep
-    /// cores busy. No result depends on it. `false`: always on all.
+    /// Run each pass on the number of threads, up to `threads`, that is currently fastest: fewer while other processes keep
+    /// cores busy. Results do not depend on it. `false`: always use all threads.
     pub adaptive_threads: bool,
-    /// Logical devices that share the model out by outputs and heads, from 1 to 8, whatever the number of threads.
+    /// Number of logical devices that the model is split over, by outputs and heads: from 1 to 8, whatever the number of
+    /// threads.
     pub tp: usize,
-    /// Instruction tier; `None` takes the fastest of this machine.
+    /// Instruction tier; `None`: the fastest of this machine.
     pub tier: Option<Tier>,
-    /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
+    /// Weight format; `None`: the checkpoint's (f16 becomes f32).
     pub format: Option<Format>,
     /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`.
     pub outliers: f64,
     /// Format of keys and values; `None`: f32 with f32 weights, else bf16.
     pub kv_format: Option<KvFormat>,
-    /// Longest sequence, where less than the model's own limit is wanted.
+    /// Maximum sequence length, if it is to be less than the model's own limit.
     pub max_context: Option<usize>,
-    /// Bytes that weights, activations, keys and values may take together; `None` sets no limit.
+    /// Maximum bytes of weights, activations, keys and values together; `None`: no limit.
     pub memory: Option<u64>,
-    /// Keep keys and values of earlier requests, for those that begin with the same tokens.
+    /// Keep keys and values of earlier requests, for requests that begin with the same tokens.
     pub prefix_cache: bool,
-    /// Requests that may wait or run at a time.
+    /// Maximum number of waiting and running requests.
     pub queue: usize,
-    /// Seconds that prompts may add to a pass while somebody generates; `None`: 4/5 of what it takes without them.
+    /// Seconds that prompts may add to a pass while some request generates; `None`: 4/5 of the time of a pass without prompts.
     pub stall_s: Option<f64>,
-    /// How passes are planned, and how large they may be.
+    /// How passes are planned, and their maximum size.
     pub plans: PlanOptions,
-    /// Told what the residual stream looked like in every pass, layer by layer; it takes time.
+    /// Receives statistics of the residual stream for every pass and layer; collecting them takes time.
     pub trace: Option<TraceLog>,
-    /// Told where the time goes, pass by pass; it takes time.
+    /// Receives a profile of every pass; collecting it takes time.
     pub profile: Option<ProfileLog>,
-    /// The time, for the durations in answers.
+    /// The clock, in nanoseconds, for the durations in answers.
     pub clock: Clock,
-    /// Overwrite pages of keys and values that are given back, and the activations before every pass, with NaN. It takes
-    /// time and changes no result; for tests that nothing depends on what others left.
+    /// Overwrite released pages of keys and values, and the activations before every pass, with NaN. It takes time and changes
+    /// no result; tests use it to show that nothing depends on stale memory.
     pub poison: bool,
 }
 
 impl Options {
-    /// Options for a model, everything else as by default: one thread, the fastest tier, the checkpoint's formats, no memory limit, a
-    /// prefix cache, up to 256 requests at a time, estimated plans. `clock` is the time in nanoseconds, never going back.
+    /// Creates options with these values. Other fields take their defaults: one thread, the fastest tier, the checkpoint's
+    /// formats, no memory limit, a prefix cache, up to 256 requests at a time, estimated plans. `clock` returns the time in
+    /// nanoseconds and never goes back.
     pub fn new(source: Source, clock: Clock) -> Self {
         Self {
             source,

@@ -1,11 +1,11 @@
-//! What the engine answers: plain types, full f32 precision, nothing rounded.
+//! Outcomes of requests: plain types with full f32 precision, nothing rounded.
 
 use crate::request::Algorithm;
 
 /// Token counts of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Prompt tokens; for `score` the sum over items of query plus item.
+    /// Number of prompt tokens; for `score`, the sum over items of query plus item.
     pub prompt_tokens: usize,
     /// Generated tokens; 0 for `score`.
     pub completion_tokens: usize,
@@ -13,7 +13,7 @@ pub struct Usage {
     pub cached_tokens: usize,
 }
 
-/// What a request had from the prefix cache.
+/// Use of the prefix cache by a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PrefixCacheUse {
     /// Prompts that began with tokens of an earlier request.
@@ -25,14 +25,14 @@ pub struct PrefixCacheUse {
 }
 
 impl PrefixCacheUse {
-    /// Of one prompt of which `tokens` tokens were taken from the cache.
+    /// Counts for a single prompt with `tokens` cached tokens.
     pub(crate) fn of(tokens: usize) -> Self {
         let mut one = Self::default();
         one.count(tokens);
         one
     }
 
-    /// Counts a prompt of which `tokens` tokens were taken from the cache.
+    /// Adds a prompt with `tokens` cached tokens.
     pub(crate) fn count(&mut self, tokens: usize) {
         *(if tokens > 0 { &mut self.hits } else { &mut self.misses }) += 1;
         self.cached_tokens += tokens;
@@ -44,7 +44,7 @@ impl PrefixCacheUse {
 pub struct ItemError {
     /// The item's index in the request.
     pub index: usize,
-    /// Fact with numbers.
+    /// The fact with its numbers.
     pub message: String,
 }
 
@@ -56,39 +56,39 @@ pub struct ItemScore {
     /// Log-probability of each label: over the vocabulary, or (softmax over labels without
     /// `full_logprobs`) the logarithm of the returned row.
     pub logprobs: Vec<f32>,
-    /// Summed probability of the distinct labels over the vocabulary; `None` where the normaliser was not computed.
+    /// Total probability of the distinct labels over the vocabulary; `None` if the normaliser was not computed.
     pub label_mass: Option<f32>,
     /// Tokens of this prompt.
     pub prompt_tokens: usize,
     /// The prompt was cut to fit the context.
     pub truncated: bool,
-    /// Text only: concatenated and separate tokenisation differ at the boundary of query and item.
+    /// For text only: whether concatenated and separate tokenisation differ at the boundary of query and item.
     pub boundary_mismatch: Option<bool>,
-    /// The scored token ids, on request.
+    /// The token ids of the prompt, if requested.
     pub token_ids: Option<Vec<u32>>,
 }
 
-/// What scores took.
+/// Resources that a score request used.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Taken {
     /// Token counts.
     pub usage: Usage,
-    /// Tokens run through the model (the shared prefix once).
+    /// Number of tokens run through the model (the shared prefix counts once).
     pub computed_tokens: usize,
     /// Length of the longest token prefix common to all prompts.
     pub shared_prefix_tokens: usize,
-    /// What came from the prefix cache; `None` where it is off.
+    /// Use of the prefix cache; `None` if it is off.
     pub prefix_cache: Option<PrefixCacheUse>,
-    /// Plans that were not there for passes it took part in.
+    /// Number of plans that were missing for passes of this request.
     pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
     /// Seconds from the request reaching the engine to the last row.
     pub compute_s: f64,
-    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
 
@@ -97,24 +97,25 @@ pub struct Taken {
 pub struct ScoreOutcome {
     /// In the order of the items.
     pub items: Vec<Result<ItemScore, ItemError>>,
-    /// The tokens of each label, in the order of the columns; none where every item has labels of its own.
+    /// The tokens of each label, in the order of the columns; empty if every item has its own labels.
     pub label_token_ids: Vec<Vec<u32>>,
-    /// The tokens of each label of each item, where items have labels of their own.
+    /// The tokens of each label of each item, if items have their own labels.
     pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
-    /// How labels were covered by masks; `None` where the model predicts the token that follows.
+    /// How labels were masked; `None` if the model predicts the next token.
     pub monte_carlo: Option<MonteCarlo>,
-    /// What it took.
+    /// Resources used.
     pub taken: Taken,
 }
 
-/// How a model that fills masks was asked for its labels.
+/// How the labels were masked for a model that fills masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MonteCarlo {
-    /// Most ways in which the tokens of a label were covered.
+    /// Maximum number of maskings per label.
     pub samples: usize,
-    /// Of the draws.
+    /// Seed of the random maskings.
     pub seed: u64,
-    /// Labels, distinct within their list, for which samples were drawn; all ways were run for the others, whose scores are exact.
+    /// Number of labels, distinct within their list, whose maskings were sampled. All maskings of the other labels were run, so
+    /// their scores are exact.
     pub sampled_labels: usize,
 }
 
@@ -134,7 +135,7 @@ pub enum FinishReason {
 pub struct TokenLogprob {
     /// Token id.
     pub id: u32,
-    /// What the id decodes to on its own (lossy).
+    /// The text that the id alone decodes to (lossy).
     pub text: String,
     /// Natural logarithm of its probability at temperature 1.
     pub logprob: f32,
@@ -160,19 +161,19 @@ pub struct GenerateOutcome {
     pub prompt_token_ids: Vec<u32>,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Per new token, if asked for.
+    /// One entry per new token, if requested.
     pub logprobs: Option<Vec<PositionLogprobs>>,
-    /// Per token of the prompt, if asked for; `None` for the first token and for those before the first asked for.
+    /// One entry per prompt token, if requested; `None` for the first token and for those before the first requested one.
     pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
     /// Token counts.
     pub usage: Usage,
-    /// What came from the prefix cache; `None` where it is off or the KV cache is not used.
+    /// Use of the prefix cache; `None` if it is off or the KV cache is not used.
     pub prefix_cache: Option<PrefixCacheUse>,
-    /// Plans that were not there for passes it took part in.
+    /// Number of plans that were missing for passes of this request.
     pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
-    /// Seconds until the first new token was chosen, those in the queue included.
+    /// Seconds until the first new token was chosen, including the time in the queue.
     pub prefill_s: f64,
     /// Seconds for all further tokens.
     pub decode_s: f64,
@@ -182,10 +183,10 @@ pub struct GenerateOutcome {
     pub token_s: Vec<f64>,
     /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
     pub arrived_s: f64,
-    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
 
@@ -194,19 +195,19 @@ pub struct GenerateOutcome {
 pub struct FilledMask {
     /// Its position in the canvas.
     pub position: usize,
-    /// What it became.
+    /// The token that replaced it.
     pub token: u32,
-    /// How sure that was; the larger, the surer. What it is depends on the algorithm: a probability, a difference of two, or a
-    /// negative entropy in nats.
+    /// Confidence of the prediction; larger is more confident. Depending on the algorithm, it is a probability, a difference of
+    /// two probabilities, or a negative entropy in nats.
     pub confidence: f64,
 }
 
 /// A pass over a canvas.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiffusionPass {
-    /// The step of the schedule; where there is none, the number of the pass.
+    /// The step of the schedule, or the number of the pass if there is no schedule.
     pub step: usize,
-    /// The rows that were run: all, or those of a block and behind it.
+    /// The rows that were run: all, or a range that begins with the block.
     pub rows: std::ops::Range<usize>,
     /// Rows whose logits were computed.
     pub outputs: usize,
@@ -214,12 +215,12 @@ pub struct DiffusionPass {
     pub filled: Vec<FilledMask>,
 }
 
-/// What is reported of a canvas while it is being filled.
+/// Progress of a canvas while it is being filled.
 #[derive(Clone, Debug, PartialEq)]
 pub enum DiffusionProgress {
-    /// The tokens before the first pass: the prompt and masks. Reported first, and once.
+    /// The tokens before the first pass: the prompt and masks. Reported once, before anything else.
     Canvas(Vec<u32>),
-    /// What a pass filled.
+    /// A pass, with the masks that it filled.
     Pass(DiffusionPass),
     /// Text that has become final.
     Text(String),
@@ -228,46 +229,46 @@ pub enum DiffusionProgress {
 /// Answer to `diffuse`.
 #[derive(Clone, Debug)]
 pub struct DiffuseOutcome {
-    /// From the first mask on, up to an end-of-sequence token or a stop string; what stood between masks is part of it.
+    /// The text from the first mask up to an end-of-sequence token or a stop string, including prompt text between masks.
     pub text: String,
-    /// The tokens behind the prompt, an end-of-sequence token included. Where masks are left, because nothing behind the end was
-    /// computed or the request was cancelled, the id of the mask stands for them.
+    /// The tokens after the prompt, including an end-of-sequence token. Unfilled masks, left after the end of the text or by
+    /// cancellation, appear as the id of the mask token.
     pub token_ids: Vec<u32>,
-    /// All tokens: the prompt, its masks filled, and what came behind it.
+    /// All tokens: the prompt with its masks filled, and the tokens after it.
     pub canvas: Vec<u32>,
-    /// Tokens of the prompt.
+    /// Number of prompt tokens.
     pub prompt_tokens: usize,
-    /// Masks of the prompt among them.
+    /// Number of masks among them.
     pub prompt_masks: usize,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Which masks were filled first.
+    /// The algorithm that chose the masks to fill.
     pub algorithm: Algorithm,
     /// Every pass.
     pub passes: Vec<DiffusionPass>,
-    /// Rows that were run, all passes together.
+    /// Number of rows run, over all passes.
     pub computed_tokens: usize,
-    /// Masks that were filled, per pass.
+    /// Mean number of masks filled per pass.
     pub tokens_per_pass: Option<f64>,
-    /// Plans that were not there for passes it took part in.
+    /// Number of plans that were missing for passes of this request.
     pub plan_misses: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: f64,
     /// Seconds from its first pass to its end.
     pub compute_s: f64,
-    /// Masks that were filled, per second of `compute_s`.
+    /// Masks filled per second of `compute_s`.
     pub tokens_per_s: Option<f64>,
-    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
 
 /// Answer to `generate_batch`.
 #[derive(Clone, Debug)]
 pub struct BatchOutcome {
-    /// The new token ids of each prompt, an end-of-sequence token included; fewer than asked for after one, or when
+    /// The new token ids of each prompt, an end-of-sequence token included; fewer than requested after such a token, or when
     /// cancelled.
     pub token_ids: Vec<Vec<u32>>,
     /// Token counts of all prompts together.
@@ -276,12 +277,12 @@ pub struct BatchOutcome {
     pub prefill_s: f64,
     /// Seconds for all further tokens.
     pub decode_s: f64,
-    /// New tokens after the first of each sequence, all together, per second of `decode_s`; `None` without such tokens.
+    /// New tokens after the first of each sequence, over all sequences, per second of `decode_s`; `None` without such tokens.
     pub decode_tokens_per_s: Option<f64>,
-    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
 
@@ -290,7 +291,8 @@ pub struct BatchOutcome {
 pub struct Estimate {
     /// The mean.
     pub value: f64,
-    /// Standard deviation over the root of the number of values, which are taken as independent; `None` with fewer than two.
+    /// Standard deviation over the square root of the number of values, which are taken as independent; `None` with fewer than
+    /// two.
     pub standard_error: Option<f64>,
 }
 
@@ -307,18 +309,18 @@ pub struct PerplexityOutcome {
     pub windows: usize,
     /// Tokens of a window; the last one may be shorter.
     pub window: usize,
-    /// The caller cancelled: the figures are those of the tokens until then.
+    /// Whether the caller cancelled; the figures then cover the tokens up to that moment.
     pub cancelled: bool,
-    /// Seconds inside the engine's thread.
+    /// Seconds on the engine's thread.
     pub compute_s: f64,
-    /// Most bytes that the process had allocated while the request ran, weights included; `None` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran, such as `avx512+bf16/bf16`.
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
 }
 
-/// How far the distributions of a model Q lie from those of a reference P, over every token that was predicted.
+/// Divergence of the distributions of a model Q from those of a reference P, over every predicted token.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Divergence {
     /// KL(P || Q), nats per token.
@@ -329,14 +331,14 @@ pub struct Divergence {
     pub kl_p99: Option<f64>,
     /// The largest value.
     pub kl_max: f64,
-    /// Share of tokens for which both find the same token most probable (ties: the lower id).
+    /// Share of tokens for which both models rank the same token first (ties: the lower id).
     pub top1_agreement: f64,
     /// ln(perplexity of Q / perplexity of P), its standard error from the differences token by token.
     pub ln_ratio: Estimate,
 }
 
 impl Divergence {
-    /// Values that a median and a 99th percentile take.
+    /// Minimum number of values for a median and a 99th percentile.
     pub const ENOUGH: usize = 100;
 }
 
@@ -345,20 +347,20 @@ impl Divergence {
 pub struct ComparisonOutcome {
     /// The model.
     pub model: PerplexityOutcome,
-    /// What it was compared with.
+    /// The reference model.
     pub reference: PerplexityOutcome,
-    /// How far the model lies from the reference.
+    /// Divergence of the model from the reference.
     pub divergence: Divergence,
 }
 
-/// What requests hold of an engine at a moment between two passes.
+/// Resources that requests hold at a moment between two passes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct EngineUse {
     /// Requests that are waiting or running.
     pub requests: usize,
     /// Sequences whose keys and values are stored.
     pub sequences: usize,
-    /// Those of them that the prefix cache keeps.
+    /// Number of these sequences that the prefix cache keeps.
     pub kept: usize,
     /// Pages of keys and values that these sequences own.
     pub pages: usize,

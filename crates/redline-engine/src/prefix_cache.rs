@@ -1,36 +1,36 @@
 //! Which token sequences were computed before, found by the longest prefix they share with a new one.
 //!
-//! A radix tree over token ids for every namespace. Each leaf keeps one sequence, inner nodes are where sequences part; so
-//! no kept sequence is a prefix of another. Matching is per token: a match may end inside an edge. What a leaf
-//! keeps is the caller's (pages are shared and counted there); the tree only says which one to let go.
+//! There is a radix tree over token ids for every namespace. Each leaf keeps one sequence, and inner nodes are where sequences
+//! diverge; so no kept sequence is a prefix of another. Matching is per token: a match may end inside an edge. The caller owns
+//! the kept sequences, and shares and counts their pages; the tree only decides which one to evict.
 //!
-//! The share of a namespace is the number of tokens that are kept, divided by the number of namespaces that keep any. The
-//! next sequence to go is the least recently used one of the namespaces above their share; where none is above, the least
-//! recently used one of all. So a namespace that floods the cache evicts its own sequences, never those of a namespace
-//! within its share. Shares are equal: a client that may choose many namespaces has many shares. Finding the next sequence
-//! takes time in proportion to the number of namespaces.
+//! The share of a namespace is the number of kept tokens divided by the number of namespaces that keep any. The next sequence
+//! to be evicted is the least recently used one of the namespaces above their share, or of all namespaces if none is above. So
+//! a namespace that floods the cache evicts its own sequences, never those of a namespace within its share. Shares are equal: a
+//! client that may choose many namespaces has many shares. Finding the next sequence takes time proportional to the number of
+//! namespaces.
 
 use std::collections::BTreeMap;
 
-/// See the module. `T` names a kept sequence.
+/// The kept sequences of all namespaces. `T` identifies a kept sequence.
 #[derive(Debug)]
 pub(crate) struct PrefixCache<T> {
     nodes: Vec<Node<T>>,
-    /// Places of `nodes` to be used again.
+    /// Free places in `nodes`.
     free: Vec<usize>,
     spaces: BTreeMap<String, Space>,
-    /// Tokens of all namespaces.
+    /// Number of tokens kept by all namespaces.
     tokens: usize,
     uses: u64,
 }
 
-/// What a namespace keeps.
+/// The sequences of a namespace.
 #[derive(Debug)]
 struct Space {
     root: usize,
-    /// Tokens of all edges: those that sequences share count once.
+    /// Number of tokens on all edges; shared tokens count once.
     tokens: usize,
-    /// Leaves by when they were used.
+    /// Leaves by time of last use.
     by_use: BTreeMap<u64, usize>,
 }
 
@@ -40,7 +40,7 @@ struct Node<T> {
     edge: Vec<u32>,
     /// `None` for roots.
     parent: Option<usize>,
-    /// By the first token of their edges.
+    /// Children by the first token of their edges.
     children: BTreeMap<u32, usize>,
     leaf: Option<Leaf<T>>,
 }
@@ -51,13 +51,13 @@ struct Leaf<T> {
     used: u64,
 }
 
-/// Where the walk along some tokens ended.
+/// The end of a walk along some tokens.
 struct Walk {
     /// The last node whose whole edge matched.
     node: usize,
-    /// The child whose edge matched in part, and how many of its tokens.
+    /// The child whose edge matched in part, and the number of matching tokens.
     inside: Option<(usize, usize)>,
-    /// Tokens that matched.
+    /// Total number of matching tokens.
     tokens: usize,
 }
 
@@ -72,7 +72,8 @@ impl<T: Copy> PrefixCache<T> {
         Self { nodes: Vec::new(), free: Vec::new(), spaces: BTreeMap::new(), tokens: 0, uses: 0 }
     }
 
-    /// A kept sequence that shares the longest prefix with `tokens`, and its length, at least 1. It counts as used.
+    /// Finds a kept sequence that shares the longest prefix with `tokens`, and the length of that prefix, at least 1. Marks it
+    /// as used.
     pub(crate) fn find(&mut self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
         let walk = self.walk(self.spaces.get(namespace)?.root, tokens);
         if walk.tokens == 0 {
@@ -92,18 +93,18 @@ impl<T: Copy> PrefixCache<T> {
         Some((leaf.kept, walk.tokens))
     }
 
-    /// Sequences that are kept.
+    /// Number of kept sequences.
     pub(crate) fn len(&self) -> usize {
         self.spaces.values().map(|space| space.by_use.len()).sum()
     }
 
-    /// How many tokens [`PrefixCache::find`] would match; nothing counts as used.
+    /// Number of tokens that [`PrefixCache::find`] would match; marks nothing as used.
     pub(crate) fn matching(&self, namespace: &str, tokens: &[u32]) -> usize {
         self.spaces.get(namespace).map_or(0, |space| self.walk(space.root, tokens).tokens)
     }
 
-    /// Keeps a sequence of these tokens. Returns what is not needed any more: `kept` itself where a kept sequence begins with
-    /// these tokens, or the one that these tokens continue.
+    /// Keeps a sequence of these tokens. Returns a sequence that is no longer needed: `kept` itself if a kept sequence begins
+    /// with these tokens, or the sequence that these tokens continue.
     pub(crate) fn insert(&mut self, namespace: &str, tokens: &[u32], kept: T) -> Option<T> {
         if tokens.is_empty() {
             return Some(kept);
@@ -144,7 +145,7 @@ impl<T: Copy> PrefixCache<T> {
         None
     }
 
-    /// Lets go of a sequence: see the module.
+    /// Evicts the next sequence in the order that the module describes.
     pub(crate) fn evict(&mut self) -> Option<T> {
         let namespace = self.next_to_evict()?.to_owned();
         let space = self.spaces.get_mut(&namespace)?;
@@ -163,7 +164,7 @@ impl<T: Copy> PrefixCache<T> {
     fn next_to_evict(&self) -> Option<&str> {
         let order = |space: &Space| {
             let is_above = space.tokens * self.spaces.len() > self.tokens;
-            // Those above their share first, then by their least recently used sequence.
+            // Namespaces above their share first, then by least recently used sequence.
             (!is_above, space.by_use.keys().next().copied())
         };
         let (name, _) = self.spaces.iter().min_by_key(|(_, space)| order(space))?;
@@ -216,8 +217,8 @@ impl<T: Copy> PrefixCache<T> {
         node
     }
 
-    /// Removes a node without children, and what has no purpose without it: a parent with one child left joins it, a root
-    /// without children goes.
+    /// Removes a node without children. Then a parent with a single child is merged with it, and a root without children is
+    /// removed.
     fn remove(&mut self, node: usize) {
         let Some(parent) = self.nodes[node].parent else { return };
         let first = self.nodes[node].edge[0];
@@ -311,7 +312,7 @@ mod tests {
         for id in 0..100 {
             cache.insert("flood", &[id, id + 1, id + 2], id);
         }
-        // Ten tokens in all would be five each: down to there, the quiet one is within its share.
+        // Ten tokens in all make shares of five: down to that size, the quiet namespace is within its share.
         for id in 0..98 {
             assert_eq!(cache.evict(), Some(id), "the least recently used of the flood");
         }
@@ -334,7 +335,7 @@ mod tests {
         assert_eq!(cache.evict(), Some('a'));
     }
 
-    /// What the tree says, without a tree.
+    /// Reference implementation of the cache without a tree.
     #[derive(Default)]
     struct Model {
         kept: Vec<(usize, usize, Vec<u32>, u64)>,
@@ -375,7 +376,7 @@ mod tests {
             self.kept.push((id, space, tokens.to_vec(), self.uses));
         }
 
-        /// Tokens that a namespace keeps: distinct prefixes of its sequences.
+        /// Number of tokens that a namespace keeps: the distinct prefixes of its sequences.
         fn tokens(&self, space: usize) -> usize {
             let of = self.kept.iter().filter(|k| k.1 == space);
             let prefixes: BTreeSet<_> = of.flat_map(|k| (1..=k.2.len()).map(|n| &k.2[..n])).collect();

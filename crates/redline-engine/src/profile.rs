@@ -1,4 +1,4 @@
-//! What an engine tells of where its time goes: requests, passes, and what is in them.
+//! Events of an engine's profile: requests, passes, and the operations within them.
 
 use std::sync::Arc;
 
@@ -6,54 +6,54 @@ use redline_models::profile::Profile;
 
 use crate::plan::Bucket;
 
-/// Something a profile is made of. Times are nanoseconds of the engine's clock.
+/// An event of a profile. Times are nanoseconds of the engine's clock.
 #[derive(Debug)]
 pub enum ProfileEvent<'a> {
     /// An engine is ready.
     Started {
-        /// How it runs, such as `avx512/bf16/kv-bf16`.
+        /// Tier and formats, such as `avx512/bf16/kv-bf16`.
         kernel_path: &'a str,
         /// Threads of the team.
         threads: usize,
     },
     /// A request reached the engine's thread.
     Arrived {
-        /// Its number.
+        /// The request's number.
         request: u64,
-        /// When.
+        /// Time of the event.
         at: u64,
     },
     /// A request was answered.
     Ended {
-        /// Its number.
+        /// The request's number.
         request: u64,
-        /// When.
+        /// Time of the event.
         at: u64,
-        /// Tokens run for it.
+        /// Number of tokens run for the request.
         computed_tokens: usize,
-        /// Why it failed or ended early, in one word; `None` where it was finished.
+        /// Why it failed or ended early, in one word; `None` if it was finished.
         fault: Option<&'static str>,
     },
     /// A pass has been run.
     Pass(ProfiledPass<'a>),
 }
 
-/// A pass with its layers, operations, and who worked on them.
+/// A pass with its layers, its operations, and the threads that worked on them.
 #[derive(Debug)]
 pub struct ProfiledPass<'a> {
-    /// The requests whose tokens were run, ascending.
+    /// The requests whose tokens were run, in ascending order.
     pub requests: &'a [u64],
     /// Rows of the pass: tokens of all its sequences.
     pub tokens: usize,
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: usize,
-    /// Rows whose logits were wanted.
+    /// Number of rows whose logits were computed.
     pub outputs: usize,
-    /// The plan it ran by.
+    /// The bucket whose plan was used.
     pub bucket: Bucket,
-    /// When what began and ended.
+    /// Begin and end of layers and operations.
     pub profile: &'a Profile,
 }
 
-/// Told of every event, on the engine's thread.
+/// Receives every event, on the engine's thread.
 pub type ProfileLog = Arc<dyn Fn(&ProfileEvent<'_>) + Send + Sync>;

@@ -1,4 +1,4 @@
-//! From requests to token ids: everything that can be refused is refused here, before anything runs.
+//! Converts requests to token ids. Everything that can be refused is refused here, before anything runs.
 
 mod windows;
 
@@ -14,7 +14,7 @@ use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Trun
 
 pub(crate) use windows::{Window, Windows};
 
-/// What requests are checked against.
+/// The limits and the tokenizer that requests are checked against.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits<'a> {
     pub(crate) vocab: usize,
@@ -23,7 +23,7 @@ pub(crate) struct Limits<'a> {
     pub(crate) tokenizer: Option<&'a Tokenizer>,
 }
 
-/// Token ids of a prompt. What it shares with the first prompt of its request is held once for all.
+/// Token ids of a prompt. The prefix that it shares with the first prompt of its request is stored once for all prompts.
 #[derive(Clone, Debug)]
 pub(crate) struct PromptIds {
     stem: Arc<[u32]>,
@@ -32,19 +32,19 @@ pub(crate) struct PromptIds {
 }
 
 impl PromptIds {
-    /// The ids of a prompt; `stem` are those of the first one, once there is one.
+    /// Creates the ids of a prompt. `stem` holds the ids of the first prompt, and is set by it.
     pub(crate) fn new(stem: &mut Option<Arc<[u32]>>, mut ids: Vec<u32>) -> Self {
         let stem = stem.get_or_insert_with(|| ids.as_slice().into());
         let common = stem.iter().zip(&ids).take_while(|(a, b)| a == b).count();
         Self { stem: stem.clone(), common, rest: ids.split_off(common) }
     }
 
-    /// Tokens that it has in common with the first prompt.
+    /// Number of leading tokens shared with the first prompt.
     pub(crate) fn common(&self) -> usize {
         self.common
     }
 
-    /// Tokens; at least one.
+    /// Number of tokens; at least one.
     pub(crate) fn len(&self) -> usize {
         self.common + self.rest.len()
     }
@@ -66,18 +66,41 @@ pub(crate) struct Tokens {
 /// The query of a score request.
 #[derive(Default)]
 struct Query {
-    /// Its own tokens, without special ones.
+    /// The query's tokens, without special ones.
     ids: Vec<u32>,
-    /// What it shares with every text that begins with it.
+    /// The tokenisation that every text beginning with the query shares.
     beginning: Beginning,
 }
 
-/// Lists of labels, each label its tokens; and which list each item takes, where not all take the first.
-pub(crate) type LabelLists = (Vec<Vec<Vec<u32>>>, Option<Vec<usize>>);
+/// The labels of a score request.
+#[derive(Clone, Debug)]
+pub(crate) struct LabelLists {
+    /// Distinct lists of labels; each label is a list of at least one token.
+    pub(crate) lists: Vec<Vec<Vec<u32>>>,
+    /// Index of the list that each item uses; `None`: all use the first.
+    pub(crate) of_item: Option<Vec<usize>>,
+}
 
-/// Most tokens of a label.
+impl LabelLists {
+    /// Index of the list that an item uses.
+    pub(crate) fn of(&self, item: usize) -> usize {
+        self.of_item.as_ref().and_then(|of| of.get(item).copied()).unwrap_or(0)
+    }
+
+    /// The labels of all lists.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Vec<u32>> {
+        self.lists.iter().flatten()
+    }
+
+    /// Tokens of the longest label.
+    pub(crate) fn longest(&self) -> usize {
+        self.all().map(Vec::len).max().unwrap_or(0)
+    }
+}
+
+/// Maximum number of tokens in a label.
 pub(crate) const LABEL_TOKENS: usize = 64;
-/// At most this many offending ids are listed.
+/// Maximum number of offending ids that an error lists.
 const LISTED: usize = 8;
 
 impl Limits<'_> {
@@ -105,13 +128,13 @@ impl Limits<'_> {
         ))
     }
 
-    /// Text with the special tokens that the tokenizer puts around it, the ones in front exactly once.
+    /// Tokenises a text with the tokenizer's special tokens around it; those at the front appear exactly once.
     pub(crate) fn text(&self, text: &str) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
         Ok(with_prefix_once(tokenizer.encode(text, true)?, tokenizer.prefix_ids()))
     }
 
-    /// A prompt for generation.
+    /// Token ids of a prompt for generation.
     pub(crate) fn prompt(&self, prompt: &Prompt, new_tokens: usize) -> Result<Vec<u32>, EngineError> {
         let ids = match prompt {
             Prompt::Text(text) => self.text(text)?,
@@ -139,7 +162,7 @@ impl Limits<'_> {
         Ok(ids)
     }
 
-    /// A tokenizer may know more ids than the model has rows.
+    /// Checks ids from the tokenizer, which may know more ids than the model has rows.
     fn check_ids(&self, what: &str, ids: &[u32]) -> Result<(), EngineError> {
         match ids.iter().find(|&&id| id as usize >= self.vocab) {
             None => Ok(()),
@@ -150,7 +173,7 @@ impl Limits<'_> {
         }
     }
 
-    /// The tokens of each label. A text must be one token unless `long` says how more count.
+    /// The tokens of each label. A text must be a single token unless `long` allows more.
     pub(crate) fn labels(&self, labels: &[Label], long: LongLabels) -> Result<Vec<Vec<u32>>, EngineError> {
         if labels.is_empty() {
             return Err(EngineError::request(
@@ -175,10 +198,11 @@ impl Limits<'_> {
             .collect()
     }
 
-    /// The lists of labels of a score request, and which of them each item takes.
+    /// The lists of labels of a score request, and the list that each item uses.
     pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
         let Some(lists) = &request.item_labels else {
-            return Ok((vec![self.labels(&request.labels, request.long_labels)?], None));
+            let lists = vec![self.labels(&request.labels, request.long_labels)?];
+            return Ok(LabelLists { lists, of_item: None });
         };
         if !request.labels.is_empty() {
             let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
@@ -207,11 +231,11 @@ impl Limits<'_> {
             };
             self.labels(list, request.long_labels).map_err(of_item)
         });
-        let labels = labels.collect::<Result<_, _>>()?;
-        Ok((labels, Some(labels_of)))
+        let lists = labels.collect::<Result<_, _>>()?;
+        Ok(LabelLists { lists, of_item: Some(labels_of) })
     }
 
-    /// The tokens of one label, if it may have as many. `name` is how a message calls it.
+    /// Checks the tokens of one label. `name` is used in messages.
     fn label(&self, name: &str, ids: Vec<u32>, long: LongLabels) -> Result<Vec<u32>, EngineError> {
         let fact = format!("label {name} is {} token{}", ids.len(), if ids.len() == 1 { "" } else { "s" });
         match ids.len() {
@@ -237,7 +261,7 @@ impl Limits<'_> {
         }
     }
 
-    /// A token as a message shows it. A model may have more rows than its tokenizer has tokens.
+    /// A token as shown in messages. A model may have more rows than its tokenizer has tokens.
     fn named(&self, id: u32) -> Result<String, EngineError> {
         Ok(match self.tokenizer.filter(|tokenizer| (id as usize) < tokenizer.vocab_size()) {
             Some(tokenizer) => format!("{:?} ({id})", tokenizer.token_text(id)?),
@@ -317,7 +341,7 @@ impl Limits<'_> {
                 let both = if request.item_first { [&ids[..], &query.ids] } else { [&query.ids[..], &ids] };
                 (both.concat(), None)
             }
-            // Mixed kinds were refused before.
+            // Mixed kinds were refused earlier.
             (Prompt::Ids(_), Prompt::Text(_)) => (Vec::new(), None),
         };
         self.check_ids(&format!("item {index}"), &ids)?;
@@ -325,7 +349,7 @@ impl Limits<'_> {
         Ok(Tokens { ids: PromptIds::new(stem, ids), truncated, boundary_mismatch })
     }
 
-    /// Query and item tokenised apart, special tokens around the whole.
+    /// Tokenises query and item separately, with special tokens around the whole.
     fn separate(&self, query: &[u32], item: &str, item_first: bool) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
         let item = tokenizer.encode(item, false)?;
@@ -336,7 +360,7 @@ impl Limits<'_> {
         Ok([prefix, &both, tokenizer.suffix_ids()].concat())
     }
 
-    /// How many special tokens the tokenizer put in front of a text and after it.
+    /// Number of special tokens that the tokenizer put before a text and after it.
     fn special_ends(&self, ids: &[u32]) -> (usize, usize) {
         let Some(tokenizer) = self.tokenizer else { return (0, 0) };
         let (prefix, suffix) = (tokenizer.prefix_ids(), tokenizer.suffix_ids());
@@ -367,7 +391,7 @@ impl Limits<'_> {
                 hint!["shorten it, or choose an end to cut with ", Setting::Truncate.to("left|right")],
             )),
             Some(end) => {
-                // Special tokens around a text stay; what is cut lies between them.
+                // Special tokens around a text stay; tokens are cut between them.
                 let (front, back) = if is_text { self.special_ends(&ids) } else { (0, 0) };
                 let surplus = have - context;
                 let room = have.saturating_sub(front + back);
@@ -382,7 +406,7 @@ impl Limits<'_> {
     }
 }
 
-/// The ids without the prefix of special tokens that a text wrote itself after the tokenizer's own.
+/// Removes a prefix of special tokens that the text itself contains after the tokenizer's own.
 fn with_prefix_once(mut ids: Vec<u32>, prefix: &[u32]) -> Vec<u32> {
     if !prefix.is_empty() && ids.starts_with(prefix) && ids[prefix.len()..].starts_with(prefix) {
         ids.drain(..prefix.len());

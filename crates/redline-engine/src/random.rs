@@ -1,4 +1,4 @@
-//! Random numbers that are a function of what they are for: no stream is shared, so nothing depends on what else runs.
+//! Random numbers as a pure function of seed and counter. There is no shared stream, so nothing depends on what else runs.
 
 /// A number in [0, 1) for a seed and a counter (SplitMix64's finaliser over both).
 pub(crate) fn uniform(seed: u64, counter: u64) -> f64 {

@@ -1,15 +1,15 @@
-//! What a caller may ask of the engine: plain types, no JSON, nothing that can block.
+//! Requests to the engine: plain types, no JSON, nothing that can block.
 
 mod diffuse;
 
 pub use diffuse::{Algorithm, BlockCache, DiffuseRequest};
 
-/// Text, or token ids as they are. Ids are signed so that a negative one can be refused by value.
+/// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
     /// Text, to be tokenised by the model's tokenizer.
     Text(String),
-    /// Token ids, taken as they are: nothing is added before or after them.
+    /// Token ids, used unchanged: nothing is added before or after them.
     Ids(Vec<i64>),
 }
 
@@ -20,22 +20,22 @@ impl Prompt {
     }
 }
 
-/// One label whose probability is asked for.
+/// A label whose probability is requested.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Label {
-    /// Text, tokenised apart from the prompts; exactly one token unless [`LongLabels`] says more.
+    /// Text, tokenised separately from the prompts; exactly one token unless [`LongLabels`] allows more.
     Text(String),
-    /// Its token ids: one, or more where [`LongLabels`] says how they count.
+    /// Its token ids: one, or more if [`LongLabels`] allows it.
     Ids(Vec<i64>),
 }
 
-/// How a label of several tokens counts.
+/// How a label of several tokens is scored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LongLabels {
-    /// Not at all: it is an error.
+    /// Such labels are refused.
     #[default]
     Refuse,
-    /// By the probability of all its tokens in turn: log-probabilities are added.
+    /// By the probability of all its tokens in sequence: log-probabilities are added.
     Sum,
     /// By their geometric mean: the sum is divided by the number of tokens.
     Mean,
@@ -47,7 +47,7 @@ pub enum Tokenization {
     /// The texts are concatenated, then tokenised as one string (the default).
     #[default]
     Concat,
-    /// Query and item are tokenised apart; special tokens go to whichever comes first only.
+    /// Query and item are tokenised separately; special tokens are added only to the first of the two.
     Separate,
 }
 
@@ -63,15 +63,15 @@ pub enum Truncate {
 /// `score`: for each item, the probability of each label as the next token after query and item.
 #[derive(Clone, Debug)]
 pub struct ScoreRequest {
-    /// What all items share.
+    /// The text that all items share.
     pub query: Prompt,
     /// One score row per item, in this order. May be empty: then no row is returned.
     pub items: Vec<Prompt>,
     /// The labels, in the order of the columns. Duplicates keep their place.
     pub labels: Vec<Label>,
-    /// Labels of each item, one list per item, instead of `labels`.
+    /// Separate labels for each item, one list per item, instead of `labels`.
     pub item_labels: Option<Vec<Vec<Label>>>,
-    /// How a label of several tokens counts.
+    /// How a label of several tokens is scored.
     pub long_labels: LongLabels,
     /// `true`: softmax over the labels only. `false`: true probability over the whole vocabulary.
     pub softmax: bool,
@@ -87,25 +87,25 @@ pub struct ScoreRequest {
     pub item_errors: bool,
     /// Return the token ids of every scored prompt.
     pub return_token_ids: bool,
-    /// With a model that fills masks: most ways in which masks cover the tokens of a label, from 1 to
-    /// [`ScoreRequest::MOST_SAMPLES`]; where there are more, so many are drawn. `None`: [`ScoreRequest::SAMPLES`].
+    /// For models that fill masks: maximum number of maskings per label, from 1 to [`ScoreRequest::MOST_SAMPLES`]. If a label
+    /// has more maskings, this number of them is sampled. `None`: [`ScoreRequest::SAMPLES`].
     pub mc_samples: Option<usize>,
-    /// With a model that fills masks: of those draws. Same seed, same scores.
+    /// For models that fill masks: seed of that sampling. Same seed, same scores.
     pub seed: Option<u64>,
-    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
-    /// Seconds that the request may take; `None`: as long as it takes.
+    /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
 impl ScoreRequest {
-    /// Samples where nothing is said (LLaDA's `mc_num`).
+    /// Default number of samples (LLaDA's `mc_num`).
     pub const SAMPLES: usize = 128;
-    /// More would be run for hours.
+    /// Maximum number of samples; more would run for hours.
     pub const MOST_SAMPLES: usize = 65_536;
 
-    /// Of these; everything else as it is where nothing is said: true probabilities, texts concatenated, the query first, any
-    /// error an error of the request.
+    /// Creates a request with these values. Other fields take their defaults: true probabilities, texts concatenated, the query
+    /// first, and an error in any item fails the request.
     pub fn new(query: Prompt, items: Vec<Prompt>, labels: Vec<Label>) -> Self {
         Self {
             query,
@@ -149,13 +149,13 @@ impl Default for Sampling {
     }
 }
 
-/// Which tokens of a prompt are told of.
+/// Which prompt tokens get log-probabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PromptLogprobs {
-    /// Those from this position on. What lies before may come from the prefix cache; the first token of all has nothing
-    /// before it.
+    /// The first position. Earlier positions may come from the prefix cache. The very first token has no log-probability,
+    /// because nothing comes before it.
     pub from: usize,
-    /// And how many of the most probable ones in their place.
+    /// Number of most probable alternatives to return per position.
     pub top: usize,
 }
 
@@ -164,28 +164,28 @@ pub struct PromptLogprobs {
 pub struct GenerateRequest {
     /// The prompt. At least one token after tokenising.
     pub prompt: Prompt,
-    /// Upper bound of new tokens; at least 1.
+    /// Maximum number of new tokens; at least 1.
     pub max_new_tokens: usize,
-    /// How the next token is chosen.
+    /// How each token is chosen.
     pub sampling: Sampling,
     /// Generation ends before the first of these strings; it is not part of the text.
     pub stop: Vec<String>,
-    /// Go on after an end-of-sequence token (for measurements).
+    /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
-    /// With `Some(n)`: the log-probability of every new token and of the n most probable ones.
+    /// `Some(n)`: return the log-probability of every new token and of the n most probable ones.
     pub logprobs: Option<usize>,
-    /// With `Some`: the log-probabilities of tokens of the prompt, each given those before it.
+    /// `Some`: return the log-probabilities of prompt tokens, each given those before it.
     pub prompt_logprobs: Option<PromptLogprobs>,
     /// `false`: recompute the whole sequence for every token (the reference arm of the cache).
     pub kv_cache: bool,
-    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
-    /// Seconds that the request may take; `None`: as long as it takes.
+    /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
 impl GenerateRequest {
-    /// Of these; everything else as it is where nothing is said: greedy, until an end-of-sequence token.
+    /// Creates a request with these values. Other fields take their defaults: greedy, until an end-of-sequence token.
     pub fn new(prompt: Prompt, max_new_tokens: usize) -> Self {
         Self {
             prompt,
@@ -202,24 +202,24 @@ impl GenerateRequest {
     }
 }
 
-/// `generate_batch`: continue several prompts together, greedily. Each gets the tokens it would get alone.
+/// `generate_batch`: continue several prompts together, greedily. Each gets the same tokens as if it ran alone.
 #[derive(Clone, Debug)]
 pub struct BatchRequest {
     /// From 1 to 64 prompts, each of at least one token after tokenising.
     pub prompts: Vec<Prompt>,
-    /// Upper bound of new tokens for each; at least 1.
+    /// Maximum number of new tokens for each prompt; at least 1.
     pub max_new_tokens: usize,
-    /// Go on after an end-of-sequence token (for measurements).
+    /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
 }
 
 /// `perplexity`: how probable the model finds a text, window by window.
 #[derive(Clone, Debug)]
 pub struct PerplexityRequest {
-    /// The text. Text is cut between tokens, and every window begins with the tokens that the tokenizer puts in front of a
-    /// text; ids are cut as they are.
+    /// The text. Text is cut between tokens, and every window begins with the special tokens that the tokenizer puts before a
+    /// text. Ids are cut unchanged.
     pub text: Prompt,
-    /// Tokens of a window, at least 2; `None`: 512, or the context where that is less. Windows do not overlap, and the
-    /// first token of each is not counted: nothing predicts it.
+    /// Number of tokens in a window, at least 2; `None`: 512, or the context if that is shorter. Windows do not overlap. The
+    /// first token of each is not counted, because nothing predicts it.
     pub window: Option<usize>,
 }

@@ -1,4 +1,4 @@
-//! The engine's thread: requests come in through a bounded inbox, the heart beats while there are any.
+//! The engine's thread: receives requests through a bounded inbox, and runs heartbeats while there are any.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -27,33 +27,33 @@ use crate::profile::{ProfileEvent, ProfileLog};
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 use crate::team_size::TeamSize;
 
-/// Most sequences that are open at a time.
+/// Maximum number of open sequences.
 const OPEN: usize = 256;
 
-/// What reaches the engine's thread.
+/// A message to the engine's thread.
 pub(crate) enum Job {
     /// A request.
     Run(Arrival),
     /// A pass over a window.
     Evaluate(EvaluateJob),
-    /// What a window holds is not needed any more.
+    /// The sequence of a window is no longer needed.
     Release(SeqId),
-    /// A plan for every bucket is wanted.
+    /// Make a plan for every bucket.
     Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
-    /// What requests hold is asked for.
+    /// Report the resources that requests hold.
     Use(Sender<EngineUse>),
-    /// Somebody wants to look at activations.
+    /// Run steps and report their activations.
     Observe(ObserveJob),
 }
 
-/// Where requests are handed in, and how many there may be.
+/// The sending end of the inbox, with the number of places.
 pub(crate) struct Inbox {
     jobs: Sender<Job>,
     taken: Arc<AtomicUsize>,
     places: usize,
 }
 
-/// A request's place among those that wait or run; free again when this is dropped.
+/// A request's place among those that wait or run; dropping it frees the place.
 pub(crate) struct Place(Arc<AtomicUsize>);
 
 impl Drop for Place {
@@ -63,14 +63,14 @@ impl Drop for Place {
 }
 
 impl Inbox {
-    /// An inbox of so many places.
+    /// Creates an inbox with `places` places.
     pub(crate) fn new(places: usize) -> (Self, Receiver<Job>) {
-        // A place is taken before a request is handed in: that is what bounds this.
+        // The channel is bounded by the places, because a request takes one before it is sent.
         let (jobs, inbox) = channel();
         (Self { jobs, taken: Arc::default(), places }, inbox)
     }
 
-    /// A place for a request, if one is free.
+    /// Takes a place for a request, or fails if none is free.
     pub(crate) fn place(&self) -> Result<Place, EngineError> {
         let free = |taken: usize| (taken < self.places).then_some(taken + 1);
         match self.taken.fetch_update(Ordering::Relaxed, Ordering::Relaxed, free) {
@@ -84,11 +84,11 @@ impl Inbox {
     }
 }
 
-/// What the engine's thread starts from.
+/// Everything the engine's thread needs to start.
 pub(crate) struct Runner {
     pub(crate) model: Model,
     pub(crate) kv_format: KvFormat,
-    /// Most pages of keys and values.
+    /// Maximum number of pages of keys and values.
     pub(crate) pages: usize,
     pub(crate) simd: Simd,
     pub(crate) threads: usize,
@@ -99,7 +99,7 @@ pub(crate) struct Runner {
     pub(crate) prefix_cache: bool,
     pub(crate) stall_s: Option<f64>,
     pub(crate) trace: Option<TraceLog>,
-    /// With how the model runs.
+    /// The log, and the kernel path that it reports.
     pub(crate) profile: Option<(ProfileLog, String)>,
     pub(crate) clock: Clock,
     /// See [`crate::Options::poison`].
@@ -107,7 +107,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    /// Starts the thread, for so many requests at a time; returns once it is ready or has failed.
+    /// Starts the thread, for up to `queue` requests at a time. Returns once the thread is ready or has failed.
     pub(crate) fn start(self, queue: usize) -> Result<(Inbox, JoinHandle<()>), EngineError> {
         let (inbox, jobs) = Inbox::new(queue);
         let (ready, started) = channel();
@@ -124,7 +124,7 @@ impl Runner {
         redline_kernels::set_default_float_environment();
         match self.core() {
             Ok(mut core) => {
-                // A caller that is gone closed the inbox too.
+                // If the caller is gone, the inbox is closed too.
                 let _ = ready.send(Ok(()));
                 beat(&mut core, jobs);
             }
@@ -151,8 +151,8 @@ impl Runner {
         let plans = Plans::new(plans, machine, counters, clock.clone());
         let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
         let cache = Cache::new(kv, prefix_cache);
-        let (token, _, output) = model.operations();
-        let output_rows = output / token.max(1.0);
+        let operations = model.operations();
+        let output_rows = operations.per_output / operations.per_token.max(1.0);
         let limits = PassLimits { rows, open: OPEN, stall_s };
         let scheduler = Scheduler::new(limits, CostModel::new(output_rows));
         let machine = ModelMachine {
@@ -160,7 +160,7 @@ impl Runner {
             arena,
             shared_rows: rows,
             most_rows: rows,
-            // With several devices the arrangement of the threads was asked for.
+            // With several devices, the assignment of threads is fixed by the options.
             team_size: (adaptive_threads && threads > 1 && devices == 1)
                 .then(|| TeamSize::new(threads, output_rows)),
             clock: clock.clone(),
@@ -176,14 +176,15 @@ impl Runner {
     }
 }
 
-/// Operations of a layer at most, the layer itself included.
+/// Maximum number of operations per layer, including the layer itself.
 const SPANS_OF_LAYER: usize = 20;
-/// Operations of a pass outside the layers: the head, over the vocabulary and over the labels of each request.
+/// Maximum number of operations of a pass outside the layers: the head, over the vocabulary and over the labels of each
+/// request.
 const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MOST_TOKENS / OUTPUT_ROWS);
-/// Works of a member that an operation consists of, on the average: with many sequences, each may be one.
+/// Average number of work items per operation and team member; with many sequences, each may be one.
 const WORKS_OF_SPAN: usize = 4;
 
-/// Room for the profile of a pass, and a stopwatch in the team's hands.
+/// Allocates the profile of a pass, and gives the team a stopwatch.
 fn spans(model: &Model, team: &mut Team, clock: Clock) -> Profile {
     let room = model.layers() * SPANS_OF_LAYER + SPANS_BESIDE;
     let stopwatch = Arc::new(Stopwatch::new(clock, team.size(), room * WORKS_OF_SPAN));
@@ -191,11 +192,11 @@ fn spans(model: &Model, team: &mut Team, clock: Clock) -> Profile {
     Profile::new(stopwatch, room)
 }
 
-/// How long requests that cannot go on wait before their deadlines are looked at again.
+/// Interval at which the deadlines of blocked requests are checked.
 const RECHECK: Duration = Duration::from_millis(10);
 
-/// Beats while there are requests, waits while there are none, and ends with the inbox. A panic outside of a pass ends it too: nobody
-/// knows then what is stored where.
+/// Runs heartbeats while there are requests, waits while there are none, and ends when the inbox closes. A panic outside of a
+/// pass ends it too, because the state of the cache is then unknown.
 fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
     let mut pulse = Pulse::Busy;
     loop {
@@ -219,7 +220,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
                 let _ = reply.send(core.in_use());
             }
             Ok(Job::Precompile(reply)) => {
-                // A caller that is gone hears nothing.
+                // The send fails if the caller is gone, which is no error.
                 let _ = reply.send(core.machine().precompile().map_err(EngineError::from));
             }
             Err(TryRecvError::Empty) => match catch_unwind(AssertUnwindSafe(|| core.tick())) {

@@ -88,7 +88,7 @@ mod tests {
         counts
     }
 
-    /// The choice by sorting all candidates first.
+    /// Reference implementation: sorts all candidates first.
     fn reference(logits: &[f32], s: &Sampling, position: usize) -> u32 {
         let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut weights: Vec<f32> = logits.iter().map(|x| (x - max) / s.temperature).collect();
@@ -161,7 +161,7 @@ mod tests {
         let sum: f64 = logits.iter().map(|&x| f64::from(x).exp()).sum();
         for (count, x) in counts(sampling(), &logits, 20_000).iter().zip(logits) {
             let p = f64::from(x).exp() / sum;
-            // Five standard deviations of a binomial share; the numbers are fixed by the seed.
+            // Five standard deviations of a binomial share; the seed fixes the numbers.
             assert!((*count as f64 / 20_000.0 - p).abs() < 5.0 * (p * (1.0 - p) / 20_000.0).sqrt());
         }
     }
@@ -186,7 +186,7 @@ mod tests {
         assert_eq!(kept(Sampling { min_p: 1.0, ..sampling() }), [2]);
     }
 
-    /// Of equals, as few are kept as reach top-p exactly, those of the lowest ids; all of them are min-p times the highest.
+    /// Among equal probabilities, top-p keeps the fewest that reach it, those of the lowest ids. Min-p keeps all of them.
     #[test]
     fn boundaries_of_the_filters() {
         let kept = |s: Sampling| {

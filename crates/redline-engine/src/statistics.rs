@@ -1,4 +1,4 @@
-//! Means and quantiles of values per token, summed in the order of the tokens.
+//! Means and quantiles of values per token. Sums run in the order of the tokens.
 
 use crate::outcome::{Divergence, Estimate};
 
@@ -10,13 +10,13 @@ pub(crate) fn mean(values: &[f64]) -> Estimate {
     Estimate { value, standard_error: (values.len() > 1).then(|| (squares / (n - 1.0) / n).sqrt()) }
 }
 
-/// The perplexity that belongs to a mean negative log-likelihood.
+/// The perplexity for a mean negative log-likelihood.
 pub(crate) fn perplexity(nll: Estimate) -> Estimate {
     let value = libm::exp(nll.value);
     Estimate { value, standard_error: nll.standard_error.map(|error| value * error) }
 }
 
-/// Median and 99th percentile where there are enough values for the two, and the largest.
+/// Median and 99th percentile, if there are enough values, and the largest value.
 pub(crate) fn quantiles(values: &[f64]) -> (Option<f64>, Option<f64>, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -33,7 +33,7 @@ mod tests {
     #[test]
     fn means_and_their_errors() {
         assert_eq!(mean(&[2.5]), Estimate { value: 2.5, standard_error: None });
-        // Deviations -2, 0, 2: variance 8 / 2, its root over the root of 3.
+        // Deviations -2, 0, 2: variance 8 / 2, and its square root over the root of 3.
         let three = mean(&[1.0, 3.0, 5.0]);
         assert_eq!(three.value, 3.0);
         assert!((three.standard_error.unwrap() - (4.0f64 / 3.0).sqrt()).abs() < 1e-15);

@@ -1,4 +1,4 @@
-//! How many threads a pass runs on, learnt from what passes cost.
+//! Chooses the number of threads for a pass from the measured cost of passes.
 //!
 //! A result does not depend on the number of threads, so the number may change from pass to pass. On a quiet machine all threads are
 //! usually best. Small passes may be faster on fewer. Beside other busy processes a thread that is descheduled in the middle of its
@@ -12,7 +12,7 @@ use crate::statistics;
 
 /// Share of the time of passes that trials may cost while all threads are in use.
 const BUDGET_ON_ALL: f64 = 0.0025;
-/// The same while fewer are: a machine that was busy may be quiet again.
+/// The same while fewer are in use: a machine that was busy may be quiet again.
 const BUDGET_ON_FEWER: f64 = 0.03;
 /// Share of the leader's sleep that trials may cost.
 const BUDGET_OF_SLEEP: f64 = 0.1;
@@ -20,7 +20,7 @@ const BUDGET_OF_SLEEP: f64 = 0.1;
 const FIRST_BUDGET: f64 = 0.004;
 /// Largest budget that is saved up, in seconds.
 const MOST_BUDGET: f64 = 0.25;
-/// Share of a candidate's time that a trial is taken to lose where nothing is known of it.
+/// Assumed share of a candidate's time that a trial loses, if nothing is known about it.
 const TRIAL_LOSS: f64 = 0.5;
 /// Turns of a block of a trial, half of them on the current number of threads.
 const TURNS: u32 = 4;
@@ -36,15 +36,15 @@ const LEAST_TURNS: f64 = (LEAST_BLOCKS * TURNS as usize / 2) as f64;
 const SETTLING: f64 = 0.7;
 /// Least seconds of a turn, where passes of equal work take about equal time.
 const STEADY_TURN: f64 = 0.00125;
-/// The same where they do not: longer than the time slices in which the system shares out a core.
+/// The same if they do not: longer than the time slices in which the system shares out a core.
 const NOISY_TURN: f64 = 0.015;
 /// Passes before the first trial.
 const LEAST_PASSES: u32 = 4;
-/// Passes are noisy where their mean cost is this many times the least.
+/// Passes are noisy if their mean cost is this many times the least.
 const NOISY: f64 = 1.3;
-/// A trial ends early where one number costs this many times as much as the other.
+/// A trial ends early if one number costs this many times as much as the other.
 const DECISIVE: f64 = 3.0;
-/// Another number of threads replaces the current one where it costs less than this share.
+/// Another number of threads replaces the current one if it costs less than this share.
 const IMPROVEMENT: f64 = 0.95;
 /// Seconds of passes after which earlier ones count half.
 const MEMORY: f64 = 0.25;
@@ -53,10 +53,10 @@ const LEAST_PAUSE: f64 = 0.02;
 const MOST_PAUSE: f64 = 2.0;
 /// Share by which the least cost grows with every pass, since machines change.
 const DRIFT: f64 = 0.002;
-/// Passes over fewer rows are taken to cost the same: they read the same weights.
+/// Passes over fewer rows are assumed to cost the same, because they read the same weights.
 const LEAST_WORK: f64 = 8.0;
 
-/// Time of passes and their work.
+/// Total time and work of passes.
 #[derive(Clone, Copy, Debug, Default)]
 struct Cost {
     seconds: f64,
@@ -69,18 +69,18 @@ impl Cost {
         self.work += work;
     }
 
-    /// Seconds of a unit of work; `None` without any.
+    /// Seconds per unit of work; `None` without any work.
     fn rate(self) -> Option<f64> {
         (self.work > 0.0).then(|| self.seconds / self.work)
     }
 }
 
-/// What recent passes cost, and how much they differ.
+/// The cost of recent passes, and how much it varies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Recent {
     cost: Cost,
     passes: u32,
-    /// Least seconds of a unit of work.
+    /// Least seconds per unit of work.
     least: f64,
 }
 
@@ -95,7 +95,7 @@ impl Recent {
         self.passes = self.passes.saturating_add(1);
     }
 
-    /// Passes of equal work do not take about equal time.
+    /// Whether passes of equal work take noticeably different times.
     fn is_noisy(self) -> bool {
         self.passes >= LEAST_PASSES && self.cost.rate().is_some_and(|rate| rate > NOISY * self.least)
     }
@@ -131,7 +131,8 @@ struct Trial {
     /// The current turn of the block, and its seconds so far.
     turn: u32,
     seconds: f64,
-    /// Seconds that are not measured, because the number has just changed: a thread that has slept gets a core at once, for a moment.
+    /// Seconds that are not measured because the number has just changed: a thread that has slept gets a core at once, for a
+    /// moment.
     settling: f64,
     block: Pair,
     all: Pair,
@@ -140,12 +141,12 @@ struct Trial {
     logs: [f64; MOST_BLOCKS],
 }
 
-/// What a trial has found.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Outcome {
     /// Cost of the candidate over that of the current number.
     ratio: f64,
-    /// The candidate is to replace the current number.
+    /// Whether the candidate is to replace the current number.
     better: bool,
 }
 
@@ -192,7 +193,7 @@ impl Trial {
         }
     }
 
-    /// What the trial has found, once enough was measured.
+    /// The result of the trial, once enough was measured.
     fn outcome(&self) -> Option<Outcome> {
         let ratio = self.all.ratio()?;
         let measured = self.all.current.seconds.min(self.all.candidate.seconds);
@@ -215,32 +216,32 @@ impl Trial {
     }
 }
 
-/// Passes over about as many rows.
+/// State for passes over similar numbers of rows.
 #[derive(Clone, Debug)]
 struct SizeClass {
     /// The number of threads in use, by its place in the ladder.
     current: usize,
     recent: Recent,
-    /// Recent passes were noisy.
+    /// Whether recent passes were noisy.
     noisy: bool,
-    /// A pass has run: the first one fills the caches and does not count.
+    /// Whether a pass has run. The first one fills the caches and does not count.
     warm: bool,
     trial: Option<Trial>,
-    /// The next candidate is larger, if there is a larger one.
+    /// Whether the next candidate is a larger number, if there is one.
     upwards: bool,
     /// Outcomes of the last trial of a smaller and of a larger number.
     outcomes: [Option<f64>; 2],
-    /// Seconds of passes that the next trial waits, and those since the last one.
+    /// Seconds of passes before the next trial, and those since the last one.
     pause: f64,
     since_trial: f64,
 }
 
-/// Chooses the number of threads of every pass; see the module.
+/// Chooses the number of threads for every pass; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct TeamSize {
     /// Numbers of threads to choose from, ascending; the last is all of them.
     ladder: Vec<usize>,
-    /// By the logarithm of the rows.
+    /// Indexed by the logarithm of the rows.
     classes: Vec<SizeClass>,
     /// Seconds that trials may cost.
     budget: f64,
@@ -256,7 +257,7 @@ pub(crate) struct PassCost {
     /// Rows of logits.
     pub(crate) outputs: usize,
     pub(crate) seconds: f64,
-    /// Seconds of them that the leader slept.
+    /// Seconds during the pass that the leader slept.
     pub(crate) slept: f64,
 }
 
@@ -270,8 +271,8 @@ fn ladder(most: usize) -> Vec<usize> {
 }
 
 impl TeamSize {
-    /// Of up to `most` threads, beginning with all of them. `output_rows`: operations of a row of logits over those of a row's
-    /// linear layers.
+    /// Chooses among up to `most` threads, starting with all of them. `output_rows` is the number of operations for a row of
+    /// logits over that for a row's linear layers.
     pub(crate) fn new(most: usize, output_rows: f64) -> Self {
         let ladder = ladder(most);
         let class = SizeClass {
@@ -293,14 +294,14 @@ impl TeamSize {
         rows.max(1).ilog2() as usize
     }
 
-    /// Threads for a pass over so many rows.
+    /// Number of threads for a pass over `rows` rows.
     pub(crate) fn of(&self, rows: usize) -> usize {
         let class = &self.classes[Self::class(rows)];
         let candidate = class.trial.filter(Trial::runs_candidate).map(|trial| trial.candidate);
         self.ladder[candidate.unwrap_or(class.current)]
     }
 
-    /// Learns what a pass cost on the threads that were chosen for it.
+    /// Records the cost of a pass on the chosen number of threads.
     pub(crate) fn learn(&mut self, pass: PassCost) {
         let PassCost { rows, outputs, seconds, slept } = pass;
         let work = (rows as f64 + self.output_rows * outputs as f64).max(LEAST_WORK);
@@ -319,7 +320,7 @@ impl TeamSize {
         }
         class.recent.add(seconds, work);
         class.since_trial += seconds;
-        // A machine that has just become busy is worth a trial at once.
+        // If a machine has just become busy, a trial is worthwhile at once.
         let was_noisy = std::mem::replace(&mut class.noisy, class.recent.is_noisy());
         if class.noisy && !was_noisy {
             self.budget = (self.budget + TRIAL_LOSS * class.least_trial(seconds)).min(MOST_BUDGET);
@@ -352,7 +353,7 @@ impl SizeClass {
         LEAST_TURNS * self.recent.turn_seconds().max(seconds)
     }
 
-    /// Ends the trial if it has measured enough. Returns the seconds by which that changes the budget.
+    /// Ends the trial if it has measured enough. Returns the change of the budget, in seconds.
     fn finish_trial(&mut self) -> f64 {
         let finished = self.trial.and_then(|trial| Some((trial, trial.outcome()?)));
         let Some((trial, outcome)) = finished else { return 0.0 };
@@ -361,7 +362,7 @@ impl SizeClass {
         if outcome.better {
             (self.current, self.upwards, self.pause) = (trial.candidate, upwards, LEAST_PAUSE);
             (self.recent, self.outcomes) = (Recent::default(), [None; 2]);
-            // Other classes may gain as well, and so may one more step: enough for two such trials.
+            // Other classes may gain as well, and so may one more step: this pays for two such trials.
             return 2.0 * LEAST_TURNS * trial.turn_seconds;
         }
         self.outcomes[usize::from(upwards)] = Some(outcome.ratio);
@@ -385,8 +386,8 @@ mod tests {
         }
     }
 
-    /// A model of a machine: the time of a pass and the sleep of its leader, by the number of threads; and for how long the system
-    /// deschedules a thread that has worked for about 3 ms: the leader, which takes time, or a helper, for which the leader sleeps.
+    /// A model of a machine: the time of a pass by number of threads, and how long the system deschedules a thread that has
+    /// worked for about 3 ms. If it is the leader, the pass takes longer; if it is a helper, the leader sleeps.
     struct Busy {
         seconds: fn(usize) -> f64,
         sleeps: fn(usize) -> f64,
@@ -404,13 +405,13 @@ mod tests {
             (seconds + off + slept, slept)
         }
 
-        /// Seconds of a pass on the average, on a fixed number of threads.
+        /// Mean seconds of a pass on a fixed number of threads.
         fn fixed(&self, threads: usize) -> f64 {
             let mut random = Random(1);
             (0..20_000).map(|_| self.pass(threads, &mut random).0).sum::<f64>() / 20_000.0
         }
 
-        /// Passes a second that a team of changing size runs in so many seconds.
+        /// Passes per second of a team of changing size, over the given number of seconds.
         fn rate(&self, size: &mut TeamSize, rows: usize, seconds: f64, random: &mut Random) -> f64 {
             let (mut passes, mut time) = (0.0, 0.0);
             while time < seconds {
@@ -438,8 +439,8 @@ mod tests {
         assert_eq!(ladder(16), [1, 2, 3, 4, 6, 8, 12, 16]);
     }
 
-    /// The outcome of a trial whose passes take the seconds that `seconds` gives for the candidate and for the current number, and the
-    /// number of its blocks.
+    /// Runs a trial. `seconds` gives the time of a pass on the candidate and on the current number. Returns the outcome and the
+    /// number of blocks.
     fn trial(mut seconds: impl FnMut(bool) -> f64) -> (Outcome, usize) {
         let mut trial = Trial::new(1, 0.015);
         loop {
@@ -457,14 +458,14 @@ mod tests {
             assert_eq!((outcome.better, blocks), (better, LEAST_BLOCKS), "{cost}");
             assert!((outcome.ratio / cost - 1.0).abs() < 1e-9, "{cost}: {}", outcome.ratio);
         }
-        // Too bad for more than a turn of each.
+        // So much slower that one turn of each suffices.
         let (outcome, blocks) = trial(|candidate| if candidate { 0.004 } else { 0.001 });
         assert!(!outcome.better && outcome.ratio > 3.9 && blocks <= 1, "{outcome:?}");
     }
 
     #[test]
     fn noise_alone_seldom_changes_the_number() {
-        // Passes of 1 ms, of which some take 5 ms: blocks differ by more than the improvement that is asked for.
+        // Passes of 1 ms, some of which take 5 ms: blocks differ by more than the required improvement.
         let mut random = Random(1);
         let mut changes = |cost: f64| {
             let outcomes = (0..400).map(|_| {
@@ -492,7 +493,7 @@ mod tests {
 
     #[test]
     fn passes_that_many_threads_slow_down_run_on_few() {
-        // Best on four: each thread more costs time of its own.
+        // Fastest on four: each further thread adds time of its own.
         let small = Busy { seconds: |n| 1e-4 / n as f64 + 7e-6 * n as f64, ..QUIET };
         let mut size = TeamSize::new(16, 0.0);
         small.rate(&mut size, 1, 10.0, &mut Random(1));

@@ -1,8 +1,8 @@
-//! Requests that are under way: a caller holds the [`Ticket`], the engine the [`Reply`].
+//! Running requests: the caller holds the [`Ticket`], the engine the [`Reply`].
 //!
-//! A ticket borrows nothing, so it may be kept, sent to another thread, or outlive the engine. It is used in one of four ways:
-//! waited for, asked now and then whether the answer has come, awaited as a future, or exchanged for a function that the
-//! engine calls with every event. None of them takes a thread for each request.
+//! A ticket borrows nothing, so it may be stored, sent to another thread, or outlive the engine. The caller can wait for it,
+//! poll it, await it as a future, or exchange it for a function that the engine calls with every event. None of these needs a
+//! thread per request.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -20,54 +20,71 @@ use crate::outcome::{BatchOutcome, DiffuseOutcome, DiffusionProgress, GenerateOu
 /// What a request reports: its progress while it runs, and its outcome at the end.
 #[derive(Debug)]
 pub enum Event<O, P = Infallible> {
-    /// Something has become final. Requests without progress have none of these.
+    /// Something has become final. Requests without progress never report this.
     Progress(P),
     /// The request has ended; nothing follows.
     Done(Result<O, EngineError>),
 }
 
-/// A function that gets every event of a request.
+/// A function that receives every event of a request.
 type Sink<O, P> = Box<dyn FnMut(Event<O, P>) + Send>;
 
-/// Who gets the events of a request.
+/// Events that a ticket has not taken yet.
+struct Mailbox<O, P> {
+    progress: VecDeque<P>,
+    outcome: Option<Result<O, EngineError>>,
+    /// Progress is dropped: only the outcome is waited for, and waking a thread for anything else would cost the engine time.
+    outcome_only: bool,
+    /// A thread waits for the next event.
+    waiting: bool,
+    /// Woken by the next event.
+    waker: Option<Waker>,
+}
+
+impl<O, P> Mailbox<O, P> {
+    fn new() -> Self {
+        Self { progress: VecDeque::new(), outcome: None, outcome_only: false, waiting: false, waker: None }
+    }
+
+    /// Takes an event in. Returns whether to notify a thread, and the task to wake.
+    fn put(&mut self, event: Event<O, P>) -> (bool, Option<Waker>) {
+        match event {
+            Event::Progress(_) if self.outcome_only => return (false, None),
+            Event::Progress(progress) => self.progress.push_back(progress),
+            Event::Done(outcome) => self.outcome = Some(outcome),
+        }
+        (std::mem::take(&mut self.waiting), self.waker.take())
+    }
+}
+
+/// The receiver of a request's events.
 enum Listener<O, P> {
-    /// The ticket, when it asks for them.
-    Ticket {
-        progress: VecDeque<P>,
-        outcome: Option<Result<O, EngineError>>,
-        /// To be woken by the next event.
-        waker: Option<Waker>,
-    },
-    /// A function, at once.
+    /// The ticket, which takes events when it is polled or waited for.
+    Ticket(Mailbox<O, P>),
+    /// A function, called immediately.
     Sink(Sink<O, P>),
-    /// Nobody: the ticket was dropped, or everything has been handed over.
+    /// No receiver: the ticket was dropped, or everything has been delivered.
     Nobody,
 }
 
-/// What a ticket and its reply share.
+/// State shared by a ticket and its reply.
 struct Shared<O, P> {
     listener: Mutex<Listener<O, P>>,
-    /// Notified of every event.
+    /// Notified of events while a thread waits.
     changed: Condvar,
 }
 
 impl<O, P> Shared<O, P> {
     fn lock(&self) -> MutexGuard<'_, Listener<O, P>> {
-        // Nothing panics while the lock is held: sinks are called behind `catch_unwind`.
+        // Nothing panics while the lock is held: sinks are called inside `catch_unwind`.
         self.listener.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands over an event; whether anybody listens.
+    /// Delivers an event. Returns whether there is a receiver.
     fn give(&self, event: Event<O, P>) -> bool {
         let mut listener = self.lock();
-        let waker = match &mut *listener {
-            Listener::Ticket { progress, outcome, waker } => {
-                match event {
-                    Event::Progress(more) => progress.push_back(more),
-                    Event::Done(result) => *outcome = Some(result),
-                }
-                waker.take()
-            }
+        let (notify, waker) = match &mut *listener {
+            Listener::Ticket(mailbox) => mailbox.put(event),
             Listener::Sink(sink) => {
                 let last = matches!(event, Event::Done(_));
                 let listens = call(sink, event);
@@ -79,20 +96,30 @@ impl<O, P> Shared<O, P> {
             Listener::Nobody => return false,
         };
         drop(listener);
-        self.changed.notify_all();
+        if notify {
+            self.changed.notify_all();
+        }
         if let Some(waker) = waker {
             waker.wake();
         }
         true
     }
+
+    /// Drops progress, what has come and what will come.
+    fn expect_outcome_only(&self) {
+        if let Listener::Ticket(mailbox) = &mut *self.lock() {
+            mailbox.outcome_only = true;
+            mailbox.progress.clear();
+        }
+    }
 }
 
-/// Calls a sink; whether it returned. One that panics must not take the engine with it.
+/// Calls a sink. Returns `false` if it panicked; that must not take the engine down.
 fn call<O, P>(sink: &mut Sink<O, P>, event: Event<O, P>) -> bool {
     catch_unwind(AssertUnwindSafe(|| sink(event))).is_ok()
 }
 
-/// Takes the outcome of a request, once.
+/// Receives the outcome of a request, once.
 pub(crate) type Answer<O> = Box<dyn FnOnce(Result<O, EngineError>) + Send>;
 
 /// The engine's end of a request. If it is dropped before [`Reply::finish`], the caller gets [`EngineError::Stopped`].
@@ -102,7 +129,7 @@ pub(crate) struct Reply<O, P = Infallible> {
 }
 
 impl<O, P> Reply<O, P> {
-    /// Reports progress; whether anybody listens.
+    /// Reports progress. Returns whether there is a receiver.
     pub(crate) fn progress(&self, progress: P) -> bool {
         self.shared.give(Event::Progress(progress))
     }
@@ -122,23 +149,23 @@ impl<O, P> Drop for Reply<O, P> {
     }
 }
 
-/// A request that was submitted. Dropping the ticket cancels the request, unless it has ended.
+/// A submitted request. Dropping the ticket cancels the request, unless it has ended.
 ///
 /// `O` is the outcome, `P` the progress that is reported while the request runs.
 pub struct Ticket<O, P = Infallible> {
     shared: Arc<Shared<O, P>>,
     cancel: Cancel,
-    /// Dropping the ticket cancels the request.
+    /// Whether dropping the ticket cancels the request.
     cancels: bool,
 }
 
-/// A score request that was submitted.
+/// A submitted score request.
 pub type ScoreTicket = Ticket<ScoreOutcome>;
-/// A classification that was submitted.
+/// A submitted classification.
 pub type ClassifyTicket = Ticket<ClassifyOutcome>;
-/// A reranking that was submitted.
+/// A submitted reranking.
 pub type RerankTicket = Ticket<RerankOutcome>;
-/// A generation that was submitted; its progress is text that has become final.
+/// A submitted generation; its progress is text that has become final.
 pub type GenerateTicket = Ticket<GenerateOutcome, String>;
 /// A canvas that is being filled.
 pub type DiffuseTicket = Ticket<DiffuseOutcome, DiffusionProgress>;
@@ -146,29 +173,29 @@ pub type DiffuseTicket = Ticket<DiffuseOutcome, DiffusionProgress>;
 pub type BatchTicket = Ticket<BatchOutcome>;
 
 impl<O, P> Ticket<O, P> {
-    /// A ticket and the reply that it waits for.
+    /// Creates a ticket and the reply it waits for.
     pub(crate) fn new() -> (Self, Reply<O, P>) {
-        let listener = Listener::Ticket { progress: VecDeque::new(), outcome: None, waker: None };
-        let shared = Arc::new(Shared { listener: Mutex::new(listener), changed: Condvar::new() });
+        let listener = Mutex::new(Listener::Ticket(Mailbox::new()));
+        let shared = Arc::new(Shared { listener, changed: Condvar::new() });
         let reply = Reply { shared: shared.clone(), finished: false };
         (Self { shared, cancel: Cancel::new(), cancels: true }, reply)
     }
 
-    /// Ends the request before its next pass. What there is by then is the outcome of a generation or a canvas; other requests
-    /// end with [`EngineError::Cancelled`].
+    /// Ends the request before its next pass. A generation or a canvas returns what it has by then as its outcome; other
+    /// requests end with [`EngineError::Cancelled`].
     pub fn cancel(&self) {
         self.cancel.cancel();
     }
 
-    /// Cancels this request when [`Cancel::cancel`] is called, from any thread and for as long as it is kept.
+    /// Returns a handle whose [`Cancel::cancel`] cancels this request, from any thread and at any time.
     pub fn canceller(&self) -> Cancel {
         self.cancel.clone()
     }
 
-    /// Whether the request has ended, so that [`Ticket::wait`] returns at once.
+    /// Returns whether the request has ended, so that [`Ticket::wait`] returns at once.
     pub fn is_ready(&self) -> bool {
         match &*self.shared.lock() {
-            Listener::Ticket { outcome, .. } => outcome.is_some(),
+            Listener::Ticket(mailbox) => mailbox.outcome.is_some(),
             Listener::Sink(_) | Listener::Nobody => true,
         }
     }
@@ -177,16 +204,18 @@ impl<O, P> Ticket<O, P> {
     ///
     /// # Errors
     ///
-    /// Those of the request; [`EngineError::Stopped`] if the engine was dropped meanwhile, or if the outcome was taken already.
+    /// The errors of the request; [`EngineError::Stopped`] if the engine was dropped meanwhile, or if the outcome was already
+    /// taken.
     pub fn wait(self) -> Result<O, EngineError> {
+        self.shared.expect_outcome_only();
         self.wait_with(|_| ())
     }
 
-    /// Waits for the outcome and passes on the progress that is reported until then.
+    /// Waits for the outcome, and calls `on_progress` with all progress until then.
     ///
     /// # Errors
     ///
-    /// Those of [`Ticket::wait`].
+    /// The errors of [`Ticket::wait`].
     pub fn wait_with(mut self, mut on_progress: impl FnMut(P)) -> Result<O, EngineError> {
         loop {
             match self.event() {
@@ -204,13 +233,16 @@ impl<O, P> Ticket<O, P> {
             match next(&mut listener) {
                 Poll::Ready(event) => return event,
                 Poll::Pending => {
+                    if let Listener::Ticket(mailbox) = &mut *listener {
+                        mailbox.waiting = true;
+                    }
                     listener = self.shared.changed.wait(listener).unwrap_or_else(PoisonError::into_inner);
                 }
             }
         }
     }
 
-    /// The next event, as a stream of an asynchronous runtime has it: `Ready(None)` after the last.
+    /// Polls the next event, like a stream of an asynchronous runtime: `Ready(None)` after the last.
     pub fn poll_event(&mut self, context: &mut Context<'_>) -> Poll<Option<Event<O, P>>> {
         let mut listener = self.shared.lock();
         let event = next(&mut listener);
@@ -220,11 +252,12 @@ impl<O, P> Ticket<O, P> {
         event
     }
 
-    /// Exchanges the ticket for a function that gets every event, those included that have come already: these on this
-    /// thread, all others on the engine's, which does nothing else meanwhile. So the function must be quick and must not wait:
-    /// to send the event on through a channel is what it is for. If it panics, it is not called again, and a generation ends.
+    /// Exchanges the ticket for a function that receives every event. Events that have already arrived are delivered on this
+    /// thread; all others on the engine's thread, which does nothing else meanwhile. So the function must be quick and must not
+    /// block; it should only send the event on, for example through a channel. If it panics, it is not called again, and a
+    /// generation ends.
     ///
-    /// The request is no longer cancelled when something is dropped; the [`Cancel`] that is returned cancels it.
+    /// After that, no drop cancels the request; use the returned [`Cancel`].
     pub fn send_to(mut self, mut sink: impl FnMut(Event<O, P>) + Send + 'static) -> Cancel {
         loop {
             let mut listener = self.shared.lock();
@@ -245,32 +278,33 @@ impl<O, P> Ticket<O, P> {
     }
 }
 
-/// The next event of a ticket, if it has come; `None` after the last.
+/// Returns the next event of a ticket, if it has arrived; `None` after the last.
 fn next<O, P>(listener: &mut Listener<O, P>) -> Poll<Option<Event<O, P>>> {
-    let Listener::Ticket { progress, outcome, .. } = listener else { return Poll::Ready(None) };
-    if let Some(progress) = progress.pop_front() {
+    let Listener::Ticket(mailbox) = listener else { return Poll::Ready(None) };
+    if let Some(progress) = mailbox.progress.pop_front() {
         return Poll::Ready(Some(Event::Progress(progress)));
     }
-    let Some(outcome) = outcome.take() else { return Poll::Pending };
+    let Some(outcome) = mailbox.outcome.take() else { return Poll::Pending };
     *listener = Listener::Nobody;
     Poll::Ready(Some(Event::Done(outcome)))
 }
 
-/// Has a task woken by the next event.
+/// Registers a task to be woken by the next event.
 fn wake_by<O, P>(listener: &mut Listener<O, P>, context: &Context<'_>) {
-    if let Listener::Ticket { waker, .. } = listener {
-        match waker {
+    if let Listener::Ticket(mailbox) = listener {
+        match &mut mailbox.waker {
             Some(waker) => waker.clone_from(context.waker()),
-            None => *waker = Some(context.waker().clone()),
+            None => mailbox.waker = Some(context.waker().clone()),
         }
     }
 }
 
-/// The outcome; progress is left out.
+/// Resolves to the outcome; progress is discarded.
 impl<O, P> Future for Ticket<O, P> {
     type Output = Result<O, EngineError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.shared.expect_outcome_only();
         loop {
             match self.poll_event(context) {
                 Poll::Ready(Some(Event::Progress(_))) => {}
@@ -286,7 +320,7 @@ impl<O, P> Drop for Ticket<O, P> {
     fn drop(&mut self) {
         if self.cancels {
             self.cancel.cancel();
-            // What comes from now on is kept nowhere. What was kept is dropped after the lock is released.
+            // Later events are not stored. The unread ones are dropped after the lock is released.
             let unread = std::mem::replace(&mut *self.shared.lock(), Listener::Nobody);
             drop(unread);
         }

@@ -1,4 +1,4 @@
-//! From new tokens to text: UTF-8 is never split, and nothing of a stop string is let out.
+//! Converts new tokens to text. UTF-8 sequences are never split, and no part of a stop string is released.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ pub(crate) struct Transcript {
     stops: Vec<String>,
     /// Everything decoded so far, up to a stop string.
     text: String,
-    /// Bytes of `text` that were let out.
+    /// Number of bytes of `text` that were released.
     shown: usize,
     stopped: bool,
 }
@@ -40,7 +40,7 @@ impl Transcript {
         Ok(self.extend(&piece))
     }
 
-    /// Lets out what was held back.
+    /// Releases the text that was held back.
     pub(crate) fn finish(&mut self) -> &str {
         let from = self.shown;
         if !self.stopped {
@@ -51,17 +51,17 @@ impl Transcript {
         &self.text[from..]
     }
 
-    /// Whether a stop string was met.
+    /// Whether a stop string was found.
     pub(crate) fn stopped(&self) -> bool {
         self.stopped
     }
 
-    /// The whole text; nothing is left of it.
+    /// Takes the whole text, leaving none.
     pub(crate) fn take_text(&mut self) -> String {
         std::mem::take(&mut self.text)
     }
 
-    /// What an id decodes to on its own; nothing where the tokenizer does not know it.
+    /// The text that an id alone decodes to; empty if the tokenizer does not know it.
     pub(crate) fn text_of(&self, id: u32) -> Result<String, TokenizerError> {
         match &self.tokenizer {
             Some(tokenizer) if (id as usize) < tokenizer.vocab_size() => tokenizer.token_text(id),
@@ -75,7 +75,7 @@ impl Transcript {
         }
         self.text.push_str(piece);
         let from = self.shown;
-        // A stop string may have begun in what is held back, not before.
+        // A stop string can begin in the text that is held back, but not earlier.
         let earliest = self.stops.iter().filter_map(|s| self.text[from..].find(s.as_str())).min();
         if let Some(at) = earliest {
             self.text.truncate(from + at);
@@ -87,7 +87,7 @@ impl Transcript {
         &self.text[from..self.shown]
     }
 
-    /// Bytes at the end of the text that may be the beginning of a stop string.
+    /// Number of bytes at the end of the text that may be the beginning of a stop string.
     fn held_back(&self, from: usize) -> usize {
         let tail = &self.text[from..];
         let longest = |stop: &String| {

@@ -1,6 +1,6 @@
-//! What multiplies.
+//! Kinds of arithmetic.
 
-/// What multiplies: the arithmetic whose peak bounds a format.
+/// The arithmetic of a format's multiplications, whose peak throughput bounds the format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Arithmetic {
     /// f32 fused multiply-add.
@@ -12,7 +12,7 @@ pub enum Arithmetic {
 }
 
 impl Arithmetic {
-    /// Every arithmetic there is.
+    /// All kinds of arithmetic.
     pub const ALL: &[Arithmetic] = &[Self::F32, Self::Bf16, Self::Int8];
 
     /// Its name, such as `int8`.

@@ -1,20 +1,20 @@
-//! The register tile of integers: `R` rows times one strip of sixteen outputs.
+//! The integer register tile: `R` rows times one strip of sixteen outputs.
 //!
-//! Order per output: for every group of k ascending, `I` = the exact integer sum of the products, then
-//! `acc = fma(f32(I), s_w * s_x, acc)`, the product of the scales rounded first. The same for one row and for hundreds,
-//! so decode, small batches and prefill give the same bits.
+//! Order per output: for every group of k, ascending, `I` is the exact integer sum of the products; then
+//! `acc = fma(f32(I), s_w * s_x, acc)`, where the product of the scales is rounded first. The order does not depend on the number
+//! of rows, so decode, small batches and prefill give the same bits.
 
 use redline_simd::{Isa, LANES};
 
 use crate::format::{BLOCK, INPUT_GROUP, Integer};
 
-/// Tiles of few rows wait for memory only: so many bytes ahead of the weights in use are asked for, where hardware does not.
+/// Tiles of few rows are bound by memory: they prefetch the weights this many bytes ahead, if the hardware does not.
 const FEW_ROWS_AHEAD: usize = 3072;
-/// Tiles of more rows compute meanwhile: words ahead that go to the second-level cache, and bytes ahead that go from there to
-/// the first, which has too few places for lines that come from memory.
+/// Tiles of more rows overlap computation with two prefetches: this many words ahead into the second-level cache, and then some
+/// bytes ahead from there into the first, which can track only a few lines that come from memory.
 const FAR_WORDS: usize = 2048;
 const NEAR_BYTES: usize = 512;
-/// Words of inputs per row and block.
+/// Number of input words per row and block.
 pub(crate) const INPUT_WORDS: usize = BLOCK / 4;
 
 /// The scales of a strip.
@@ -26,7 +26,7 @@ pub(crate) enum Scale {
     Output(*const f32),
 }
 
-/// Where a tile reads and writes.
+/// The memory that a tile reads and writes.
 #[derive(Clone, Copy)]
 pub(crate) struct DotArgs {
     /// The strip's words.
@@ -35,17 +35,17 @@ pub(crate) struct DotArgs {
     pub(crate) scales: Scale,
     /// Blocks of k.
     pub(crate) blocks: usize,
-    /// Words between the end of these blocks and where the weights go on that are needed next.
+    /// Words between the end of these blocks and the weights that are needed next.
     pub(crate) skip: usize,
-    /// Whether a tile of few rows asks for its weights.
+    /// Whether a tile of few rows prefetches its weights.
     pub(crate) ask: bool,
-    /// Blocks that are summed as integers.
+    /// Number of blocks that are summed as integers before scaling.
     pub(crate) group_blocks: usize,
     /// The tile's inputs, `[k/4][R]` words of four bytes.
     pub(crate) x: *const u32,
     /// Their scales, `[k/128][R]`.
     pub(crate) x_scales: *const f32,
-    /// What each sum starts from, `[groups][R]`: it takes the offset of the weights back.
+    /// Initial values of the sums, `[groups][R]`: they cancel the offset of the weights.
     pub(crate) starts: *const i32,
     /// First output of the first row.
     pub(crate) y: *mut f32,

@@ -1,8 +1,8 @@
 //! Operations on weights and activations, each with one canonical order of roundings.
 //!
-//! `format/` holds one file per weight format, `op/` one per operation. A result depends on the weights, the
-//! format and the inputs of its own row only: never on tiles, threads, the number of rows or the tier. Kernels know
-//! matrices and pages, not models.
+//! `format/` holds one file per weight format, `op/` one per operation. A result depends only on the weights, the format and
+//! the inputs of its own row, never on tiles, threads, the number of rows or the tier. Kernels work on matrices and pages, and
+//! know no models.
 
 mod arithmetic;
 mod dot;
@@ -20,7 +20,7 @@ pub use memory::{Buffer, OutOfMemory, Pages};
 pub use redline_simd::{Simd, Tier, Unavailable, processor, set_default_float_environment};
 pub use threads::{Clock, Participation, Stopwatch, Team, with_team};
 
-/// What every operation runs on: the instructions and the threads.
+/// The instructions and the threads that operations run on.
 #[derive(Clone, Copy, Debug)]
 pub struct Exec<'a> {
     /// The tier.
@@ -29,8 +29,8 @@ pub struct Exec<'a> {
     pub team: &'a Team,
 }
 
-/// Rows of f32: `[rows, width]`, the first element of a row `stride >= width` after that of the row before. The fields
-/// are checked once, when the value is made: kernels rely on them.
+/// Rows of f32: `[rows, width]`, where each row begins `stride >= width` values after the previous one. The fields are checked
+/// once, at construction, and kernels rely on them.
 #[derive(Clone, Copy, Debug)]
 pub struct Rows<'a> {
     /// At least `(rows - 1) * stride + width` values.
@@ -39,11 +39,11 @@ pub struct Rows<'a> {
     pub(crate) rows: usize,
     /// Values in a row.
     pub(crate) width: usize,
-    /// Distance between the beginnings of rows.
+    /// Distance between the starts of rows.
     pub(crate) stride: usize,
 }
 
-/// Rows of f32 to be written, laid out as [`Rows`].
+/// Writable rows of f32, laid out as [`Rows`].
 #[derive(Debug)]
 pub struct RowsMut<'a> {
     /// At least `(rows - 1) * stride + width` values.
@@ -52,7 +52,7 @@ pub struct RowsMut<'a> {
     pub(crate) rows: usize,
     /// Values in a row.
     pub(crate) width: usize,
-    /// Distance between the beginnings of rows.
+    /// Distance between the starts of rows.
     pub(crate) stride: usize,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Rows<'a> {
         &self.data[r * self.stride..][..self.width]
     }
 
-    /// Some consecutive rows.
+    /// The given consecutive rows.
     pub fn some(&self, rows: std::ops::Range<usize>) -> Self {
         assert!(rows.end <= self.rows, "rows {rows:?} of {}", self.rows);
         let data = self.data.get(rows.start * self.stride..).unwrap_or(&[]);

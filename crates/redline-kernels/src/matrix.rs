@@ -11,10 +11,10 @@ use crate::dot::Scale;
 use crate::format::Format;
 use crate::memory::{Buffer, OutOfMemory};
 
-/// A weight matrix `[rows = outputs, cols = k]`; rows beyond the last of the last strip are zero.
+/// A weight matrix `[rows = outputs, cols = k]`. The rows that pad the last strip are zero.
 ///
-/// Integer formats keep f16 scales `[strips][groups][16]`, or with one scale per output f32 scales `[strips][16]`. Whole
-/// columns may be kept apart as bf16 ([`Matrix::with_outliers`]): the integers are zero there.
+/// Integer formats store f16 scales `[strips][groups][16]`, or with one scale per output f32 scales `[strips][16]`. Whole
+/// columns may be stored separately as bf16 ([`Matrix::with_outliers`]); the integers are zero there.
 #[derive(Debug)]
 pub struct Matrix {
     format: Format,
@@ -28,7 +28,7 @@ pub struct Matrix {
 /// The scales of integer formats.
 #[derive(Debug)]
 pub(crate) enum Scales {
-    /// Formats of floats have none.
+    /// Float formats have none.
     None,
     /// f16, one per group and output.
     Group(Buffer<u16>),
@@ -67,7 +67,7 @@ impl Outliers {
     }
 }
 
-/// The bytes of some strips, plane by plane, as files hold them (little-endian, as memory does on every supported machine).
+/// The bytes of some strips, one slice per plane, as in files (little-endian, like memory on every supported machine).
 #[derive(Debug)]
 pub struct Planes<'a> {
     /// The packed weights.
@@ -78,7 +78,7 @@ pub struct Planes<'a> {
     pub outliers: &'a [u8],
 }
 
-/// [`Planes`], to be filled.
+/// [`Planes`] for writing.
 #[derive(Debug)]
 pub struct PlanesMut<'a> {
     /// The packed weights.
@@ -89,7 +89,7 @@ pub struct PlanesMut<'a> {
     pub outliers: &'a mut [u8],
 }
 
-/// Bytes of the planes of a strip.
+/// Sizes of the planes of a strip, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StripBytes {
     /// The packed weights.
@@ -101,7 +101,7 @@ pub struct StripBytes {
 }
 
 impl Format {
-    /// Bytes that a strip of sixteen outputs over `cols` k takes, with `outliers` columns kept apart.
+    /// Bytes of a strip of sixteen outputs over `cols` k, with `outliers` separate columns.
     pub fn strip_bytes(self, cols: usize, outliers: usize) -> StripBytes {
         let scale = if self.group() == Some(0) { size_of::<f32>() } else { size_of::<u16>() };
         StripBytes {
@@ -113,13 +113,13 @@ impl Format {
 }
 
 impl Matrix {
-    /// A matrix of zeros.
+    /// Creates a matrix of zeros.
     pub fn zeroed(format: Format, rows: usize, cols: usize) -> Result<Self, OutOfMemory> {
         Self::with_outliers(format, rows, cols, Vec::new())
     }
 
-    /// A matrix of zeros that keeps the `columns` apart as bf16. They are ascending and below `cols`; the format is one of
-    /// integers.
+    /// Creates a matrix of zeros that stores `columns` separately as bf16. They must be ascending and below `cols`; the format
+    /// must be an integer format.
     pub fn with_outliers(
         format: Format,
         rows: usize,
@@ -207,7 +207,7 @@ impl Matrix {
         self.outliers.as_ref()
     }
 
-    /// Bytes that a strip takes.
+    /// Bytes of a strip.
     pub fn strip_bytes(&self) -> StripBytes {
         self.format.strip_bytes(self.cols, self.outlier_columns().len())
     }
@@ -228,7 +228,7 @@ impl Matrix {
         }
     }
 
-    /// The bytes of some strips, to be filled from a file. Any bytes give some matrix.
+    /// The bytes of some strips, to be filled from a file. Any bytes are a valid matrix.
     pub fn planes_mut(&mut self, strips: Range<usize>) -> PlanesMut<'_> {
         let size = self.strip_bytes();
         let of = |bytes: usize| strips.start * bytes..strips.end * bytes;
@@ -247,12 +247,12 @@ impl Matrix {
         }
     }
 
-    /// Where the scales of a row begin, and how far apart they are.
+    /// Offset of the first scale of a row, and the distance between its scales.
     fn scale_at(&self, row: usize) -> usize {
         row / LANES * self.groups() * LANES + row % LANES
     }
 
-    /// Row `row` as f32, exactly as the linear layer sees it.
+    /// Row `row` as f32, with exactly the values that the linear layer uses.
     pub fn row(&self, row: usize, out: &mut [f32]) {
         assert!(
             row < self.rows && out.len() == self.cols,
@@ -288,7 +288,7 @@ impl Matrix {
         }
     }
 
-    /// The rows `ids`, in that order, as a matrix of their own with the same bits.
+    /// Copies the rows `ids`, in that order, into a separate matrix with the same bits.
     pub fn gather(&self, ids: &[u32]) -> Result<Self, OutOfMemory> {
         let columns = self.outlier_columns().to_vec();
         let mut gathered = Self::with_outliers(self.format, ids.len(), self.cols, columns)?;

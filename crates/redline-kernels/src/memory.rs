@@ -1,7 +1,7 @@
-//! Memory: aligned buffers (huge pages where the system gives them) and the allocator that counts.
+//! Memory: aligned buffers (on huge pages if available) and the counting allocator.
 //!
-//! All `mmap`, `madvise` and `GlobalAlloc` of the project stand in this file. Both sources count into the same
-//! numbers, so the peak that the engine reports is the allocator's truth, not an estimate.
+//! All uses of `mmap`, `madvise` and `GlobalAlloc` in the project are in this file. Both sources of memory update the same
+//! counters, so the peak that the engine reports is measured, not estimated.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-/// Buffers of at least this many bytes are mapped on their own and advised to use huge pages.
+/// Buffers of at least this many bytes get a separate mapping with advice to use huge pages.
 const MAP_FROM: usize = 1 << 20;
 const HUGE_PAGE: usize = 2 << 20;
 const ALIGN: usize = 64;
@@ -30,34 +30,34 @@ fn count_down(bytes: usize) {
     CURRENT.fetch_sub(bytes as u64, Relaxed);
 }
 
-/// Bytes allocated now: buffers, and everything else if [`CountingAllocator`] is installed.
+/// Bytes currently allocated: by buffers, and by everything else if [`CountingAllocator`] is installed.
 pub fn current_bytes() -> u64 {
     CURRENT.load(Relaxed)
 }
 
-/// How often memory was taken so far, by whatever thread; `None` when the counting allocator is not installed.
+/// Number of allocations so far, by any thread; `None` if the counting allocator is not installed.
 pub fn allocations() -> Option<u64> {
     COUNTING.load(Relaxed).then(|| ALLOCATIONS.load(Relaxed))
 }
 
-/// Largest value of [`current_bytes`] since [`reset_peak`]; `None` when the counting allocator is not installed.
+/// Largest value of [`current_bytes`] since [`reset_peak`]; `None` if the counting allocator is not installed.
 pub fn peak_bytes() -> Option<u64> {
     COUNTING.load(Relaxed).then(|| PEAK.load(Relaxed))
 }
 
-/// Lets [`peak_bytes`] start again from the present value.
+/// Resets [`peak_bytes`] to the current value.
 pub fn reset_peak() {
     PEAK.store(CURRENT.load(Relaxed), Relaxed);
 }
 
-/// Pieces of work that measure their memory: in the low half how many run, in the high half how many began so far.
+/// Counters of meters: the low half counts active ones, the high half all that were started.
 #[derive(Debug)]
 struct Meters(AtomicU64);
 
 static METERS: Meters = Meters(AtomicU64::new(0));
 
-/// The peak memory of one piece of work, such as a request. The counters belong to the whole process, so a peak is
-/// given only where no other piece of work with a meter ran at the same time, in whatever thread or engine.
+/// Measures the peak memory of one piece of work, such as a request. The counters belong to the whole process, so the peak is
+/// available only if no other meter was active at the same time, in any thread or engine.
 #[derive(Debug)]
 pub struct PeakMeter {
     meters: &'static Meters,
@@ -76,7 +76,7 @@ impl Meters {
 }
 
 impl PeakMeter {
-    /// Begins to measure; the work ends when this is dropped.
+    /// Starts to measure; dropping the meter ends the measurement.
     pub fn begin() -> Self {
         let meter = METERS.begin();
         if meter.first {
@@ -90,8 +90,8 @@ impl PeakMeter {
         self.first && self.meters.0.load(SeqCst) / Meters::STEP == self.number
     }
 
-    /// Most bytes that the process had allocated since the meter began; `None` if they are not counted, or if another
-    /// meter ran meanwhile.
+    /// Peak of allocated bytes in the process since the meter started; `None` if allocations are not counted or another meter
+    /// was active meanwhile.
     pub fn peak_bytes(&self) -> Option<u64> {
         if self.is_alone() { peak_bytes() } else { None }
     }
@@ -103,7 +103,7 @@ impl Drop for PeakMeter {
     }
 }
 
-/// The system allocator, counted. A binary installs it with `#[global_allocator]`.
+/// The system allocator with counters. A binary installs it with `#[global_allocator]`.
 #[derive(Debug)]
 pub struct CountingAllocator;
 
@@ -139,10 +139,10 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 }
 
-/// The system refused memory.
+/// The operating system refused memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OutOfMemory {
-    /// Bytes asked for.
+    /// The requested number of bytes.
     pub bytes: usize,
 }
 
@@ -155,7 +155,7 @@ impl fmt::Display for OutOfMemory {
 impl std::error::Error for OutOfMemory {}
 
 mod sealed {
-    /// Types for which any bit pattern is a value, zero included.
+    /// Types for which every bit pattern is valid, zero included.
     pub trait Plain: Copy + Send + Sync + 'static {}
     impl Plain for u8 {}
     impl Plain for u16 {}
@@ -164,7 +164,7 @@ mod sealed {
 }
 pub use sealed::Plain;
 
-/// The pages that a large buffer asks for. The system may give others.
+/// The kind of pages that a large buffer requests. The system may provide others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pages {
     /// Huge ones.
@@ -177,7 +177,7 @@ pub enum Pages {
 pub struct Buffer<T: Plain> {
     start: NonNull<T>,
     len: usize,
-    /// Address and length of the mapping, where there is one.
+    /// Address and length of the mapping, if there is one.
     mapping: Option<(NonNull<u8>, usize)>,
     owns: PhantomData<T>,
 }
@@ -193,7 +193,7 @@ impl<T: Plain> Buffer<T> {
         Self::zeroed_on(len, Pages::Huge)
     }
 
-    /// `len` zeros on pages of a kind; below 1 MiB the allocator decides.
+    /// `len` zeros on the given kind of pages; below 1 MiB the allocator decides.
     pub fn zeroed_on(len: usize, pages: Pages) -> Result<Self, OutOfMemory> {
         let bytes = len.checked_mul(size_of::<T>()).ok_or(OutOfMemory { bytes: usize::MAX })?;
         if bytes == 0 {
@@ -257,7 +257,7 @@ impl<T: Plain> Buffer<T> {
         Ok(None)
     }
 
-    /// The address, to write disjoint elements from several threads while nobody reads them.
+    /// The address, for writing disjoint elements from several threads while no thread reads them.
     pub(crate) fn as_mut_ptr_shared(&self) -> *mut T {
         self.start.as_ptr()
     }
@@ -346,7 +346,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_mapped_buffer_counts_until_it_is_dropped() {
-        // More than all other tests hold together. Nothing of it is touched.
+        // More than all other tests allocate together. None of it is touched.
         const BYTES: u64 = 1 << 32;
         let before = current_bytes();
         let buffer = Buffer::<u8>::zeroed(BYTES as usize).unwrap();
@@ -356,7 +356,7 @@ mod tests {
         assert!(current_bytes() < before + BYTES / 2, "{before} before, {} after", current_bytes());
     }
 
-    /// The flags that the kernel keeps for the mapping of an address; `None` where it does not tell.
+    /// The kernel's flags for the mapping at an address; `None` if they are not available.
     #[cfg(target_os = "linux")]
     fn flags(address: usize) -> Option<Vec<String>> {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
@@ -382,7 +382,7 @@ mod tests {
             assert!(buffer.len() == MAP_FROM && buffer.iter().all(|&word| word == 0));
             flags(buffer.as_ptr() as usize)
         });
-        // A kernel without huge pages keeps neither advice.
+        // A kernel without huge pages records neither flag.
         let (Some(huge), Some(small)) = (huge, small) else { return };
         let has = |flags: &[String], flag: &str| flags.iter().any(|f| f == flag);
         assert!(!has(&small, "hg") && !has(&huge, "nh"));
@@ -396,7 +396,7 @@ mod tests {
         let first = METERS.begin();
         assert!(alone(&first));
         drop(first);
-        // One begins while another runs: neither measures, also when the other has ended.
+        // Two meters overlap: neither measures, even after the other has ended.
         let (second, third) = (METERS.begin(), METERS.begin());
         assert!(!alone(&second) && !alone(&third));
         drop(second);

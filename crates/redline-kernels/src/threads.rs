@@ -1,9 +1,9 @@
 //! One persistent team of threads: bounded spinning, then parking.
 //!
-//! The calling thread is member 0, the leader. All work is claimed (`threads/claims.rs`): every member has a part of its own, in the order
-//! that suits its caches, and a member that is done takes what others have not begun. A region ends when its work is done, not when
-//! every member has arrived (`threads/region.rs`), so a member that is descheduled before it claims work delays no other. By the
-//! canonical orders it does not matter which member computes an element, nor how many members there are.
+//! The calling thread is member 0, the leader. All work is claimed (`threads/claims.rs`): every member has a part, in the order
+//! that suits its caches, and a member that is done takes work that others have not begun. A region ends when its work is done,
+//! not when every member has arrived (`threads/region.rs`), so a member that is descheduled before it claims work delays no
+//! other. Because of the canonical orders, it does not matter which member computes an element, nor how many members there are.
 
 mod claims;
 mod cpu;
@@ -36,7 +36,7 @@ pub struct Team {
     devices: usize,
     /// Work that no member has begun.
     claims: Claims,
-    /// Records who worked when.
+    /// Records when each member worked.
     stopwatch: Option<Arc<Stopwatch>>,
     /// Measures how long the leader sleeps.
     clock: Option<Clock>,
@@ -60,9 +60,9 @@ impl Team {
         Self::with_devices(size, 1)
     }
 
-    /// The same as so many logical devices: each is a group of members, or, where there are more devices than members, several
-    /// are one member. A device owns its part of the outputs of every linear layer and of the heads; what comes of it lies
-    /// where all devices read it, so gathering is the barrier at the end of [`Team::run`].
+    /// Creates a team of `devices` logical devices. Each device is a group of members, or, if there are more devices than
+    /// members, one member is several devices. A device owns its part of the outputs of every linear layer and of the heads.
+    /// All devices read the results in shared memory, so the only gathering is the barrier at the end of [`Team::run`].
     pub fn with_devices(size: usize, devices: usize) -> io::Result<Self> {
         let helpers = size.max(1) - 1;
         let regions = Arc::new(Regions::new(helpers));
@@ -89,24 +89,24 @@ impl Team {
         Ok(team)
     }
 
-    /// From now on, work is recorded. It costs a branch where there is no stopwatch, two readings of the clock per member and
-    /// region where there is one; what is computed does not change.
+    /// Records work from now on. This costs a branch without a stopwatch, and two clock readings per member and region with
+    /// one; results do not change.
     pub fn set_stopwatch(&mut self, stopwatch: Arc<Stopwatch>) {
         self.stopwatch = Some(stopwatch);
     }
 
-    /// From now on, the leader's sleep is measured ([`Team::take_slept_ns`]). The clock is read only where the leader sleeps.
+    /// Measures the leader's sleep from now on ([`Team::take_slept_ns`]). The clock is read only when the leader sleeps.
     pub fn set_clock(&mut self, clock: Clock) {
         self.clock = Some(clock);
     }
 
-    /// Nanoseconds since the last call that the leader slept, because a member held work for longer than a piece of it takes. The
-    /// system had probably descheduled that member. 0 where the team has no clock.
+    /// Nanoseconds that the leader has slept since the last call, because a member held work for longer than a piece of it
+    /// takes; the system had probably descheduled that member. 0 without a clock.
     pub fn take_slept_ns(&self) -> u64 {
         self.slept_ns.take()
     }
 
-    /// How many members took part in the regions since the last call.
+    /// Participation of members in the regions since the last call.
     pub fn take_participation(&self) -> Participation {
         let now = (self.requested.get(), self.regions.entered());
         let before = self.last_read.replace(now);
@@ -119,28 +119,28 @@ impl Team {
         self.regions.admit(size.clamp(1, self.members()) - 1);
     }
 
-    /// Members that work.
+    /// Number of members that work.
     pub fn size(&self) -> usize {
         self.regions.admitted() + 1
     }
 
-    /// Members, those that do not work included.
+    /// Number of members, including those that do not work.
     pub fn members(&self) -> usize {
         self.workers.len() + 1
     }
 
-    /// Logical devices of the team.
+    /// Number of logical devices of the team.
     pub fn devices(&self) -> usize {
         self.devices
     }
 
-    /// Who sits where.
+    /// The placement of members in devices.
     pub(crate) fn seating(&self) -> Seating {
         Seating::new(self.size(), self.devices)
     }
 
-    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s. Where there
-    /// are several devices, first over those and then over the members of each.
+    /// Runs `f(range)` over `0..items`, the strips of a linear layer, split into contiguous ranges of whole `unit`s: first over
+    /// the devices, if there are several, and then over the members of each.
     pub(crate) fn split_strips(
         &self,
         items: usize,
@@ -172,8 +172,8 @@ impl Team {
         });
     }
 
-    /// Calls `f(member)` once for every member that works and returns when all calls are done. Each runs on the member's own thread
-    /// if that arrives in time; otherwise another member makes the call, after its own.
+    /// Calls `f(member)` once for every working member, and returns when all calls are done. Each runs on the member's own
+    /// thread if that arrives in time; otherwise another member makes the call, after its own.
     pub fn run(&self, f: impl Fn(usize) + Sync) {
         let size = self.size();
         let Some(calls) = (size > 1).then(|| self.claims.share_out(size, size, 1, 1)).flatten() else {
@@ -186,7 +186,7 @@ impl Team {
         });
     }
 
-    /// Does work on the calling thread.
+    /// Runs work on the calling thread.
     fn alone(&self, work: impl FnOnce()) {
         let start = self.stopwatch.as_ref().map(|stopwatch| stopwatch.now());
         work();
@@ -220,8 +220,8 @@ impl Team {
         });
     }
 
-    /// Runs `f(range)` over `0..items` split into contiguous ranges of whole `unit`s, one per member. With fewer than
-    /// `least` items everything runs on the calling thread: waking others would cost more than it gains.
+    /// Runs `f(range)` over `0..items` split into contiguous ranges of whole `unit`s, one per member. With fewer than `least`
+    /// items, everything runs on the calling thread, because waking others would cost more than it gains.
     pub fn split(&self, items: usize, unit: usize, least: usize, f: impl Fn(Range<usize>) + Sync) {
         let members = self.size();
         if items < least || members == 1 {
@@ -236,7 +236,7 @@ impl Team {
     }
 }
 
-/// How many members of a team took part in its regions. The leader is not counted.
+/// Participation of a team's members in its regions. The leader is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Participation {
     /// Members that could have taken part, summed over all regions.
@@ -246,10 +246,10 @@ pub struct Participation {
 }
 
 impl Participation {
-    /// Least share of members that arrive in time on a quiet machine, where regions take tens of microseconds or more.
+    /// Minimum share of members that arrive in time on a quiet machine, if regions take tens of microseconds or more.
     pub const QUIET: f64 = 0.9;
 
-    /// The share of members that arrived in time, from 0 to 1. `None` where the leader worked alone.
+    /// The share of members that arrived in time, from 0 to 1; `None` if the leader worked alone.
     pub fn share(&self) -> Option<f64> {
         (self.requested > 0).then(|| self.joined as f64 / self.requested as f64)
     }
@@ -262,12 +262,13 @@ pub(crate) enum Sharing {
     Alone,
     /// Every member has one range, which one member computes.
     InRanges,
-    /// Every member has one range in pieces of at least so many items; a member that is done takes pieces of others ([`Claims`]).
+    /// Every member has one range, in pieces of at least this many items; a member that is done takes pieces of others
+    /// ([`Claims`]).
     InPieces { least: usize },
 }
 
-/// Does work with a team of `threads`, on a thread of its own: somebody may have changed how the caller's thread rounds.
-/// The outer error: threads could not be started; the inner one: the work panicked.
+/// Runs work with a team of `threads` on a separate thread, because the caller's thread may have a changed rounding mode. The
+/// outer error means that threads could not be started, the inner one that the work panicked.
 pub fn with_team<T: Send>(
     simd: Simd,
     threads: usize,
@@ -288,17 +289,17 @@ impl Drop for Team {
         self.regions.end();
         for worker in self.workers.drain(..) {
             worker.thread().unpark();
-            // A worker only ends by `end`; its panics were caught.
+            // A worker ends only by `end`; its panics were caught.
             let _ = worker.join();
         }
     }
 }
 
-/// A pointer that members of a team may share to write disjoint elements.
+/// A pointer that team members may share to write disjoint elements.
 #[derive(Clone, Copy)]
 pub(crate) struct Disjoint<T>(*mut T);
 
-// SAFETY: users write disjoint elements only; that is checked where a `Disjoint` is used.
+// SAFETY: users write disjoint elements only, as checked at each use of a `Disjoint`.
 unsafe impl<T: Send> Send for Disjoint<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Disjoint<T> {}
@@ -319,7 +320,7 @@ mod tests {
 
     use super::*;
 
-    /// How often `team.run` calls for each of so many members.
+    /// Number of calls that `team.run` makes for each of `members` members.
     fn calls(team: &Team, members: usize) -> Vec<usize> {
         let calls: Vec<AtomicUsize> = (0..members).map(|_| AtomicUsize::new(0)).collect();
         team.run(|member| {

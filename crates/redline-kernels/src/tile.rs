@@ -1,18 +1,18 @@
 //! The register tile: `R` rows times `C` strips of sixteen outputs, k strictly ascending per output.
 //!
-//! Linear layers, query-key products and probability-value products all run through it. A strip holds
-//! `[steps][16 outputs]`, one or two k per step, so a step of one strip is one vector load.
+//! Linear layers, query-key products and probability-value products all use it. A strip is `[steps][16 outputs]`, with one or
+//! two k per step, so a step of one strip is one vector load.
 
 use redline_simd::{Isa, LANES};
 
 use crate::format::Mac;
 
-/// Rows of the largest tile.
+/// Maximum number of rows in a tile.
 pub(crate) const TILE_ROWS: usize = 6;
-/// Strips that a group of tiles works on together.
+/// Number of strips that a group of tiles processes together.
 pub(crate) const GROUP_STRIPS: usize = 4;
 
-/// Where a tile reads and writes. Distances are in elements of the pointer's type.
+/// The memory that a tile reads and writes. Distances are in elements of the pointer's type.
 #[derive(Clone, Copy)]
 pub(crate) struct TileArgs {
     /// First word of the first strip at the first step.
@@ -31,7 +31,7 @@ pub(crate) struct TileArgs {
     pub(crate) y_stride: usize,
     /// Continue from the sums in `y` (exact: they were stored as f32) instead of from zero.
     pub(crate) resume: bool,
-    /// Where weights lie that are needed later: a line of each is asked for per step.
+    /// Weights that are needed later: each step prefetches one line of each.
     pub(crate) later: Option<[*const u32; 2]>,
 }
 
@@ -134,13 +134,13 @@ unsafe fn tile<S: Isa, M: Mac, const R: usize, const C: usize>(s: S, a: TileArgs
     }
 }
 
-/// Rows of tile `t` when `rows` rows are cut into tiles of almost equal size, at most [`TILE_ROWS`] each.
+/// Rows of tile `t` if `rows` rows are cut into tiles of almost equal size, at most [`TILE_ROWS`] each.
 pub(crate) fn tile_rows(rows: usize, t: usize) -> std::ops::Range<usize> {
     let tiles = tile_count(rows);
     rows * t / tiles..rows * (t + 1) / tiles
 }
 
-/// Tiles that `rows` rows are cut into.
+/// Number of tiles that `rows` rows are cut into.
 pub(crate) fn tile_count(rows: usize) -> usize {
     rows.div_ceil(TILE_ROWS)
 }

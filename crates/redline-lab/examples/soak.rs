@@ -1,8 +1,8 @@
-//! Requests for a long time: `soak SECONDS`. What the process holds must not grow.
+//! Sends requests for a long time: `soak SECONDS`. The process must not accumulate memory, files or threads.
 //!
-//! Every prompt is another and asks for log-probabilities; one request in five is given up, one in twenty is refused. After each
-//! round the engine is at rest: then nothing but the prefix cache holds sequences, and memory, open files and threads are
-//! read. The first third of the time warms up.
+//! Every prompt is new and requests log-probabilities; one request in five is cancelled, one in twenty is rejected. After each
+//! round the engine is idle, so that only the prefix cache holds sequences, and memory, open files and threads are measured. The
+//! first third of the time is warm-up.
 #![forbid(unsafe_code)]
 
 use std::path::Path;
@@ -18,16 +18,17 @@ use redline_lab::Clock;
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
 
-/// Requests of a round.
+/// Requests per round.
 const ROUND: u64 = 60;
-/// Pages of keys and values: few, so that sequences give way to each other.
+/// Pages of keys and values: few, so that sequences must be preempted.
 const PAGES: u64 = 24;
-/// Allocated bytes may differ so much between two moments at rest: prefixes of other lengths are kept.
+/// Allowed difference in allocated bytes between two idle moments. It is not 0, because cached prefixes differ in
+/// length.
 const MOST_ALLOCATED: u64 = 128 << 10;
-/// And resident ones: the system's allocator keeps what was freed.
+/// Allowed difference in resident bytes: the system's allocator keeps freed memory.
 const MOST_RESIDENT: u64 = 2 << 20;
 
-/// What the process holds at rest.
+/// The resources of the process while the engine is idle.
 #[derive(Clone, Copy, Debug)]
 struct Holding {
     allocated: u64,
@@ -66,7 +67,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// A text that was never seen before.
+    /// A text that was not used before.
     fn text(&mut self) -> String {
         let words: Vec<String> =
             (0..4 + self.below(20)).map(|_| format!("{:x}", self.below(1 << 40))).collect();
@@ -87,7 +88,7 @@ fn load(clock: &Clock) -> Result<Engine, String> {
     Engine::load(options(Some(info.weight_bytes + info.activation_bytes + pages))).map_err(|e| e.to_string())
 }
 
-/// A round of requests, and rest.
+/// Runs a round of requests and waits until the engine is idle.
 fn round(engine: &Engine, dice: &mut Dice, number: u64) -> Result<EngineUse, String> {
     let cancel = Cancel::new();
     let (mut generations, mut scores) = (Vec::new(), Vec::new());
@@ -98,7 +99,7 @@ fn round(engine: &Engine, dice: &mut Dice, number: u64) -> Result<EngineUse, Str
             let asked = GenerateRequest {
                 logprobs: Some(3),
                 cache_salt: salt,
-                // A number of tokens that no context holds.
+                // A number of tokens that exceeds every context.
                 max_new_tokens: if dice.below(10) == 0 { 1 << 20 } else { 1 + dice.below(24) as usize },
                 ..GenerateRequest::new(Prompt::Text(dice.text()), 1)
             };
@@ -132,7 +133,7 @@ fn median(values: impl Iterator<Item = u64>) -> u64 {
     values.get(values.len() / 2).copied().unwrap_or(0)
 }
 
-/// Compares the first quarter of what was held with the last.
+/// Compares the first quarter of the measurements with the last.
 fn judge(held: &[Holding]) -> Result<(), String> {
     let quarter = held.len() / 4;
     if quarter < 5 {

@@ -1,7 +1,7 @@
-//! Comma-separated values of an earlier run as a baseline: one figure per case, and how far it may fall.
+//! Comma-separated values of an earlier run as a baseline: one value per case, and the largest drop that is allowed.
 //!
-//! Without samples there are no intervals; so this is the percent rule of the seed's benchmark, and no more. A run that
-//! was stored as a whole is compared by [`crate::compare`].
+//! Without samples there are no intervals, so this applies only the percent rule of the seed's benchmark.
+//! [`crate::compare`] compares runs that were stored with their samples.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,31 +10,32 @@ use crate::number;
 use crate::result::{Column, LaneResult};
 use crate::table::Table;
 
-/// Which columns a lane's baseline has.
+/// The columns of a lane's baseline, and the allowed drop.
 #[derive(Clone, Copy, Debug)]
 pub struct Rule {
-    /// What names a case. The file may lack some of them: then all rows with the rest must agree with its row.
+    /// The columns that identify a case. If the file lacks some, all rows that agree in the others are compared with
+    /// its row.
     pub keys: &'static [&'static str],
-    /// What is compared; higher is better.
+    /// The column to compare; higher is better.
     pub value: &'static str,
-    /// The largest share that it may fall by.
+    /// The largest allowed drop, as a fraction.
     pub most_drop: f64,
 }
 
-/// Why a file is no baseline.
+/// Why a file is not a valid baseline.
 #[derive(Debug)]
 pub enum BadBaseline {
     /// Not comma-separated values.
     Csv(csv::Error),
     /// A column is missing.
     Column(&'static str),
-    /// None of the columns that name a case is there.
+    /// All columns that identify a case are missing.
     Keys(&'static [&'static str]),
-    /// A value is no positive number; line and text.
+    /// A value is not a positive number; line and text.
     Value(u64, String),
-    /// Two lines are about the same case; the second, and the case.
+    /// A second line for the same case; its number, and the case.
     Twice(u64, String),
-    /// No line.
+    /// The file has no lines.
     Empty,
 }
 
@@ -53,16 +54,16 @@ impl fmt::Display for BadBaseline {
 
 impl std::error::Error for BadBaseline {}
 
-/// How a case stands.
+/// The result for one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Within the rule.
     Ok,
-    /// It fell by more than the rule allows.
+    /// The value dropped by more than the rule allows.
     Regression,
-    /// The baseline does not know it.
+    /// The case is not in the baseline.
     New,
-    /// It was not run.
+    /// The case is in the baseline only.
     Missing,
 }
 
@@ -77,25 +78,25 @@ impl Standing {
     }
 }
 
-/// A case's values and how it stands.
+/// The values of a case, and the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// What names it, as the file does.
+    /// The values of the identifying columns, in file order.
     pub case: Vec<String>,
-    /// Now.
+    /// The value of this run.
     pub current: Option<f64>,
-    /// In the file.
+    /// The value in the file.
     pub baseline: Option<f64>,
-    /// How it stands.
+    /// The result.
     pub standing: Standing,
 }
 
-/// All cases.
+/// The results of all cases.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Standings {
     names: Vec<&'static str>,
     value: &'static str,
-    /// In the order of the run, then what was not run.
+    /// Cases in the order of the run, then the missing ones.
     pub lines: Vec<Line>,
 }
 
@@ -138,7 +139,7 @@ pub fn compare(
     Ok(Standings { names, value: rule.value, lines })
 }
 
-/// The columns that name a case, of those the file has, and the value of each case.
+/// The identifying columns in the file, and the value of each case.
 type Base = (Vec<&'static str>, BTreeMap<Vec<String>, f64>);
 
 fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
@@ -174,12 +175,12 @@ fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
 }
 
 impl Standings {
-    /// Whether nothing fell too far and nothing is missing.
+    /// Whether no value dropped too far and no case is missing.
     pub fn passed(&self) -> bool {
         self.lines.iter().all(|line| matches!(line.standing, Standing::Ok | Standing::New))
     }
 
-    /// One line per case, then the sum of it.
+    /// One line per case, then a summary.
     pub fn table(&self) -> String {
         let mut titles: Vec<(&'static str, bool)> = self.names.iter().map(|name| (*name, true)).collect();
         titles.extend([(self.value, true), ("baseline", true), ("change", true), ("", false)]);
@@ -226,7 +227,7 @@ mod tests {
 
     #[test]
     fn a_tenth_may_be_lost_and_no_more() {
-        // The file does not know column c, and has one of its own.
+        // The file lacks column c and has an unknown one.
         let text = "b,a,other,v\n2,1,x,100\n4,1,y, 100\n8,1,z,100\n";
         let all = standings(&[(1, 2, 90.0), (1, 4, 89.9), (1, 16, 1.0)], text);
         let of = |i: usize| all.lines[i].standing;

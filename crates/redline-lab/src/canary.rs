@@ -1,4 +1,4 @@
-//! A canary for work that is not held against the machine's limits.
+//! A canary, for work that is not compared with the machine's limits.
 
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
 
@@ -13,7 +13,7 @@ pub(crate) struct Canary {
     simd: Simd,
 }
 
-/// A sample and what disturbed it.
+/// A sample and its conditions.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Watched<T> {
     pub(crate) value: T,
@@ -21,12 +21,12 @@ pub(crate) struct Watched<T> {
 }
 
 impl Canary {
-    /// One that runs with `threads` threads.
+    /// Creates a canary with `threads` threads.
     pub(crate) fn new(threads: usize, simd: Simd) -> Result<Self, LimitError> {
         Ok(Self { team: Team::new(threads).map_err(LimitError::Threads)?, simd })
     }
 
-    /// Nanoseconds that a million of its operations take.
+    /// Nanoseconds per million operations.
     pub(crate) fn read(&self, clock: &Clock) -> f64 {
         1e15 / limits::peak(Exec { simd: self.simd, team: &self.team }, Arithmetic::F32, clock)
     }

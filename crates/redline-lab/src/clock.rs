@@ -1,13 +1,13 @@
-//! The one place that reads the clock.
+//! The only module that reads the clock.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-/// A clock as a value: nanoseconds since some fixed moment, never running backwards.
+/// A clock as a function: nanoseconds since a fixed moment, never decreasing.
 pub type ClockFn = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// A monotonic clock. Clones share the moment they count from.
+/// A monotonic clock. Clones share the same start.
 #[derive(Clone)]
 pub struct Clock {
     read: ClockFn,
@@ -20,7 +20,7 @@ impl Clock {
         Self { read: Arc::new(move || u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX)) }
     }
 
-    /// A clock that reads `read`, nanoseconds that never decrease: lets tests script the time.
+    /// A clock that reads `read`, nanoseconds that never decrease. Tests use it to control the time.
     pub fn scripted(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         Self { read: Arc::new(read) }
     }
@@ -40,7 +40,7 @@ impl Clock {
         self.elapsed_ns(earlier_ns) as f64 * 1e-9
     }
 
-    /// Does `work`; its result and the nanoseconds it took.
+    /// Runs `work`. Returns its result and the nanoseconds it took.
     pub fn time<R>(&self, work: impl FnOnce() -> R) -> (R, u64) {
         let begin = self.now_ns();
         let result = work();
@@ -48,13 +48,13 @@ impl Clock {
         (result, end.saturating_sub(begin))
     }
 
-    /// The clock as the engine takes it.
+    /// The clock in the form that the engine takes.
     pub fn as_fn(&self) -> ClockFn {
         Arc::clone(&self.read)
     }
 }
 
-/// The date and time of day: a label for runs, never subtracted.
+/// The date and time of day. Only for labelling runs; it is never subtracted.
 pub fn wall_clock() -> SystemTime {
     SystemTime::now()
 }
@@ -71,7 +71,7 @@ mod tests {
 
     use super::*;
 
-    /// Counts 0, 100, 200, ... by readings.
+    /// A clock that returns 0, 100, 200, ...
     fn ticking() -> Clock {
         let next = AtomicU64::new(0);
         Clock::scripted(move || next.fetch_add(100, Ordering::Relaxed))

@@ -1,7 +1,7 @@
-//! Two runs against each other: a verdict for every metric of every case, and whether the two may be compared at all.
+//! Compares two runs: a verdict for every metric of every case, and whether the runs are comparable at all.
 //!
-//! Absolute figures are compared on one machine (equal fingerprints), in one lane, for cases with equal parameters. Metrics
-//! without a direction are told, never judged.
+//! Absolute values are compared on one machine (equal fingerprints), in one lane, for cases with equal parameters. Metrics
+//! without a direction are reported but not judged.
 
 mod pairs;
 mod portable;
@@ -21,73 +21,73 @@ use pairs::Pair;
 /// The schema of a comparison.
 pub const SCHEMA: &str = "redline.bench.compare/1";
 
-/// Parameters that say who was measured, not what.
+/// Parameters that identify the engine, not the case.
 const WHO: &[&str] = &["engine", "version"];
 
-/// How to compare.
+/// Rules of a comparison.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Rules {
-    /// The relative difference that matters; `None`: the lane's.
+    /// The relative difference that matters; `None` for the lane's threshold.
     pub threshold: Option<f64>,
     /// Whether figures of different machines may be compared.
     pub different_machine: bool,
     /// Parameters that may differ.
     pub different_params: Vec<String>,
-    /// Whether the two are arms of one run: their flags differ on purpose, and with them parameters and names of cases.
+    /// Whether the two are arms of one run, whose flags, and therefore parameters and case names, differ on purpose.
     pub arms: bool,
-    /// Whether only what does not depend on how fast a machine is gets judged: digests of outputs, counts, bytes. Machines may
-    /// differ then.
+    /// Whether to judge only values that do not depend on the machine's speed: digests of outputs, counts, bytes. Machines may
+    /// then differ.
     pub portable: bool,
 }
 
 impl Rules {
-    /// Rules for two runs.
+    /// Rules with this threshold.
     pub fn new(threshold: f64) -> Self {
         Self { threshold: Some(threshold), ..Self::default() }
     }
 
-    /// What matters in a lane.
+    /// The threshold for a lane.
     fn threshold(&self, lane: &str) -> f64 {
         let of_lane = || Lane::named(lane).map_or(THRESHOLD, |lane| lane.threshold);
         self.threshold.unwrap_or_else(of_lane)
     }
 }
 
-/// What was found.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Comparison {
     /// [`SCHEMA`].
     pub schema: &'static str,
     /// The base.
     pub base: Side,
-    /// What is judged.
+    /// The run that is judged.
     pub new: Side,
     /// The relative difference that matters.
     pub threshold: f64,
     /// The confidence of the intervals.
     pub confidence: f64,
-    /// What differs between the runs and must not.
+    /// Differences between the runs that make them incomparable.
     pub differs: Vec<Difference>,
-    /// A line per case and metric.
+    /// One line per case and metric.
     pub lines: Vec<Line>,
-    /// The geometric mean of the ratios that were judged.
+    /// The geometric mean of the judged ratios.
     pub geometric_mean: Option<f64>,
-    /// Over how many.
+    /// Number of judged ratios.
     pub judged: usize,
     /// Whether the outputs agree.
     pub outputs: Outputs,
-    /// The code to leave with.
+    /// The exit code.
     pub exit_code: u8,
 }
 
-/// A run in a comparison.
+/// Description of a run in a comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Side {
     /// The run's name.
     pub run_id: Option<String>,
     /// When it began.
     pub started_at: Option<String>,
-    /// Whether every case of it was run.
+    /// Whether every case was run.
     pub finished: bool,
     /// The engine with its version.
     pub engine: String,
@@ -95,7 +95,7 @@ pub struct Side {
     pub machine: Option<String>,
 }
 
-/// A field that differs.
+/// A field with different values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
     /// Its name.
@@ -106,38 +106,38 @@ pub struct Difference {
     pub new: String,
 }
 
-/// A metric of a case; of a case that is on one side only or has no metric, the case alone.
+/// A metric of a case. A case without metrics, or in one run only, has a single line.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The case; `a -> b` where the two have different names.
+    /// The case; `a -> b` if the names differ.
     pub case: String,
     /// The metric.
     pub metric: Option<String>,
     /// Its unit.
     pub unit: Option<String>,
-    /// Which way it gets better.
+    /// The direction in which the metric improves.
     pub direction: Option<Direction>,
-    /// Its headline in the base.
+    /// The headline value in the base.
     pub base: Option<f64>,
-    /// Its headline in the other run.
+    /// The headline value in the new run.
     pub new: Option<f64>,
     /// The ratio and its interval.
     #[serde(flatten)]
     pub effect: Option<Effect>,
-    /// `None`: told, not judged.
+    /// `None` for metrics that are not judged.
     pub verdict: Option<Verdict>,
-    /// Why, where the numbers do not say it.
+    /// The reason, if the numbers do not show it.
     pub why: Option<String>,
 }
 
-/// Cases by what their digests say.
+/// Case names by result of comparing output digests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outputs {
-    /// The same outputs.
+    /// Equal outputs.
     pub equal: Vec<String>,
-    /// Other outputs.
+    /// Different outputs.
     pub different: Vec<String>,
-    /// A side tells no digest.
+    /// At least one side has no digest.
     pub unknown: Vec<String>,
 }
 
@@ -188,7 +188,8 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     }
 }
 
-/// What holds of the runs as a whole: a base that is not whole cannot tell what is new, and a gate that was missed is missed.
+/// Lines about the runs as a whole. An unfinished run, and a base without cases, are invalid; a missed gate counts as
+/// slower.
 fn whole(base: &Run, new: &Run, rules: &Rules) -> Vec<Line> {
     let alone =
         |case: &str, verdict, why: String| Line { why: Some(why), ..Line::alone(case.to_owned(), verdict) };
@@ -228,7 +229,7 @@ impl Side {
     }
 }
 
-/// What must agree between two runs and does not.
+/// Differences between two runs that make them incomparable.
 fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
     let mut found = Vec::new();
     let mut check = |field: &str, base: Option<&str>, new: Option<&str>| {
@@ -259,8 +260,8 @@ fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
 }
 
 impl Line {
-    /// The same resting on samples at a steady speed, where those let a smaller difference be detected. What is chosen depends on
-    /// how far samples scatter, not on what they say.
+    /// Replaces the samples by the steadied ones, if those can detect a smaller difference. The choice depends on the scatter of
+    /// the samples, not on their values.
     fn or_steadied(self, steadied: Option<(Samples, Samples)>, threshold: f64) -> Self {
         let Some((base, new)) = steadied else { return self };
         let Judgement { verdict, effect, why } = judge(&base, &new, threshold);
@@ -274,7 +275,7 @@ impl Line {
         }
     }
 
-    /// A case without a metric.
+    /// A line for a case without a metric.
     fn alone(case: String, verdict: Verdict) -> Self {
         Self {
             case,
@@ -323,7 +324,7 @@ fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold:
     lines
 }
 
-/// What holds for every judged metric of two rows, whatever its samples say.
+/// A verdict that overrides the samples of all metrics of two rows, if there is one.
 fn overruled(base: &Row, new: &Row, differs: &[Difference], rules: &Rules) -> Option<(Verdict, String)> {
     if let Some(first) = differs.first() {
         return Some((Verdict::NotComparable, format!("{} differs", first.field)));
@@ -336,7 +337,7 @@ fn overruled(base: &Row, new: &Row, differs: &[Difference], rules: &Rules) -> Op
     invalid("base", base).or_else(|| invalid("new", new))
 }
 
-/// A parameter that both rows have with other values and that may not differ.
+/// A parameter with different values in the two rows that may not differ.
 fn different_param(base: &Row, new: &Row, rules: &Rules) -> Option<String> {
     let may =
         |name: &str| rules.arms || WHO.contains(&name) || rules.different_params.iter().any(|p| p == name);
@@ -347,7 +348,7 @@ fn different_param(base: &Row, new: &Row, rules: &Rules) -> Option<String> {
     })
 }
 
-/// The metric of two rows, as yet without its case.
+/// The line for a metric of two rows, without the case.
 fn metric_line(name: &str, base: Option<&Metric>, new: Option<&Metric>, threshold: f64) -> Line {
     let (b, n) = (base.map(Metric::samples), new.map(Metric::samples));
     let any = b.or(n);

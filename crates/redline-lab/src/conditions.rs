@@ -1,8 +1,8 @@
-//! What disturbed a sample: how fast the machine was around it, and what the system counted meanwhile.
+//! The conditions of a sample: how fast the machine was around it, and which system events happened during it.
 //!
-//! The canary is a fixed loop of multiply-adds from registers, run before and after each sample with the threads of the work. A
-//! sample is tainted if the canary was off, or the system took processors, pages or frequency away. It is marked and
-//! kept: what is left out of a measurement is decided before it, not after.
+//! The canary is a fixed loop of multiply-adds on registers, run before and after each sample with the threads of the work. A
+//! sample is tainted if the canary deviates, or if the system took away processor time, pages or frequency. Tainted samples are
+//! marked but kept: which samples count is decided before a measurement, not after.
 
 use std::fmt::Write as _;
 
@@ -12,16 +12,16 @@ use crate::Clock;
 use crate::machine::Counters;
 use crate::number;
 
-/// How far the canary may be from the middle of its case.
+/// Allowed deviation of the canary from the median of its case.
 const CANARY: f64 = 0.02;
-/// The share of processor time that a hypervisor may take.
+/// Allowed share of processor time taken by the hypervisor.
 const STEAL: f64 = 0.005;
-/// How far the clock frequency may fall.
+/// Allowed drop of the clock frequency.
 const FREQUENCY: f64 = 0.03;
-/// How often threads may be put aside in a second, once more in any sample.
+/// Allowed involuntary context switches per second, plus one per sample.
 const SWITCHES_PER_S: f64 = 100.0;
 
-/// What taints a sample.
+/// A cause that taints a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Taint {
@@ -31,20 +31,20 @@ pub enum Taint {
     Steal,
     /// Pages were read from a disk.
     Faults,
-    /// Threads were put aside for others.
+    /// Threads were descheduled for others.
     Switches,
-    /// The control group was stopped.
+    /// The control group was throttled.
     Throttled,
     /// The clock frequency fell.
     Frequency,
 }
 
 impl Taint {
-    /// Every one.
+    /// All causes.
     pub const ALL: &[Self] =
         &[Self::Canary, Self::Steal, Self::Faults, Self::Switches, Self::Throttled, Self::Frequency];
 
-    /// The word in files.
+    /// The name in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Canary => "canary",
@@ -56,7 +56,7 @@ impl Taint {
         }
     }
 
-    /// What it means and what helps.
+    /// What the taint means and how to avoid it.
     fn advice(self) -> &'static str {
         match self {
             Self::Canary => "the machine changed its speed: wait, or compare arms of one run (`--versus`)",
@@ -69,7 +69,7 @@ impl Taint {
     }
 }
 
-/// A set of them; an array of words in files.
+/// A set of taints; in files, an array of names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Taints(u8);
 
@@ -79,17 +79,17 @@ impl Taints {
         self.0 |= 1 << taint as u8;
     }
 
-    /// Whether it is there.
+    /// Whether the set contains a taint.
     pub fn has(self, taint: Taint) -> bool {
         self.0 & (1 << taint as u8) != 0
     }
 
-    /// Whether there is none.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0 == 0
     }
 
-    /// Their words.
+    /// The names of the taints.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         Taint::ALL.iter().filter(move |&&taint| self.has(taint)).map(|taint| taint.name())
     }
@@ -104,7 +104,7 @@ impl Serialize for Taints {
 impl<'de> Deserialize<'de> for Taints {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let mut taints = Self::default();
-        // A word that a newer version wrote taints nothing here.
+        // An unknown name from a newer version is ignored.
         for word in Vec::<String>::deserialize(from)? {
             if let Some(&taint) = Taint::ALL.iter().find(|taint| taint.name() == word) {
                 taints.insert(taint);
@@ -114,16 +114,16 @@ impl<'de> Deserialize<'de> for Taints {
     }
 }
 
-/// Around one sample.
+/// The conditions of one sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Condition {
-    /// When it began: nanoseconds since the process began to measure.
+    /// Start of the sample, in nanoseconds since the process began to measure.
     #[serde(default)]
     pub start_ns: u64,
-    /// Nanoseconds that a million operations of the canary took.
+    /// Nanoseconds per million operations of the canary.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary_ns: Option<f64>,
-    /// The share of all processor time that the hypervisor took.
+    /// The share of all processor time taken by the hypervisor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steal: Option<f64>,
     /// The highest clock frequency of a processor, MHz.
@@ -132,19 +132,20 @@ pub struct Condition {
     /// Pages that were read from a disk.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub major_faults: Option<u64>,
-    /// How often threads waited of their own accord.
+    /// Number of voluntary context switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub voluntary_switches: Option<u64>,
-    /// How often they were put aside.
+    /// Number of involuntary context switches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub involuntary_switches: Option<u64>,
-    /// What of this taints the sample.
+    /// The taints of the sample.
     #[serde(default, skip_serializing_if = "Taints::is_empty")]
     pub tainted: Taints,
 }
 
 impl Condition {
-    /// What happened between two readings that lie `seconds` apart; the canary is judged later, by [`judge_canaries`].
+    /// Computes the conditions between two readings that are `seconds` apart. [`judge_canaries`] judges the canary
+    /// later.
     pub(crate) fn between(before: &Counters, after: &Counters, seconds: f64) -> Self {
         let since = |of: fn(&Counters) -> Option<u64>| Some(of(after)?.saturating_sub(of(before)?));
         let stolen = since(|a| a.stolen_ticks).zip(since(|a| a.ticks).filter(|&ticks| ticks > 0));
@@ -173,8 +174,8 @@ impl Condition {
     }
 }
 
-/// Taints the conditions whose canary, before or after, is off the middle of all readings. There is one reading (nanoseconds) before
-/// the first sample and one after each.
+/// Taints the conditions whose canary, before or after the sample, deviates from the median of all readings. `readings`
+/// (nanoseconds) has one entry before the first sample and one after each.
 pub(crate) fn judge_canaries<'a>(readings: &[f64], conditions: impl Iterator<Item = &'a mut Condition>) {
     let mut sorted = readings.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
@@ -188,7 +189,7 @@ pub(crate) fn judge_canaries<'a>(readings: &[f64], conditions: impl Iterator<Ite
     }
 }
 
-/// A sample with the readings around it.
+/// A sample with the readings before and after it.
 pub(crate) struct Taken<T, R> {
     pub(crate) value: T,
     pub(crate) before: R,
@@ -196,7 +197,7 @@ pub(crate) struct Taken<T, R> {
     pub(crate) condition: Condition,
 }
 
-/// Takes `n` samples, each between two readings; `canary_ns` tells how long a reading's canary took.
+/// Takes `n` samples, each between two readings. `canary_ns` returns the duration of the canary in a reading.
 pub(crate) fn take<T, R: Copy, E>(
     n: usize,
     clock: &Clock,
@@ -222,7 +223,7 @@ pub(crate) fn take<T, R: Copy, E>(
     Ok(taken)
 }
 
-/// How much was tainted, by what, and what helps; nothing where nothing was.
+/// A summary of tainted samples, causes and advice; empty if no sample is tainted.
 pub(crate) fn told<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> String {
     let all = conditions.clone().count();
     let tainted = conditions.clone().filter(|c| !c.tainted.is_empty()).count();
@@ -287,7 +288,7 @@ mod tests {
 
     #[test]
     fn each_limit_taints_from_its_own_figure_on() {
-        // A reading of the canary 2 % off, a steal of 0.5 %, a clock 3 % slower.
+        // A canary reading 2 % off, a steal of 0.5 %, a clock 3 % slower.
         for (reading, off) in [(101.9, false), (102.1, true), (98.1, false), (97.9, true)] {
             let mut conditions = [Condition::default(); 4];
             judge_canaries(&[100.0, 100.0, 100.0, 100.0, reading], conditions.iter_mut());

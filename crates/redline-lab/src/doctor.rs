@@ -1,7 +1,8 @@
-//! The doctor: what the machine is, what it was measured to reach, and what would disturb a measurement.
+//! The doctor's report: a description of the machine, its measured limits, and anything that would disturb a
+//! measurement.
 //!
-//! A report is a pure function of the [`Machine`] and of what the caller found out about instructions and limits.
-//! Every remark follows from a fact that stands beside it.
+//! A report is a pure function of the [`Machine`] and of the tiers and limits that the caller measured. Every remark
+//! follows from the fact beside it.
 
 pub mod noise;
 mod sections;
@@ -17,7 +18,7 @@ pub struct TierStatus {
     pub name: String,
     /// Whether this machine has it.
     pub available: bool,
-    /// Why not, or what else is to be known of it.
+    /// Why not, or another remark.
     pub reason: Option<String>,
 }
 
@@ -32,8 +33,8 @@ pub struct Limit {
     pub value: Option<f64>,
     /// Its unit, such as `GB/s`.
     pub unit: String,
-    /// The share of its threads that arrived in time, from 0 to 1; `None` for a single thread. It is low where other processes
-    /// kept cores busy: then the value is too low.
+    /// The share of its threads that arrived in time, from 0 to 1; `None` for a single thread. If it is low, other processes
+    /// kept cores busy, and the measured value is too low.
     pub present: Option<f64>,
 }
 
@@ -46,10 +47,10 @@ pub struct Doctor {
     sections: Vec<Section>,
 }
 
-/// Lines that belong together.
+/// A group of lines.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Section {
-    /// What they are about.
+    /// The title of the section.
     pub title: String,
     /// The lines.
     pub entries: Vec<Entry>,
@@ -58,16 +59,16 @@ pub struct Section {
 /// A line of the report.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Entry {
-    /// What is told.
+    /// The name of the fact.
     pub name: String,
     /// The fact; `unknown` if it could not be read.
     pub value: String,
-    /// What follows from it, if anything does.
+    /// A conclusion from the fact, if there is one.
     pub remark: Option<String>,
 }
 
 impl Doctor {
-    /// Examines a machine with the tiers it was asked for and the limits it was measured to have.
+    /// Builds the report from a machine, the status of its tiers and its measured limits.
     pub fn examine(machine: Machine, tiers: Vec<TierStatus>, limits: Vec<Limit>) -> Self {
         let sections = sections::all(&machine, &tiers, &limits);
         Self { machine, tiers, limits, sections }
@@ -84,7 +85,7 @@ impl Doctor {
         entries.filter(|(_, entry)| entry.remark.is_some())
     }
 
-    /// The report as text: sections, names and values in columns, each remark below its line.
+    /// The report as text: sections with names and values in columns, and each remark below its line.
     pub fn text(&self) -> String {
         let names = self.sections.iter().flat_map(|s| &s.entries).map(|e| e.name.chars().count());
         let width = names.max().unwrap_or(0);

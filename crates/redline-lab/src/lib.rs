@@ -1,7 +1,7 @@
-//! The laboratory: measures, keeps the raw samples, names the machine, judges.
+//! The laboratory: takes measurements, keeps the raw samples, identifies the machine, and judges differences.
 //!
-//! A measurement is its raw [`Samples`] and the [`Machine`] they were taken on; everything else is computed from
-//! these. What could not be read is `None`, never a guess. The only clock is [`Clock`].
+//! A measurement consists of its raw [`Samples`] and the [`Machine`] on which they were taken; everything else is
+//! computed from these. A value that could not be read is `None`, never a guess. The only clock is [`Clock`].
 
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! The machine's limits, measured: how fast memory can be read, how fast numbers can be multiplied and added.
+//! The machine's limits, measured: read bandwidth and multiply-add rate.
 //!
-//! A limit is measured with the same threads and the same tier as the work it is held against, before and after it.
+//! A limit is measured before and after the work that is compared with it, with the same threads and the same tier.
 
 use std::hint::black_box;
 
@@ -12,24 +12,25 @@ use crate::conditions::{self, Taken};
 use crate::machine::Machine;
 use crate::roofline::{Arithmetics, Held, Limits};
 
-/// A reading lasts at least this long.
+/// Minimum duration of a reading.
 const READING_NS: u64 = 20_000_000;
-/// Passes that a reading has at least.
+/// Minimum number of passes per reading.
 const MIN_PASSES: usize = 5;
-/// A pass of multiply-adds lasts at least this long, or has so many rounds.
+/// Minimum duration of a pass of multiply-adds, and its maximum number of rounds.
 const PASS_NS: u64 = 1_000_000;
 const MAX_ROUNDS: usize = 1 << 22;
-/// How limits are read; another name once readings would be others, since then they cannot steady a comparison of builds.
+/// The method of reading limits. Rename it when the readings change, because then they cannot steady a comparison of
+/// builds.
 pub const METHOD: &str = "probe/1";
-/// What fills buffers, so that every page is the buffer's own and not the shared page of zeros.
+/// The value that fills buffers. It is not 0, so that every page is allocated instead of being the shared zero page.
 pub(crate) const FILL: u32 = 1;
-/// Bytes that are read at least, to tell memory from caches.
+/// Minimum buffer in bytes, to distinguish memory from caches.
 const LEAST_BUFFER: u64 = 512 << 20;
 
 /// Why a limit could not be measured.
 #[derive(Debug)]
 pub enum LimitError {
-    /// The buffer to read could not be had.
+    /// The buffer could not be allocated.
     Memory(OutOfMemory),
     /// The threads could not be started.
     Threads(std::io::Error),
@@ -46,8 +47,8 @@ impl std::fmt::Display for LimitError {
 
 impl std::error::Error for LimitError {}
 
-/// Bytes to read so that caches hardly help: four times the last-level cache, at least 512 MiB. `buffers` of that
-/// size take at most a quarter of what is free; what that forbids is halved until it fits.
+/// Size of a buffer for which caches hardly help: four times the last-level cache, at least 512 MiB. If `buffers` of
+/// that size exceed a quarter of free memory, the size is halved until they fit.
 pub fn buffer_bytes(machine: &Machine, buffers: usize) -> usize {
     let quarter = machine.free_bytes() / 4 / buffers.max(1) as u64;
     let mut bytes = machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(4)).max(LEAST_BUFFER);
@@ -57,7 +58,7 @@ pub fn buffer_bytes(machine: &Machine, buffers: usize) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
 
-/// Threads, a tier and a buffer, ready to measure again and again.
+/// Threads, a tier and a buffer for repeated measurements.
 #[derive(Debug)]
 pub struct Probe {
     team: Team,
@@ -76,7 +77,7 @@ impl Probe {
         Ok(probe)
     }
 
-    /// Its threads and its tier, for the work that is held against it.
+    /// The threads and the tier, for the work that is compared with the limits.
     pub fn exec(&self) -> Exec<'_> {
         Exec { simd: self.simd, team: &self.team }
     }
@@ -86,17 +87,17 @@ impl Probe {
         self.team.take_participation().share()
     }
 
-    /// Bytes per second at which the buffer is read, all threads together.
+    /// Read bandwidth of the buffer in bytes per second, summed over all threads.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
         bandwidth(self.exec(), &self.buffer, 1, clock)
     }
 
-    /// Operations per second from registers, all threads together; a multiplication and an addition count as two.
+    /// Operations per second on registers, summed over all threads; a multiply-add counts as two.
     pub fn arithmetic_peak(&self, arithmetic: Arithmetic, clock: &Clock) -> f64 {
         peak(self.exec(), arithmetic, clock)
     }
 
-    /// The limits at this moment.
+    /// Reads the current limits.
     fn read(&self, arithmetics: Arithmetics, clock: &Clock) -> Limits {
         let bandwidth = self.read_bandwidth(clock);
         let mut seen: Vec<(Arithmetic, f64)> = Vec::new();
@@ -110,7 +111,7 @@ impl Probe {
         };
         let peak = peak_of(arithmetics.weights);
         let [keys, values] = arithmetics.attention.map(&mut peak_of);
-        // As many operations of either.
+        // Attention does equally many operations of both kinds.
         Limits { bandwidth, peak, attention_peak: 2.0 / (1.0 / keys + 1.0 / values) }
     }
 
@@ -133,7 +134,7 @@ impl Probe {
     }
 }
 
-/// Bytes per second at which the team reads `words`, each member so many streams.
+/// Bytes per second at which the team reads `words`, with `streams` streams per thread.
 pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &Clock) -> f64 {
     let seconds = median_seconds(clock, || {
         black_box(probe::read(exec, words, streams));
@@ -141,7 +142,7 @@ pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &C
     size_of_val(words) as f64 / seconds
 }
 
-/// Operations per second from registers, all threads together.
+/// Operations per second on registers, summed over all threads.
 pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64 {
     let mut rounds = 1 << 10;
     let operations = loop {
@@ -157,7 +158,7 @@ pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64
         })
 }
 
-/// Seconds of the median pass of one reading, so that a pass which something else interrupted does not count.
+/// Seconds of the median pass of a reading, so that an interrupted pass does not count.
 fn median_seconds(clock: &Clock, mut pass: impl FnMut()) -> f64 {
     let start = clock.now_ns();
     let mut passes = Vec::new();
@@ -182,7 +183,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock of which every reading is `step_ns` later than the one before.
+    /// A clock that advances by `step_ns` at every reading.
     fn ticking(step_ns: u64) -> Clock {
         let next = AtomicU64::new(0);
         Clock::scripted(move || next.fetch_add(step_ns, Ordering::Relaxed))
@@ -195,7 +196,7 @@ mod tests {
         let clock = ticking(10_000_000);
         let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
         assert_eq!(probe.arithmetic_peak(Arithmetic::Int8, &clock), operations / (1e7 * 1e-9));
-        // A faster machine does more rounds until a pass can be timed; the quotient stays.
+        // A faster machine runs more rounds until a pass can be timed; the quotient stays the same.
         let doubled = probe.arithmetic_peak(Arithmetic::F32, &ticking(PASS_NS - 1));
         let once = probe::multiply_add(probe.exec(), Arithmetic::F32, MAX_ROUNDS);
         assert_eq!(doubled, once / ((PASS_NS - 1) as f64 * 1e-9));

@@ -1,7 +1,7 @@
-//! Which machine this is: what the operating system tells, nothing invented.
+//! The machine: what the operating system reports about it, without guesses.
 //!
-//! Everything is read below a root directory, so that a made-up tree can stand for a machine. What cannot be read is
-//! `None`; on other systems than Linux that is nearly everything.
+//! Everything is read below a root directory, so that tests can describe a machine as a file tree. A value that
+//! cannot be read is `None`; on systems other than Linux that applies to nearly everything.
 
 mod accelerators;
 mod activity;
@@ -37,7 +37,7 @@ use tree::Tree;
 /// A computer as this process sees it, at the moment it was read.
 ///
 /// As JSON it begins with its [`one_line`](Self::one_line) as `summary`, its [`fingerprint`](Self::fingerprint) and its
-/// [`identity`](Self::identity); they are computed and not read back.
+/// [`identity`](Self::identity), which are computed and not read back.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 pub struct Machine {
     /// The operating system's name.
@@ -50,7 +50,7 @@ pub struct Machine {
     pub cpu: Cpu,
     /// Processors, cores, sockets, nodes.
     pub topology: Topology,
-    /// What this process may use of them.
+    /// The part that this process may use.
     pub usable: Usable,
     /// The caches, by level.
     pub caches: Vec<Cache>,
@@ -58,9 +58,9 @@ pub struct Machine {
     pub memory: Memory,
     /// How the clock frequency is chosen.
     pub frequency: Frequency,
-    /// What else is going on.
+    /// Other activity.
     pub load: Load,
-    /// Accelerators that are seen.
+    /// Visible accelerators.
     pub accelerators: Accelerators,
 }
 
@@ -71,7 +71,7 @@ impl Machine {
         Self::read_with(Tree::new(Path::new("/")), parallelism)
     }
 
-    /// The machine that the files below `root` tell of.
+    /// Reads the machine described by the files below `root`.
     pub fn read(root: &Path) -> Self {
         Self::read_with(Tree::new(root), None)
     }
@@ -95,30 +95,30 @@ impl Machine {
         }
     }
 
-    /// Threads to use unless told otherwise: the physical cores this process may use; its hardware threads where cores
-    /// are not told; 1 where nothing is.
+    /// The default number of threads: the physical cores that this process may use; its hardware threads if cores are
+    /// unknown; 1 if both are unknown.
     pub fn default_threads(&self) -> usize {
         self.usable.cores.or(self.usable.cpus).unwrap_or(1).max(1)
     }
 
-    /// Bytes of all last-level caches together.
+    /// Size of all last-level caches together, in bytes.
     pub fn last_level_cache(&self) -> Option<u64> {
         let last = self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level)?;
         last.size_bytes?.checked_mul(last.instances.unwrap_or(1) as u64)
     }
 
-    /// Bytes that this process may still take: what is available, or what its control group allows where that is less; a
-    /// guess of 4 GiB where neither is told.
+    /// Bytes that this process may still allocate: the available memory, or the control group's limit if that is lower;
+    /// 4 GiB if both are unknown.
     pub fn free_bytes(&self) -> u64 {
         self.known_free_bytes().unwrap_or(4 << 30)
     }
 
-    /// As [`Machine::free_bytes`], without a guess.
+    /// Like [`Machine::free_bytes`], but `None` if both are unknown.
     pub fn known_free_bytes(&self) -> Option<u64> {
         [self.memory.available_bytes, self.usable.memory_limit_bytes].into_iter().flatten().min()
     }
 
-    /// What must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.
+    /// The values that must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.
     pub fn identity(&self) -> Vec<(&'static str, String)> {
         let count = |n: Option<usize>| n.map_or("?".to_owned(), |n| n.to_string());
         let number = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
@@ -142,8 +142,8 @@ impl Machine {
         ]
     }
 
-    /// A digest of [`identity`](Self::identity): equal on the same kind of machine. `None` if the processor, its usable
-    /// number or the memory is unknown: such machines cannot be told apart.
+    /// A digest of [`identity`](Self::identity), equal on machines of the same kind. `None` if the processor, its
+    /// usable number or the memory is unknown, because such machines cannot be distinguished.
     pub fn fingerprint(&self) -> Option<String> {
         self.cpu.model_name.as_ref().map(|_| ()).or(self.cpu.model.map(|_| ()))?;
         self.usable.cpus?;
@@ -180,7 +180,7 @@ impl Machine {
         })
     }
 
-    /// The cores, and how many of them this process may use.
+    /// The cores, and the number that this process may use.
     fn cores_text(&self) -> Option<String> {
         let usable = self.usable.cores;
         match (usable, self.topology.physical_cores, self.usable.cpus.or(self.topology.logical_cpus)) {
@@ -194,7 +194,7 @@ impl Machine {
     }
 }
 
-/// `32 MiB L3`; data caches of split levels are `L1d`.
+/// `32 MiB L3`; split data caches are `L1d`.
 pub(crate) fn cache_text(cache: &Cache) -> String {
     let suffix = match cache.kind.as_str() {
         "data" => "d",
@@ -205,13 +205,14 @@ pub(crate) fn cache_text(cache: &Cache) -> String {
     format!("{size} L{}{suffix}", cache.level)
 }
 
-/// `bytes` in whole GiB, in tenths where it is little.
+/// `bytes` in whole GiB, or in tenths if small.
 fn whole_gib(bytes: u64) -> String {
     let gib = bytes as f64 / f64::from(1 << 30);
     if gib < 8.0 { number::bytes(bytes) } else { format!("{gib:.0} GiB") }
 }
 
-/// `bytes` rounded up to a quarter of the power of two below it: what is installed, whatever the kernel reserves.
+/// `bytes` rounded up to a quarter of the power of two below it: the installed memory, despite the part reserved by
+/// the kernel.
 fn size_class(bytes: u64) -> u64 {
     let quarter = (1_u64 << bytes.max(1).ilog2()) / 4;
     bytes.checked_next_multiple_of(quarter.max(1)).unwrap_or(u64::MAX)

@@ -1,6 +1,6 @@
-//! Numbers for people: four significant digits, binary sizes, counts with their noun.
+//! Formats numbers for people: four significant digits, binary sizes, counts with a noun.
 
-/// `value` with four significant digits; an exponent only where plain digits would be unreadable.
+/// Formats `value` with four significant digits, and with an exponent only if plain digits would be unreadable.
 pub(crate) fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
@@ -13,17 +13,17 @@ pub(crate) fn short(value: f64) -> String {
     format!("{value:.*}", (4 - digits_before).max(0) as usize)
 }
 
-/// `value` rounded to six significant digits.
+/// Rounds `value` to six significant digits.
 pub(crate) fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
-/// A share as percent with one decimal.
+/// Formats a share as a percentage with one decimal.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// A size in the largest binary unit that leaves at least 1 of it, one decimal where needed.
+/// Formats a size in the largest binary unit of which it has at least 1, with one decimal if needed.
 pub(crate) fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
@@ -34,7 +34,7 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{} {}", value.strip_suffix(".0").unwrap_or(&value), UNITS[power as usize - 1])
 }
 
-/// A count with its noun: `1 core`, `2 cores`.
+/// Formats a count with its noun: `1 core`, `2 cores`.
 pub(crate) fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }

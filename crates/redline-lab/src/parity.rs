@@ -1,7 +1,9 @@
-//! Parity with another implementation: every activation of every step against a reference dump, in the order of the pass.
+//! Parity with another implementation: compares every activation of every step with a reference dump, in the order of the
+//! pass.
 //!
-//! Both sides stream: a piece of an activation is compared as soon as it is computed, so neither is held as a whole. What is
-//! judged is the normalised squared error of each activation; the first beyond the tolerance is where the two part.
+//! Both sides are streamed: a piece of an activation is compared as soon as it is computed, so neither side is held in
+//! memory as a whole. The criterion is the normalised squared error of each activation; the first one beyond the tolerance
+//! is where the implementations diverge.
 
 mod difference;
 mod reference;
@@ -16,29 +18,29 @@ use redline_kernels::op::kv::KvFormat;
 pub use self::difference::{Choice, Difference, Place, TopChoice};
 pub use self::reference::{Reference, SCHEMA};
 
-/// Why there is no comparison.
+/// Why a comparison failed.
 #[derive(Debug)]
 pub enum ParityError {
-    /// The dump is not about this model, or not whole.
+    /// The dump is for another model, or incomplete.
     Misfit {
         /// The fact with its numbers and the file.
         fact: String,
-        /// What to do.
+        /// Advice for the user.
         hint: String,
     },
     /// A file of the dump cannot be read or is damaged.
     Damaged {
         /// The fact with its numbers and the file.
         fact: String,
-        /// What to do.
+        /// Advice for the user.
         hint: Option<String>,
     },
     /// The model could not be run.
     Engine(EngineError),
 }
 
-/// The largest normalised squared error that counts as parity, unless somebody says otherwise: about twice the worst that
-/// rounding comes to in a single row of any activation of the golden checkpoints (`docs/parity.md`); with f32, as in their tests.
+/// The default tolerance of the normalised squared error: about twice the largest rounding error in a single row of any
+/// activation of the golden checkpoints (`docs/parity.md`); with f32, the same as in their tests.
 pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
     let of_weights = match format {
         Format::F32 => 1e-9,
@@ -56,37 +58,37 @@ pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
 /// One activation of one step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Line {
-    /// The step, from 0: the prompt.
+    /// The step; step 0 is the prompt.
     pub step: usize,
-    /// Which activation.
+    /// The activation.
     pub id: ActivationId,
-    /// How far this model's lies from the reference's.
+    /// The difference from the reference.
     pub difference: Difference,
-    /// For logits: what both find most probable.
+    /// For logits, the most probable tokens of both sides.
     pub top: Option<TopChoice>,
 }
 
-/// What came of a comparison.
+/// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Parity {
-    /// Every activation in the order in which it was computed.
+    /// All activations in the order in which they were computed.
     pub lines: Vec<Line>,
-    /// The largest normalised squared error that counts as parity.
+    /// The largest normalised squared error within the tolerance.
     pub tolerance: f64,
 }
 
 impl Parity {
-    /// Whether an activation lies beyond the tolerance.
+    /// Whether an activation is beyond the tolerance.
     pub fn diverges(&self, line: &Line) -> bool {
         line.difference.nmse() > self.tolerance
     }
 
-    /// Where the two part first, by its place among the lines; `None`: nowhere.
+    /// The index of the first line beyond the tolerance; `None` if there is none.
     pub fn first_divergence(&self) -> Option<usize> {
         self.lines.iter().position(|line| self.diverges(line))
     }
 
-    /// The activation that lies furthest from the reference, the first of equals.
+    /// The line with the largest error; the first one on a tie.
     pub fn worst(&self) -> Option<&Line> {
         self.lines.iter().reduce(
             |worst, line| {
@@ -95,13 +97,14 @@ impl Parity {
         )
     }
 
-    /// Steps.
+    /// Number of steps.
     pub fn steps(&self) -> usize {
         self.lines.last().map_or(0, |line| line.step + 1)
     }
 }
 
-/// Runs the reference's steps and compares; `tolerance` of `None` takes the reference's own for this format, or the default.
+/// Runs the reference's steps and compares. A `tolerance` of `None` takes the dump's own tolerance for this format, or the
+/// default.
 pub fn run(engine: &Engine, reference: Reference, tolerance: Option<f64>) -> Result<Parity, ParityError> {
     reference.fits(engine.info(), engine.activations())?;
     let info = engine.info();
@@ -123,14 +126,14 @@ pub fn run(engine: &Engine, reference: Reference, tolerance: Option<f64>) -> Res
     }
 }
 
-/// A comparison under way.
+/// A comparison in progress.
 struct Comparison {
     reference: Reference,
     lines: Vec<Line>,
     places: HashMap<(usize, ActivationId), usize>,
-    /// A row of the reference.
+    /// Buffer for a row of the reference.
     row: Vec<f32>,
-    /// Why the rest is not compared.
+    /// The error that ended the comparison early, if any.
     failed: Option<ParityError>,
 }
 

@@ -1,6 +1,6 @@
-//! Numbers that look random and are the same in every run.
+//! Reproducible pseudo-random numbers.
 
-/// The step of SplitMix64 (Steele, Lea and Flood 2014): its `n`th number is [`mix`] of the seed and `n` steps.
+/// The step of SplitMix64 (Steele, Lea and Flood 2014): its `n`th number is [`mix`] of the seed plus `n` steps.
 pub(crate) const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The finaliser of SplitMix64.

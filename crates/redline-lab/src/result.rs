@@ -1,6 +1,6 @@
-//! The result of a lane: what was measured, on what, how near to which limit.
+//! The result of a lane: the measurements, the machine, and the share of the limit that was reached.
 //!
-//! The names and the order of the JSON fields are a promise; readers ignore fields they do not know.
+//! The names and the order of the JSON fields are stable; readers ignore unknown fields.
 
 mod csv;
 mod ordered;
@@ -21,7 +21,7 @@ use crate::stats::{Direction, NotFinite, Samples};
 use crate::table::Table;
 use crate::warmup::Warmup;
 
-/// A share of a limit above this means that the accounting is wrong, not that the machine was outdone.
+/// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
 pub const MAX_SHARE: f64 = 1.15;
 
 /// What a lane measured.
@@ -35,69 +35,70 @@ pub struct LaneResult {
     pub rows: Vec<Row>,
 }
 
-/// One case of a lane. Only `case` and `metrics` must be there to be read.
+/// One case of a lane. When read, only `case` and `metrics` are required.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// The case's name, unique in its lane.
     pub case: String,
-    /// What the case was given.
+    /// The parameters of the case.
     #[serde(default)]
     pub params: Ordered<serde_json::Value>,
-    /// What was measured, by name.
+    /// The measurements, by name.
     pub metrics: Ordered<Metric>,
     /// The limit that bounds this case, such as `read_bandwidth`.
     pub limit: Option<String>,
-    /// How much of that limit was reached; 1 is all.
+    /// The share of that limit that was reached; 1 is all of it.
     pub share_of_limit: Option<f64>,
-    /// What the case must at least do, where that is known.
+    /// The minimum work of the case, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<Work>,
-    /// The limits it was held against: medians of their readings.
+    /// The limits that apply: medians of their readings.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceilings: Option<Ceilings>,
     /// The kernels that ran.
     pub kernel_path: Option<String>,
-    /// Whether the outcome was found correct before it was timed; not told is not checked.
+    /// Whether the outputs were verified before timing; missing means not verified.
     #[serde(default)]
     pub checked: bool,
-    /// The digest of the outputs ([`crate::digest`]); equal outputs have equal ones.
+    /// The digest of the outputs ([`crate::digest`]); equal outputs have equal digests.
     pub digest: Option<String>,
-    /// What its metrics must reach.
+    /// The gates of its metrics.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gates: Vec<Gate>,
-    /// The arm of a run with two: `a` is the base, `b` is new.
+    /// The arm, in a run with two arms: `a` is the base, `b` is new.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arm: Option<String>,
-    /// How the readings of the limit, metric `limit`, were taken: builds that name the same method read the same.
+    /// The method by which the limit in metric `limit` was read. Readings of builds with the same method are
+    /// comparable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit_method: Option<String>,
-    /// What was run before the samples were taken.
+    /// The warm-up before the samples.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<Warmup>,
-    /// What disturbed the samples, by process, in their order.
+    /// The conditions of the samples, by process, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Vec<Condition>>,
 }
 
-/// What a metric of a row must reach, or the run fails.
+/// A bound that the headline of a metric must meet, or the run fails.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gate {
     /// The metric.
     pub metric: String,
-    /// The least headline that passes.
+    /// The minimum headline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least: Option<f64>,
-    /// The greatest headline that passes.
+    /// The maximum headline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub most: Option<f64>,
 }
 
-/// Samples with their summary, as they are written.
+/// Samples with their summary, as written to files.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Stored")]
 pub struct Metric(Samples);
 
-/// What is read back of a metric; the rest follows from it.
+/// The fields of a metric that are read; the others are computed from them.
 #[derive(Deserialize)]
 struct Stored {
     unit: String,
@@ -106,11 +107,11 @@ struct Stored {
     processes: Option<Vec<Vec<f64>>>,
 }
 
-/// Why a metric cannot be read.
+/// Why a metric could not be read.
 #[derive(Debug)]
 enum BadMetric {
     NotFinite(NotFinite),
-    /// How many values `processes` and `samples` hold.
+    /// The numbers of values in `processes` and `samples`, which differ.
     Processes(usize, usize),
 }
 
@@ -200,7 +201,7 @@ impl Row {
         self
     }
 
-    /// States the limit and the share of it that was reached, if the limit is known.
+    /// Sets the limit and the share of it that was reached, if the limit is known.
     pub fn limit(mut self, name: impl Into<String>, share: Option<f64>) -> Self {
         self.limit = Some(name.into());
         self.limit_method = Some(METHOD.to_owned());
@@ -208,35 +209,35 @@ impl Row {
         self
     }
 
-    /// States what was run before.
+    /// Sets the warm-up.
     pub fn warmed(self, warmup: Warmup) -> Self {
         Self { warmup: Some(warmup), ..self }
     }
 
-    /// States what disturbed the samples of this process.
+    /// Sets the conditions of the samples of this process.
     pub fn conditions(self, conditions: Vec<Condition>) -> Self {
         Self { conditions: vec![conditions], ..self }
     }
 
-    /// States the digest of the outputs.
+    /// Sets the digest of the outputs.
     pub fn digest(mut self, digest: impl Into<String>) -> Self {
         self.digest = Some(digest.into());
         self
     }
 
-    /// States what a metric must reach.
+    /// Adds a minimum for a metric.
     pub fn gate(mut self, metric: impl Into<String>, least: f64) -> Self {
         self.gates.push(Gate { metric: metric.into(), least: Some(least), most: None });
         self
     }
 
-    /// States what a metric must not exceed.
+    /// Adds a maximum for a metric.
     pub fn at_most(mut self, metric: impl Into<String>, most: f64) -> Self {
         self.gates.push(Gate { metric: metric.into(), least: None, most: Some(most) });
         self
     }
 
-    /// The gates that were missed, in words: a metric's headline is below or above its gate, or there is none.
+    /// Descriptions of the missed gates: the headline is below or above its bound, or missing.
     pub fn missed(&self) -> Vec<String> {
         let missed = |gate: &Gate| {
             let reached = self.metrics.get(&gate.metric).and_then(|metric| metric.samples().headline());
@@ -256,14 +257,14 @@ impl Row {
         self.gates.iter().filter_map(missed).collect()
     }
 
-    /// What is wrong with the row, for a table.
+    /// The problem of the row, for a table.
     fn complaint(&self) -> Option<String> {
         let invalid = self.invalid().map(|why| format!("INVALID: {why}"));
         let missed = self.missed();
         invalid.or_else(|| (!missed.is_empty()).then(|| format!("MISSED: {}", missed.join("; "))))
     }
 
-    /// Why the row must not be believed; `None` if it may.
+    /// Why the row is invalid; `None` if it is valid.
     pub fn invalid(&self) -> Option<String> {
         if !self.checked {
             return Some("not checked".to_owned());
@@ -279,7 +280,7 @@ impl LaneResult {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// A table for people: one line per row and metric; what belongs to the row stands in its first line. The median is
+    /// A printable table with one line per row and metric. Values of the whole row are in its first line. The median is
     /// that of the processes.
     pub fn table(&self) -> String {
         let mut table = Table::new(&[
@@ -310,7 +311,7 @@ impl LaneResult {
 }
 
 impl LaneResult {
-    /// A table for people: one line per row, and what is wrong with it.
+    /// A printable table with one line per row, and the row's problem.
     pub fn table_of(&self, columns: &[Column]) -> String {
         let mut titles: Vec<(&'static str, bool)> =
             columns.iter().map(|column| (column.name, column.cell.is_number())).collect();
@@ -327,7 +328,7 @@ impl LaneResult {
 }
 
 impl Row {
-    /// The cells of each metric; one line of blanks if there is none.
+    /// The cells of each metric; one blank line if there is none.
     fn lines(&self) -> Vec<Vec<String>> {
         if self.metrics.is_empty() {
             return vec![vec![String::new(); 9]];
@@ -342,7 +343,7 @@ impl Row {
         self.metrics.iter().map(line).collect()
     }
 
-    /// The cells that belong to the whole row.
+    /// The cells of the whole row.
     fn about(&self) -> Vec<String> {
         vec![
             self.share_of_limit.map(number::percent).unwrap_or_default(),

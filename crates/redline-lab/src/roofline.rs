@@ -1,4 +1,4 @@
-//! Work held against the limits of the machine: the roofline.
+//! The roofline model: compares work with the limits of the machine.
 
 use redline_engine::ModelInfo;
 use redline_kernels::Arithmetic;
@@ -8,95 +8,94 @@ use crate::conditions::Condition;
 use crate::result::Row;
 use crate::stats::{Direction, NotFinite, Samples};
 
-/// Both limits of a machine at some moment.
+/// The limits of a machine at some moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
     /// Bytes per second that can be read.
     pub bandwidth: f64,
     /// Operations per second in the arithmetic of the weights.
     pub peak: f64,
-    /// Operations per second in that of attention.
+    /// Operations per second in the arithmetic of attention.
     pub attention_peak: f64,
 }
 
-/// What a model multiplies with.
+/// The arithmetic that a model uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arithmetics {
-    /// Weights.
+    /// For weights.
     pub weights: Arithmetic,
-    /// Queries with keys, then probabilities with values: as many operations each.
+    /// For queries with keys, and for probabilities with values; both have equally many operations.
     pub attention: [Arithmetic; 2],
 }
 
 impl Arithmetics {
-    /// Those of a model.
+    /// The arithmetic of a model.
     pub fn of(info: &ModelInfo) -> Self {
         Self { weights: info.format.arithmetic(), attention: info.kv_format.arithmetics() }
     }
 
-    /// Those of a linear layer alone.
+    /// The arithmetic of a single linear layer.
     pub fn of_weights(weights: Arithmetic) -> Self {
         Self { weights, attention: [weights; 2] }
     }
 }
 
-/// What some work must at least do.
+/// The minimum work of a computation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Work {
     /// Bytes to read.
     pub bytes: f64,
     /// Operations on weights; a multiplication and an addition count as two.
     pub operations: f64,
-    /// Operations of attention: queries with keys, probabilities with values.
+    /// Operations of attention: queries with keys, and probabilities with values.
     pub attention: f64,
 }
 
 impl Work {
-    /// A pass over `tokens` tokens that see `keys` keys in all, with `outputs` rows of logits over the vocabulary: weights are
-    /// read once.
+    /// A pass over `tokens` tokens that attend to `keys` keys in total, with `outputs` rows of logits. Weights are read once.
     pub fn of_pass(info: &ModelInfo, tokens: f64, keys: f64, outputs: f64) -> Self {
-        let (per_token, per_key, per_output) = info.operations;
+        let counts = info.operations;
         Self {
             bytes: info.bytes_per_token as f64,
-            operations: per_token * tokens + per_output * outputs,
-            attention: per_key * keys,
+            operations: counts.per_token * tokens + counts.per_output * outputs,
+            attention: counts.per_key * keys,
         }
     }
 
-    /// A pass over a new sequence of `n` tokens with logits for the last.
+    /// A pass over a new sequence of `n` tokens with logits for the last token.
     pub fn of_sequence(info: &ModelInfo, n: usize) -> Self {
         Self::of_pass(info, n as f64, keys_seen(0, n), 1.0)
     }
 }
 
-/// Keys that `n` tokens of a sequence see in all, of which `stored` tokens come before.
+/// The total number of keys that `n` tokens attend to, after `stored` earlier tokens.
 pub fn keys_seen(stored: usize, n: usize) -> f64 {
     let (stored, n) = (stored as f64, n as f64);
     n * stored + n * (n + 1.0) / 2.0
 }
 
 impl Work {
-    /// Operations of either kind.
+    /// Operations of both kinds.
     pub fn all_operations(&self) -> f64 {
         self.operations + self.attention
     }
 }
 
-/// The limits that a case was held against, as they are kept with it.
+/// The limits of a case, as stored with it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ceilings {
     /// Bytes per second that could be read.
     pub bandwidth: f64,
     /// Operations per second in the arithmetic of the weights.
     pub peak: f64,
-    /// Operations per second in that of attention.
+    /// Operations per second in the arithmetic of attention.
     pub attention_peak: f64,
     /// The arithmetic of the weights.
     pub arithmetic: Option<String>,
 }
 
 impl Ceilings {
-    /// The medians of the readings around some samples; `None` without samples.
+    /// The medians of the readings around the samples; `None` without samples.
     fn of(arithmetic: Arithmetic, timed: &[Held<f64>]) -> Result<Option<Self>, NotFinite> {
         let median = |unit: &str, limit: fn(&Limits) -> f64| {
             let readings = timed.iter().map(|t| limit(&t.limits)).collect();
@@ -111,32 +110,32 @@ impl Ceilings {
         Ok(bandwidth.zip(peaks).map(of))
     }
 
-    /// As limits at a moment.
+    /// Converts to limits.
     pub fn limits(&self) -> Limits {
         Limits { bandwidth: self.bandwidth, peak: self.peak, attention_peak: self.attention_peak }
     }
 }
 
-/// A sample and the limits around it.
+/// A sample with the limits around it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Held<T> {
     /// What was measured.
     pub value: T,
     /// The midpoint of the readings before and after it.
     pub limits: Limits,
-    /// What disturbed it.
+    /// The conditions of the sample.
     pub condition: Condition,
 }
 
 impl<T> Held<T> {
-    /// Something else that was measured in the same sample.
+    /// The same limits and conditions with another value.
     pub fn with<U>(&self, value: U) -> Held<U> {
         Held { value, limits: self.limits, condition: self.condition }
     }
 }
 
 impl Limits {
-    /// The middle between two readings.
+    /// The mean of two readings.
     pub fn midpoint(self, other: Self) -> Self {
         Self {
             bandwidth: f64::midpoint(self.bandwidth, other.bandwidth),
@@ -145,7 +144,7 @@ impl Limits {
         }
     }
 
-    /// The least seconds that computing takes.
+    /// The minimum number of seconds for computing.
     pub fn computing(&self, work: Work) -> f64 {
         work.operations / self.peak + work.attention / self.attention_peak
     }
@@ -155,24 +154,24 @@ impl Limits {
         work.bytes / self.bandwidth >= self.computing(work)
     }
 
-    /// Whether attention takes longer than the weights, as far as both are computing.
+    /// Whether attention takes longer to compute than the weights.
     fn attention_bounds(&self, work: Work) -> bool {
         work.attention / self.attention_peak > work.operations / self.peak
     }
 
-    /// The least seconds that the work takes: reading or computing, whichever takes longer.
+    /// The minimum number of seconds for the work: the longer of reading and computing.
     pub fn seconds(&self, work: Work) -> f64 {
         (work.bytes / self.bandwidth).max(self.computing(work))
     }
 }
 
-/// States of a row what its work is and the limits that it was held against.
+/// Adds the work and its limits to a row.
 pub fn placed(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
     Ok(Row { work: Some(work), ceilings: Ceilings::of(arithmetic, timed)?, ..row })
 }
 
-/// States of a row which limit bounds its work (in most of its samples), that limit, the share of it that was reached, and what
-/// [`placed`] states. `timed` holds the seconds of each sample.
+/// Adds to a row the limit that bounds its work in most samples, its readings, the share that was reached, and the values of
+/// [`placed`]. `timed` holds the seconds of each sample.
 pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
     let reading = timed.iter().filter(|t| t.limits.reading_bounds(work)).count() * 2 >= timed.len();
     let attention = timed.iter().filter(|t| t.limits.attention_bounds(work)).count() * 2 > timed.len();
@@ -198,6 +197,8 @@ pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::OperationCounts;
+
     use super::*;
 
     const LIMITS: Limits = Limits { bandwidth: 10e9, peak: 100e9, attention_peak: 50e9 };
@@ -241,7 +242,7 @@ mod tests {
         let ceilings = attending.ceilings.unwrap();
         assert_eq!((ceilings.limits(), ceilings.arithmetic.as_deref()), (LIMITS, Some("int8")));
         assert_eq!(held(Row::new("b"), Arithmetic::F32, work, &[]).unwrap().ceilings, None);
-        // Less time than the machine needs: the accounting is wrong.
+        // Less time than the machine needs means that the accounting is wrong.
         assert!(
             Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0, attention: 0.0 }, &[0.05]) }
                 .invalid()
@@ -251,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_token_sees_itself_and_all_before_it() {
-        // 1 + 2 + 3, and with four stored tokens 5 + 6 + 7.
+        // 1 + 2 + 3, and after four stored tokens 5 + 6 + 7.
         assert_eq!((keys_seen(0, 3), keys_seen(4, 3)), (6.0, 18.0));
         assert_eq!((keys_seen(9, 0), keys_seen(9, 1)), (0.0, 10.0));
     }
@@ -261,7 +262,7 @@ mod tests {
         let info = ModelInfo {
             format: redline_kernels::Format::W8 { group: 128 },
             kv_format: redline_kernels::op::kv::KvFormat::Bf16,
-            operations: (7.0, 11.0, 100.0),
+            operations: OperationCounts { per_token: 7.0, per_key: 11.0, per_output: 100.0 },
             ..crate::lanes::tests::info()
         };
         let work = Work { bytes: 1000.0, operations: 7.0 * 3.0 + 100.0 * 2.0, attention: 11.0 * 5.0 };
@@ -276,7 +277,7 @@ mod tests {
     #[test]
     fn the_limit_of_most_samples_is_the_rows() {
         let work = Work { bytes: 1e9, operations: 10e9, attention: 0.0 };
-        // At 10 GB/s and 100 GOP/s both take 0.1 s. A slower memory bounds, or a slower arithmetic.
+        // At 10 GB/s and 100 GOP/s both take 0.1 s. Slower memory or slower arithmetic becomes the bound.
         let reading = Limits { bandwidth: 5e9, ..LIMITS };
         let computing = Limits { peak: 50e9, ..LIMITS };
         let row = |limits: &[Limits]| {

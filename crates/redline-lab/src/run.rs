@@ -1,11 +1,11 @@
-//! A run on disk: what was measured, where, by which build, with which command. Schema `redline.bench.run/1`.
+//! A run on disk: the measurements, the machine, the build and the command. Schema `redline.bench.run/1`.
 //!
-//! A directory holds `run.json` with everything, `results.csv` (a line per case and metric) and `samples.csv` (a line per
-//! sample). Readers ignore fields they do not know and need few: `schema`, `engine.name`, `lane`, and of each row `case` and
-//! `metrics` with `unit`, `direction` and `samples`; a row that does not say `"checked": true` is invalid. So a driver of
-//! another engine can write the same document; the object `machine` of `redline doctor --json` belongs into it as it is.
+//! A directory contains `run.json` with everything, `results.csv` (a line per case and metric) and `samples.csv` (a line per
+//! sample). Readers ignore unknown fields and require few: `schema`, `engine.name`, `lane`, and for each row `case` and `metrics`
+//! with `unit`, `direction` and `samples`. A row without `"checked": true` is invalid. A driver of another engine can therefore
+//! write the same document; the object `machine` of `redline doctor --json` can be inserted unchanged.
 //!
-//! The files are written anew after every case, each as a whole, so that a run that is killed has every case that was done and says
+//! The files are rewritten after every case, each atomically. A run that is killed therefore contains every finished case and has
 //! `"finished": false`. A baseline is such a document with `_meta`.
 
 mod columns;
@@ -28,10 +28,10 @@ use crate::digest::digest;
 use crate::machine::Machine;
 use crate::result::{LaneResult, Ordered, Row};
 
-/// The schema that is written and read.
+/// The schema that is read and written.
 pub const SCHEMA: &str = "redline.bench.run/1";
 
-/// The file that holds everything, and makes a directory a run.
+/// The file with all data; its presence makes a directory a run.
 pub const DOCUMENT: &str = "run.json";
 
 /// A run.
@@ -39,59 +39,59 @@ pub const DOCUMENT: &str = "run.json";
 pub struct Run {
     /// [`SCHEMA`].
     pub schema: String,
-    /// A name that no other run has.
+    /// A unique name.
     pub run_id: Option<String>,
-    /// When it began: RFC 3339, UTC.
+    /// Start time: RFC 3339, UTC.
     pub started_at: Option<String>,
     /// The command line.
     #[serde(default)]
     pub command: Vec<String>,
-    /// What was measured.
+    /// The measured engine.
     pub engine: Build,
-    /// Where.
+    /// The machine.
     #[serde(default)]
     pub machine: Host,
-    /// Environment variables that were set and read.
+    /// Environment variables that were set and used.
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     /// The lane.
     pub lane: String,
-    /// What the arms of a run with two are, by name.
+    /// Descriptions of the arms by name, in a run with two arms.
     #[serde(default, skip_serializing_if = "Ordered::is_empty")]
     pub arms: Ordered<Value>,
     /// A row per case and arm.
     pub rows: Vec<Row>,
-    /// The lowest and highest reading of each limit that rows were held against.
+    /// The lowest and highest reading of each limit of the rows.
     #[serde(default)]
     pub limits: Value,
-    /// The comparison that the command was asked for.
+    /// The comparison, if the command made one.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub comparison: Value,
-    /// How much of the lane was run: `smoke`, `standard` or `full`.
+    /// The profile of the lane: `smoke`, `standard` or `full`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// Whether every case was run. A run that was killed has those that were done.
+    /// Whether every case was run. A run that was killed has the finished cases only.
     #[serde(default = "finished")]
     pub finished: bool,
-    /// What must not be believed.
+    /// Summary of invalid cases.
     #[serde(default)]
     pub summary: Summary,
-    /// Who accepted it as a baseline, and why.
+    /// The reason for accepting it as a baseline, with details.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
 }
 
-/// Documents of other engines do not say.
+/// The default for documents of other engines, which omit the field.
 fn finished() -> bool {
     true
 }
 
-/// What must not be believed of a run.
+/// Summary of the validity of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
-    /// Whether every row may be believed and reaches its gates.
+    /// Whether every row is valid and meets its gates.
     pub valid: bool,
-    /// The cases that may not or do not, and why.
+    /// The cases that are invalid or miss a gate, with the reason.
     #[serde(default)]
     pub invalid: Vec<String>,
 }
@@ -106,22 +106,22 @@ impl Summary {
     }
 }
 
-/// About a baseline.
+/// Metadata of a baseline.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Meta {
     /// Why it was accepted.
     pub reason: String,
-    /// When: RFC 3339, UTC.
+    /// Acceptance time: RFC 3339, UTC.
     pub accepted_at: Option<String>,
     /// The machine in one line.
     pub hardware: Option<String>,
-    /// Its cores that could be used.
+    /// Its usable cores.
     pub cores: Option<usize>,
     /// The machine's fingerprint.
     pub host_fp: Option<String>,
     /// The commit that was measured.
     pub git_sha: Option<String>,
-    /// The run that it took the place of.
+    /// The id of the run that it replaced.
     pub supersedes: Option<String>,
 }
 
@@ -155,19 +155,19 @@ impl Build {
     }
 }
 
-/// The machine of a run as its document tells it: an object of any shape, of which `fingerprint`, `summary` and `identity`
-/// are looked at.
+/// The machine of a run as in its document: an object of any shape, of which only `fingerprint`, `summary` and `identity`
+/// are used.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Host(Value);
 
 impl Host {
-    /// This machine.
+    /// The description of this machine.
     pub fn of(machine: &Machine) -> serde_json::Result<Self> {
         serde_json::to_value(machine).map(Self)
     }
 
-    /// Equal on the same kind of machine; `None` where it is not told.
+    /// The fingerprint, equal on machines of the same kind; `None` if missing.
     pub fn fingerprint(&self) -> Option<&str> {
         self.0.get("fingerprint")?.as_str()
     }
@@ -182,19 +182,19 @@ impl Host {
         usize::try_from(self.0.get("usable")?.get("cores")?.as_u64()?).ok()
     }
 
-    /// A field of what makes the fingerprint.
+    /// A field of the identity, from which the fingerprint is computed.
     pub fn identity(&self, field: &str) -> Option<&str> {
         self.0.get("identity")?.get(field)?.as_str()
     }
 
-    /// The fields of what makes the fingerprint.
+    /// The names of the fields of the identity.
     pub fn identity_fields(&self) -> Vec<&str> {
         let fields = self.0.get("identity").and_then(Value::as_object);
         fields.map(|f| f.keys().map(String::as_str).collect()).unwrap_or_default()
     }
 }
 
-/// What is looked at before anything else of a document.
+/// The fields that are checked before the document is parsed.
 #[derive(Deserialize)]
 struct Head {
     schema: Option<Value>,
@@ -207,12 +207,12 @@ pub struct Start {
     pub at: Option<SystemTime>,
     /// The command line.
     pub command: Vec<String>,
-    /// Environment variables that were set and read.
+    /// Environment variables that were set and used.
     pub environment: BTreeMap<String, String>,
 }
 
 impl Run {
-    /// The run that gave `result`.
+    /// Creates the run of `result`.
     pub fn new(engine: Build, start: Start, result: LaneResult) -> serde_json::Result<Self> {
         let started_at = start.at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         let since = start.at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
@@ -239,7 +239,7 @@ impl Run {
         })
     }
 
-    /// The same as a baseline.
+    /// The run as a baseline.
     pub fn accepted(self, reason: &str, at: SystemTime, supersedes: Option<String>) -> Self {
         let meta = Meta {
             reason: reason.to_owned(),
@@ -253,7 +253,7 @@ impl Run {
         Self { meta: Some(meta), comparison: Value::Null, ..self }
     }
 
-    /// Reads a document.
+    /// Parses a document.
     pub fn parse(text: &str) -> Result<Self, RunError> {
         let head: Head = serde_json::from_str(text).map_err(RunError::Json)?;
         match head.schema {
@@ -263,7 +263,7 @@ impl Run {
         }
     }
 
-    /// Reads `run.json` in a directory, or a file.
+    /// Reads `run.json` in a directory, or the file itself.
     pub fn read(path: &Path) -> Result<Self, (PathBuf, RunError)> {
         let path = if path.is_dir() { path.join(DOCUMENT) } else { path.to_owned() };
         let run = fs::read_to_string(&path).map_err(RunError::Read).and_then(|text| Self::parse(&text));
@@ -275,29 +275,30 @@ impl Run {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// Writes `results.csv`, `samples.csv` and, last, `run.json` into a directory that holds no run yet.
+    /// Writes `results.csv`, `samples.csv` and, last, `run.json` into a directory that contains no run yet.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
         let place = Place::claim(dir, self)?;
         place.write(self)
     }
 }
 
-/// A directory that is one run's: nobody else writes into it.
+/// A directory that is claimed by one run.
 #[derive(Debug)]
 pub struct Place {
     disk: Disk,
     dir: PathBuf,
-    /// Whether it was made for the run.
+    /// Whether the directory was created for the run.
     made: bool,
 }
 
 impl Place {
-    /// Makes the directory, and in it a `run.json` of `run`; refused where there is one already, also by a run that is under way.
+    /// Creates the directory and a `run.json` of `run` in it. It is an error if the directory already has a run, even an
+    /// unfinished one.
     pub fn claim(dir: &Path, run: &Run) -> Result<Self, RunError> {
         Self::claim_on(Disk::default(), dir, run)
     }
 
-    /// The same, written through `disk`.
+    /// Like [`claim`](Self::claim), but writes through `disk`.
     pub fn claim_on(disk: Disk, dir: &Path, run: &Run) -> Result<Self, RunError> {
         let document = run.json().map_err(RunError::Json)?;
         let made = !dir.exists();
@@ -314,12 +315,12 @@ impl Place {
         Ok(place)
     }
 
-    /// The directory.
+    /// The path of the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Writes what there is so far, `run.json` last; each file is replaced as a whole.
+    /// Writes the current state, `run.json` last; each file is replaced atomically.
     pub fn write(&self, run: &Run) -> Result<(), RunError> {
         let document = run.json().map_err(RunError::Json)?;
         let files =
@@ -330,9 +331,9 @@ impl Place {
         Ok(())
     }
 
-    /// Gives the directory back: nothing was measured.
+    /// Removes the claim if nothing was measured.
     pub fn leave(&self) {
-        // What cannot be removed stays as an unfinished run without cases.
+        // If removal fails, an unfinished run without cases remains.
         let _ = self.disk.remove_file(&self.dir.join(DOCUMENT));
         self.remove_made();
     }
@@ -344,7 +345,7 @@ impl Place {
     }
 }
 
-/// The range of the readings of each limit: rows name their limit and keep its readings as metric `limit`.
+/// The range of the readings of each limit. Rows name their limit and store its readings as metric `limit`.
 fn limits(rows: &[Row]) -> Value {
     let mut ranges: BTreeMap<&str, (&str, f64, f64)> = BTreeMap::new();
     for row in rows {

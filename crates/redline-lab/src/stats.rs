@@ -1,4 +1,4 @@
-//! What raw samples say: location, spread, and percentiles only where the samples can support them.
+//! Statistics of raw samples: location, spread, and percentiles, which are defined only with enough samples.
 
 mod shape;
 pub mod student;
@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// Which way a number gets better.
+/// The direction in which a number improves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Direction {
@@ -15,12 +15,12 @@ pub enum Direction {
     Lower,
     /// Higher is better: rates.
     Higher,
-    /// Neither: told, never judged.
+    /// Neither: reported but not judged.
     Info,
 }
 
 impl Direction {
-    /// The word used in files.
+    /// The name used in files.
     pub fn name(self) -> &'static str {
         match self {
             Self::Lower => "lower",
@@ -30,10 +30,10 @@ impl Direction {
     }
 }
 
-/// A sample that is no number.
+/// A sample that is not finite.
 #[derive(Clone, Copy, Debug)]
 pub struct NotFinite {
-    /// Its place among the samples, from 0.
+    /// Its index among the samples.
     pub index: usize,
     /// NaN or an infinity.
     pub value: f64,
@@ -47,50 +47,51 @@ impl fmt::Display for NotFinite {
 
 impl std::error::Error for NotFinite {}
 
-/// Raw values of one quantity by process, in the order they were taken: finite, possibly none.
+/// Raw values of one quantity by process, in the order they were taken: finite, possibly empty.
 ///
-/// Values of one process share its memory layout, so processes are what may be exchanged; the
-/// [`headline`](Self::headline) respects that, every other statistic is over all values alike. A statistic is `None`
-/// where it is not defined: all of them without samples, the standard deviation below two, a relative spread around 0.
+/// Values of one process share its memory layout, so the processes are the exchangeable units. The
+/// [`headline`](Self::headline) takes this into account; every other statistic treats all values alike. A statistic is
+/// `None` if it is not defined: all of them without samples, the standard deviation below two samples, a relative
+/// spread around 0.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     unit: String,
     direction: Direction,
     values: Vec<f64>,
     sorted: Vec<f64>,
-    /// Where each process ends in `values`; none of them is empty.
+    /// The end of each process in `values`; no process is empty.
     ends: Vec<usize>,
 }
 
-/// An interval that holds the true value with 95 % confidence, and how it was found.
+/// A 95 % confidence interval, with the method that computed it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Interval {
     /// Its lower end.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
-    /// The method, in the words of `results.csv`.
+    /// The method, as named in `results.csv`.
     pub method: &'static str,
 }
 
-/// A percentile and the interval that holds the true one with at least 95 % confidence.
+/// A percentile with a confidence interval of at least 95 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Percentile {
     /// The estimate, interpolated linearly between neighbouring samples.
     pub value: f64,
-    /// Lower end of the interval: a sample.
+    /// Lower end of the interval, which is a sample.
     pub low: f64,
-    /// Upper end of the interval: a sample.
+    /// Upper end of the interval, which is a sample.
     pub high: f64,
 }
 
 impl Samples {
-    /// Takes the values of one process in the order they were measured; NaN and infinities are refused.
+    /// Creates samples of a single process, in the order they were measured; NaN and infinities are errors.
     pub fn new(unit: impl Into<String>, direction: Direction, values: Vec<f64>) -> Result<Self, NotFinite> {
         Self::by_process(unit, direction, &[values])
     }
 
-    /// Takes the values of several processes; one without values is left out.
+    /// Creates samples of several processes; a process without values is omitted.
     pub fn by_process(
         unit: impl Into<String>,
         direction: Direction,
@@ -114,7 +115,7 @@ impl Samples {
         &self.unit
     }
 
-    /// Which way the quantity gets better.
+    /// The direction in which the quantity improves.
     pub fn direction(&self) -> Direction {
         self.direction
     }
@@ -140,15 +141,15 @@ impl Samples {
         self.processes().filter_map(median).collect()
     }
 
-    /// What is told first: the median of the medians of the processes.
+    /// The headline value: the median of the medians of the processes.
     pub fn headline(&self) -> Option<f64> {
         let mut medians = self.process_medians();
         medians.sort_unstable_by(f64::total_cmp);
         median_of_sorted(&medians)
     }
 
-    /// An interval for the headline. Several processes: Student's t over the logarithms of their medians, which must be
-    /// positive. One: the order statistics of its median, from 6 values on.
+    /// A confidence interval for the headline. With several processes: Student's t over the logarithms of their
+    /// medians, which must be positive. With one process: order statistics of its median, from 6 values on.
     pub fn interval(&self) -> Option<Interval> {
         if self.ends.len() < 2 {
             let Percentile { low, high, .. } = self.percentile(50.0)?;
@@ -164,22 +165,22 @@ impl Samples {
         })
     }
 
-    /// How many there are.
+    /// Number of values.
     pub fn n(&self) -> usize {
         self.values.len()
     }
 
-    /// The smallest.
+    /// The smallest value.
     pub fn min(&self) -> Option<f64> {
         self.sorted.first().copied()
     }
 
-    /// The largest.
+    /// The largest value.
     pub fn max(&self) -> Option<f64> {
         self.sorted.last().copied()
     }
 
-    /// The middle one; the midpoint of the two in the middle where their number is even.
+    /// The middle value, or the midpoint of the two middle values.
     pub fn median(&self) -> Option<f64> {
         median_of_sorted(&self.sorted)
     }
@@ -221,7 +222,7 @@ impl Samples {
         ratio(self.max()? - self.min()?, self.median()?)
     }
 
-    /// The percentile `percent` (between 0 and 100), if there are samples enough for a two-sided 95 % order-statistic
+    /// The percentile `percent` (between 0 and 100), if there are enough samples for a two-sided 95 % order-statistic
     /// interval: 6 for the 50th, 36 for the 90th, 72 for the 95th, 368 for the 99th.
     pub fn percentile(&self, percent: f64) -> Option<Percentile> {
         let p = percent / 100.0;
@@ -234,7 +235,7 @@ impl Samples {
         Some(Percentile { value, low: self.sorted[low], high: self.sorted[high] })
     }
 
-    /// A power of two near the largest magnitude: values over it neither overflow nor vanish when squared.
+    /// A power of two near the largest magnitude. Values divided by it neither overflow nor vanish when squared.
     fn scale(&self) -> f64 {
         let largest =
             self.sorted.first().map_or(0.0, |v| v.abs()).max(self.sorted.last().map_or(0.0, |v| v.abs()));
@@ -247,7 +248,7 @@ impl Samples {
     }
 }
 
-/// Logarithms of positive values, at least one: their number, mean and variance (0 for one).
+/// Logarithms of at least one positive value: their number, mean and variance (0 for one value).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Logs {
     pub(crate) n: f64,
@@ -276,12 +277,12 @@ fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     }
 }
 
-/// `part / |whole|`, if that is a number.
+/// `part / |whole|`, if that is finite.
 fn ratio(part: f64, whole: f64) -> Option<f64> {
     Some(part / whole.abs()).filter(|r| r.is_finite())
 }
 
-/// Neumaier's sum: the error of every addition is kept and added at the end.
+/// Neumaier summation: the error of every addition is accumulated and added at the end.
 fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0.0_f64, 0.0_f64);
     for value in values {
@@ -292,11 +293,11 @@ fn compensated_sum(values: impl Iterator<Item = f64>) -> f64 {
     sum + lost
 }
 
-/// Places (from 0) of the two order statistics that enclose the quantile `p` of any distribution, each missing it with a
-/// probability of at most 2.5 %; `None` where even the extremes miss it more often.
+/// Indices of the two order statistics that enclose the quantile `p` of any distribution, each with a miss probability
+/// of at most 2.5 %; `None` if even the extremes miss it more often.
 ///
-/// The number of samples below the quantile is binomial(n, p): its weights are walked outwards from the mode, where
-/// they neither overflow nor vanish together.
+/// The number of samples below the quantile is binomial(n, p). Its weights are summed outwards from the mode, where they
+/// neither overflow nor all vanish.
 fn interval_ranks(n: usize, p: f64) -> Option<(usize, usize)> {
     const TAIL: f64 = 0.025;
     if n == 0 || !(p > 0.0 && p < 1.0) {

@@ -1,6 +1,6 @@
 //! Plain text in aligned columns.
 
-/// A table: titles, then lines of as many cells.
+/// A table with titles; every line has as many cells as there are titles.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     titles: Vec<&'static str>,
@@ -9,7 +9,7 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// A table with these columns: title, and whether its cells are numbers (aligned to the right).
+    /// Creates a table with these columns: title, and whether cells are numbers (right-aligned).
     pub(crate) fn new(columns: &[(&'static str, bool)]) -> Self {
         let (titles, numeric) = columns.iter().copied().unzip();
         Self { titles, numeric, lines: Vec::new() }
@@ -21,7 +21,7 @@ impl Table {
         self.lines.push(line);
     }
 
-    /// The text: two blanks between columns, none at the end of a line.
+    /// The text, with two spaces between columns and none at the end of a line.
     pub(crate) fn render(&self) -> String {
         let titles: Vec<String> = self.titles.iter().map(ToString::to_string).collect();
         let lines: Vec<&Vec<String>> = std::iter::once(&titles).chain(&self.lines).collect();

@@ -1,17 +1,17 @@
-//! Faster or slower: a pure function of two sample sets and a threshold, with an exit code for a list of verdicts.
+//! Judges differences: a pure function of two sample sets and a threshold, and an exit code for a list of verdicts.
 //!
-//! What may be exchanged are processes, so the values judged are the medians of the processes; where an arm has one process
-//! only, its samples take their place, and [`Basis`] says so: they know nothing of how processes differ. The ratio and its
-//! interval come from Welch's t over the logarithms of these values (95 %, two-sided). With the band from
-//! 1 / (1 + threshold) to 1 + threshold:
+//! Processes are the exchangeable units, so the judged values are the medians of the processes. If an arm has only one
+//! process, its samples are used instead and [`Basis`] says so; they do not show how processes differ. The ratio and its
+//! interval come from Welch's t over the logarithms of these values (95 %, two-sided). With a threshold x, the band
+//! reaches from 1 / (1 + x) to 1 + x:
 //!
-//! - *same*: an interval of 90 % lies wholly in the band, and so does the ratio of the headlines. That is the test of equivalence by
-//!   two one-sided tests (Schuirmann 1987): what differs by the threshold is called the same once in twenty times at most;
-//! - *faster*, *slower*: an interval of 99 % leaves out 1, the ratio lies beyond the band, and the headlines do not say the
-//!   contrary; of a measurement that is too noisy, an interval of 99.9 %, since two speeds of a machine that fall unevenly on the
+//! - *same*: the 90 % interval lies completely in the band, and so does the ratio of the headlines. This is the equivalence test by
+//!   two one-sided tests (Schuirmann 1987): a difference as large as the threshold is called the same at most once in twenty times;
+//! - *faster*, *slower*: the 99 % interval excludes 1, the ratio lies outside the band, and the headlines do not contradict. If the
+//!   measurement is too noisy, the 99.9 % interval is used, because two speeds of a machine that are unevenly distributed over the
 //!   arms look like a difference;
-//! - *too noisy*: neither, and even a difference of five times the threshold would have been missed once in five times;
-//! - *inconclusive*: neither, so more samples may tell.
+//! - *too noisy*: none of these, and even a difference of five times the threshold would be missed once in five times;
+//! - *inconclusive*: none of these, so more samples may decide.
 
 use std::fmt;
 
@@ -19,50 +19,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::stats::{Direction, Logs, Samples, student};
 
-/// The confidence of the intervals.
+/// The confidence level of the intervals.
 pub const CONFIDENCE: f64 = 0.95;
-/// The confidence with which 1 must be left out before anything is called faster or slower.
+/// The confidence with which 1 must be excluded before a result is called faster or slower.
 const ALARM: f64 = 0.99;
 /// The confidence with which a ratio must lie in the band: 5 % on either side.
 const EQUIVALENCE: f64 = 0.90;
-/// The confidence of an alarm for a measurement that is too noisy.
+/// The confidence required for faster or slower if the measurement is too noisy.
 const NOISY_ALARM: f64 = 0.999;
-/// The threshold unless told otherwise: differences below it do not matter.
+/// The default threshold; differences below it do not matter.
 pub const THRESHOLD: f64 = 0.03;
-/// A measurement that would miss this many thresholds is too noisy.
+/// A measurement is too noisy if it would miss a difference of this many thresholds.
 const NOISY: f64 = 5.0;
 /// The probability with which a detectable difference is found.
 const POWER: f64 = 0.8;
 
-/// What two measurements say about each other.
+/// The result of comparing two measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// Shown to differ by less than the threshold.
     Same,
-    /// New is better.
+    /// The new one is better.
     Faster,
-    /// New is worse.
+    /// The new one is worse.
     Slower,
-    /// The samples do not suffice.
+    /// There are too few samples to decide.
     Inconclusive,
     /// The samples scatter too much for the threshold.
     TooNoisy,
-    /// The two do not measure the same thing, or not on the same machine.
+    /// The two measure different things, or ran on different machines.
     NotComparable,
     /// Only the base has it.
     Missing,
-    /// Only new has it.
+    /// Only the new run has it.
     New,
-    /// One of the two must not be believed.
+    /// One of the two is invalid.
     Invalid,
-    /// Outputs that must be equal differ.
+    /// Outputs differ that must be equal.
     Incorrect,
 }
 
 impl Verdict {
-    /// Every verdict with its exit code, the worst first. What cannot be trusted outweighs what was found with it; what was
-    /// found outweighs what could not be told.
+    /// Every verdict with its exit code, the worst first. Invalid input outweighs any finding, and a finding outweighs an
+    /// undecided comparison.
     pub const BY_SEVERITY: &[(Self, u8)] = &[
         (Self::Incorrect, 6),
         (Self::NotComparable, 4),
@@ -76,7 +76,7 @@ impl Verdict {
         (Self::New, 0),
     ];
 
-    /// In words.
+    /// The name of the verdict.
     pub fn name(self) -> &'static str {
         match self {
             Self::Same => "same",
@@ -92,7 +92,7 @@ impl Verdict {
         }
     }
 
-    /// A sign that stands before the word, so that a column of verdicts can be looked over.
+    /// A symbol shown before the name, so that a column of verdicts is easy to scan.
     pub fn symbol(self) -> &'static str {
         match self {
             Self::Same => "=",
@@ -113,25 +113,25 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// The exit code of the worst verdict; 4 where nothing was compared.
+/// The exit code of the worst verdict; 4 if nothing was compared.
 pub fn exit_code(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
     let place = |v: Verdict| Verdict::BY_SEVERITY.iter().position(|(other, _)| *other == v);
     let worst = verdicts.into_iter().filter_map(place).min();
     worst.map_or(4, |at| Verdict::BY_SEVERITY[at].1)
 }
 
-/// What was taken as exchangeable.
+/// The exchangeable units of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// Medians of processes.
     Processes,
-    /// Samples, since an arm has only one process.
+    /// Samples, because an arm has only one process.
     Samples,
 }
 
 impl Basis {
-    /// The word.
+    /// The name of the basis.
     pub fn name(self) -> &'static str {
         match self {
             Self::Processes => "processes",
@@ -140,7 +140,7 @@ impl Basis {
     }
 }
 
-/// How many times as good new is: new / base where higher is better, base / new where lower is, new / base where neither.
+/// The improvement as a ratio: new / base if higher is better or there is no direction, base / new if lower is better.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Effect {
     /// The ratio of the geometric means.
@@ -151,40 +151,40 @@ pub struct Effect {
     pub high: Option<f64>,
     /// The smallest difference that would be found in four of five such measurements: 0.1 is 10 %.
     pub detectable: Option<f64>,
-    /// What was taken as exchangeable.
+    /// The exchangeable units.
     pub basis: Basis,
     /// Whether samples were scaled to the same speed of the machine.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub steadied: bool,
-    /// How many there are in base.
+    /// Number of units in the base.
     pub base_n: usize,
-    /// How many there are in new.
+    /// Number of units in the new run.
     pub new_n: usize,
 }
 
-/// Logarithms of the ratio, of its reach to either side, and of the detectable difference.
+/// Logarithms of the ratio, of half its interval's width, and of the detectable difference.
 struct Log {
     ratio: f64,
     spread: Option<Spread>,
 }
 
-/// How far a ratio may be off, in logarithms.
+/// The uncertainty of a ratio, in logarithms.
 #[derive(Clone, Copy)]
 struct Spread {
     /// Half the width of the interval.
     reach: f64,
-    /// That of the interval which must lie in the band before anything is called the same.
+    /// Half the width of the interval that must lie in the band to be called the same.
     equal: f64,
-    /// That of the interval which must leave out 1 before anything is called faster or slower.
+    /// Half the width of the interval that must exclude 1 to be called faster or slower.
     sure: f64,
-    /// The same where the measurement is too noisy.
+    /// The same if the measurement is too noisy.
     very_sure: f64,
-    /// The smallest difference that is likely found.
+    /// The smallest difference that is likely to be found.
     detectable: f64,
 }
 
 impl Effect {
-    /// The effect; `None` where a side has no samples or a value that is not positive.
+    /// Computes the effect; `None` if a side has no samples or a value that is not positive.
     pub fn between(base: &Samples, new: &Samples) -> Option<Self> {
         Self::with_log(base, new).map(|(effect, _)| effect)
     }
@@ -212,13 +212,13 @@ impl Effect {
     }
 }
 
-/// How far the difference of two means may be off.
+/// The uncertainty of the difference of two means.
 fn welch(a: Logs, b: Logs) -> Spread {
     let (from_a, from_b) = (a.variance / a.n, b.variance / b.n);
     let error = (from_a + from_b).sqrt();
     let parts = from_a * from_a / (a.n - 1.0) + from_b * from_b / (b.n - 1.0);
     let all = a.n + b.n - 2.0;
-    // The parts vanish where the values of each side agree.
+    // `parts` is 0 if the values of each side are equal.
     let freedom = if parts > 0.0 { (from_a + from_b) * (from_a + from_b) / parts } else { all };
     let half = |confidence: f64| student::quantile(f64::midpoint(1.0, confidence), freedom) * error;
     let reach = half(CONFIDENCE);
@@ -226,24 +226,24 @@ fn welch(a: Logs, b: Logs) -> Spread {
     Spread { reach, equal: half(EQUIVALENCE), sure: half(ALARM), very_sure: half(NOISY_ALARM), detectable }
 }
 
-/// A logarithm turned so that more is better.
+/// The logarithm with its sign changed if lower is better.
 fn oriented(direction: Direction, log: f64) -> f64 {
     if direction == Direction::Lower { -log } else { log }
 }
 
-/// A verdict with what it rests on.
+/// A verdict with its evidence.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Judgement {
     /// The verdict.
     pub verdict: Verdict,
-    /// The ratio and its interval, where there is one.
+    /// The ratio and its interval, if there is one.
     pub effect: Option<Effect>,
-    /// Why, where the numbers do not say it.
+    /// The reason, if the numbers do not show it.
     pub why: Option<String>,
 }
 
-/// Judges `new` against `base`; `threshold` is the relative difference that matters, such as 0.03. See the module for the
-/// rule. Swapping the arms swaps faster and slower, missing and new; units cancel.
+/// Judges `new` against `base`. `threshold` is the relative difference that matters, such as 0.03. The [module
+/// documentation](self) states the rule. Swapping the arms swaps faster and slower, missing and new; units cancel.
 pub fn judge(base: &Samples, new: &Samples, threshold: f64) -> Judgement {
     let without =
         |verdict, why: String| Judgement { verdict, effect: None, why: (!why.is_empty()).then_some(why) };
@@ -289,7 +289,7 @@ fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgemen
     told(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, None)
 }
 
-/// Values that have no ratio are the same if all of them are.
+/// Values without a ratio are the same if all of them are equal.
 fn not_positive(base: &Samples, new: &Samples) -> Judgement {
     let first = base.values().first();
     let equal =

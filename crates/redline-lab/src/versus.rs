@@ -1,6 +1,6 @@
-//! Two arms in one run: the order of their processes, and the processes of an arm as one.
+//! Two arms in one run: the order of their processes, and merging the processes of an arm.
 //!
-//! Each process is fresh, so its memory layout is; the order A B B A cancels what drifts evenly.
+//! Each process is fresh, and so is its memory layout. The order A B B A cancels linear drift.
 
 use std::fmt;
 
@@ -10,12 +10,12 @@ use crate::result::{Metric, Ordered, Row};
 use crate::stats::{NotFinite, Samples};
 use crate::warmup::Warmup;
 
-/// One of the two.
+/// One of two arms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Arm {
     /// The base.
     A,
-    /// What is judged.
+    /// The arm that is judged.
     B,
 }
 
@@ -29,19 +29,19 @@ impl Arm {
     }
 }
 
-/// The order of `processes` of each arm, an even number: A B B A, A B B A, ...
+/// The order of processes, an even number per arm: A B B A, A B B A, ...
 pub fn schedule(processes: usize) -> impl Iterator<Item = Arm> {
     [Arm::A, Arm::B, Arm::B, Arm::A].into_iter().cycle().take(2 * processes)
 }
 
-/// Why processes of one arm are not one.
+/// Why the processes of an arm could not be merged.
 #[derive(Debug)]
 pub enum MergeError {
-    /// They measured other cases or metrics.
+    /// They measured different cases or metrics.
     Cases(String),
-    /// Equal flags gave different outputs: the outputs are wrong.
+    /// Equal flags gave different outputs, so the outputs are wrong.
     Outputs(String),
-    /// A measurement is no number.
+    /// A measurement is not finite.
     Samples(NotFinite),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for MergeError {
 
 impl std::error::Error for MergeError {}
 
-/// What is read of the document that a process printed.
+/// The part of a process's document that is read.
 #[derive(Deserialize)]
 struct Printed {
     rows: Vec<Row>,
@@ -67,8 +67,8 @@ pub fn printed_rows(text: &str) -> serde_json::Result<Vec<Row>> {
     serde_json::from_str::<Printed>(text).map(|printed| printed.rows)
 }
 
-/// The rows of an arm: each metric holds the samples of every process. A row is checked if it was in every process; its share of
-/// a limit is the median of theirs, its warm-up the longest.
+/// Merges the rows of an arm: each metric contains the samples of every process. A row is checked if it was checked in every
+/// process. Its share of a limit is the median over the processes, its warm-up the longest.
 pub fn merge(processes: &[Vec<Row>]) -> Result<Vec<Row>, MergeError> {
     let Some(first) = processes.first() else { return Ok(Vec::new()) };
     if let Some(other) =

@@ -1,7 +1,7 @@
-//! When a measurement may begin: once what happens for the first time has happened.
+//! Warm-up: a measurement begins only after all first-time work is done.
 //!
-//! A number of runs before is a guess. Plans that are made, pages that are filled, memory that is taken are counted by the
-//! system or the engine; warm-up ends when they are flat, and not before the runs that were asked for.
+//! A fixed number of warm-up runs would be a guess. The system or the engine counts new plans, page faults and allocated
+//! memory; warm-up ends when these counters are flat, but not before the requested number of runs.
 
 use redline_kernels::memory::current_bytes;
 use serde::{Deserialize, Serialize};
@@ -9,36 +9,36 @@ use serde::{Deserialize, Serialize};
 use crate::Clock;
 use crate::machine::Counters;
 
-/// Runs beyond those asked for, at most.
+/// Maximum number of additional runs.
 const MOST_RUNS: usize = 20;
-/// Seconds beyond those runs, at most.
+/// Maximum duration of the additional runs in seconds.
 const MOST_S: f64 = 30.0;
-/// Pages that any run may fill anew.
+/// Page faults that are allowed in any run.
 const FEW_PAGES: u64 = 64;
-/// Bytes by which any run may grow: what an engine remembers of passes.
+/// Growth in bytes that is allowed in any run: the engine's records of passes.
 const FEW_BYTES: u64 = 64 << 10;
 
-/// What was run before a measurement.
+/// The warm-up before a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Warmup {
-    /// Runs.
+    /// Number of runs.
     pub runs: usize,
-    /// Seconds they took.
+    /// Duration in seconds.
     pub seconds: f64,
-    /// Whether the counters of first times were flat at the end.
+    /// Whether the counters were flat at the end.
     pub converged: bool,
 }
 
-/// Counters of first times, after some run.
+/// Counters of first-time work after a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct First {
-    /// Plans that had to be made.
+    /// Plans made.
     misses: u64,
     /// Pages read from a disk.
     major: u64,
-    /// Pages filled.
+    /// Page faults without reading from a disk.
     minor: u64,
-    /// Bytes allocated at its end.
+    /// Bytes allocated at the end.
     allocated: u64,
 }
 
@@ -54,8 +54,8 @@ impl First {
     }
 }
 
-/// Whether the last run did nothing for the first time: no plan, no page from a disk, no memory beyond what was held before, and as
-/// many pages filled as the run before (an allocator that gives pages back fills them anew every time) or few.
+/// Whether the last run did no first-time work: no new plan, no page from a disk, no more memory than was held before, and either
+/// few page faults or as many as the run before (an allocator that returns pages faults them in again every time).
 fn flat(counters: &[First]) -> bool {
     let [.., before, last] = counters else { return false };
     let filled = last.minor - before.minor.min(last.minor);
@@ -72,7 +72,7 @@ fn flat(counters: &[First]) -> bool {
         && (filled <= FEW_PAGES || settled)
 }
 
-/// Runs `run` at least `least` times, until the counters are flat. `misses` tells how many plans had to be made so far.
+/// Runs `run` at least `least` times, until the counters are flat. `misses` returns the number of plans made so far.
 pub(crate) fn warm_up<E>(
     clock: &Clock,
     least: usize,
@@ -114,15 +114,15 @@ mod tests {
         let start = (0, 0, 0, 0);
         assert!(!flat(&after(&[])) && !flat(&after(&[start])));
         assert!(flat(&after(&[start, (0, 0, 64, 0)])));
-        // The first run fills many pages, the second few.
+        // The first run has many page faults, the second few.
         assert!(!flat(&after(&[start, (0, 0, 9000, 0)])));
         assert!(flat(&after(&[start, (0, 0, 9000, 0), (0, 0, 9010, 0)])));
-        // Fewer and fewer, then always as many.
+        // Decreasing at first, then constant.
         assert!(!flat(&after(&[start, (0, 0, 9000, 0), (0, 0, 13_000, 0)])));
         assert!(flat(&after(&[(0, 0, 9000, 0), (0, 0, 13_000, 0), (0, 0, 16_500, 0)])));
         assert!(!flat(&after(&[start, (1, 0, 0, 0)])) && !flat(&after(&[start, (0, 1, 0, 0)])));
         assert!(flat(&after(&[(1, 1, 0, 0), (1, 1, 0, 0)])));
-        // Memory that was held once before is nothing new.
+        // Memory that was already held before is not new.
         let held = 1 << 20;
         assert!(!flat(&after(&[start, (0, 0, 0, held)])));
         assert!(flat(&after(&[start, (0, 0, 0, held), (0, 0, 0, 0), (0, 0, 0, held)])));
@@ -142,7 +142,7 @@ mod tests {
             };
             warm_up(&clock, least, misses, run).unwrap()
         };
-        // Other tests of this process fill pages meanwhile, so more runs may be needed.
+        // Other tests in this process cause page faults meanwhile, so more runs may be needed.
         let three = warmed(3, 0);
         assert!(three.runs >= 3);
         let five = warmed(1, 5);

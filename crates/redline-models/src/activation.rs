@@ -1,4 +1,4 @@
-//! The values between the operations of a pass, by name: what parity with another implementation is judged by.
+//! Names of the values between the operations of a pass, for comparison with another implementation.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use redline_kernels::Rows;
 use crate::block::mlp::Mlp;
 use crate::model::Model;
 
-/// What an activation is. `docs/parity.md` says where each stands in a layer.
+/// The kind of an activation. `docs/parity.md` says where each stands in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationName {
     /// `[tokens, hidden]`: tokens, with learned positions where a family has them.
@@ -38,9 +38,9 @@ pub enum ActivationName {
     MlpNorm,
     /// `[tokens, inner]`: the gate's projection.
     Gate,
-    /// `[tokens, inner]`: what is gated.
+    /// `[tokens, inner]`: the projection that the gate multiplies.
     Up,
-    /// `[tokens, inner]`: what enters the last layer of the feed-forward part.
+    /// `[tokens, inner]`: the input of the feed-forward part's last layer.
     MlpHidden,
     /// `[tokens, hidden]`: the feed-forward part's output.
     MlpOutput,
@@ -53,7 +53,7 @@ pub enum ActivationName {
 }
 
 impl ActivationName {
-    /// Every name there is, in the order of a pass.
+    /// All names, in the order of a pass.
     pub const ALL: &[ActivationName] = &[
         Self::Embedding,
         Self::AttentionNorm,
@@ -104,12 +104,12 @@ impl ActivationName {
     }
 }
 
-/// Which activation of a pass: `layers.3.query`, or `logits` outside the layers.
+/// Identifies an activation of a pass: `layers.3.query`, or `logits` outside the layers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ActivationId {
     /// The layer, from 0; `None` before and after the layers.
     pub layer: Option<usize>,
-    /// What it is.
+    /// The kind of activation.
     pub name: ActivationName,
 }
 
@@ -122,17 +122,17 @@ impl fmt::Display for ActivationId {
     }
 }
 
-/// Some rows of an activation. Those of logits and of the norm before them may come in several pieces, in order.
+/// Some rows of an activation. Logits and the final norm may arrive in several pieces, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Activation<'a> {
-    /// Which.
+    /// The activation's identity.
     pub id: ActivationId,
     /// `[rows, width]`
     pub values: Rows<'a>,
 }
 
 impl Model {
-    /// Every activation of a pass with the width of its rows, in the order in which a [`crate::step::Watchers`] sees them.
+    /// Every activation of a pass with the width of its rows, in the order in which a [`crate::step::Watchers`] receives them.
     pub fn activations(&self) -> Vec<(ActivationId, usize)> {
         use ActivationName as Name;
         let hidden = self.facts.hidden;

@@ -1,5 +1,5 @@
-//! From a checkpoint to an INFQ directory, tensor by tensor: no more than one piece of one tensor is in memory, besides the scales
-//! of that piece. The bytes depend on the source and the options only.
+//! Converts a checkpoint to an INFQ directory, tensor by tensor: at most one piece of one tensor and its scales are in memory.
+//! The bytes depend on the source and the options only.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::packing::{self, Plane};
 use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
 use crate::tensors::{Source, Tensors, outlier_columns, pieces};
 
-/// How to convert.
+/// Options of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct ConvertOptions {
     /// The format of all matrices.
@@ -22,7 +22,7 @@ pub struct ConvertOptions {
     pub outliers: f64,
 }
 
-/// How far a conversion has come.
+/// Progress of a conversion.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
     /// Parameters written.
@@ -31,8 +31,7 @@ pub struct Progress {
     pub total: u64,
 }
 
-/// Converts the model in `source`, a Hugging Face directory, to `destination`. Every file beside the weights that a model needs is
-/// copied.
+/// Converts the model in `source`, a Hugging Face directory, to `destination`, and copies every other file that a model needs.
 pub fn convert(
     exec: Exec<'_>,
     source: &Path,
@@ -43,7 +42,7 @@ pub fn convert(
     convert_on(&Disk::default(), exec, source, destination, options, progress)
 }
 
-/// The same, written through `disk`.
+/// As [`convert`], with files written through `disk`.
 pub fn convert_on(
     disk: &Disk,
     exec: Exec<'_>,
@@ -66,7 +65,7 @@ pub fn convert_on(
     let mut out = InfqWriter::create_on(disk.clone(), destination, scheme, weights)?;
     for name in COMPANIONS {
         let path = source.join(name);
-        // A link that leads nowhere is there too: copying it says so.
+        // A dangling link counts as present; copying it reports the error.
         if path.symlink_metadata().is_ok() {
             out.copy_file(&path)?;
         }
@@ -77,7 +76,7 @@ pub fn convert_on(
     Ok(out.finish(digest)?)
 }
 
-/// Files of a model directory that belong to the model, besides its weights; terms of use travel with it.
+/// Files of a model directory to copy besides the weights; licences are included.
 const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
@@ -94,11 +93,11 @@ const COMPANIONS: &[&str] = &[
     "USE_POLICY.md",
 ];
 
-/// What is written, decided before anything is.
+/// The contents of the directory, decided before anything is written.
 pub(crate) struct Plan<'a> {
     spec: &'a DecoderSpec,
     names: Names,
-    /// Every matrix with its format and the columns it keeps apart.
+    /// Every matrix with its format and its outlier columns.
     matrices: Vec<(LinearSpec, Format, Vec<u32>)>,
 }
 
@@ -121,7 +120,7 @@ impl<'a> Plan<'a> {
         Ok(Self { spec, names, matrices })
     }
 
-    /// All weights, as the directory will hold them.
+    /// Declarations of all weights in the directory.
     pub(crate) fn declare(&self) -> Vec<redline_weights::Weight> {
         let mut weights = Vec::new();
         for (linear, format, columns) in &self.matrices {
@@ -137,7 +136,7 @@ impl<'a> Plan<'a> {
         weights
     }
 
-    /// Writes every weight; returns the parameters of the model.
+    /// Writes every weight. Returns the number of parameters.
     pub(crate) fn write(
         &self,
         exec: Exec<'_>,

@@ -1,4 +1,4 @@
-//! What can go wrong when a model is loaded.
+//! Errors of loading and converting models.
 
 use std::fmt::Write as _;
 
@@ -9,13 +9,13 @@ use redline_weights::WeightsError;
 /// Why a checkpoint cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum ModelError {
-    /// A file could not be read, or what it holds is wrong.
+    /// A file could not be read, or its contents are invalid.
     #[error(transparent)]
     Weights(#[from] WeightsError),
     /// The configuration names an architecture that is not in the list.
     #[error("architecture `{name}` is not known\n  in `{file}`")]
     UnknownArchitecture {
-        /// As the configuration has it.
+        /// The name in the configuration.
         name: String,
         /// The configuration.
         file: String,
@@ -23,14 +23,14 @@ pub enum ModelError {
     /// The checkpoint holds tensors that no part of the architecture reads.
     #[error("{count} tensors are not part of this architecture: {names}\n  in `{file}`")]
     UnexpectedTensors {
-        /// How many.
+        /// The number of tensors.
         count: usize,
         /// The first few names.
         names: String,
         /// The checkpoint.
         file: String,
     },
-    /// Two configuration values contradict each other or exceed what the kernels hold.
+    /// Two configuration values contradict each other or exceed the limits of the kernels.
     #[error("{fact}\n  in `{file}`")]
     Config {
         /// What is wrong, with the numbers.
@@ -38,7 +38,7 @@ pub enum ModelError {
         /// The configuration.
         file: String,
     },
-    /// A weight is beyond the range of the format asked for.
+    /// A weight is beyond the range of the requested format.
     #[error("`{name}` holds {magnitude:e}, but {format} holds at most {largest:e}")]
     TooLarge {
         /// The tensor.
@@ -50,32 +50,32 @@ pub enum ModelError {
         /// Its largest magnitude.
         largest: f32,
     },
-    /// Columns are to be kept apart in a converted directory.
+    /// Outlier columns were requested for a converted directory, which fixes them already.
     #[error("this model is converted: which columns it keeps apart is decided\n  in `{dir}`")]
     PackedOutliers {
         /// The directory.
         dir: String,
     },
-    /// A converted directory is to be converted.
+    /// The directory to convert is a converted one already.
     #[error("this model is converted already\n  in `{dir}`")]
     AlreadyConverted {
         /// The directory.
         dir: String,
     },
-    /// Another format is asked for than a converted directory is in.
+    /// The requested format differs from the format of a converted directory.
     #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
     Converted {
-        /// What it is in.
+        /// The directory's format.
         format: String,
-        /// What was asked for.
+        /// The requested format.
         wanted: String,
         /// The directory.
         dir: String,
     },
-    /// Whoever waits for a conversion has given it up.
+    /// The caller cancelled the conversion.
     #[error("cancelled")]
     Cancelled,
-    /// The system refused memory.
+    /// The operating system refused memory.
     #[error("{0}")]
     Memory(#[from] OutOfMemory),
     /// A shape name that `synth` does not know.
@@ -84,7 +84,7 @@ pub enum ModelError {
 }
 
 impl ModelError {
-    /// An error that names the first few, if there are any.
+    /// Returns an error that names the first few unexpected tensors, if there are any.
     pub(crate) fn refuse_unexpected<'a>(
         names: impl Iterator<Item = &'a str>,
         file: &std::path::Path,

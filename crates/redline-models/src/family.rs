@@ -1,4 +1,4 @@
-//! What Llama, Mistral and Qwen share: rotary decoders with RMSNorm and a SwiGLU, differing in a few options.
+//! The decoder family of Llama, Mistral and Qwen: rotary positions, RMSNorm and SwiGLU, with a few options.
 
 use redline_kernels::op::attention::MAX_HEAD_DIM;
 use redline_weights::{ConfigFile, WeightsError};
@@ -10,20 +10,20 @@ use crate::spec::{
     PositionSpec,
 };
 
-/// Where members of the family differ.
+/// Options in which members of the family differ.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// Queries, keys and values have biases.
+    /// Whether queries, keys and values have biases.
     pub(crate) qkv_bias: bool,
-    /// The attention output has a bias.
+    /// Whether the attention output has a bias.
     pub(crate) output_bias: bool,
-    /// The linear layers of the feed-forward part have biases.
+    /// Whether the linear layers of the feed-forward part have biases.
     pub(crate) mlp_bias: bool,
-    /// Queries and keys are normalised per head.
+    /// Whether queries and keys are normalised per head.
     pub(crate) head_norms: bool,
-    /// Keys that a query of each layer sees; empty: all see everything.
+    /// Number of keys that a query of each layer sees; empty: no limit in any layer.
     pub(crate) windows: Vec<Option<usize>>,
-    /// `rms_norm_eps` where the key is absent.
+    /// `rms_norm_eps` if the key is absent.
     pub(crate) default_eps: f32,
 }
 
@@ -32,9 +32,9 @@ pub(crate) fn config_error(config: &ConfigFile, fact: String) -> ModelError {
     ModelError::Config { fact, file: config.file().display().to_string() }
 }
 
-/// Largest dimension: products of a few of them cannot overflow before they are held against the file.
+/// Maximum dimension: products of a few dimensions cannot overflow before they are compared with the file.
 const MAX_DIMENSION: usize = 1 << 28;
-/// Most layers: their names are made before the checkpoint is looked at.
+/// Maximum number of layers, whose names are made before the checkpoint is read.
 const MAX_LAYERS: usize = 1 << 14;
 
 /// Reads a dimension, at least 1.
@@ -42,7 +42,7 @@ pub(crate) fn positive(config: &ConfigFile, key: &str) -> Result<usize, ModelErr
     bounded(config, key, config.usize(key)?, MAX_DIMENSION)
 }
 
-/// Reads a dimension; null and absent are `default`.
+/// Reads a dimension; `default` if it is null or absent.
 pub(crate) fn dimension_or(config: &ConfigFile, key: &str, default: usize) -> Result<usize, ModelError> {
     config.opt_usize(key)?.map_or(Ok(default), |n| bounded(config, key, n, MAX_DIMENSION))
 }
@@ -60,10 +60,10 @@ fn bounded(config: &ConfigFile, key: &str, value: usize, most: usize) -> Result<
     Err(config.refuse(key, format!("a value from 1 to {most}")).into())
 }
 
-/// Refuses a configuration without one of `keys`: their defaults in the reference belong to one model of the family.
+/// Refuses a configuration that lacks one of `keys`: their defaults in the reference fit only one model of the family.
 pub(crate) fn require(config: &ConfigFile, keys: &[&str]) -> Result<(), WeightsError> {
     let missing = keys.iter().find(|key| !config.keys().any(|k| k == **key));
-    // Reading a key that is absent is the error that names it.
+    // Reading an absent key returns the error that names it.
     missing.map_or(Ok(()), |key| config.usize(key).map(drop))
 }
 
@@ -101,7 +101,7 @@ impl Heads {
     }
 }
 
-/// Head dimensions that the kernels hold.
+/// Refuses head dimensions that the kernels do not support.
 pub(crate) fn check_head_dim(config: &ConfigFile, dim: usize) -> Result<(), ModelError> {
     if (1..=MAX_HEAD_DIM).contains(&dim) {
         return Ok(());
@@ -173,8 +173,8 @@ fn attention(layer: usize, hidden: usize, heads: &Heads, eps: f32, options: &Opt
     }
 }
 
-/// Windows per layer for families that switch between full and sliding attention: `layer_types` decides where it is
-/// present; otherwise layers from `first_sliding` on.
+/// Windows per layer for families that switch between full and sliding attention: from `layer_types` if it is present,
+/// otherwise the sliding window for layers from `first_sliding` on.
 pub(crate) fn windows(
     config: &ConfigFile,
     window: Option<usize>,

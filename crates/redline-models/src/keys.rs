@@ -1,6 +1,6 @@
-//! Configuration keys that change the result in some family: honoured by whoever reads them, refused otherwise.
+//! Configuration keys that change the result in some family: an architecture must honour them or is refused.
 //!
-//! A key that is absent, null or neutral changes nothing. A key that an architecture honours is named in its call.
+//! A key that is absent, null or neutral changes nothing. An architecture lists the keys that it honours.
 
 use redline_weights::{ConfigFile, WeightsError};
 

@@ -1,8 +1,8 @@
-//! Which sequence owns which page of keys and values.
+//! Ownership of pages of keys and values by sequences.
 //!
-//! Sequences share full pages; a partly filled page is copied when a sequence that shares it writes on. Pages come
-//! back when the last owner lets go. There are never more pages than the limit. Reserving is the only thing that can fail,
-//! and it happens before a pass.
+//! Sequences share full pages; a partly filled page is copied when a sequence that shares it writes to it. A page becomes free
+//! when its last owner releases it. There are never more pages than the limit. Only reserving can fail, and it happens before a
+//! pass.
 
 use redline_kernels::OutOfMemory;
 use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
@@ -20,24 +20,24 @@ struct Sequence {
 /// Why there is no room for more keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KvError {
-    /// As many pages as may be are owned.
+    /// All pages that the limit allows are owned.
     Full {
         /// The limit.
         pages: usize,
     },
-    /// The system refused a page.
+    /// The operating system refused memory for a page.
     Memory(OutOfMemory),
 }
 
-/// Where pages lie. Which sequence owns which is decided in [`KvCache`].
+/// Storage of pages. [`KvCache`] decides which sequence owns which page.
 pub trait PageStore {
-    /// Pages that exist.
+    /// Number of pages.
     fn count(&self) -> usize;
-    /// Adds a page; returns its number.
+    /// Adds a page and returns its number.
     fn grow(&mut self) -> Result<u32, OutOfMemory>;
     /// Copies page `from` to page `to`.
     fn copy(&mut self, from: u32, to: u32);
-    /// Makes the tokens of a page from `first` on unusable.
+    /// Overwrites the tokens of a page from `first` on with poison.
     fn poison(&mut self, _page: u32, _first: usize) {}
 }
 
@@ -64,14 +64,14 @@ pub struct KvCache<P = KvPages> {
     owners: Vec<u32>,
     free: Vec<u32>,
     sequences: Vec<Sequence>,
-    /// Places of `sequences` to be used again.
+    /// Free places in `sequences`.
     ended: Vec<usize>,
-    /// What no sequence owns is poisoned.
+    /// Whether storage that no sequence owns is poisoned.
     poisons: bool,
 }
 
 impl KvCache {
-    /// An empty cache of at most `limit` pages, for layers of these shapes.
+    /// Creates an empty cache of at most `limit` pages, for layers of these shapes.
     pub fn new(layers: &[KvShape], limit: usize) -> Self {
         Self::over(KvPages::new(layers), limit)
     }
@@ -83,7 +83,7 @@ impl KvCache {
 }
 
 impl<P: PageStore> KvCache<P> {
-    /// An empty cache of at most `limit` pages of a store that has none yet.
+    /// Creates an empty cache of at most `limit` pages over an empty store.
     pub fn over(pages: P, limit: usize) -> Self {
         Self {
             pages,
@@ -96,8 +96,8 @@ impl<P: PageStore> KvCache<P> {
         }
     }
 
-    /// The same, overwriting what no sequence owns with values that would show in any result that depended on them: new
-    /// pages, pages that come back, and the rest of a page that is copied. For tests.
+    /// Sets whether storage that no sequence owns is overwritten with values that would show in any result that depends on
+    /// them: new pages, released pages, and the unused part of a copied page. For tests.
     pub fn poisoned(self, poisons: bool) -> Self {
         Self { poisons, ..self }
     }
@@ -108,27 +108,27 @@ impl<P: PageStore> KvCache<P> {
         }
     }
 
-    /// Pages that some sequence owns.
+    /// Number of pages that some sequence owns.
     pub fn pages_in_use(&self) -> usize {
         self.pages.count() - self.free.len()
     }
 
-    /// Sequences that have not ended.
+    /// Number of sequences.
     pub fn sequences(&self) -> usize {
         self.sequences.len() - self.ended.len()
     }
 
-    /// Where the pages lie.
+    /// The storage of the pages.
     pub fn store_mut(&mut self) -> &mut P {
         &mut self.pages
     }
 
-    /// Pages that may still be taken.
+    /// Number of pages that may still be taken.
     pub fn room(&self) -> usize {
         self.limit - self.pages_in_use()
     }
 
-    /// A new sequence without tokens.
+    /// Creates a sequence without tokens.
     pub fn create(&mut self) -> SeqId {
         self.begin(Sequence::default())
     }
@@ -142,7 +142,7 @@ impl<P: PageStore> KvCache<P> {
         SeqId(self.sequences.len() - 1)
     }
 
-    /// A new sequence that begins with the first `tokens` tokens of `parent`, sharing its pages.
+    /// Creates a sequence that begins with the first `tokens` tokens of `parent` and shares its pages.
     pub fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
         assert!(tokens <= self.tokens(parent), "fork at {tokens} of {}", self.tokens(parent));
         let pages = self.sequences[parent.0].pages[..tokens.div_ceil(PAGE_TOKENS)].to_vec();
@@ -152,7 +152,7 @@ impl<P: PageStore> KvCache<P> {
         self.begin(Sequence { pages, tokens })
     }
 
-    /// Tokens stored.
+    /// Number of stored tokens.
     pub fn tokens(&self, id: SeqId) -> usize {
         self.sequences[id.0].tokens
     }
@@ -162,7 +162,7 @@ impl<P: PageStore> KvCache<P> {
         &self.sequences[id.0].pages
     }
 
-    /// Makes room for `more` further tokens. On failure the sequence is unchanged but for pages it may have gained.
+    /// Reserves room for `more` further tokens. On failure, the sequence is unchanged except for pages it may have gained.
     pub fn reserve(&mut self, id: SeqId, more: usize) -> Result<(), KvError> {
         let tokens = self.tokens(id);
         if more > 0 && tokens % PAGE_TOKENS != 0 {
@@ -226,7 +226,7 @@ impl<P: PageStore> KvCache<P> {
         Ok(page)
     }
 
-    /// Counts the first `tokens` tokens as stored, after the pass that stored the last of them.
+    /// Records that the first `tokens` tokens are stored. Called after the pass that stored the last of them.
     pub fn store(&mut self, id: SeqId, tokens: usize) {
         let sequence = &mut self.sequences[id.0];
         sequence.tokens = sequence.tokens.max(tokens);
@@ -340,7 +340,7 @@ mod tests {
         let most = 28 + 3 * PAGE_TOKENS;
         assert!(kv.has_room_without(child, most, [parent, other]));
         assert!(!kv.has_room_without(child, most + 1, [parent, other]));
-        // Without the other one, a page goes to the copy.
+        // Without the other sequence, one page goes to the copy.
         assert!(kv.has_room_without(child, 28 + 2 * PAGE_TOKENS, [other]));
         assert!(!kv.has_room_without(child, 29 + 2 * PAGE_TOKENS, [other]));
         kv.release(other);

@@ -1,8 +1,8 @@
-//! Architectures over named blocks, and the mechanism that runs them.
+//! Architectures built from named blocks, and the code that runs them.
 //!
-//! `arch/` turns a configuration into a [`spec::DecoderSpec`], which is data: names, shapes, options. `block/` holds
-//! what all architectures are made of. `load` checks a checkpoint against the specification and builds a
-//! [`Model`]; everything that can fail fails there, so that `forward` cannot.
+//! `arch/` turns a configuration into a [`spec::DecoderSpec`], which is data: names, shapes, options. `block/` holds the blocks
+//! that all architectures share. `load` checks a checkpoint against the specification and builds a [`Model`]. Everything that
+//! can fail fails there, so that `forward` cannot.
 #![forbid(unsafe_code)]
 
 pub mod activation;

@@ -1,4 +1,4 @@
-//! From files to a model: every tensor is checked against the specification before any is read.
+//! Loads a model from files: every tensor is checked against the specification before any is read.
 
 mod packed;
 #[cfg(test)]
@@ -27,22 +27,22 @@ use crate::tensors::Source;
 use packed::Packed;
 use unpacked::Unpacked;
 
-/// How to hold what is loaded.
+/// Options for loading weights.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
-    /// Weight format; `None` takes the checkpoint's (f16 becomes f32).
+    /// Weight format; `None`: the checkpoint's (f16 becomes f32).
     pub format: Option<Format>,
-    /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`; those with the largest weights.
-    /// A converted directory has chosen them already.
+    /// Share of every layer's input columns, those with the largest weights, that integer formats keep as bf16, in `[0, 1]`. A
+    /// converted directory has chosen them already.
     pub outliers: f64,
 }
 
-/// Where weights come from.
+/// Source of the weights.
 #[derive(Clone, Copy)]
 pub enum Weights<'a> {
     /// Tensors as they were trained.
     Checkpoint(&'a Checkpoint),
-    /// Packed before.
+    /// Packed tensors of a converted directory.
     Infq(&'a Infq),
 }
 
@@ -77,7 +77,7 @@ pub fn load(
     Ok(model(&spec, architecture.name, decoder, head, format))
 }
 
-/// A model of these parts.
+/// Assembles a model from its parts.
 fn model(
     spec: &DecoderSpec,
     architecture: &'static str,
@@ -102,15 +102,15 @@ fn model(
     Model { facts, decoder, head, rope }
 }
 
-/// What a model is built from.
+/// Source of a model's matrices and vectors.
 trait Blocks {
-    /// The weights of all projections of a layer, one below the other.
+    /// The weights of all projections of a layer, stacked by rows.
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError>;
     /// A tensor of `out.len()` values.
     fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError>;
 }
 
-/// The large parts of a model, which are made independently.
+/// A large part of a model; parts are built independently.
 enum Piece {
     Tokens(Matrix),
     Head(Option<Matrix>),
@@ -225,7 +225,8 @@ impl<B: Blocks> Builder<'_, B> {
     }
 }
 
-/// Learned positions are added to every token and small beside all else: integer formats keep them as bf16.
+/// Learned positions are added to every token and are small compared with all other weights, so integer formats keep them as
+/// bf16.
 pub(crate) fn position_format(format: Format) -> Format {
     if format.is_integer() { Format::Bf16 } else { format }
 }

@@ -1,9 +1,9 @@
-//! A loaded model: the decoder, its head, and the way a batch passes through.
+//! A loaded model: the decoder, its head, and how a batch runs through them.
 
 use std::fmt::Write as _;
 
 use redline_kernels::op::attention::AttentionShape;
-use redline_kernels::op::kv::{KvFormat, KvShape, Segment, Sight};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
 use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
@@ -21,17 +21,17 @@ use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers, padd
 pub struct Facts {
     /// The architecture's name in `config.json`.
     pub architecture: &'static str,
-    /// Longest sequence.
+    /// Maximum sequence length in tokens.
     pub context: usize,
-    /// Rows of the embedding.
+    /// Number of rows of the embedding.
     pub vocab: usize,
     /// Width of the residual stream.
     pub hidden: usize,
-    /// What a row of the logits is about, and what it sees.
+    /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
     /// Number of parameters, a tied head counted once.
     pub parameters: u64,
-    /// How weights are held.
+    /// Format of the weights.
     pub format: Format,
 }
 
@@ -45,17 +45,28 @@ pub struct Model {
     pub(crate) rope: Option<RopeTable>,
 }
 
+/// Floating-point operations of a pass; a multiplication and an addition count as two.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OperationCounts {
+    /// For each token.
+    pub per_token: f64,
+    /// For each pair of a token and a key that it sees.
+    pub per_key: f64,
+    /// For each row of logits over the vocabulary.
+    pub per_output: f64,
+}
+
 /// Some tokens of one sequence, to be run in one pass.
 #[derive(Clone, Copy, Debug)]
 pub struct Part {
-    /// The sequence; what its rows see besides each other is in the cache, room for the new ones was reserved.
+    /// The sequence. Earlier tokens that its rows see are in the cache, and room for the new ones is reserved.
     pub sequence: SeqId,
-    /// The position of the first.
+    /// Position of the first token.
     pub start: usize,
-    /// How many of the batch's tokens are its own; parts follow each other in the order of the tokens.
+    /// Number of tokens; parts follow each other in the order of the batch's tokens.
     pub tokens: usize,
-    /// What they see of the sequence.
-    pub sight: Sight,
+    /// The attention mask of the tokens.
+    pub attention: AttentionMask,
 }
 
 /// Tokens of several sequences, run in one pass.
@@ -67,11 +78,11 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Appends tokens of `sequence` from position `start` on. What they see besides each other is stored.
-    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32], sight: Sight) {
+    /// Appends tokens of `sequence` from position `start` on. Earlier tokens that they see are stored.
+    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32], attention: AttentionMask) {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
-        self.parts.push(Part { sequence, start, tokens: tokens.len(), sight });
+        self.parts.push(Part { sequence, start, tokens: tokens.len(), attention });
     }
 
     /// Empties the batch.
@@ -81,7 +92,7 @@ impl Batch {
         self.parts.clear();
     }
 
-    /// Rows of the pass.
+    /// Number of rows of the pass.
     pub fn rows(&self) -> usize {
         self.tokens.len()
     }
@@ -108,7 +119,7 @@ impl Model {
         self.head.as_ref().unwrap_or(&self.decoder.embedding.tokens)
     }
 
-    /// Every shape that decides how a pass runs, as text: equal for models that differ in their weights only.
+    /// Every shape that determines how a pass runs, as text: equal for models that differ only in their weights.
     pub fn shapes(&self) -> String {
         let Facts { architecture, vocab, hidden, .. } = self.facts;
         let mut text = format!("{architecture} vocab {vocab} hidden {hidden} layers {}", self.layers());
@@ -125,7 +136,7 @@ impl Model {
         text
     }
 
-    /// Layers.
+    /// Number of layers.
     pub fn layers(&self) -> usize {
         self.decoder.layers.len()
     }
@@ -158,9 +169,9 @@ impl Model {
         self.weight_bytes() - tables as u64
     }
 
-    /// Floating-point operations `(per token, per token and key seen, per row of logits)`, multiply and add counted as two. What
-    /// the last layer does behind its keys and values counts for rows of logits: it is done for no others.
-    pub fn operations(&self) -> (f64, f64, f64) {
+    /// Floating-point operations of a pass. The last layer's work after its keys and values is counted per row of logits,
+    /// because it is done for those rows only.
+    pub fn operations(&self) -> OperationCounts {
         let (mut weights, mut keys, mut last) = (0usize, 0usize, 0usize);
         for layer in &self.decoder.layers {
             let (first, second) = layer.mlp.layers();
@@ -170,7 +181,11 @@ impl Model {
             keys += layer.attention.shape.heads * layer.attention.head_dim;
         }
         let head = self.facts.vocab * self.facts.hidden;
-        (2.0 * weights as f64, 4.0 * keys as f64, 2.0 * (head + last) as f64)
+        OperationCounts {
+            per_token: 2.0 * weights as f64,
+            per_key: 4.0 * keys as f64,
+            per_output: 2.0 * (head + last) as f64,
+        }
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
@@ -197,20 +212,20 @@ impl Model {
         ArenaSize { values: rows * (hidden + widest) + logits, words }
     }
 
-    /// Sets memory aside for sequences of up to `positions` tokens. What depends on a position is computed by the first pass
-    /// that comes to it, so this takes little time whatever the number.
+    /// Reserves memory for sequences of up to `positions` tokens. Rotations are computed by the first pass that reaches a
+    /// position, so this is fast whatever the number.
     pub fn reserve_positions(&mut self, positions: usize) -> Result<(), OutOfMemory> {
         self.rope.as_mut().map_or(Ok(()), |table| table.reserve(positions))
     }
 
-    /// Positions whose rotations have been computed: at most as many as the longest sequence had so far.
+    /// Number of positions whose rotations have been computed: at most the length of the longest sequence so far.
     pub fn computed_positions(&self) -> usize {
         self.rope.as_ref().map_or(0, RopeTable::computed)
     }
 
-    /// Runs a batch, then hands the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
-    /// counts the tokens as stored. Whoever looks at a pass sees all rows to the end; then the stream has all too. Room for
-    /// them was reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
+    /// Runs a batch, passes the last residual stream of the rows `wanted` (ascending) to `read` together with the pass, and
+    /// records the tokens as stored. If the pass is watched, all rows run to the end, and the residual stream holds all of
+    /// them. Room must be reserved before ([`KvCache::reserve`], [`Model::reserve_positions`], the arena).
     pub fn run<T>(
         &mut self,
         exec: Exec<'_>,
@@ -221,7 +236,7 @@ impl Model {
         watchers: Watchers<'_>,
         read: impl FnOnce(&Self, Act, &mut Step<'_>) -> T,
     ) -> T {
-        // A sequence's earlier positions were computed when they were run: new are at most the rows of this pass.
+        // Earlier positions of a sequence were computed when they ran, so at most the rows of this pass are new.
         if let (Some(rope), Some(last)) = (&mut self.rope, batch.positions.iter().max()) {
             rope.compute(*last as usize + 1);
         }
@@ -230,8 +245,8 @@ impl Model {
         let mut segments = Vec::with_capacity(batch.parts.len());
         let mut first_row = 0;
         for part in &batch.parts {
-            let Part { sequence, start, tokens: rows, sight } = *part;
-            segments.push(Segment { pages: tables.of(sequence), start, first_row, rows, sight });
+            let Part { sequence, start, tokens: rows, attention } = *part;
+            segments.push(Segment { pages: tables.of(sequence), start, first_row, rows, attention });
             first_row += rows;
         }
         let narrowed = narrowed(&segments, wanted);
@@ -272,7 +287,7 @@ impl Model {
     }
 }
 
-/// What the rows `wanted` see, ascending, counted among themselves.
+/// Segments for the rows `wanted` (ascending) only, with row numbers counted among them.
 fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> {
     let mut all: Vec<Segment<'a>> = Vec::new();
     let mut rest = wanted;
@@ -281,16 +296,16 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> 
         let count = rest.partition_point(|row| *row < segment.first_row + segment.rows);
         let (own, behind) = rest.split_at(count);
         rest = behind;
-        let runs: Vec<&[usize]> = match segment.sight {
-            Sight::Before => own.chunk_by(|a, b| a + 1 == *b).collect(),
-            // What they see does not depend on where they are.
-            Sight::All(_) => own.chunks(own.len().max(1)).collect(),
+        let runs: Vec<&[usize]> = match segment.attention {
+            AttentionMask::Causal => own.chunk_by(|a, b| a + 1 == *b).collect(),
+            // What these rows see does not depend on their positions.
+            AttentionMask::Bidirectional(_) => own.chunks(own.len().max(1)).collect(),
         };
         for run in runs {
             let rows = run.len();
-            let start = match segment.sight {
-                Sight::Before => segment.start + run[0] - segment.first_row,
-                Sight::All(keys) => keys - rows,
+            let start = match segment.attention {
+                AttentionMask::Causal => segment.start + run[0] - segment.first_row,
+                AttentionMask::Bidirectional(keys) => keys - rows,
             };
             all.push(Segment { start, first_row, rows, ..*segment });
             first_row += rows;

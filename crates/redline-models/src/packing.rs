@@ -1,4 +1,4 @@
-//! How packed matrices stand in an INFQ directory: encodings, attributes and parts, for writing and for reading alike.
+//! Layout of packed matrices in an INFQ directory: encodings, attributes and parts, for writing and for reading.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::ModelError;
 
 /// The attribute that names the group of an integer format.
 const GROUP: &str = "group";
-/// Outputs of a strip.
+/// Number of outputs in a strip.
 pub(crate) const STRIP: usize = 16;
 
 /// The planes of a packed matrix.
@@ -21,7 +21,7 @@ pub(crate) enum Plane {
 }
 
 impl Plane {
-    /// What the tensor's name ends in.
+    /// The suffix of the tensor's name.
     pub(crate) fn suffix(self) -> &'static str {
         match self {
             Self::Words => "",
@@ -35,7 +35,7 @@ fn attributes(format: Format) -> BTreeMap<String, u64> {
     format.group().map(|group| (GROUP.to_owned(), group as u64)).into_iter().collect()
 }
 
-/// A matrix `[rows, cols]` of that format, with some columns kept apart.
+/// Declares a matrix `[rows, cols]` with the given outlier columns.
 pub(crate) fn declare(name: String, rows: usize, cols: usize, format: Format, columns: Vec<u32>) -> Weight {
     let strips = rows.div_ceil(STRIP);
     let bytes = format.strip_bytes(cols, columns.len());
@@ -58,7 +58,7 @@ pub(crate) fn declare(name: String, rows: usize, cols: usize, format: Format, co
     }
 }
 
-/// A vector of f32, as it is.
+/// Declares an f32 vector.
 pub(crate) fn declare_values(name: String, len: usize) -> Weight {
     Weight {
         name,
@@ -70,12 +70,12 @@ pub(crate) fn declare_values(name: String, len: usize) -> Weight {
     }
 }
 
-/// What a directory says of itself.
+/// The quantisation scheme that a directory declares.
 pub(crate) fn scheme(format: Format) -> Scheme {
     Scheme { encoding: format.name().to_owned(), options: attributes(format) }
 }
 
-/// The format that a directory is in.
+/// The format of a directory.
 pub(crate) fn format_of_scheme(infq: &Infq) -> Result<Format, ModelError> {
     let scheme = infq.scheme();
     let named = Format::parse(&scheme.encoding);

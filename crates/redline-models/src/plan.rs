@@ -1,6 +1,6 @@
-//! How the linear layers of a pass are run: one variant for each place in a layer, for passes of up to so many rows.
+//! How the linear layers of a pass are run: one variant per site, for passes of up to a certain number of rows.
 //!
-//! A plan never changes a result: kernels give the same bits in every variant, and leave out what a tier does not have.
+//! A plan never changes a result: kernels give the same bits in every variant, and ignore variants that a tier does not have.
 
 use redline_kernels::op::activation::Activation;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
@@ -9,23 +9,23 @@ use redline_kernels::{Exec, Matrix, Rows, RowsMut};
 use crate::model::Model;
 use crate::step::{Arena, padded};
 
-/// Where a linear layer stands.
+/// The position of a linear layer in the model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Site {
     /// Queries, keys and values.
     Qkv,
     /// The output of attention.
     Output,
-    /// The first of the feed-forward part.
+    /// The first linear layer of the feed-forward part.
     Up,
-    /// The second.
+    /// The second linear layer of the feed-forward part.
     Down,
     /// The head over the vocabulary.
     Head,
 }
 
 impl Site {
-    /// Those of every layer.
+    /// The sites in every layer.
     pub const OF_LAYER: &[Site] = &[Self::Qkv, Self::Output, Self::Up, Self::Down];
     /// The head.
     pub const OF_HEAD: &[Site] = &[Self::Head];
@@ -47,7 +47,7 @@ impl Site {
 pub struct Plan(Vec<(Site, Variant)>);
 
 impl Plan {
-    /// Of these choices.
+    /// Creates a plan with these choices.
     pub fn new(choices: Vec<(Site, Variant)>) -> Self {
         Self(choices)
     }
@@ -57,14 +57,14 @@ impl Plan {
         &self.0
     }
 
-    /// The variant of a site; `None` where the plan is not about it.
+    /// The variant of a site; `None` if the plan does not cover it.
     pub fn of(&self, site: Site) -> Option<Variant> {
         self.0.iter().find(|(known, _)| *known == site).map(|(_, variant)| *variant)
     }
 }
 
 impl Model {
-    /// The weights at a site, in some layer (counted round); `None` without layers.
+    /// The weights at a site in the given layer, modulo the number of layers; `None` without layers.
     fn matrix_at(&self, site: Site, layer: usize) -> Option<&Matrix> {
         if site == Site::Head {
             return Some(self.head());
@@ -92,8 +92,9 @@ impl Model {
         Plan(sites.iter().filter_map(of).collect())
     }
 
-    /// Runs the linear layer at a site once, over `rows` rows of made-up inputs: something to be timed. Layers of other numbers
-    /// have other weights, so that they come from where a pass finds them. `rows` is within what the arena was made for.
+    /// Runs the linear layer at a site once, over `rows` rows of arbitrary inputs, so that it can be timed. Different layers
+    /// have different weights, so these come from the same level of memory as in a pass. `rows` must not exceed the size of the
+    /// arena.
     pub fn rehearse(
         &self,
         exec: Exec<'_>,

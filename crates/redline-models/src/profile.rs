@@ -1,4 +1,4 @@
-//! When each layer and each operation of a pass began and ended, in memory that was set aside before.
+//! Start and end of each layer and operation of a pass, recorded in memory that is reserved beforehand.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ use crate::plan::Site;
 /// One operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Operation {
-    /// Its name, that of its file in redline-kernels where it has one.
+    /// Its name: that of its file in redline-kernels, if it has one.
     pub name: &'static str,
-    /// Where a linear layer stands.
+    /// The site of a linear layer.
     pub site: Option<Site>,
-    /// Rows.
+    /// Number of rows.
     pub m: usize,
-    /// Values of a row of the result.
+    /// Number of values in a row of the result.
     pub n: usize,
-    /// Values that each of them is summed over: inputs of a linear layer, keys of attention.
+    /// Number of values that each result sums over: inputs of a linear layer, keys of attention.
     pub k: Option<usize>,
     /// Format of weights.
     pub format: Option<Format>,
-    /// How a linear layer is run.
+    /// The variant of a linear layer.
     pub variant: Option<Variant>,
 }
 
@@ -48,13 +48,13 @@ impl Operation {
 /// A part of a pass.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Span {
-    /// The layer it lies in.
+    /// The layer it belongs to.
     pub layer: Option<usize>,
     /// The operation; `None`: the whole layer.
     pub operation: Option<Operation>,
-    /// When it began, nanoseconds.
+    /// Start, in nanoseconds.
     pub start: u64,
-    /// When it ended.
+    /// End, in nanoseconds.
     pub end: u64,
 }
 
@@ -68,17 +68,17 @@ pub struct Profile {
     dropped: u64,
 }
 
-/// A span that has begun; `None` where there was no room.
+/// A span that has begun; `None` if there was no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Begun(Option<usize>);
 
 impl Profile {
-    /// Room for so many spans. The stopwatch is the team's.
+    /// Reserves room for `room` spans. The stopwatch is the team's.
     pub fn new(stopwatch: Arc<Stopwatch>, room: usize) -> Self {
         Self { stopwatch, start: 0, end: 0, spans: Vec::with_capacity(room), dropped: 0 }
     }
 
-    /// Forgets the pass before and begins one.
+    /// Clears the previous pass and begins a new one.
     pub fn begin_pass(&mut self) {
         self.stopwatch.clear();
         self.spans.clear();
@@ -91,7 +91,7 @@ impl Profile {
         self.end = self.stopwatch.now();
     }
 
-    /// When the pass began and ended, nanoseconds.
+    /// Start and end of the pass, in nanoseconds.
     pub fn pass(&self) -> (u64, u64) {
         (self.start, self.end)
     }
@@ -101,17 +101,17 @@ impl Profile {
         &self.spans
     }
 
-    /// Members of the team.
+    /// Number of team members.
     pub fn members(&self) -> usize {
         self.stopwatch.members()
     }
 
-    /// What a member of the team worked on; labels are indices of [`Profile::spans`].
+    /// The work items of a team member; labels are indices of [`Profile::spans`].
     pub fn works(&self, member: usize) -> impl Iterator<Item = Work> {
         self.stopwatch.works(member)
     }
 
-    /// Spans and works that found no room.
+    /// Number of spans and work items that found no room.
     pub fn dropped(&self) -> u64 {
         self.dropped + self.stopwatch.dropped()
     }

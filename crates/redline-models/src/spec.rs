@@ -1,6 +1,6 @@
-//! A decoder as data: what tensors it has, under which names, in which shapes, and how they are used.
+//! A decoder as data: its tensors with names and shapes, and how they are used.
 //!
-//! An architecture file produces it from a configuration; loading, checking and `synth` walk it.
+//! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
 /// A tensor as a checkpoint holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -9,11 +9,11 @@ pub struct TensorSpec {
     pub name: String,
     /// Shape in the file.
     pub shape: Vec<usize>,
-    /// What it is, for whoever must invent values.
+    /// Its role, for generating random values.
     pub role: Role,
 }
 
-/// What a tensor is.
+/// The role of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// A matrix or an embedding.
@@ -49,7 +49,7 @@ pub struct LinearSpec {
 pub struct PartSpec {
     /// Name up to `.weight`.
     pub name: String,
-    /// Outputs.
+    /// Number of outputs.
     pub outputs: usize,
     /// Whether `{name}.bias` exists.
     pub bias: bool,
@@ -60,7 +60,7 @@ pub struct PartSpec {
 pub struct NormSpec {
     /// Name up to `.weight`.
     pub name: String,
-    /// Values.
+    /// Number of values.
     pub width: usize,
     /// Added to the mean square or variance.
     pub eps: f32,
@@ -79,7 +79,7 @@ pub struct AttentionSpec {
     pub head_dim: usize,
     /// Factor on the logits.
     pub scale: f32,
-    /// Keys that a query sees, itself included.
+    /// Number of keys that a query sees, itself included.
     pub window: Option<usize>,
     /// Queries, keys and values: `heads + 2 * kv_heads` heads of outputs.
     pub qkv: LinearSpec,
@@ -121,7 +121,7 @@ pub struct LayerSpec {
     pub mlp: MlpSpec,
 }
 
-/// Where positions enter.
+/// How positions enter the model.
 #[derive(Clone, Debug)]
 pub enum PositionSpec {
     /// A learned embedding of this name, `[context, hidden]`, added to the token embedding.
@@ -130,15 +130,15 @@ pub enum PositionSpec {
     Rotary(Vec<f64>),
 }
 
-/// What the model was trained to predict.
+/// The prediction the model was trained for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// The next token, from those before it: autoregressive.
     Next,
     /// Masked tokens, from all others on either side: diffusion.
     Masked {
-        /// Row j of the logits is about token j + 1, as in the autoregressive model it was trained from, and row 0 also about
-        /// token 0; otherwise row j is about token j.
+        /// Whether row j of the logits predicts token j + 1, as in the autoregressive model it was trained from, and row 0 also
+        /// predicts token 0; otherwise row j predicts token j.
         shifted: bool,
     },
 }
@@ -146,13 +146,13 @@ pub enum Objective {
 /// A whole decoder.
 #[derive(Clone, Debug)]
 pub struct DecoderSpec {
-    /// What checkpoints of this family may put before every name but the head's, such as `model.`.
+    /// Prefix that checkpoints of this family may put before every name but the head's, such as `model.`.
     pub prefix: &'static str,
     /// Width of the residual stream.
     pub hidden: usize,
     /// Rows of the embedding.
     pub vocab: usize,
-    /// Longest sequence.
+    /// Maximum sequence length in tokens.
     pub context: usize,
     /// Name of the token embedding up to `.weight`.
     pub embedding: String,
@@ -162,13 +162,13 @@ pub struct DecoderSpec {
     pub layers: Vec<LayerSpec>,
     /// After the last layer.
     pub final_norm: NormSpec,
-    /// Whether the head is the embedding; otherwise it is a tensor of its own.
+    /// Whether the head is the embedding; otherwise it is a separate tensor.
     pub tied: bool,
-    /// Name of the head's own tensor: [`HEAD`], or another name, which then has the prefix.
+    /// Name of the head's tensor: [`HEAD`], or another name, which then has the prefix.
     pub head: &'static str,
-    /// What a row of the logits is about, and what it sees.
+    /// What a row of the logits predicts, and which tokens it sees.
     pub objective: Objective,
-    /// Ends of names of buffers that old checkpoints carry and nothing reads.
+    /// Suffixes of names of unused buffers in old checkpoints.
     pub ignored: &'static [&'static str],
 }
 
@@ -221,7 +221,7 @@ impl DecoderSpec {
         (!self.tied).then(|| LinearSpec::plain(name.to_owned(), self.hidden, self.vocab))
     }
 
-    /// Everything that is multiplied with: the token embedding, the layers, the head.
+    /// All matrices: the token embedding, the layers, the head.
     pub fn linears(&self) -> Vec<LinearSpec> {
         let mut all = vec![self.token_table()];
         for layer in &self.layers {
@@ -233,19 +233,19 @@ impl DecoderSpec {
         all
     }
 
-    /// The name as this family writes it with its prefix.
+    /// The name with this family's prefix.
     pub fn prefixed(&self, name: &str) -> String {
         Names { prefix: self.prefix }.full(name)
     }
 
-    /// How the files write names in which `present` finds a tensor of that name: with the family's prefix or without.
+    /// Determines whether the files use the family's prefix; `present` says whether they contain a name.
     pub fn names(&self, present: impl Fn(&str) -> bool) -> Names {
         let embedding = self.prefixed(&format!("{}.weight", self.embedding));
         Names { prefix: if present(&embedding) { self.prefix } else { "" } }
     }
 }
 
-/// From names of a specification to names in files.
+/// Maps names of a specification to names in files.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
     prefix: &'static str,
@@ -307,7 +307,7 @@ impl LinearSpec {
         Self::of(Orientation::OutIn, inputs, [(name, outputs, false)])
     }
 
-    /// Several projections `(name, outputs, bias)` of one input.
+    /// Several projections `(name, outputs, bias)` of the same input.
     pub fn of(
         orientation: Orientation,
         inputs: usize,
@@ -317,7 +317,7 @@ impl LinearSpec {
         Self { inputs, orientation, parts }
     }
 
-    /// Outputs of all parts.
+    /// Total number of outputs.
     pub fn outputs(&self) -> usize {
         self.parts.iter().map(|p| p.outputs).sum()
     }

@@ -1,7 +1,7 @@
-//! One pass over a batch: what blocks see of the world.
+//! One pass over a batch, as the blocks see it.
 //!
-//! [`Act`] is a handle into the [`Arena`], memory that was set aside before; blocks allocate from it like from a stack
-//! and give back whole layers. Nothing here can fail and nothing allocates.
+//! [`Act`] is a handle into the [`Arena`], memory that is reserved beforehand. Blocks allocate from it like from a stack, and
+//! release whole layers. Nothing here can fail and nothing allocates memory.
 
 use redline_kernels::op::activation::silu_gate;
 use redline_kernels::op::add::add;
@@ -37,18 +37,18 @@ impl Act {
         Self { at: self.at + first, width, ..self }
     }
 
-    /// Rows.
+    /// Number of rows.
     pub fn rows(self) -> usize {
         self.rows
     }
 
-    /// The values' place in the arena.
+    /// The range of the values in the arena.
     fn range(self) -> std::ops::Range<usize> {
         self.at..self.at + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
     }
 }
 
-/// Values of a row, rounded up so that whole strips of outputs can be written.
+/// Number of values in a row, rounded up so that whole strips of outputs can be written.
 pub fn padded(width: usize) -> usize {
     width.next_multiple_of(16)
 }
@@ -61,12 +61,12 @@ pub struct Arena {
     words: Buffer<u32>,
 }
 
-/// How much an [`Arena`] must hold.
+/// The size of an [`Arena`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaSize {
-    /// f32 values of activations.
+    /// Number of f32 values of activations.
     pub values: usize,
-    /// Words of packed inputs.
+    /// Number of words of packed inputs.
     pub words: usize,
 }
 
@@ -78,16 +78,16 @@ impl ArenaSize {
 }
 
 impl Arena {
-    /// Sets memory aside.
+    /// Allocates the memory.
     pub fn new(size: ArenaSize) -> Result<Self, OutOfMemory> {
         Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
     }
 
-    /// Overwrites everything with values that would show in any result that depended on them. No pass may depend on what an
-    /// earlier one left.
+    /// Overwrites everything with values that would show in any result that depends on them. No pass may depend on the contents
+    /// that an earlier one left.
     pub fn poison(&mut self) {
         self.values.fill(f32::NAN);
-        // Two bf16 NaN; as integers, large ones.
+        // Two bf16 NaNs; as integers, large values.
         self.words.fill(0x7fc0_7fc0);
     }
 
@@ -97,33 +97,33 @@ impl Arena {
     }
 }
 
-/// Who looks at a pass. What is computed, and in what order, does not change; without anybody it costs a branch per operation.
+/// Observers of a pass. They change neither results nor their order; without observers they cost a branch per operation.
 #[derive(Default)]
 pub struct Watchers<'a> {
-    /// Takes down what the residual stream looks like.
+    /// Records statistics of the residual stream.
     pub observations: Option<&'a mut Observations>,
-    /// Shown every named activation when it is computed.
+    /// Receives every named activation when it is computed.
     pub activations: Option<&'a (dyn Fn(Activation<'_>) + 'a)>,
-    /// Takes down when layers and operations began and ended.
+    /// Records the start and end of layers and operations.
     pub profile: Option<&'a mut Profile>,
 }
 
-/// One pass: the batch, where its keys and values go, and the memory for its activations.
+/// One pass: the batch, its keys and values, and the memory for its activations.
 pub struct Step<'a> {
     exec: Exec<'a>,
     arena: &'a mut Arena,
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
-    /// What is stored.
+    /// Segments whose keys and values are stored.
     stored: CheckedSegments<'a>,
-    /// What attends: the same segments, or parts of them in the last layer ([`Step::narrow`]).
+    /// Segments whose queries attend: the same ones, or parts of them in the last layer ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
     kv: &'a mut KvPages,
     rope: Option<&'a RopeTable>,
     plan: Option<&'a Plan>,
-    /// The layer that runs.
+    /// The current layer.
     layer: Option<usize>,
     watchers: Watchers<'a>,
 }
@@ -132,30 +132,30 @@ pub struct Step<'a> {
 #[derive(Clone, Copy)]
 pub(crate) struct Timed(Option<Begun>);
 
-/// The rows whose last residual somebody wants.
+/// The rows that are needed after the last layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
     /// Ascending.
     pub rows: &'a [usize],
-    /// What they see, in the order of the rows; first rows count among the wanted.
+    /// Their segments, in the order of the rows; first rows are counted among the wanted rows.
     pub segments: &'a [Segment<'a>],
 }
 
-/// What a [`Step`] is made of.
+/// The input of a [`Step`].
 pub struct StepInput<'a> {
     /// Token ids, one per row.
     pub tokens: &'a [u32],
     /// Position of each row in its sequence.
     pub positions: &'a [u32],
-    /// Which rows belong to which sequence; every row to exactly one.
+    /// The segments of the batch; every row belongs to exactly one.
     pub segments: CheckedSegments<'a>,
     /// The rows that are needed after the last layer.
     pub wanted: Wanted<'a>,
     /// Keys and values.
     pub kv: &'a mut KvPages,
-    /// How linear layers are run; `None`, or none for a site: as estimated.
+    /// The plan for linear layers; sites without a plan use the estimate.
     pub plan: Option<&'a Plan>,
-    /// Who looks.
+    /// Observers of the pass.
     pub watchers: Watchers<'a>,
 }
 
@@ -195,7 +195,7 @@ impl<'a> Step<'a> {
         self.positions
     }
 
-    /// Memory for `rows` rows of `width` values; contents are whatever was there.
+    /// Allocates `rows` rows of `width` values with unspecified contents.
     pub fn alloc(&mut self, rows: usize, width: usize) -> Act {
         let act = Act { at: self.used, rows, width, stride: padded(width) };
         self.used += rows * act.stride;
@@ -203,12 +203,12 @@ impl<'a> Step<'a> {
         act
     }
 
-    /// The present height of the stack, to [`Step::release`] to.
+    /// The current height of the stack, for [`Step::release`].
     pub fn mark(&self) -> usize {
         self.used
     }
 
-    /// Gives back everything allocated since `mark`.
+    /// Releases everything allocated since `mark`.
     pub fn release(&mut self, mark: usize) {
         self.used = mark;
     }
@@ -223,32 +223,32 @@ impl<'a> Step<'a> {
         RowsMut::new(&mut self.arena.values[x.range()], x.rows, x.width, x.stride)
     }
 
-    /// Values of `from` to read and of `to` to write, which do not overlap; `to` with its padding.
+    /// Borrows `from` for reading and `to` for writing, with its padding. They must not overlap.
     fn both(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
         let whole = to.at..to.at + to.rows * to.stride;
         let [a, b] = values.get_disjoint_mut([from.range(), whole]).expect("activations do not overlap");
         (Rows::new(a, from.rows, from.width, from.stride), RowsMut::new(b, to.rows, to.width, to.stride))
     }
 
-    /// A layer begins.
+    /// Begins a layer.
     pub(crate) fn begin_layer(&mut self, layer: usize) -> Timed {
         self.layer = Some(layer);
         Timed(self.watchers.profile.as_mut().map(|profile| profile.begin(Some(layer), None)))
     }
 
-    /// The layer is done.
+    /// Ends a layer.
     pub(crate) fn end_layer(&mut self, timed: Timed) {
         self.end(timed);
         self.layer = None;
     }
 
-    /// An operation begins.
+    /// Begins an operation.
     fn begin(&mut self, operation: impl FnOnce() -> Operation) -> Timed {
         let layer = self.layer;
         Timed(self.watchers.profile.as_mut().map(|profile| profile.begin(layer, Some(operation()))))
     }
 
-    /// What began is done.
+    /// Ends an operation.
     fn end(&mut self, timed: Timed) {
         if let (Some(profile), Some(begun)) = (&mut self.watchers.profile, timed.0) {
             profile.end(begun);
@@ -268,7 +268,7 @@ impl<'a> Step<'a> {
     /// `layer(x)`.
     pub fn linear(&mut self, x: Act, layer: &Linear) -> Act {
         let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
-        // A plan is about passes of so many rows, not about those of them that are wanted.
+        // A plan applies to the rows of the whole pass, not to the wanted rows.
         let plan = self.plan.filter(|_| x.rows == self.tokens.len());
         let variant = plan.and_then(|plan| plan.of(layer.site()));
         self.product(x, layer.matrix(), layer.site(), epilogue, variant)
@@ -279,7 +279,7 @@ impl<'a> Step<'a> {
         self.product(x, matrix, Site::Head, Epilogue::default(), variant)
     }
 
-    /// A linear layer, in this variant or as estimated.
+    /// A linear layer, in the given variant or as estimated.
     fn product(
         &mut self,
         x: Act,
@@ -339,7 +339,7 @@ impl<'a> Step<'a> {
         self.rope.is_some()
     }
 
-    /// Rotates `heads` heads in place; nothing for architectures without rotation.
+    /// Rotates `heads` heads in place; does nothing for architectures without rotation.
     pub fn rope(&mut self, x: Act, heads: usize) {
         let (exec, positions) = (self.exec, self.positions);
         if let Some(table) = self.rope {
@@ -359,7 +359,7 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// Attention of the queries over what is stored.
+    /// Attention of the queries over the stored keys and values.
     pub fn attention(&mut self, layer: usize, shape: AttentionShape, q: Act) -> Act {
         let y = self.alloc(q.rows, q.width);
         let segments = self.segments;
@@ -380,14 +380,14 @@ impl<'a> Step<'a> {
         self.end(timed);
     }
 
-    /// Hands the values of `x` to whoever wanted them.
+    /// Passes the values of `x` to the caller that needs them.
     pub fn hand_over(&mut self, x: Act, read: impl FnOnce(Exec<'_>, Rows<'_>)) {
         let timed = self.begin(|| Operation::of("read", x.rows, x.width));
         read(self.exec, self.read(x));
         self.end(timed);
     }
 
-    /// Shows an activation to those who look at this pass.
+    /// Reports an activation to the observers of this pass.
     pub fn show(&mut self, name: ActivationName, x: Act) {
         let Watchers { observations, activations, .. } = &mut self.watchers;
         if observations.is_none() && activations.is_none() {
@@ -405,7 +405,7 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// From here on only the rows that are wanted: residual stream and queries of those, in place.
+    /// Narrows the residual stream and the queries to the wanted rows, in place; later operations run on those only.
     pub fn narrow(&mut self, x: Act, q: Act) -> (Act, Act) {
         let Wanted { rows, segments } = self.wanted;
         if rows.len() == x.rows {

@@ -19,12 +19,12 @@ use crate::{ModelError, packing};
 
 pub use shapes::{SHAPES, Shape, find};
 
-/// Values that are made at a time.
+/// Number of values made at a time.
 const CHUNK: usize = 1 << 16;
 
-/// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats
-/// what [`crate::convert`] makes of it. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is
-/// copied as it is.
+/// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats the
+/// result of [`crate::convert()`]. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is copied
+/// unchanged.
 pub fn write(
     exec: Exec<'_>,
     shape: &Shape,
@@ -99,7 +99,7 @@ fn write_tensor<W: std::io::Write>(
     Ok(())
 }
 
-/// The tensors of a shape, as its checkpoint would hold them.
+/// The random tensors of a shape, as its checkpoint would hold them.
 struct Random<'a> {
     spec: &'a DecoderSpec,
     tensors: BTreeMap<String, Tensor>,
@@ -122,7 +122,7 @@ impl Tensors for Random<'_> {
 
 /// Values `first..` of a tensor.
 fn fill(tensor: &Tensor, seed: u64, first: usize, values: &mut [f32]) {
-    // Weights spread as trained ones do at their start; scales near one; biases small.
+    // Weights with the spread of a usual initialisation; scales near one; small biases.
     let (centre, spread) = match tensor.role {
         Role::Weight => (0.0, 0.035),
         Role::Scale => (1.0, 0.1),

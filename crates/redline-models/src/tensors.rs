@@ -1,4 +1,4 @@
-//! Values of tensors as they stream: from a checkpoint or made up, piece by piece, never a whole model at once.
+//! Streams the values of tensors, from a checkpoint or made up, piece by piece; a whole model is never in memory.
 
 use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, StoredDtype};
@@ -6,16 +6,16 @@ use redline_weights::{Checkpoint, StoredDtype};
 use crate::ModelError;
 use crate::spec::{DecoderSpec, HEAD, LinearSpec, Names, Orientation, PartSpec, Role};
 
-/// Values read at a time: whole rows, at least sixteen.
+/// Number of values read at a time: whole rows, at least sixteen.
 const PIECE: usize = 1 << 22;
 
-/// Where values come from. Names are those of the specification, without the family's prefix.
+/// A source of values. Names are those of the specification, without the family's prefix.
 pub(crate) trait Tensors {
     /// Elements `first..first + out.len()` of a tensor, row-major.
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError>;
 }
 
-/// A checkpoint whose tensors are those of the specification, no more and no fewer.
+/// A checkpoint whose tensors match the specification exactly.
 pub(crate) struct Source<'a> {
     checkpoint: &'a Checkpoint,
     names: Names,
@@ -50,7 +50,7 @@ impl<'a> Source<'a> {
         Ok(source)
     }
 
-    /// How the checkpoint writes names.
+    /// Whether the checkpoint's names have the family's prefix.
     pub(crate) fn names(&self) -> Names {
         self.names
     }
@@ -67,8 +67,8 @@ impl<'a> Source<'a> {
         if dtypes.all(|d| d == Some(StoredDtype::BF16)) { Format::Bf16 } else { Format::F32 }
     }
 
-    /// Some tied checkpoints carry the head once more. One that differs from the embedding contradicts the
-    /// configuration: the reference would use it with a warning.
+    /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the
+    /// configuration; the reference would use it with a warning.
     fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
         if self.checkpoint.info(HEAD).is_none() {
             return Ok(());
@@ -92,9 +92,9 @@ impl<'a> Source<'a> {
 
 /// Some rows of a projection.
 pub(crate) struct Piece<'a> {
-    /// The first of them among the part's outputs.
+    /// Index of the first row among the part's outputs.
     pub(crate) first: usize,
-    /// How many.
+    /// Number of rows.
     pub(crate) rows: usize,
     values: &'a [f32],
     orientation: Orientation,
@@ -131,12 +131,12 @@ impl Piece<'_> {
     }
 }
 
-/// The largest magnitude of finite values: their bits without the sign are in the order of magnitudes.
+/// The largest magnitude of finite values: without the sign, their bits are ordered by magnitude.
 fn magnitude(values: &[f32]) -> f32 {
     f32::from_bits(values.iter().fold(0, |max, value| max.max(value.to_bits() & 0x7fff_ffff)))
 }
 
-/// Hands the rows of one projection to `take`, some at a time and in order; all at once where inputs come first.
+/// Passes the rows of one projection to `take`, in pieces and in order, or all at once if inputs come first.
 pub(crate) fn pieces(
     tensors: &impl Tensors,
     linear: &LinearSpec,
@@ -158,8 +158,8 @@ pub(crate) fn pieces(
     Ok(())
 }
 
-/// The columns of a layer's input to be kept apart: the share `fraction` of them with the largest magnitudes over all its
-/// projections, ascending.
+/// The outlier columns of a layer's input: the share `fraction` with the largest magnitudes over all its projections,
+/// ascending.
 pub(crate) fn outlier_columns(
     tensors: &impl Tensors,
     linear: &LinearSpec,

@@ -1,4 +1,4 @@
-//! What the residual stream looks like after each layer: to find where two runs part, or where numbers go astray.
+//! Statistics of the residual stream after each layer, to find where two runs diverge or values become non-finite.
 
 use redline_kernels::Rows;
 
@@ -7,7 +7,7 @@ use redline_kernels::Rows;
 pub struct Observation {
     /// The layer, from 0.
     pub layer: Option<usize>,
-    /// Rows of the pass.
+    /// Number of rows of the pass.
     pub rows: usize,
     /// Smallest finite value.
     pub min: f32,
@@ -17,21 +17,21 @@ pub struct Observation {
     pub mean: f64,
     /// Root of the mean square of the finite values.
     pub rms: f64,
-    /// Values that are infinite or no numbers.
+    /// Number of values that are infinite or NaN.
     pub non_finite: usize,
     /// Depends on every bit of every row.
     pub digest: u64,
 }
 
 impl Observation {
-    /// Looks at all rows.
+    /// Computes the statistics over all rows.
     pub fn of(layer: Option<usize>, x: Rows<'_>, rows: usize) -> Self {
         let (mut min, mut max) = (f32::INFINITY, f32::NEG_INFINITY);
         let (mut sum, mut squares, mut finite, mut all) = (0f64, 0f64, 0usize, 0usize);
         let mut digest = 0xcbf2_9ce4_8422_2325_u64;
         for r in 0..rows {
             for &value in x.row(r) {
-                // FNV-1a by words.
+                // FNV-1a over words.
                 digest = (digest ^ u64::from(value.to_bits())).wrapping_mul(0x0000_0100_0000_01b3);
                 all += 1;
                 if value.is_finite() {
@@ -51,29 +51,29 @@ impl Observation {
     }
 }
 
-/// The observations of one pass, for which room was made before.
+/// The observations of one pass, in memory that is reserved beforehand.
 #[derive(Clone, Debug, Default)]
 pub struct Observations(Vec<Observation>);
 
 impl Observations {
-    /// Room for a model of so many layers.
+    /// Reserves room for a model of `layers` layers.
     pub fn of_layers(layers: usize) -> Self {
         Self(Vec::with_capacity(layers + 1))
     }
 
-    /// Forgets those of the pass before.
+    /// Removes the observations of the previous pass.
     pub fn clear(&mut self) {
         self.0.clear();
     }
 
-    /// One more, if there is room.
+    /// Adds an observation if there is room.
     pub(crate) fn push(&mut self, observation: Observation) {
         if self.0.len() < self.0.capacity() {
             self.0.push(observation);
         }
     }
 
-    /// In the order of the layers.
+    /// All observations, in the order of the layers.
     pub fn all(&self) -> &[Observation] {
         &self.0
     }

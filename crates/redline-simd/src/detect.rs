@@ -1,4 +1,4 @@
-//! Which tiers this machine has, and the way into one.
+//! Detects the tiers of this machine, and runs kernels on one of them.
 
 use std::fmt;
 
@@ -6,14 +6,14 @@ use crate::isa::{Kernel, amx::Tiles, scalar::Scalar};
 #[cfg(target_arch = "x86_64")]
 use crate::isa::{amx, avx2::Avx2, avx512::Avx512};
 
-/// An instruction-set tier. The order is from the most general to the fastest.
+/// An instruction-set tier, ordered from the most general to the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tier {
     /// Arrays of sixteen lanes: any machine.
     Scalar,
     /// AVX2, FMA, F16C.
     Avx2,
-    /// AVX-512 F, BW, DQ, VL, VNNI; BF16 where present.
+    /// AVX-512 F, BW, DQ, VL, VNNI; BF16 if available.
     Avx512,
     /// AVX-512 and tile registers for integers: AMX-TILE, AMX-INT8.
     Amx,
@@ -22,7 +22,7 @@ pub enum Tier {
 /// Why a tier cannot run here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unavailable {
-    /// The tier asked for.
+    /// The requested tier.
     pub tier: Tier,
     /// The features that are missing.
     pub missing: Vec<&'static str>,
@@ -37,7 +37,7 @@ impl fmt::Display for Unavailable {
 impl std::error::Error for Unavailable {}
 
 impl Tier {
-    /// Every tier there is.
+    /// All tiers.
     pub const ALL: &[Tier] = &[Tier::Scalar, Tier::Avx2, Tier::Avx512, Tier::Amx];
 
     /// The name used by `--isa`.
@@ -50,7 +50,7 @@ impl Tier {
         }
     }
 
-    /// The tier of that name.
+    /// Finds a tier by name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|t| t.name() == name)
     }
@@ -60,7 +60,7 @@ impl Tier {
         Self::ALL.iter().copied().rev().find(|t| t.available().is_ok()).unwrap_or(Self::Scalar)
     }
 
-    /// Whether this machine has the tier.
+    /// Checks that this machine has the tier.
     pub fn available(self) -> Result<(), Unavailable> {
         let missing = missing_features(self);
         if missing.is_empty() { Ok(()) } else { Err(Unavailable { tier: self, missing }) }
@@ -111,7 +111,7 @@ enum Path {
     Avx512Bf16,
 }
 
-/// A tier that this machine was found to have.
+/// A tier that was detected on this machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Simd {
     tier: Tier,
@@ -154,7 +154,7 @@ impl Simd {
         }
     }
 
-    /// The tile registers, where the tier has them.
+    /// The tile registers, if the tier has them.
     pub fn tiles(self) -> Option<Tiles> {
         // SAFETY: a `Simd` of this tier is only made after the features were detected and the system was asked.
         (self.tier == Tier::Amx).then(|| unsafe { Tiles::new() })
@@ -180,8 +180,8 @@ impl Simd {
         }
     }
 
-    /// As [`Simd::run`] for kernels that gain nothing from optional instructions of a tier: fewer copies of their code. The bits are
-    /// the same.
+    /// As [`Simd::run`], for kernels that gain nothing from the optional instructions of a tier; avoids copies of their code.
+    /// The bits are the same.
     #[inline]
     pub fn run_common<K: Kernel>(self, kernel: K) -> K::Output {
         match self.path {
@@ -198,8 +198,8 @@ impl Simd {
         }
     }
 
-    /// Every variant of every tier that this machine can run, for tests and candidates: more than one per tier
-    /// where an instruction is optional.
+    /// All variants of all tiers that this machine can run, for tests and candidates. A tier has more than one variant if an
+    /// instruction is optional.
     pub fn variants() -> Vec<Self> {
         let mut all = vec![Self { tier: Tier::Scalar, path: Path::Scalar }];
         #[cfg(target_arch = "x86_64")]
@@ -231,7 +231,7 @@ fn path_of(tier: Tier) -> Path {
         Tier::Avx512 if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() => {
             Path::Avx512Bf16
         }
-        // Processors with tile registers have a `vdpbf16ps` that is slower than the two multiply-adds it stands for.
+        // On processors with tile registers, `vdpbf16ps` is slower than the two multiply-adds it replaces.
         Tier::Avx512 | Tier::Amx => Path::Avx512,
     }
 }
@@ -241,8 +241,8 @@ fn path_of(_tier: Tier) -> Path {
     Path::Scalar
 }
 
-/// Self-test: `vdpbf16ps` must be two sequential fused multiply-adds, odd element first. A processor that computes it
-/// otherwise would give other bits than the other tiers and uses plain FMA instead.
+/// Self-test: `vdpbf16ps` must equal two sequential fused multiply-adds, odd element first. A processor that computes it
+/// differently would give other bits than the other tiers, and uses plain FMA instead.
 #[cfg(target_arch = "x86_64")]
 fn bf16_dot_is_sequential() -> bool {
     static VERDICT: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
@@ -287,7 +287,7 @@ unsafe fn enter_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
     kernel.run(unsafe { Avx512::<true>::new() })
 }
 
-/// A kernel that only names the type it ran with; used to check that tiers are entered as asked.
+/// A kernel that returns the name of its type parameter, to check that the requested tier is entered.
 #[cfg(test)]
 struct NameOf;
 

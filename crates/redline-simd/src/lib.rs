@@ -1,9 +1,8 @@
 //! The vector instructions of the machine behind one trait, chosen at run time.
 //!
-//! This is the only crate that names `core::arch`. It knows vectors of sixteen 32-bit lanes and nothing of
-//! tensors. A kernel is written once against [`Isa`]; [`Simd::run`] runs it on a tier that the machine
-//! was found to have. Every operation of [`Isa`] gives the same bits on every tier (NaN payloads excepted), which is
-//! what lets a whole model give the same bits.
+//! This is the only crate that uses `core::arch`. It works on vectors of sixteen 32-bit lanes and knows no tensors. A kernel is
+//! written once against [`Isa`]; [`Simd::run`] runs it on a detected tier. Every operation of [`Isa`] gives the same bits on
+//! every tier (except for NaN payloads), so a whole model does too.
 
 mod detect;
 pub mod isa;

@@ -1,9 +1,9 @@
-//! Questions to the processor itself: the floating-point environment and the arithmetic of its bf16 dot product.
+//! Queries to the processor: the floating-point environment, and the arithmetic of its bf16 dot product.
 
 use crate::isa::{Isa, Kernel, LANES};
 
-/// Whether rounding is to nearest and denormals are neither flushed nor read as zero on this thread. A host
-/// process may have changed that; results would then differ.
+/// Whether this thread rounds to nearest, and neither flushes denormals nor reads them as zero. A host process may have changed
+/// these settings; results would then differ.
 pub fn float_environment_is_default() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -17,8 +17,8 @@ pub fn float_environment_is_default() -> bool {
     true
 }
 
-/// Sets rounding to nearest, denormals kept, on this thread. A new thread inherits the settings of the one that made it,
-/// and a host process may have changed those.
+/// Sets rounding to nearest with denormals on this thread. A new thread inherits the settings of its creator, and a host
+/// process may have changed those.
 pub fn set_default_float_environment() {
     #[cfg(target_arch = "x86_64")]
     {
@@ -28,8 +28,8 @@ pub fn set_default_float_environment() {
     }
 }
 
-/// Whether the hardware alone brings a stream of memory near in time, so that asking for it only costs: AMD's does, Intel's
-/// stops at the end of every page of 4 KiB. The processor is asked once.
+/// Whether the hardware prefetches a sequential stream in time, so that software prefetches only cost. AMD's processors do;
+/// Intel's stop at the end of every 4 KiB page. The processor is queried once.
 pub fn follows_streams() -> bool {
     #[cfg(target_arch = "x86_64")]
     {
@@ -43,7 +43,7 @@ pub fn follows_streams() -> bool {
     false
 }
 
-/// The processor's name for itself; the architecture's where it has none.
+/// The processor's name, or the architecture's if it has none.
 pub fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -120,7 +120,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     fn a_changed_environment_is_noticed_and_mended() {
         let flushing = 0x9fc0u32;
-        // SAFETY: loads the control register of this thread; it is mended below.
+        // SAFETY: loads the control register of this thread; it is restored below.
         unsafe { core::arch::asm!("ldmxcsr [{}]", in(reg) &raw const flushing, options(nostack, readonly)) };
         let changed = !float_environment_is_default();
         let inherited = std::thread::spawn(|| !float_environment_is_default()).join().unwrap_or(false);

@@ -1,31 +1,31 @@
-//! Tokens that stand beside the model's own vocabulary: special tokens and others found before any merge.
+//! Tokens added to the model's vocabulary: special tokens and others that are found before any merge.
 
 use crate::model::Checked;
 use hashbrown::HashMap;
 use serde::Deserialize;
 
-/// A token that is found in the text as a whole, before the model sees the rest.
+/// A token that is found in the text as a whole, before the model processes the remaining text.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(from = "Written")]
 pub struct AddedToken {
     /// The text of the token.
     pub content: String,
-    /// Its id; `None` takes the vocabulary's id of the same content, or the next free id.
+    /// Its id. `None` takes the vocabulary's id of the same content, or the next free id.
     pub id: Option<u32>,
-    /// Left out by `decode(.., skip_special = true)`.
+    /// Omitted by `decode(.., skip_special = true)`.
     pub special: bool,
-    /// Found in the normalised text instead of in the text as written.
+    /// Found in the normalised text instead of the text as written.
     pub normalized: bool,
-    /// Found only where no word character touches it.
+    /// Found only if no word character is adjacent.
     pub single_word: bool,
-    /// Takes the whitespace on its left with it.
+    /// Includes the whitespace on its left.
     pub lstrip: bool,
-    /// Takes the whitespace on its right with it.
+    /// Includes the whitespace on its right.
     pub rstrip: bool,
 }
 
 impl AddedToken {
-    /// A special token, found as written, with no demands on its surroundings.
+    /// A special token that is found as written, in any surroundings.
     pub fn special(content: impl Into<String>) -> Self {
         Self {
             content: content.into(),
@@ -38,13 +38,13 @@ impl AddedToken {
         }
     }
 
-    /// The same token at a fixed id.
+    /// The same token with a fixed id.
     pub fn with_id(self, id: u32) -> Self {
         Self { id: Some(id), ..self }
     }
 }
 
-/// The JSON form, where `normalized` is by default the opposite of `special`.
+/// The JSON form, in which `normalized` defaults to the opposite of `special`.
 #[derive(Deserialize)]
 struct Written {
     content: String,
@@ -68,8 +68,8 @@ impl From<Written> for AddedToken {
     }
 }
 
-/// The ids of the added tokens, as the `tokenizers` crate gives them: the vocabulary's id of the same content, else the
-/// numbers from the count of the vocabulary's tokens on.
+/// The ids of the added tokens, as the `tokenizers` crate assigns them: the vocabulary's id of the same content, or
+/// else consecutive ids that start at the vocabulary's number of tokens.
 pub(crate) fn numbered(added: Vec<AddedToken>, checked: &Checked<'_>) -> Vec<(AddedToken, u32)> {
     let mut next = checked.ids.len() as u32;
     let mut given: HashMap<String, u32> = HashMap::new();
@@ -83,4 +83,19 @@ pub(crate) fn numbered(added: Vec<AddedToken>, checked: &Checked<'_>) -> Vec<(Ad
         (token, id)
     };
     added.into_iter().map(number).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_is_normalised_unless_it_is_special_or_says_so() {
+        let normalized = |json: &str| serde_json::from_str::<AddedToken>(json).unwrap().normalized;
+        assert!(normalized(r#"{"content": "a"}"#));
+        assert!(normalized(r#"{"content": "a", "special": false}"#));
+        assert!(!normalized(r#"{"content": "a", "special": true}"#));
+        assert!(normalized(r#"{"content": "a", "special": true, "normalized": true}"#));
+        assert!(!normalized(r#"{"content": "a", "normalized": false}"#));
+    }
 }

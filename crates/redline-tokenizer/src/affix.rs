@@ -1,15 +1,15 @@
-//! The ids that a post-processor puts around every text.
+//! The ids that a post-processor adds around every text.
 
 use crate::{TokenizerError, json::form};
 use serde_json::Value;
 
-/// What stands before (BOS) and after (EOS) a text encoded with `special = true`.
+/// The ids before (BOS) and after (EOS) a text encoded with `special = true`.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(crate) struct Affixes {
     pub(crate) prefix: Vec<u32>,
     pub(crate) suffix: Vec<u32>,
-    /// The processors that leave whitespace out of what a token stands for; `true`: except a single space before the
-    /// first token, which has been added to the text.
+    /// One entry per processor that trims whitespace from offsets. `true` keeps a single space before the first
+    /// token, because that space was added to the text.
     pub(crate) trims: Vec<bool>,
 }
 
@@ -29,7 +29,7 @@ impl Affixes {
         }
     }
 
-    /// Adds what one processor puts around everything before it.
+    /// Adds the ids that one processor puts around everything before it.
     fn surround(&mut self, place: &str, value: &Value) -> Result<(), TokenizerError> {
         let kind = match value {
             Value::Null => return Ok(()),

@@ -1,21 +1,21 @@
-//! Who turns text into ids: the native encoder, or the `tokenizers` crate where that does not cover the form.
+//! Selects the encoder: the native one, or the `tokenizers` crate for forms that the native one does not cover.
 
 use crate::{
     AddedToken, Beginning, TokenizerError, encoding::Found, library::Library, model::Checked, native::Native,
 };
 use serde_json::Value;
 
-/// Who turns text into ids.
+/// The encoder that turns text into ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Encoder {
     /// Redline's own encoder.
     #[default]
     Native,
-    /// The `tokenizers` crate of Hugging Face.
+    /// Hugging Face's `tokenizers` crate.
     Library,
 }
 
-/// What an encoder is built from.
+/// The data from which an encoder is built.
 #[derive(Clone, Copy)]
 pub(crate) struct Source<'a> {
     pub(crate) place: &'a str,
@@ -26,20 +26,20 @@ pub(crate) struct Source<'a> {
     pub(crate) pre_tokenizer: &'a Value,
 }
 
-/// Text to ids, nothing put around them.
+/// Encodes text without adding ids around it.
 pub(crate) enum Backend {
     Native(Box<Native>),
     Library {
         library: Box<Library>,
-        /// Why it is not the native encoder, where that was wanted.
+        /// Why the native encoder was not used, if it was requested.
         reason: Option<String>,
     },
 }
 
 impl Backend {
-    /// The wanted encoder, or the library where the native one does not cover the form.
+    /// The requested encoder, or the library if the native encoder does not cover the form.
     pub(crate) fn new(wanted: Encoder, source: Source<'_>) -> Result<Self, TokenizerError> {
-        // The library reads every part first: what it refuses is refused, whoever encodes.
+        // The library reads every part first, so that both encoders reject the same input.
         let parts = Library::parts(source)?;
         let reason = match wanted {
             Encoder::Library => None,
@@ -59,7 +59,7 @@ impl Backend {
         }
     }
 
-    /// The ids of as much of a text as no continuation changes.
+    /// The ids of the longest prefix of a text that no continuation can change.
     pub(crate) fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
         match self {
             Self::Native(native) => native.begin(text),
@@ -67,7 +67,7 @@ impl Backend {
         }
     }
 
-    /// The ids of a text that begins as `beginning` was made from.
+    /// The ids of a text that begins with the text of `beginning`.
     pub(crate) fn encode_after(&self, beginning: &Beginning, text: &str) -> Result<Vec<u32>, TokenizerError> {
         match self {
             Self::Native(native) => native.encode_from(text, beginning.bytes, beginning.ids.clone()),
@@ -75,7 +75,7 @@ impl Backend {
         }
     }
 
-    /// The form in which an added token goes through the decoder: as the normaliser leaves it.
+    /// The form of an added token that the decoder receives: as the normaliser leaves it.
     pub(crate) fn decoded_form(&self, token: &AddedToken, id: u32) -> Option<String> {
         match self {
             Self::Native(native) => native.decoded_form(token),

@@ -1,14 +1,15 @@
-//! Many texts over several threads.
+//! Encodes many texts on several threads.
 
 use crate::TokenizerError;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::Builder;
 
-/// Texts are handed out in runs of about as many bytes: a tenth of a millisecond of work or more, as long as it takes to start a thread.
+/// Texts are handed out in runs of about this many bytes: at least a tenth of a millisecond of work, the time it takes to start a
+/// thread.
 const RUN: usize = 1 << 14;
 
-/// Runs `encode` on every text, on up to `threads` threads with the calling one among them. Results stand in the order of the
-/// texts; of several errors the first text's is returned.
+/// Runs `encode` on every text, on up to `threads` threads including the calling one. Results are in the order of the texts.
+/// If several texts fail, the error of the first one is returned.
 pub(crate) fn over_threads<T: Send>(
     texts: &[&str],
     threads: usize,
@@ -27,7 +28,7 @@ pub(crate) fn over_threads<T: Send>(
         }
     };
     let mut done = std::thread::scope(|scope| {
-        // A thread that cannot be had leaves its share to the others.
+        // If a thread cannot be started, the other threads do its work.
         let helpers: Vec<_> =
             (0..helpers).filter_map(|_| Builder::new().spawn_scoped(scope, work).ok()).collect();
         let mut done = work();
@@ -47,7 +48,7 @@ pub(crate) fn over_threads<T: Send>(
     Ok(all)
 }
 
-/// Cuts the list where enough bytes have come together.
+/// Splits the list into runs of enough bytes.
 fn runs<'a, 'b>(texts: &'a [&'b str]) -> Vec<&'a [&'b str]> {
     let (mut runs, mut start, mut bytes) = (Vec::new(), 0, 0);
     for (i, text) in texts.iter().enumerate() {

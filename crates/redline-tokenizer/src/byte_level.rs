@@ -1,4 +1,4 @@
-//! Byte-level BPE from `vocab.json` and `merges.txt`, which say nothing of how text is split before the merges.
+//! Byte-level BPE from `vocab.json` and `merges.txt`, which do not specify how text is split before the merges.
 
 use crate::native::QWEN2;
 use crate::tokenizer::Parts;
@@ -7,28 +7,28 @@ use crate::{
 };
 use serde_json::{Value, json};
 
-/// What `vocab.json` and `merges.txt` leave open.
+/// The settings that `vocab.json` and `merges.txt` do not contain.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ByteLevelOptions {
-    /// How text is split into words.
+    /// The rule that splits text into words.
     pub split: Split,
-    /// A space is put before a text that does not begin with one.
+    /// Whether to put a space before a text that does not begin with one.
     pub add_prefix_space: bool,
-    /// Special and other added tokens. Those without an id take the vocabulary's, or the next free one.
+    /// Special and other added tokens. A token without an id takes the vocabulary's id, or the next free one.
     pub added: Vec<AddedToken>,
     /// Tokens put before every text encoded with `special = true` (BOS).
     pub prefix: Vec<String>,
-    /// Tokens put after it (EOS).
+    /// Tokens put after every such text (EOS).
     pub suffix: Vec<String>,
 }
 
 /// The rule that splits text into words before the merges.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Split {
-    /// GPT-2: runs of letters, of digits, of others, each with the space before it.
+    /// GPT-2: runs of letters, of digits, or of other characters, each with the preceding space.
     #[default]
     Gpt2,
-    /// Qwen2 and Dream: normalised to NFC first; digits one by one; line ends by themselves.
+    /// Qwen2 and Dream: normalise to NFC first; single digits; separate line ends.
     Qwen2,
 }
 
@@ -61,7 +61,7 @@ impl Split {
     }
 }
 
-/// Builds the tokenizer from the two files' contents.
+/// Builds the tokenizer from the contents of the two files.
 pub(crate) fn build(
     place: &str,
     vocab: Vec<(String, u32)>,
@@ -70,7 +70,7 @@ pub(crate) fn build(
     encoder: Encoder,
 ) -> Result<Tokenizer, TokenizerError> {
     let mut added = options.added.clone();
-    // Ids are given in this order, so those that are stated come first.
+    // Ids are assigned in this order, so tokens with a given id come first.
     added.sort_by_key(|token| token.id.unwrap_or(u32::MAX));
     let mut tokenizer = Tokenizer::build(Parts {
         place,

@@ -1,10 +1,10 @@
-//! Chat templates: from messages to the text that a model was tuned on.
+//! Chat templates: format messages as the text on which a model was tuned.
 //!
-//! Templates are Jinja as Hugging Face runs it: `messages`, `add_generation_prompt`, the special tokens by their names, `tools` and
-//! `documents` none; blocks trimmed, loop controls, methods of Python's strings, `raise_exception`, `tojson` as Python writes it.
-//! `strftime_now` is not defined: a text must not depend on when it is made (templates that ask for it have a date of their own).
-//! A template is somebody else's program: it reaches nothing but its variables, and its instructions are counted. What a single
-//! instruction may take of memory is not bounded: take templates from where models are taken.
+//! Templates are Jinja as in Hugging Face's implementation: `messages`, `add_generation_prompt` and the special tokens by name are
+//! defined, `tools` and `documents` are none; trimmed blocks, loop controls, methods of Python strings, `raise_exception`, `tojson`
+//! with Python's formatting. `strftime_now` is not defined, because a text must not depend on the time; templates that use it have
+//! a fallback date. A template is untrusted code: it can access only its variables, and its instructions are counted. The memory
+//! that a single instruction may use is not bounded, so use templates only from sources you would trust with a model.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -17,20 +17,20 @@ use serde::Serialize;
 
 use crate::{TokenizerError, directory};
 
-/// Instructions of a template; real ones take some thousand for a long conversation.
+/// Maximum number of template instructions; a long conversation takes some thousand.
 const FUEL: u64 = 5_000_000;
 
-/// What somebody says.
+/// A message of a conversation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ChatMessage {
-    /// `system`, `user`, `assistant`, or what else the template knows.
+    /// `system`, `user`, `assistant`, or another role that the template knows.
     pub role: String,
     /// The text.
     pub content: String,
 }
 
 impl ChatMessage {
-    /// Of a role.
+    /// Creates a message.
     pub fn new(role: &str, content: &str) -> Self {
         Self { role: role.to_owned(), content: content.to_owned() }
     }
@@ -41,23 +41,23 @@ impl ChatMessage {
 pub struct ChatTemplate {
     place: String,
     source: String,
-    /// The special tokens by their names, such as `bos_token`.
+    /// The special tokens by name, such as `bos_token`.
     tokens: BTreeMap<String, String>,
 }
 
 impl ChatTemplate {
-    /// That of a model directory: `chat_template.jinja`, else what `tokenizer_config.json` has under `chat_template`, of several the one
-    /// named `default`; `None` where there is neither.
+    /// Reads the template of a model directory: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json` (the one named
+    /// `default` if there are several). `None` if there is neither.
     pub fn from_dir(dir: &Path) -> Result<Option<Self>, TokenizerError> {
         directory::chat_template(dir)
     }
 
-    /// The template `source`; `place` names it in messages.
+    /// Creates a template from its source; `place` names it in messages.
     pub fn new(place: &str, source: &str, tokens: BTreeMap<String, String>) -> Self {
         Self { place: place.to_owned(), source: source.to_owned(), tokens }
     }
 
-    /// The text of a conversation. With `add_generation_prompt` it ends where the assistant's answer begins.
+    /// Renders a conversation. With `add_generation_prompt` the text ends where the assistant's answer begins.
     pub fn render(
         &self,
         messages: &[ChatMessage],
@@ -75,7 +75,7 @@ impl ChatTemplate {
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
         environment.add_function("raise_exception", raise);
         environment.add_filter("tojson", to_json);
-        // They make texts of any width out of a number.
+        // This filter can create a text of any width from a number.
         environment.remove_filter("indent");
         environment.remove_filter("format");
         let template = environment.template_from_str(&self.source).map_err(|error| failed(&error))?;
@@ -90,7 +90,7 @@ impl ChatTemplate {
     }
 }
 
-/// An error with its line and what lies beneath.
+/// Formats an error with its line and its causes.
 fn told(error: &Error) -> String {
     let mut text = error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned);
     if let Some(line) = error.line() {
@@ -103,10 +103,11 @@ fn raise(message: String) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message))
 }
 
-/// JSON as Python writes it: a space behind commas and colons, no character but quotes, backslashes and controls escaped.
+/// JSON as Python writes it: a space after commas and colons, and only quotes, backslashes and control characters
+/// escaped.
 fn to_json(value: &Value, options: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = options.get("indent")?;
-    // What else Python's takes changes nothing here that templates rely on.
+    // Python's other arguments have no effect that templates rely on.
     let _: Option<Value> = options.get("ensure_ascii")?;
     options.assert_all_used()?;
     let failed = |error: serde_json::Error| Error::new(ErrorKind::InvalidOperation, error.to_string());

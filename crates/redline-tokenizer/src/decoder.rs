@@ -1,10 +1,10 @@
-//! The recipe by which tokens become text, from the `decoder` of `tokenizer.json`. `text` carries it out.
+//! Parses the `decoder` of `tokenizer.json`, which defines how tokens become text. The module `text` executes it.
 
 use crate::{TokenizerError, json::form};
 use serde_json::Value;
 use std::borrow::Cow;
 
-/// How tokens become text.
+/// How tokens are converted to text.
 #[derive(Debug, Default)]
 pub(crate) struct Decoder {
     pub(crate) each: Vec<Each>,
@@ -12,7 +12,7 @@ pub(crate) struct Decoder {
     pub(crate) strip: Option<Strip>,
 }
 
-/// What is done to each token by itself.
+/// A conversion of each single token.
 #[derive(Debug)]
 pub(crate) enum Each {
     Replace { from: String, to: String },
@@ -20,17 +20,17 @@ pub(crate) enum Each {
     Strip(Strip),
 }
 
-/// How tokens are put together.
+/// How tokens are joined.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) enum Join {
-    /// With a space between them: what no decoder at all means.
+    /// With a space between tokens: the behaviour without a decoder.
     #[default]
     Spaced,
-    /// One after the other.
+    /// Directly one after the other.
     Text,
-    /// Runs of `<0x00>` tokens are bytes; a run that is not UTF-8 is one U+FFFD per byte.
+    /// Runs of `<0x00>` tokens are bytes; a run that is not valid UTF-8 becomes one U+FFFD per byte.
     Fallback,
-    /// Every character stands for a byte (GPT-2); what is not UTF-8 becomes U+FFFD.
+    /// Every character stands for a byte (GPT-2); invalid UTF-8 becomes U+FFFD.
     ByteLevel,
 }
 
@@ -48,7 +48,8 @@ const KNOWN: &str = "`ByteLevel`, `Metaspace`, `Replace` of a string, `ByteFallb
 impl Decoder {
     /// Reads the `decoder` of a `tokenizer.json`.
     pub(crate) fn from_json(place: &str, value: &Value) -> Result<Self, TokenizerError> {
-        // Any decoder, even an empty sequence, puts tokens together without the spaces that none at all means.
+        // Any decoder, even an empty sequence, joins tokens without spaces. Only a missing decoder joins them with
+        // spaces.
         let join = if value.is_null() { Join::Spaced } else { Join::Text };
         let mut decoder = Self { join, ..Self::default() };
         let mut fused = false;
@@ -139,7 +140,7 @@ impl Strip {
     }
 }
 
-/// The stages in order, those inside a `Sequence` included.
+/// The stages in order, including those inside a `Sequence`.
 fn flatten<'a>(place: &str, value: &'a Value, stages: &mut Vec<&'a Value>) -> Result<(), TokenizerError> {
     match value {
         Value::Null => Ok(()),

@@ -1,4 +1,4 @@
-//! A model directory: which files make its tokenizer, and what its configuration says about tokens.
+//! Reads a model directory: the tokenizer files, and the configuration of special tokens.
 
 use crate::{
     AddedToken, ByteLevelOptions, ChatTemplate, Encoder, Split, Tokenizer, TokenizerError, byte_level, json,
@@ -7,7 +7,7 @@ use serde_json::{Map, Value};
 use std::io::ErrorKind;
 use std::path::Path;
 
-/// The tokenizer classes whose `vocab.json` and `merges.txt` can be read, without `Fast` at the end.
+/// The tokenizer classes whose `vocab.json` and `merges.txt` can be read, without the suffix `Fast`.
 const CLASSES: [(&str, Split); 4] = [
     ("GPT2Tokenizer", Split::Gpt2),
     ("CodeGenTokenizer", Split::Gpt2),
@@ -15,10 +15,10 @@ const CLASSES: [(&str, Split); 4] = [
     ("DreamTokenizer", Split::Qwen2),
 ];
 
-/// The `model_type`s of `config.json` that split like Qwen2, for directories that name no tokenizer class.
+/// The `model_type`s of `config.json` that split like Qwen2, for directories without a tokenizer class.
 const QWEN2_MODELS: [&str; 3] = ["qwen2", "qwen3", "Dream"];
 
-/// The token that GPT-2 and its descendants use where no other is named.
+/// The default special token of GPT-2 and its descendants.
 const END_OF_TEXT: &str = "<|endoftext|>";
 
 const NAMED: [&str; 7] =
@@ -70,7 +70,7 @@ pub(crate) fn chat_template(dir: &Path) -> Result<Option<ChatTemplate>, Tokenize
     Ok(Some(ChatTemplate::new(&config.place, source, tokens)))
 }
 
-/// The configuration beside `vocab.json` and `merges.txt`; an absent file is an empty object.
+/// The configuration files beside `vocab.json` and `merges.txt`. A missing file is an empty object.
 struct Config {
     /// The place named in messages: `tokenizer_config.json`.
     place: String,
@@ -93,7 +93,7 @@ impl Config {
             added: Map::new(),
             model: object("config.json")?,
         };
-        // The older two files count only where the newer one does not list the added tokens itself.
+        // The two older files count only if the newer one does not list the added tokens.
         if !config.tokenizer.contains_key("added_tokens_decoder") {
             config.special = object("special_tokens_map.json")?;
             config.added = object("added_tokens.json")?;
@@ -110,7 +110,7 @@ impl Config {
         if has_end_of_text && self.get("eos_token").is_none() {
             enter(&mut added, AddedToken::special(END_OF_TEXT));
         }
-        // Qwen2 has no BOS unless one is named.
+        // Qwen2 has no BOS by default.
         let bos = if split == Split::Gpt2 { Some(END_OF_TEXT) } else { None };
         Ok(ByteLevelOptions {
             split,
@@ -136,7 +136,7 @@ impl Config {
         })
     }
 
-    /// The added tokens whose ids are stated.
+    /// The added tokens with a given id.
     fn stated(&self) -> Result<Vec<AddedToken>, TokenizerError> {
         let mut tokens = Vec::new();
         if let Some(decoder) = self.tokenizer.get("added_tokens_decoder") {
@@ -160,7 +160,7 @@ impl Config {
         Ok(tokens)
     }
 
-    /// The special tokens that are named, most of which have their id from elsewhere.
+    /// The special tokens by role; most have their id from another file.
     fn specials(&self) -> Result<Vec<AddedToken>, TokenizerError> {
         let mut tokens = Vec::new();
         for name in NAMED {
@@ -190,13 +190,13 @@ impl Config {
         Ok(tokens)
     }
 
-    /// A token written as a string or as an object with its flags.
+    /// Parses a token written as a string or as an object with flags.
     fn token(&self, name: &str, value: &Value) -> Result<AddedToken, TokenizerError> {
         match value {
             Value::String(content) => Ok(AddedToken::special(content)),
             Value::Object(_) => {
                 let mut value = value.clone();
-                // Special by its place; the flag is there in `added_tokens_decoder` only.
+                // The place makes it special; only `added_tokens_decoder` has the flag.
                 if name != "added_tokens_decoder" {
                     value["special"] = true.into();
                 }
@@ -206,7 +206,7 @@ impl Config {
         }
     }
 
-    /// The token put before or after every text, if there is to be one.
+    /// The token to put before or after every text, if any.
     fn around(&self, add: &str, name: &str, otherwise: Option<&str>) -> Result<Vec<String>, TokenizerError> {
         if !self.flag(add)? {
             return Ok(Vec::new());
@@ -235,11 +235,11 @@ impl Config {
     }
 }
 
-/// Adds a special token, or marks the one that is there as special.
+/// Adds a special token, or marks an existing token as special.
 fn enter(tokens: &mut Vec<AddedToken>, token: AddedToken) {
     match tokens.iter_mut().find(|there| there.content == token.content) {
         Some(there) if there.special => {}
-        // From `added_tokens.json`, which knows no flags.
+        // The token is from `added_tokens.json`, which has no flags.
         Some(there) => (there.special, there.normalized) = (true, false),
         None => tokens.push(token),
     }
@@ -249,7 +249,7 @@ fn place(dir: &Path, name: &str) -> String {
     dir.join(name).display().to_string()
 }
 
-/// The bytes of a file, `None` where there is none.
+/// The content of a file, or `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
     match std::fs::read(path) {
         Ok(bytes) => Ok(Some(bytes)),

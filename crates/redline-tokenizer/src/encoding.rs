@@ -1,14 +1,14 @@
-//! Ids with the places they come from.
+//! Token ids with their offsets in the text.
 
 use crate::Tokenizer;
 use std::ops::Range;
 
-/// The ids of a text and what each stands for.
+/// The ids of a text and the bytes of each.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Encoding {
     /// The token ids.
     pub ids: Vec<u32>,
-    /// The bytes of the text that each id stands for, whole characters: two tokens that share a character both have
+    /// The byte range of the text for each id, in whole characters: two tokens that share a character both contain
     /// all of it. Empty at 0 for ids that the post-processor adds.
     pub offsets: Vec<Range<usize>>,
 }
@@ -22,15 +22,15 @@ impl Encoding {
     }
 }
 
-/// Ids and places, and the whitespace of the texts that added tokens were found as.
+/// Ids and offsets, and the whitespace around each added token's text.
 #[derive(Debug, Default)]
 pub(crate) struct Found {
     pub(crate) encoding: Encoding,
-    /// Which of the ids, in order.
+    /// The added tokens among the ids, in order.
     pub(crate) added: Vec<(usize, Whitespace)>,
 }
 
-/// How many characters of whitespace a token begins and ends with, as the `tokenizers` crate counts them.
+/// Leading and trailing whitespace of a token in characters, counted like the `tokenizers` crate.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Whitespace {
     leading: usize,
@@ -46,8 +46,8 @@ impl Whitespace {
 }
 
 impl Tokenizer {
-    /// Leaves whitespace out of the offsets, as the `tokenizers` crate does: as many bytes as the token begins and ends
-    /// with characters of whitespace. `keep_first`: a single space before the first token stays.
+    /// Trims whitespace from the offsets. Like the `tokenizers` crate, this removes as many bytes as the token has
+    /// whitespace characters at its ends. `keep_first` keeps a single space before the first token.
     pub(crate) fn trim(&self, found: &mut Found, keep_first: bool) {
         let Found { encoding, added } = found;
         let mut added = added.iter().peekable();

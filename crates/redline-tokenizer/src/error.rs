@@ -1,12 +1,12 @@
-//! What can go wrong, and what to do about it.
+//! The error type, with hints.
 
 use std::path::PathBuf;
 
-/// Why a tokenizer could not be loaded or used. `Display` gives the fact and the place.
+/// Why a tokenizer could not be loaded or used. `Display` prints the fact and the place.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenizerError {
-    /// The directory holds no tokenizer that can be read.
+    /// The directory contains no readable tokenizer.
     #[error(
         "no tokenizer: neither `tokenizer.json` nor `vocab.json` with `merges.txt`{}\n  in `{}`",
         found_only(found), dir.display()
@@ -14,7 +14,7 @@ pub enum TokenizerError {
     NotFound {
         /// The directory.
         dir: PathBuf,
-        /// Those of the files looked for that are there.
+        /// The expected files that exist.
         found: Vec<&'static str>,
     },
     /// A file could not be read.
@@ -22,43 +22,43 @@ pub enum TokenizerError {
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: std::io::Error,
     },
-    /// The bytes are not UTF-8.
+    /// The bytes are not valid UTF-8.
     #[error("not valid UTF-8: the byte at offset {offset} belongs to no character\n  in `{place}`")]
     NotUtf8 {
         /// File, or the origin given by the caller.
         place: String,
-        /// Bytes before the first bad one.
+        /// Offset of the first bad byte.
         offset: usize,
     },
-    /// Not JSON at all.
+    /// Not JSON.
     #[error("not valid JSON: {reason}\n  in `{place}`")]
     Json {
         /// File, or the origin given by the caller.
         place: String,
-        /// What the parser said, with line and column.
+        /// The parser's message, with line and column.
         reason: String,
     },
-    /// JSON of another form: a wrong type, a missing field.
+    /// JSON with a wrong type or a missing field.
     #[error("{reason}\n  in `{place}`")]
     Form {
         /// File, or the origin given by the caller.
         place: String,
-        /// The field or value and what is wrong with it.
+        /// The field or value, and what is wrong with it.
         reason: String,
     },
-    /// Something a tokenizer may have but this crate does not read.
+    /// A tokenizer feature that this crate does not support.
     #[error("{part} `{found}` is not one that can be read; these can: {known}\n  in `{place}`")]
     Unsupported {
         /// File, or the origin given by the caller.
         place: String,
-        /// What it is: "model type", "decoder", ...
+        /// The kind of feature: "model type", "decoder", ...
         part: &'static str,
         /// The name found.
         found: String,
-        /// The names that can be read.
+        /// The supported names.
         known: String,
     },
     /// Two tokens share an id.
@@ -68,24 +68,24 @@ pub enum TokenizerError {
         place: String,
         /// The id.
         id: u32,
-        /// One token.
+        /// The first token.
         first: String,
-        /// The other.
+        /// The second token.
         second: String,
     },
-    /// A token stands in the vocabulary twice.
+    /// A token is in the vocabulary twice.
     #[error("token `{token}` has two ids, {first} and {second}\n  in `{place}`")]
     DuplicateToken {
         /// File, or the origin given by the caller.
         place: String,
         /// The token.
         token: String,
-        /// One id.
+        /// The first id.
         first: u32,
-        /// The other.
+        /// The second id.
         second: u32,
     },
-    /// An id beyond any vocabulary.
+    /// An id above the supported maximum.
     #[error("token `{token}` has id {id}, but an id can be at most {limit}\n  in `{place}`")]
     IdTooLarge {
         /// File, or the origin given by the caller.
@@ -94,42 +94,42 @@ pub enum TokenizerError {
         token: String,
         /// Its id.
         id: u32,
-        /// The highest id accepted.
+        /// The highest supported id.
         limit: u32,
     },
-    /// A merge that is not two parts.
+    /// A merge without exactly two parts.
     #[error("merge {rank} has {parts} part(s), but a merge joins 2: `{text}`\n  in `{place}`")]
     MergeParts {
         /// File, or the origin given by the caller.
         place: String,
-        /// Which merge; in `merges.txt` the line; both from 1.
+        /// The number of the merge, or of the line in `merges.txt`; both from 1.
         rank: usize,
-        /// How many parts it has.
+        /// Number of parts.
         parts: usize,
         /// The merge as written.
         text: String,
     },
-    /// A merge whose parts or product the vocabulary does not have.
+    /// The vocabulary lacks a part or the result of a merge.
     #[error("merge {rank} needs the token `{token}`, which the vocabulary does not have\n  in `{place}`")]
     MergeToken {
         /// File, or the origin given by the caller.
         place: String,
-        /// Which merge, from 1, comments and empty lines not counted.
+        /// The number of the merge, from 1; comments and empty lines are not counted.
         rank: usize,
         /// The missing token.
         token: String,
     },
-    /// A token is named that does not exist.
+    /// A setting names a token that does not exist.
     #[error("{user} needs the token `{token}`, which the vocabulary does not have\n  in `{place}`")]
     MissingToken {
         /// File, or the origin given by the caller.
         place: String,
-        /// Who names it.
+        /// The setting that names it.
         user: String,
         /// The token.
         token: String,
     },
-    /// An added token states an id that encoding would not give.
+    /// An added token has another id in the file than encoding would assign.
     #[error("added token `{token}` states id {stated}, but encoding would give it {given}\n  in `{place}`")]
     AddedId {
         /// File, or the origin given by the caller.
@@ -138,7 +138,7 @@ pub enum TokenizerError {
         token: String,
         /// The id in the file.
         stated: u32,
-        /// The id it would have.
+        /// The id that encoding would assign.
         given: u32,
     },
     /// An id without a token.
@@ -154,21 +154,21 @@ pub enum TokenizerError {
     Encode {
         /// Length of the text.
         bytes: usize,
-        /// What the encoder said.
+        /// The encoder's message.
         reason: String,
     },
-    /// A vocabulary cannot be padded to fewer entries than it has.
+    /// A vocabulary cannot be padded to fewer entries than it already has.
     #[error("the vocabulary has {has} entries and cannot be padded to {size}")]
     CannotShrink {
-        /// Entries there are.
+        /// Present number of entries.
         has: usize,
-        /// Entries asked for.
+        /// Requested number of entries.
         size: usize,
     },
 }
 
 impl TokenizerError {
-    /// What the reader can do about it, where that is known.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::NotFound { .. } => {

@@ -1,11 +1,11 @@
-//! The file forms: `tokenizer.json`, `vocab.json` and `merges.txt` as typed data, read in one pass.
+//! Parses `tokenizer.json`, `vocab.json` and `merges.txt` into typed data in one pass.
 
 use crate::{AddedToken, TokenizerError, model::BpeModel};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::Value;
 use std::fmt;
 
-/// A `tokenizer.json`; the small parts stay JSON and are read by those who use them.
+/// A `tokenizer.json`. Small parts stay JSON and are parsed where they are used.
 pub(crate) struct TokenizerJson {
     pub(crate) model: BpeModel,
     pub(crate) added: Vec<AddedToken>,
@@ -16,11 +16,11 @@ pub(crate) struct TokenizerJson {
 }
 
 impl TokenizerJson {
-    /// Reads the bytes of a `tokenizer.json`.
+    /// Parses the bytes of a `tokenizer.json`.
     pub(crate) fn parse(place: &str, bytes: &[u8]) -> Result<Self, TokenizerError> {
         let text = utf8(place, bytes)?;
         let file: File = serde_json::from_str(text).map_err(|error| {
-            // An unknown model may have a vocabulary of another form: say that rather than how it differs.
+            // An unknown model may have a vocabulary of another form. Report the model type rather than the form.
             match serde_json::from_str::<Kind>(text).ok().and_then(|kind| kind.model.kind) {
                 Some(kind) if kind != "BPE" => unsupported_model(place, &kind),
                 _ => json_error(place, &error),
@@ -60,13 +60,13 @@ impl TokenizerJson {
     }
 }
 
-/// Reads a `vocab.json`: an object of tokens to ids.
+/// Parses a `vocab.json`: an object of tokens to ids.
 pub(crate) fn vocab(place: &str, bytes: &[u8]) -> Result<Vec<(String, u32)>, TokenizerError> {
     let vocab: Vocab = parse(place, bytes)?;
     Ok(vocab.0)
 }
 
-/// Reads a `merges.txt`: a `#version` line, then two tokens a line, best merge first.
+/// Parses a `merges.txt`: a `#version` line, then two tokens per line, best merge first.
 pub(crate) fn merges(place: &str, bytes: &[u8]) -> Result<Vec<(String, String)>, TokenizerError> {
     let lines = utf8(place, bytes)?.lines().enumerate();
     lines
@@ -75,7 +75,7 @@ pub(crate) fn merges(place: &str, bytes: &[u8]) -> Result<Vec<(String, String)>,
         .collect()
 }
 
-/// Any JSON file of the directory.
+/// Parses any JSON file of the directory.
 pub(crate) fn parse<T: for<'de> Deserialize<'de>>(place: &str, bytes: &[u8]) -> Result<T, TokenizerError> {
     serde_json::from_str(utf8(place, bytes)?).map_err(|error| json_error(place, &error))
 }
@@ -164,7 +164,7 @@ struct Model {
     merges: Option<Vec<Merge>>,
 }
 
-/// Just enough of a `tokenizer.json` to know the model's type.
+/// The part of a `tokenizer.json` that contains the model's type.
 #[derive(serde::Deserialize)]
 struct Kind {
     model: KindOfModel,
@@ -176,7 +176,7 @@ struct KindOfModel {
     kind: Option<String>,
 }
 
-/// Token and id in file order, duplicates included, so that they can be reported.
+/// Tokens and ids in file order. Duplicates are kept so that they can be reported.
 struct Vocab(Vec<(String, u32)>);
 
 impl<'de> Deserialize<'de> for Vocab {

@@ -1,16 +1,15 @@
-//! Text to token ids and back.
+//! Converts text to token ids and back.
 //!
-//! A [`Tokenizer`] is loaded from a Hugging Face directory (`tokenizer.json`, or `vocab.json` with
-//! `merges.txt`) and gives the ids that the `tokenizers` library gives. What it reads: BPE models, byte-level
-//! (GPT-2, Llama 3, Qwen) and SentencePiece style with byte fallback (Llama 2, Mistral). Anything else, and
-//! anything broken, is a named error at load: afterwards encoding and decoding are total functions of their
-//! input, apart from ids that the vocabulary does not have.
+//! A [`Tokenizer`] is loaded from a Hugging Face directory (`tokenizer.json`, or `vocab.json` with `merges.txt`) and
+//! produces the same ids as the `tokenizers` library. It supports BPE models: byte-level (GPT-2, Llama 3, Qwen) and
+//! SentencePiece style with byte fallback (Llama 2, Mistral). Unsupported or broken input is an error at load. After
+//! that, encoding and decoding cannot fail, except for ids that are not in the vocabulary.
 //!
-//! Text is encoded natively where the form is one of the common families', and by the library elsewhere, which
-//! [`Tokenizer::fallback`] tells.
+//! The native encoder covers the forms of the common families. For other forms the library encodes;
+//! [`Tokenizer::fallback`] reports it.
 //!
-//! Two settings of `tokenizer.json` are not followed, on purpose: `truncation` and `padding`. A caller that wants
-//! fewer ids must say so; nothing is cut or added silently.
+//! Two settings of `tokenizer.json` are ignored on purpose: `truncation` and `padding`. Nothing is cut or added
+//! silently.
 //!
 //! ```no_run
 //! # fn main() -> Result<(), redline_tokenizer::TokenizerError> {

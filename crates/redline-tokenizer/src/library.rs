@@ -1,8 +1,8 @@
-//! The one place that knows the `tokenizers` crate: encoding of what the native encoder does not cover, and the arm
-//! that the native encoder is measured against.
+//! The only module that uses the `tokenizers` crate: it encodes forms that the native encoder does not cover, and is
+//! the reference for measuring the native encoder.
 //!
-//! What reaches it has been checked. It can still panic on input nobody foresaw, so its calls are guarded and a
-//! panic becomes an error.
+//! Its input has been checked. The library may still panic on unforeseen input, so calls are guarded and a panic
+//! becomes an error.
 
 use crate::{
     AddedToken, Encoding, TokenizerError, backend::Source, encoding::Found, encoding::Whitespace, json::form,
@@ -23,7 +23,7 @@ const PRE_TOKENIZERS: [&str; 8] =
 
 type Inner = TokenizerImpl<BPE, NormalizerWrapper, PreTokenizerWrapper, PostProcessorWrapper, DecoderWrapper>;
 
-/// Text to ids by the `tokenizers` crate.
+/// Encodes text with the `tokenizers` crate.
 pub(crate) struct Library(Inner);
 
 /// The parts of a library tokenizer that are read from JSON.
@@ -33,7 +33,7 @@ pub(crate) struct LibraryParts {
 }
 
 impl Library {
-    /// Reads normaliser and pre-tokeniser.
+    /// Parses normaliser and pre-tokeniser.
     pub(crate) fn parts(source: Source<'_>) -> Result<LibraryParts, TokenizerError> {
         let Source { place, normalizer, pre_tokenizer, .. } = source;
         Ok(LibraryParts {
@@ -48,7 +48,7 @@ impl Library {
         })
     }
 
-    /// Builds from a model that has passed its checks.
+    /// Builds the encoder from a checked model.
     pub(crate) fn new(source: Source<'_>, parts: LibraryParts) -> Result<Self, TokenizerError> {
         guarded(|| {
             let mut library = Inner::new(bpe(source.checked.model)?);
@@ -59,13 +59,13 @@ impl Library {
         .map_err(|reason| form(source.place, reason))
     }
 
-    /// The ids of a text, nothing put around them.
+    /// The ids of a text, without ids around it.
     pub(crate) fn encode(&self, text: &str) -> Result<Vec<u32>, TokenizerError> {
         guarded(|| Ok(self.0.encode_fast(text, false)?.get_ids().to_vec()))
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })
     }
 
-    /// The ids and the bytes of the text that each stands for, with the whitespace of all tokens.
+    /// The ids and their byte offsets, with the whitespace of all tokens.
     pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
         let encoding = guarded(|| self.0.encode(text, false))
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
@@ -74,7 +74,7 @@ impl Library {
         Ok(Found { encoding: Encoding { ids: encoding.get_ids().to_vec(), offsets }, added })
     }
 
-    /// The form in which an added token goes through the decoder: as the normaliser leaves it.
+    /// The form of an added token that the decoder receives: as the normaliser leaves it.
     pub(crate) fn decoded_form(&self, id: u32) -> Option<String> {
         self.0.id_to_token(id)
     }
@@ -82,7 +82,7 @@ impl Library {
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;
 
-/// Runs a call into the library; its error or panic comes back as text.
+/// Calls the library; its error or panic is returned as text.
 fn guarded<T>(call: impl FnOnce() -> Result<T, AnyError>) -> Result<T, String> {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(result) => result.map_err(|error| error.to_string()),
@@ -121,7 +121,7 @@ fn library_token(token: &AddedToken) -> tokenizers::AddedToken {
         .rstrip(token.rstrip)
 }
 
-/// Reads a normaliser or pre-tokeniser, each part of which has to be one of the `known`.
+/// Parses a normaliser or pre-tokeniser. Each part must be one of the `known` kinds.
 fn component<T: DeserializeOwned>(
     place: &str,
     part: &'static str,
@@ -157,7 +157,7 @@ fn check_kinds(
     }
     let pattern = &value["pattern"];
     if kind == "Replace" && (pattern["String"] == "" || pattern["Regex"] == "") {
-        // It would stand between any two characters, which the library's bookkeeping does not survive.
+        // An empty pattern matches between all characters, and the library's offset bookkeeping fails on that.
         return Err(form(place, format!("`{part}`: a `Replace` has an empty pattern")));
     }
     let parts = value[list].as_array();

@@ -1,9 +1,9 @@
-//! The BPE model as data, and the checks that let everything after it trust it.
+//! The BPE model as data, and the checks that all later code relies on.
 
 use crate::TokenizerError;
 use hashbrown::HashMap;
 
-/// The highest id accepted: tables are indexed by id, so a single wild id must not cost gigabytes.
+/// The highest supported id. Tables are indexed by id, so a single wild id must not cost gigabytes.
 pub(crate) const MAX_ID: u32 = (1 << 24) - 1;
 
 /// Vocabulary and merges of a BPE model, with the options of `tokenizer.json`.
@@ -19,18 +19,18 @@ pub(crate) struct BpeModel {
     pub(crate) ignore_merges: bool,
 }
 
-/// A model that has passed its checks: each token has one id, each id one token, and every merge joins tokens to a token.
+/// A checked model: each token has one id, each id one token, and every merge joins two tokens to a token.
 pub(crate) struct Checked<'a> {
     pub(crate) model: &'a BpeModel,
-    /// By id.
+    /// Tokens by id.
     pub(crate) tokens: Vec<Option<&'a str>>,
     pub(crate) ids: HashMap<&'a str, u32>,
-    /// Left, right and what they join to, the best merge first.
+    /// Left part, right part and result of each merge, the best merge first.
     pub(crate) merges: Vec<[u32; 3]>,
 }
 
 impl BpeModel {
-    /// Checks what everything after it relies on.
+    /// Checks the model.
     pub(crate) fn check(&self, place: &str) -> Result<Checked<'_>, TokenizerError> {
         let size = match self.vocab.iter().max_by_key(|(_, id)| *id) {
             Some((token, id)) if *id > MAX_ID => {
@@ -58,7 +58,7 @@ impl BpeModel {
         Ok(Checked { model: self, tokens, ids, merges })
     }
 
-    /// The merges by ids; both parts, and what they join to, must be tokens.
+    /// The merges as ids. Both parts and the result must be tokens.
     fn joined(&self, place: &str, ids: &HashMap<&str, u32>) -> Result<Vec<[u32; 3]>, TokenizerError> {
         let prefix = self.continuing_subword_prefix.as_deref().unwrap_or("");
         let mut joined = String::new();

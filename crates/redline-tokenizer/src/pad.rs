@@ -1,18 +1,18 @@
-//! A vocabulary filled up with unused tokens, for models of a real shape around a small tokenizer.
+//! Pads a vocabulary with unused tokens, for synthetic models of a real shape with a small tokenizer.
 
 use crate::{Tokenizer, TokenizerError, json, model::MAX_ID};
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 use std::collections::HashSet;
 
-/// What messages call the file, which the caller has only as bytes.
+/// The name of the file in messages; the caller has only its bytes.
 const PLACE: &str = "tokenizer.json";
 
-/// A `tokenizer.json` whose vocabulary has `size` entries: every id below `size` without a token gets an unused
-/// one, `<|unused_0|>` and so on. Text is encoded as before.
+/// Returns a `tokenizer.json` whose vocabulary has `size` entries. Every id below `size` without a token gets an
+/// unused token, named `<|unused_0|>` and so on. Text is encoded as before.
 ///
-/// The unused tokens are entries of the model's vocabulary that no merge leads to, not added tokens: those would
-/// go into the automaton that searches every text, and loading 124 000 of them takes several times as long.
+/// The unused tokens are vocabulary entries that no merge produces, not added tokens. Added tokens would go into the
+/// automaton that searches every text, and loading 124 000 of them takes several times as long.
 pub fn padded(json: &[u8], size: usize) -> Result<Vec<u8>, TokenizerError> {
     let tokenizer = Tokenizer::from_bytes(PLACE, json)?;
     let has = tokenizer.vocab_size();
@@ -33,7 +33,7 @@ pub fn padded(json: &[u8], size: usize) -> Result<Vec<u8>, TokenizerError> {
     serde_json::to_vec(&file).map_err(|error| json::form(PLACE, error.to_string()))
 }
 
-/// The tokens by id, those that are missing made up. Added tokens are among them, which keeps their ids.
+/// The tokens by id, with missing ones filled in. Added tokens are included, so that they keep their ids.
 fn filled(tokenizer: &Tokenizer, size: usize) -> Vec<String> {
     let tokens: Vec<_> = (0..size).map(|id| tokenizer.token(id as u32)).collect();
     let taken: HashSet<String> = tokens.iter().flatten().cloned().collect();

@@ -1,31 +1,31 @@
-//! Ids of the beginnings of texts, for prompts that begin alike.
+//! Caches ids of text prefixes, for prompts with a common beginning.
 
 use crate::native::Beginning;
 use hashbrown::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// How much a prefix cache holds.
+/// Capacity of a prefix cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PrefixCacheOptions {
-    /// Beginnings kept; the one not used for longest makes room.
+    /// Number of prefixes kept; the least recently used one is replaced.
     pub entries: usize,
-    /// Bytes of a text that are its beginning. Texts of no more are not looked for.
+    /// Length of the cached prefix in bytes. Texts that are not longer are not looked up.
     pub bytes: usize,
 }
 
-/// What a prefix cache has done.
+/// Counters of a prefix cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PrefixCacheCounters {
-    /// Texts whose beginning was there.
+    /// Texts whose prefix was cached.
     pub hits: u64,
-    /// Texts long enough whose beginning was not.
+    /// Texts that are long enough but whose prefix was not cached.
     pub misses: u64,
-    /// Bytes of text that did not have to be encoded again.
+    /// Bytes of text that were not encoded again.
     pub reused_bytes: u64,
 }
 
-/// Beginnings by their whole text. What is kept of one are the ids up to a place that no continuation can change, so that a
-/// text has the ids it has without the cache.
+/// Cached prefixes by their text. Only the ids that no continuation can change are kept, so a text gets the same ids as
+/// without the cache.
 pub(crate) struct PrefixCache {
     options: PrefixCacheOptions,
     state: Mutex<State>,
@@ -34,7 +34,7 @@ pub(crate) struct PrefixCache {
 #[derive(Default)]
 struct State {
     entries: HashMap<Box<str>, Entry>,
-    /// Counts the uses.
+    /// Counts uses, to find the least recently used entry.
     clock: u64,
     counters: PrefixCacheCounters,
 }
@@ -49,7 +49,7 @@ impl PrefixCache {
         Self { options, state: Mutex::default() }
     }
 
-    /// The part of a text that is looked for, if it is long enough.
+    /// The part of a text to look up, if the text is long enough.
     pub(crate) fn key<'a>(&self, text: &'a str) -> Option<&'a str> {
         let end = text.floor_char_boundary(self.options.bytes);
         if end == 0 || end == text.len() || self.options.entries == 0 { None } else { Some(&text[..end]) }

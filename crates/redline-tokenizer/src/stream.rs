@@ -4,13 +4,12 @@ use std::ops::Deref;
 
 use crate::{Tokenizer, TokenizerError, text::Text};
 
-/// Text from ids as they arrive. What all [`push`](Self::push)es and [`finish`](Self::finish) return, put together,
-/// is `decode(ids, skip_special = true)` to the byte.
+/// Decodes ids as they arrive. The concatenated results of all [`push`](Self::push)es and [`finish`](Self::finish)
+/// equal `decode(ids, skip_special = true)` to the byte.
 ///
-/// A byte that may still become a character is held back, never replaced early. With the byte-fallback tokens of
-/// SentencePiece (`<0xE4>`) a whole run of them is held back until a token of another kind ends it, because there
-/// one bad byte makes the whole run unreadable. Each push takes time in proportion to its token, whatever came
-/// before.
+/// Bytes that may still become a character are held back, never replaced early. With the byte-fallback tokens of
+/// SentencePiece (`<0xE4>`), a whole run of them is held back until a token of another kind ends it, because one bad
+/// byte makes the whole run invalid. Each push takes time proportional to its token, independent of earlier tokens.
 ///
 /// `T` is a reference to the tokenizer, or a shared owner of it.
 #[derive(Clone)]
@@ -20,13 +19,13 @@ pub struct TextStream<T> {
 }
 
 impl<T: Deref<Target = Tokenizer>> TextStream<T> {
-    /// Text of the tokenizer's ids.
+    /// Creates a stream for the tokenizer's ids.
     pub fn new(tokenizer: T) -> Self {
         Self { tokenizer, text: Text::default() }
     }
 
-    /// Takes the next id and returns the text that has become final, often empty or more than the id's own. An id
-    /// without a token is an error and changes nothing.
+    /// Takes the next id and returns the text that has become final, which may be empty or more than the id's own. An
+    /// id without a token is an error and changes nothing.
     pub fn push(&mut self, id: u32) -> Result<String, TokenizerError> {
         let token = self.tokenizer.entry(id)?;
         let mut out = String::new();
@@ -36,7 +35,7 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
         Ok(out)
     }
 
-    /// Returns what was held back, bytes that never became a character as U+FFFD. The next push begins a new text.
+    /// Returns the text that was held back; incomplete bytes become U+FFFD. The next push begins a new text.
     pub fn finish(&mut self) -> String {
         let mut out = String::new();
         self.tokenizer.decoder.finish(&mut self.text, &mut out);

@@ -1,24 +1,24 @@
-//! Tokens to text, one token at a time.
+//! Converts tokens to text, one token at a time.
 //!
-//! The library decodes a whole list of tokens at once. Here the same result comes piece by piece, so that decoding
-//! and streaming are one code and agree by construction: a [`Decoder`] is the recipe, a [`Text`] what has to be
-//! remembered between two tokens.
+//! The library decodes a whole list of tokens at once. This module produces the same result piece by piece, so that
+//! decoding and streaming share one implementation: a [`Decoder`] defines the conversion, a [`Text`] is the state
+//! between two tokens.
 
 use crate::decoder::{Decoder, Join};
 use std::borrow::Cow;
 
-/// A text in the making.
+/// The state of a text being decoded.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Text {
-    /// A token has been seen.
+    /// Whether a token has been seen.
     started: bool,
     /// Bytes that may become a character, at most three.
     tail: Vec<u8>,
     /// Valid text of a run of byte tokens, which one bad byte would still turn into U+FFFD.
     run: String,
-    /// The run of byte tokens has had that bad byte.
+    /// Whether the run of byte tokens contains a bad byte.
     broken: bool,
-    /// Text has come out, so leading marks stay, and how many have been removed.
+    /// Whether text has been emitted, so that leading marks stay, and the number of marks removed.
     begun: bool,
     stripped: usize,
     /// Trailing marks held back until something follows them.
@@ -26,14 +26,14 @@ pub(crate) struct Text {
 }
 
 impl Text {
-    /// A text of which something stands before, so that the next token is not the first.
+    /// The state in the middle of a text, so that the next token is not the first.
     pub(crate) fn middle() -> Self {
         Self { started: true, begun: true, ..Self::default() }
     }
 }
 
 impl Decoder {
-    /// Continues `text` by one token; what has become final is appended to `out`.
+    /// Adds a token; text that has become final is appended to `out`.
     pub(crate) fn push(&self, text: &mut Text, token: &str, out: &mut String) {
         let first = !std::mem::replace(&mut text.started, true);
         let piece = self.each.iter().fold(Cow::Borrowed(token), |piece, each| each.apply(piece, first));
@@ -58,7 +58,7 @@ impl Decoder {
         }
     }
 
-    /// Ends the text: what was held back is appended to `out`, bytes without a character as U+FFFD.
+    /// Ends the text. The text held back is appended to `out`; incomplete bytes become U+FFFD.
     pub(crate) fn finish(&self, text: &mut Text, out: &mut String) {
         match self.join {
             Join::Fallback => self.end_run(text, out),
@@ -68,7 +68,7 @@ impl Decoder {
         *text = Text::default();
     }
 
-    /// Passes the characters that `tail` completes on, and keeps what may still become one.
+    /// Emits the characters that `tail` completes, and keeps bytes that may still become one.
     fn drain(&self, text: &mut Text, out: &mut String) {
         let bytes = std::mem::take(&mut text.tail);
         let mut chunks = bytes.utf8_chunks().peekable();
@@ -114,7 +114,7 @@ impl Decoder {
         text.tail.clear();
     }
 
-    /// The last stage: strips the ends of the whole text.
+    /// The last stage: strips marks at the ends of the whole text.
     fn emit(&self, text: &mut Text, mut piece: &str, out: &mut String) {
         let Some(strip) = &self.strip else { return out.push_str(piece) };
         while !text.begun && text.stripped < strip.start {
@@ -140,18 +140,18 @@ impl Decoder {
     }
 }
 
-/// More bytes could make this one character.
+/// Whether more bytes could complete a character.
 fn is_prefix(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.valid_up_to() == 0 && error.error_len().is_none())
 }
 
-/// The byte that a token like `<0x0A>` stands for.
+/// The byte of a token like `<0x0A>`.
 fn byte_token(token: &str) -> Option<u8> {
     let digits = token.strip_prefix("<0x")?.strip_suffix('>')?;
     if digits.len() == 2 { u8::from_str_radix(digits, 16).ok() } else { None }
 }
 
-/// Undoes the byte-to-character table of GPT-2; a token with any other character stands for its own UTF-8.
+/// Reverses GPT-2's byte-to-character table. A token with any other character stands for its own UTF-8.
 fn push_bytes(token: &str, bytes: &mut Vec<u8>) {
     let start = bytes.len();
     for c in token.chars() {
@@ -163,7 +163,7 @@ fn push_bytes(token: &str, bytes: &mut Vec<u8>) {
     }
 }
 
-/// The byte that a character stands for in GPT-2's table, which gives every byte a character that can be seen.
+/// The byte of a character in GPT-2's table, which maps every byte to a visible character.
 pub(crate) fn byte_of(c: char) -> Option<u8> {
     let byte = match c as u32 {
         n @ (33..=126 | 161..=172 | 174..=255) => n,

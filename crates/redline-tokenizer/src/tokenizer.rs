@@ -12,12 +12,12 @@ use std::hash::BuildHasher;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Text to token ids and back, for one vocabulary. Shared between threads behind an `Arc`.
+/// Converts text to token ids and back, for one vocabulary. Can be shared between threads in an `Arc`.
 pub struct Tokenizer {
     backend: Backend,
-    /// By id; `None` for an id that no token has.
+    /// Tokens by id; `None` for unused ids.
     tokens: Vec<Option<Token>>,
-    /// The ids by what is written.
+    /// Ids by the written token.
     ids: HashTable<u32>,
     hasher: DefaultHashBuilder,
     pub(crate) affixes: Affixes,
@@ -28,12 +28,12 @@ pub struct Tokenizer {
 /// One entry of the vocabulary.
 pub(crate) struct Token {
     written: Box<str>,
-    /// The form that goes through the decoder, where it is another.
+    /// The form that the decoder receives, if it differs.
     decoded: Option<Box<str>>,
     pub(crate) special: bool,
 }
 
-/// Everything that makes a tokenizer, read but not yet checked against each other.
+/// The parsed parts of a tokenizer, not yet checked against each other.
 pub(crate) struct Parts<'a> {
     pub(crate) place: &'a str,
     pub(crate) encoder: Encoder,
@@ -46,14 +46,14 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Tokenizer {
-    /// Loads the tokenizer of a model directory: `tokenizer.json` where there is one, else `vocab.json` and
-    /// `merges.txt` with what `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` say
-    /// about added tokens, special tokens, BOS and EOS.
+    /// Loads the tokenizer of a model directory: `tokenizer.json` if it exists, else `vocab.json` and `merges.txt`.
+    /// In the second case, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` define added
+    /// tokens, special tokens, BOS and EOS.
     pub fn from_dir(dir: &Path) -> Result<Self, TokenizerError> {
         Self::from_dir_with(dir, Encoder::default())
     }
 
-    /// The same with the encoder chosen.
+    /// Like [`from_dir`](Self::from_dir), with a chosen encoder.
     pub fn from_dir_with(dir: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
         directory::load(dir, encoder)
     }
@@ -63,19 +63,20 @@ impl Tokenizer {
         Self::from_file_with(path, Encoder::default())
     }
 
-    /// The same with the encoder chosen.
+    /// Like [`from_file`](Self::from_file), with a chosen encoder.
     pub fn from_file_with(path: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
         let bytes =
             std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
         Self::from_bytes_with(&path.display().to_string(), &bytes, encoder)
     }
 
-    /// Reads the bytes of a `tokenizer.json`; `origin` names them in messages.
+    /// Parses the bytes of a `tokenizer.json`; `origin` names them in messages.
     pub fn from_bytes(origin: &str, json: &[u8]) -> Result<Self, TokenizerError> {
         Self::from_bytes_with(origin, json, Encoder::default())
     }
 
-    /// The same with the encoder chosen: [`Encoder::Library`] is the arm that the native encoder is compared with.
+    /// Like [`from_bytes`](Self::from_bytes), with a chosen encoder. [`Encoder::Library`] is the reference for the
+    /// native encoder.
     pub fn from_bytes_with(origin: &str, json: &[u8], encoder: Encoder) -> Result<Self, TokenizerError> {
         let file = TokenizerJson::parse(origin, json)?;
         Self::build(Parts {
@@ -90,8 +91,8 @@ impl Tokenizer {
         })
     }
 
-    /// Reads the bytes of a `vocab.json` and a `merges.txt`, the older form of byte-level BPE; `options` says
-    /// what those two files leave open, `origin` names their directory in messages.
+    /// Parses the bytes of a `vocab.json` and a `merges.txt`, the older form of byte-level BPE. `options` holds the
+    /// settings that the two files do not contain, `origin` names their directory in messages.
     pub fn from_vocab_and_merges(
         origin: &str,
         vocab: &[u8],
@@ -103,9 +104,8 @@ impl Tokenizer {
         byte_level::build(origin, vocab, merges, options, Encoder::default())
     }
 
-    /// The ids of a text. With `special`, the ids of [`prefix_ids`](Self::prefix_ids) and
-    /// [`suffix_ids`](Self::suffix_ids) stand around them. Special tokens written in the text become their ids
-    /// either way.
+    /// Encodes a text. With `special`, adds [`prefix_ids`](Self::prefix_ids) and [`suffix_ids`](Self::suffix_ids)
+    /// around it. Special tokens written in the text become their ids either way.
     pub fn encode(&self, text: &str, special: bool) -> Result<Vec<u32>, TokenizerError> {
         let ids = match self.prefix_cache.as_ref().and_then(|cache| Some((cache, cache.key(text)?))) {
             None => self.backend.encode(text)?,
@@ -114,13 +114,13 @@ impl Tokenizer {
         Ok(self.surrounded(ids, special))
     }
 
-    /// What every text that begins with `text` has in common with it: the ids that do not depend on what follows.
+    /// The ids that all texts beginning with `text` have in common, because they do not depend on what follows.
     pub fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
         self.backend.begin(text)
     }
 
-    /// The ids of a text as [`encode`](Self::encode) gives them, where it begins with the text that `beginning` was made
-    /// from by this tokenizer; otherwise they are wrong.
+    /// Encodes a text like [`encode`](Self::encode), reusing the ids of `beginning`. The text must begin with the one
+    /// that this tokenizer made `beginning` from; otherwise the ids are wrong.
     pub fn encode_after(
         &self,
         beginning: &Beginning,
@@ -130,14 +130,13 @@ impl Tokenizer {
         Ok(self.surrounded(self.backend.encode_after(beginning, text)?, special))
     }
 
-    /// The same tokenizer with a cache of the beginnings of texts: its ids are the same, those of a text that begins like
-    /// one before it come sooner.
+    /// Adds a cache of text prefixes. Ids stay the same, but texts that begin like an earlier one are encoded faster.
     #[must_use]
     pub fn with_prefix_cache(self, options: PrefixCacheOptions) -> Self {
         Self { prefix_cache: Some(PrefixCache::new(options)), ..self }
     }
 
-    /// What the prefix cache has done, where there is one.
+    /// The counters of the prefix cache, if there is one.
     pub fn prefix_cache(&self) -> Option<PrefixCacheCounters> {
         self.prefix_cache.as_ref().map(PrefixCache::counters)
     }
@@ -163,8 +162,8 @@ impl Tokenizer {
         [self.prefix_ids(), &ids, self.suffix_ids()].concat()
     }
 
-    /// The ids of several texts, in their order, found on up to `threads` threads with the calling one among them. The
-    /// ids do not depend on how many.
+    /// Encodes several texts, in order, on up to `threads` threads including the calling one. The ids do not depend on
+    /// the number of threads.
     pub fn encode_batch(
         &self,
         texts: &[&str],
@@ -174,7 +173,7 @@ impl Tokenizer {
         batch::over_threads(texts, threads, |text| self.encode(text, special))
     }
 
-    /// The same with where each id comes from.
+    /// Like [`encode_batch`](Self::encode_batch), with the byte range of each id.
     pub fn encode_batch_with_offsets(
         &self,
         texts: &[&str],
@@ -184,7 +183,7 @@ impl Tokenizer {
         batch::over_threads(texts, threads, |text| self.encode_with_offsets(text, special))
     }
 
-    /// The ids of a text as [`encode`](Self::encode) gives them, and where each comes from.
+    /// Encodes a text like [`encode`](Self::encode), with the byte range of each id.
     pub fn encode_with_offsets(&self, text: &str, special: bool) -> Result<Encoding, TokenizerError> {
         let mut found = self.backend.encode_with_offsets(text)?;
         for &trim in &self.affixes.trims {
@@ -197,7 +196,7 @@ impl Tokenizer {
         Ok(encoding)
     }
 
-    /// Who turns text into ids.
+    /// The encoder in use.
     pub fn encoder(&self) -> Encoder {
         match self.backend {
             Backend::Native(_) => Encoder::Native,
@@ -205,7 +204,7 @@ impl Tokenizer {
         }
     }
 
-    /// Why the native encoder does not cover this tokenizer, where it was wanted: the library does its work.
+    /// Why the library encodes instead of the native encoder, if the native one was requested.
     pub fn fallback(&self) -> Option<&str> {
         match &self.backend {
             Backend::Library { reason, .. } => reason.as_deref(),
@@ -213,8 +212,8 @@ impl Tokenizer {
         }
     }
 
-    /// The text of the ids; bytes that are not UTF-8 become U+FFFD. With `skip_special`, special tokens are left
-    /// out. An id without a token is an error.
+    /// Decodes ids to text; invalid UTF-8 becomes U+FFFD. With `skip_special`, special tokens are omitted. An id
+    /// without a token is an error.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> Result<String, TokenizerError> {
         let mut text = Text::default();
         let mut out = String::new();
@@ -228,29 +227,29 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// A decoder for ids that arrive one by one; leaves special tokens out.
+    /// A decoder for ids that arrive one by one; omits special tokens.
     pub fn stream(&self) -> TextStream<&Self> {
         TextStream::new(self)
     }
 
-    /// The highest id + 1, added tokens included.
+    /// The highest id + 1, including added tokens.
     pub fn vocab_size(&self) -> usize {
         self.tokens.len()
     }
 
-    /// The token of an id as the vocabulary writes it (`Ġthe`, `▁the`, `<0x0A>`).
+    /// The token of an id as written in the vocabulary (`Ġthe`, `▁the`, `<0x0A>`).
     pub fn token(&self, id: u32) -> Option<String> {
         self.entry(id).ok().map(|token| token.written.to_string())
     }
 
-    /// The id of a token as the vocabulary writes it.
+    /// The id of a token as written in the vocabulary.
     pub fn id(&self, token: &str) -> Option<u32> {
         let same = |id: &u32| self.entry(*id).is_ok_and(|entry| *entry.written == *token);
         self.ids.find(self.hasher.hash_one(token), same).copied()
     }
 
-    /// What this id adds to a text that already has something in it (so a leading space stays), special tokens
-    /// included; bytes that are no whole character become U+FFFD. For messages and log-probabilities.
+    /// The text that this id adds in the middle of a text (so a leading space stays), including special tokens;
+    /// incomplete characters become U+FFFD. For messages and log-probabilities.
     pub fn token_text(&self, id: u32) -> Result<String, TokenizerError> {
         let mut text = Text::middle();
         let mut out = String::new();
@@ -259,7 +258,7 @@ impl Tokenizer {
         Ok(out)
     }
 
-    /// `encode(.., special = true)` puts something before the text.
+    /// Whether `encode(.., special = true)` puts ids before the text.
     pub fn adds_bos(&self) -> bool {
         !self.affixes.prefix.is_empty()
     }
@@ -313,7 +312,7 @@ impl Tokenizer {
         Ok(tokenizer)
     }
 
-    /// What is named by the unknown token, by prefix and suffix exists.
+    /// Checks that the unknown token and the tokens of prefix and suffix exist.
     fn check_names(&self, place: &str, unk_token: Option<String>) -> Result<(), TokenizerError> {
         let missing = |user: &str, token| TokenizerError::MissingToken {
             place: place.into(),
@@ -331,7 +330,7 @@ impl Tokenizer {
     }
 }
 
-/// Enters an added token into the table.
+/// Adds an added token to the table.
 fn place_added(
     place: &str,
     token: &AddedToken,
@@ -356,7 +355,7 @@ fn place_added(
     Ok(())
 }
 
-/// The ids of the tokens by what is written.
+/// Maps written tokens to ids.
 fn by_name(tokens: &[Option<Token>], hasher: &DefaultHashBuilder) -> HashTable<u32> {
     let name = |id: u32| tokens[id as usize].as_ref().map_or("", |token| &token.written);
     let mut ids = HashTable::with_capacity(tokens.len());

@@ -1,4 +1,4 @@
-//! An opened checkpoint: names, shapes and values of its tensors, wherever they lie.
+//! An opened checkpoint: names, shapes and values of its tensors, in whichever files they are stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,28 +15,28 @@ use crate::safetensors::{MAX_HEADER, TensorInfo};
 use crate::shard::Shard;
 use crate::source::Source;
 
-/// A file of tensors and what it holds.
+/// A file of tensors and the tensors in it.
 type Opened = (Shard, Vec<TensorInfo>);
-/// Opens a file of one format.
+/// A function that opens a file of one format.
 type Open = fn(&Path) -> Result<Opened>;
 
-/// What a directory's weights may be, in the order they are looked for; `true` for an index with shards.
+/// The possible layouts of a weights directory, in the order they are tried; `true` marks an index with shards.
 const LAYOUTS: [(&str, bool, Open); 4] = [
     ("model.safetensors", false, safetensors),
     ("model.safetensors.index.json", true, safetensors),
     ("pytorch_model.bin", false, pytorch::open),
     ("pytorch_model.bin.index.json", true, pytorch::open),
 ];
-/// Weight files of other formats, recognised to say so.
+/// Weight files of unsupported formats, recognised for a better error message.
 const OTHERS: [&str; 2] = ["tf_model.h5", "flax_model.msgpack"];
-/// Bytes read at once; every read of a tensor needs this much memory besides its destination.
+/// Bytes per read. Every read of a tensor needs this much memory besides its destination.
 const CHUNK: usize = 1 << 20;
 
 /// The weights of one model: a directory with `model.safetensors` or `pytorch_model.bin`, or with the index of
 /// either and its shards, or one safetensors file embedded in the binary.
 ///
-/// Headers are read and checked when it is opened; the files stay open, and tensors are read on demand, from
-/// any number of threads. Nothing a `pytorch_model.bin` says is executed.
+/// Headers are read and checked on opening. The files stay open, and tensors are read on demand, from any number of
+/// threads. No code in a `pytorch_model.bin` is executed.
 pub struct Checkpoint {
     origin: PathBuf,
     shards: Vec<Shard>,
@@ -49,9 +49,9 @@ struct Located {
 }
 
 impl Checkpoint {
-    /// Opens the model directory `dir`: `model.safetensors`, or its index, or `pytorch_model.bin`, or its index;
-    /// the first that exists is taken. Shards are plain names in `dir` (links are followed, as the Hugging Face
-    /// cache needs); index and shards must list the same tensors.
+    /// Opens the model directory `dir`. Looks for `model.safetensors`, its index, `pytorch_model.bin`, and its index,
+    /// in this order, and uses the first that exists. Shards must be plain names in `dir`; links are followed, as the
+    /// Hugging Face cache needs. Index and shards must list the same tensors.
     pub fn open(dir: &Path) -> Result<Self> {
         let about = fs::metadata(dir).map_err(WeightsError::io("open the model directory", dir))?;
         if !about.is_dir() {
@@ -72,7 +72,7 @@ impl Checkpoint {
         Err(WeightsError::NoWeights { dir: dir.to_owned(), other })
     }
 
-    /// Opens one safetensors file, whatever its name: tensors that are no model's weights.
+    /// Opens one safetensors file of any name, for tensors that are not a model's weights.
     pub fn open_file(path: &Path) -> Result<Self> {
         let (shard, tensors) = safetensors(path)?;
         let mut checkpoint = Self::empty(path.to_owned());
@@ -80,7 +80,7 @@ impl Checkpoint {
         Ok(checkpoint)
     }
 
-    /// Opens one safetensors file held in memory; `origin` stands for its path in messages.
+    /// Opens a safetensors file in memory; `origin` replaces the path in messages.
     pub fn from_bytes(origin: &str, safetensors: &'static [u8]) -> Result<Self> {
         let shard = Shard { file: origin.into(), source: Source::Bytes(safetensors) };
         let (tensors, _) = shard.header()?;
@@ -99,17 +99,18 @@ impl Checkpoint {
         self.tensors.keys().map(String::as_str)
     }
 
-    /// Type and shape of a tensor, or `None` when there is none of that name.
+    /// Type and shape of a tensor, or `None` if it does not exist.
     pub fn info(&self, name: &str) -> Option<&TensorInfo> {
         self.tensors.get(name).map(|located| &located.info)
     }
 
-    /// The file that holds a tensor, or `None` when there is none of that name.
+    /// The file that holds a tensor, or `None` if it does not exist.
     pub fn file_of(&self, name: &str) -> Option<&Path> {
         self.tensors.get(name).map(|located| self.shards[located.shard].file.as_path())
     }
 
-    /// Type and shape of a tensor that has to be there with this shape and in a format weights are read from.
+    /// Type and shape of a tensor. It is an error if the tensor is missing, has another shape, or is not in a
+    /// readable float format.
     pub fn require(&self, name: &str, shape: &[usize]) -> Result<&TensorInfo> {
         let (info, shard) = self.locate(name)?;
         float(info, shard)?;
@@ -121,8 +122,8 @@ impl Checkpoint {
         Ok(info)
     }
 
-    /// Reads a whole tensor, row-major, converted exactly. A NaN or infinity in it is an error that names the
-    /// element; `out` then holds a part of the tensor.
+    /// Reads a whole tensor, row-major, converted exactly. A NaN or infinity is an error that names the element;
+    /// `out` then holds a part of the tensor.
     pub fn read_f32(&self, name: &str, out: &mut [f32]) -> Result<()> {
         let (info, shard) = self.locate(name)?;
         if out.len() != info.elements() {
@@ -134,8 +135,8 @@ impl Checkpoint {
         self.read_f32_range(name, 0, out)
     }
 
-    /// Reads the `out.len()` elements that begin at element `first` of a tensor, counted row-major; for the
-    /// rest it is [`Self::read_f32`], and errors count elements from the beginning of the tensor.
+    /// Reads the `out.len()` elements that begin at element `first` of a tensor, counted row-major. Otherwise like
+    /// [`Self::read_f32`]; errors count elements from the beginning of the tensor.
     pub fn read_f32_range(&self, name: &str, first: usize, out: &mut [f32]) -> Result<()> {
         let (info, shard) = self.locate(name)?;
         let dtype = float(info, shard)?;
@@ -157,14 +158,14 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// What tells this checkpoint from others: a hash over name, type, shape and bytes of all its tensors, in
-    /// the order of their names. File format and sharding do not matter. Reads everything.
+    /// Identifies the checkpoint: a hash over name, type, shape and bytes of all tensors, in name order. File format
+    /// and sharding do not matter. Reads everything.
     pub fn digest(&self) -> Result<Checksum> {
         let mut hash = Hash::new();
         let mut buffer = Vec::new();
         for (name, located) in &self.tensors {
             let (info, shard) = (&located.info, &self.shards[located.shard]);
-            // Each text and list after its length, so that no two checkpoints give the same bytes.
+            // Each text and list is preceded by its length, so that different checkpoints never hash the same bytes.
             for text in [name.as_str(), info.dtype.name()] {
                 hash.write(&(text.len() as u64).to_le_bytes());
                 hash.write(text.as_bytes());
@@ -202,9 +203,9 @@ impl Checkpoint {
 }
 
 impl Shard {
-    /// `values` begin at element `first` of the tensor.
+    /// Returns an error if a value is not finite. `values` begins at element `first` of the tensor.
     fn refuse_non_finite(&self, info: &TensorInfo, dtype: Dtype, values: &[f32], first: usize) -> Result<()> {
-        // One pass without branches; the search for the place runs only when there is one.
+        // A branch-free pass first; the position is searched only if a value is not finite.
         if values.iter().fold(true, |finite, value| finite & value.is_finite()) {
             return Ok(());
         }
@@ -226,7 +227,7 @@ fn safetensors(path: &Path) -> Result<Opened> {
     Ok((shard, tensors))
 }
 
-/// Opens every shard of the index and holds the two lists of tensors against each other.
+/// Opens every shard of the index and checks that index and shards list the same tensors.
 fn indexed(file: &Path, open: Open) -> Result<Vec<Opened>> {
     let refuse = |fault| WeightsError::Index { file: file.to_owned(), fault };
     let map = index::parse(&read_file(file, MAX_HEADER)?).map_err(refuse)?;

@@ -13,12 +13,12 @@ const MAX_CONFIG: u64 = 4 << 20;
 
 /// A JSON object with typed getters whose errors name the file and the key.
 ///
-/// An absent key and a `null` are the same. A key of the wrong type is always an error, also where a default
-/// is given; a key that stands twice is refused when the file is read.
+/// An absent key and a `null` are the same. A key of the wrong type is always an error, even if there is a default. A
+/// duplicate key is an error when the file is read.
 #[derive(Debug, Clone)]
 pub struct ConfigFile {
     file: PathBuf,
-    /// Of the object this one lies in, with its dot: `rope_scaling.`.
+    /// The path of this object in the file, with a final dot: `rope_scaling.`.
     prefix: String,
     values: Map<String, Value>,
 }
@@ -39,7 +39,7 @@ impl ConfigFile {
         &self.file
     }
 
-    /// All keys, `null` ones too.
+    /// All keys, including `null` ones.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.values.keys().map(String::as_str)
     }
@@ -59,17 +59,17 @@ impl ConfigFile {
         self.typed(key, "a whole number of 0 or more", |value| value.as_u64()?.try_into().ok())
     }
 
-    /// A number, rounded to `f32`; one too large for `f32` is an error.
+    /// A number rounded to `f32`; a number too large for `f32` is an error.
     pub fn f32(&self, key: &str) -> Result<f32> {
         self.opt_f32(key).and_then(|value| self.needed(key, value))
     }
 
-    /// A number, rounded to `f32`, `default` when absent.
+    /// A number rounded to `f32`, `default` when absent.
     pub fn f32_or(&self, key: &str, default: f32) -> Result<f32> {
         Ok(self.opt_f32(key)?.unwrap_or(default))
     }
 
-    /// A number, rounded to `f32`, if given.
+    /// A number rounded to `f32`, if given.
     pub fn opt_f32(&self, key: &str) -> Result<Option<f32>> {
         let narrow = |value: &Value| value.as_f64().map(|wide| wide as f32).filter(|value| value.is_finite());
         self.typed(key, "a number in the range of f32", narrow)
@@ -127,15 +127,15 @@ impl ConfigFile {
         Ok(self.typed(key, "a token id or a list of token ids", all)?.unwrap_or_default())
     }
 
-    /// An object inside this one, if given; its errors name `key.inner`.
+    /// A nested object, if given; its errors name `key.inner`.
     pub fn object(&self, key: &str) -> Result<Option<Self>> {
         let values = self.typed(key, "an object", Value::as_object)?;
         let inner = |values: &Map<_, _>| (self.file.clone(), format!("{}.", self.name(key)), values.clone());
         Ok(values.map(inner).map(|(file, prefix, values)| Self { file, prefix, values }))
     }
 
-    /// The error for a value this engine does not support; `supported` says what it does, like "`silu`" or
-    /// "an absent `rope_scaling`".
+    /// The error for an unsupported value. `supported` says what is supported, like "`silu`" or "an absent
+    /// `rope_scaling`".
     pub fn refuse(&self, key: &str, supported: impl Into<String>) -> WeightsError {
         let value = self.values.get(key).map_or_else(|| "absent".to_owned(), Value::to_string);
         let (file, key) = (self.file.clone(), self.name(key));

@@ -1,4 +1,4 @@
-//! A directory written aside and renamed into place, so that it exists whole or not at all.
+//! A directory written under a temporary name and renamed into place, so that it exists completely or not at all.
 
 #[cfg(unix)]
 use std::fs::TryLockError;
@@ -11,33 +11,32 @@ use crate::error::{Result, WeightsError};
 use crate::file::{FileWriter, is_plain_name};
 use crate::write::{SafetensorsWriter, TensorSpec};
 
-/// Names tried for the temporary directory before giving up.
+/// Number of names tried for the temporary directory.
 const ATTEMPTS: u32 = 100;
 
-/// Writes a directory under the temporary name `.<name>.tmp-<pid>` beside its destination;
-/// [`DirWriter::finish`] makes it durable and renames it, dropping it unfinished removes it. What a killed
-/// process left there is removed by the next writer of the same destination.
+/// Writes a directory under the temporary name `.<name>.tmp-<pid>` beside its destination. [`DirWriter::finish`]
+/// makes it durable and renames it; dropping it unfinished removes it. The next writer of the same destination
+/// removes what a killed process left behind.
 #[derive(Debug)]
 pub struct DirWriter {
     disk: Disk,
     destination: PathBuf,
     temporary: PathBuf,
     renamed: bool,
-    /// Held until the end; the system releases it when the process dies.
+    /// Held until the end; the system releases the lock when the process dies.
     _lock: Option<File>,
 }
 
 impl DirWriter {
-    /// Begins a directory that will be `destination`, which must not exist yet or be empty. Its parent must
-    /// exist.
+    /// Begins the directory `destination`, which must not exist yet or be empty. Its parent must exist.
     pub fn create(destination: &Path) -> Result<Self> {
         Self::create_on(Disk::default(), destination)
     }
 
-    /// The same, written through `disk`.
+    /// Like [`Self::create`], but writes through `disk`.
     pub fn create_on(disk: Disk, destination: &Path) -> Result<Self> {
         Self::refuse_occupied(destination)?;
-        // An existing destination may be a link or end in `..`: it is replaced where it really lies.
+        // An existing destination may be a link or end in `..`; resolve it to its real location.
         let destination = fs::canonicalize(destination).unwrap_or_else(|_| destination.to_owned());
         let Some(name) = destination.file_name() else {
             let (name, dir) = (destination.display().to_string(), destination);
@@ -52,7 +51,7 @@ impl DirWriter {
             let made = disk.create_dir(&temporary);
             match made.and_then(|()| claim(&temporary)) {
                 Ok(lock) => break lock,
-                // In use by this process, by one of the same id elsewhere, or just being cleared away.
+                // In use by this process or by one with the same id on another machine, or being cleared away.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS => {
                     attempt += 1;
                     temporary = destination.with_file_name(format!("{name}-{attempt}"));
@@ -63,7 +62,7 @@ impl DirWriter {
         Ok(Self { disk, destination, temporary, renamed: false, _lock: lock })
     }
 
-    /// The directory this will be.
+    /// The destination path.
     pub(crate) fn destination(&self) -> &Path {
         &self.destination
     }
@@ -87,7 +86,7 @@ impl DirWriter {
         })
     }
 
-    /// Refuses a destination that is there and not empty, before any work is done for it.
+    /// Returns an error if the destination exists and is not empty, before any work is done.
     pub fn refuse_occupied(destination: &Path) -> Result<()> {
         let path = || destination.to_owned();
         match fs::read_dir(destination).map(|mut entries| entries.next().is_none()) {
@@ -106,7 +105,7 @@ impl DirWriter {
         self.sync_directory(&self.temporary)?;
         Self::refuse_occupied(&self.destination)?;
         if !cfg!(unix) && self.destination.exists() {
-            // Only Unix renames over an empty directory.
+            // Only on Unix can a rename replace an empty directory.
             let removed = self.disk.remove_dir(&self.destination);
             removed.map_err(WeightsError::io("replace the empty directory", &self.destination))?;
         }
@@ -132,7 +131,7 @@ impl DirWriter {
         self.disk.sync_dir(path).map_err(WeightsError::io("sync the directory", path))
     }
 
-    /// The new file `name`, which the caller has to sync, and the place it is to have, for messages.
+    /// Creates the file `name`, which the caller must sync. Also returns its final path, for messages.
     pub(crate) fn create_file(&mut self, name: &str) -> Result<(DiskFile, PathBuf)> {
         if !is_plain_name(name) {
             return Err(WeightsError::FileName { name: name.to_owned(), dir: self.destination.clone() });
@@ -146,14 +145,14 @@ impl DirWriter {
 impl Drop for DirWriter {
     fn drop(&mut self) {
         if !self.renamed {
-            // Best effort: there is no one to report to, and a temporary name is never read.
+            // Best effort: the error cannot be reported, and a temporary name is never read.
             let _ = self.disk.remove_dir_all(&self.temporary);
         }
     }
 }
 
-/// Removes the temporary directories of writers that were killed: those nobody holds the lock of. What cannot
-/// be removed stays: it is in nobody's way.
+/// Removes the temporary directories of killed writers: those that are not locked. A directory that cannot be removed
+/// stays and does no harm.
 fn remove_left_over(disk: &Disk, destination: &Path, prefix: &str) {
     let parent = destination.parent().filter(|parent| !parent.as_os_str().is_empty());
     let Ok(entries) = fs::read_dir(parent.unwrap_or(Path::new("."))) else { return };
@@ -172,8 +171,8 @@ fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|c| c.is_ascii_digit())
 }
 
-/// Locks a directory just made. Where the file system knows no locks there is none, and nobody removes what is
-/// left over. `AlreadyExists` when another writer took the directory for left over first.
+/// Locks a directory just made. On a file system without locks there is no lock, and left-over directories are not
+/// removed. `AlreadyExists` if another writer took the directory for left over first.
 #[cfg(unix)]
 fn claim(temporary: &Path) -> io::Result<Option<File>> {
     let opened = File::open(temporary).map(|dir| (dir.try_lock(), dir));
@@ -185,7 +184,7 @@ fn claim(temporary: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// The lock of a directory that nobody else holds.
+/// The lock of a directory, unless another process holds it.
 #[cfg(unix)]
 fn abandoned(temporary: &Path) -> Option<File> {
     let dir = File::open(temporary).ok()?;
@@ -193,7 +192,7 @@ fn abandoned(temporary: &Path) -> Option<File> {
 }
 
 #[cfg(not(unix))]
-#[allow(clippy::unnecessary_wraps)] // the signature of the Unix one
+#[allow(clippy::unnecessary_wraps)] // same signature as on Unix
 fn claim(_: &Path) -> io::Result<Option<File>> {
     Ok(None)
 }

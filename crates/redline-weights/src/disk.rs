@@ -1,7 +1,7 @@
 //! The operations that change files and directories. Everything this crate writes passes through here.
 //!
-//! An observer sees each operation before it happens and may refuse it. Tests use one to record the order of operations, to fail
-//! the n-th one as a full disk would, and to stop a writer at the n-th one as a killed process would.
+//! An observer sees each operation before it happens and may reject it. Tests use one to record the order of operations, to fail
+//! the n-th one as a full disk would, and to stop a writer at the n-th one as a killed process would be.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// An operation that changes a file or a directory, or makes a change durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// Creates a directory, with its parents where they are missing.
+    /// Creates a directory, with any missing parents.
     CreateDir(PathBuf),
     /// Creates a file that must not exist yet.
     CreateFile(PathBuf),
@@ -33,7 +33,7 @@ pub enum Operation {
 
 type Observer = dyn Fn(&Operation) -> io::Result<()> + Send + Sync;
 
-/// Access to the file system for writing. The default one has no observer.
+/// Write access to the file system. The default has no observer.
 #[derive(Clone, Default)]
 pub struct Disk {
     observer: Option<Arc<Observer>>,
@@ -46,14 +46,14 @@ impl fmt::Debug for Disk {
 }
 
 impl Disk {
-    /// A disk whose every operation is shown to `observer` first. An operation for which it returns an error fails with that error
-    /// and changes nothing.
+    /// A disk that shows every operation to `observer` first. An operation for which the observer returns an error fails with that
+    /// error and changes nothing.
     pub fn observed(observer: impl Fn(&Operation) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)) }
     }
 
-    /// A disk for tests whose operation number `n`, counted from 0, fails as if the disk were full; with `dead` all later ones fail
-    /// too, as if the process had died. Also the count of operations so far.
+    /// A disk for tests: operation number `n`, counted from 0, fails as if the disk were full. With `dead`, all later operations
+    /// fail too, as if the process had died. Also returns the counter of operations.
     pub fn failing(n: usize, dead: bool) -> (Self, Arc<AtomicUsize>) {
         let count = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&count);
@@ -69,7 +69,7 @@ impl Disk {
         self.observer.as_ref().map_or(Ok(()), |observer| observer(&operation()))
     }
 
-    /// Creates a directory whose parent exists; it must not exist itself.
+    /// Creates a directory, which must not exist yet; its parent must exist.
     pub fn create_dir(&self, path: &Path) -> io::Result<()> {
         self.announce(|| Operation::CreateDir(path.to_owned()))?;
         fs::create_dir(path)
@@ -91,7 +91,7 @@ impl Disk {
         Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
     }
 
-    /// Writes to what is there and is no regular file: a pipe, a device.
+    /// Writes to an existing path that is not a regular file: a pipe, a device.
     pub(crate) fn write_through(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.announce(|| Operation::Write(path.to_owned(), bytes.len()))?;
         fs::write(path, bytes)
@@ -109,7 +109,7 @@ impl Disk {
         fs::hard_link(from, to)
     }
 
-    /// Makes the entries of a directory durable, where the system can do that.
+    /// Makes the entries of a directory durable, if the system supports it.
     pub fn sync_dir(&self, path: &Path) -> io::Result<()> {
         self.announce(|| Operation::SyncDir(path.to_owned()))?;
         if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }

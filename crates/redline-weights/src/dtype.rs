@@ -1,11 +1,11 @@
-//! Element types: the three that weights are read from and written in, and all that a safetensors header may
-//! name.
+//! Element types: the three float formats that weights are read and written in, and all types of the safetensors
+//! format.
 
 use std::fmt;
 
 use crate::half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 
-/// A float format that weights are read from and written in.
+/// A float format in which weights are read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Dtype {
     /// IEEE 754 binary32.
@@ -30,7 +30,7 @@ impl Dtype {
         StoredDtype::from(self).name()
     }
 
-    /// Little-endian `raw` (`out.len()` elements) to `f32`, exactly.
+    /// Converts little-endian `raw` (`out.len()` elements) to `f32`, exactly.
     pub(crate) fn decode(self, raw: &[u8], out: &mut [f32]) {
         match self {
             Self::F32 => decode(raw, out, f32::from_le_bytes),
@@ -39,8 +39,8 @@ impl Dtype {
         }
     }
 
-    /// `values` as little-endian bytes, rounded to nearest, ties to even; `raw` holds nothing else
-    /// afterwards.
+    /// Converts `values` to little-endian bytes, rounded to nearest, ties to even. The previous content of `raw` is
+    /// replaced.
     pub(crate) fn encode(self, values: &[f32], raw: &mut Vec<u8>) {
         match self {
             Self::F32 => encode(values, raw, f32::to_le_bytes),
@@ -49,7 +49,7 @@ impl Dtype {
         }
     }
 
-    /// Whether `value` is finite and stays so when rounded to this format.
+    /// Whether `value` is finite and stays finite when rounded to this format.
     pub(crate) fn holds(self, value: f32) -> bool {
         // The smallest magnitude that rounds to infinity; false for NaN.
         let infinite = match self {
@@ -82,7 +82,7 @@ fn encode<const N: usize>(values: &[f32], raw: &mut Vec<u8>, convert: impl Fn(f3
     }
 }
 
-/// Every element type of the safetensors format. All are listed; only [`StoredDtype::float`] ones are read.
+/// Every element type of the safetensors format. Only those with [`StoredDtype::float`] can be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[allow(missing_docs)] // the names are the format's own
 pub enum StoredDtype {
@@ -110,7 +110,7 @@ pub enum StoredDtype {
     U64,
 }
 
-/// Type, name in a header, bits of one element.
+/// Type, name in a header, and bits per element.
 const ALL: [(StoredDtype, &str, u8); 22] = [
     (StoredDtype::Bool, "BOOL", 8),
     (StoredDtype::F4, "F4", 4),
@@ -137,7 +137,7 @@ const ALL: [(StoredDtype, &str, u8); 22] = [
 ];
 
 impl StoredDtype {
-    /// The type a header names so, or `None`.
+    /// The type of this name in a header, or `None`.
     pub fn from_name(name: &str) -> Option<Self> {
         ALL.iter().find(|(_, known, _)| *known == name).map(|&(dtype, ..)| dtype)
     }
@@ -152,7 +152,7 @@ impl StoredDtype {
         ALL[self as usize].2.into()
     }
 
-    /// The float format weights can be read from, or `None` for all other types.
+    /// The corresponding float format, or `None` if weights cannot be read from this type.
     pub const fn float(self) -> Option<Dtype> {
         match self {
             Self::F32 => Some(Dtype::F32),

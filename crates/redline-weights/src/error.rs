@@ -1,4 +1,5 @@
-//! The one error type: the fact with its numbers, then the place; [`WeightsError::hint`] is the advice.
+//! The crate's error type: the message states the fact with numbers, then the place; [`WeightsError::hint`] gives
+//! advice.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,8 +18,8 @@ pub type Result<T, E = WeightsError> = std::result::Result<T, E>;
 
 /// Why files of a model could not be read, written or found.
 ///
-/// `Display` is the fact with its numbers, then a line `  in ...` with the place. No variant has a `source`:
-/// the system's own words are part of the fact.
+/// `Display` prints the fact with its numbers, then a line `  in ...` with the place. No variant has a `source`: the
+/// message of the operating system is part of the fact.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum WeightsError {
@@ -30,7 +31,7 @@ pub enum WeightsError {
     NotAFile { path: PathBuf },
     #[error("the file has {bytes} bytes, but at most {limit} are read\n  in `{}`", .path.display())]
     FileTooLarge { path: PathBuf, bytes: u64, limit: u64 },
-    /// `other` is a weight file of another format that was seen there.
+    /// `other` is an unsupported weight file found there.
     #[error(
         "none of `model.safetensors`, `pytorch_model.bin` and their `.index.json` exists\n  in `{}`", .dir.display()
     )]
@@ -58,19 +59,19 @@ pub enum WeightsError {
         Quoted(.tensor), .file.display()
     )]
     Dtype { tensor: String, dtype: StoredDtype, file: PathBuf },
-    /// A caller's mistake: the buffer to read into does not fit the tensor.
+    /// Caller error: the length of the buffer does not match the tensor.
     #[error(
         "tensor `{}` has {elements} elements, but the buffer for it has {given}\n  in `{}`",
         Quoted(.tensor), .file.display()
     )]
     BufferLength { tensor: String, elements: usize, given: usize, file: PathBuf },
-    /// A caller's mistake, too.
+    /// Caller error.
     #[error(
         "tensor `{}` has {bytes} bytes, but the buffer for it has {given}\n  in `{}`",
         Quoted(.tensor), .file.display()
     )]
     BufferBytes { tensor: String, bytes: u64, given: usize, file: PathBuf },
-    /// A caller's mistake, too.
+    /// Caller error.
     #[error(
         "tensor `{}` has {elements} elements, but {count} from {first} on are to be read\n  in `{}`",
         Quoted(.tensor), .file.display()
@@ -124,13 +125,13 @@ pub enum WeightsError {
     #[error("{fault}\n  in `{}`", .dir.display())]
     Signed { dir: PathBuf, fault: SignatureFault },
 
-    /// `hub_id` holds when `model` has the form of a Hugging Face id.
+    /// `hub_id` is true if `model` has the form of a Hugging Face id.
     #[error("model `{}` was not found\n  in {}", Quoted(.model), places(.tried))]
     NotFound { model: String, tried: Vec<PathBuf>, hub_id: bool },
 }
 
 impl WeightsError {
-    /// What to do about it, where that is known.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<Hint> {
         Some(match self {
             Self::NotADirectory { .. } => {

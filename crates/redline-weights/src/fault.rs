@@ -1,9 +1,9 @@
-//! What can be wrong with a safetensors header and with a shard index, one variant per rule.
+//! Faults of safetensors headers and shard indices, one variant per rule.
 
 use crate::dtype::StoredDtype;
 use crate::quoted::{Dims, Quoted};
 
-/// A broken rule of the safetensors format. Offsets count from the first data byte.
+/// A violated rule of the safetensors format. Offsets count from the first data byte.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum HeaderFault {
@@ -42,7 +42,7 @@ pub enum HeaderFault {
     Trailing { end: u64, data: u64 },
 }
 
-/// A broken rule of `model.safetensors.index.json`.
+/// A violated rule of `model.safetensors.index.json`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)]
 pub enum IndexFault {

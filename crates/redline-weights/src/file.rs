@@ -1,4 +1,4 @@
-//! Opening and naming single files, and reading small ones whole.
+//! Opening and naming single files, and reading small ones completely.
 
 use std::fs::{self, File};
 use std::io::{self, BufWriter, Read};
@@ -10,7 +10,7 @@ use crate::error::{Result, WeightsError};
 /// A file being written inside a [`crate::DirWriter`].
 pub type FileWriter = BufWriter<DiskFile>;
 
-/// The whole file at `path`, refused when it is longer than `limit` bytes or not a regular file.
+/// Reads the file at `path`. Files longer than `limit` bytes and files that are not regular are errors.
 pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
     let (file, bytes) = open_regular(path)?;
     let too_large = |bytes| WeightsError::FileTooLarge { path: path.to_owned(), bytes, limit };
@@ -23,8 +23,8 @@ pub fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>> {
     if read > limit { Err(too_large(read)) } else { Ok(content) }
 }
 
-/// The file at `path` and its length. Pipes and devices are refused before they are opened, since opening may
-/// block.
+/// Opens the file at `path` and returns its length. Pipes and devices are rejected before they are opened, since
+/// opening may block.
 pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     let refuse = WeightsError::io("open the file", path);
     let opened = fs::metadata(path).and_then(|about| {
@@ -38,7 +38,7 @@ pub(crate) fn open_regular(path: &Path) -> Result<(File, u64)> {
     opened.map_err(refuse)?.ok_or_else(|| WeightsError::NotAFile { path: path.to_owned() })
 }
 
-/// Hands the whole file at `path` to `take`, a block at a time.
+/// Passes the whole file at `path` to `take`, block by block.
 pub(crate) fn read_blocks(path: &Path, mut take: impl FnMut(&[u8])) -> Result<()> {
     const BLOCK: usize = 1 << 20;
     let (mut file, bytes) = open_regular(path)?;
@@ -53,7 +53,7 @@ pub(crate) fn read_blocks(path: &Path, mut take: impl FnMut(&[u8])) -> Result<()
     }
 }
 
-/// Whether something bears this name; a dangling link counts, so that opening it can say what is wrong.
+/// Whether the name exists. A dangling link counts, so that opening it reports what is wrong.
 pub(crate) fn exists(path: &Path) -> Result<bool> {
     match fs::symlink_metadata(path) {
         Ok(_) => Ok(true),
@@ -64,7 +64,7 @@ pub(crate) fn exists(path: &Path) -> Result<bool> {
     }
 }
 
-/// One plain component: not empty, not absolute, no separator of any system, no `.` or `..`, no NUL.
+/// Whether the name is one plain component: not empty, no separator of any system, no `.` or `..`, no NUL.
 pub(crate) fn is_plain_name(name: &str) -> bool {
     let mut components = Path::new(name).components();
     let plain = matches!(components.next(), Some(Component::Normal(only)) if only == name);

@@ -1,20 +1,20 @@
 //! Exact conversions between `f32` and the two 16-bit float formats, bit by bit (IEEE 754 binary16,
 //! bfloat16).
 //!
-//! Integer arithmetic only where a subnormal `f32` could appear, so that results do not depend on the
-//! flush-to-zero mode of the calling thread.
+//! Integer arithmetic wherever a subnormal `f32` could appear, so that results do not depend on the flush-to-zero
+//! mode of the calling thread.
 
 const F16_EXPONENT: u32 = 0x7c00 << 13;
-/// Difference of the exponent biases of f32 (127) and f16 (15), in the exponent's place.
+/// Difference of the exponent biases of f32 (127) and f16 (15), shifted to the exponent bits of an f32.
 const REBIAS: u32 = 112 << 23;
 
-/// The `f32` whose upper half these bits are.
+/// Converts bfloat16 to `f32`, exactly.
 #[inline]
 pub const fn bf16_to_f32(bits: u16) -> f32 {
     f32::from_bits((bits as u32) << 16)
 }
 
-/// The nearest bfloat16, ties to even; NaN becomes the quiet NaN `0x7fc0` with the sign kept.
+/// Rounds to bfloat16, ties to even. NaN becomes the quiet NaN `0x7fc0` with the sign kept.
 #[inline]
 pub const fn f32_to_bf16_rne(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -24,7 +24,7 @@ pub const fn f32_to_bf16_rne(value: f32) -> u16 {
     ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16) as u16
 }
 
-/// The same number as `f32`; subnormals are exact, NaN keeps its payload.
+/// Converts binary16 to `f32`, exactly, including subnormals. NaN keeps its payload.
 #[inline]
 pub const fn f16_to_f32(bits: u16) -> f32 {
     let sign = ((bits & 0x8000) as u32) << 16;
@@ -42,8 +42,8 @@ pub const fn f16_to_f32(bits: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// The nearest binary16, ties to even; 65520 and above become infinity, NaN becomes the quiet NaN `0x7e00`
-/// with the sign kept.
+/// Rounds to binary16, ties to even. 65520 and above become infinity; NaN becomes the quiet NaN `0x7e00` with the
+/// sign kept.
 #[inline]
 pub const fn f32_to_f16_rne(value: f32) -> u16 {
     let bits = value.to_bits();
@@ -62,7 +62,7 @@ pub const fn f32_to_f16_rne(value: f32) -> u16 {
     sign | ((rebased + 0xfff + ((rebased >> 13) & 1)) >> 13) as u16
 }
 
-/// Magnitudes under 2^-14, in units of 2^-24.
+/// Rounds a magnitude under 2^-14 to units of 2^-24.
 const fn subnormal_f16(magnitude: u32) -> u16 {
     let exponent = magnitude >> 23;
     if exponent < 102 {

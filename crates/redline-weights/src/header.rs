@@ -1,5 +1,5 @@
-//! The JSON of a safetensors header, read straight into bounded values: nothing nested deeper or longer than
-//! the format allows is ever built.
+//! Parses the JSON of a safetensors header directly into bounded values, so that input nested deeper or longer than
+//! the format allows is never built in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,12 +11,12 @@ use crate::dtype::StoredDtype;
 use crate::fault::HeaderFault;
 use crate::json::refuse_twice;
 
-/// Reserved key of a header; its value maps strings to strings.
+/// Reserved key of a header, whose value maps strings to strings.
 pub(crate) const METADATA: &str = "__metadata__";
 /// The highest rank a tensor may have.
 pub(crate) const MAX_RANK: usize = 8;
 
-/// What a header says about one tensor, not yet held against anything.
+/// The header entry of one tensor, not yet validated.
 pub(crate) struct Entry {
     pub(crate) dtype: StoredDtype,
     pub(crate) shape: Vec<usize>,
@@ -24,7 +24,7 @@ pub(crate) struct Entry {
     pub(crate) end: u64,
 }
 
-/// All entries by name. Keys that stand twice, unknown ones and missing ones are refused.
+/// Parses all entries by name. Duplicate, unknown and missing keys are errors.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<String, Entry>, HeaderFault> {
     let mut current = None;
     let mut json = serde_json::Deserializer::from_str(text);
@@ -80,7 +80,7 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 }
 
-/// Checked, not kept.
+/// Metadata is checked but not kept.
 struct Metadata;
 
 impl<'de> Deserialize<'de> for Metadata {
@@ -153,7 +153,7 @@ impl<'de> Visitor<'de> for EntryVisitor {
     }
 }
 
-/// A list of at most so many numbers.
+/// A list of at most this many numbers.
 struct AtMost<T>(usize, PhantomData<T>);
 
 impl<'de, T: Deserialize<'de>> DeserializeSeed<'de> for AtMost<T> {

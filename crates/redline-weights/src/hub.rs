@@ -1,17 +1,17 @@
-//! From a `--model` argument to a directory: a path, or a Hugging Face id in the local hub cache.
+//! Resolves a `--model` argument to a directory: a path, or a Hugging Face id in the local hub cache.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Result, WeightsError};
 use crate::file::{is_plain_name, read_file};
 
-/// Bytes a ref file may have; it holds one commit hash.
+/// Maximum bytes of a ref file, which holds one commit hash.
 const MAX_REF: u64 = 256;
-/// The longest id the hub gives out.
+/// Maximum length of an id on the hub.
 const MAX_ID: usize = 96;
 
-/// The roots under which hub caches are looked for, in the order of the fields. They come from the
-/// environment, which only the binary reads.
+/// The roots of possible hub caches, searched in field order. They come from the environment, which only the binary
+/// reads.
 #[derive(Debug, Clone, Default)]
 pub struct HubRoots {
     /// `HF_HUB_CACHE`: the cache itself.
@@ -25,7 +25,7 @@ pub struct HubRoots {
 }
 
 impl HubRoots {
-    /// The cache directories in the order they are searched, each once.
+    /// The cache directories in search order, without duplicates.
     pub fn caches(&self) -> Vec<PathBuf> {
         let under = |root: &Option<PathBuf>, inner: &str| {
             root.as_ref().filter(|root| !root.as_os_str().is_empty()).map(|root| root.join(inner))
@@ -46,8 +46,8 @@ impl HubRoots {
     }
 }
 
-/// The directory `model` means: an existing directory, or the snapshot of `main` of the id `org/name` (or
-/// `name`) in the first hub cache that has it. Nothing is downloaded.
+/// Resolves `model`: an existing directory, or an id `org/name` (or `name`), whose `main` snapshot is taken from the
+/// first hub cache that has it. Nothing is downloaded.
 pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
     let path = Path::new(model);
     if path.is_dir() {
@@ -70,7 +70,7 @@ pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
     Err(WeightsError::NotFound { model: model.to_owned(), tried, hub_id })
 }
 
-/// The snapshot directory of `main`, or the path that is missing.
+/// The snapshot directory of `main`, or the missing path as the error.
 fn snapshot(folder: &Path) -> Result<PathBuf, PathBuf> {
     if !folder.is_dir() {
         return Err(folder.to_owned());
@@ -82,8 +82,8 @@ fn snapshot(folder: &Path) -> Result<PathBuf, PathBuf> {
     if dir.is_dir() { Ok(dir) } else { Err(dir) }
 }
 
-/// Whether the hub could have given out this id: `name` or `org/name`, each of letters, digits, `-`, `_` and
-/// `.`, with no `-` or `.` at its ends and no `--` or `..` inside.
+/// Whether this is a valid hub id: `name` or `org/name`, each of letters, digits, `-`, `_` and `.`, with no `-` or
+/// `.` at its ends and no `--` or `..` inside.
 fn is_hub_id(model: &str) -> bool {
     let part = |part: &str| {
         let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);

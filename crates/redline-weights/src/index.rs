@@ -1,4 +1,4 @@
-//! `model.safetensors.index.json`: which shard holds which tensor.
+//! Parses `model.safetensors.index.json`, which maps tensors to shards.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,10 +9,10 @@ use crate::fault::IndexFault;
 use crate::file::is_plain_name;
 use crate::json::refuse_twice;
 
-/// Tensor name to shard file name, as `weight_map` has it.
+/// Maps tensor names to shard file names, as in `weight_map`.
 pub(crate) type WeightMap = BTreeMap<String, String>;
 
-/// The `weight_map` of an index; every file it names is a plain name, so that it lies in the index's
+/// Parses the `weight_map` of an index. Every file name must be a plain name, so that it lies in the index's
 /// directory.
 pub(crate) fn parse(json: &[u8]) -> Result<WeightMap, IndexFault> {
     let mut current = None;
@@ -38,7 +38,7 @@ pub(crate) fn parse(json: &[u8]) -> Result<WeightMap, IndexFault> {
     }
 }
 
-/// The outer object; all keys but `weight_map` are skipped. `current` is the tensor being read, for the
+/// The outer object. All keys but `weight_map` are skipped. `current` is the tensor being read, for the error
 /// message.
 struct Document<'a> {
     current: &'a mut Option<String>,

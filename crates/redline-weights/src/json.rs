@@ -1,11 +1,11 @@
-//! JSON with duplicate keys refused, at any depth; plain `serde_json` would keep the last one silently.
+//! JSON that rejects duplicate keys at any depth; plain `serde_json` would silently keep the last one.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// A JSON value none of whose objects has a key twice.
+/// A JSON value in which no object has duplicate keys.
 pub(crate) struct Unique(pub(crate) Value);
 
 impl<'de> Deserialize<'de> for Unique {
@@ -70,7 +70,7 @@ impl<'de> Visitor<'de> for UniqueVisitor {
     }
 }
 
-/// The error of a key that was there already.
+/// Returns an error if the key was already present.
 pub(crate) fn refuse_twice<E: Error>(key: &str, there: bool) -> Result<(), E> {
     if there { Err(E::custom(format_args!("the key `{key}` stands twice"))) } else { Ok(()) }
 }

@@ -1,17 +1,17 @@
-//! Files on disk: everything Redline reads from a model directory and everything it writes to one.
+//! Files on disk: everything that Redline reads from a model directory and writes to one.
 //!
 //! - [`Checkpoint`]: the weights of a model directory (one safetensors file or `pytorch_model.bin`, or an index with
-//!   shards), or of bytes embedded in the binary; tensors are read whole or in ranges as `f32`, checked to be
+//!   shards), or of bytes embedded in the binary. Tensors are read completely or in ranges as `f32`, and checked to be
 //!   finite.
-//! - [`Infq`], [`InfqWriter`]: a directory of packed weights, every byte of it under a [`Checksum`].
+//! - [`Infq`], [`InfqWriter`]: a directory of packed weights in which a [`Checksum`] covers every byte.
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
-//! - [`resolve_model`]: from a `--model` argument to a directory, through the local Hugging Face cache.
-//! - [`check_signed`]: whether a model directory is what the owner of a key signed.
-//! - [`DirWriter`], [`SafetensorsWriter`]: a directory that appears whole or not at all.
+//! - [`resolve_model`]: resolves a `--model` argument to a directory, using the local Hugging Face cache.
+//! - [`check_signed`]: checks that a model directory was signed by the owner of a key.
+//! - [`DirWriter`], [`SafetensorsWriter`]: write a directory that appears completely or not at all.
 //!
-//! Every file is taken as hostile: lengths are held against the real file before anything is allocated, every
-//! rule of a format is checked, and a broken one is a [`WeightsError`] that names file, tensor and numbers.
-//! The files under `attacks/` break the rules one at a time. No environment variable is read here.
+//! Every file is treated as hostile. Lengths are checked against the actual file before anything is allocated, every
+//! rule of a format is checked, and a violation is a [`WeightsError`] that names file, tensor and numbers. The files
+//! under `attacks/` break the rules one at a time. No environment variable is read here.
 #![forbid(unsafe_code)]
 
 mod checkpoint;

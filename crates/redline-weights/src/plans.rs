@@ -1,7 +1,7 @@
 //! Plans on disk: small JSON files, one per plan, named after the digest of the key.
 //!
-//! A file holds its whole key, so that whoever misses a plan can say what differs, and a checksum over key and choices. It is
-//! taken for what it says only if both are right; so processes may share a directory without a lock.
+//! A file holds its whole key, so that a caller without a plan can see what differs, and a checksum over key and choices. A
+//! file is used only if both match, so processes may share a directory without a lock.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -16,26 +16,26 @@ use crate::disk::Disk;
 use crate::file::{exists, read_file};
 use crate::whole::write_file_on;
 
-/// Names and values of what a plan depends on, or of what it chooses.
+/// Names and values: the key of a plan, or its choices.
 pub type Fields = BTreeMap<String, String>;
 
-/// The version of the files.
+/// The version of the file format.
 const VERSION: u32 = 1;
-/// A plan takes some hundred bytes; more is none.
+/// Maximum bytes of a plan file; a plan takes some hundred bytes.
 const LIMIT: u64 = 64 << 10;
-/// The end of the files' names.
+/// The suffix of the file names.
 const SUFFIX: &str = ".plan.json";
-/// Most files that are looked through for a similar key.
+/// Maximum number of files searched for a similar key.
 const LOOK_THROUGH: usize = 4096;
 
-/// A directory of plans; it is made when the first one is written.
+/// A directory of plans, created when the first plan is written.
 #[derive(Clone, Debug)]
 pub struct PlanStore {
     dir: PathBuf,
     disk: Disk,
 }
 
-/// Why a file in the directory is no plan.
+/// Why a file in the directory is not a valid plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPlan {
     /// The file.
@@ -58,7 +58,7 @@ fn checksum(key: &Fields, choices: &Fields) -> Checksum {
     for fields in [key, choices] {
         let _ = write!(text, "{} fields;", fields.len());
         for (name, value) in fields {
-            // Lengths keep names and values apart, whatever they contain.
+            // Length prefixes separate names and values, whatever they contain.
             let _ = write!(text, "{}:{name}={}:{value};", name.len(), value.len());
         }
     }
@@ -66,12 +66,12 @@ fn checksum(key: &Fields, choices: &Fields) -> Checksum {
 }
 
 impl PlanStore {
-    /// The plans in `dir`.
+    /// A store of the plans in `dir`.
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self { dir: dir.into(), disk: Disk::default() }
     }
 
-    /// The same, written through `disk`.
+    /// The same store, writing through `disk`.
     pub fn on(self, disk: Disk) -> Self {
         Self { disk, ..self }
     }
@@ -81,12 +81,12 @@ impl PlanStore {
         &self.dir
     }
 
-    /// Where the plan of this key lies.
+    /// The path of the plan with this key.
     pub fn path(&self, key: &Fields) -> PathBuf {
         self.dir.join(format!("{}{SUFFIX}", checksum(key, &Fields::new())))
     }
 
-    /// The choices under this key; `None` if there are none.
+    /// The choices stored under this key; `None` if there are none.
     pub fn read(&self, key: &Fields) -> Result<Option<Fields>, BadPlan> {
         let path = self.path(key);
         let bad = |reason: String| BadPlan { path: path.clone(), reason };
@@ -100,7 +100,7 @@ impl PlanStore {
         Ok(Some(stored.choices))
     }
 
-    /// Stores the choices under this key, for whoever comes next.
+    /// Stores the choices under this key.
     pub fn write(&self, key: &Fields, choices: &Fields) -> io::Result<()> {
         self.disk.create_dir_all(&self.dir)?;
         let (key, choices) = (key.clone(), choices.clone());
@@ -111,7 +111,7 @@ impl PlanStore {
         write_file_on(&self.disk, &path, text.as_bytes())
     }
 
-    /// The keys of the plans that can be read.
+    /// The keys of all readable plans.
     pub fn keys(&self) -> Vec<Fields> {
         let Ok(entries) = fs::read_dir(&self.dir) else { return Vec::new() };
         let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
@@ -170,7 +170,7 @@ mod tests {
                 let mut damaged = whole.clone();
                 damaged[at] ^= 1 << bit;
                 fs::write(&path, &damaged).unwrap();
-                // Blanks may have become others that mean the same.
+                // The change may have replaced one whitespace character with another.
                 if let Ok(read) = store.read(&key) {
                     assert_eq!(read, Some(fields(&[("qkv", "dot")])), "byte {at}");
                 }

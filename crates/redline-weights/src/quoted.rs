@@ -1,10 +1,10 @@
-//! Text out of files, made fit for messages: control characters escaped, long text cut.
+//! Formats text from files for messages: control characters are escaped, long text is cut.
 
 use std::fmt::{self, Write};
 
 const LONGEST: usize = 160;
 
-/// Displays at most 160 characters, control characters escaped.
+/// Displays at most 160 characters, with control characters escaped.
 pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {

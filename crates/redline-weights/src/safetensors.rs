@@ -1,15 +1,14 @@
 //! The safetensors format: 8 bytes of little-endian header length, a JSON header, then the data of all
 //! tensors.
 //!
-//! Every rule of <https://github.com/huggingface/safetensors#format> is checked: among them that the data is
-//! covered by tensors from the first byte to the last, without holes or overlaps, so that no second file can
-//! hide in it.
+//! Every rule of <https://github.com/huggingface/safetensors#format> is checked. Among them, tensors must cover the
+//! data from the first byte to the last, without holes or overlaps, so that no second file can hide in it.
 
 use crate::dtype::StoredDtype;
 use crate::fault::HeaderFault;
 use crate::header::{self, Entry};
 
-/// Bytes of the header length that begins a file.
+/// Bytes of the header length at the beginning of a file.
 pub(crate) const LENGTH_BYTES: u64 = 8;
 /// The longest header that is read, in bytes.
 pub(crate) const MAX_HEADER: u64 = 100_000_000;
@@ -25,12 +24,12 @@ pub struct TensorInfo {
     pub shape: Vec<usize>,
     elements: usize,
     bytes: u64,
-    /// Of the first data byte, from the beginning of the file.
+    /// Offset of the first data byte in the file.
     offset: u64,
 }
 
 impl TensorInfo {
-    /// A tensor whose elements and bits were counted; its data begins at `offset` of its file.
+    /// Creates a tensor after its elements and bits were counted. Its data begins at `offset` in the file.
     pub(crate) fn at(
         name: String,
         dtype: StoredDtype,
@@ -57,7 +56,7 @@ impl TensorInfo {
     }
 }
 
-/// The length of the header, held against the file: how many bytes may be read after the first 8.
+/// The header length, checked against the file: how many bytes to read after the first 8.
 pub(crate) fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderFault> {
     let declared = u64::from_le_bytes(first);
     let available = file - LENGTH_BYTES;
@@ -70,7 +69,7 @@ pub(crate) fn header_length(first: [u8; 8], file: u64) -> Result<u64, HeaderFaul
     Ok(declared)
 }
 
-/// The tensors a header describes, in the order of their data; `file` is the length of the whole file.
+/// Parses the tensors of a header, in the order of their data; `file` is the length of the whole file.
 pub(crate) fn parse_header(header: &[u8], file: u64) -> Result<Vec<TensorInfo>, HeaderFault> {
     let text =
         str::from_utf8(header).map_err(|error| HeaderFault::NotUtf8 { offset: error.valid_up_to() })?;
@@ -101,7 +100,7 @@ pub(crate) fn parse_header(header: &[u8], file: u64) -> Result<Vec<TensorInfo>, 
     Ok(tensors)
 }
 
-/// Holds the offsets of one entry against its shape and type; the offset in the file is not set yet.
+/// Checks the offsets of one entry against its shape and type. The file offset is not set yet.
 fn measure(tensor: String, entry: Entry) -> Result<TensorInfo, HeaderFault> {
     let Entry { dtype, shape, begin, end } = entry;
     let Some(has) = end.checked_sub(begin) else {
@@ -120,7 +119,7 @@ fn measure(tensor: String, entry: Entry) -> Result<TensorInfo, HeaderFault> {
     Ok(TensorInfo::at(tensor, dtype, shape, elements, 0))
 }
 
-/// Elements and bits of a tensor, unless they cannot be counted.
+/// Elements and bits of a tensor, or `None` on overflow.
 pub(crate) fn count(dtype: StoredDtype, shape: &[usize]) -> Option<(usize, u64)> {
     let elements = shape.iter().try_fold(1usize, |product, &dim| product.checked_mul(dim))?;
     let bits = (elements as u64).checked_mul(dtype.bits() as u64)?;

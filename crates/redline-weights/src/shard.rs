@@ -1,4 +1,4 @@
-//! One file of tensor data: its safetensors header, and bytes of its tensors.
+//! A file of tensor data: its safetensors header, and the bytes of its tensors.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ impl Shard {
         Ok(Self { file: path.to_owned(), source: Source::File(Positioned::new(file)) })
     }
 
-    /// What the safetensors header says, and the header itself with the length before it.
+    /// Reads the tensors of the safetensors header, and the raw header including its length.
     pub(crate) fn header(&self) -> Result<(Vec<TensorInfo>, Vec<u8>)> {
         let refuse = |fault| WeightsError::Header { file: self.file.clone(), fault };
         let bytes = self.bytes()?;
@@ -37,17 +37,17 @@ impl Shard {
         Ok((tensors, header))
     }
 
-    /// The length of the file now.
+    /// The current length of the file.
     pub(crate) fn bytes(&self) -> Result<u64> {
         self.source.len().map_err(WeightsError::io("read the header", &self.file))
     }
 
-    /// Fills `out` from `offset` with what describes the tensors.
+    /// Fills `out` from `offset`; for bytes that describe the tensors.
     pub(crate) fn read_header(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         self.source.read_into(offset, out).map_err(WeightsError::io("read the header", &self.file))
     }
 
-    /// For `map_err`: the error of a read within the tensor.
+    /// For `map_err`: the error of a read inside the tensor.
     pub(crate) fn read_error(&self, info: &TensorInfo) -> impl FnOnce(io::Error) -> WeightsError {
         move |error| match self.source.len() {
             Ok(has) if error.kind() == io::ErrorKind::UnexpectedEof => WeightsError::Truncated {

@@ -1,10 +1,10 @@
 //! Signed models: a list of digests beside the files of a model, and a signature of that list.
 //!
-//! The list, `SHA256SUMS`, is what `sha256sum` prints for the files of the directory; its signature, `SHA256SUMS.minisig`, is what
-//! `minisign -S` makes of it. Both can be made and checked without Redline. A directory is accepted only as a whole: every
-//! file in it is listed, and every listed file is there with its digest, so weights, configuration, tokenizer and chat template belong
-//! together. Folders inside it are never read, so they are ignored. Files are read again after the check: whoever can write to the
-//! directory while a model is loaded must be trusted.
+//! The list, `SHA256SUMS`, is the output of `sha256sum` for the files of the directory. Its signature, `SHA256SUMS.minisig`, is made
+//! by `minisign -S`. Both can be made and checked without Redline. A directory is accepted only as a whole: every file in it is
+//! listed, and every listed file exists with its digest, so weights, configuration, tokenizer and chat template belong together.
+//! Folders inside the directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
+//! the directory while a model is loaded must be trusted.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -20,24 +20,25 @@ use crate::quoted::Quoted;
 
 const LIST: &str = "SHA256SUMS";
 const SIGNATURE: &str = "SHA256SUMS.minisig";
-/// Bytes of the longest list: thousands of files.
+/// Maximum bytes of a list; enough for thousands of files.
 const MAX_LIST: u64 = 1 << 20;
-/// Bytes of the longest signature: its comments are free text.
+/// Maximum bytes of a signature, whose comments are free text.
 const MAX_SIGNATURE: u64 = 1 << 14;
 
-/// Who may sign models: a public key of `minisign`.
+/// A `minisign` public key that may sign models.
 #[derive(Clone, Debug)]
 pub struct SigningKey(PublicKey);
 
 impl SigningKey {
-    /// From the key in base 64, or the content of a file that holds it in its last line. `None`: it is no such key.
+    /// Parses a key in base64, or the content of a file with the key in its last line. `None` if it is not a valid
+    /// key.
     pub fn parse(text: &str) -> Option<Self> {
         let line = text.lines().map(str::trim).rfind(|line| !line.is_empty())?;
         PublicKey::from_base64(line).ok().map(Self)
     }
 }
 
-/// Why a model directory is not what somebody signed.
+/// Why the signature of a model directory does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum SignatureFault {
@@ -73,10 +74,11 @@ impl SignatureFault {
     }
 }
 
-/// Checks that the files in a model directory are those that the owner of `key` signed.
+/// Checks that the owner of `key` signed the files in a model directory.
 ///
 /// # Errors
-/// [`WeightsError::Signed`] names the first file that is not; [`WeightsError::Io`] one that cannot be read.
+/// [`WeightsError::Signed`] names the first file that does not match; [`WeightsError::Io`] a file that cannot be
+/// read.
 pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
     let refuse = |fault| WeightsError::Signed { dir: dir.to_owned(), fault };
     let read = |name: &str, limit, absent| {
@@ -92,7 +94,7 @@ pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
             return Err(refuse(SignatureFault::Unlisted { name }));
         }
     }
-    // A list cannot hold its own digest, but one that was made twice names itself.
+    // A list cannot contain its own digest, but a list that was generated twice names itself.
     for (name, listed) in listed.into_iter().filter(|(name, _)| !is_own(name)) {
         let path = dir.join(&name);
         if !exists(&path)? {
@@ -106,7 +108,7 @@ pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
     Ok(())
 }
 
-/// The list or its signature.
+/// Whether the file is the list or its signature.
 fn is_own(name: &str) -> bool {
     [LIST, SIGNATURE].contains(&name)
 }
@@ -115,11 +117,11 @@ fn verify(list: &[u8], signature: &[u8], key: &SigningKey) -> Result<(), Signatu
     let bad = |message: String| SignatureFault::Signature { message };
     let text = std::str::from_utf8(signature).map_err(|error| bad(error.to_string()))?;
     let signature = Signature::decode(text).map_err(|error| bad(error.to_string()))?;
-    // Signatures of the first versions of minisign, over the text itself instead of its hash, are as good for a short list.
+    // Early minisign versions sign the text itself instead of its hash. That is as good for a short list.
     key.0.verify(list, &signature, true).map_err(|error| bad(error.to_string()))
 }
 
-/// Names and digests, as `sha256sum` prints them.
+/// Parses names and digests from the output of `sha256sum`.
 fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
     let mut listed = BTreeMap::new();
     for (at, line) in list.split(|&byte| byte == b'\n').enumerate() {
@@ -134,7 +136,7 @@ fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
     Ok(listed)
 }
 
-/// A digest in lower case, and a plain file name. The character before the name is `*` for files read as binary, which is the same on Unix.
+/// Parses a lower-case digest and a plain file name. The character before the name is `*` for binary mode, which is the same on Unix.
 fn entry(line: &[u8]) -> Option<(String, String)> {
     let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
@@ -142,13 +144,13 @@ fn entry(line: &[u8]) -> Option<(String, String)> {
     (hexadecimal && is_plain_name(name)).then(|| (digest.to_ascii_lowercase(), name.to_owned()))
 }
 
-/// The names in a directory that are not folders, in order.
+/// The sorted names in a directory, without folders.
 fn files(dir: &Path) -> Result<Vec<String>> {
     let list = || {
         let mut names = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
-            // Links are followed: the hub cache is made of them. A dangling one is no folder.
+            // Links are followed, because the hub cache consists of links. A dangling link is not a folder.
             if !fs::metadata(entry.path()).is_ok_and(|about| about.is_dir()) {
                 names.push(entry.file_name().to_string_lossy().into_owned());
             }

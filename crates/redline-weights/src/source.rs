@@ -1,11 +1,11 @@
-//! Bytes at an offset, from an open file or from memory, without a shared cursor.
+//! Reads bytes at an offset, from an open file or from memory, without a shared cursor.
 
 use std::fs::File;
 use std::io;
 
-/// Where the bytes of one file come from.
+/// The source of the bytes of one file.
 pub(crate) enum Source {
-    /// An open file; it stays readable when its name goes away.
+    /// An open file; it stays readable when its name is removed.
     File(Positioned),
     /// Bytes embedded in the binary.
     Bytes(&'static [u8]),
@@ -19,7 +19,7 @@ impl Source {
         }
     }
 
-    /// The `length` bytes at `offset`; `buffer` holds them if they have to be read.
+    /// The `length` bytes at `offset`. If they must be read, they are stored in `buffer`.
     pub(crate) fn read<'a>(
         &'a self,
         offset: u64,
@@ -50,7 +50,7 @@ fn stretch(bytes: &[u8], offset: u64, length: usize) -> io::Result<&[u8]> {
     from.and_then(|from| from.get(..length)).ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
 }
 
-/// A file read at given offsets by any number of threads.
+/// A file that any number of threads can read at given offsets.
 #[cfg(unix)]
 pub(crate) struct Positioned(File);
 
@@ -69,7 +69,7 @@ impl Positioned {
     }
 }
 
-/// A file read at given offsets by one thread after the other, since they share its cursor.
+/// A file read at given offsets by one thread at a time, since threads share its cursor.
 #[cfg(not(unix))]
 pub(crate) struct Positioned(std::sync::Mutex<File>);
 

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all.
+//! Atomic writes of files: the file is written completely or not at all.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -7,16 +7,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::disk::{Disk, DiskFile};
 
-/// Names that are tried.
+/// Maximum number of temporary names tried.
 const NAMES: usize = 1000;
 
-/// Writes the file beside its place, syncs it, renames it and syncs the rename. A link stays a link; what is no file (a pipe,
-/// `/dev/null`) is written to. Several may write the same file at once: one of them stays.
+/// Writes a temporary file in the same directory, syncs it, renames it and syncs the rename. A link stays a link; a path that
+/// is not a regular file (a pipe, `/dev/null`) is written to directly. If several processes write the same file at once, one
+/// of them wins.
 pub fn write_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     write_file_on(&Disk::default(), path, bytes)
 }
 
-/// The same, written through `disk`.
+/// Like [`write_file`], but writes through `disk`.
 pub fn write_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let path = match fs::metadata(path) {
         Ok(there) if !there.is_file() && !there.is_dir() => return disk.write_through(path, bytes),
@@ -33,12 +34,12 @@ pub fn write_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     sync_parent(disk, path)
 }
 
-/// Writes a file that must not exist yet: `AlreadyExists` if it does. Of several writers of one path exactly one succeeds, and nobody
-/// ever sees part of the content.
+/// Writes a file that must not exist yet: `AlreadyExists` if it does. If several processes write the same path, exactly one succeeds,
+/// and no reader ever sees part of the content.
 pub fn write_new_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (partial, file) = create(disk, path)?;
     let written = fill(file, bytes).and_then(|()| disk.link(&partial, path));
-    // Best effort: the outcome is that of the link.
+    // Best effort: the result is that of the link.
     let _ = disk.remove_file(&partial);
     match written {
         Err(error) if without_links(&error) => write_new_in_place(disk, path, bytes)?,
@@ -51,7 +52,7 @@ pub fn write_new_file_on(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<(
     synced
 }
 
-/// Whether the file system knows no second names (FAT, some network file systems).
+/// Whether the file system does not support hard links (FAT, some network file systems).
 fn without_links(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::Unsupported | io::ErrorKind::PermissionDenied)
 }
@@ -64,7 +65,7 @@ fn write_new_in_place(disk: &Disk, path: &Path, bytes: &[u8]) -> io::Result<()> 
     written
 }
 
-/// A new file beside `path`. Processes of other machines may have this one's number, so names may be taken.
+/// Creates a new file beside `path`. A process on another machine may have the same id, so the name may be taken.
 fn create(disk: &Disk, path: &Path) -> io::Result<(PathBuf, DiskFile)> {
     let mut last = None;
     for _ in 0..NAMES {
@@ -83,7 +84,8 @@ fn fill(mut file: DiskFile, bytes: &[u8]) -> io::Result<()> {
     file.sync()
 }
 
-/// Some directories cannot be synced: those that may be written but not read, and those of some network file systems.
+/// Syncs the parent directory. Directories that can be written but not read, and those of some network file systems,
+/// cannot be synced.
 fn sync_parent(disk: &Disk, path: &Path) -> io::Result<()> {
     use io::ErrorKind::{InvalidInput, PermissionDenied, Unsupported};
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
@@ -93,7 +95,7 @@ fn sync_parent(disk: &Disk, path: &Path) -> io::Result<()> {
     }
 }
 
-/// A hidden name of this process, and of this writer in it, in the same directory.
+/// A hidden name in the same directory, unique to this process and this writer.
 fn partial(path: &Path) -> io::Result<PathBuf> {
     static WRITERS: AtomicU64 = AtomicU64::new(0);
     let writer = WRITERS.fetch_add(1, Ordering::Relaxed);

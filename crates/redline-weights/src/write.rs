@@ -1,4 +1,4 @@
-//! Writing a safetensors file in one pass, from values or raw bytes that stream.
+//! Writes a safetensors file in one pass, from streamed values or raw bytes.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,26 +11,26 @@ use crate::fault::HeaderFault;
 use crate::header::METADATA;
 use crate::safetensors::{LENGTH_BYTES, MAX_HEADER, TensorInfo, count, header_length, parse_header};
 
-/// Values converted at once.
+/// Number of values converted at once.
 const CHUNK: usize = 1 << 16;
-/// The data begins at a multiple of this, from the beginning of the file. The format allows no holes between
-/// tensors, so a tensor begins at a multiple too where all those before it have such a length.
+/// Alignment of the data in the file. The format allows no holes between tensors, so a tensor is aligned too if the
+/// lengths of all earlier tensors are multiples of this.
 pub(crate) const ALIGN: usize = 64;
 
-/// A tensor to be written.
+/// The declaration of a tensor to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TensorSpec {
     /// Name in the file.
     pub name: String,
-    /// Element type in the file. Values are rounded to F32, F16 and BF16, to nearest, ties to even; all other
-    /// types are written as raw bytes.
+    /// Element type in the file. Values are rounded to F32, F16 and BF16, to nearest, ties to even. Other types can
+    /// only be written as raw bytes.
     pub dtype: StoredDtype,
     /// Dimensions, outermost first.
     pub shape: Vec<usize>,
 }
 
 impl TensorSpec {
-    /// A tensor of this name, type and shape.
+    /// Declares a tensor of this name, type and shape.
     pub fn new(name: impl Into<String>, dtype: impl Into<StoredDtype>, shape: impl Into<Vec<usize>>) -> Self {
         Self { name: name.into(), dtype: dtype.into(), shape: shape.into() }
     }
@@ -46,26 +46,26 @@ impl TensorSpec {
 
 /// Writes a safetensors file: the header at once, then the tensors in the order they were declared.
 ///
-/// What it writes, [`crate::Checkpoint`] opens: a declaration that breaks a rule of the format is refused
-/// before anything is written, and so is a value that is not finite; raw bytes are taken as they are. After an
-/// error the file is not to be used.
+/// [`crate::Checkpoint`] can open every file it writes: a declaration that violates the format is rejected before
+/// anything is written, and so is a value that is not finite; raw bytes are not checked. After an error the file must
+/// not be used.
 pub struct SafetensorsWriter<W: Write> {
     writer: W,
     file: PathBuf,
     tensors: Vec<TensorSpec>,
-    /// The tensor being written, and how many of its bytes are.
+    /// The index of the tensor being written, and the number of its bytes written.
     current: usize,
     written: u64,
     buffer: Vec<u8>,
 }
 
 impl<W: Write> SafetensorsWriter<W> {
-    /// Writes the header for `tensors`, whose data will lie in this order.
+    /// Writes the header for `tensors`; their data must follow in this order.
     pub fn new(writer: W, tensors: &[TensorSpec]) -> Result<Self> {
         Self::in_file(writer, Path::new("safetensors stream"), tensors)
     }
 
-    /// The same; messages name `file`.
+    /// Like [`Self::new`]; messages name `file`.
     pub(crate) fn in_file(mut writer: W, file: &Path, tensors: &[TensorSpec]) -> Result<Self> {
         let (header, _) =
             header(tensors).map_err(|fault| WeightsError::Header { file: file.to_owned(), fault })?;
@@ -74,7 +74,7 @@ impl<W: Write> SafetensorsWriter<W> {
         Ok(Self { writer, file, tensors, current: 0, written: 0, buffer: Vec::new() })
     }
 
-    /// Writes the whole tensor `name`, which must be the next one, from chunks of any lengths.
+    /// Writes the whole tensor `name`, which must be the next one, from chunks of any length.
     pub fn tensor_f32<C: AsRef<[f32]>>(
         &mut self,
         name: &str,
@@ -101,7 +101,7 @@ impl<W: Write> SafetensorsWriter<W> {
         if given == declared { Ok(()) } else { Err(amount(given)) }
     }
 
-    /// Writes the next `values` of the current tensor, row-major; once it is full, the next one is current.
+    /// Writes the next `values` of the current tensor, row-major. Once it is full, the next tensor is current.
     pub fn write_f32(&mut self, values: &[f32]) -> Result<()> {
         if values.is_empty() {
             return Ok(());
@@ -129,8 +129,8 @@ impl<W: Write> SafetensorsWriter<W> {
         Ok(())
     }
 
-    /// Writes the next `bytes` of the current tensor, little-endian, of whatever type; once it is full, the
-    /// next one is current.
+    /// Writes the next `bytes` of the current tensor, little-endian, of any type. Once it is full, the next tensor is
+    /// current.
     pub fn write_raw(&mut self, bytes: &[u8]) -> Result<()> {
         if bytes.is_empty() {
             return Ok(());
@@ -145,7 +145,7 @@ impl<W: Write> SafetensorsWriter<W> {
         Ok(())
     }
 
-    /// Checks that every declared element was written, flushes and gives the writer back.
+    /// Checks that every declared element was written, flushes and returns the writer.
     pub fn finish(mut self) -> Result<W> {
         self.skip_complete(None);
         if let Some(tensor) = self.tensors.get(self.current) {
@@ -156,7 +156,7 @@ impl<W: Write> SafetensorsWriter<W> {
         Ok(self.writer)
     }
 
-    /// Moves to the first tensor that is not full, or that is called `stop` and was not begun.
+    /// Advances to the first tensor that is not full, or that is named `stop` and not begun.
     fn skip_complete(&mut self, stop: Option<&str>) {
         while let Some(tensor) = self.tensors.get(self.current) {
             let stops = self.written == 0 && Some(tensor.name.as_str()) == stop;
@@ -168,7 +168,7 @@ impl<W: Write> SafetensorsWriter<W> {
         }
     }
 
-    /// The error of `more` elements that are too many, or of the elements that are missing.
+    /// The error for `more` elements too many, or for missing elements.
     fn amount(&self, more: usize) -> WeightsError {
         let (tensor, before) = self.reached();
         let bits = tensor.map_or(8, |tensor| tensor.dtype.bits() as u64);
@@ -180,7 +180,7 @@ impl<W: Write> SafetensorsWriter<W> {
         }
     }
 
-    /// The same, in bytes.
+    /// The same error, in bytes.
     fn amount_of_bytes(&self, more: usize) -> WeightsError {
         let (tensor, before) = self.reached();
         WeightsError::WrittenBytes {
@@ -191,8 +191,8 @@ impl<W: Write> SafetensorsWriter<W> {
         }
     }
 
-    /// The current tensor and how many of its bytes are written. Past the end, the last tensor is the one that
-    /// got too many.
+    /// The current tensor and the number of its bytes written. Past the end, the last tensor, which got too many
+    /// bytes.
     fn reached(&self) -> (Option<&TensorSpec>, u64) {
         let last = self.tensors.last();
         match self.tensors.get(self.current) {
@@ -213,9 +213,9 @@ impl<W: Write> SafetensorsWriter<W> {
     }
 }
 
-/// The header with its length before it, padded with spaces, and what a reader will see in it.
+/// The header with its length, padded with spaces, and the tensors that a reader will find in it.
 pub(crate) fn header(tensors: &[TensorSpec]) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
-    // Readers of the PyTorch world refuse files that do not say so.
+    // Readers based on PyTorch reject files without this metadata.
     let mut json = format!(r#"{{"{METADATA}":{{"format":"pt"}}"#);
     let mut begin = 0u64;
     for TensorSpec { name, dtype, shape } in tensors {

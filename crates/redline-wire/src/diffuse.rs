@@ -7,28 +7,28 @@ use crate::generate::FinishReason;
 use crate::input::{Strings, TextOrIds};
 use crate::usage::Usage;
 
-/// One request to fill masks, as a line of JSON Lines input. A key that is absent takes the command's flag.
+/// One request to fill masks, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiffuseLine {
-    /// What stands before the masks; may hold masks itself.
+    /// The text before the masks; it may contain masks itself.
     pub prompt: TextOrIds,
-    /// Masks behind it.
+    /// Number of masks after the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
-    /// Steps, at most one per mask.
+    /// Number of steps, at most one per mask.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Which masks are filled first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub algorithm: Option<DiffusionAlgorithm>,
-    /// Temperature of the choice among masks.
+    /// Temperature of the choice between masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alg_temp: Option<f32>,
-    /// Dream's last time.
+    /// The final time of Dream's schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eps: Option<f32>,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// Keep the k most probable tokens; 0 keeps all.
@@ -37,62 +37,62 @@ pub struct DiffuseLine {
     /// Keep the smallest set whose probability reaches this.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub top_p: Option<f32>,
-    /// Keys the random numbers.
+    /// Seed of the random numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Masks of a block.
+    /// Number of masks per block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub block_length: Option<usize>,
-    /// Classifier-free guidance.
+    /// Strength of classifier-free guidance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cfg_scale: Option<f32>,
-    /// Every mask whose token is at least so probable is filled.
+    /// Fill every mask whose token has at least this probability.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f32>,
-    /// What is not computed again within a block.
+    /// What is cached within a block.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<DiffusionCache>,
-    /// Passes of a block after which one over all comes again.
+    /// Number of passes over a block between two passes over the whole canvas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh: Option<usize>,
     /// The text ends before the first of these.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Strings>,
-    /// Go on behind an end-of-sequence token.
+    /// Continue after an end-of-sequence token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_eos: Option<bool>,
-    /// Seconds that the request may take.
+    /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
 }
 
-/// Which masks are filled first.
+/// The order in which masks are filled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiffusionAlgorithm {
-    /// Each at random.
+    /// Each mask with equal probability.
     Origin,
-    /// Those whose token is most probable.
+    /// Masks with the most probable token first.
     MaskgitPlus,
-    /// Those whose token is furthest ahead of the next one.
+    /// Masks with the largest probability margin between the first and the second token first.
     TopkMargin,
-    /// Those whose distribution has the least entropy.
+    /// Masks with the lowest entropy first.
     Entropy,
-    /// Those whose token is most probable, block by block.
+    /// Masks with the most probable token first, block by block.
     LowConfidence,
-    /// Any, block by block.
+    /// Masks in random order, block by block.
     Random,
 }
 
-/// What is not computed again within a block.
+/// Which keys and values are cached within a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DiffusionCache {
-    /// Everything is.
+    /// None: everything is recomputed.
     None,
-    /// What stands before it.
+    /// Those before the block.
     Prefix,
-    /// Everything but the block.
+    /// Those of all positions outside the block.
     Dual,
 }
 
@@ -107,20 +107,20 @@ pub struct Diffusion {
     pub choices: Vec<DiffusionChoice>,
     /// Token counts.
     pub usage: Usage,
-    /// Everything else.
+    /// Further details.
     pub meta: DiffusionMeta,
 }
 
-/// A canvas that was filled.
+/// A filled canvas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionChoice {
-    /// From the first mask on, up to a stop string.
+    /// The text from the first mask on, up to a stop string.
     pub text: String,
-    /// The tokens behind the prompt, an end-of-sequence token included.
+    /// The tokens after the prompt, including an end-of-sequence token.
     pub token_ids: Vec<u32>,
-    /// Why it ended.
+    /// Why the request ended.
     pub finish_reason: FinishReason,
-    /// All tokens, where the prompt had masks.
+    /// All tokens of the canvas, if the prompt had masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canvas: Option<Vec<u32>>,
     /// Every pass, on request.
@@ -131,49 +131,49 @@ pub struct DiffusionChoice {
 /// A pass over the canvas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionStep {
-    /// The step of the schedule; where there is none, the number of the pass.
+    /// The step of the schedule, or the number of the pass if there is no schedule.
     pub step: usize,
-    /// The first row that was run.
+    /// The first row that was computed.
     pub from: usize,
-    /// How many were.
+    /// The number of rows computed.
     pub rows: usize,
-    /// Positions of the masks that it filled.
+    /// Positions of the masks that were filled.
     pub positions: Vec<usize>,
-    /// What they became.
+    /// The tokens filled in, one per position.
     pub token_ids: Vec<u32>,
-    /// How sure that was.
+    /// The confidence of each token.
     pub confidences: Vec<Finite<f64>>,
 }
 
-/// What an answer says besides the text.
+/// Details of an answer besides the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionMeta {
-    /// Which masks were filled first.
+    /// The algorithm that chose the masks.
     pub algorithm: DiffusionAlgorithm,
-    /// Forward passes.
+    /// Number of forward passes.
     pub passes: usize,
-    /// Rows that were run, all passes together.
+    /// Rows computed, summed over all passes.
     pub computed_tokens: usize,
-    /// Masks that were filled per pass; `null` without a pass.
+    /// Filled masks per pass; `null` without a pass.
     pub tokens_per_pass: Option<Finite<f64>>,
-    /// Masks of the prompt.
+    /// Number of masks in the prompt.
     pub prompt_masks: usize,
-    /// Plans that were not there for passes it took part in.
+    /// Number of plan lookups that found no plan, in the passes of this request.
     pub cache_miss_count: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: Finite<f64>,
-    /// Seconds from there to its end.
+    /// Seconds from the first pass to the end.
     pub compute_s: Finite<f64>,
-    /// Masks that were filled, per second of `compute_s`.
+    /// Filled masks per second of `compute_s`.
     pub tokens_per_s: Option<Finite<f64>>,
-    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of the bytes allocated by the process while the request ran, including weights; `null` if allocations are not
+    /// counted, or if another request ran at the same time.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran.
+    /// The tier and formats that were used.
     pub kernel_path: String,
     /// Threads of the engine.
     pub threads: usize,
-    /// Keys the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

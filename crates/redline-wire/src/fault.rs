@@ -1,22 +1,22 @@
-//! The answer to a line that could not be answered.
+//! The error object for a line that could not be answered.
 
 use serde::{Deserialize, Serialize};
 
-/// Takes the place of an answer in JSON Lines output.
+/// Replaces an answer in JSON Lines output.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineFault {
     /// Always `error`.
     pub object: String,
     /// The line's number in the input, from 1.
     pub line: u64,
-    /// The fact, with its numbers and its place.
+    /// The error message, with numbers and place.
     pub message: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub hint: Option<String>,
 }
 
 impl LineFault {
-    /// The fault of line `line`.
+    /// Creates the fault of line `line`.
     pub fn new(line: u64, message: String, hint: Option<String>) -> Self {
         Self { object: "error".to_owned(), line, message, hint }
     }

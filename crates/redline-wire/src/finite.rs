@@ -1,10 +1,10 @@
-//! Numbers that JSON can hold.
+//! Numbers that JSON can represent.
 
 use serde::de::{Deserialize, Deserializer};
 use serde::ser::{Error, Serialize, Serializer};
 
-/// A number that is refused on the way out unless it is finite, because JSON has no NaN and no infinity and writing
-/// `null` in their place would hide them.
+/// A number whose serialization fails unless it is finite. JSON has no NaN and no infinity, and writing `null` in
+/// their place would hide them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, PartialOrd)]
 pub struct Finite<T>(pub T);
 

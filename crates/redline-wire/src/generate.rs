@@ -6,16 +6,16 @@ use crate::finite::Finite;
 use crate::input::{Strings, TextOrIds};
 use crate::usage::{PrefixCacheUse, Usage};
 
-/// One generation request, as a line of JSON Lines input. A key that is absent takes the command's flag.
+/// One generation request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateLine {
-    /// What is continued.
+    /// The prompt to continue.
     pub prompt: TextOrIds,
-    /// Upper bound of new tokens.
+    /// Maximum number of new tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
-    /// 0 is greedy.
+    /// Sampling temperature; 0 is greedy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f32>,
     /// Keep the k most probable tokens; 0 keeps all.
@@ -27,7 +27,7 @@ pub struct GenerateLine {
     /// Drop tokens below this share of the most probable one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f32>,
-    /// Keys the random numbers.
+    /// Seed of the random numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
     /// Generation ends before the first of these.
@@ -39,19 +39,19 @@ pub struct GenerateLine {
     /// `false`: recompute the whole sequence for every token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kv_cache: Option<bool>,
-    /// Only requests with the same salt share what the prefix cache keeps.
+    /// Only requests with the same salt share entries of the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
-    /// Seconds that the request may take.
+    /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
-    /// Log-probabilities of every new token and of this many most probable ones.
+    /// Return log-probabilities of every new token and of this many most probable tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logprobs: Option<usize>,
-    /// Log-probabilities of the prompt's tokens and of this many most probable ones.
+    /// Return log-probabilities of the prompt's tokens and of this many most probable tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<usize>,
-    /// Those of the tokens from this position on only.
+    /// First position for which prompt log-probabilities are returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs_from: Option<usize>,
 }
@@ -79,7 +79,7 @@ pub struct TextCompletion {
     pub choices: Vec<Choice>,
     /// Token counts.
     pub usage: Usage,
-    /// Everything else.
+    /// Further details.
     pub meta: GenerateMeta,
 }
 
@@ -88,13 +88,14 @@ pub struct TextCompletion {
 pub struct Choice {
     /// The new text, up to a stop string.
     pub text: String,
-    /// The new token ids, an end-of-sequence token included.
+    /// The new token ids, including an end-of-sequence token.
     pub token_ids: Vec<u32>,
     /// Why it ended.
     pub finish_reason: FinishReason,
-    /// Per new token, on request.
+    /// Log-probabilities per new token, on request.
     pub logprobs: Option<Vec<PositionLogprobs>>,
-    /// Per token of the prompt, on request; `null` for the first and for those before the first asked for.
+    /// Log-probabilities per prompt token, on request; `null` for the first token and for those before the requested
+    /// position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
 }
@@ -104,13 +105,13 @@ pub struct Choice {
 pub struct TokenLogprob {
     /// Token id.
     pub id: u32,
-    /// What the id decodes to on its own.
+    /// The text of this token alone.
     pub text: String,
     /// Natural logarithm of its probability at temperature 1.
     pub logprob: Finite<f32>,
 }
 
-/// Log-probabilities at one generated position.
+/// Log-probabilities at one position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PositionLogprobs {
     /// The chosen token.
@@ -120,31 +121,31 @@ pub struct PositionLogprobs {
     pub top: Vec<TokenLogprob>,
 }
 
-/// What a generation answer says besides the text.
+/// Details of a generation answer besides the text.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GenerateMeta {
-    /// Plans that were not there for passes it took part in.
+    /// Number of plan lookups that found no plan, in the passes of this request.
     pub cache_miss_count: u64,
     /// Seconds from the request reaching the engine to its first pass.
     pub queue_s: Finite<f64>,
-    /// Seconds until the first new token was chosen, those in the queue included.
+    /// Seconds until the first new token was chosen, including `queue_s`.
     pub prefill_s: Finite<f64>,
     /// Seconds for all further tokens.
     pub decode_s: Finite<f64>,
     /// New tokens after the first, per second of `decode_s`; `null` with fewer than two tokens.
     pub tokens_per_s: Option<Finite<f64>>,
-    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of the bytes allocated by the process while the request ran, including weights; `null` if allocations are not
+    /// counted, or if another request ran at the same time.
     pub peak_memory_bytes: Option<u64>,
-    /// The tier and formats that ran.
+    /// The tier and formats that were used.
     pub kernel_path: String,
     /// Threads of the engine.
     pub threads: usize,
     /// Whether the KV cache was used.
     pub kv_cache: bool,
-    /// What came from the prefix cache; `null` where it is off or the KV cache is not used.
+    /// Use of the prefix cache; `null` if it is off or the KV cache is not used.
     pub prefix_cache: Option<PrefixCacheUse>,
-    /// Keys the random numbers.
+    /// Seed of the random numbers.
     pub seed: u64,
 }
 

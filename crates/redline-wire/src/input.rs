@@ -1,16 +1,16 @@
-//! Text or token ids, wherever a request takes either.
+//! Request values that are either text or token ids.
 
 use std::fmt;
 
 use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
-/// A string, or a list of token ids. Ids are signed so that a negative one can be refused by value.
+/// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextOrIds {
-    /// To be tokenised.
+    /// Text to tokenise.
     Text(String),
-    /// Taken as they are.
+    /// Token ids, used unchanged.
     Ids(Vec<i64>),
 }
 
@@ -34,7 +34,7 @@ impl<'de> Deserialize<'de> for TextOrIds {
     }
 }
 
-/// A label's tokens: a number where it is one, else a list.
+/// The tokens of a label, written as a number if there is one token, else as a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LabelIds(pub Vec<i64>);
 
@@ -58,9 +58,9 @@ impl<'de> Deserialize<'de> for LabelIds {
 /// A label as text or by its token ids.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextOrLabelIds {
-    /// To be tokenised.
+    /// Text to tokenise.
     Text(String),
-    /// Its tokens.
+    /// The label's tokens.
     Ids(LabelIds),
 }
 
@@ -84,7 +84,7 @@ impl<'de> Deserialize<'de> for TextOrLabelIds {
     }
 }
 
-/// What a value may be written as, and what each form makes of it.
+/// The forms in which a value may be written, and the conversion from each.
 struct Forms<T> {
     expecting: &'static str,
     text: Option<fn(String) -> T>,
@@ -172,7 +172,7 @@ impl<'de> Deserialize<'de> for Strings {
     }
 }
 
-/// The elements in order. Nothing is allocated ahead of what was read.
+/// Collects the elements in order, without preallocating for a declared length.
 fn collect<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut seq: A) -> Result<Vec<T>, A::Error> {
     let mut all = Vec::new();
     while let Some(one) = seq.next_element()? {

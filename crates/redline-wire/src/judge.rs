@@ -20,26 +20,26 @@ pub struct Classification {
     pub results: Vec<ClassResult>,
     /// Token counts.
     pub usage: Usage,
-    /// Everything else.
+    /// Further details.
     pub meta: JudgeMeta,
 }
 
-/// The classes of one text. All but `index` and `error` is `null` where the text failed.
+/// The classes of one text. If the text failed, all fields but `index` and `error` are `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ClassResult {
     /// The text's index in the request, from 0.
     pub index: usize,
-    /// The most probable class; of equals the first.
+    /// The most probable class; the first one on a tie.
     pub class: Option<String>,
     /// The probability of each class; they sum to one.
     pub probabilities: Option<Vec<Finite<f32>>>,
-    /// The probability of the best class less that of the next.
+    /// The probability of the best class minus that of the second.
     pub margin: Option<Finite<f32>>,
-    /// Tokens of its prompt.
+    /// Number of tokens of the prompt.
     pub prompt_tokens: Option<usize>,
     /// Whether the text was cut to fit the context.
     pub truncated: Option<bool>,
-    /// Why there is no answer: the fact, with its numbers.
+    /// The error message, if the text failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
@@ -51,36 +51,36 @@ pub struct Reranking {
     pub object: String,
     /// The model's name.
     pub model: String,
-    /// The most relevant documents first, equals by their indices; then those that failed.
+    /// The most relevant documents first, ties in request order; then the documents that failed.
     pub results: Vec<RerankResult>,
-    /// Token counts, of all documents.
+    /// Token counts, summed over all documents.
     pub usage: Usage,
-    /// Everything else.
+    /// Further details.
     pub meta: JudgeMeta,
 }
 
-/// One document. All but `index` and `error` is `null` where it failed.
+/// One document. If it failed, all fields but `index` and `error` are `null`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RerankResult {
     /// The document's index in the request, from 0.
     pub index: usize,
-    /// The probability of yes against no.
+    /// The probability of the yes label against the no label.
     pub relevance: Option<Finite<f32>>,
-    /// Tokens of its prompt.
+    /// Number of tokens of the prompt.
     pub prompt_tokens: Option<usize>,
     /// Whether the document was cut to fit the context.
     pub truncated: Option<bool>,
-    /// Why there is no answer: the fact, with its numbers.
+    /// The error message, if the document failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What such an answer says besides the results.
+/// Details of an answer besides the results.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JudgeMeta {
-    /// The classes as token ids, in their order; or yes and no.
+    /// The token ids of the classes in order, or of the yes and no labels.
     pub label_token_ids: Vec<LabelIds>,
-    /// What it took.
+    /// The cost of the request.
     #[serde(flatten)]
     pub took: Took,
 }

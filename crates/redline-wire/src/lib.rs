@@ -1,8 +1,8 @@
-//! The JSON of requests and answers, shared by everything that speaks JSON.
+//! The JSON types of requests and answers.
 //!
-//! Types here know serde and nothing of engines: whoever answers a request converts. Requests refuse unknown keys by
-//! name and report what was expected in place of a wrong type. Answers print every `f32` with the fewest digits that
-//! parse back to the same `f32`, and cannot print a NaN or an infinity.
+//! The types depend only on serde, not on the engine; callers convert between the two. Requests reject unknown keys
+//! by name, and a value of the wrong type is reported with the expected type. Answers print every `f32` with the
+//! fewest digits that parse back to the same `f32`, and cannot contain NaN or infinity.
 
 #![forbid(unsafe_code)]
 

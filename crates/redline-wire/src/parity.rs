@@ -6,70 +6,70 @@ use serde::{Deserialize, Serialize};
 
 use crate::Finite;
 
-/// How a model lies beside a reference dump.
+/// Comparison of a model with a reference dump.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
     /// Always `parity`.
     pub object: String,
     /// The model's name.
     pub model: String,
-    /// Whether every activation lies within the tolerance.
+    /// Whether every activation is within the tolerance.
     pub within: bool,
-    /// The largest normalised squared error that counts as parity.
+    /// The largest normalised squared error that is within the tolerance.
     pub tolerance: Finite<f64>,
-    /// Steps that were run.
+    /// Number of steps that were run.
     pub steps: usize,
-    /// Activations that were compared.
+    /// Number of activations compared.
     pub compared: usize,
-    /// Activations beyond the tolerance.
+    /// Number of activations beyond the tolerance.
     pub diverging: usize,
-    /// The first activation beyond the tolerance, in the order of the pass; `null` without one.
+    /// The first activation beyond the tolerance, in pass order; `null` if there is none.
     pub first_divergence: Option<ParityLine>,
-    /// The activation furthest from the reference.
+    /// The activation with the largest error.
     pub worst: Option<ParityLine>,
-    /// What both find most probable, step by step.
+    /// The most probable tokens of both sides, step by step.
     pub top1: Vec<ParityTop>,
-    /// Activations beyond the tolerance, or all where that was asked for, in the order of the pass.
+    /// The activations beyond the tolerance, or all of them on request, in pass order.
     pub activations: Vec<ParityLine>,
-    /// Everything else.
+    /// Further details.
     pub meta: ParityMeta,
 }
 
 /// One activation of one step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParityLine {
-    /// The step, from 0: the prompt.
+    /// The step; step 0 is the prompt.
     pub step: usize,
-    /// Its name in the dump, without the step.
+    /// The name of the activation in the dump, without the step.
     pub activation: String,
-    /// Whether it lies within the tolerance.
+    /// Whether it is within the tolerance.
     pub within: bool,
-    /// Squared error over squared reference; `null` where the reference is 0 or a value is no number.
+    /// Squared error over squared reference; `null` if the reference is 0 or a value is not finite.
     pub nmse: Option<Finite<f64>>,
-    /// Cosine of the angle between both; `null` where one is 0 or no number.
+    /// Cosine similarity of both; `null` if one is 0 or not finite.
     pub cosine: Option<Finite<f64>>,
-    /// The largest absolute error; `null` where a value is no number.
+    /// The largest absolute error; `null` if a value is not finite.
     pub max_error: Option<Finite<f64>>,
-    /// The row of that value, from 0.
+    /// The row of the largest error, from 0.
     pub row: usize,
-    /// Its place in the row.
+    /// The column of the largest error, from 0.
     pub column: usize,
-    /// The model's values that are infinite or no numbers.
+    /// Number of the model's values that are infinite or NaN.
     pub non_finite: usize,
 }
 
-/// What both sides find most probable in the rows of a step.
+/// The most probable tokens of both sides in the rows of a step.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParityTop {
     /// The step, from 0.
     pub step: usize,
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Rows in which both find the same token most probable.
+    /// Rows in which both sides have the same most probable token.
     pub agree: usize,
-    /// The row in which the reference's largest logit exceeds its second by the least.
+    /// The row in which the reference has the smallest margin between its two largest logits.
     pub closest: Option<ParityChoice>,
-    /// The first row in which the two choose differently; `null` where there is none.
+    /// The first row in which the two sides choose different tokens; `null` if there is none.
     pub first_other: Option<ParityChoice>,
 }
 
@@ -80,26 +80,26 @@ pub struct ParityChoice {
     pub row: usize,
     /// The reference's token.
     pub reference: usize,
-    /// Its logit less that of the second.
+    /// The margin of its logit over the second largest.
     pub reference_margin: Finite<f64>,
     /// The model's token.
     pub own: usize,
-    /// Its logit less that of the second.
+    /// The margin of its logit over the second largest.
     pub own_margin: Finite<f64>,
 }
 
-/// What was compared.
+/// Details of the comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ParityMeta {
     /// The model that made the dump.
     pub reference: String,
-    /// Versions of what made it.
+    /// Versions of the software that made the dump.
     pub versions: BTreeMap<String, String>,
     /// Format of weights.
     pub format: String,
     /// Format of keys and values.
     pub kv_format: String,
-    /// The tier and formats that ran.
+    /// The tier and formats that were used.
     pub kernel_path: String,
     /// Threads of the engine.
     pub threads: usize,

@@ -9,11 +9,11 @@ use crate::finite::Finite;
 pub struct Estimate {
     /// The mean.
     pub value: Finite<f64>,
-    /// Its standard error; `null` where there was one value only.
+    /// Its standard error; `null` if there was only one value.
     pub standard_error: Option<Finite<f64>>,
 }
 
-/// How well a model predicts a text, and what it was compared with.
+/// Perplexity of a text under a model, with an optional comparison.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Perplexity {
     /// Always `perplexity`.
@@ -24,16 +24,16 @@ pub struct Perplexity {
     pub perplexity: Estimate,
     /// Negative log-likelihood, nats per token.
     pub nll: Estimate,
-    /// Tokens that were predicted.
+    /// Number of tokens predicted.
     pub tokens: usize,
-    /// The comparison, on request.
+    /// The comparison with a reference, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<Against>,
-    /// Everything else.
+    /// Further details.
     pub meta: PerplexityMeta,
 }
 
-/// The reference P and how far the model Q lies from it.
+/// Comparison of the model Q with the reference P.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Against {
     /// The reference's name.
@@ -44,11 +44,11 @@ pub struct Against {
     pub nll: Estimate,
     /// KL(P || Q), nats per token.
     pub kl_divergence: KlDivergence,
-    /// Share of tokens for which both find the same token most probable.
+    /// Share of tokens for which both models have the same most probable token.
     pub top1_agreement: Finite<f64>,
     /// ln(perplexity of Q / perplexity of P).
     pub ln_ratio: Estimate,
-    /// How the reference ran.
+    /// How the reference was run.
     pub run: Run,
 }
 
@@ -58,44 +58,44 @@ pub struct KlDivergence {
     /// Its mean.
     #[serde(flatten)]
     pub mean: Estimate,
-    /// Half of the values are at most this; `null` with fewer than 100 tokens.
+    /// The median; `null` with fewer than 100 tokens.
     pub median: Option<Finite<f64>>,
-    /// 99 of 100 values are at most this; `null` with fewer than 100 tokens.
+    /// The 99th percentile; `null` with fewer than 100 tokens.
     pub p99: Option<Finite<f64>>,
     /// The largest value.
     pub max: Finite<f64>,
 }
 
-/// How a model ran.
+/// How a model was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// Format of weights.
     pub format: String,
     /// Format of keys and values.
     pub kv_format: String,
-    /// The tier and formats that ran.
+    /// The tier and formats that were used.
     pub kernel_path: String,
     /// Threads of the engine.
     pub threads: usize,
     /// Seconds inside the engine.
     pub compute_s: Finite<f64>,
-    /// Tokens predicted per second of it.
+    /// Tokens predicted per second of `compute_s`.
     pub tokens_per_s: Option<Finite<f64>>,
 }
 
-/// What a perplexity answer says besides the figures.
+/// Details of a perplexity answer besides the figures.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PerplexityMeta {
-    /// Windows that were run.
+    /// Number of windows that were run.
     pub windows: usize,
-    /// Tokens of a window; the last one may be shorter.
+    /// Tokens per window; the last window may be shorter.
     pub window: usize,
-    /// Whether the whole text was run; otherwise the figures are those of the tokens until Ctrl-C.
+    /// Whether the whole text was run. If not, the figures cover the tokens before Ctrl-C.
     pub complete: bool,
-    /// Most bytes that the process had allocated while the request ran, weights included; `null` if they are not counted, or
-    /// if another request ran meanwhile.
+    /// Peak of the bytes allocated by the process while the request ran, including weights; `null` if allocations are not
+    /// counted, or if another request ran at the same time.
     pub peak_memory_bytes: Option<u64>,
-    /// How the model ran.
+    /// How the model was run.
     #[serde(flatten)]
     pub run: Run,
 }

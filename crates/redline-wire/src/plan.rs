@@ -6,26 +6,26 @@ use serde::{Deserialize, Serialize};
 
 use crate::Finite;
 
-/// Every plan of a model with given settings.
+/// All plans of a model with given settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Always `plan_manifest`.
     pub object: String,
     /// The model's name.
     pub model: String,
-    /// The tier and formats that run.
+    /// The tier and formats that are used.
     pub kernel_path: String,
     /// Threads of the engine.
     pub threads: usize,
-    /// Logical devices.
+    /// Number of logical devices.
     pub tp: usize,
     /// The plans.
     pub plans: Vec<ManifestEntry>,
-    /// What they took.
+    /// Counters of the plan store.
     pub counters: ManifestCounters,
-    /// Seconds of loading the model.
+    /// Seconds to load the model.
     pub load_s: Finite<f64>,
-    /// Seconds of having every plan.
+    /// Seconds to load or make all plans.
     pub precompile_s: Finite<f64>,
 }
 
@@ -38,22 +38,23 @@ pub struct ManifestEntry {
     pub origin: String,
     /// The variant of each layer.
     pub choices: BTreeMap<String, String>,
-    /// What its layers take as estimated over what they take as planned, where that was measured now.
+    /// Time of the layers with estimated choices over their time with planned choices, if it was measured in this
+    /// run.
     pub gain: Option<Finite<f64>>,
-    /// Bytes of activations that such a pass takes.
+    /// Bytes of activations in a pass of this size.
     pub activation_bytes: u64,
-    /// Seconds of having it.
+    /// Seconds to load or make this plan.
     pub seconds: Finite<f64>,
 }
 
-/// What plans took.
+/// Counters of the plan store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ManifestCounters {
-    /// Times that a plan was wanted and not there.
+    /// Number of lookups that found no plan.
     pub misses: u64,
     /// Plans made by measuring.
     pub compiles: u64,
-    /// Runs of a layer that were timed for them.
+    /// Number of timed runs of a layer while plans were measured.
     pub measurements: u64,
     /// Plans read from disk.
     pub loads: u64,

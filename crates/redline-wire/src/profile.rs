@@ -6,50 +6,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::Finite;
 
-/// A profile: what a file holds.
+/// A profile: the content of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Profile {
-    /// How viewers show times.
+    /// The time unit that viewers display.
     pub display_time_unit: String,
-    /// The events, a parent before what lies in it.
+    /// The events; a parent comes before its children.
     pub trace_events: Vec<ProfileEvent>,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProfileEvent {
-    /// What is shown.
+    /// The displayed name.
     pub name: Cow<'static, str>,
     /// `request`, `pass`, `layer`, `operation`, `thread`, or `__metadata`.
     pub cat: Cow<'static, str>,
-    /// `X`: a span; `b` and `e`: begin and end of a request; `M`: a name of a process or a track.
+    /// `X`: a span; `b` and `e`: begin and end of a request; `M`: the name of a process or a track.
     pub ph: Cow<'static, str>,
     /// Microseconds since the process began.
     pub ts: Finite<f64>,
-    /// How long a span took, microseconds.
+    /// Duration of a span in microseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dur: Option<Finite<f64>>,
     /// The engine, from 1.
     pub pid: u32,
     /// The track: 0 requests, 1 passes with their layers and operations, from 2 on the threads.
     pub tid: u32,
-    /// What `b` and `e` have in common.
+    /// The id that a `b` event shares with its `e` event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Everything else.
+    /// Further details.
     #[serde(default)]
     pub args: ProfileArgs,
 }
 
-/// What is known of an event; what does not apply is left out.
+/// Details of an event. Fields that do not apply are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProfileArgs {
-    /// Of a process or a track.
+    /// Name of a process or a track.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'static, str>>,
-    /// Where a track stands.
+    /// Sort position of a track.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sort_index: Option<u32>,
     /// The pass, from 0.
@@ -58,37 +58,37 @@ pub struct ProfileArgs {
     /// The layer, from 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layer: Option<usize>,
-    /// Requests that took part in a pass.
+    /// Number of requests in a pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub requests: Option<Vec<u64>>,
-    /// Tokens of a pass, or tokens run for a request.
+    /// Tokens of a pass, or tokens computed for a request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<usize>,
-    /// Sequences of a pass.
+    /// Number of sequences in a pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sequences: Option<usize>,
-    /// Rows of a pass whose logits were wanted.
+    /// Rows of a pass whose logits were needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outputs: Option<usize>,
-    /// The bucket of the plan that a pass ran by.
+    /// The bucket of the plan used for a pass.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// Rows of an operation.
+    /// Number of rows of an operation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub m: Option<usize>,
-    /// Values of a row of its result.
+    /// Width of a row of its result.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n: Option<usize>,
-    /// Values that each is summed over: inputs of a linear layer, keys of attention.
+    /// Length of the reduction: inputs of a linear layer, keys of attention.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub k: Option<usize>,
     /// Format of its weights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub format: Option<String>,
-    /// How it was run.
+    /// The variant that was run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<Cow<'static, str>>,
-    /// Why a request ended before it was finished.
+    /// Why a request ended early.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Cow<'static, str>>,
 }

@@ -17,56 +17,56 @@ pub enum Tokenization {
     Separate,
 }
 
-/// How a label of several tokens counts.
+/// How the score of a label of several tokens is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LongLabels {
-    /// By the probability of all its tokens in turn.
+    /// The product of the probabilities of its tokens.
     Sum,
-    /// By their geometric mean.
+    /// The geometric mean of the probabilities of its tokens.
     Mean,
 }
 
-/// Which end of an over-long prompt is dropped.
+/// Which end of a prompt longer than the context is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Truncate {
-    /// Tokens at the beginning.
+    /// Tokens at the beginning are dropped.
     Left,
-    /// Tokens at the end.
+    /// Tokens at the end are dropped.
     Right,
 }
 
-/// One score request, as a line of JSON Lines input. A key that is absent takes the command's flag.
+/// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreLine {
-    /// What all items share.
+    /// The text that all items share.
     pub query: TextOrIds,
-    /// One row of scores per item.
+    /// The items; each gets one row of scores.
     pub items: Items,
-    /// Labels as text, each exactly one token unless `long_labels` says more. They come before `label_token_ids` in the columns.
+    /// Labels as text, each exactly one token unless `long_labels` is set. They precede `label_token_ids` in the columns.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<Vec<String>>,
     /// Labels as token ids; a list of ids is a label of several tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label_token_ids: Option<Vec<LabelIds>>,
-    /// Labels of each item, one list per item, instead of labels for all.
+    /// Labels per item, one list for each, instead of common labels.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_labels: Option<Vec<Vec<TextOrLabelIds>>>,
-    /// How a label of several tokens counts.
+    /// How the score of a label of several tokens is computed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_labels: Option<LongLabels>,
-    /// Softmax over the labels only.
+    /// Apply the softmax over the labels only.
     #[serde(default, alias = "softmax", skip_serializing_if = "Option::is_none")]
     pub apply_softmax: Option<bool>,
     /// Put the item before the query.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_first: Option<bool>,
-    /// How texts are joined.
+    /// How query and item become tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tokenization: Option<Tokenization>,
-    /// What to do with a prompt longer than the context; absent or `null` refuses it.
+    /// Which end of a prompt longer than the context is dropped. If absent or `null`, such a prompt is an error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request.
@@ -78,16 +78,16 @@ pub struct ScoreLine {
     /// Return the token ids of every scored prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub return_token_ids: Option<bool>,
-    /// With a model that fills masks: most ways in which masks cover the tokens of a label.
+    /// With a model that fills masks: maximum number of ways to mask the tokens of a label.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mc_samples: Option<usize>,
-    /// With a model that fills masks: of the draws among those ways.
+    /// With a model that fills masks: seed for drawing among those ways.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Only requests with the same salt share what the prefix cache keeps.
+    /// Only requests with the same salt share entries of the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
-    /// Seconds that the request may take.
+    /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
 }
@@ -103,59 +103,59 @@ pub struct Scoring {
     pub scores: Vec<Option<Vec<Finite<f32>>>>,
     /// Token counts.
     pub usage: Usage,
-    /// Everything else.
+    /// Further details.
     pub meta: ScoreMeta,
 }
 
-/// What a score answer says besides the scores. Lists over items have one entry per item, `null` where it failed.
+/// Details of a score answer. Lists over items have one entry per item, `null` for items that failed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ScoreMeta {
-    /// The labels as token ids, in the order of the columns; empty where every item has its own.
+    /// The token ids of the labels, in column order; empty if every item has its own labels.
     pub label_token_ids: Vec<LabelIds>,
-    /// The labels of each item as token ids, where every item has its own.
+    /// The token ids of each item's labels, if every item has its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_label_token_ids: Option<Vec<Vec<LabelIds>>>,
-    /// Log-probabilities of the labels over the vocabulary, or (softmax over labels without `full_logprobs`) the
-    /// logarithm of the returned row.
+    /// Log-probabilities of the labels over the vocabulary. With a softmax over labels and without `full_logprobs`,
+    /// the logarithms of the returned row.
     pub logprobs: Vec<Option<Vec<Finite<f32>>>>,
-    /// Summed probability of the distinct labels per item; `null` where the normaliser was not computed.
+    /// Summed probability of the distinct labels per item; `null` if the normaliser was not computed.
     pub label_mass: Option<Vec<Option<Finite<f32>>>>,
-    /// What it took.
+    /// The cost of the request.
     #[serde(flatten)]
     pub took: Took,
-    /// Tokens of each prompt.
+    /// Number of tokens of each prompt.
     pub prompt_tokens: Vec<Option<usize>>,
     /// Whether each prompt was cut to fit the context.
     pub truncated: Vec<Option<bool>>,
-    /// Text only: whether concatenated and separate tokenisation differ at the boundary of query and item.
+    /// Text only: whether concatenated and separate tokenisation differ at the boundary between query and item.
     pub boundary_mismatch: Vec<Option<bool>>,
-    /// The items that failed (`item_errors`).
+    /// Errors of the items that failed.
     pub item_errors: Vec<ItemFault>,
     /// The scored token ids, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_ids: Option<Vec<Option<Vec<u32>>>>,
-    /// How labels were covered by masks, where the model fills those.
+    /// Sampling of masks for the labels, if the model fills masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monte_carlo: Option<MonteCarlo>,
 }
 
-/// How a model that fills masks was asked for its labels.
+/// How labels were scored with a model that fills masks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MonteCarlo {
-    /// Most ways in which the tokens of a label were covered.
+    /// Maximum number of ways to mask the tokens of a label.
     pub samples: usize,
-    /// Of the draws.
+    /// Seed of the draws.
     pub seed: u64,
-    /// Labels, distinct within their list, for which samples were drawn; the scores of the others are exact.
+    /// Number of distinct labels, per list, for which samples were drawn; the scores of the others are exact.
     pub sampled_labels: usize,
 }
 
-/// Why one item has no row.
+/// The error of one item.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ItemFault {
     /// The item's index in the request, from 0.
     pub index: usize,
-    /// The fact, with its numbers.
+    /// The error message, with numbers.
     pub message: String,
 }
 

@@ -10,41 +10,41 @@ pub struct TokenizeLine {
     pub text: String,
 }
 
-/// The answer to a line.
+/// The answer to one line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenIds {
     /// The token ids.
     pub ids: Vec<u32>,
-    /// The bytes of the text that each id stands for, begin and end, on request.
+    /// The byte range of the text for each id, on request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub offsets: Option<Vec<[usize; 2]>>,
 }
 
-/// A text as tokens.
+/// The answer for one text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tokenized {
     /// Always `tokenization`.
     pub object: String,
     /// The model's name, or the tokenizer's file.
     pub model: String,
-    /// Ids and, on request, where they come from.
+    /// The ids and, on request, their byte ranges.
     #[serde(flatten)]
     pub tokens: TokenIds,
-    /// How many ids there are.
+    /// Number of ids.
     pub count: usize,
-    /// The tokens as the vocabulary writes them.
+    /// The tokens as written in the vocabulary.
     #[serde(rename = "tokens")]
     pub written: Vec<String>,
-    /// Everything else.
+    /// Further details.
     pub meta: TokenizedMeta,
 }
 
-/// What a tokenization says besides the tokens.
+/// Details of a tokenization besides the tokens.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TokenizedMeta {
-    /// Who encoded: `native`, or `library` for the `tokenizers` crate of Hugging Face.
+    /// The encoder: `native`, or `library` for Hugging Face's `tokenizers` crate.
     pub encoder: String,
-    /// Why it was not the native encoder.
+    /// Why the native encoder was not used.
     pub fallback: Option<String>,
 }
 

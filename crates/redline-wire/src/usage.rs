@@ -11,7 +11,7 @@ pub struct Usage {
     pub completion_tokens: usize,
     /// The sum of both.
     pub total_tokens: usize,
-    /// Of the prompt tokens.
+    /// Details of the prompt tokens.
     pub prompt_tokens_details: PromptTokensDetails,
 }
 
@@ -22,19 +22,19 @@ pub struct PromptTokensDetails {
     pub cached_tokens: usize,
 }
 
-/// What a request had from the prefix cache.
+/// Use of the prefix cache by a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PrefixCacheUse {
-    /// Prompts that began with tokens of an earlier request.
+    /// Prompts that share a prefix with an earlier request.
     pub hits: usize,
-    /// Prompts that did not.
+    /// Prompts without a cached prefix.
     pub misses: usize,
     /// Prompt tokens taken from the cache.
     pub cached_tokens: usize,
 }
 
 impl Usage {
-    /// The counts, with their sum.
+    /// Creates the counts, with their sum.
     pub fn new(prompt_tokens: usize, completion_tokens: usize, cached_tokens: usize) -> Self {
         Self {
             prompt_tokens,

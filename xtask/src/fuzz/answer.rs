@@ -1,9 +1,9 @@
-//! What two answers to one request must have in common, and which refusals a memory budget explains.
+//! Compares two answers to one request, and decides which refusals a memory budget explains.
 
 use anyhow::{Context, Result, ensure};
 use serde_json::{Map, Value};
 
-/// Parts of an answer that say how it was computed instead of what: they may depend on the company and the machine.
+/// Parts of an answer that describe how it was computed. They may depend on other requests and on the machine.
 const CIRCUMSTANCES: &[&str] = &[
     "cached_tokens",
     "prompt_tokens_details",
@@ -27,7 +27,7 @@ const CIRCUMSTANCES: &[&str] = &[
 const BY_ITEM: &[&str] =
     &["scores", "logprobs", "label_mass", "prompt_tokens", "truncated", "boundary_mismatch", "token_ids"];
 
-/// Whether a message refuses a request because the memory budget is too small, and says both numbers.
+/// Whether a message refuses a request because the memory budget is too small, and contains both numbers.
 pub(super) fn is_memory_refusal(message: &str) -> bool {
     let number_behind = |text: &str| {
         let behind = message.split_once(text).map(|(_, behind)| behind);
@@ -38,7 +38,7 @@ pub(super) fn is_memory_refusal(message: &str) -> bool {
     room || activations
 }
 
-/// The lines of an output as JSON.
+/// Parses the lines of an output as JSON.
 pub(super) fn parse(output: &str) -> Result<Vec<Value>> {
     let line = |(n, line): (usize, &str)| {
         serde_json::from_str(line).with_context(|| format!("answer {} is not JSON: {line}", n + 1))
@@ -46,13 +46,13 @@ pub(super) fn parse(output: &str) -> Result<Vec<Value>> {
     output.lines().enumerate().map(line).collect()
 }
 
-/// The message of an answer that refuses its request.
+/// The error message of an answer, if it refuses the request.
 fn refusal(answer: &Value) -> Option<&str> {
     answer.get("object").filter(|object| *object == "error")?;
     answer.get("message")?.as_str()
 }
 
-/// Fails unless `got` is what `alone` is; `limited`: there was a memory budget, which may refuse.
+/// Fails unless `got` equals `alone`. `limited` says that there was a memory budget, which may refuse requests.
 pub(super) fn compare(alone: &Value, got: &Value, limited: bool) -> Result<()> {
     if let Some(message) = refusal(got)
         && limited
@@ -66,13 +66,13 @@ pub(super) fn compare(alone: &Value, got: &Value, limited: bool) -> Result<()> {
     if limited {
         forgive_items(&mut alone, &mut got);
     }
-    // As text, so that -0 is not 0.
+    // Compared as text, so that -0 differs from 0.
     let (alone, got) = (alone.to_string(), got.to_string());
     ensure!(alone == got, "answers differ\n  alone: {alone}\n  here:  {got}");
     Ok(())
 }
 
-/// Removes the circumstances.
+/// Removes the parts that may differ.
 fn strip(value: &mut Value) {
     match value {
         Value::Object(map) => {
@@ -84,7 +84,7 @@ fn strip(value: &mut Value) {
     }
 }
 
-/// Items that the memory budget refused in their place have no rows to compare.
+/// Blanks the rows of items that the memory budget refused individually.
 fn forgive_items(alone: &mut Value, got: &mut Value) {
     let faults = got.pointer("/meta/item_errors").and_then(Value::as_array).into_iter().flatten();
     let refused: Vec<usize> = faults
@@ -98,14 +98,14 @@ fn forgive_items(alone: &mut Value, got: &mut Value) {
         answer.as_object_mut().and_then(|map| map.remove("usage"));
         blank(answer, &refused);
         if let Some(meta) = answer.get_mut("meta") {
-            // Fewer items may begin alike further.
+            // Fewer items may share a longer prefix.
             meta.as_object_mut().and_then(|map| map.remove("shared_prefix_tokens"));
             blank(meta, &refused);
         }
     }
 }
 
-/// Empties the rows of some items. A list of empty rows only is as none.
+/// Empties the rows of some items. A list with only empty rows counts as missing.
 fn blank(value: &mut Value, items: &[usize]) {
     let Some(map) = value.as_object_mut() else { return };
     for key in BY_ITEM {
@@ -123,7 +123,7 @@ fn all_null(rows: &Value) -> bool {
     rows.is_null() || rows.as_array().is_some_and(|rows| rows.iter().all(Value::is_null))
 }
 
-/// The answers by what they are, for a summary.
+/// Counts the answers by kind, for a summary.
 pub(super) fn count(answers: &[Value], counts: &mut Map<String, Value>) {
     for answer in answers {
         let kind = match refusal(answer) {
@@ -160,7 +160,7 @@ mod tests {
             "the canvas: 70 tokens, run in one pass, take 900 bytes of activations, more than the 800 that the \
              memory budget leaves for them"
         ));
-        // Pages that run out after a request was taken are no refusal of that request.
+        // Running out of pages after a request was accepted is not a refusal of that request.
         assert!(!is_memory_refusal(
             "the memory budget leaves room for 128 tokens of keys and values, and all are in use"
         ));

@@ -11,27 +11,27 @@ use super::process::{Binary, CommandLine, Finished};
 use super::random::Random;
 use super::request::{self, Command};
 
-/// Seconds that a process may take to start, and those that each of its requests may take. A request takes milliseconds;
-/// the bound must hold on a machine that does much else.
+/// Timeouts in seconds for the start of a process and for each request. A request takes milliseconds; the timeouts must
+/// hold on a busy machine.
 const START_S: u64 = 60;
 const REQUEST_S: u64 = 10;
 
-/// A case, drawn from its seed.
+/// A case, generated from its seed.
 pub(super) struct Case {
     model: Model,
     command: Command,
-    /// Flags that decide the results: kept where a request runs alone.
+    /// Flags that determine the results; also used when a request runs alone.
     arithmetic: Vec<String>,
-    /// Flags that must not change them.
+    /// Flags that must not change the results.
     execution: Vec<String>,
-    /// Bytes of memory above the least that the engine starts with.
+    /// Bytes of memory above the minimum with which the engine starts.
     spare: Option<u64>,
-    /// Plans are made first, and none may be made later.
+    /// Whether plans are made beforehand and must not be made later.
     precompiled: bool,
     requests: Vec<Value>,
 }
 
-/// The smallest `--memory` that starts, by everything it depends on.
+/// The smallest `--memory` that works, by all arguments that it depends on.
 pub(super) type Least = BTreeMap<Vec<String>, u64>;
 
 /// A flag with its value.
@@ -40,10 +40,10 @@ fn flag(name: &str, value: impl ToString) -> [String; 2] {
 }
 
 impl Case {
-    /// The case of a seed.
+    /// Generates the case of a seed.
     pub(super) fn draw(seed: u64, models: &[Model], tiers: &[&'static str]) -> Self {
         let random = &mut Random::new(seed);
-        // The embedded models are slower: one case in ten.
+        // The embedded models are slower, so they get only one case in ten.
         let (embedded, golden): (Vec<_>, Vec<_>) = models.iter().partition(|model| model.text);
         let from = if random.once_in(10) { embedded } else { golden };
         let model = random.of(&from).clone();
@@ -62,7 +62,7 @@ impl Case {
         Self { model, command, arithmetic, execution, spare, precompiled, requests }
     }
 
-    /// Runs it; what was answered is counted.
+    /// Runs the case and counts the answers.
     pub(super) fn run(
         &self,
         binary: &Binary,
@@ -107,7 +107,7 @@ impl Case {
         arguments
     }
 
-    /// Runs and reads so many answers.
+    /// Runs the binary and reads one answer per line.
     fn answers(binary: &Binary, arguments: &[String], lines: usize) -> Result<Vec<Value>> {
         let finished = binary.run(arguments, START_S + REQUEST_S * lines as u64)?;
         let answers = answer::parse(&finished.out);
@@ -124,11 +124,11 @@ impl Case {
         Ok(answers)
     }
 
-    /// Makes a plan for every size of pass.
+    /// Makes a plan for every pass size.
     fn precompile(&self, binary: &Binary, execution: &[String]) -> Result<()> {
         let mut arguments = vec!["precompile".to_owned()];
         arguments.extend(flag("model", &self.model.name));
-        // It makes plans, and takes no flag of memory.
+        // `precompile` takes no memory flags.
         let mut rest = self.arithmetic.iter().chain(execution);
         while let Some(word) = rest.next() {
             match word.as_str() {
@@ -141,7 +141,7 @@ impl Case {
         Ok(())
     }
 
-    /// The smallest `--memory` that the engine starts with.
+    /// Finds the smallest `--memory` with which the engine starts.
     fn least(&self, binary: &Binary, known: &mut Least) -> Result<u64> {
         let of = ["--max-chunk", "--tp", "--threads"];
         let mut key = self.arithmetic.clone();
@@ -160,7 +160,7 @@ impl Case {
         Ok(admitted)
     }
 
-    /// Whether the engine starts with so much memory; another reason not to start than the budget is an error.
+    /// Whether the engine starts with this much memory. A failure for any reason other than the budget is an error.
     fn starts(&self, binary: &Binary, memory: u64) -> Result<bool> {
         let mut execution = self.execution.clone();
         execution.extend(flag("memory", memory));
@@ -174,7 +174,7 @@ impl Case {
     }
 }
 
-/// Flags that decide the results.
+/// Flags that determine the results.
 fn arithmetic(random: &mut Random, model: &Model) -> Vec<String> {
     let mut flags = Vec::new();
     let format = random.of(&[None, Some("f32"), Some("bf16"), Some("w8"), Some("w4")]);
@@ -201,7 +201,7 @@ fn arithmetic(random: &mut Random, model: &Model) -> Vec<String> {
     flags
 }
 
-/// Flags that must not change results, and the bytes above the least memory where there is a budget.
+/// Flags that must not change results, and the bytes above the minimum memory if there is a budget.
 fn execution(random: &mut Random, tiers: &[&'static str], precompiled: bool) -> (Vec<String>, Option<u64>) {
     let mut flags = Vec::new();
     flags.extend(flag("threads", random.of(&[1, 1, 2, 2, 3])));
@@ -218,7 +218,7 @@ fn execution(random: &mut Random, tiers: &[&'static str], precompiled: bool) -> 
     if !precompiled && random.once_in(4) {
         flags.extend(flag("plan-policy", random.of(&["estimate", "off", "tune"])));
     }
-    // Pages of the tiny models take from 10 to 200 kB.
+    // Pages of the tiny models have 10 to 200 kB.
     let bits = random.between(9, 19);
     let spare = (!random.once_in(3)).then(|| random.below(1 << bits) as u64);
     (flags, spare)

@@ -1,7 +1,7 @@
-//! `cargo xtask fuzz`: random requests through the binary. However they are run together, each must be answered, bit for bit, as
-//! alone with defaults.
+//! `cargo xtask fuzz`: sends random requests through the binary. However requests are run together, each answer must be
+//! bit-identical to the answer when the request runs alone with default flags.
 //!
-//! A seed is a case. What may differ between the two runs is listed in `answer`; a budget of memory may refuse a request,
+//! Each seed is a case. `answer` lists the fields that may differ between the two runs. A memory budget may refuse a request,
 //! with its numbers.
 
 mod answer;
@@ -23,18 +23,18 @@ use self::process::Binary;
 use crate::Failure;
 use crate::ci::cargo;
 
-/// Seconds of a run without `--seconds`: those of a night.
+/// Default duration in seconds, used by the nightly job.
 const SECONDS: u64 = 300;
 
 const HINT: &str = "hint: cargo xtask fuzz [--seconds N] [--seed N] [--cases N]";
 
-/// What a run was asked for.
+/// The options of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Wanted {
     seconds: u64,
-    /// The first seed; without one every run takes others.
+    /// The first seed; by default every run uses new seeds.
     seed: Option<u64>,
-    /// Most cases.
+    /// Maximum number of cases.
     cases: u64,
 }
 
@@ -56,13 +56,13 @@ impl Wanted {
     }
 }
 
-/// `cargo xtask fuzz`: cases until the time is over or one goes wrong.
+/// `cargo xtask fuzz`: runs cases until the time is up or one fails.
 pub(crate) fn command(arguments: &[String]) -> Result<(), Failure> {
     Ok(run(Wanted::parse(arguments)?)?)
 }
 
 fn run(wanted: Wanted) -> Result<()> {
-    // With every assertion and overflow check.
+    // A debug build, with all assertions and overflow checks.
     cargo().args(["build", "--locked", "--package", "redline-cli"]).run()?;
     let root = crate::root();
     let path = root.join("target/debug/redline");
@@ -91,19 +91,19 @@ fn run(wanted: Wanted) -> Result<()> {
     Ok(())
 }
 
-/// A seed that no earlier run had.
+/// A seed that no earlier run used.
 fn seed_of_now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() * 100_000)
 }
 
-/// The tiers that this machine has, in the words of `--isa`.
+/// The tiers of this machine, spelled as for `--isa`.
 fn tiers(path: &Path, folder: &Path) -> Result<Vec<&'static str>> {
     let binary = Binary { path: path.to_owned(), folder: PathBuf::from(folder) };
     fs::create_dir_all(folder)?;
     let mut tiers = Vec::new();
     for tier in ["scalar", "avx2", "avx512", "amx"] {
         let finished = binary.run(&["score", "--isa", tier].map(str::to_owned), 60)?;
-        // A tier that is there is not what is complained of.
+        // On an available tier, the error is the missing model instead.
         if finished.err.contains("no model given") {
             tiers.push(tier);
         }

@@ -1,4 +1,4 @@
-//! The models that requests are drawn for: the tiny checkpoints of `tests/golden` and the embedded ones.
+//! The models that requests are generated for: the tiny checkpoints of `tests/golden` and the embedded models.
 
 use std::fs;
 use std::path::Path;
@@ -6,17 +6,17 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use serde_json::Value;
 
-/// What a request must know of a model.
+/// The properties of a model that requests depend on.
 #[derive(Clone, Debug)]
 pub(super) struct Model {
-    /// The value of `--model`, from the root of the repository.
+    /// The value of `--model`, relative to the root of the repository.
     pub(super) name: String,
     pub(super) vocab: usize,
-    /// Longest sequence.
+    /// Maximum sequence length.
     pub(super) context: usize,
-    /// The id of the mask, where the model fills masks.
+    /// The id of the mask token, if the model fills masks.
     pub(super) mask: Option<usize>,
-    /// Whether it takes text.
+    /// Whether the model accepts text.
     pub(super) text: bool,
 }
 
@@ -43,7 +43,7 @@ pub(super) fn all(root: &Path) -> Result<Vec<Model>> {
     Ok(models)
 }
 
-/// The model of a folder.
+/// Reads the model in a folder.
 fn read(root: &Path, folder: &str, name: &str, text: bool) -> Result<Model> {
     let path = root.join(folder).join("config.json");
     let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;

@@ -1,4 +1,4 @@
-//! The binary as a child process: with an empty environment, its output in files, and a bound on its time.
+//! Runs the binary as a child process with an empty environment, output to files, and a timeout.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-/// What a run left.
+/// The result of a run.
 #[derive(Debug)]
 pub(super) struct Finished {
     pub(super) code: Option<i32>,
@@ -17,10 +17,10 @@ pub(super) struct Finished {
     pub(super) err: String,
 }
 
-/// Runs the binary, with files of its own in a folder.
+/// The binary, and a folder for its files.
 pub(super) struct Binary {
     pub(super) path: PathBuf,
-    /// Where inputs and outputs lie.
+    /// The folder of inputs and outputs.
     pub(super) folder: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for CommandLine<'_> {
 }
 
 impl Binary {
-    /// Runs with these arguments; longer than `seconds` is an error.
+    /// Runs with these arguments; exceeding `seconds` is an error.
     pub(super) fn run(&self, arguments: &[String], seconds: u64) -> Result<Finished> {
         let (out, err) = (self.folder.join("out"), self.folder.join("err"));
         let create =
@@ -65,7 +65,7 @@ impl Binary {
         Ok(Finished { code: status.code(), out: read(&out)?, err: read(&err)? })
     }
 
-    /// Writes a file of requests; its path.
+    /// Writes a file of requests and returns its path.
     pub(super) fn requests(&self, name: &str, lines: &str) -> Result<String> {
         let path = self.folder.join(name);
         fs::write(&path, lines).with_context(|| format!("cannot write {}", path.display()))?;

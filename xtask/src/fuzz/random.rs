@@ -1,11 +1,11 @@
-//! Random numbers from a seed (splitmix64): the same seed draws the same case on every machine.
+//! Pseudo-random numbers (splitmix64): a seed generates the same case on every machine.
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
 pub(super) struct Random(u64);
 
 impl Random {
-    /// The stream of a seed.
+    /// The stream for a seed.
     pub(super) fn new(seed: u64) -> Self {
         Self(seed)
     }
@@ -28,12 +28,12 @@ impl Random {
         first + self.below(last.saturating_sub(first) + 1)
     }
 
-    /// True once in `n` times.
+    /// True with probability 1 / `n`.
     pub(super) fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
-    /// One of these.
+    /// A random element.
     pub(super) fn of<T: Copy>(&mut self, choices: &[T]) -> T {
         choices[self.below(choices.len())]
     }

@@ -1,11 +1,11 @@
-//! Random requests: lines of `--jsonl`, of every kind that a model takes.
+//! Generates random requests: lines of `--jsonl`, of every kind that a model accepts.
 
 use serde_json::{Map, Value, json};
 
 use super::model::Model;
 use super::random::Random;
 
-/// A command that takes lines of requests.
+/// A command that reads request lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Command {
     Score,
@@ -14,7 +14,7 @@ pub(super) enum Command {
 }
 
 impl Command {
-    /// As it is typed.
+    /// The name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Score => "score",
@@ -27,7 +27,8 @@ impl Command {
 const WORDS: &[&str] =
     &[" the", " and", " of", " to", " pledge", " In the beginning", " é", " 12", "\n", " x's", "!"];
 
-/// Tokens of a prompt: a cut of one of a few sequences, so that prompts begin alike, sometimes with an end of its own.
+/// Tokens of a prompt: a slice of one of a few sequences, so that prompts share prefixes, sometimes with a suffix of
+/// its own.
 fn tokens(random: &mut Random, model: &Model, length: usize) -> Vec<usize> {
     let family = random.below(3);
     let own = if random.once_in(3) { random.below(8) } else { 0 };
@@ -36,19 +37,19 @@ fn tokens(random: &mut Random, model: &Model, length: usize) -> Vec<usize> {
     for token in tokens.iter_mut().rev().take(own) {
         *token = random.below(model.vocab);
     }
-    // A mask among the tokens of a prompt is something to fill.
+    // A mask among the tokens of a prompt will be filled.
     if let Some(mask) = model.mask {
         tokens.iter_mut().filter(|token| **token == mask).for_each(|token| *token = (mask + 1) % model.vocab);
     }
     tokens
 }
 
-/// A text of about so many tokens; texts begin alike now and then.
+/// A text of about `length` tokens; some texts share a prefix.
 fn words(random: &mut Random, length: usize) -> String {
     (0..length / 2).map(|i| WORDS[(i * 5 + usize::from(random.once_in(6))) % WORDS.len()]).collect()
 }
 
-/// A prompt of about so many tokens: ids, or text where the model takes any.
+/// A prompt of about `length` tokens: ids, or text if the model accepts it.
 fn prompt(random: &mut Random, model: &Model, length: usize) -> Value {
     if model.text && !random.once_in(3) {
         json!(words(random, length))
@@ -57,7 +58,7 @@ fn prompt(random: &mut Random, model: &Model, length: usize) -> Value {
     }
 }
 
-/// A length: mostly short, else around the end of a page or several pages.
+/// A length: mostly short, else around a multiple of the page size.
 fn length(random: &mut Random, most: usize) -> usize {
     let length = match random.below(6) {
         0 => random.below(3),
@@ -69,14 +70,14 @@ fn length(random: &mut Random, most: usize) -> usize {
     length.min(most)
 }
 
-/// Puts a value under a key, once in `n` times.
+/// Inserts a value with probability 1 / `n`.
 fn maybe(map: &mut Map<String, Value>, random: &mut Random, n: usize, key: &str, value: impl Into<Value>) {
     if random.once_in(n) {
         map.insert(key.to_owned(), value.into());
     }
 }
 
-/// A line of `command`.
+/// A request line for `command`.
 pub(super) fn line(random: &mut Random, model: &Model, command: Command) -> Value {
     let mut map = match command {
         Command::Score => score(random, model),
@@ -95,17 +96,17 @@ fn label(random: &mut Random, model: &Model, most: usize) -> Value {
     if let [id] = ids[..] { json!(id) } else { json!(ids) }
 }
 
-/// A request with short items: one row of scores each.
+/// A request with short items, each of which gets a row of scores.
 fn score(random: &mut Random, model: &Model) -> Map<String, Value> {
     let mut map = Map::new();
     let query = length(random, model.context / 2);
     let long = random.once_in(2);
     let most = if long { 4 } else { 1 };
-    // What is too long is refused, which is an answer too, but most requests fit.
+    // Prompts that are too long are refused, which is also compared, but most requests should fit.
     let rest = if random.once_in(20) { model.context } else { model.context - query - most };
     let items = random.between(1, 6);
     let lengths: Vec<usize> = (0..items).map(|_| length(random, rest)).collect();
-    // A request is text or ids throughout.
+    // A request uses either text or ids for all parts.
     let text = model.text && random.once_in(2);
     let part = |random: &mut Random, n| {
         if text { json!(words(random, n)) } else { json!(tokens(random, model, n)) }
@@ -146,7 +147,7 @@ fn score(random: &mut Random, model: &Model) -> Map<String, Value> {
     map
 }
 
-/// What sampling takes.
+/// Adds sampling parameters.
 fn sampling(map: &mut Map<String, Value>, random: &mut Random) {
     if random.once_in(2) {
         return;

@@ -1,8 +1,8 @@
-//! Who may depend on whom: the edges between the crates, and where serde stands.
+//! Dependency rules: which crate may depend on which, and where serde is allowed.
 
 use super::tree::{Findings, Tree};
 
-/// The house, from the ground up: a crate and those below it that it may import.
+/// The layers from the bottom up: each crate with the lower crates that it may import.
 const EDGES: &[(&str, &[&str])] = &[
     ("redline-hint", &[]),
     ("redline-simd", &[]),
@@ -34,16 +34,16 @@ const EDGES: &[(&str, &[&str])] = &[
     ("xtask", &[]),
 ];
 
-/// What the tests of a crate may import besides, sideways.
+/// Additional crates that the tests of a crate may import.
 const TEST_EDGES: &[(&str, &[&str])] = &[];
 
-/// Crates whose JSON goes to the outside, and the chores, which read answers as anybody does.
+/// Crates whose JSON is public, and xtask, which reads answers like any client.
 const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "xtask"];
 
 /// Crates whose files on disk are JSON.
 const FILES: &[&str] = &["redline-weights", "redline-tokenizer"];
 
-/// Packages that open connections. A server may use them, nothing else.
+/// Packages that open connections. Only a server may use them.
 const NETWORK: &[&str] = &[
     "async-std",
     "attohttpc",
@@ -78,7 +78,7 @@ struct Dependency {
     test: bool,
 }
 
-/// Dependencies between the crates are those of the house, and every edge of the house is one.
+/// Dependencies between the crates match `EDGES`, and every edge in `EDGES` is used.
 pub(super) fn edges(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree) {
@@ -110,7 +110,7 @@ pub(super) fn edges(tree: &Tree) -> Findings {
     findings
 }
 
-/// JSON types live in redline-wire and at files; the engine's types are not Serialize.
+/// JSON types belong to redline-wire and to file formats; the engine's types do not implement `Serialize`.
 pub(super) fn serde(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree) {
@@ -133,7 +133,7 @@ pub(super) fn serde(tree: &Tree) -> Findings {
     findings
 }
 
-/// No crate but a server depends on a package that opens connections.
+/// Only a server may depend on a package that opens connections.
 pub(super) fn connections(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree).into_iter().filter(|m| m.0 != SERVER) {
@@ -147,12 +147,12 @@ pub(super) fn connections(tree: &Tree) -> Findings {
     findings
 }
 
-/// `names` in a sentence.
+/// Joins `names` for a sentence.
 fn list(names: &[&str]) -> String {
     if names.is_empty() { "import no crate of ours".into() } else { format!("import {}", names.join(", ")) }
 }
 
-/// Whether the name is one of the workspace's crates.
+/// Whether the name is a crate of the workspace.
 fn is_ours(name: &str) -> bool {
     name.starts_with("redline-") || name == "xtask"
 }
@@ -170,7 +170,7 @@ fn manifests(tree: &Tree) -> Vec<(&str, &str, Vec<Dependency>)> {
     found
 }
 
-/// The dependencies in a manifest, by the name of the package they bring.
+/// The dependencies in a manifest, by package name.
 fn dependencies(manifest: &str) -> Vec<Dependency> {
     let mut found = Vec::new();
     let mut section = None;
@@ -199,7 +199,8 @@ fn dependencies(manifest: &str) -> Vec<Dependency> {
     found
 }
 
-/// Whether a table holds dependencies: for tests only or not, and of which package if it is about one.
+/// Whether a table holds dependencies; if so, whether only for tests, and the package if the table is for a single
+/// one.
 fn dependency_section(header: &str) -> Option<(bool, Option<String>)> {
     let kinds = [("dev-dependencies", true), ("build-dependencies", false), ("dependencies", false)];
     kinds.into_iter().find_map(|(kind, test)| {

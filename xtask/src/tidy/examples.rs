@@ -1,17 +1,17 @@
-//! A check that cannot fail is no check: small trees that break each rule, and near misses that do not.
+//! Tests of the checks: small trees that violate each rule, and near misses that do not.
 
 use super::CHECKS;
 use super::tree::Tree;
 
-/// What a check must say about a tree.
+/// The expected result of a check for a tree.
 struct Example {
     check: &'static str,
     tree: &'static str,
-    /// Each violation, in the order found; none for a near miss.
+    /// The violations in the order found; empty for a near miss.
     expect: &'static [&'static str],
 }
 
-/// Checks whose examples must be generated; they stand beside the check.
+/// Checks whose examples are generated, in the files of the checks.
 const GENERATED: &[&str] = &["lines", "width", "bytes"];
 
 const EXAMPLES: &[Example] = &[

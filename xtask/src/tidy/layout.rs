@@ -1,17 +1,17 @@
-//! The listing of the folders, and the documents that explain it.
+//! Rules for folders, file names, and the documents that describe them.
 
 use super::tree::{Findings, Tree};
 
-/// Names that say nothing.
+/// Names without meaning.
 const EMPTY_NAMES: &[&str] = &["utils", "util", "common", "helpers", "helper", "misc"];
 
-/// Lines of ARCHITECTURE.md stay below this.
+/// Line limit of ARCHITECTURE.md.
 const ARCHITECTURE_LINES: usize = 200;
 
-/// What a newcomer types; README says it.
+/// The first commands for a newcomer, which the README must contain.
 const TWO_COMMANDS: &[&str] = &["cargo run --release -- demo", "cargo xtask test"];
 
-/// Folders and source files are named after what they hold.
+/// Folders and source files are named after their content.
 pub(super) fn names(tree: &Tree) -> Findings {
     let mut findings = Findings { seen: tree.files.len(), ..Findings::default() };
     for file in &tree.files {
@@ -24,7 +24,7 @@ pub(super) fn names(tree: &Tree) -> Findings {
     findings
 }
 
-/// The documents exist and are true about names.
+/// The documents exist, and the file names in them are correct.
 pub(super) fn documents(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for path in ["ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "README.md"] {
@@ -41,7 +41,7 @@ pub(super) fn documents(tree: &Tree) -> Findings {
         for name in must_name.iter().filter(|name| !file.text.contains(**name)) {
             findings.broken(path, 0, format!("does not name `{name}`"));
         }
-        // The change log tells of files as they were.
+        // The change log may name files that no longer exist.
         if path != "CHANGELOG.md" {
             for (line, named) in missing_files(tree, &file.text) {
                 findings.broken(path, line, format!("names `{named}`, which does not exist"));
@@ -55,8 +55,8 @@ pub(super) fn documents(tree: &Tree) -> Findings {
     findings
 }
 
-/// Files of code that a document names and the repository does not have, each with its line. A name may leave out folders
-/// before it. Of a file that is to be added (`x.rs`, `x_engine.py`, `<operation>.rs`) the folder must exist.
+/// Source files that a document names but the repository lacks, with line numbers. A name may omit leading folders. For a
+/// placeholder (`x.rs`, `x_engine.py`, `<operation>.rs`) only the folder must exist.
 fn missing_files<'a>(tree: &Tree, text: &'a str) -> Vec<(usize, &'a str)> {
     let mut missing = Vec::new();
     for (index, line) in text.lines().enumerate() {
@@ -76,7 +76,7 @@ fn missing_files<'a>(tree: &Tree, text: &'a str) -> Vec<(usize, &'a str)> {
     missing
 }
 
-/// Whether a quoted piece of a document is the name of a source file or of a workflow.
+/// Whether a quoted text in a document is the name of a source file or of a workflow.
 fn is_file_of_code(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./<> ".contains(c);
     let ends = [".rs", ".py", ".yml"].iter().any(|end| name.ends_with(end));

@@ -1,8 +1,8 @@
-//! Tells code from comments and literals, well enough for checks on words and braces.
+//! Separates code from comments and literals, accurately enough for checks on words and braces.
 
 use std::ops::Range;
 
-/// What a byte of a source file belongs to.
+/// The kind of a byte in a source file.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
     Code,
@@ -10,8 +10,8 @@ enum Kind {
     Literal,
 }
 
-/// A source file three times, each byte at its old place: with only the code left, only the comments, only the literals.
-/// The rest is blank; line breaks stay.
+/// Three views of a source file: only code, only comments, only literals. Each byte keeps its position; other bytes are
+/// blank, and line breaks stay.
 pub(super) struct Views {
     pub(super) code: String,
     pub(super) comments: String,
@@ -33,7 +33,7 @@ pub(super) fn views(text: &str) -> Views {
     Views { code, comments, literals }
 }
 
-/// The bytes of one kind; blanks elsewhere.
+/// The bytes of one kind, with blanks elsewhere.
 fn only(bytes: &[u8], kinds: &[Kind], kind: Kind) -> String {
     let keep = |(&byte, &k): (&u8, &Kind)| if k == kind || byte == b'\n' { byte } else { b' ' };
     let kept: Vec<u8> = bytes.iter().zip(kinds).map(keep).collect();
@@ -61,7 +61,7 @@ fn piece(bytes: &[u8], at: usize) -> (Kind, usize) {
     }
 }
 
-/// Whether `byte` can stand in an identifier or a number.
+/// Whether `byte` can be part of an identifier or a number.
 pub(super) fn is_word(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80
 }
@@ -71,7 +71,7 @@ fn find(bytes: &[u8], needle: &[u8]) -> Option<usize> {
     bytes.windows(needle.len()).position(|w| w == needle)
 }
 
-/// The length of the comment, comments inside included, that `rest` begins with.
+/// The length of the block comment at the beginning of `rest`, including nested ones.
 fn block_comment(rest: &[u8]) -> usize {
     let (mut at, mut depth) = (0, 0);
     while at < rest.len() {
@@ -87,7 +87,7 @@ fn block_comment(rest: &[u8]) -> usize {
     at
 }
 
-/// The length of the string or character that `rest` begins with; none for a lifetime.
+/// The length of the string or character literal at the beginning of `rest`; `None` for a lifetime.
 fn quoted(rest: &[u8]) -> Option<usize> {
     match rest {
         [b'"', ..] => Some(closed(rest, 1, b'"')),
@@ -100,7 +100,7 @@ fn quoted(rest: &[u8]) -> Option<usize> {
     }
 }
 
-/// The end of a literal whose inside begins at `at`, past the quote that closes it.
+/// The end of a literal whose content begins at `at`, after its closing quote.
 fn closed(rest: &[u8], mut at: usize, quote: u8) -> usize {
     while at < rest.len() && rest[at] != quote {
         at += if rest[at] == b'\\' { 2 } else { 1 };
@@ -108,7 +108,7 @@ fn closed(rest: &[u8], mut at: usize, quote: u8) -> usize {
     rest.len().min(at + 1)
 }
 
-/// The length of the `#"..."#` that `rest` begins with; none for a raw identifier.
+/// The length of the `#"..."#` at the beginning of `rest`; `None` for a raw identifier.
 fn raw_string(rest: &[u8]) -> Option<usize> {
     let hashes = rest.iter().take_while(|&&b| b == b'#').count();
     if rest.get(hashes) != Some(&b'"') {
@@ -126,7 +126,7 @@ pub(super) struct Token {
     pub(super) line: usize,
 }
 
-/// The tokens of a code view, with their lines counted from 1.
+/// The tokens of a code view, with line numbers from 1.
 pub(super) fn tokens(code: &str) -> Vec<Token> {
     let bytes = code.as_bytes();
     let (mut tokens, mut at, mut line) = (Vec::new(), 0, 1);

@@ -1,14 +1,14 @@
-//! Lists are lists: a folder, the modules its `mod.rs` declares and its registry name the same things.
+//! List rules: a folder, the modules declared in its `mod.rs`, and its registry contain the same names.
 
 use std::collections::BTreeSet;
 
 use super::source::Source;
 use super::tree::{Findings, Tree};
 
-/// A folder of alike things.
+/// A folder with modules of one kind.
 struct List {
     folder: &'static str,
-    /// Files of which one holds the `ALL` that names every module; none where no registry is asked for.
+    /// Files, one of which contains the `ALL` that names every module; empty if there is no registry.
     registry: &'static [&'static str],
 }
 
@@ -27,7 +27,7 @@ const LISTS: &[List] = &[
     List { folder: "crates/redline-engine/src/mode", registry: &[] },
 ];
 
-/// Every file of such a folder is declared, every declaration has its file, and the registry names them all.
+/// Every file of a folder is declared, every declaration has a file, and the registry contains them all.
 pub(super) fn lists(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for list in LISTS {
@@ -56,13 +56,13 @@ pub(super) fn lists(tree: &Tree) -> Findings {
     findings
 }
 
-/// The modules that stand in files of their own.
+/// The declared modules that have their own file.
 fn declared(index: &Source) -> BTreeSet<String> {
     let modules = index.find(index.all(), "mod").into_iter();
     modules.filter(|at| index.token(at + 2) == ";").map(|at| index.token(at + 1).to_string()).collect()
 }
 
-/// The modules that have a file or a folder in `folder`.
+/// The modules in `folder`, as files or folders.
 fn present(tree: &Tree, folder: &str) -> BTreeSet<String> {
     let inside = tree.files.iter().filter_map(|f| f.path.strip_prefix(folder)?.strip_prefix('/'));
     let module = |path: &str| match path.split_once('/') {
@@ -72,7 +72,7 @@ fn present(tree: &Tree, folder: &str) -> BTreeSet<String> {
     inside.filter_map(module).collect()
 }
 
-/// Flags modules that the `ALL` of the list's registry does not name.
+/// Reports modules that are missing in the registry's `ALL`.
 fn check_registry(tree: &Tree, list: &List, declared: &BTreeSet<String>, findings: &mut Findings) {
     let files = list.registry.iter().filter_map(|path| tree.file(path));
     let named: Vec<BTreeSet<String>> =
@@ -89,7 +89,7 @@ fn check_registry(tree: &Tree, list: &List, declared: &BTreeSet<String>, finding
     }
 }
 
-/// The identifiers in the value of `const ALL`, plain.
+/// The identifiers in the value of `const ALL`, normalised.
 fn names_in_all(source: &Source) -> Option<BTreeSet<String>> {
     let starts = source.find(source.all(), "ALL :");
     let start =
@@ -99,7 +99,7 @@ fn names_in_all(source: &Source) -> Option<BTreeSet<String>> {
     Some((value..end).map(|at| plain(source.token(at))).collect())
 }
 
-/// A name without case and underscores, so that a module and its variant compare equal.
+/// A name in lower case without underscores, so that a module matches its variant.
 fn plain(name: &str) -> String {
     name.replace('_', "").to_lowercase()
 }

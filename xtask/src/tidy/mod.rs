@@ -1,4 +1,4 @@
-//! The invariants of the house, as checks over the files of the repository.
+//! Checks of the repository's invariants.
 
 mod edges;
 #[cfg(test)]
@@ -52,7 +52,7 @@ const CHECKS: &[Check] = &[
     Check { name: "bytes", run: sizes::bytes },
 ];
 
-/// `cargo xtask tidy`: says what each check looked at, and every place where a rule is broken.
+/// `cargo xtask tidy`: reports what each check examined, and every violation.
 pub(crate) fn command(_: &[String]) -> Result<(), Failure> {
     let tree = Tree::read(crate::root())?;
     let mut broken = 0;

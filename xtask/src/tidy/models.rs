@@ -1,8 +1,8 @@
-//! Architectures stay clear of formats, instructions, adapters and batches; `forward` cannot fail or allocate.
+//! Architectures are independent of formats, instructions, adapters and batches; `forward` cannot fail or allocate.
 
 use super::tree::{Findings, Tree};
 
-/// Words that belong to other rooms than an architecture's file.
+/// Words that do not belong in an architecture's file.
 const FOREIGN: &[(&str, &[&str])] = &[
     ("a weight format", &["bf16", "f16", "fp16", "w8", "w4", "q8", "q4", "int8", "int4", "infq"]),
     ("a weight format", &["quantise", "quantised", "quantize", "quantized", "dequantise", "dequantize"]),
@@ -11,7 +11,7 @@ const FOREIGN: &[(&str, &[&str])] = &[
     ("a batch mode", &["batch", "batches", "batched", "batching"]),
 ];
 
-/// What `forward` may not call.
+/// Calls that are not allowed in `forward`.
 const ALLOCATIONS: &[&str] = &[
     "Vec :: new",
     "Vec :: with_capacity",
@@ -43,7 +43,7 @@ pub(super) fn architectures(tree: &Tree) -> Findings {
     findings
 }
 
-/// The words of a line in lower case, identifiers taken apart at `_` and capitals.
+/// The words of a line in lower case; identifiers are split at `_` and capitals.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';
@@ -60,7 +60,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Everything that can fail fails at load or plan time, and memory is laid out there.
+/// `forward` cannot fail or allocate: that is done at load or plan time.
 pub(super) fn forward(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = tree.rust(&["crates/redline-models/src/"], &mut findings);

@@ -1,12 +1,12 @@
-//! Where things may stand: instructions, unsafe code, the clock, the environment, files.
+//! Location rules for instructions, unsafe code, the clock, the environment and files.
 
 use super::source::Source;
 use super::tree::{Findings, Tree};
 
-/// Rust that the invariants are about: all of it but this program.
+/// The folders to which the rules apply: all Rust code except xtask.
 const PRODUCT: &[&str] = &["crates/", "bindings/"];
 
-/// The crates whose business is memory and instructions.
+/// The crates that may use unsafe code.
 const UNSAFE: &[&str] = &["crates/redline-simd/", "crates/redline-kernels/"];
 
 /// The one file of redline-weights that may map memory.
@@ -20,7 +20,7 @@ fn product<'a>(tree: &'a Tree, exempt: &[&str], findings: &mut Findings) -> Vec<
     sources
 }
 
-/// Flags every mention of `paths` in `sources`.
+/// Reports every mention of `paths` in `sources`.
 fn forbid(sources: &[Source], paths: &[&str], why: &str, findings: &mut Findings) {
     for source in sources {
         for path in paths {
@@ -31,7 +31,7 @@ fn forbid(sources: &[Source], paths: &[&str], why: &str, findings: &mut Findings
     }
 }
 
-/// Machine instructions are named in redline-simd only.
+/// Machine instructions are used only in redline-simd.
 pub(super) fn instructions(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = product(tree, &["crates/redline-simd/"], &mut findings);
@@ -40,7 +40,7 @@ pub(super) fn instructions(tree: &Tree) -> Findings {
     findings
 }
 
-/// `unsafe` stands where memory and instructions are the business; every other crate forbids it.
+/// Only the crates in `UNSAFE` contain unsafe code; every other crate forbids it.
 pub(super) fn unsafe_code(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = tree.rust(&["crates/", "xtask/"], &mut findings);
@@ -69,8 +69,8 @@ fn is_root(path: &str) -> bool {
     path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
 }
 
-/// The clock is read in one file of the lab and one of the tokenizer's benchmark, which cannot import the lab; tests do
-/// not read it either.
+/// Only one file of the lab and one of the tokenizer's benchmark, which cannot import the lab, read the clock. This
+/// applies to tests too.
 pub(super) fn clock(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let clocks = ["crates/redline-lab/src/clock.rs", "crates/redline-tokenizer/benches/peers/clock.rs"];
@@ -80,7 +80,7 @@ pub(super) fn clock(tree: &Tree) -> Findings {
     findings
 }
 
-/// Environment variables are read in one file of the CLI and travel down as values.
+/// Only one file of the CLI reads environment variables; their values are passed down.
 pub(super) fn environment(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = product(tree, &["crates/redline-cli/src/env.rs"], &mut findings);
@@ -89,7 +89,7 @@ pub(super) fn environment(tree: &Tree) -> Findings {
     findings
 }
 
-/// The engine reaches files through weights, and neither the network nor processes.
+/// The engine accesses files only through redline-weights, and uses neither network nor processes.
 pub(super) fn engine(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = tree.rust(&["crates/redline-engine/src/"], &mut findings);
@@ -116,8 +116,8 @@ const WRITES: &[&str] = &[
     "OpenOptions::new",
 ];
 
-/// Files and directories are changed in one file of redline-weights, where tests see and fail every operation. Besides, the CLI
-/// appends to traces and profiles.
+/// Only one file of redline-weights changes files and directories, so that tests can observe and fail every operation. In
+/// addition, the CLI appends to traces and profiles.
 pub(super) fn writes(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let exempt = [
@@ -138,7 +138,7 @@ pub(super) fn writes(tree: &Tree) -> Findings {
     findings
 }
 
-/// Libraries whose callers may be any front end.
+/// Libraries that any front end may call.
 const LIBRARIES: &[&str] = &[
     "crates/redline-hint/src/",
     "crates/redline-simd/src/",
@@ -150,7 +150,7 @@ const LIBRARIES: &[&str] = &[
     "crates/redline-wire/src/",
 ];
 
-/// No message of a library names a flag, a command line or an environment variable: a front end may have none of them.
+/// Messages of a library do not name flags, command lines or environment variables, because a front end may have none.
 pub(super) fn front_ends(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let present: Vec<&str> = LIBRARIES.iter().copied().filter(|p| tree.has(p)).collect();
@@ -178,7 +178,7 @@ pub(super) fn front_ends(tree: &Tree) -> Findings {
     findings
 }
 
-/// Only a server speaks to the network: nothing else names it, in tests either.
+/// Only a server uses the network; this applies to tests too.
 pub(super) fn network(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let sources = product(tree, &["crates/redline-server/"], &mut findings);
@@ -186,13 +186,14 @@ pub(super) fn network(tree: &Tree) -> Findings {
     findings
 }
 
-/// Functions of `f32` and `f64` whose last bit the standard library leaves to the platform.
+/// Functions of `f32` and `f64` whose last bit depends on the platform.
 const INEXACT: &[&str] = &[
     "exp", "exp2", "exp_m1", "ln", "ln_1p", "log2", "log10", "sin", "cos", "tan", "sin_cos", "sinh", "cosh",
     "tanh", "asin", "acos", "atan", "cbrt",
 ];
 
-/// Results do not depend on the platform's mathematical functions: kernels have their own, the rest takes libm's.
+/// Results do not depend on the platform's math library: kernels have their own functions, all other code uses
+/// libm's.
 pub(super) fn same_bits(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let rooms = ["crates/redline-kernels/src/", "crates/redline-models/src/", "crates/redline-engine/src/"];

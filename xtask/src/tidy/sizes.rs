@@ -1,27 +1,28 @@
-//! Nothing grows past what a reader can hold.
+//! Size limits of files, functions and lines.
 
 use super::tree::{Findings, Tree};
 
-/// Lines of a Rust file.
+/// Maximum lines of a Rust file.
 const FILE_LINES: usize = 800;
 
-/// Lines of a function, from `fn` to its closing brace.
+/// Maximum lines of a function, from `fn` to its closing brace.
 const FUNCTION_LINES: usize = 80;
 
-/// Characters of a line of code: `max_width` of rustfmt.toml, which rustfmt keeps where it can break a line.
+/// Maximum characters of a line of code: `max_width` of rustfmt.toml, which rustfmt applies to lines that it can
+/// break.
 const CODE_WIDTH: usize = 110;
 
-/// Characters of a line with a comment, which rustfmt does not break.
+/// Maximum characters of a line with a comment, which rustfmt does not break.
 const COMMENT_WIDTH: usize = 140;
 
-/// Bytes of a file in the repository.
+/// Maximum bytes of a file in the repository.
 const FILE_BYTES: u64 = 4_000_000;
 
-/// Files that may be larger, and how large.
+/// Exceptions, with their limits.
 const LARGE_FILES: &[(&str, u64)] =
     &[("models/demo/model.safetensors", 8 << 20), ("models/demo-diffusion/model.safetensors", 10 << 20)];
 
-/// Rust files and functions keep their limits.
+/// Checks the lengths of Rust files and functions.
 pub(super) fn lines(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for source in tree.rust(&[""], &mut findings) {
@@ -41,8 +42,8 @@ pub(super) fn lines(tree: &Tree) -> Findings {
     findings
 }
 
-/// Lines of code and of comments keep their limits. Lines with literals are free: a pattern, a page or a JSON document is
-/// not broken for the sake of its width.
+/// Checks the widths of code and comment lines. Lines with literals are exempt: a pattern, a page or a JSON document is
+/// not broken to fit.
 pub(super) fn width(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for source in tree.rust(&[""], &mut findings) {
@@ -65,7 +66,7 @@ pub(super) fn width(tree: &Tree) -> Findings {
     findings
 }
 
-/// The repository stays quick to clone.
+/// Checks file sizes, so that the repository is quick to clone.
 pub(super) fn bytes(tree: &Tree) -> Findings {
     let mut findings = Findings { seen: tree.files.len(), ..Findings::default() };
     for file in &tree.files {

@@ -1,4 +1,4 @@
-//! A Rust file as the checks see it: tokens, functions, imports.
+//! A Rust file as seen by the checks: tokens, functions, imports.
 
 use std::ops::Range;
 
@@ -10,29 +10,29 @@ pub(super) struct Source<'a> {
     pub(super) path: &'a str,
     /// The whole text.
     pub(super) text: &'a str,
-    /// The comments alone, each at its place.
+    /// Only the comments, at their positions.
     pub(super) comments: String,
-    /// The literals alone, each at its place.
+    /// Only the literals, at their positions.
     pub(super) literals: String,
     code: String,
     tokens: Vec<Token>,
 }
 
-/// A function with a name.
+/// A named function.
 #[derive(Debug)]
 pub(super) struct Function<'a> {
     pub(super) name: &'a str,
-    /// First line, that of `fn`.
+    /// The line of `fn`.
     pub(super) line: usize,
     /// Lines from `fn` to the closing brace.
     pub(super) lines: usize,
-    /// Tokens from the name to the body.
+    /// Tokens between the name and the body.
     pub(super) signature: Range<usize>,
-    /// Tokens of the body, braces included; empty for a declaration.
+    /// Tokens of the body, including braces; empty for a declaration.
     pub(super) body: Range<usize>,
 }
 
-/// One imported path, groups taken apart.
+/// An imported path, with groups expanded.
 struct Import<'a> {
     path: Vec<&'a str>,
     renamed: bool,
@@ -40,14 +40,14 @@ struct Import<'a> {
 }
 
 impl<'a> Source<'a> {
-    /// Reads the file into tokens.
+    /// Tokenises the file.
     pub(super) fn new(path: &'a str, text: &'a str) -> Self {
         let lexer::Views { code, comments, literals } = lexer::views(text);
         let tokens = lexer::tokens(&code);
         Self { path, text, comments, literals, code, tokens }
     }
 
-    /// The code alone, each piece at its place.
+    /// Only the code, at its positions.
     pub(super) fn code(&self) -> &str {
         &self.code
     }
@@ -62,20 +62,20 @@ impl<'a> Source<'a> {
         self.tokens.get(at).map_or("", |t| &self.code[t.span.clone()])
     }
 
-    /// The line of a token; that of the last one past the end.
+    /// The line of a token; past the end, that of the last token.
     pub(super) fn line(&self, at: usize) -> usize {
         self.tokens.get(at).or(self.tokens.last()).map_or(1, |t| t.line)
     }
 
-    /// Indices in `range` where the tokens of `pattern`, separated by blanks, begin.
+    /// The indices in `range` where the tokens of `pattern`, separated by spaces, begin.
     pub(super) fn find(&self, range: Range<usize>, pattern: &str) -> Vec<usize> {
         let pattern: Vec<&str> = pattern.split(' ').collect();
         let fits = |&at: &usize| pattern.iter().enumerate().all(|(i, p)| self.token(at + i) == *p);
         range.filter(fits).collect()
     }
 
-    /// Lines that name `path` (`a::b`), in code or by an import: directly, in a group, by `*`, or by renaming the
-    /// last part but one.
+    /// Lines that mention `path` (`a::b`) in code or in an import: directly, in a group, by `*`, or by renaming the
+    /// second to last part.
     pub(super) fn mentions(&self, path: &str) -> Vec<usize> {
         let inline = self.find(self.all(), &path.replace("::", " :: "));
         let mut lines: Vec<usize> = inline.into_iter().map(|at| self.line(at)).collect();
@@ -94,7 +94,7 @@ impl<'a> Source<'a> {
         lines
     }
 
-    /// Every path of every `use`.
+    /// The paths of all `use` declarations.
     fn imports(&self) -> Vec<Import<'_>> {
         let mut imports = Vec::new();
         for at in self.find(self.all(), "use") {
@@ -103,7 +103,7 @@ impl<'a> Source<'a> {
         imports
     }
 
-    /// Reads one tree of a `use` and returns the token behind it.
+    /// Parses one tree of a `use` and returns the index of the token after it.
     fn import<'s>(&'s self, mut at: usize, mut path: Vec<&'s str>, out: &mut Vec<Import<'s>>) -> usize {
         let line = self.line(at);
         loop {
@@ -133,14 +133,14 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// Every `fn` with a name, those inside others included.
+    /// All named functions, including nested ones.
     pub(super) fn functions(&self) -> Vec<Function<'_>> {
         let named =
             |at: &usize| self.token(at + 1).bytes().all(lexer::is_word) && !self.token(at + 1).is_empty();
         self.find(self.all(), "fn").into_iter().filter(named).map(|at| self.function(at)).collect()
     }
 
-    /// The function whose `fn` stands at `at`.
+    /// The function whose `fn` is the token at `at`.
     fn function(&self, at: usize) -> Function<'_> {
         let end = self.outside_brackets(at, &["{", ";"]);
         let body = if self.token(end) == "{" { end..self.closing(end) + 1 } else { end..end };
@@ -149,7 +149,7 @@ impl<'a> Source<'a> {
         Function { name: self.token(at + 1), line: self.line(at), lines, signature: at + 1..end, body }
     }
 
-    /// The first token from `at` on that is one of `stops` and stands in no parentheses or square brackets.
+    /// The first token from `at` on that is one of `stops` and not inside parentheses or square brackets.
     pub(super) fn outside_brackets(&self, mut at: usize, stops: &[&str]) -> usize {
         let mut depth = 0_i32;
         while at < self.tokens.len() {
@@ -164,7 +164,7 @@ impl<'a> Source<'a> {
         at
     }
 
-    /// The token that closes the brace at `open`; the last token when none does.
+    /// The token that closes the brace at `open`; the last token if there is none.
     pub(super) fn closing(&self, open: usize) -> usize {
         let mut depth = 0_i32;
         for at in open..self.tokens.len() {
@@ -176,7 +176,7 @@ impl<'a> Source<'a> {
         self.tokens.len() - 1
     }
 
-    /// Whether a line stands in a `#[cfg(test)] mod`.
+    /// Whether a line is inside a `#[cfg(test)] mod`.
     pub(super) fn in_tests(&self, line: usize) -> bool {
         self.find(self.all(), "# [ cfg ( test ) ] mod").into_iter().any(|at| {
             let open = self.outside_brackets(at + 7, &["{", ";"]);

@@ -1,18 +1,18 @@
-//! What every Rust file begins with, and what none contains.
+//! Text rules: the first line of Rust files, and forbidden text.
 
 use super::lexer::is_word;
 use super::tree::{Findings, Tree};
 
-/// `cfg(feature = ...)` in the whole repository: what a build contains does not vary.
+/// Allowed number of `cfg(feature = ...)` in the repository: builds do not vary in content.
 const FEATURE_CFGS: usize = 0;
 
-/// Unfinished work, in code.
+/// Markers of unfinished work in code.
 const UNFINISHED: &[&str] = &["todo !", "unimplemented !", "dbg !", "# [ ignore"];
 
-/// Unfinished work, in comments.
+/// Markers of unfinished work in comments.
 const CONFESSIONS: &[&str] = &["FIXME", "HACK"];
 
-/// Every Rust file says in its first line what it is.
+/// The first line of every Rust file is its documentation.
 pub(super) fn module_docs(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for source in tree.rust(&[""], &mut findings) {
@@ -23,7 +23,7 @@ pub(super) fn module_docs(tree: &Tree) -> Findings {
     findings
 }
 
-/// The number of features that change the code is a constant.
+/// The number of `cfg(feature)` is within its limit.
 pub(super) fn feature_cfgs(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     let mut places = Vec::new();
@@ -43,7 +43,7 @@ pub(super) fn feature_cfgs(tree: &Tree) -> Findings {
     findings
 }
 
-/// Nothing unfinished, nothing skipped.
+/// There is no unfinished work and no skipped test.
 pub(super) fn unfinished(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for source in tree.rust(&[""], &mut findings) {

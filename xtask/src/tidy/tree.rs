@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::source::Source;
 
-/// A file: text only where a check reads it.
+/// A file; its text is present only if a check reads it.
 pub(super) struct File {
     /// Path from the root of the repository, with `/`.
     pub(super) path: String,
@@ -22,27 +22,27 @@ pub(super) struct Tree {
     pub(super) files: Vec<File>,
 }
 
-/// A broken rule at its place.
+/// A violation and its place.
 #[derive(Debug)]
 pub(super) struct Violation {
     pub(super) path: String,
-    /// 0 where the file as a whole is meant.
+    /// 0 for the file as a whole.
     pub(super) line: usize,
     pub(super) message: String,
 }
 
-/// What a check saw.
+/// The result of a check.
 #[derive(Default)]
 pub(super) struct Findings {
-    /// Things looked at.
+    /// Number of things examined.
     pub(super) seen: usize,
-    /// Places the check is for that do not exist.
+    /// Expected places that do not exist.
     pub(super) absent: Vec<String>,
     pub(super) violations: Vec<Violation>,
 }
 
 impl Findings {
-    /// Notes a broken rule; line 0 means the file as a whole.
+    /// Adds a violation; line 0 means the file as a whole.
     pub(super) fn broken(&mut self, path: &str, line: usize, message: impl Into<String>) {
         self.violations.push(Violation { path: path.to_string(), line, message: message.into() });
     }
@@ -58,7 +58,8 @@ impl std::fmt::Display for Violation {
 }
 
 impl Tree {
-    /// Reads the repository at `root`: what git tracks or would track; everything but build outputs without git.
+    /// Reads the repository at `root`: files that git tracks or would track; without git, everything except build
+    /// outputs.
     pub(super) fn read(root: &Path) -> Result<Self> {
         let mut paths = git_files(root).unwrap_or_default();
         if paths.is_empty() {
@@ -67,7 +68,7 @@ impl Tree {
         let mut files = Vec::new();
         for path in paths {
             let full = root.join(&path);
-            // A tracked file may be deleted in the work tree.
+            // A tracked file may be deleted in the working tree.
             let Ok(meta) = fs::symlink_metadata(&full) else { continue };
             if !meta.is_file() {
                 continue;
@@ -84,7 +85,7 @@ impl Tree {
         Ok(Self { files })
     }
 
-    /// The Rust files whose path begins with one of `prefixes`; a prefix that has none is noted as absent.
+    /// The Rust files whose path begins with one of `prefixes`. A prefix without files is recorded as absent.
     pub(super) fn rust(&self, prefixes: &[&str], findings: &mut Findings) -> Vec<Source<'_>> {
         for prefix in prefixes.iter().filter(|prefix| !self.has(prefix)) {
             findings.absent.push((*prefix).to_string());
@@ -96,12 +97,12 @@ impl Tree {
         sources
     }
 
-    /// Whether a path begins with `prefix`.
+    /// Whether any path begins with `prefix`.
     pub(super) fn has(&self, prefix: &str) -> bool {
         self.files.iter().any(|f| f.path.starts_with(prefix))
     }
 
-    /// The file at exactly that path.
+    /// The file at this exact path.
     pub(super) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|f| f.path == path)
     }
@@ -113,12 +114,12 @@ impl Tree {
     }
 }
 
-/// What stands behind the last dot of the file's name.
+/// The part of the file's name after the last dot.
 fn extension(path: &str) -> &str {
     Path::new(path).extension().and_then(|e| e.to_str()).unwrap_or("")
 }
 
-/// Files that git tracks, and new ones it does not ignore; none where git or its folder is missing.
+/// Files that git tracks, and new ones that it does not ignore; `None` if git or its folder is missing.
 fn git_files(root: &Path) -> Option<BTreeSet<String>> {
     let mut git = Command::new("git");
     git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
@@ -127,7 +128,7 @@ fn git_files(root: &Path) -> Option<BTreeSet<String>> {
     Some(list.split('\0').filter(|p| !p.is_empty()).map(str::to_string).collect())
 }
 
-/// Adds every file below `directory` (relative to `root`), build outputs and hidden folders of tools excepted.
+/// Adds all files below `directory` (relative to `root`), except build outputs and hidden folders of tools.
 fn walk(root: &Path, directory: &str, paths: &mut BTreeSet<String>) -> Result<()> {
     let full = root.join(directory);
     for entry in fs::read_dir(&full).with_context(|| format!("cannot list {}", full.display()))? {
@@ -149,7 +150,7 @@ fn walk(root: &Path, directory: &str, paths: &mut BTreeSet<String>) -> Result<()
 
 #[cfg(test)]
 impl Tree {
-    /// A small tree written as text: each file begins with a line `//- PATH`.
+    /// Parses a small tree from text: each file begins with a line `//- PATH`.
     pub(super) fn fixture(text: &str) -> Self {
         let file = |part: &str| {
             let (path, text) = part.split_once('\n').unwrap_or((part, ""));

@@ -1,4 +1,4 @@
-//! `redline bench`: asks one question of the machine, or all. Each lane of the laboratory is a command with flags of its own.
+//! `redline bench`: runs one benchmark lane, or all. Each lane of the laboratory is a subcommand with its own flags.
 
 mod all;
 mod record;
@@ -36,17 +36,17 @@ use versus::{VersusArgs, Word};
 #[derive(Debug)]
 pub(super) struct BenchArgs {
     list: bool,
-    asked: Option<Asked>,
+    benchmark: Option<Benchmark>,
 }
 
-/// What is to be run.
+/// The selected benchmark.
 #[derive(Debug)]
-enum Asked {
+enum Benchmark {
     One(&'static Lane, Box<LaneArgs>),
     All(Box<AllArgs>),
 }
 
-/// What every lane takes, and the values of its own flags.
+/// The flags common to all lanes, and the values of the lane's own flags.
 #[derive(Debug)]
 struct LaneArgs {
     threads: ThreadFlag,
@@ -55,7 +55,7 @@ struct LaneArgs {
     record: RecordArgs,
     versus: VersusArgs,
     own: Vec<(&'static str, String)>,
-    /// The flags of the measurement that were given, for processes that repeat it.
+    /// The measurement flags on the command line, passed on to processes that repeat the measurement.
     given: Vec<Word>,
 }
 
@@ -75,11 +75,11 @@ struct ProfileFlag {
     profile: Option<Profile>,
 }
 
-/// What is measured, and how.
+/// The subject of a measurement, with its flags.
 #[derive(Debug)]
 enum Subject {
     Machine(OfMachine, TierFlags),
-    /// With the embedded model that is measured unless another is named.
+    /// A model, with the name of the embedded model used by default.
     Model(OfModel, &'static str, Box<ModelArgs>),
     Text(OfText, TokenizerFlags),
 }
@@ -108,11 +108,11 @@ impl Args for BenchArgs {
 
 fn definition(lane: &'static Lane) -> Command {
     let command = RecordArgs::augment_args(measurement(lane));
-    // The last word on what it is about is the lane's.
+    // Set `about` last, so that the lane's text replaces the one from the flags.
     VersusArgs::augment_args(command).about(lane.asks).after_help(format!("{}\n{EXIT_CODES}", lane.about()))
 }
 
-/// The flags that say what is measured.
+/// The flags that select what is measured.
 fn measurement(lane: &'static Lane) -> Command {
     let command = ThreadFlag::augment_args(Command::new(lane.name).args(lane.flags.iter().map(own)));
     let command = ProfileFlag::augment_args(command);
@@ -123,7 +123,7 @@ fn measurement(lane: &'static Lane) -> Command {
     }
 }
 
-/// A lane's own flag. A switch may be given with its value too, as processes that repeat a measurement do.
+/// A flag of the lane itself. A switch also accepts a value, because processes that repeat a measurement pass one.
 fn own(flag: &'static Flag) -> Arg {
     let aliases = ALIASES.iter().filter(|(name, _)| *name == flag.name).flat_map(|(_, aliases)| *aliases);
     let arg =
@@ -135,7 +135,7 @@ fn own(flag: &'static Flag) -> Arg {
     arg.value_name(flag.value)
 }
 
-/// Refuses flags of a measurement that this binary would refuse.
+/// Rejects measurement flags that this binary does not accept.
 fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
     let line: Vec<OsString> = [lane.name.into()].into_iter().chain(words.iter().cloned()).collect();
     let mut definition = measurement(lane);
@@ -147,15 +147,15 @@ fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
 
 impl FromArgMatches for BenchArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let asked = match matches.subcommand() {
+        let benchmark = match matches.subcommand() {
             None => None,
-            Some((all::NAME, matches)) => Some(Asked::All(Box::new(AllArgs::from_arg_matches(matches)?))),
+            Some((all::NAME, matches)) => Some(Benchmark::All(Box::new(AllArgs::from_arg_matches(matches)?))),
             Some((name, matches)) => match Lane::named(name) {
-                Some(lane) => Some(Asked::One(lane, Box::new(LaneArgs::of(lane, matches)?))),
+                Some(lane) => Some(Benchmark::One(lane, Box::new(LaneArgs::of(lane, matches)?))),
                 None => None,
             },
         };
-        Ok(Self { list: matches.get_flag("list"), asked })
+        Ok(Self { list: matches.get_flag("list"), benchmark })
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -194,12 +194,12 @@ impl LaneArgs {
     }
 }
 
-/// Runs a lane or all, or lists them.
+/// Runs a lane or all lanes, or lists them.
 pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failure> {
-    match &args.asked {
-        Some(Asked::One(lane, args)) => {
+    match &args.benchmark {
+        Some(Benchmark::One(lane, args)) => {
             args.versus.check(args.record.rules.given(), args.record.baseline.is_some())?;
-            // A document is asked for by processes that repeat a measurement, whose parent has looked.
+            // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
             if !args.record.json {
                 warn_if_unfit(context);
             }
@@ -211,7 +211,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             }
             measure(lane, args, context)
         }
-        Some(Asked::All(args)) => all::run(args, context),
+        Some(Benchmark::All(args)) => all::run(args, context),
         None if args.list => {
             let line = |lane: &Lane| format!("{:<12} {}\n", lane.name, lane.asks);
             output::piece(&lanes::ALL.iter().map(line).collect::<String>())?;
@@ -224,7 +224,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
     }
 }
 
-/// Says what would disturb a measurement now.
+/// Warns about anything that would disturb a measurement now.
 fn warn_if_unfit(context: &Context) {
     let (warnings, _) = noise::quick(&Machine::here(), None, &context.clock);
     for warning in &warnings {
@@ -265,7 +265,7 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
     recorder.finish(result)
 }
 
-/// What is measured, with everything that flags, environment and files say of it.
+/// The subject of a measurement, resolved from flags, environment and files.
 enum Resolved {
     Machine(OfMachine, Option<Tier>),
     Model { run: OfModel, name: String, backend: Box<Backend>, source: Source, packed_bytes: Option<u64> },
@@ -289,7 +289,7 @@ impl Subject {
 }
 
 impl Resolved {
-    /// The flag that names the model for another process, where this one took the embedded one or that of the environment.
+    /// The `--model` flag to pass to another process, if the model here came from the default or the environment.
     fn model_word(&self) -> Option<OsString> {
         match self {
             Self::Model { name, .. } => Some(format!("--model={name}").into()),
@@ -333,7 +333,7 @@ impl Resolved {
     }
 }
 
-/// The values of the lane's own flags that were given, by the environment or, over it, on the command line.
+/// The values given for the lane's own flags. The command line overrides the environment.
 fn own_values(
     lane: &Lane,
     args: &LaneArgs,

@@ -1,4 +1,4 @@
-//! `--chat`: prompts as models that were tuned on conversations know them.
+//! `--chat`: formats prompts with the model's chat template.
 
 use clap::Args;
 use redline_engine::{Engine, EngineError, Prompt, Source};
@@ -19,14 +19,14 @@ pub(super) struct ChatFlags {
     system: Option<String>,
 }
 
-/// What prompts are put into.
+/// The chat template to apply, if any.
 pub(super) struct Chat<'a> {
     template: Option<ChatTemplate>,
     system: Option<&'a str>,
 }
 
 impl ChatFlags {
-    /// Reads the model's template, where one is asked for.
+    /// Reads the model's template if `--chat` is given.
     pub(super) fn open(&self, model: &ModelName, environment: Environment) -> Result<Chat<'_>, Failure> {
         let system = self.system.as_deref();
         if !self.chat {
@@ -47,7 +47,8 @@ impl ChatFlags {
 }
 
 impl Chat<'_> {
-    /// Makes of a prompt what the model is to see: the template writes the special tokens itself, and none are added.
+    /// Replaces a prompt with the tokens of its chat template. The template writes the special tokens itself, so none
+    /// are added.
     pub(super) fn put(&self, engine: &Engine, prompt: &mut Prompt) -> Result<(), Failure> {
         let Some(template) = &self.template else { return Ok(()) };
         let Prompt::Text(text) = prompt else {

@@ -13,9 +13,9 @@ use crate::model::{Loaded, ModelFlag};
 use crate::report::{self, Failure};
 use crate::{figure, output, table};
 
-/// Characters of a text that are shown.
+/// Longest part of a text that is shown, in characters.
 const TEXT_WIDTH: usize = 40;
-/// Characters of a class that are shown.
+/// Longest part of a class that is shown, in characters.
 const CLASS_WIDTH: usize = 16;
 
 /// Flags of `classify`.
@@ -43,7 +43,7 @@ pub(super) struct ClassifyArgs {
     flags: JudgeFlags,
 }
 
-/// What the template is.
+/// The help text about templates.
 fn help() -> String {
     format!(
         "The template is a text with {{text}} once and {{classes}} (the classes, with commas between them) at most once, ending \
@@ -54,7 +54,7 @@ fn help() -> String {
     )
 }
 
-/// Classifies what the flags give.
+/// Classifies the texts that the flags give.
 pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let request = request(args)?;
@@ -94,7 +94,7 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
     Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
 }
 
-/// The JSON document.
+/// Builds the JSON document.
 fn answer(loaded: &Loaded, classes: &[String], outcome: ClassifyOutcome) -> Classification {
     let result = |(index, text)| match text {
         Ok(Classified { probabilities, best, margin, prompt_tokens, truncated }) => ClassResult {

@@ -62,7 +62,7 @@ impl RuleFlags {
         }
     }
 
-    /// Whether any of them was given.
+    /// Whether any of these flags was given.
     pub(super) fn given(&self) -> bool {
         self.threshold.is_some()
             || self.allow_different_machine
@@ -71,7 +71,7 @@ impl RuleFlags {
     }
 }
 
-/// Compares and leaves with the code of the worst verdict.
+/// Compares two runs and returns the exit code of the worst verdict.
 pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     let (base, new) = (read(&args.base)?, read(&args.new)?);
     let comparison = compare::compare(&base, &new, &args.rules.rules());
@@ -79,7 +79,7 @@ pub(super) fn run(args: &CompareArgs) -> Result<ExitCode, Failure> {
     output::verdict(&text, comparison.exit_code)
 }
 
-/// Reads a run; what is none is wrong usage.
+/// Reads a run. A path that holds no run is a usage error.
 pub(super) fn read(path: &Path) -> Result<Run, Failure> {
     Run::read(path)
         .map_err(|(path, error)| Failure::usage(format!("{error}\n  in `{}`", path.display()), error.hint()))

@@ -38,7 +38,7 @@ pub(super) struct ConvertArgs {
     isa: Option<Isa>,
 }
 
-/// Converts, and prints the directory.
+/// Converts the model and prints the directory.
 pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Failure> {
     let Some(format) = args.weights.resolve(context.environment)? else {
         return Err(Failure::usage(

@@ -1,11 +1,11 @@
-//! `redline demo`: the main job on the embedded model, in a few seconds.
+//! `redline demo`: scoring and generation with the embedded models, in a few seconds.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_engine::{
     BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateOutcome, GenerateRequest, Label,
-    Prompt, Sampling, ScoreRequest,
+    Prompt, Sampling, ScoreRequest, Ticket,
 };
 use redline_lab::{Machine, limits};
 
@@ -16,21 +16,21 @@ use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
 use crate::report::Failure;
 
-/// Questions that are scored.
+/// Number of questions that are scored.
 const QUESTIONS: usize = 20;
-/// Questions that are shown.
+/// Number of questions that are shown.
 const SHOWN: usize = 4;
-/// Characters of a question that are shown.
+/// Longest part of a question that is shown, in characters.
 const SHOWN_CHARS: usize = 68;
-/// Characters after which a line of generated text is broken at the next space.
+/// Generated text breaks at the first space after this many characters.
 const LINE_CHARS: usize = 84;
-/// Words of held-out text that are continued.
+/// Length of the prompt, in words of held-out text.
 const PROMPT_WORDS: usize = 12;
 /// New tokens.
 const NEW_TOKENS: usize = 160;
-/// Masks that are filled.
+/// Number of masks to fill.
 const NEW_MASKS: usize = 64;
-/// Sampling of the continuation.
+/// Sampling parameters of the continuation.
 const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: 0, top_p: 0.95, min_p: 0.0, seed: 7 };
 
 /// Flags of `demo`.
@@ -77,7 +77,7 @@ fn introduction(engine: &Engine, load_s: f64) -> String {
     )
 }
 
-/// Which word comes next in text that the model has never seen?
+/// Scores which word comes next in text that the model was not trained on.
 fn score(engine: &Engine) -> Result<(), Failure> {
     output::piece("\nScore: which word comes next? (text the model was never trained on)\n")?;
     let questions = demo_model::questions();
@@ -107,12 +107,12 @@ fn request(question: &Question) -> ScoreRequest {
     ScoreRequest { softmax: true, ..ScoreRequest::new(query, vec![Prompt::Text(String::new())], labels) }
 }
 
-/// The index of the highest score, the first of equals.
+/// The index of the highest score; the first one on a tie.
 fn best(scores: &[f32]) -> usize {
     (1..scores.len()).fold(0, |best, at| if scores[at] > scores[best] { at } else { best })
 }
 
-/// The last whole words of a text, on one line, with a mark where it was cut.
+/// The last whole words of a text on one line, marked if the text was cut.
 fn ending(text: &str) -> String {
     let mut ending = String::new();
     for word in text.split_whitespace().rev() {
@@ -138,7 +138,7 @@ fn shown(question: &Question, scores: &[f32], best: usize) -> String {
     text
 }
 
-/// Goes on where the first words of the held-out text end.
+/// Continues the held-out text after its first words.
 fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
     let prompt = beginning();
     output::piece(&format!(
@@ -170,7 +170,7 @@ fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
     Ok(outcome)
 }
 
-/// The same beginning, goes on by a model that fills masks: every mask in a pass of its own, then what is faster.
+/// Continues the same beginning with the model that fills masks: first one mask per pass, then with a faster setting.
 fn fill_masks(engine: &Engine) -> Result<(), Failure> {
     let prompt = beginning();
     let exact =
@@ -180,9 +180,9 @@ fn fill_masks(engine: &Engine) -> Result<(), Failure> {
         "\nDiffuse: {NEW_MASKS} masks behind the same words, the surest first\n\n  {prompt} |"
     ))?;
     let mut lines = Lines { column: prompt.chars().count() };
-    let exact = engine.diffuse(exact, &Cancel::new(), &mut |_| ())?;
+    let exact = engine.submit_diffuse(exact, &Cancel::new()).and_then(Ticket::wait)?;
     output::piece(&format!("{}\n", lines.wrap(&exact.text)))?;
-    let fast = engine.diffuse(fast, &Cancel::new(), &mut |_| ())?;
+    let fast = engine.submit_diffuse(fast, &Cancel::new()).and_then(Ticket::wait)?;
     let told = |outcome: &DiffuseOutcome| {
         format!("{} passes, {}", outcome.passes.len(), figure::seconds(outcome.compute_s))
     };
@@ -198,7 +198,7 @@ fn beginning() -> String {
     demo_model::HELD_OUT.split_whitespace().take(PROMPT_WORDS).collect::<Vec<_>>().join(" ")
 }
 
-/// Breaks a stream of text into indented lines.
+/// Breaks streamed text into indented lines.
 struct Lines {
     column: usize,
 }

@@ -1,4 +1,4 @@
-//! `redline diffuse`: fills masks, behind a prompt or in it.
+//! `redline diffuse`: fills masks, after a prompt or in it.
 
 mod answer;
 mod frames;
@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_engine::{
     Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError,
-    FinishReason,
+    FinishReason, Ticket,
 };
 use redline_wire::DiffuseLine;
 
@@ -75,7 +75,7 @@ pub(super) struct DiffuseArgs {
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
-    course: CourseFlags,
+    schedule: ScheduleFlags,
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]
@@ -89,7 +89,7 @@ pub(super) struct DiffuseArgs {
 #[command(
     next_help_heading = "Order (exact unless a cache is given; fewer steps, a threshold or a cache trade quality for speed)"
 )]
-struct CourseFlags {
+struct ScheduleFlags {
     /// Steps, at most one per mask; default: one per mask
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
@@ -97,7 +97,7 @@ struct CourseFlags {
     /// low-confidence, as the model's family has it
     #[arg(long, value_name = "NAME", value_parser = value::algorithm)]
     algorithm: Option<Algorithm>,
-    /// Temperature of the choice among masks; 0 takes the surest [default: 0]
+    /// Temperature of the choice among masks; 0 takes the most confident [default: 0]
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
     alg_temp: Option<f32>,
     /// Last time of Dream's schedule [default: 0.001]
@@ -107,7 +107,7 @@ struct CourseFlags {
     /// threshold or a cache
     #[arg(long, value_name = "N")]
     block_length: Option<usize>,
-    /// In every pass fill all masks whose token is at least so probable, and the surest (Fast-dLLM; 0.9 is usual). Faster, but
+    /// In every pass fill all masks whose token is at least so probable, and the most confident (Fast-dLLM; 0.9 is usual). Faster, but
     /// tokens chosen together do not know of each other: measure the quality
     #[arg(long, value_name = "P", value_parser = value::threshold, allow_negative_numbers = true)]
     threshold: Option<f32>,
@@ -141,7 +141,7 @@ struct SamplingFlags {
     seed: Option<u64>,
 }
 
-/// Fills what the flags or a file of requests give.
+/// Fills the canvas from the flags, or answers a file of requests.
 pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
@@ -161,10 +161,11 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
 
 fn diffuse_once(loaded: &Loaded, args: &DiffuseArgs, request: DiffuseRequest) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
-    let told = answer::Told::of(&request, args.trace);
+    let echo = answer::RequestEcho::of(&request, args.trace);
     let outcome = if args.json {
-        let outcome = interrupt.during(|cancel| loaded.engine.diffuse(request, cancel, &mut |_| ()))?;
-        output::line(&output::json(&answer::diffusion(loaded, told, &outcome))?)?;
+        let outcome = interrupt
+            .during(|cancel| loaded.engine.submit_diffuse(request, cancel).and_then(Ticket::wait))?;
+        output::line(&output::json(&answer::diffusion(loaded, echo, &outcome))?)?;
         outcome
     } else {
         let outcome = interrupt.during(|cancel| shown(loaded, args, request, cancel))?;
@@ -180,7 +181,7 @@ fn diffuse_once(loaded: &Loaded, args: &DiffuseArgs, request: DiffuseRequest) ->
     Ok(ending::code(outcome.finish_reason))
 }
 
-/// Prints the text as it becomes final, or the canvas pass by pass. A reader that leaves ends the work.
+/// Prints the text as it becomes final, or the canvas after every pass. Stops when standard output is closed.
 fn shown(
     loaded: &Loaded,
     args: &DiffuseArgs,
@@ -228,7 +229,7 @@ fn diffuse_lines(
     Ok(tally.code())
 }
 
-/// Answers lines with canvases.
+/// Answers JSON lines with canvases.
 struct Canvases<'a> {
     loaded: &'a Loaded,
     template: &'a request::Template,
@@ -239,20 +240,24 @@ struct Canvases<'a> {
 
 impl Answers for Canvases<'_> {
     type Request = DiffuseLine;
-    type Context = answer::Told;
+    type Context = answer::RequestEcho;
     type Outcome = Result<DiffuseOutcome, EngineError>;
 
-    fn begin(&mut self, line: DiffuseLine, done: Done<Self::Outcome>) -> Result<answer::Told, Failure> {
+    fn begin(
+        &mut self,
+        line: DiffuseLine,
+        done: Done<Self::Outcome>,
+    ) -> Result<answer::RequestEcho, Failure> {
         let mut request = request::from_line(line, self.template);
         self.chat.put(&self.loaded.engine, &mut request.prompt)?;
-        let told = answer::Told::of(&request, self.trace);
+        let echo = answer::RequestEcho::of(&request, self.trace);
         done.with_outcome_of(self.loaded.engine.submit_diffuse(request, self.cancel)?);
-        Ok(told)
+        Ok(echo)
     }
 
-    fn answer(&mut self, told: answer::Told, outcome: Self::Outcome) -> Result<Answer, Failure> {
+    fn answer(&mut self, echo: answer::RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
-        Ok(Answer { json: output::json(&answer::diffusion(self.loaded, told, &outcome))?, stop })
+        Ok(Answer { json: output::json(&answer::diffusion(self.loaded, echo, &outcome))?, stop })
     }
 }

@@ -1,4 +1,4 @@
-//! `redline doctor`: what this machine is, what of it can be used, and how steadily it works.
+//! `redline doctor`: describes the machine, which of its features are usable, and how steadily it runs.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::progress;
 use crate::report::{self, Failure, INVALID};
 use crate::value;
 
-/// Bytes read to measure the bandwidth of memory: more than any cache holds.
+/// Bytes read to measure memory bandwidth; larger than any cache.
 const BUFFER: usize = 1 << 30;
 
 /// Exit codes, for `--help`.
@@ -55,7 +55,7 @@ pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Fail
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints how steadily the machine works.
+/// Measures and prints how steadily the machine runs.
 fn probe(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
     let readings =
         progress::during("probing", || noise::probe(Machine::here(), args.noise_seconds, &context.clock));
@@ -86,9 +86,9 @@ fn status(tier: Tier) -> TierStatus {
     }
 }
 
-/// What one thread reaches, and what all of them reach.
+/// Measures the limits of one thread and of all threads.
 fn measure(machine: &Machine, context: &Context) -> Vec<Limit> {
-    // A quarter of what is free, at most: the doctor must not push anyone out of memory.
+    // Use at most a quarter of free memory, so that no other process runs out of it.
     let free =
         machine.memory.available_bytes.map_or(BUFFER, |free| usize::try_from(free / 4).unwrap_or(BUFFER));
     let mut threads = vec![1, machine.default_threads()];

@@ -1,4 +1,4 @@
-//! How a request ended: in JSON, for people, and as an exit status.
+//! The finish reason of a request: in JSON, as text, and as an exit status.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use redline_wire as wire;
 
 use crate::report::INTERRUPTED;
 
-/// For a document.
+/// The finish reason in a document.
 pub(super) fn finish_reason(from: engine::FinishReason) -> wire::FinishReason {
     match from {
         engine::FinishReason::Stop => wire::FinishReason::Stop,
@@ -16,7 +16,7 @@ pub(super) fn finish_reason(from: engine::FinishReason) -> wire::FinishReason {
     }
 }
 
-/// Behind a line of figures.
+/// The remark appended to a line of figures.
 pub(super) fn remark(reason: engine::FinishReason) -> &'static str {
     match reason {
         engine::FinishReason::Stop => " (stopped)",
@@ -25,7 +25,7 @@ pub(super) fn remark(reason: engine::FinishReason) -> &'static str {
     }
 }
 
-/// Of a command that ran one request.
+/// The exit code of a command that ran one request.
 pub(super) fn code(reason: engine::FinishReason) -> ExitCode {
     match reason {
         engine::FinishReason::Cancelled => ExitCode::from(INTERRUPTED),

@@ -1,4 +1,4 @@
-//! `redline export`: a run in the format of another tool.
+//! `redline export`: writes a run in the format of another tool.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -28,7 +28,7 @@ pub(super) struct ExportArgs {
     invalid: bool,
 }
 
-/// The list of formats that `which` chooses, for `--help`.
+/// The list of formats that `which` selects, for `--help`.
 pub(super) fn help(title: &str, which: fn(&Format) -> bool) -> String {
     let lines = exchange::ALL.iter().filter(|format| which(format));
     let lines = lines.map(|format| format!("\n  {:<22} {}", format.name, format.about));
@@ -42,7 +42,7 @@ pub(super) fn format(text: &str) -> Result<&'static Format, BadValue> {
         .map_or_else(|| value::bad("no such format", format!("one of {}", names.join(", "))), Ok)
 }
 
-/// Writes the run, and tells on standard error what the format cannot say.
+/// Writes the run, and reports on standard error what the format cannot express.
 pub(super) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let run = compare::read(&args.run)?;
     let exported = exchange::export(&run, args.to, args.invalid)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest};
+use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Ticket};
 
 use redline_wire::GenerateLine;
 
@@ -104,7 +104,7 @@ struct SamplingFlags {
     seed: Option<u64>,
 }
 
-/// Continues what the flags or a file of requests give.
+/// Continues the prompt from the flags, or answers a file of requests.
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
@@ -129,16 +129,17 @@ fn generate_once(
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     if args.json {
-        let told = answer::Told::of(&request);
-        let outcome = interrupt.during(|cancel| loaded.engine.generate(request, cancel, &mut |_| ()))?;
+        let echo = answer::RequestEcho::of(&request);
+        let outcome = interrupt
+            .during(|cancel| loaded.engine.submit_generate(request, cancel).and_then(Ticket::wait))?;
         let code = ending::code(outcome.finish_reason);
-        output::line(&output::json(&answer::completion(loaded, told, outcome))?)?;
+        output::line(&output::json(&answer::completion(loaded, echo, outcome))?)?;
         return Ok(code);
     }
     let outcome = stream(&loaded.engine, &interrupt, request)?;
     if let Some(positions) = &outcome.prompt_logprobs {
-        let told: Vec<_> = positions.iter().flatten().cloned().collect();
-        output::piece(&answer::logprobs(&told))?;
+        let echo: Vec<_> = positions.iter().flatten().cloned().collect();
+        output::piece(&answer::logprobs(&echo))?;
     }
     if let Some(positions) = &outcome.logprobs {
         output::piece(&answer::logprobs(positions))?;
@@ -149,7 +150,7 @@ fn generate_once(
     Ok(ending::code(outcome.finish_reason))
 }
 
-/// Prints the text as it comes. A reader that leaves ends the generation.
+/// Prints the text as it is generated. Generation stops when standard output is closed.
 fn stream(
     engine: &Engine,
     interrupt: &Interrupt,
@@ -183,7 +184,7 @@ fn generate_lines(
     Ok(tally.code())
 }
 
-/// Answers lines with continuations.
+/// Answers JSON lines with continuations.
 struct Completions<'a> {
     loaded: &'a Loaded,
     template: &'a request::Template,
@@ -193,21 +194,25 @@ struct Completions<'a> {
 
 impl Answers for Completions<'_> {
     type Request = GenerateLine;
-    type Context = answer::Told;
+    type Context = answer::RequestEcho;
     type Outcome = Result<GenerateOutcome, EngineError>;
 
-    fn begin(&mut self, line: GenerateLine, done: Done<Self::Outcome>) -> Result<answer::Told, Failure> {
+    fn begin(
+        &mut self,
+        line: GenerateLine,
+        done: Done<Self::Outcome>,
+    ) -> Result<answer::RequestEcho, Failure> {
         let mut request = request::from_line(line, self.template);
         self.chat.put(&self.loaded.engine, &mut request.prompt)?;
-        let told = answer::Told::of(&request);
+        let echo = answer::RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
-        Ok(told)
+        Ok(echo)
     }
 
-    fn answer(&mut self, told: answer::Told, outcome: Self::Outcome) -> Result<Answer, Failure> {
+    fn answer(&mut self, echo: answer::RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
-        let json = output::json(&answer::completion(self.loaded, told, outcome))?;
+        let json = output::json(&answer::completion(self.loaded, echo, outcome))?;
         Ok(Answer { json, stop })
     }
 }

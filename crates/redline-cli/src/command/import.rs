@@ -1,4 +1,4 @@
-//! `redline import`: results of another tool as a run, so that they stand beside ours.
+//! `redline import`: reads results of another tool as a run, so that they can be compared with ours.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -33,7 +33,7 @@ pub(super) struct ImportArgs {
     trust: bool,
 }
 
-/// Writes the run, and prints its directory.
+/// Writes the run and prints its directory.
 pub(super) fn run(args: &ImportArgs) -> Result<ExitCode, Failure> {
     let refused = |error: exchange::BadFile| {
         Failure::usage(format!("{error}\n  in `{}`", args.file.display()), error.hint)
@@ -55,7 +55,7 @@ fn not_written(args: &ImportArgs, error: &RunError) -> Failure {
     }
 }
 
-/// What was read, and what of it will not be believed.
+/// Reports what was read, and which rows are invalid.
 fn tell(run: &Run) {
     let unchecked = run.rows.iter().filter(|row| !row.checked).count();
     let means = run.rows.iter().filter(|row| row.params.get("aggregate").is_some()).count();

@@ -1,4 +1,4 @@
-//! What `classify` and `rerank` share: flags, the texts, and what is told beside the results.
+//! Shared parts of `classify` and `rerank`: flags, input texts, and the metadata of results.
 
 use std::path::Path;
 
@@ -47,17 +47,17 @@ impl JudgeFlags {
     }
 }
 
-/// The texts that flags or a file give.
+/// The texts from the flags or a file.
 pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
     file.map_or_else(|| Ok(typed.to_vec()), lines::read)
 }
 
-/// A request that no model could answer is a command line that makes no sense.
+/// Turns an error that no model could avoid into a usage error.
 pub(super) fn senseless(error: EngineError) -> Failure {
     Failure::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
 }
 
-/// What the documents of both say besides the results.
+/// Metadata of both documents.
 pub(super) fn meta(loaded: &Loaded, label_token_ids: Vec<Vec<u32>>, took: Taken) -> JudgeMeta {
     JudgeMeta { label_token_ids: taken::label_ids(label_token_ids), took: taken::took(loaded, took) }
 }

@@ -1,4 +1,4 @@
-//! The commands: one file each, with its flags beside what it does.
+//! The commands, one file each, with their flags.
 
 mod bench;
 mod chat;
@@ -88,14 +88,14 @@ enum Command {
     Doctor(doctor::DoctorArgs),
 }
 
-/// What every command receives besides its arguments.
+/// Process-wide context that every command receives besides its arguments.
 #[derive(Clone, Debug)]
 struct Context {
     environment: Environment,
     clock: Clock,
 }
 
-/// The commands with their flags; each flag may be written with underscores too, as programs elsewhere have them.
+/// The command definitions. Each flag also accepts underscores for dashes, as other programs use.
 fn definition() -> clap::Command {
     fn underscored(command: clap::Command) -> clap::Command {
         let command = command.mut_args(|flag| {

@@ -1,4 +1,4 @@
-//! `redline parity`: activation by activation against a reference dump, and where the two part first.
+//! `redline parity`: compares every activation with a reference dump, and reports the first that diverges.
 
 mod answer;
 
@@ -47,13 +47,13 @@ pub(super) struct ParityArgs {
     machine: MachineFlags,
 }
 
-/// What the dump says of itself, kept while the comparison owns it.
+/// The description of the dump, kept because the comparison takes ownership of the dump.
 struct Described {
     source: String,
     versions: std::collections::BTreeMap<String, String>,
 }
 
-/// Opens the dump, then the model, and compares.
+/// Opens the dump, then the model, and compares them.
 pub(super) fn run(args: &ParityArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;

@@ -1,4 +1,5 @@
-//! `redline perplexity`: how well a model predicts a text, and how far it lies from another model or format.
+//! `redline perplexity`: measures how well a model predicts a text, and how far it differs from another model or
+//! format.
 
 mod answer;
 mod input;
@@ -58,7 +59,7 @@ pub(super) struct PerplexityArgs {
     machine: MachineFlags,
 }
 
-/// What was measured.
+/// The measurement of one model, or of a model and its reference.
 enum Measured {
     Alone(PerplexityOutcome),
     Compared(Box<ComparisonOutcome>),

@@ -1,4 +1,4 @@
-//! `redline precompile`: a plan for every size of pass, so that no request waits for one.
+//! `redline precompile`: makes a plan for every pass size, so that no request waits for one.
 
 use std::process::ExitCode;
 

@@ -6,7 +6,7 @@ use redline_wire::TextOrIds;
 use crate::report::Failure;
 use crate::value::Ids;
 
-/// The prompt that a pair of flags, `--NAME` and `--NAME-ids`, gives.
+/// The prompt given by a pair of flags, `--NAME` and `--NAME-ids`.
 pub(super) fn given(name: &str, text: Option<&str>, ids: Option<&Ids>) -> Result<Prompt, Failure> {
     match (text, ids) {
         (Some(text), _) => Ok(Prompt::Text(text.to_owned())),
@@ -18,7 +18,7 @@ pub(super) fn given(name: &str, text: Option<&str>, ids: Option<&Ids>) -> Result
     }
 }
 
-/// Text or ids, as the engine takes them.
+/// Converts text or ids from a line to the engine's prompt.
 pub(super) fn of_line(from: TextOrIds) -> Prompt {
     match from {
         TextOrIds::Text(text) => Prompt::Text(text),

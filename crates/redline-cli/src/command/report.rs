@@ -1,4 +1,4 @@
-//! `redline report`: runs as one page that needs nothing else.
+//! `redline report`: renders runs as one self-contained page.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub(super) struct ReportArgs {
 /// Reads the runs and writes the page.
 pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     let base = args.base.as_deref().map_or(Ok(Vec::new()), gather)?;
-    // The base stands first, and each run once, however often it was named.
+    // The base comes first. A run that is named several times appears once.
     let mut runs = base.clone();
     for path in &args.runs {
         for run in gather(path)? {
@@ -61,7 +61,7 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The run at a path, or those in the directories right below it, by name.
+/// The run at a path, or the runs in its direct subdirectories, sorted by name.
 fn gather(path: &Path) -> Result<Vec<Run>, Failure> {
     if !path.is_dir() || path.join(DOCUMENT).exists() {
         return read(path).map(|run| vec![run]);

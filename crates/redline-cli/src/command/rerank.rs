@@ -1,4 +1,4 @@
-//! `redline rerank`: documents by their relevance to a query.
+//! `redline rerank`: orders documents by their relevance to a query.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +13,7 @@ use crate::model::{Loaded, ModelFlag};
 use crate::report::{self, Failure};
 use crate::{figure, output, table};
 
-/// Characters of a document that are shown.
+/// Longest part of a document that is shown, in characters.
 const DOCUMENT_WIDTH: usize = 60;
 
 /// Flags of `rerank`.
@@ -47,7 +47,7 @@ pub(super) struct RerankArgs {
     flags: JudgeFlags,
 }
 
-/// What the template is.
+/// The help text about templates.
 fn help() -> String {
     format!(
         "The template is a text with {{query}} and {{document}} once each, ending where the model is to write yes or no. The \
@@ -58,7 +58,7 @@ fn help() -> String {
     )
 }
 
-/// Reranks what the flags give.
+/// Reranks the documents that the flags give.
 pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let request = request(args)?;
@@ -101,7 +101,7 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
     Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
 }
 
-/// The JSON document.
+/// Builds the JSON document.
 fn answer(loaded: &Loaded, outcome: RerankOutcome) -> Reranking {
     let result = |result| match result {
         Ok(Ranked { index, relevance, prompt_tokens, truncated }) => RerankResult {

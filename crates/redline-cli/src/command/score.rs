@@ -129,7 +129,7 @@ impl From<TruncateFlag> for Truncate {
     }
 }
 
-/// Scores what the flags or a file of requests ask for.
+/// Scores the request from the flags, or answers a file of requests.
 pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
@@ -171,7 +171,7 @@ fn score_lines(
     Ok(tally.code())
 }
 
-/// Answers lines with scores.
+/// Answers JSON lines with scores.
 struct Scores<'a> {
     loaded: &'a Loaded,
     template: &'a ScoreRequest,

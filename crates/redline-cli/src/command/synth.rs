@@ -1,5 +1,5 @@
-//! `redline synth`: writes a model of a real shape with random weights, so that a machine can be measured before any
-//! download.
+//! `redline synth`: writes a model of a real shape with random weights, to measure a machine without downloading a
+//! model.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

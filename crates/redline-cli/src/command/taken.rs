@@ -1,4 +1,4 @@
-//! What a request took, from the engine's words to JSON, and to a line for people.
+//! Resource use of a request: converts the engine's figures to JSON, and to a line for people.
 
 use redline_engine as engine;
 use redline_wire::{Finite, LabelIds, PrefixCacheUse, Took, Usage};
@@ -6,17 +6,17 @@ use redline_wire::{Finite, LabelIds, PrefixCacheUse, Took, Usage};
 use crate::figure;
 use crate::model::Loaded;
 
-/// Token counts.
+/// Converts token counts.
 pub(super) fn tokens(from: engine::Usage) -> Usage {
     Usage::new(from.prompt_tokens, from.completion_tokens, from.cached_tokens)
 }
 
-/// What came from the prefix cache.
+/// Converts prefix-cache counts.
 pub(super) fn prefix_cache(from: engine::PrefixCacheUse) -> PrefixCacheUse {
     PrefixCacheUse { hits: from.hits, misses: from.misses, cached_tokens: from.cached_tokens }
 }
 
-/// What scores took.
+/// Converts the cost of a scoring request.
 pub(super) fn took(loaded: &Loaded, from: engine::Taken) -> Took {
     Took {
         cache_miss_count: from.plan_misses,
@@ -31,14 +31,14 @@ pub(super) fn took(loaded: &Loaded, from: engine::Taken) -> Took {
     }
 }
 
-/// The tokens of labels.
+/// Converts the token ids of labels.
 pub(super) fn label_ids(labels: Vec<Vec<u32>>) -> Vec<LabelIds> {
     let label = |ids: Vec<u32>| LabelIds(ids.into_iter().map(i64::from).collect());
     labels.into_iter().map(label).collect()
 }
 
-/// What scores took, for people. `all` is how many there were of what `noun` names; `prompts` tells of each that is shown the tokens
-/// and whether it was cut, `None` where it failed.
+/// The cost of a scoring request as text. `all` is the number of items that `noun` names. `prompts` yields, for each item that is
+/// shown, its token count and whether it was truncated; `None` if it failed.
 pub(super) fn summary(
     loaded: &Loaded,
     taken: &engine::Taken,

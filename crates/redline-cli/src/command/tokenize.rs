@@ -1,4 +1,4 @@
-//! `redline tokenize`: a text as token ids.
+//! `redline tokenize`: encodes text as token ids.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -53,7 +53,7 @@ pub(super) struct TokenizeArgs {
     json: bool,
 }
 
-/// Tokenises what the flags or a file of lines give.
+/// Tokenises the text from the flags, or a file of JSON lines.
 pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Failure> {
     let source = args.tokenizer.resolve(context.environment)?;
     let threads = model::threads(args.threads, context.environment)?;
@@ -112,7 +112,7 @@ fn document(name: &str, tokenizer: &Tokenizer, tokens: TokenIds) -> Tokenized {
     }
 }
 
-/// The ids for people and pipes.
+/// The ids as plain text.
 fn plain(tokens: &TokenIds) -> String {
     let Some(offsets) = &tokens.offsets else {
         let ids: Vec<String> = tokens.ids.iter().map(u32::to_string).collect();
@@ -125,7 +125,7 @@ fn plain(tokens: &TokenIds) -> String {
     lines
 }
 
-/// How texts become tokens.
+/// The settings for encoding.
 #[derive(Clone, Copy)]
 struct How<'a> {
     tokenizer: &'a Tokenizer,
@@ -167,11 +167,12 @@ fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<Exit
     Ok(tally.code())
 }
 
-/// Answers lines with tokens: those that came together are encoded together, when the first of them is asked for.
+/// Answers JSON lines with tokens. Lines that arrive together are encoded as one batch, when the first answer is
+/// needed.
 struct Lines<'a> {
     how: How<'a>,
     waiting: Vec<String>,
-    /// In the order of their lines, all of them before those that wait.
+    /// Results in line order; all of them precede the waiting lines.
     encoded: VecDeque<Result<TokenIds, TokenizerError>>,
 }
 
@@ -180,7 +181,7 @@ impl Lines<'_> {
         let texts: Vec<&str> = self.waiting.iter().map(String::as_str).collect();
         match self.how.encode_batch(&texts) {
             Ok(all) => self.encoded.extend(all.into_iter().map(Ok)),
-            // One text fails all of them: each by itself says which.
+            // An error in one text fails the whole batch; encoding each text alone finds the one.
             Err(_) => self.encoded.extend(texts.iter().map(|text| self.how.encode(text))),
         }
         self.waiting.clear();

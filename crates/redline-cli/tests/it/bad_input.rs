@@ -1,4 +1,4 @@
-//! Models that cannot be used: a clear message that names the file, the tensor and the numbers, and exit code 1.
+//! Models that cannot be used give a clear message that names the file, the tensor and the numbers, and exit code 1.
 
 use std::fs;
 use std::path::Path;
@@ -43,7 +43,7 @@ fn a_file_or_a_folder_in_the_wrong_place_is_named() {
     generate(copy.dir()).failed(&["config.json"]);
 }
 
-/// Spoils `config.json`; the message must name the file and all of `expect`.
+/// Corrupts `config.json`. The message must name the file and contain all of `expect`.
 fn config(change: impl FnOnce(&mut Map<String, Value>), expect: &[&str]) {
     let copy = Copy::new();
     copy.config(change);
@@ -68,7 +68,7 @@ fn a_config_that_does_not_fit_is_refused_by_key() {
     config(set("rope_scaling", json!({"rope_type": "no-such", "factor": 2.0})), &["no-such"]);
 }
 
-/// Spoils the weights; the message must name the place and all of `expect`.
+/// Corrupts the tensors. The message must name the place and contain all of `expect`.
 fn tensors(change: impl FnOnce(&mut Vec<Tensor>), expect: &[&str]) {
     let copy = Copy::new();
     copy.tensors(change);
@@ -109,7 +109,7 @@ fn weights_that_are_no_numbers_are_refused() {
     tensors(poisoned(0x7f80), &[DOWN, "inf"]);
 }
 
-/// Spoils the weights as bytes.
+/// Corrupts the bytes of the weights.
 fn weights(change: impl FnOnce(&mut Vec<u8>), expect: &[&str]) {
     let copy = Copy::new();
     copy.weights(change);

@@ -4,7 +4,7 @@ use crate::harness::{Run, redline};
 
 const QUICK: &[&str] = &["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1,2"];
 
-/// A lane on the demo model. Whether its figures may be believed depends on the machine's noise, their shape does not.
+/// Runs a lane on the demo model. Noise may make its figures invalid, but it does not change their form.
 fn generate(arguments: &[&str]) -> Run {
     let run = redline(&[&["bench", "generate", "--model", "demo"], QUICK, arguments].concat());
     assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);

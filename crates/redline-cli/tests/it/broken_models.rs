@@ -1,4 +1,5 @@
-//! Checkpoints broken one way at a time: the message names file, tensor or key, and numbers; exit code 1; no panic.
+//! Checkpoints broken one way at a time. The message names the file, the tensor or key, and numbers; exit code 1; no
+//! panic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,7 @@ impl Model {
         self.dir.path().join("model.safetensors")
     }
 
-    /// Writes header and data back.
+    /// Writes header and data back to the file.
     fn save(&self) -> &Self {
         let header = self.header.to_string();
         let length = (header.len() as u64).to_le_bytes();
@@ -54,7 +55,7 @@ impl Model {
         self
     }
 
-    /// Where a tensor's bytes begin.
+    /// The offset of a tensor's bytes.
     fn offset(&self, name: &str) -> usize {
         self.header[name]["data_offsets"][0].as_u64().unwrap() as usize
     }
@@ -183,7 +184,7 @@ fn prompts_that_do_not_fit_the_model() {
 }
 
 impl Run {
-    /// Exit code 1 or 2 with an error, no panic.
+    /// Asserts exit code 1 or 2 with an error message, and no panic.
     #[track_caller]
     fn refused_somehow(&self) {
         assert!(matches!(self.code, 1 | 2) && self.err.contains("error: "), "{} {}", self.code, self.err);

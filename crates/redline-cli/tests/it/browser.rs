@@ -1,4 +1,5 @@
-//! The report in a browser: it renders wide and narrow, light and dark, says nothing on the console, asks nothing of a network.
+//! The report in a browser: it renders wide and narrow, light and dark, logs nothing to the console, and makes no network
+//! request.
 
 use std::fs;
 use std::io::Write as _;
@@ -10,9 +11,9 @@ use tempfile::TempDir;
 
 use crate::report::{document, real_runs, report};
 
-/// Names under which a browser is looked for.
+/// Names of the browser executable.
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
-/// Keeps the browser to the page: no updates, no accounts, no hints.
+/// Flags that keep the browser from loading anything but the page: no updates, accounts or hints.
 const ALONE: &[&str] = &[
     "--headless=new",
     "--no-sandbox",
@@ -26,30 +27,31 @@ const ALONE: &[&str] = &[
     "--no-first-run",
     "--no-default-browser-check",
 ];
-/// A page is shown within so many seconds, or the browser is ended.
+/// Timeout for showing a page, after which the browser is killed.
 const SECONDS: &str = "120";
 /// The widths of a phone and of a screen.
 const WIDTHS: [u32; 2] = [390, 1200];
 const SCHEMES: [&str; 2] = ["dark", "light"];
 
-/// A browser and a folder for its pages.
+/// A browser, with a folder for its pages.
 struct Browser {
     name: &'static str,
     folder: TempDir,
 }
 
-/// What was seen of a page.
+/// The observations of a rendered page.
 struct Seen {
-    /// The document after it was shown.
+    /// The document after rendering.
     dom: String,
     /// Lines on the console.
     console: Vec<String>,
-    /// What the page asked of a network.
+    /// Network requests of the page.
     requests: Vec<String>,
 }
 
 impl Browser {
-    /// The first that is installed; says on standard error, past what the test harness holds back, that there is none.
+    /// The first installed browser. If there is none, says so on standard error, bypassing the capture of the test
+    /// harness.
     fn find() -> Option<Self> {
         let starts = |program: &str, argument: &str| {
             let quiet =
@@ -69,7 +71,7 @@ impl Browser {
         None
     }
 
-    /// Shows a page in a window of some width.
+    /// Shows a page in a window of this width.
     fn show(&self, page: &Path, width: u32, scheme: &str) -> Seen {
         let net = self.folder.path().join("net.json");
         let profile = self.folder.path().join("profile");
@@ -101,7 +103,7 @@ impl Browser {
         path
     }
 
-    /// What a page measures of itself in a frame of some width: a window cannot be as narrow as a phone.
+    /// Measures the page in a frame of this width, because a window cannot be as narrow as a phone.
     fn measured(&self, page: &str, width: u32, scheme: &str) -> Value {
         let policy = page.find("<meta http-equiv=").unwrap();
         let end = policy + page[policy..].find("/>").unwrap() + 2;
@@ -125,7 +127,7 @@ impl Browser {
     }
 }
 
-/// Widths, colours and the smallest text, with everything opened that can be.
+/// Reports widths, colours and the smallest text, after opening everything that can be opened.
 const PROBE: &str = r"
 onload = () => {
   document.querySelectorAll('details').forEach(d => d.open = true);
@@ -139,7 +141,7 @@ onload = () => {
   }), '*');
 };";
 
-/// What pages asked of a network, as the browser's log of it says; its own errands come from no origin.
+/// The network requests of pages in the browser's network log. The browser's own requests have no origin.
 fn requests(log: &[u8]) -> Vec<String> {
     let log: Value = serde_json::from_slice(log).unwrap();
     let start = &log["constants"]["logEventTypes"]["URL_REQUEST_START_JOB"];
@@ -150,7 +152,7 @@ fn requests(log: &[u8]) -> Vec<String> {
     urls.filter(|url| !url.starts_with("file:") && !url.starts_with("data:")).map(ToOwned::to_owned).collect()
 }
 
-/// The report of runs of two commits and two engines, and of what lies beside them.
+/// A report of runs of two commits and two engines, with imported results.
 fn page(all: &Path) -> String {
     for (name, engine, day, samples) in [
         ("first", "one", 20, [10.0, 10.1, 9.9, 10.0, 10.2, 9.8, 10.0]),
@@ -160,7 +162,7 @@ fn page(all: &Path) -> String {
         let mut run = document(engine, &samples);
         run["started_at"] = format!("2026-11-{day}T00:00:00Z").into();
         run["engine"]["git"] = name.into();
-        // A name that nothing breaks by itself.
+        // A long name without a break opportunity.
         run["rows"][0]["kernel_path"] = "x".repeat(400).into();
         fs::create_dir_all(all.join(name)).unwrap();
         fs::write(all.join(name).join("run.json"), run.to_string()).unwrap();
@@ -203,7 +205,7 @@ fn the_report_renders_and_keeps_to_itself() {
     }
 }
 
-/// What the test above looks for is found where it is.
+/// The checks of the test above fail on a page that violates them.
 #[test]
 fn a_page_that_does_not_keep_to_itself_is_found() {
     let Some(browser) = Browser::find() else { return };

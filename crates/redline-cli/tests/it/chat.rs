@@ -1,4 +1,4 @@
-//! `--chat`: prompts in the model's template.
+//! `--chat`: prompts in the model's chat template.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! Copies of the demo model on disk, to be spoiled in one place each.
+//! Copies of the demo model on disk, for tests that corrupt them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 /// The files of the demo model.
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 
-/// A model directory that is deleted with this value.
+/// A model directory that is deleted on drop.
 pub(crate) struct Copy {
     folder: tempfile::TempDir,
 }
@@ -30,17 +30,17 @@ impl Copy {
         Self { folder }
     }
 
-    /// Where it lies.
+    /// The path of the directory.
     pub(crate) fn dir(&self) -> &str {
         self.folder.path().to_str().unwrap()
     }
 
-    /// One of its files.
+    /// The path of one of its files.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// Changes `config.json`.
+    /// Edits `config.json`.
     pub(crate) fn config(&self, change: impl FnOnce(&mut Map<String, Value>)) {
         let path = self.file("config.json");
         let mut config: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -48,7 +48,7 @@ impl Copy {
         fs::write(path, config.to_string()).unwrap();
     }
 
-    /// Changes the weights as a list of tensors.
+    /// Edits the weights as a list of tensors.
     pub(crate) fn tensors(&self, change: impl FnOnce(&mut Vec<Tensor>)) {
         let path = self.file("model.safetensors");
         let mut tensors = read(&fs::read(&path).unwrap());
@@ -56,7 +56,7 @@ impl Copy {
         fs::write(path, written(&tensors)).unwrap();
     }
 
-    /// Changes the weights as bytes.
+    /// Edits the weights as bytes.
     pub(crate) fn weights(&self, change: impl FnOnce(&mut Vec<u8>)) {
         let path = self.file("model.safetensors");
         let mut bytes = fs::read(&path).unwrap();
@@ -72,7 +72,7 @@ pub(crate) fn copy_to(folder: &Path) {
     }
 }
 
-/// The tensors of a safetensors file.
+/// Parses the tensors of a safetensors file.
 pub(crate) fn read(bytes: &[u8]) -> Vec<Tensor> {
     let (length, rest) = bytes.split_at(8);
     let (header, data) = rest.split_at(u64::from_le_bytes(length.try_into().unwrap()) as usize);
@@ -90,7 +90,7 @@ pub(crate) fn read(bytes: &[u8]) -> Vec<Tensor> {
     header.iter().filter(|(name, _)| *name != "__metadata__").map(tensor).collect()
 }
 
-/// A safetensors file of these tensors.
+/// Serializes tensors as a safetensors file.
 pub(crate) fn written(tensors: &[Tensor]) -> Vec<u8> {
     let mut header = Map::new();
     let mut data = Vec::new();
@@ -105,7 +105,7 @@ pub(crate) fn written(tensors: &[Tensor]) -> Vec<u8> {
     [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), &data].concat()
 }
 
-/// The tensor of that name.
+/// Finds the tensor of that name.
 pub(crate) fn named<'a>(tensors: &'a mut [Tensor], name: &str) -> &'a mut Tensor {
     tensors.iter_mut().find(|tensor| tensor.name == name).unwrap()
 }

@@ -1,4 +1,4 @@
-//! `compare`: each exit code through the binary, and files that are no runs.
+//! `compare`: each exit code through the binary, and files that hold no run.
 
 use std::fs;
 use std::path::PathBuf;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::harness::{Run, redline};
+use crate::harness::{Run, command, redline};
 
-/// A folder with runs in it.
+/// A folder of runs.
 struct Runs(TempDir);
 
-/// A run with one case and these samples, as a driver of any engine would write it.
+/// A run with one case and these samples, as any engine's driver would write it.
 fn document(samples: &[f64]) -> Value {
     let metrics = json!({"rate": {"unit": "tokens/s", "direction": "higher", "samples": samples}});
     json!({
@@ -39,7 +39,7 @@ impl Runs {
 
 const BASE: &[f64] = &[100.0, 101.0, 99.0, 100.0];
 
-/// The base against another document.
+/// Compares the base with another document.
 fn against(new: &Value, flags: &[&str]) -> Run {
     let runs = Runs::new();
     let (base, new) = (runs.run("base", &document(BASE)), runs.run("new", new));
@@ -72,6 +72,23 @@ fn each_code_is_reached() {
     gives(&other, &[], 5, &["! invalid", "new: not checked"]);
     other["rows"] = json!([]);
     gives(&other, &[], 1, &["✗ missing"]);
+}
+
+/// `redline compare BASE NEW | true` must not make a slower run pass.
+#[test]
+fn the_code_does_not_depend_on_a_reader() {
+    let runs = Runs::new();
+    let base = runs.run("base", &document(BASE));
+    for (name, samples, code) in
+        [("slower", [80.0, 81.0, 79.0, 80.0], 1), ("same", [100.0, 101.0, 99.0, 100.0], 0)]
+    {
+        let new = runs.run(name, &document(&samples));
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = command(&["compare", &base, &new]).stdout(writer).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{name}");
+        assert_eq!(redline(&["compare", &base, &new]).code, code, "{name}");
+    }
 }
 
 #[test]

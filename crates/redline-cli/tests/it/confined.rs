@@ -1,5 +1,5 @@
-//! Commands that only answer need no place to write and no privileges: an unprivileged user whose home, cache and working
-//! directory cannot be written gets the same answers.
+//! Commands that only answer need no writable directory and no privileges: an unprivileged user whose home, cache and
+//! working directory are read-only gets the same answers.
 
 use std::io::ErrorKind;
 use std::os::unix::process::CommandExt as _;
@@ -13,7 +13,8 @@ const NOBODY: u32 = 65534;
 const SCORE: &[&str] =
     &["--query", "I pledge allegiance", "--item", " to", "--item", " of", "--label", " the"];
 
-/// Runs as nobody where this process may do that, else as the user it is. Not even root can write below `/proc`.
+/// Runs as user `nobody` if this process may switch users, else as the current user. Not even root can write below
+/// `/proc`.
 fn confined(arguments: &[&str], home: &str) -> Run {
     let ready = || {
         let mut command = command(arguments);

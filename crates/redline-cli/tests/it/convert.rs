@@ -1,4 +1,4 @@
-//! `convert`, and models that it wrote.
+//! `convert`, and the models that it writes.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::harness::{Run, bits, redline};
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
 
-/// Scores of the demo model, weights as given.
+/// Scores of a model, with extra flags.
 fn scores(model: &str, extra: &[&str]) -> Vec<Vec<u32>> {
     let given = [
         "score",
@@ -33,7 +33,7 @@ fn names(dir: &Path) -> Vec<String> {
     names
 }
 
-/// Scores ids, for models without a tokenizer.
+/// Scores token ids, for models without a tokenizer.
 fn score_ids(model: &str, extra: &[&str]) -> Run {
     let given = ["score", "--model", model, "--query-ids", "1", "--item-ids", "2", "--label-id", "3"];
     redline(&[&given[..], extra].concat())

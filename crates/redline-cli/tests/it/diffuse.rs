@@ -183,7 +183,7 @@ fn labels_are_scored_by_their_bound() {
     let drawn = answer(&[&labels[..], &["--mc-samples", "1", "--seed", "7"]].concat());
     let told = drawn.meta.monte_carlo.unwrap();
     assert_eq!((told.samples, told.seed, told.sampled_labels), (1, 7, 1));
-    // A label of one token is exact all the same.
+    // A label of one token is exact in either case.
     assert_eq!(exact.scores[0].as_ref().unwrap()[1], drawn.scores[0].as_ref().unwrap()[1]);
     score(&[&labels[..], &["--mc-samples", "0"]].concat()).failed(&["`mc_samples` is 0", "from 1 to 65536"]);
     redline(&["score", "--model", "demo", "--query", "a", "--item", "b", "--label", " the", "--seed", "1"])

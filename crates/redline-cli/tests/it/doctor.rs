@@ -41,7 +41,7 @@ fn noise_is_probed() {
 
 #[test]
 fn a_machine_noisier_than_allowed_has_a_code() {
-    // Work of a millisecond never takes as long to the last nanosecond.
+    // A millisecond of work never takes exactly the same time twice, so the noise score is above 0.
     let run = redline(&["doctor", "--noise", "--noise-seconds", "0.5", "--max-noise", "0"]);
     assert_eq!(run.code, 5, "{}{}", run.out, run.err);
     assert!(run.out.starts_with("noise ") && run.err.contains("above 0"), "{}{}", run.out, run.err);

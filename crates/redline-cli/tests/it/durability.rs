@@ -1,4 +1,4 @@
-//! Conversions by the binary that end early, and the bytes of those that do not.
+//! Conversions that are killed, and the bytes of conversions that complete.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -27,7 +27,7 @@ fn arguments(to: &Path) -> [&str; 7] {
     ["convert", GOLDEN, to.to_str().unwrap(), "--format", "w8", "--threads", "1"]
 }
 
-/// The files of a conversion that nothing disturbs.
+/// The files of an undisturbed conversion.
 fn whole() -> BTreeMap<String, Vec<u8>> {
     let work = tempfile::tempdir().unwrap();
     let to = work.path().join("to");
@@ -41,7 +41,7 @@ fn a_conversion_killed_at_a_size_leaves_nothing_and_the_next_one_is_whole() {
     let largest = whole.values().map(Vec::len).max().unwrap();
     let work = tempfile::tempdir().unwrap();
     let to = work.path().join("to");
-    // A block has 512 bytes or 1 KiB; a write beyond the limit ends the process with a signal.
+    // A block is 512 bytes or 1 KiB. A write beyond the limit ends the process with a signal.
     for blocks in [0, 1, 2, 8, 32, largest / 1024 - 1] {
         let output = limited(&format!("ulimit -c 0; ulimit -f {blocks};"), &arguments(&to));
         assert!(output.status.signal().is_some(), "{blocks} blocks: {:?}", output.status);
@@ -73,7 +73,7 @@ fn a_conversion_killed_at_any_system_call_leaves_nothing_or_everything() {
     for call in 1.. {
         let work = tempfile::tempdir().unwrap();
         let (to, seen) = (work.path().join("to"), work.path().join("seen"));
-        // Calls are counted for each thread, and one thread writes.
+        // strace counts calls per thread, and one thread does all the writing.
         let kill = format!("{WRITES}:signal=KILL:when={call}");
         let Some(output) = traced(WRITES, Some(&kill), &seen, &arguments(&to)) else { return };
         if output.status.success() {
@@ -109,14 +109,14 @@ fn a_full_disk_at_any_system_call_leaves_no_debris() {
         }
         failed += 1;
         assert_eq!(run.code, 1, "call {call}: {}", run.err);
-        // The first call of the main thread is the message: that one is lost, the code is not.
+        // The first write of the main thread is the message. The message is lost, but the exit code is not.
         let seen = fs::read_to_string(&seen).unwrap();
         let told = !seen.lines().any(|line| line.contains("write(2,") && line.contains("(INJECTED)"));
         if told {
             let (fact, _) = run.err.strip_prefix("error: ").and_then(|e| e.split_once('\n')).expect("a fact");
             assert!(fact.contains("No space left on device"), "call {call}: {}", run.err);
         }
-        // After the rename the directory is whole: only that it is durable, or that it is reported, failed.
+        // After the rename the directory is complete; only syncing or reporting it failed.
         if to.exists() {
             assert!(files(&to) == whole, "call {call}");
         } else {
@@ -164,7 +164,7 @@ fn the_same_conversion_gives_the_same_bytes() {
         for zone in ["Pacific/Kiritimati", "UTC+12", "XYZ-14:30"] {
             again("zone", &[], &[("TZ", zone), ("LC_ALL", "tr_TR.UTF-8"), ("HOME", "/")], work.path());
         }
-        // Nor do the times and the modes of the source show.
+        // The output does not depend on the times and modes of the source files either.
         let copy = work.path().join("copy");
         fs::create_dir_all(&copy).unwrap();
         for (name, bytes) in files(Path::new(model)) {

@@ -16,7 +16,7 @@ const SCORE: &[&str] = &["score", "--query", "The", "--item", "", "--label-id", 
 
 #[test]
 fn a_bad_value_names_its_variable() {
-    // Any text is the name of a model or of a file; what a lane reads is a test of the lane.
+    // Any text is a valid model or file name. Variables of lanes are tested with the lanes.
     let names = [
         "REDLINE_MODEL",
         "REDLINE_PLAN_CACHE",
@@ -55,7 +55,7 @@ fn flags_win_over_the_environment() {
         from_environment.meta.took.kernel_path
     );
     assert_eq!(run(&["--threads", "1"]).meta.took.threads, 1);
-    // A variable that its flag overrules is not looked at.
+    // A variable is not read if its flag is given.
     let mut overruled = command(SCORE);
     overruled.args(["--model", "demo", "--threads", "1"]).env("REDLINE_THREADS", "bogus");
     finish(overruled.output().unwrap()).ok();

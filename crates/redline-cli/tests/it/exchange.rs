@@ -1,4 +1,4 @@
-//! `export` and `import`: through the binary, there and back, and files that are none of the formats.
+//! `export` and `import` through the binary: round trips, and files that are in none of the formats.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ const TESTS: &str = r#"[
  "avg_ts":80.0,"samples_ns":[100000000,101000000,99000000],"samples_ts":[80.0,79.2079,80.8081]}
 ]"#;
 
-/// A folder, with a run of ours and results of another engine in it.
+/// A folder with a run of this engine and results of another one.
 struct Folder(TempDir);
 
 impl Folder {

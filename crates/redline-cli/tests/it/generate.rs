@@ -122,14 +122,14 @@ fn a_reader_that_leaves_is_not_an_error() {
     assert_eq!((run.code, &*run.err), (0, ""));
 }
 
-/// Interrupts a process as Ctrl-C does.
+/// Sends a process SIGINT, as Ctrl-C does.
 fn interrupt(process: u32) {
     assert!(Command::new("sh").arg("-c").arg(format!("kill -INT {process}")).status().unwrap().success());
 }
 
 #[test]
 fn ctrl_c_ends_a_generation_in_good_order() {
-    // Recomputing everything on the slowest tier leaves ample time for the signal.
+    // Recomputing everything on the slowest tier leaves enough time for the signal.
     let slow =
         ["generate", "--model", "demo", "--no-kv-cache", "--isa", "scalar", "--threads", "1", "--ignore-eos"];
     let mut child = command(&[&slow[..], &["--prompt", "And the king", "--max-new-tokens", "200"]].concat())

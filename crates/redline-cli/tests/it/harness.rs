@@ -1,4 +1,4 @@
-//! Runs the binary with an environment of its own.
+//! Runs the binary in a controlled environment.
 
 use std::io::Write as _;
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use redline_wire::{Scoring, TextCompletion};
 
-/// What a run left.
+/// The output and exit code of a run.
 #[derive(Debug)]
 pub(crate) struct Run {
     pub(crate) code: i32,
@@ -14,19 +14,19 @@ pub(crate) struct Run {
     pub(crate) err: String,
 }
 
-/// The binary, with no variable set that it reads.
+/// The binary, with none of its environment variables set.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_redline"));
     command.env_clear().env("HOME", "/nonexistent").args(arguments);
     command
 }
 
-/// Runs it.
+/// Runs the binary.
 pub(crate) fn redline(arguments: &[&str]) -> Run {
     finish(command(arguments).stdin(Stdio::null()).output().expect("the binary starts"))
 }
 
-/// The same, started by a shell after `before`, which may set limits.
+/// A command that runs the binary from a shell after `before`, which may set limits.
 #[cfg(unix)]
 pub(crate) fn limited(before: &str, arguments: &[&str]) -> Output {
     let mut shell = Command::new("sh");
@@ -35,8 +35,8 @@ pub(crate) fn limited(before: &str, arguments: &[&str]) -> Output {
     shell.args(arguments).output().expect("the shell starts")
 }
 
-/// The same, started by `strace`, which writes the calls of `trace` to the file `seen` and may disturb them; `None` where there is no
-/// `strace` that may trace. Only Linux has one.
+/// Runs the binary under `strace`, which writes the calls in `trace` to the file `seen`, and may inject faults. `None` if `strace` is
+/// missing or may not trace. Linux only.
 pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: &[&str]) -> Option<Output> {
     let strace = |inject: Option<&str>, program: &str, arguments: &[&str]| {
         let mut strace = Command::new("strace");
@@ -44,7 +44,7 @@ pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: 
         strace.args(["-f", "-qq", "-o"]).arg(seen).args(["-e", &format!("trace={trace}")]);
         match inject {
             Some(inject) => strace.args(["-e", &format!("inject={inject}")]),
-            // Only calls that are looked at stop the process. Those that are disturbed are counted only without it.
+            // With this flag only traced calls stop the process. Injected calls are counted only without it.
             None => strace.arg("--seccomp-bpf"),
         };
         strace.arg(program).args(arguments).output().ok()
@@ -56,13 +56,13 @@ pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: 
     strace(inject, env!("CARGO_BIN_EXE_redline"), arguments)
 }
 
-/// Runs it with that standard input.
+/// Runs the binary with this standard input.
 pub(crate) fn redline_reading(arguments: &[&str], input: &[u8]) -> Run {
     let mut command = command(arguments);
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("the binary starts");
     let mut stdin = child.stdin.take().expect("piped");
-    // A run that refuses its arguments leaves before it reads.
+    // The process may reject its arguments and exit before it reads.
     let _ = stdin.write_all(input);
     drop(stdin);
     finish(child.wait_with_output().expect("the binary ends"))
@@ -77,21 +77,21 @@ pub(crate) fn finish(output: Output) -> Run {
 }
 
 impl Run {
-    /// It succeeded.
+    /// Asserts success.
     #[track_caller]
     pub(crate) fn ok(self) -> Self {
         assert_eq!(self.code, 0, "{}", self.err);
         self
     }
 
-    /// It was refused as wrong usage, with a hint; the message contains all of `expect`.
+    /// Asserts a usage error with a hint, whose message contains all of `expect`.
     #[track_caller]
     pub(crate) fn usage(&self, expect: &[&str]) {
         self.refused(2, expect);
         assert!(self.err.contains("\nhint: "), "no hint: {}", self.err);
     }
 
-    /// It failed with a clear message that contains all of `expect`.
+    /// Asserts a failure with a message that contains all of `expect`.
     #[track_caller]
     pub(crate) fn failed(&self, expect: &[&str]) {
         self.refused(1, expect);
@@ -108,13 +108,13 @@ impl Run {
         }
     }
 
-    /// Standard output as one score document.
+    /// Parses standard output as one score document.
     #[track_caller]
     pub(crate) fn scoring(&self) -> Scoring {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
     }
 
-    /// Standard output as one generation document.
+    /// Parses standard output as one generation document.
     #[track_caller]
     pub(crate) fn completion(&self) -> TextCompletion {
         serde_json::from_str(&self.out).unwrap_or_else(|error| panic!("{error}: {} {}", self.out, self.err))
@@ -150,7 +150,7 @@ pub(crate) fn commands() -> Vec<String> {
     names
 }
 
-/// The tiers that this machine has, in the words of `--isa`.
+/// The tiers of this machine, spelled as for `--isa`.
 pub(crate) fn tiers() -> Vec<&'static str> {
     let has = |tier: &&str| redline(&["score", "--isa", tier]).err.contains("no model given");
     ["scalar", "avx2", "avx512", "amx"].into_iter().filter(has).collect()

@@ -32,7 +32,7 @@ fn every_flag_named_in_a_variable_exists() {
     let score = redline(&["score", "--help"]).ok().out;
     let variables = help.lines().filter(|line| line.trim_start().starts_with("REDLINE_"));
     for line in variables {
-        // A flag of a lane stands with its lane.
+        // A lane's flag is documented with its lane.
         let lane = line.split_once("(bench ").map(|(_, lane)| lane.trim_end_matches(')'));
         let help = lane.map_or_else(|| score.clone(), |lane| redline(&["bench", lane, "--help"]).ok().out);
         let flag = line.split_whitespace().nth(1).expect("a flag");

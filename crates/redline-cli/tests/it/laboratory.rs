@@ -1,4 +1,4 @@
-//! Runs that are written case by case, baselines, and every lane at once.
+//! Runs that are written case by case, baselines, and `bench all`.
 
 use std::fs;
 use std::path::Path;
@@ -14,7 +14,7 @@ const GEMM: &[&str] =
     &["bench", "gemm", "--profile", "smoke", "--threads", "1", "--formats", "f32,w8", "--m", "1,3"];
 const SCORE: &[&str] = &["bench", "score", "--profile", "smoke", "--threads", "1"];
 
-/// It measured, whether or not the machine's noise lets its figures be believed.
+/// Asserts that the run measured; noise may still make its figures invalid.
 #[track_caller]
 fn measured(words: &[&str], more: &[&str]) -> harness::Run {
     let run = redline(&[words, more].concat());
@@ -26,7 +26,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Changes a document in place.
+/// Edits a document in place.
 fn change(path: &Path, change: impl FnOnce(&mut Value)) {
     let mut document: Value = serde_json::from_str(&fs::read_to_string(path).unwrap()).unwrap();
     change(&mut document);
@@ -62,7 +62,7 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
             }
         }
     }
-    // Ten columns alone are a baseline, for which cold and warm rows must both stand.
+    // Ten columns alone are a valid baseline, for which both cold and warm rows are required.
     let known: Vec<&str> = lanes::ALL.iter().flat_map(|lane| lane.styles).map(|(name, _)| *name).collect();
     assert_eq!(known, ["score", "gemm", "tokenizer"]);
 }
@@ -82,7 +82,7 @@ fn values_have_a_summary_beside_them() {
     let full = redline(&[GEMM, &["--output", "/dev/full"]].concat());
     assert!(full.code == 1 && full.err.contains("No space left"), "{} {}", full.code, full.err);
     assert!(full.out.contains("gemm/w8/m3"), "what was measured is shown: {}", full.out);
-    // A reader that leaves does not turn a failure into a success.
+    // A closed standard output does not turn a failure into a success.
     let gate = [GEMM, &["--min-speedup", "1e9"]].concat();
     let mut child = command(&gate).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
     drop(child.stdout.take());
@@ -93,7 +93,7 @@ fn values_have_a_summary_beside_them() {
 fn a_run_that_is_killed_has_every_case_that_was_done() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("run");
-    // More cases than are ever done.
+    // More cases than can finish before the signal.
     let formats = vec!["f32"; 5000].join(",");
     let words = [&GEMM[..6], &["--m", "1,3", "--formats", formats.as_str(), "-o", text(&dir)]].concat();
     let mut child = command(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
@@ -101,7 +101,7 @@ fn a_run_that_is_killed_has_every_case_that_was_done() {
         assert!(child.try_wait().unwrap().is_none(), "it ended by itself");
         match Run::read(&dir) {
             Ok(run) if run.rows.len() >= 4 => break run.rows.len(),
-            // Not there yet, or its first words are being written.
+            // The file does not exist yet, or is only partly written.
             _ => std::thread::yield_now(),
         }
     };
@@ -112,11 +112,11 @@ fn a_run_that_is_killed_has_every_case_that_was_done() {
     assert!(run.rows.iter().all(|row| row.checked && !row.metrics.is_empty()));
     let results = fs::read_to_string(dir.join("results.csv")).unwrap();
     assert!(results.lines().count() > done, "{results}");
-    // It may be compared, and says what it is; nobody writes over it.
+    // An unfinished run can be compared, and says that it is unfinished; it cannot be overwritten.
     let compared = redline(&["compare", text(&dir), text(&dir)]);
     assert!(compared.out.contains("NOT FINISHED"), "{} {}", compared.out, compared.err);
     assert_eq!(compared.code, 5, "{}", compared.out);
-    // Of nothing nothing can be new.
+    // A base without rows can have no new rows.
     change(&dir.join("run.json"), |run| run["rows"] = Value::Array(Vec::new()));
     let whole = folder.path().join("whole");
     measured(GEMM, &["-o", text(&whole)]);
@@ -149,12 +149,12 @@ fn a_baseline_is_accepted_with_a_reason_and_compared_anywhere() {
     let first = Run::read(&run).unwrap();
     redline(&[SCORE, &accept[..4], &[" "]].concat()).usage(&["`--reason` says nothing"]);
     if first.engine.dirty == Some(true) {
-        // A build with changes is nobody's baseline.
+        // A build with uncommitted changes cannot become a baseline.
         redline(&[SCORE, &accept].concat()).usage(&["changes that no commit names"]);
         fs::copy(run.join("run.json"), &base).unwrap();
     } else {
         let accepted = redline(&[SCORE, &accept].concat());
-        // A run that must not be believed is refused, and leaves the file as it was.
+        // An invalid run is rejected and leaves the file unchanged.
         if accepted.code == 5 {
             assert!(!base.exists() && accepted.err.contains("was to become"), "{}", accepted.err);
             fs::copy(run.join("run.json"), &base).unwrap();
@@ -167,7 +167,7 @@ fn a_baseline_is_accepted_with_a_reason_and_compared_anywhere() {
     let portable = ["--baseline", text(&base), "--portable"];
     let same = redline(&[SCORE, &portable].concat()).ok().out;
     assert!(same.contains("computed_tokens") && same.contains("exit code 0"), "{same}");
-    // Another machine, and much slower figures: neither matters. Other outputs and counts do.
+    // A portable comparison ignores another machine and much slower figures, but not other outputs and counts.
     change(&base, |run| {
         run["machine"]["fingerprint"] = "elsewhere".into();
         for sample in run["rows"][0]["metrics"]["items_per_s"]["samples"].as_array_mut().unwrap() {
@@ -220,11 +220,11 @@ fn counts_gate_on_any_machine() {
     });
     let fewer = compare();
     assert!(fewer.code == 1 && fewer.out.contains("missing"), "{} {}", fewer.code, fewer.out);
-    // A digest that is gone says nothing of the outputs.
+    // A missing digest says nothing about the outputs.
     fs::copy(base.join("run.json"), new.join("run.json")).unwrap();
     change(&new.join("run.json"), |run| run["rows"][0]["digest"] = Value::Null);
     assert_eq!(compare().code, 1);
-    // Nor is a stored gate that was missed forgotten.
+    // A stored gate that was missed still counts.
     fs::copy(base.join("run.json"), new.join("run.json")).unwrap();
     let gate = serde_json::json!([{"metric": "items_per_s", "least": 1e15}]);
     change(&new.join("run.json"), |run| run["rows"][0]["gates"] = gate);
@@ -263,7 +263,7 @@ fn all_lanes_run_each_into_its_own_directory() {
         assert!(run.out.contains(&format!("\n{name}")), "{}", run.out);
     }
     redline(&[&words[..], &["-o", text(&dir)]].concat()).usage(&["there is a run already"]);
-    // A baseline that is not there cannot be kept to.
+    // A missing baseline is an error.
     let none = redline(&["bench", "all", "--only", "gemm", "--portable", "--baseline", text(folder.path())]);
     assert!(none.code == 1 && none.err.contains("there is no baseline"), "{} {}", none.code, none.err);
 }

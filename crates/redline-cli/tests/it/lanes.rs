@@ -1,4 +1,4 @@
-//! Every lane of `bench` in a moment: documents, files, refusals.
+//! Every lane of `bench` with smoke values: documents, files, refusals.
 
 use redline_lab::lanes::{self, Lane, Run as Subject};
 use serde_json::Value;
@@ -7,7 +7,7 @@ use crate::harness::{Run, command, finish, redline, tiers};
 
 const DEMO: &[&str] = &["--model", "demo"];
 
-/// Runs a lane with its smoke values and further arguments, which win.
+/// Runs a lane with its smoke values. Further arguments override them.
 fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
     let given = |name: &str| arguments.iter().any(|a| a.split('=').next() == Some(&format!("--{name}")));
     let values: Vec<String> = lane
@@ -20,7 +20,7 @@ fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
     words.extend(values.iter().map(String::as_str));
     match lane.run {
         Subject::Model(_) | Subject::Text(_) if !given("model") => words.extend(DEMO),
-        // These have an embedded model of their own; machines have none.
+        // These lanes have their own embedded model, or need none.
         _ => {}
     }
     if !given("threads") {
@@ -30,7 +30,7 @@ fn smoke(lane: &Lane, arguments: &[&str]) -> Run {
     redline(&words)
 }
 
-/// It measured, whether or not the machine's noise lets its figures be believed.
+/// Asserts that the run measured; noise may still make its figures invalid.
 #[track_caller]
 fn measured(run: Run) -> Run {
     assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
@@ -58,7 +58,7 @@ fn samples(row: &Value, metric: &str) -> Vec<f64> {
     samples.iter().map(|sample| sample.as_f64().unwrap()).collect()
 }
 
-/// In every sample, the rate times the seconds is that many tokens.
+/// Checks that in every sample the rate times the seconds is that number of tokens.
 #[track_caller]
 fn adds_up(row: &Value, tokens: f64) {
     for (rate, seconds) in samples(row, "tokens_per_s").iter().zip(samples(row, "seconds")) {
@@ -83,7 +83,8 @@ fn every_lane_gives_a_document() {
             let metrics = row["metrics"].as_object().unwrap();
             assert!(metrics.values().any(|m| m["direction"] != "info"), "nothing to judge: {row}");
             for (name, metric) in metrics {
-                let told = lane.told(name).unwrap_or_else(|| panic!("{} does not declare {name}", lane.name));
+                let told =
+                    lane.metric(name).unwrap_or_else(|| panic!("{} does not declare {name}", lane.name));
                 assert!(told.unit.is_empty() || metric["unit"] == told.unit, "{name}: {metric}");
                 assert_eq!(metric["direction"], told.direction.name(), "{}: {name}", lane.name);
                 assert!(metric["unit"].is_string() && metric["samples"].is_array(), "{name}: {metric}");
@@ -122,7 +123,7 @@ fn only_lanes_of_a_model_take_one() {
         assert!(help.contains("--threads"), "{help}");
         assert_eq!(help.contains("--isa"), !matches!(lane.run, Subject::Text(_)), "{help}");
         if of_model {
-            // Without the flag it is that of the environment.
+            // Without the flag the model comes from the environment.
             let elsewhere = command(&["bench", lane.name]).env("REDLINE_MODEL", "no/such-model").output();
             finish(elsewhere.unwrap()).failed(&["no/such-model"]);
         } else {

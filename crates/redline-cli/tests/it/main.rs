@@ -1,4 +1,4 @@
-//! The binary from outside: what it prints, and the code it leaves with.
+//! Tests of the binary from outside: its output and its exit codes.
 
 mod bad_input;
 mod bench;

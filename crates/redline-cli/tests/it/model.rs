@@ -1,4 +1,4 @@
-//! Where models come from.
+//! Where models are found.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A run makes no connection, starts no other program and opens no code that a model brings.
+//! A run makes no connection, starts no other program, and opens no code shipped with a model.
 
 use std::fs;
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::harness::traced;
 
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 
-/// Files that a model directory may bring and that are read as data.
+/// File types of a model directory that are read as data.
 const DATA: &[&str] = &["json", "safetensors", "txt", "jinja", "bin"];
 
 #[test]
@@ -18,7 +18,7 @@ fn a_run_makes_no_connection_and_opens_no_code() {
     for name in ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json"] {
         fs::copy(Path::new(DEMO).join(name), model.join(name)).unwrap();
     }
-    // What a repository of models may hold besides, and what nobody asked for.
+    // Other files that a model repository may contain, and that must not be opened.
     for name in ["modeling_llama.py", "tokenizer.py", "libop.so", "model.pt", "setup.sh", "unpickle.pkl"] {
         fs::write(model.join(name), "raise SystemExit").unwrap();
     }
@@ -37,7 +37,7 @@ fn a_run_makes_no_connection_and_opens_no_code() {
         let Some(output) = traced(trace, None, &seen, arguments) else { return };
         assert!(output.status.success(), "{arguments:?}: {output:?}");
         let seen = fs::read_to_string(&seen).unwrap();
-        // A line is `PID call(..) = result`; one that was interrupted is told twice, the second time without its arguments.
+        // A line is `PID call(..) = result`. An interrupted call has two lines, the second without arguments.
         let calls: Vec<&str> =
             seen.lines().filter_map(|line| Some(line.split_once(' ')?.1.trim_start())).collect();
         let of = |names: &[&str]| -> Vec<&str> {

@@ -1,4 +1,4 @@
-//! `redline parity`: against dumps of transformers, and against dumps that are wrong in one place each.
+//! `redline parity` against dumps of transformers, and against dumps with one error each.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::checkpoint::{Tensor, named, read, written};
 use crate::harness::{Run, redline};
 
 const TESTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests");
-/// Checkpoints that dumps were made of: without rotation, with it, with norms of heads; and those that fill masks, whose steps are whole
+/// Checkpoints with dumps: without rotary embeddings, with them, with per-head norms, and diffusion models, whose steps are whole
 /// canvases.
 const DUMPED: &[&str] = &["gpt2-b", "llama-b", "qwen3-b", "dream-b", "llada-a"];
 
@@ -27,7 +27,7 @@ fn document(run: &Run) -> Parity {
     serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {} {}", run.out, run.err))
 }
 
-/// A copy of a dump, to be spoiled.
+/// A copy of a dump, to be corrupted.
 struct Dump(tempfile::TempDir);
 
 impl Dump {
@@ -48,7 +48,7 @@ impl Dump {
         self.dir().join("activations.safetensors")
     }
 
-    /// Changes the activations.
+    /// Edits the activations.
     fn tensors(self, change: impl FnOnce(&mut Vec<Tensor>)) -> Self {
         let mut tensors = read(&fs::read(self.activations()).unwrap());
         change(&mut tensors);
@@ -56,7 +56,7 @@ impl Dump {
         self
     }
 
-    /// Changes one value of an activation.
+    /// Edits one value of an activation.
     fn value(self, name: &str, at: usize, change: impl FnOnce(f32) -> f32) -> Self {
         self.tensors(|tensors| {
             let bytes = &mut named(tensors, name).bytes[4 * at..4 * at + 4];
@@ -65,7 +65,7 @@ impl Dump {
         })
     }
 
-    /// Changes `parity.json`.
+    /// Edits `parity.json`.
     fn description(self, change: impl FnOnce(&mut Value)) -> Self {
         let path = self.dir().join("parity.json");
         let mut description: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
@@ -112,7 +112,7 @@ fn other_formats_have_tolerances_of_their_own() {
         let arguments = ["--json", "--format", format, "--kv-format", kv_format];
         let found = document(&parity("llama-b", &dump, &arguments).ok());
         assert_eq!(found.tolerance.0, tolerance, "{format}");
-        // The rounding shows, so something was compared.
+        // The rounding error is visible, so the comparison is not empty.
         assert!(found.worst.unwrap().nmse.unwrap().0 > 1e-7, "{format}");
     }
     let strict = parity("llama-b", &dump, &["--format", "bf16", "--tolerance", "1e-7"]);
@@ -134,7 +134,7 @@ fn a_pass_in_pieces_is_compared_as_a_whole() {
 
 #[test]
 fn the_first_activation_that_differs_is_named() {
-    // One value in a hundred thousand, and everything else as it was.
+    // One value in a hundred thousand is changed, and nothing else.
     for (step, activation, at) in [
         (0, "embedding", 250),
         (0, "layers.0.value", 33),

@@ -12,7 +12,7 @@ use crate::harness::{Run, command, finish, redline, redline_reading, tiers};
 const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
 
-/// The first bytes of text that the demo model was never trained on.
+/// The first bytes of text that the demo model was not trained on.
 fn held_out(bytes: usize) -> String {
     fs::read_to_string(format!("{DEMO}/held-out.txt")).unwrap()[..bytes].to_owned()
 }
@@ -29,7 +29,7 @@ fn document(run: Run) -> Perplexity {
     serde_json::from_str(&run.out).unwrap_or_else(|error| panic!("{error}: {} {}", run.out, run.err))
 }
 
-/// What `--format` takes.
+/// The values of `--format`.
 fn formats() -> Vec<String> {
     let help = redline(&["perplexity", "--format", "no-such"]).err;
     let names = help.split("one of ").nth(1).expect("a list").trim();
@@ -47,7 +47,7 @@ fn the_demo_model_predicts_held_out_text_as_its_card_says() {
     assert_eq!((&*got.object, &*got.model, got.meta.complete), ("perplexity", "demo", true));
     assert_eq!(got.tokens as u64, card["held_out_tokens"].as_u64().unwrap());
     assert_eq!((got.meta.windows, got.meta.window), (got.tokens.div_ceil(511), 512));
-    // The card is of f32 arithmetic.
+    // The model card holds figures of f32 arithmetic.
     let (value, want) = (got.perplexity.value.0, card["perplexity"].as_f64().unwrap());
     assert!((value / want - 1.0).abs() < 5e-4, "{value}, the card says {want}");
     assert!((value.ln() - got.nll.value.0).abs() < 1e-9);
@@ -195,7 +195,8 @@ fn models_with_different_tokenizers_are_not_compared() {
 
 #[test]
 fn ctrl_c_ends_it() {
-    // A text longer than a pipe holds: once it is written the command is reading, or already at work for minutes.
+    // The text is longer than a pipe buffer. Once it is written, the command is reading, or already at work for
+    // minutes.
     let slow = ["perplexity", "--model", "demo", "--text", "-", "--isa", "scalar", "--threads", "1"];
     let mut child = command(&slow);
     let piped = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -4,7 +4,7 @@ use redline_wire::{PrefixCacheUse, Scoring, TextCompletion};
 
 use crate::harness::{bits, redline, redline_reading};
 
-/// Long enough that a request waits for one under way which is running the same.
+/// Long enough that a request waits for a running one with the same prefix.
 const QUERY: &str = "And it came to pass in those days that the king said unto the people of the land, Go up, and see \
     the great city that your fathers built by the river, and tell me what the men of that place say unto you";
 

@@ -1,4 +1,4 @@
-//! `--profile-trace`: what a viewer would open.
+//! `--profile-trace`: the contents of the file.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,8 +11,8 @@ use crate::harness::{bits, command, finish, generate, redline, score};
 
 const SCORE: &[&str] =
     &["--query", "I pledge allegiance", "--item", " to", "--item", " of", "--label", " the"];
-/// Operations of a layer of the demo model: two norms, four linear layers, two rotations, two additions, keys and values
-/// stored, attention, the gate.
+/// Operations per layer of the demo model: two norms, four linear layers, two rotary embeddings, two additions, the KV
+/// store, attention, the gate.
 const OF_LAYER: usize = 13;
 
 fn read(path: &Path) -> Profile {
@@ -23,7 +23,7 @@ fn read(path: &Path) -> Profile {
     profile
 }
 
-/// Begin and end in nanoseconds, which microseconds with three digits hold exactly.
+/// Begin and end in nanoseconds. Microseconds with three decimals represent them exactly.
 fn interval(event: &ProfileEvent) -> (i64, i64) {
     let nanoseconds = |microseconds: f64| (microseconds * 1e3).round() as i64;
     let start = nanoseconds(event.ts.0);
@@ -45,7 +45,7 @@ trait Events {
     fn of(&self, cat: &str) -> Vec<&ProfileEvent>;
 }
 
-/// On every track, each span lies within the one that is open, or behind all that came before.
+/// Checks that on every track, each span lies within the open one, or after all earlier ones.
 fn assert_nested(profile: &Profile) {
     let mut open: BTreeMap<(u32, u32), Vec<(i64, i64)>> = BTreeMap::new();
     for event in profile.trace_events.iter().filter(|event| event.ph == "X") {
@@ -63,7 +63,7 @@ fn assert_nested(profile: &Profile) {
     assert!(!open.is_empty());
 }
 
-/// Every layer of every pass has its operations, and every thread's work lies within the operation it belongs to.
+/// Checks that every layer of every pass has its operations, and that every thread's work lies within its operation.
 fn assert_whole(profile: &Profile, threads: usize) {
     let (passes, layers, operations) = (profile.of("pass"), profile.of("layer"), profile.of("operation"));
     let demo_layers = layers.iter().map(|layer| layer.args.layer.unwrap() + 1).max().unwrap();
@@ -76,7 +76,7 @@ fn assert_whole(profile: &Profile, threads: usize) {
             let inside: Vec<_> =
                 operations.iter().filter(of).filter(|o| o.args.layer == layer.args.layer).collect();
             assert!(inside.iter().all(|o| lies_within(interval(o), interval(layer))));
-            // Behind its keys and values, the last layer goes on with the rows only whose logits are wanted.
+            // After storing keys and values, the last layer continues only with the rows whose logits are needed.
             let narrows = layer.args.layer == Some(demo_layers - 1) && outputs != pass.args.tokens;
             let narrowed = inside.iter().position(|o| o.name == "gather");
             assert_eq!(narrowed.is_some(), narrows, "{layer:?}");
@@ -103,7 +103,7 @@ fn assert_whole(profile: &Profile, threads: usize) {
         assert!(operations.iter().filter(own).any(|o| lies_within(interval(work), interval(o))), "{work:?}");
     }
     let tracks: std::collections::BTreeSet<u32> = works.iter().map(|work| work.tid).collect();
-    // The first thread leads; others come in time for some of the work, or for none where other processes keep their cores busy.
+    // Thread 0 always works. Other threads may join late, or not at all if other processes keep their cores busy.
     assert_eq!(tracks.first(), Some(&2));
     assert!(tracks.last() < Some(&(2 + threads as u32)), "{tracks:?}");
     let named = profile
@@ -113,7 +113,7 @@ fn assert_whole(profile: &Profile, threads: usize) {
     assert_eq!(named.count(), threads);
 }
 
-/// Every request begins and ends once.
+/// Checks that every request begins and ends once.
 fn assert_answered(profile: &Profile, count: usize) {
     let mut ids: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for event in profile.of("request") {
@@ -203,7 +203,7 @@ fn lanes_that_run_a_model_write_one_too() {
     let values: Vec<String> = lane.smoke.iter().map(|(name, value)| format!("--{name}={value}")).collect();
     words.extend(values.iter().map(String::as_str));
     let run = redline(&words);
-    // Noise may make its figures unbelievable; it ran all the same.
+    // Noise may make the figures invalid, but the lane ran.
     assert!(matches!(run.code, 0 | 5), "{}", run.err);
     let profile = read(&path);
     assert_nested(&profile);
@@ -217,7 +217,7 @@ fn lanes_that_run_a_model_write_one_too() {
 fn a_file_that_cannot_be_written_is_refused_before_anything_is_done() {
     for (command, rest) in [("score", SCORE), ("generate", &["--prompt", "And"][..]), ("bench", &[][..])] {
         let lane: &[&str] = if command == "bench" { &["forward"] } else { &[] };
-        // The model does not exist either: the file comes first.
+        // The model does not exist either, but the file is checked first.
         let words =
             [&[command], lane, &["--model", "/nonexistent/m", "--profile-trace", "/nonexistent/x"], rest]
                 .concat();

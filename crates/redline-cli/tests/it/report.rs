@@ -1,4 +1,4 @@
-//! `report`: one page from real runs, and what is no run.
+//! `report`: a page from real runs, and inputs that are no runs.
 
 use std::fs;
 use std::path::Path;
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 
 use crate::harness::redline;
 
-/// A quick run of a lane of the machine or of the demo model into `DIR/NAME`.
+/// A quick run of a lane into `DIR/NAME`.
 #[track_caller]
 fn bench(dir: &Path, name: &str, arguments: &[&str]) -> String {
     let path = dir.join(name).to_str().unwrap().to_owned();
     let run = redline(&[&["bench"], arguments, &["--threads", "1", "-o", &path]].concat());
-    // Whatever the noise let it conclude, it measured.
+    // Noise may make the figures invalid, but the lane measured.
     assert!(matches!(run.code, 0 | 1 | 3 | 5) && dir.join(name).join("run.json").exists(), "{}", run.err);
     path
 }
@@ -27,7 +27,7 @@ pub(crate) fn real_runs(dir: &Path) {
     bench(dir, "forward", &forward);
 }
 
-/// Writes the report of `runs`, and reads it.
+/// Writes the report of `runs` and parses it.
 #[track_caller]
 pub(crate) fn report(runs: &[&str], to: &Path, flags: &[&str]) -> String {
     let to = to.to_str().unwrap();
@@ -36,7 +36,7 @@ pub(crate) fn report(runs: &[&str], to: &Path, flags: &[&str]) -> String {
     fs::read_to_string(to).unwrap()
 }
 
-/// A document as a driver of any engine writes it.
+/// A run document, as any engine's driver would write it.
 pub(crate) fn document(engine: &str, samples: &[f64]) -> Value {
     let latency = json!({"unit": "ms", "direction": "lower", "samples": samples});
     json!({
@@ -59,7 +59,7 @@ fn real_runs_become_one_page() {
     let all = folder.path().join("all");
     real_runs(&all);
     let file = folder.path().join("report.html");
-    // A directory of runs stands for all of them; naming one of them again changes nothing.
+    // A directory of runs stands for all of them. Naming one of them again changes nothing.
     let gemm = all.join("gemm");
     let page = report(&[all.to_str().unwrap()], &file, &["--title", "A <title>"]);
     assert_eq!(
@@ -74,7 +74,7 @@ fn real_runs_become_one_page() {
     for id in ["comparison", "roofline", "throughput", "distributions", "results", "environment"] {
         assert!(sections.contains(&id), "{id} of {sections:?}");
     }
-    // Every picture says in words what it shows, every case stands in the data.
+    // Every chart has a text description, and every case is in the data table.
     let pictures = || find("svg").filter(|node| node.attribute("aria-hidden").is_none());
     assert!(pictures().count() > 10);
     assert!(
@@ -140,7 +140,7 @@ fn what_cannot_be_reported_is_refused_by_name() {
     fs::create_dir(path("empty")).unwrap();
     redline(&["report", &path("empty"), "-o", &out]).usage(&["no `run.json`", "empty"]);
     redline(&["report", &good, "--base", &path("empty"), "-o", &out]).usage(&["no `run.json`", "empty"]);
-    // One that cannot be read among several is named, and nothing is written.
+    // If one of several runs cannot be read, it is named, and nothing is written.
     write(folder.path(), "all/cut", "{\"schema\": ");
     redline(&["report", &path("all"), "-o", &out]).usage(&["EOF while parsing", "cut/run.json"]);
     assert!(!folder.path().join("r.html").exists());

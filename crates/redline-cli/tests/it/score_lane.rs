@@ -1,10 +1,10 @@
-//! Lane `score`: its columns, its table, and an earlier run's values as a baseline.
+//! Lane `score`: its columns, its table, and comma-separated values of an earlier run as a baseline.
 
 use serde_json::Value;
 
 use crate::harness::{Run, redline};
 
-/// A small sweep with token ids, so that tokens can be counted.
+/// A small sweep with token ids, so that the number of tokens is known.
 fn sweep(arguments: &[&str]) -> Run {
     let small = ["--query-tokens", "20", "--item-tokens", "3", "--num-runs", "2", "--warmup-runs", "1"];
     redline(&[&["bench", "score", "--model", "demo", "--threads", "1"], &small[..], arguments].concat())
@@ -46,7 +46,7 @@ fn values_of_an_earlier_run_are_a_baseline() {
     let seeds = "batch_size,num_labels,num_runs,total_items,throughput_items_per_sec,latency_p50_ms,latency_p95_ms,\
                  latency_p99_ms,latency_mean_ms,latency_std_ms,";
     assert!(csv.starts_with(seeds), "{csv}");
-    // Throughputs that no machine has, so that no timing decides.
+    // Impossible throughputs, so that the verdict does not depend on timing.
     let with = |throughput: &str, lines: usize| -> String {
         let mut text = String::from("batch_size,num_labels,throughput_items_per_sec\n");
         for batch in ["1", "2", "16"].iter().take(lines) {
@@ -62,7 +62,7 @@ fn values_of_an_earlier_run_are_a_baseline() {
     ] {
         std::fs::write(path("base.csv"), text).unwrap();
         let run = sweep(&[&cases[..], &["--baseline", &path("base.csv")]].concat());
-        // A share of the limit beyond belief would have a code of its own.
+        // An implausible share of the limit has an exit code of its own.
         assert!(run.code == code || run.code == 5, "{} {}", run.out, run.err);
         assert!(words.iter().all(|word| run.out.contains(word)), "{}", run.out);
     }

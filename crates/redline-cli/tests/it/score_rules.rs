@@ -51,7 +51,7 @@ fn s1_full_logprobs_are_those_over_the_vocabulary() {
     assert_eq!(full.meta.label_mass, plain.meta.label_mass);
 }
 
-/// S2, S4: an item's row does not depend on its company, its place, the threads, the tier or a shared prefix.
+/// S2, S4: an item's row does not depend on other items, its position, the threads, the tier or a shared prefix.
 #[test]
 fn s4_a_row_has_the_same_bits_in_any_company() {
     let together = bits(&pledge(&[]));
@@ -81,7 +81,7 @@ fn s2_the_shared_prefix_is_computed_once() {
     let lengths: Vec<usize> = meta.prompt_tokens.iter().map(|n| n.unwrap()).collect();
     assert_eq!(scoring.usage.prompt_tokens, lengths.iter().sum::<usize>(), "S16: the sum over items");
     let ids: Vec<_> = meta.token_ids.as_ref().unwrap().iter().map(|ids| ids.as_ref().unwrap()).collect();
-    // Every prompt keeps a token of its own.
+    // Every prompt keeps at least one token of its own.
     let most = lengths.iter().copied().min().unwrap() - 1;
     let common = (0..most).take_while(|&at| ids.iter().all(|row| row[at] == ids[0][at])).count();
     assert!(common >= 3);
@@ -89,7 +89,7 @@ fn s2_the_shared_prefix_is_computed_once() {
     assert!(meta.took.computed_tokens < scoring.usage.prompt_tokens);
 }
 
-/// S8: rows and columns follow the request, duplicates keep their place.
+/// S8: rows and columns follow the request; duplicates keep their position.
 #[test]
 fn s8_duplicates_keep_their_place() {
     let query = ["--query", "And", "--item", " a", "--item", " b", "--item", " a"];
@@ -129,7 +129,7 @@ fn s12_an_empty_query_is_allowed_but_not_an_empty_prompt() {
     redline(&[&base[..], LABELS].concat()).failed(&["item 1"]);
 }
 
-/// S13: a prompt longer than the context is an error with both lengths, unless asked otherwise.
+/// S13: a prompt longer than the context is an error that gives both lengths, unless `--truncate` is set.
 #[test]
 fn s13_over_long_prompts() {
     let long = "And the king said unto him. ".repeat(40);
@@ -185,7 +185,7 @@ fn s15_tokenization_is_named_and_its_boundary_reported() {
     assert_eq!(bits(&clean), bits(&run("separate", " and")));
 }
 
-/// S3: labels of several tokens, refused unless asked for; the answer lists their tokens.
+/// S3: labels of several tokens are rejected by default; with `--long-labels` the answer lists their tokens.
 #[test]
 fn s3_labels_of_several_tokens() {
     let query =
@@ -203,7 +203,7 @@ fn s3_labels_of_several_tokens() {
     let line = r#"{"query":"And the king said unto","items":" him","labels":[" zyxwvut"," the"],"long_labels":"sum"}"#;
     let run = redline_reading(&["score", "--model", "demo", "--json", "--jsonl", "-"], line.as_bytes()).ok();
     assert_eq!(bits(&run.scoring()), bits(&sum));
-    // The same as ids, and in a line.
+    // The same labels as ids, and in a JSON line.
     let ids = several.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
     let the = sum.meta.label_token_ids[1].0[0].to_string();
     let by_ids =
@@ -218,7 +218,7 @@ fn s3_labels_of_several_tokens() {
     redline(&["score", "--long-labels", "product"]).usage(&["--long-labels", "sum", "mean"]);
 }
 
-/// S10, S11: a value of another type than the key takes is refused in its place, and the next line is answered.
+/// S10, S11: a value of the wrong type is an error in its place, and the next line is answered.
 #[test]
 fn s10_values_of_a_wrong_type_are_refused() {
     let good = r#"{"query":"And","items":" a","label_token_ids":[7]}"#;
@@ -256,7 +256,7 @@ fn s10_values_of_a_wrong_type_are_refused() {
     assert_eq!(bits(&last), bits(&alone));
 }
 
-/// S7, S14, S15: what a request leaves out is as if it had said so, and any other value shows.
+/// S7, S14, S15: an omitted key has its documented default, and any other value changes the answer.
 #[test]
 fn s7_defaults_are_those_of_the_documents() {
     let base = r#""query":"The ki","items":["ng",""],"label_token_ids":[20,300,7]"#;

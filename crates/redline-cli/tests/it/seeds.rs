@@ -1,7 +1,7 @@
-//! `docs/seeds.md` and the command lines in the documents: what they name exists, and what they run runs.
+//! The commands and names in `docs/seeds.md` and other documents: what they name exists, and the commands run.
 //!
-//! The last cell of every row of `docs/seeds.md` says how it is proved; the document begins with what may stand there. Commands are run
-//! row by row in a directory of their section, so that a row may compare with what an earlier one left.
+//! The last cell of every row of `docs/seeds.md` says how the row is verified; the beginning of the document lists the forms. The
+//! commands of a section run row by row in one directory, so that a row may use the output of an earlier one.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,14 +10,14 @@ use std::process::Stdio;
 
 use crate::harness::{Run, command, commands, finish, redline};
 
-/// The map.
+/// The document.
 const MAP: &str = include_str!("../../../../docs/seeds.md");
-/// Its sections that are about a seed.
+/// The sections that are about a seed.
 const SEEDS: [&str; 5] = ["Score", "Generation", "Diffusion", "Plans", "Kernels"];
-/// A program that is not there is missing for a reason of at least so many bytes.
+/// Minimum length in bytes of the reason why a program is missing.
 const REASON: usize = 20;
 
-/// A row of a table of the map.
+/// A row of a table in the document.
 #[derive(Debug)]
 struct Row {
     line: usize,
@@ -25,16 +25,16 @@ struct Row {
     cells: Vec<&'static str>,
 }
 
-/// How a row is proved.
+/// How a row is verified.
 #[derive(Debug)]
 enum Proof {
-    /// A command, and the codes it may end with.
+    /// A command, and the exit codes that it may end with.
     Run(&'static str, Vec<i32>),
-    /// Tests by name.
+    /// The names of tests.
     Tests(Vec<&'static str>),
     /// A heading of a document.
     See(&'static str, &'static str),
-    /// What is missing.
+    /// A missing feature, with the reason.
     Missing(&'static str),
 }
 
@@ -47,7 +47,7 @@ fn read(path: impl AsRef<Path>) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{error}: {}", path.display()))
 }
 
-/// Every row of every table, without titles.
+/// The rows of all tables, without header rows.
 fn rows() -> Vec<Row> {
     let (mut rows, mut section, mut in_table) = (Vec::new(), "", false);
     for (index, text) in MAP.lines().enumerate() {
@@ -70,13 +70,13 @@ fn rows() -> Vec<Row> {
     rows
 }
 
-/// What stands between backticks.
+/// The texts between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
 
 impl Row {
-    /// How it is proved.
+    /// The forms of verification in the last cell.
     fn proofs(&self) -> Vec<Proof> {
         assert_eq!(self.cells.len(), 3, "line {}: {:?}", self.line, self.cells);
         self.cells[2].split("; ").map(|text| self.proof(text)).collect()
@@ -109,7 +109,7 @@ impl Row {
     }
 }
 
-/// The words of a command, with what the map says is added.
+/// The words of a command, with the flags that the document adds.
 fn words(line: &str) -> Vec<String> {
     let mut words = shlex::split(line).unwrap_or_else(|| panic!("an open quote in {line}"));
     assert_eq!(words.remove(0), "redline", "{line}");
@@ -123,7 +123,7 @@ fn words(line: &str) -> Vec<String> {
     words
 }
 
-/// Runs the commands of a section, one after the other.
+/// Runs the commands of a section in order.
 fn run_section(section: &str) {
     let folder = tempfile::tempdir().unwrap();
     fs::write(
@@ -142,7 +142,7 @@ fn run_section(section: &str) {
             let words = words(line);
             let words: Vec<&str> = words.iter().map(String::as_str).collect();
             let mut command = command(&words);
-            // Plans are kept below the home: in the folder that goes with the test.
+            // Plans are stored below the home directory, here a temporary folder.
             command.env("HOME", folder.path());
             let run: Run = finish(command.current_dir(folder.path()).stdin(Stdio::null()).output().unwrap());
             let told =
@@ -180,7 +180,7 @@ fn kernel_commands_run() {
     run_section(SEEDS[4]);
 }
 
-/// The source of a test `crate::module::name`, if there is one.
+/// The source of a test `crate::module::name`, if it exists.
 fn is_a_test(path: &str) -> bool {
     let parts: Vec<&str> = path.split("::").filter(|part| *part != "tests").collect();
     let [package, modules @ .., name] = &parts[..] else { return false };
@@ -247,7 +247,7 @@ fn names_that_are_no_test_are_told_apart() {
     assert_eq!(anchors("# A b\ntext\n## C, d: e-f\n"), ["a-b", "c-d-e-f"]);
 }
 
-/// The documents whose commands are read.
+/// The documents whose commands are checked.
 fn documents() -> Vec<(String, String)> {
     let mut names = vec!["README.md".to_owned()];
     let listed = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().file_name());
@@ -257,7 +257,7 @@ fn documents() -> Vec<(String, String)> {
     names.into_iter().map(|name| (name.clone(), read(name))).collect()
 }
 
-/// The command lines of a document: lines of code, with what continues them, and what stands between backticks.
+/// The command lines of a document: code lines with their continuations, and inline code.
 fn command_lines(text: &str) -> Vec<String> {
     let (mut found, mut fenced) = (Vec::new(), false);
     for line in text.replace("\\\n", " ").lines() {
@@ -272,7 +272,7 @@ fn command_lines(text: &str) -> Vec<String> {
     found
 }
 
-/// The long flags among the words, those of `--versus` included, up to where the shell begins another command.
+/// The long flags among the words, including those of `--versus`, up to the next shell command.
 fn flags(words: &[String]) -> Vec<String> {
     let own = words.iter().take_while(|word| !matches!(word.as_str(), "|" | ">" | "2>" | "&&" | "||" | ";"));
     let parts = own.flat_map(|word| word.split_whitespace());
@@ -280,7 +280,7 @@ fn flags(words: &[String]) -> Vec<String> {
     long.map(|part| part.split(['=', '.', '[']).next().unwrap_or_default().to_owned()).collect()
 }
 
-/// Whether a command knows a flag: its help lists it, or it is an alias, which is not refused as unknown.
+/// Whether a command knows a flag: its help lists it, or it is an alias, which clap does not reject as unknown.
 fn knows(help: &str, command: &[&str], flag: &str) -> bool {
     let long = format!("--{}", flag.replace('_', "-"));
     let listed = help
@@ -305,7 +305,7 @@ fn commands_in_the_documents_are_known() {
                 redline(&words[1..].iter().map(String::as_str).collect::<Vec<_>>()).ok();
                 continue;
             };
-            // Where any command or lane is meant, one that has them all.
+            // If the document means any command or lane, use one that has all flags.
             let command = match known.iter().find(|command| command == first) {
                 Some(command) => command.as_str(),
                 None if *first == "CMD" => "score",

@@ -1,4 +1,4 @@
-//! `--require-signed`: models that `tests/golden/sign.sh` signed with minisign, and others.
+//! `--require-signed`: models signed with minisign by `tests/golden/sign.sh`, and others.
 
 use std::fs;
 use std::path::Path;
@@ -39,7 +39,7 @@ fn only_a_signed_model_is_loaded() {
     let mut by_variable = command(&[SCORE, &[model]].concat());
     finish(by_variable.env("REDLINE_REQUIRE_SIGNED", typed).output().unwrap()).ok();
 
-    // Everything that reads a model directory asks for the signature.
+    // Every command that reads a model directory checks the signature.
     fs::write(dir.join("chat_template.jinja"), "{{ messages }}").unwrap();
     let packed = work.path().join("packed");
     let packed = packed.to_str().unwrap();

@@ -1,4 +1,4 @@
-//! `tokenize`: the forms of its input, its answers, and who encodes.
+//! `tokenize`: input forms, answers, and which encoder is used.
 
 use std::fs;
 use std::path::Path;
@@ -62,7 +62,7 @@ fn what_the_tokenizer_puts_around_a_text_can_be_left_out() {
         (document(tokenize(&["--json", TEXT])), document(tokenize(&["--json", "--no-special", TEXT])));
     assert_eq!(with.tokens.ids[1..], without.tokens.ids);
     assert_eq!((with.written[0].as_str(), with.count), ("<|bos|>", without.count + 1));
-    // What stands in the text is its own affair.
+    // Special tokens written in the text are kept.
     assert_eq!(document(tokenize(&["--json", "--no-special", "<|eos|>"])).written, ["<|eos|>"]);
     assert_eq!(tokenize(&["--no-special", ""]).ok().out, "\n");
     let folder = tempfile::tempdir().unwrap();
@@ -157,7 +157,7 @@ fn what_cannot_be_read_is_named() {
     redline(&["tokenize", "--model", "/nonexistent/model", "t"]).failed(&["/nonexistent/model"]);
 }
 
-/// A copy of the demo model that only the library can encode for.
+/// A copy of the demo model whose tokenizer only the library supports.
 fn uncovered() -> Copy {
     let copy = Copy::new();
     let path = copy.file("tokenizer.json");
@@ -201,7 +201,7 @@ fn that_the_library_encodes_is_said_once() {
     for words in commands {
         let run = say(words);
         assert!(matches!(run.code, 0 | 5), "{words:?}: {}", run.err);
-        // A bench warns of a busy machine too.
+        // A benchmark also warns about a busy machine.
         let of_encoder = |line: &&str| line.starts_with("warning: ") && line.contains("encode");
         let warnings: Vec<&str> = run.err.lines().filter(of_encoder).collect();
         assert_eq!(warnings.len(), 1, "{words:?}: {}", run.err);

@@ -1,4 +1,4 @@
-//! Lane `tokenizer`: its arms, its gate and where the gate comes from, its files.
+//! Lane `tokenizer`: its arms, its gate with its sources, and its files.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use crate::harness::{Run, command, finish, redline};
 
 const QUICK: &[&str] = &["bench", "tokenizer", "--texts", "4", "--num-runs", "2", "--threads", "1,2"];
 
-/// A speedup that no machine has, so that no timing decides.
+/// An impossible speedup, so that the verdict does not depend on timing.
 const MISSED: &str = "1e12";
 
 fn bench(arguments: &[&str]) -> Run {
@@ -119,7 +119,7 @@ fn values_of_an_earlier_run_are_a_baseline() {
         bench(&["--min-speedup", min, "--baseline", &path("base.csv")]).code
     };
     assert_eq!((judged("1e-9", "0"), judged("1e15", "0"), judged("1e-9", MISSED)), (0, 1, 1));
-    // A run with its samples as well: the gate counts beside the verdicts.
+    // With a run that has samples, the gate counts in addition to the verdicts.
     bench(&["--min-speedup", "0", "-o", &path("run")]).ok();
     let run = bench(&["--min-speedup", MISSED, "--baseline", &path("run"), "--json"]);
     assert!(matches!(run.code, 1 | 4), "{} {}", run.code, run.err);

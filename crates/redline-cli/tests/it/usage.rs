@@ -1,8 +1,8 @@
-//! Command lines that make no sense: exit code 2, a fact, a hint, and nothing on standard output.
+//! Invalid command lines: exit code 2, a fact, a hint, and nothing on standard output.
 
 use crate::harness::{commands, redline, redline_reading};
 
-/// What is wrong, and what the message must name.
+/// Arguments, and the texts that the message must contain.
 const WRONG: &[(&[&str], &[&str])] = &[
     (&[], &["no command given", "redline demo"]),
     (&["scroe"], &["scroe", "did you mean `score`"]),

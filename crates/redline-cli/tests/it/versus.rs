@@ -9,13 +9,13 @@ use crate::harness::{Run, redline};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-a");
 
-/// The lane on a tiny model.
+/// Runs the lane on a tiny model.
 fn bench(arguments: &[&str]) -> Run {
     let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1"];
     redline(&[&["bench", "generate", "--model", GOLDEN], &quick[..], arguments].concat())
 }
 
-/// It measured: whatever the machine's noise let it conclude, nothing was refused and nothing failed.
+/// Asserts that the run measured: noise may make its figures invalid, but nothing was rejected or failed.
 #[track_caller]
 fn measured(run: Run) -> Run {
     assert!(matches!(run.code, 0 | 1 | 3 | 5), "{} {}", run.code, run.err);
@@ -53,14 +53,14 @@ fn a_directory_holds_the_run() {
         let text = fs::read_to_string(folder.path().join("run").join(name)).unwrap();
         assert!(text.starts_with(start) && text.lines().count() > 10, "{text}");
     }
-    // A run is not overwritten, and is found before anything is measured.
+    // An existing run is not overwritten. The check happens before anything is measured.
     let again = bench(&["-o", dir]);
     again.usage(&["there is a run already", dir]);
     assert_eq!(document(&folder.path().join("run/run.json")), run);
-    // It compares with itself, unless a row must not be believed.
+    // A run compares with itself, unless a row is invalid.
     let itself = redline(&["compare", dir, dir]);
     assert!(itself.out.contains("outputs: 3 equal, 0 different, 0 unknown"), "{}", itself.out);
-    // One document: the run with its comparison.
+    // One document holds the run with its comparison.
     let later = measured(bench(&["--baseline", dir, "--json"]));
     let json: Value = serde_json::from_str(&later.out).unwrap();
     assert_eq!(json["comparison"]["base"]["run_id"], run["run_id"]);
@@ -154,12 +154,12 @@ fn flags_of_arms_are_refused_before_anything_runs() {
         run.usage(expect);
         assert!(!run.err.contains("process 1"), "{}", run.err);
     }
-    // What only the lane itself refuses ends the first process.
+    // A value that only the lane itself rejects ends the first process.
     bench(&["--versus", "--kv-cache maybe"]).usage(&["arm b", "on, off, both"]);
 }
 
-/// A program that answers `--version` and `bench ..` as told. Another process writes it, so that none of ours holds it open
-/// when it is started.
+/// A program that answers `--version` and `bench ..` with fixed text. Another process writes it, so that this process holds
+/// no open handle when it is started.
 #[cfg(unix)]
 fn program(folder: &Path, name: &str, bench: &str) -> String {
     use std::io::Write as _;
@@ -190,7 +190,7 @@ fn another_binary_is_an_arm() {
             if name == "limit" {
                 continue;
             }
-            // A thousand times as good, whichever way is better.
+            // A thousand times better, in the metric's own direction.
             let factor = if metric["direction"] == "lower" { 1e-3 } else { 1e3 };
             let samples = metric["samples"].as_array().unwrap();
             metric["samples"] = samples.iter().map(|s| s.as_f64().unwrap() * factor).collect();

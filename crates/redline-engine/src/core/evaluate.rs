@@ -1,10 +1,10 @@
-//! Passes over the windows of a text, whose likelihood is wanted: one beside every pass of the requests.
+//! Passes over the windows of a text whose likelihood is computed; one runs beside every pass of the requests.
 //!
-//! A window holds its keys and values between two passes. It yields to requests: where there is no room for its next pass, it
-//! lets go of what it holds, waits, and is run again from its first token when there is. So no request waits for a window that
-//! waits, and no window for another.
+//! A window holds its keys and values between two passes, but yields to requests: if there is no room for its next pass, it
+//! releases them, waits, and is later run again from its first token. So no request waits for a waiting window, and no window
+//! for another.
 
-use redline_kernels::op::kv::Sight;
+use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::{KvError, SeqId};
 
 use super::{Core, seconds_between};
@@ -16,7 +16,7 @@ use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader, Wanted};
 enum NotRun {
     /// There is no room for the window's keys and values.
     NoRoom(KvError),
-    /// It failed.
+    /// The pass failed.
     Failed(EngineError),
 }
 
@@ -27,20 +27,20 @@ impl<E: Into<EngineError>> From<E> for NotRun {
 }
 
 impl<M: Machine> Core<M> {
-    /// Takes the next pass of a window in.
+    /// Queues the next pass of a window.
     pub(crate) fn evaluate(&mut self, job: EvaluateJob) {
-        // Until it is answered, what it holds is its own.
+        // Until the job is answered, it owns the keys and values of the window.
         self.windows -= usize::from(job.sequence.is_some());
         self.evaluations.push_back(job);
     }
 
-    /// Releases what a window holds whose caller has gone.
+    /// Releases the sequence of a window whose caller is gone.
     pub(crate) fn release(&mut self, sequence: SeqId) {
         self.windows -= 1;
         self.cache.kv.release(sequence);
     }
 
-    /// Runs the first pass that waits, if there is room for it; whether anything was done.
+    /// Runs the first waiting pass if there is room for it. Returns whether anything was done.
     pub(super) fn evaluate_next(&mut self) -> bool {
         let Some(mut job) = self.evaluations.pop_front() else { return false };
         let start = (self.clock)();
@@ -71,7 +71,7 @@ impl<M: Machine> Core<M> {
         true
     }
 
-    /// Runs what is not stored of the window.
+    /// Runs the tokens of the window that are not stored yet.
     fn evaluate_in(&mut self, sequence: SeqId, job: &mut EvaluateJob) -> Result<Reader, NotRun> {
         let (stored, end) = (self.cache.kv.tokens(sequence), job.tokens.len());
         self.machine.reserve(end, 0)?;
@@ -82,7 +82,7 @@ impl<M: Machine> Core<M> {
         for start in (stored..end).step_by(self.scheduler.rows()) {
             let tokens = &job.tokens[start..end.min(start + self.scheduler.rows())];
             self.batch.clear();
-            self.batch.push(sequence, start, tokens, Sight::Before);
+            self.batch.push(sequence, start, tokens, AttentionMask::Causal);
             let rows: Vec<usize> =
                 (wanted.max(start).min(start + tokens.len()) - start..tokens.len()).collect();
             let groups: Vec<&[usize]> = rows.chunks(OUTPUT_ROWS).collect();

@@ -1,9 +1,9 @@
-//! Passes whose activations somebody looks at, one step after the other.
+//! Passes whose activations are reported to an observer, one step after another.
 
 use std::sync::mpsc::Sender;
 
 use redline_kernels::memory::PeakMeter;
-use redline_kernels::op::kv::Sight;
+use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::SeqId;
 use redline_models::model::Batch;
 use redline_models::spec::Objective;
@@ -13,28 +13,28 @@ use crate::error::EngineError;
 use crate::machine::{Machine as _, ModelMachine, OUTPUT_ROWS, Outputs};
 use crate::options::ActivationLog;
 
-/// What is to be run and who looks.
+/// Steps to be run, and the observer of their activations.
 pub(crate) struct ObserveJob {
-    /// Tokens of each step: they follow each other in one sequence, or, where tokens see those after them, each is one.
+    /// Tokens of each step. Steps continue one sequence, or, in a bidirectional model, each step is a sequence of its own.
     pub(crate) steps: Vec<Vec<u32>>,
-    /// Tokens of a pass at most.
+    /// Maximum number of tokens in a pass.
     pub(crate) chunk: usize,
     pub(crate) log: ActivationLog,
     pub(crate) reply: Sender<Result<(), EngineError>>,
 }
 
 impl Core<ModelMachine> {
-    /// Runs the steps in a sequence of their own, with the logits of every row. Requests wait meanwhile.
+    /// Runs the steps in a separate sequence, with the logits of every row. Requests wait meanwhile.
     pub(crate) fn observe(&mut self, job: ObserveJob) {
         let ObserveJob { steps, chunk, log, reply } = job;
-        // Requests that wait cannot tell its memory from theirs.
+        // While this meter is active, waiting requests report no peak memory, since it would include the memory used here.
         let meter = PeakMeter::begin();
         let sequence = self.cache.kv.create();
         let ran = self.observe_in(sequence, &steps, chunk, &log);
         self.machine.observer = None;
         self.cache.kv.release(sequence);
         drop(meter);
-        // A caller that is gone hears nothing.
+        // The send fails if the caller is gone, which is no error.
         let _ = reply.send(ran);
     }
 
@@ -56,11 +56,12 @@ impl Core<ModelMachine> {
                 self.cache.kv.truncate(sequence, 0);
             }
             let all = tokens.len();
-            let (chunk, sight) = if whole { (all, Sight::All(all)) } else { (chunk, Sight::Before) };
+            let (chunk, attention) =
+                if whole { (all, AttentionMask::Bidirectional(all)) } else { (chunk, AttentionMask::Causal) };
             for tokens in tokens.chunks(chunk.max(1)) {
                 self.cache.reserve(sequence, tokens.len())?;
                 batch.clear();
-                batch.push(sequence, self.cache.kv.tokens(sequence), tokens, sight);
+                batch.push(sequence, self.cache.kv.tokens(sequence), tokens, attention);
                 let rows: Vec<usize> = (0..tokens.len()).collect();
                 let outputs = rows.chunks(OUTPUT_ROWS);
                 let outputs =

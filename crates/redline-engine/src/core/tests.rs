@@ -16,7 +16,7 @@ use crate::simulator::{Digests, Ledger};
 use crate::ticket::{Event, GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
-/// An engine without a model, its clock, and where its requests get their places.
+/// A core without a model, its clock, and the inbox that gives requests their places.
 struct Bench {
     core: Core<Digests>,
     clock: Arc<AtomicU64>,
@@ -35,7 +35,7 @@ impl Bench {
         Self { core, clock, inbox: Inbox::new(10).0 }
     }
 
-    /// Begins to continue a prompt by ten tokens.
+    /// Starts to continue a prompt by ten tokens.
     fn generate(&mut self, timeout_s: Option<f64>) -> (GenerateTicket, Cancel) {
         let job = GenerateJob {
             prompt: vec![1, 2, 3],
@@ -84,7 +84,7 @@ fn a_deadline_before_the_first_pass_ends_a_request_that_never_ran() {
     bench.wait(1_000_001);
     let before = bench.now();
     bench.core.tick();
-    // The pass is that of the other one: three rows.
+    // The pass runs the other request only: three rows.
     assert_eq!(bench.now() - before, 10_000 + 3 * 300);
     let Some(Err(EngineError::Late { seconds, tokens })) = answer(&mut late) else { panic!("not late") };
     assert_eq!((seconds, tokens), (1_000_001.0 * 1e-9, Some(0)));
@@ -99,7 +99,7 @@ fn a_deadline_before_the_first_pass_ends_a_request_that_never_ran() {
 fn a_deadline_is_met_until_it_has_passed() {
     let mut bench = Bench::new();
     let (mut exact, _) = bench.generate(Some(0.0));
-    // No time has passed: it runs.
+    // No time has passed, so the request runs.
     bench.core.tick();
     assert!(answer(&mut exact).is_none());
     bench.core.tick();

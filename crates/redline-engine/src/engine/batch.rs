@@ -1,4 +1,4 @@
-//! Several prompts continued together.
+//! Generation for several prompts at once.
 
 use super::{Engine, some_tokens};
 use crate::cancel::Cancel;
@@ -10,7 +10,8 @@ use crate::request::BatchRequest;
 use crate::ticket::{BatchTicket, Ticket};
 
 impl Engine {
-    /// Continues several prompts greedily, in one pass per token for all of them. Each gets the same ids as alone.
+    /// Continues several prompts greedily, with one pass per token for all of them. Each prompt gets the same ids as if it ran
+    /// alone.
     pub fn generate_batch(
         &self,
         request: &BatchRequest,
@@ -19,7 +20,7 @@ impl Engine {
         self.submit_batch(request, cancel)?.wait()
     }
 
-    /// Begins to continue several prompts; other requests may be submitted before the answer is waited for.
+    /// Starts to continue several prompts. Other requests may be submitted before this one is finished.
     pub fn submit_batch(&self, request: &BatchRequest, cancel: &Cancel) -> Result<BatchTicket, EngineError> {
         self.check_predicts_next()?;
         some_tokens(request.max_new_tokens)?;

@@ -1,4 +1,4 @@
-//! The memory budget: what it leaves for keys and values, and which requests that can never hold.
+//! The memory budget: how many pages of keys and values it allows, and which requests can never fit.
 
 use std::fmt;
 
@@ -8,32 +8,32 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Engine;
 use crate::error::EngineError;
 
-/// What must fit a memory budget.
+/// Bytes that must fit the memory budget.
 pub(super) struct Budget {
     pub(super) weights: u64,
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
-    /// Bytes of activations that a token of a canvas takes, where the model fills masks: canvases are run in one pass, whatever
-    /// they take.
+    /// Bytes of activations per canvas token, if the model fills masks. A canvas always runs in one pass, so its activations
+    /// grow with its length.
     pub(super) canvas_row: Option<u64>,
 }
 
-/// Bytes that passes over so many tokens of canvases may take besides the activations that are set aside at load. Their
-/// memory grows by being taken anew while the old is still there, which had as many.
+/// Bytes of activations, besides those reserved at load, that passes over `tokens` canvas tokens may need. When the arena
+/// grows, the old one is still allocated while the new one is created; hence the factor of two.
 pub(super) fn canvas_bytes(activations: u64, row: u64, tokens: usize) -> u64 {
     activations.saturating_add(row.saturating_mul(2 * tokens as u64))
 }
 
 impl Budget {
-    /// Pages of keys and values that `memory` bytes leave; at least those of a context that was asked for. Canvases have as
-    /// many bytes again for their activations.
+    /// Pages of keys and values that `memory` bytes allow. It is an error if they do not hold a requested context. A model that
+    /// fills masks reserves the same number of bytes again for the activations of canvases.
     pub(super) fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
         let tokens = context.unwrap_or(1);
         let canvas = self.canvas_row.map(|row| canvas_bytes(self.activations, row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
         let pages = memory.saturating_sub(self.weights + self.activations) / (parts * self.page);
-        // One page more: where sequences part, each has its own.
+        // One page more, because each sequence has its own page where two of them diverge.
         let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
         let least = least.max(canvas.unwrap_or(0).div_ceil(self.page));
         if pages >= least {
@@ -63,7 +63,7 @@ fn mib(bytes: u64) -> u64 {
 }
 
 impl Engine {
-    /// Refuses sequences that would never fit the memory budget together, with `spare` pages besides.
+    /// Refuses sequences that together, with `spare` additional pages, would never fit the memory budget.
     pub(super) fn check_room(
         &self,
         what: fmt::Arguments<'_>,

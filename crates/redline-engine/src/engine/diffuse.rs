@@ -1,4 +1,4 @@
-//! Requests to fill masks: what can be refused is refused here.
+//! Requests to fill masks: invalid requests are refused here.
 
 use std::fmt;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use super::budget::canvas_bytes;
 use super::{Engine, checked_timeout};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Guesser, Rules, divisor};
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Predictor, Rules, divisor};
 use crate::outcome::{DiffuseOutcome, DiffusionProgress};
 use crate::plan::Buckets;
 use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
@@ -18,13 +18,13 @@ use crate::sampler;
 use crate::ticket::{DiffuseTicket, Ticket};
 use crate::transcript::Transcript;
 
-/// Masks of a block, where nothing is said and blocks are needed.
+/// Default number of masks in a block, if the algorithm needs blocks.
 const BLOCK: usize = 32;
-/// A threshold from here on is above every probability.
+/// Thresholds from this value on exceed every probability.
 const MOST_THRESHOLD: f32 = 2.0;
 
 impl Engine {
-    /// Fills the masks of a canvas. `on_text` gets the text as it becomes final.
+    /// Fills the masks of a canvas. `on_text` receives the text as it becomes final.
     pub fn diffuse(
         &self,
         request: DiffuseRequest,
@@ -38,7 +38,7 @@ impl Engine {
         })
     }
 
-    /// Begins to fill masks; other requests may be submitted before the answer is waited for.
+    /// Starts to fill masks. Other requests may be submitted before this one is finished.
     pub fn submit_diffuse(
         &self,
         request: DiffuseRequest,
@@ -89,7 +89,7 @@ impl Engine {
             shifted,
             savings: request.savings,
         };
-        let guesser = Guesser { algorithm, sampling: request.sampling, simd: self.simd };
+        let predictor = Predictor { algorithm, sampling: request.sampling, simd: self.simd };
         let end_ids = if request.ignore_eos { Vec::new() } else { self.end_ids.clone() };
         let job = DiffuseJob {
             canvas,
@@ -97,7 +97,7 @@ impl Engine {
             mask,
             end_ids,
             rules,
-            guesser,
+            predictor,
             cfg_scale: request.cfg_scale,
             kernel_path: self.info.kernel_path.clone(),
         };
@@ -108,7 +108,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// The id that stands for a mask.
+    /// Id of the mask token.
     pub(super) fn mask_id(&self) -> Result<u32, EngineError> {
         let file = "`mask_token_id` in `config.json` is the id of the mask token";
         match self.info.mask_id {
@@ -121,13 +121,13 @@ impl Engine {
         }
     }
 
-    /// The tokens of the prompt.
+    /// Token ids of the prompt.
     fn canvas_of(&self, request: &DiffuseRequest) -> Result<Vec<u32>, EngineError> {
         let nothing = match &request.prompt {
             Prompt::Text(text) => text.is_empty(),
             Prompt::Ids(ids) => ids.is_empty(),
         };
-        // Masks need nothing before them.
+        // Masks need no token before them.
         if nothing
             && request.max_new_tokens > 0
             && self.tokenizer.as_ref().is_none_or(|t| t.prefix_ids().is_empty())
@@ -137,7 +137,7 @@ impl Engine {
         self.limits().prompt(&request.prompt, request.max_new_tokens)
     }
 
-    /// Refuses canvases of so many tokens, each run in one pass, that would never run.
+    /// Refuses canvases that could never run, given their lengths in tokens. Each runs in one pass.
     pub(super) fn check_canvas(
         &self,
         what: fmt::Arguments<'_>,
@@ -155,7 +155,7 @@ impl Engine {
         }
         let info = &self.info;
         let activations = canvas_bytes(info.activation_bytes, info.activation_bytes_per_row, tokens);
-        // Of what the memory budget leaves, half is for keys and values, and half for this.
+        // Half of the bytes that the memory budget leaves are for keys and values, half for these activations.
         if let Some(room) = self.info.kv_budget_bytes.filter(|room| activations > *room) {
             let fact = format!(
                 "{what}: {tokens} tokens, run in one pass, take {activations} bytes of activations, more than the {room} that \
@@ -167,7 +167,7 @@ impl Engine {
     }
 }
 
-/// Refuses values out of range, and options that do not go together.
+/// Refuses values out of range and options that cannot be combined.
 fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
     sampler::check(&request.sampling)?;
     let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
@@ -221,7 +221,7 @@ fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
     Ok(())
 }
 
-/// The algorithm that was asked for, or the family's.
+/// The requested algorithm, or the default of the model family.
 fn algorithm(request: &DiffuseRequest, shifted: bool) -> Result<Algorithm, EngineError> {
     let by_probability = request.threshold.is_some();
     let natural = match (shifted, by_probability) {
@@ -239,13 +239,13 @@ fn algorithm(request: &DiffuseRequest, shifted: bool) -> Result<Algorithm, Engin
     }
     let random = matches!(algorithm, Algorithm::Origin | Algorithm::Random);
     if random && request.alg_temp > 0.0 {
-        let fact = format!("`alg_temp` is about how sure masks are, and `{}` takes any", algorithm.name());
+        let fact = format!("`alg_temp` applies to confidences, and `{}` takes any", algorithm.name());
         return refuse(fact, "leave one of them out");
     }
     Ok(algorithm)
 }
 
-/// The blocks from the first mask to the end.
+/// The blocks of the canvas, from the first mask to the end.
 fn blocks(
     request: &DiffuseRequest,
     first_mask: usize,
@@ -264,7 +264,7 @@ fn blocks(
         None => new,
     };
     let end = prompt_tokens + new;
-    // Without new tokens there are masks of the prompt only, which are one block.
+    // Without new tokens, only the prompt has masks; they form one block.
     if new == 0 {
         return Ok(std::iter::once(first_mask..end).collect());
     }
@@ -275,7 +275,7 @@ fn blocks(
         .collect())
 }
 
-/// Steps, so many for each block.
+/// Number of steps; each block gets the same number.
 fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize, EngineError> {
     let steps = request.steps.unwrap_or(masks.next_multiple_of(blocks));
     let refuse = |fact: String, hint: Hint| Err(EngineError::request(fact, hint));

@@ -1,4 +1,4 @@
-//! Looking at the activations of a model: what parity with another implementation is judged by.
+//! Access to the activations of a model, for comparison with another implementation.
 
 use std::sync::mpsc::channel;
 
@@ -11,13 +11,13 @@ use crate::options::ActivationLog;
 use crate::runner::Job;
 
 impl Engine {
-    /// Every activation of a pass with the width of its rows, in the order in which [`Engine::observe`] shows them.
+    /// Every activation of a pass with the width of its rows, in the order in which [`Engine::observe`] reports them.
     pub fn activations(&self) -> &[(ActivationId, usize)] {
         &self.activations
     }
 
-    /// Runs steps of tokens one after the other in one sequence, each in passes of at most the engine's largest, and shows every
-    /// activation of every row to `log`. Requests wait meanwhile; plans, memory and bits are those of a request.
+    /// Runs steps of tokens one after another in one sequence, in passes no larger than `max_chunk`, and passes every row of
+    /// every activation to `log`. Requests wait meanwhile. Plans, memory and bits are those of an ordinary request.
     pub fn observe(&self, steps: Vec<Vec<u32>>, log: ActivationLog) -> Result<(), EngineError> {
         let total = steps.iter().map(Vec::len).sum::<usize>();
         if let Some(empty) = steps.iter().position(Vec::is_empty) {

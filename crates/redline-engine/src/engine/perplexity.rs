@@ -1,4 +1,4 @@
-//! Perplexity: windows and passes, one engine alone or two in turn.
+//! Perplexity of a text in windows, with one engine or with two that take turns.
 
 use std::sync::mpsc::channel;
 
@@ -16,12 +16,11 @@ use crate::request::PerplexityRequest;
 use crate::runner::Job;
 use crate::statistics;
 
-/// Tokens of a window unless the request or the context says otherwise.
+/// Default number of tokens in a window.
 const WINDOW: usize = 512;
 
 impl Engine {
-    /// How probable the model finds a text. The figures have the same bits whatever the tier, the threads and the size of
-    /// a pass.
+    /// Computes the perplexity of a text. The figures have the same bits for every tier, number of threads and size of passes.
     pub fn perplexity(
         &self,
         request: PerplexityRequest,
@@ -46,8 +45,8 @@ impl Engine {
         tally.outcome(self, &windows, meter.peak_bytes())
     }
 
-    /// [`Engine::perplexity`] of this model and of a reference, and how far this model's distributions lie from the
-    /// reference's. The two take turns, so that logits of at most 64 tokens are held at a time.
+    /// Computes [`Engine::perplexity`] of this model and of a reference model, and how much the two predicted distributions
+    /// differ. The engines take turns, so that at most 64 rows of logits are held at a time.
     pub fn compare(
         &self,
         reference: &Self,
@@ -100,7 +99,7 @@ impl Engine {
         Ok(ComparisonOutcome { model, reference, divergence })
     }
 
-    /// The text as both models see it, which must be the same.
+    /// The text as token ids and windows, which must be the same for both models.
     fn common_windows(&self, reference: &Self, request: &PerplexityRequest) -> Result<Windows, EngineError> {
         let (own, theirs) = (&self.info, &reference.info);
         if own.vocab != theirs.vocab {
@@ -121,16 +120,16 @@ impl Engine {
     }
 }
 
-/// Tokens `from..to` of a window are run, so that tokens `from + 1..=to` are predicted.
+/// A pass over tokens `from..to` of a window; it predicts tokens `from + 1..=to`.
 type Pass = std::ops::Range<usize>;
 
-/// The passes of a window. Its last token predicts nothing.
+/// The passes over a window. The last token predicts nothing and is not run.
 fn passes(window: &Window, tokens: usize) -> impl Iterator<Item = Pass> + use<> {
     let end = window.tokens.len() - 1;
     (0..end).step_by(tokens).map(move |from| from..end.min(from + tokens))
 }
 
-/// A window's sequence in an engine; released when this is dropped.
+/// A window's sequence in an engine; dropping it releases the sequence.
 struct Sequence<'a> {
     engine: &'a Engine,
     id: Option<SeqId>,
@@ -161,13 +160,13 @@ impl<'a> Sequence<'a> {
 impl Drop for Sequence<'_> {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            // An engine that has stopped has released everything.
+            // A stopped engine has released everything already.
             let _ = self.engine.inbox().and_then(|inbox| inbox.send(Job::Release(id)));
         }
     }
 }
 
-/// The sum of all passes so far.
+/// Sums over all passes so far.
 #[derive(Default)]
 struct Tally {
     /// One value per counted token.
@@ -178,7 +177,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// Before a pass.
+    /// Called before each pass.
     fn begin(&mut self, pass: &Pass) {
         self.windows += usize::from(pass.start == 0);
     }

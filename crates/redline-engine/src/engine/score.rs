@@ -1,4 +1,4 @@
-//! Requests for scores: what can be refused is refused here.
+//! Score requests: invalid requests are refused here.
 
 use redline_hint::{Setting, hint};
 use redline_models::spec::Objective;
@@ -13,16 +13,16 @@ use crate::prompt::{LabelLists, Limits};
 use crate::request::{LongLabels, ScoreRequest};
 use crate::ticket::{Answer, ScoreTicket, Ticket};
 
-/// Most tokens of the labels of a request, in all the ways in which they are covered: some hundred bytes each.
+/// Maximum number of label tokens in a request, summed over all ways to mask the labels; each takes some hundred bytes.
 const MOST_COVERED: usize = 1 << 21;
 
 impl Engine {
-    /// The probability of each label after query and item.
+    /// Computes the probability of each label after query and item.
     pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
         self.submit_score(request, &Cancel::new())?.wait()
     }
 
-    /// Begins to score; other requests may be submitted before the answer is waited for.
+    /// Starts a score request. Other requests may be submitted before this one is finished.
     pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
         let (ticket, reply) = Ticket::new();
         let cancels = vec![cancel.clone(), ticket.canceller()];
@@ -30,7 +30,7 @@ impl Engine {
         Ok(ticket)
     }
 
-    /// Begins to score.
+    /// Starts a score request.
     pub(crate) fn run_score(
         &self,
         request: ScoreRequest,
@@ -42,7 +42,8 @@ impl Engine {
             Objective::Next => {
                 self.check_unsampled(&request)?;
                 let (labels, behind) = self.labels(&request)?;
-                // The page on which an item parts from what all share is its own, and so is that of a label behind it.
+                // The page on which an item diverges from the shared prefix is its own, and so is the page on which a label
+                // diverges from its item.
                 let spare = if behind > 0 { 2 } else { 1 };
                 let fits = |index: usize, tokens: usize| {
                     self.check_room(format_args!("item {index}"), &[tokens + behind], spare)
@@ -63,8 +64,8 @@ impl Engine {
         }
     }
 
-    /// The most tokens that one of these labels has behind a prompt: the last one follows from those before it, unless masks stand
-    /// for all of them.
+    /// The most tokens that any of these labels stores after a prompt. The last token of a label is predicted from those before
+    /// it and not stored, unless the model fills masks: then all of them are.
     pub(crate) fn behind<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
         let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
         match self.info.objective {
@@ -73,7 +74,7 @@ impl Engine {
         }
     }
 
-    /// What prompts and labels are checked against. A canvas must fit one pass.
+    /// The limits for prompts and labels. A canvas must fit one pass.
     pub(crate) fn score_limits(&self) -> Limits<'_> {
         let limits = self.limits();
         match self.info.objective {
@@ -84,24 +85,24 @@ impl Engine {
         }
     }
 
-    /// The labels, and the most tokens that one has behind a prompt, which leave room for it.
+    /// The labels, and the most tokens that any of them stores after a prompt; prompts must leave room for them.
     fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
         let limits = self.score_limits();
         let labels = limits.label_lists(request)?;
-        let behind = self.behind(labels.0.iter().flatten());
+        let behind = self.behind(labels.all());
         if behind < limits.context {
             return Ok((labels, behind));
         }
-        let tokens = labels.0.iter().flatten().map(Vec::len).max().unwrap_or(0);
+        let tokens = labels.longest();
         let fact = format!("a label of {tokens} tokens leaves nothing of the context of {}", limits.context);
         Err(EngineError::request(fact, hint!["take shorter labels, or give more ", Setting::MaxContext]))
     }
 
-    /// The checked request. `fits` refuses a prompt, by its index and tokens, that would never run.
+    /// Checks the request and builds its job. `fits` refuses a prompt, given its index and tokens, that could never run.
     fn score_job(
         &self,
         request: ScoreRequest,
-        (labels, labels_of): LabelLists,
+        labels: LabelLists,
         behind: usize,
         fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
     ) -> Result<ScoreJob, EngineError> {
@@ -119,7 +120,6 @@ impl Engine {
         Ok(ScoreJob {
             prompts,
             labels,
-            labels_of,
             mean: request.long_labels == LongLabels::Mean,
             softmax: request.softmax,
             full_logprobs: request.full_logprobs,
@@ -130,7 +130,7 @@ impl Engine {
         })
     }
 
-    /// Refuses samples where labels are read off at once.
+    /// Refuses a number of samples if the model scores labels without sampling.
     fn check_unsampled(&self, request: &ScoreRequest) -> Result<(), EngineError> {
         let given = [("mc_samples", request.mc_samples.is_some()), ("seed", request.seed.is_some())];
         let Some((name, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
@@ -141,7 +141,7 @@ impl Engine {
         Err(EngineError::request(fact, "leave it out: its scores are exact"))
     }
 
-    /// How labels are covered.
+    /// How the tokens of labels are masked.
     fn masks(&self, request: &ScoreRequest, shifted: bool) -> Result<Masks, EngineError> {
         let (samples, most) =
             (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MOST_SAMPLES);
@@ -153,14 +153,14 @@ impl Engine {
     }
 }
 
-/// Refuses a label that contains what stands for a mask, and labels that could be covered in too many ways together.
-fn check_masked((labels, _): &LabelLists, masks: Masks) -> Result<(), EngineError> {
-    if let Some(label) = labels.iter().flatten().find(|label| label.contains(&masks.id)) {
+/// Refuses a label that contains the mask token, and labels that have too many maskings in total.
+fn check_masked(labels: &LabelLists, masks: Masks) -> Result<(), EngineError> {
+    if let Some(label) = labels.all().find(|label| label.contains(&masks.id)) {
         let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
         return Err(EngineError::request(fact, "a label is text: leave masks out of it"));
     }
     let tokens = |label: &Vec<u32>| label.len() * Maskings::most(label.len(), masks.samples);
-    let tokens: usize = labels.iter().flatten().map(tokens).sum();
+    let tokens: usize = labels.all().map(tokens).sum();
     if tokens > MOST_COVERED {
         let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MOST_COVERED}");
         return Err(EngineError::request(

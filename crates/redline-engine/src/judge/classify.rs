@@ -1,4 +1,4 @@
-//! Classification: how probable each class is as what the model would write after a text.
+//! Classification: the probability that the model would write each class after a text.
 
 use super::template::{Frame, Shared};
 use super::{Judgement, label_behind, scored, some_label};
@@ -9,9 +9,9 @@ use crate::outcome::{ItemError, ItemScore, ScoreOutcome, Taken};
 use crate::request::{Label, LongLabels, Truncate};
 use crate::ticket::ClassifyTicket;
 
-/// The text to classify, in a template.
+/// Placeholder of the text to classify.
 const TEXT: &str = "{text}";
-/// The classes, in a template.
+/// Placeholder of the classes.
 const CLASSES: &str = "{classes}";
 
 /// `classify`: the probability of each class for each text, and the best class.
@@ -19,22 +19,23 @@ const CLASSES: &str = "{classes}";
 pub struct ClassifyRequest {
     /// One result per text, in this order. May be empty.
     pub texts: Vec<String>,
-    /// The classes, at least two, in the order of the probabilities. With the default template a class that is text gets a space
-    /// in front unless it has one; with another it is taken as it is. Duplicates keep their place and share.
+    /// The classes, at least two, in the order of the probabilities. With the default template, a text class gets a leading
+    /// space unless it has one; with another template it is used unchanged. Duplicates keep their places and share the
+    /// probability.
     pub classes: Vec<Label>,
-    /// Text with `{text}` once and `{classes}` at most once (the classes, with commas between them), ending where the
-    /// class is to be written; `None`: [`ClassifyRequest::TEMPLATE`]. A model that was trained to classify must be given the
-    /// template of its training.
+    /// Text with `{text}` once and `{classes}` at most once (replaced by the classes, separated by commas). It ends where the
+    /// class is to be written. `None`: [`ClassifyRequest::TEMPLATE`]. A model that was trained to classify needs the template
+    /// of its training.
     pub template: Option<String>,
-    /// How a class of several tokens counts.
+    /// How a class of several tokens is scored.
     pub long_labels: LongLabels,
-    /// Which end of a text is cut where its prompt is longer than the context (the template stays whole): `None` is an error.
+    /// Which end of a text is cut if its prompt exceeds the context (the template stays whole); `None`: an error.
     pub truncate: Option<Truncate>,
     /// Report a text's error in its place instead of failing the whole request.
     pub item_errors: bool,
-    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
-    /// Seconds that the request may take; `None`: as long as it takes.
+    /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
@@ -43,13 +44,13 @@ pub struct ClassifyRequest {
 pub struct Classified {
     /// The probability of each class, in the order of the classes; they sum to one.
     pub probabilities: Vec<f32>,
-    /// The index of the most probable class; of equals the first.
+    /// The index of the most probable class, the first among equals.
     pub best: usize,
-    /// The probability of the best class less that of the next.
+    /// The probability of the best class minus that of the second.
     pub margin: f32,
-    /// Tokens of its prompt.
+    /// Number of tokens in its prompt.
     pub prompt_tokens: usize,
-    /// The text was cut to fit the context.
+    /// Whether the text was cut to fit the context.
     pub truncated: bool,
 }
 
@@ -60,16 +61,16 @@ pub struct ClassifyOutcome {
     pub texts: Vec<Result<Classified, ItemError>>,
     /// The tokens of each class, in the order of the classes.
     pub class_token_ids: Vec<Vec<u32>>,
-    /// What it took.
+    /// Resources used.
     pub taken: Taken,
 }
 
 impl ClassifyRequest {
-    /// The template where none is given: for models that follow instructions.
+    /// The default template, for instruction-tuned models.
     pub const TEMPLATE: &str = "Classify the text as one of: {classes}\n\nText: {text}\n\nClass:";
 
-    /// Of these; everything else as it is where nothing is said: the default template, classes of any number of tokens by the
-    /// probability of all of them, any error an error of the request.
+    /// Creates a request with these values. Other fields take their defaults: the default template, classes of several tokens
+    /// scored by the probability of all of them, and an error in any text fails the request.
     pub fn new(texts: Vec<String>, classes: Vec<Label>) -> Self {
         Self {
             texts,
@@ -83,7 +84,7 @@ impl ClassifyRequest {
         }
     }
 
-    /// Refuses what no model could answer. [`Engine::classify`] does so too.
+    /// Refuses requests that are invalid for every model. [`Engine::classify`] checks this too.
     pub fn check(&self) -> Result<(), EngineError> {
         self.frame().map(drop)
     }
@@ -120,7 +121,7 @@ impl ClassifyRequest {
     }
 }
 
-/// The classes as a template lists them.
+/// The list of classes for the template.
 fn names(classes: &[Label]) -> Result<String, EngineError> {
     let name = |(index, class): (usize, &Label)| match class {
         Label::Text(text) => Ok(text.trim().to_owned()),
@@ -132,7 +133,7 @@ fn names(classes: &[Label]) -> Result<String, EngineError> {
     Ok(classes.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
-/// The classes of the texts, from their scores and from whether each was cut.
+/// The outcome, from the scores and from whether each text was cut.
 fn outcome(scores: ScoreOutcome, cut: Vec<bool>) -> ClassifyOutcome {
     let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
     let texts = scored(scores.items, cut).map(|text| text.map(classified)).collect();
@@ -144,7 +145,7 @@ fn classified(item: ItemScore, truncated: bool) -> Classified {
     Classified { probabilities: item.scores, best, margin, prompt_tokens: item.prompt_tokens, truncated }
 }
 
-/// The place of the largest probability, the first of equals, and how far the next one lies below it.
+/// The index of the largest probability, the first among equals, and its margin over the second.
 fn best(probabilities: &[f32]) -> (usize, f32) {
     let largest = |except: Option<usize>| {
         let others = probabilities.iter().copied().enumerate().filter(|(place, _)| Some(*place) != except);
@@ -156,12 +157,12 @@ fn best(probabilities: &[f32]) -> (usize, f32) {
 }
 
 impl Engine {
-    /// The probability of each class for each text.
+    /// Computes the probability of each class for each text.
     pub fn classify(&self, request: ClassifyRequest) -> Result<ClassifyOutcome, EngineError> {
         self.submit_classify(request, &Cancel::new())?.wait()
     }
 
-    /// Begins to classify; other requests may be submitted before the answer is waited for.
+    /// Starts to classify. Other requests may be submitted before this one is finished.
     pub fn submit_classify(
         &self,
         request: ClassifyRequest,

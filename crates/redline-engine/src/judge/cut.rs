@@ -1,11 +1,11 @@
-//! Texts that are too long for the context: the text is cut, and the template stays whole.
+//! Cuts texts whose prompts exceed the context; the template stays whole.
 
 use super::template::Frame;
 use crate::error::EngineError;
 use crate::prompt::Limits;
 use crate::request::Truncate;
 
-/// Cuts each text at `end` so that its prompt has at most `context` tokens. Tells which were cut.
+/// Cuts each text at `end` so that its prompt has at most `context` tokens. Returns which texts were cut.
 pub(super) fn all(
     limits: &Limits<'_>,
     context: usize,
@@ -20,7 +20,7 @@ pub(super) fn all(
     };
     let mut cut = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter_mut().enumerate() {
-        // What cannot be tokenised is left as it is: scoring tells of it, in its place where that is wanted.
+        // A text that cannot be tokenised is left unchanged; scoring reports the error.
         let too_long = tokens(text).is_ok_and(|n| n > context);
         cut.push(too_long);
         if !too_long {
@@ -38,8 +38,8 @@ pub(super) fn all(
     Ok(cut)
 }
 
-/// A long part of a text, without its end or its beginning, that fits; the whole does not, and nothing does. Found by halving: where
-/// the part ends inside a word, a few characters more might take fewer tokens and fit too.
+/// Finds, by bisection, a long part of a text that fits, with its end or its beginning cut. The whole text does not fit; the
+/// empty text does. If the part ends inside a word, a few more characters might need fewer tokens and also fit.
 fn fitting_part(
     text: &str,
     end: Truncate,

@@ -1,8 +1,8 @@
-//! Judgements on top of `score`: which class a text belongs to, how relevant a document is to a query.
+//! Judgements based on `score`: the class of a text, or the relevance of documents to a query.
 //!
-//! Each text is put into a template, and what the model would write next decides: a softmax over the labels. So a judgement is
-//! a score request of whole prompts, to the bit; what the prompts share is computed once. Templates belong to models: a model
-//! that was trained for such judgements was trained with one template, and with another its numbers mean nothing.
+//! Each text is inserted into a template, and a softmax over the labels as next tokens decides. So a judgement has the same
+//! bits as a score request with whole prompts, and their shared prefix is computed once. Templates belong to models: a model
+//! trained for such judgements was trained with one template, and with another its numbers are meaningless.
 
 mod classify;
 mod cut;
@@ -21,9 +21,9 @@ pub use rerank::{Ranked, RerankOutcome, RerankRequest};
 
 use template::Frame;
 
-/// A judgement of texts, each in the frame, by the softmax over the labels.
+/// A judgement of texts, each inserted into the frame, by a softmax over the labels.
 struct Judgement {
-    /// What an item is called in messages.
+    /// The name of an item in messages.
     noun: &'static str,
     frame: Frame,
     texts: Vec<String>,
@@ -36,8 +36,8 @@ struct Judgement {
 }
 
 impl Judgement {
-    /// Cuts what is too long, if it may be cut, and begins to score. `judge` makes the outcome from the scores and from whether
-    /// each text was cut.
+    /// Cuts texts that are too long, if allowed, and starts to score. `judge` makes the outcome from the scores and from
+    /// whether each text was cut.
     fn submit<O: Send + 'static>(
         self,
         engine: &Engine,
@@ -83,7 +83,7 @@ fn scored(
     items.into_iter().zip(cut).map(|(item, cut)| item.map(|item| (item, cut)))
 }
 
-/// The error with its item called what the caller calls it.
+/// Renames the item in an error to the caller's term.
 fn called(noun: &str, error: EngineError) -> EngineError {
     match error {
         EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(noun, &fact), hint },
@@ -91,7 +91,7 @@ fn called(noun: &str, error: EngineError) -> EngineError {
     }
 }
 
-/// The scores, with the items called what the caller calls them in messages.
+/// Renames the items in error messages to the caller's term.
 fn renamed_items(noun: &str, mut outcome: ScoreOutcome) -> ScoreOutcome {
     for error in outcome.items.iter_mut().filter_map(|item| item.as_mut().err()) {
         error.message = renamed(noun, &error.message);
@@ -99,7 +99,7 @@ fn renamed_items(noun: &str, mut outcome: ScoreOutcome) -> ScoreOutcome {
     outcome
 }
 
-/// A message that begins with an item, about what that item was.
+/// Renames the item that a message begins with.
 fn renamed(noun: &str, message: &str) -> String {
     match message.strip_prefix("item ") {
         Some(rest) => format!("{noun} {rest}"),
@@ -107,8 +107,8 @@ fn renamed(noun: &str, message: &str) -> String {
     }
 }
 
-/// A label as the template asks for it. The templates that stand here end without a space, and most vocabularies hold words
-/// with the space in front; a template of the caller's own takes its labels as they are.
+/// Adapts a label to the template. The default templates end without a space, and most vocabularies have words with a leading
+/// space. With a custom template, labels are used unchanged.
 fn label_behind(template: Option<&str>, label: &Label) -> Label {
     match label {
         Label::Text(text) if template.is_none() && !text.starts_with(char::is_whitespace) => {
@@ -118,7 +118,7 @@ fn label_behind(template: Option<&str>, label: &Label) -> Label {
     }
 }
 
-/// Refuses a label without text or ids. `name` is how the message calls it.
+/// Refuses a label without text or ids. `name` is used in the message.
 fn some_label(name: &str, label: &Label) -> Result<(), EngineError> {
     let empty = match label {
         Label::Text(text) => text.is_empty(),

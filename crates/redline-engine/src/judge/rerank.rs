@@ -1,4 +1,4 @@
-//! Reranking: documents in the order of how probable it is that the model would write yes after query and document.
+//! Reranking: orders documents by the probability that the model would write yes after query and document.
 
 use redline_hint::{Setting, hint};
 
@@ -11,72 +11,71 @@ use crate::outcome::{ItemError, ScoreOutcome, Taken};
 use crate::request::{Label, LongLabels, Truncate};
 use crate::ticket::RerankTicket;
 
-/// The query, in a template.
+/// Placeholder of the query.
 const QUERY: &str = "{query}";
-/// The document, in a template.
+/// Placeholder of the document.
 const DOCUMENT: &str = "{document}";
 
 /// `rerank`: the relevance of each document to the query, most relevant first.
 #[derive(Clone, Debug)]
 pub struct RerankRequest {
-    /// What is looked for.
+    /// The query.
     pub query: String,
-    /// Where it may be found. May be empty.
+    /// The documents. May be empty.
     pub documents: Vec<String>,
     /// Text with `{query}` and `{document}` once each, ending where the answer is to be written; `None`:
-    /// [`RerankRequest::TEMPLATE`]. A reranker must be given the template of its training: with another, or none, it answers,
-    /// and the order is worth nothing. What stands before `{document}` is computed once for all documents.
+    /// [`RerankRequest::TEMPLATE`]. A reranker needs the template of its training: with any other, it still answers, but the
+    /// order is worthless. The part before `{document}` is computed once for all documents.
     pub template: Option<String>,
-    /// What the model writes for a relevant document. With the default template a text gets a space in front unless it has
-    /// one; with another it is taken as it is.
+    /// The answer for a relevant document. With the default template, a text gets a leading space unless it has one; with
+    /// another template it is used unchanged.
     pub yes: Label,
-    /// What it writes for one that is not.
+    /// The answer for an irrelevant document.
     pub no: Label,
-    /// How an answer of several tokens counts.
+    /// How an answer of several tokens is scored.
     pub long_labels: LongLabels,
-    /// The most documents that are ranked; `None`: all. Those that failed are told in any case.
+    /// Maximum number of ranked documents to return; `None`: all. Documents that failed are always reported.
     pub top_n: Option<usize>,
-    /// Which end of a document is cut where its prompt is longer than the context (template and query stay whole): `None`
-    /// is an error.
+    /// Which end of a document is cut if its prompt exceeds the context (template and query stay whole); `None`: an error.
     pub truncate: Option<Truncate>,
     /// Report a document's error instead of failing the whole request.
     pub item_errors: bool,
-    /// Only requests with the same salt share what the prefix cache keeps; the empty one is a salt too.
+    /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
-    /// Seconds that the request may take; `None`: as long as it takes.
+    /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
-/// A document in its place.
+/// A ranked document.
 #[derive(Clone, Debug)]
 pub struct Ranked {
     /// The document's index in the request.
     pub index: usize,
     /// The probability of yes against no: a softmax over the two.
     pub relevance: f32,
-    /// Tokens of its prompt.
+    /// Number of tokens in its prompt.
     pub prompt_tokens: usize,
-    /// The document was cut to fit the context.
+    /// Whether the document was cut to fit the context.
     pub truncated: bool,
 }
 
 /// Answer to `rerank`.
 #[derive(Clone, Debug)]
 pub struct RerankOutcome {
-    /// The most relevant documents first, equals by their indices; then those that failed, by theirs.
+    /// The most relevant documents first, equals by index; then failed documents, by index.
     pub results: Vec<Result<Ranked, ItemError>>,
     /// The tokens of yes and of no.
     pub label_token_ids: Vec<Vec<u32>>,
-    /// What it took, for all documents.
+    /// Resources used, for all documents.
     pub taken: Taken,
 }
 
 impl RerankRequest {
-    /// The template where none is given: for models that follow instructions, not for those trained to rerank.
+    /// The default template, for instruction-tuned models, not for models trained to rerank.
     pub const TEMPLATE: &str = "Does the document answer the query? Reply with yes or no.\n\nQuery: {query}\n\nDocument: {document}\n\nAnswer:";
 
-    /// Of these; everything else as it is where nothing is said: the default template, yes against no, all documents, any
-    /// error an error of the request.
+    /// Creates a request with these values. Other fields take their defaults: the default template, yes against no, all
+    /// documents, and an error in any document fails the request.
     pub fn new(query: String, documents: Vec<String>) -> Self {
         Self {
             query,
@@ -93,12 +92,12 @@ impl RerankRequest {
         }
     }
 
-    /// Refuses what no model could answer. [`Engine::rerank`] does so too.
+    /// Refuses requests that are invalid for every model. [`Engine::rerank`] checks this too.
     pub fn check(&self) -> Result<(), EngineError> {
         self.frame().map(drop)
     }
 
-    /// Yes and no, as the template asks for them.
+    /// Yes and no, adapted to the template.
     fn labels(&self) -> Vec<Label> {
         [&self.yes, &self.no].map(|label| label_behind(self.template.as_deref(), label)).into()
     }
@@ -134,7 +133,7 @@ impl RerankRequest {
     }
 }
 
-/// The documents in their order, from their scores and from whether each was cut.
+/// The ranked documents, from their scores and from whether each was cut.
 fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome {
     let (mut ranked, mut failed) = (Vec::new(), Vec::new());
     for (index, document) in scored(outcome.items, cut).enumerate() {
@@ -146,7 +145,7 @@ fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome 
             Err(error) => failed.push(Err(error)),
         }
     }
-    // Stable: equals stay in the order of their indices.
+    // The sort is stable: equals stay in the order of their indices.
     ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
     ranked.truncate(top_n);
     let results = ranked.into_iter().map(Ok).chain(failed).collect();
@@ -154,12 +153,12 @@ fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome 
 }
 
 impl Engine {
-    /// The documents by their relevance to the query.
+    /// Ranks the documents by relevance to the query.
     pub fn rerank(&self, request: RerankRequest) -> Result<RerankOutcome, EngineError> {
         self.submit_rerank(request, &Cancel::new())?.wait()
     }
 
-    /// Begins to rerank; other requests may be submitted before the answer is waited for.
+    /// Starts to rerank. Other requests may be submitted before this one is finished.
     pub fn submit_rerank(
         &self,
         request: RerankRequest,

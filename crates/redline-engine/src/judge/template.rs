@@ -2,17 +2,17 @@
 
 use crate::error::EngineError;
 
-/// A placeholder whose text all prompts share.
+/// A placeholder that has the same text in all prompts.
 pub(super) struct Shared<'a> {
-    /// As it stands in the template, braces included.
+    /// Its name in the template, braces included.
     pub(super) name: &'static str,
-    /// A template without it makes no sense.
+    /// Whether a template must contain it.
     pub(super) required: bool,
-    /// What takes its place.
+    /// The text that replaces it.
     pub(super) text: &'a str,
 }
 
-/// What stands around the text of every prompt.
+/// The parts of the template before and after the text of each prompt.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Frame {
     pub(super) head: String,
@@ -20,7 +20,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
-    /// The template around the placeholder `own`, with those that are shared filled in.
+    /// Splits the template at the placeholder `own`, with the shared placeholders filled in.
     pub(super) fn new(template: &str, own: &'static str, shared: &[Shared<'_>]) -> Result<Self, EngineError> {
         let names =
             std::iter::once((own, true)).chain(shared.iter().map(|place| (place.name, place.required)));
@@ -37,13 +37,13 @@ impl Frame {
         Ok(Self { head: filled(head, shared), tail: filled(tail, shared) })
     }
 
-    /// A prompt without the head.
+    /// The prompt without the part before the text.
     pub(super) fn after_head(&self, text: &str) -> String {
         [text, &self.tail].concat()
     }
 }
 
-/// What a template needs, for a hint.
+/// The rule for templates, for a hint.
 fn rule(own: &str, shared: &[Shared<'_>]) -> String {
     let named = |required| {
         let names = shared.iter().filter(move |place| place.required == required);
@@ -59,7 +59,7 @@ fn rule(own: &str, shared: &[Shared<'_>]) -> String {
     rule
 }
 
-/// Part of a template with its placeholders filled. What is filled in is not looked at again: a text may hold braces.
+/// Fills in the placeholders in a part of a template. Inserted text is not searched again, so it may contain braces.
 fn filled(mut template: &str, shared: &[Shared<'_>]) -> String {
     let mut text = String::new();
     loop {

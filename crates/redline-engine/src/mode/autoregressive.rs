@@ -1,4 +1,4 @@
-//! Generation, one token after the other: of one prompt, or of several in lockstep.
+//! Generation token by token, for one prompt or for several in lockstep.
 
 use redline_kernels::Simd;
 
@@ -43,10 +43,10 @@ struct NewToken {
     logprobs: Option<Logprobs>,
 }
 
-/// A token's own log-probability, then those of the most probable tokens.
+/// Log-probability of the chosen token, then those of the most probable tokens.
 type Logprobs = (f32, Vec<(u32, f32)>);
 
-/// Durations of a finished run, in seconds.
+/// Durations of a finished request, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Timing {
     prefill_s: f64,
@@ -54,20 +54,20 @@ struct Timing {
 }
 
 impl Timing {
-    /// `prefill_s`: until the first token was chosen, if any was.
+    /// Splits the duration; `prefill_s` is the time until the first token was chosen, if any was.
     fn of(ran: &Ran, prefill_s: Option<f64>) -> Self {
-        // Without a first token, all the time went into its prompt.
+        // Without a first token, all the time counts as prefill.
         let prefill_s = prefill_s.unwrap_or(ran.seconds);
         Self { prefill_s, decode_s: ran.seconds - prefill_s }
     }
 
-    /// Tokens after the first ones, per second.
+    /// Decoded tokens per second.
     fn rate(&self, decoded: usize) -> Option<f64> {
         (decoded > 0 && self.decode_s > 0.0).then(|| decoded as f64 / self.decode_s)
     }
 }
 
-/// One prompt being continued.
+/// A request that continues one prompt.
 pub(crate) struct GenerateTask {
     job: GenerateJob,
     simd: Simd,
@@ -75,14 +75,14 @@ pub(crate) struct GenerateTask {
     transcript: Transcript,
     reply: Reply<GenerateOutcome, String>,
     opened: bool,
-    /// What the last row chose, until it is taken.
+    /// The token chosen at the last row, until it is taken.
     chosen: Option<NewToken>,
     tokens: Vec<NewToken>,
-    /// Seconds from the arrival to the choice of each of them.
+    /// Seconds from arrival to the choice of each token.
     token_s: Vec<f64>,
     prompt: Vec<Logprobs>,
     finished: bool,
-    /// Whether anything is kept for later requests.
+    /// Whether keys and values are kept for later requests.
     keeps: bool,
     cached_tokens: usize,
 }
@@ -111,12 +111,12 @@ impl GenerateTask {
         }
     }
 
-    /// Lets text out; whether anybody reads it still.
+    /// Reports text. Returns whether there is still a receiver.
     fn show(&self, text: &str) -> bool {
         text.is_empty() || self.reply.progress(text.into())
     }
 
-    /// Takes a token; whether to go on.
+    /// Appends a token. Returns whether to continue.
     fn take(&mut self, token: NewToken) -> Result<bool, EngineError> {
         let (id, ends) = (token.id, token.ends);
         self.tokens.push(token);
@@ -151,7 +151,7 @@ impl Task for GenerateTask {
             return None;
         }
         let last = self.job.prompt.len() - 1;
-        // The row before a token tells of it.
+        // A token's log-probability comes from the row before it.
         let wanted = self.job.prompt_logprobs.map_or(last, |asked| asked.from.saturating_sub(1).min(last));
         let (shares, afresh) = (self.keeps, !self.job.kv_cache);
         Some(Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() })
@@ -199,7 +199,7 @@ impl Task for GenerateTask {
 }
 
 impl GenerateTask {
-    /// The answer; what is held of the text so far is let out.
+    /// Builds the outcome, and releases the text that was held back.
     fn outcome(&mut self, ran: &Ran) -> Result<GenerateOutcome, EngineError> {
         if ran.ended == Some(Ended::Late) {
             return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(self.tokens.len()) });
@@ -250,7 +250,7 @@ impl GenerateTask {
         self.tokens.iter().map(of).collect()
     }
 
-    /// Log-probabilities of the prompt's tokens; of those before the first asked for there are none.
+    /// Log-probabilities of the prompt's tokens; `None` before the first requested position.
     fn prompt_logprobs(&self) -> Result<Vec<Option<PositionLogprobs>>, EngineError> {
         let first = self.job.prompt.len().saturating_sub(self.prompt.len());
         let named = self.job.prompt[first..].iter().zip(&self.prompt);
@@ -258,7 +258,7 @@ impl GenerateTask {
         std::iter::repeat_with(|| Ok(None)).take(first).chain(named).collect()
     }
 
-    /// Log-probabilities with the text of their tokens.
+    /// Adds the text of the tokens to log-probabilities.
     fn named(&self, id: u32, (own, top): &Logprobs) -> Result<PositionLogprobs, EngineError> {
         let named = |id: u32, logprob: f32| {
             let text = self.transcript.text_of(id)?;
@@ -269,12 +269,12 @@ impl GenerateTask {
     }
 }
 
-/// Several prompts being continued, one pass per token: each waits until all have been run.
+/// A request that continues several prompts, one pass per token. Each sequence waits until all have been run.
 pub(crate) struct BatchTask {
     job: BatchJob,
     reply: Reply<BatchOutcome>,
     opened: usize,
-    /// Prompts that have been run.
+    /// Whether each prompt has been run.
     filled: Vec<bool>,
     chosen: Vec<Option<u32>>,
     new: Vec<Vec<u32>>,
@@ -297,7 +297,7 @@ impl BatchTask {
         }
     }
 
-    /// Takes the token that was chosen for a sequence.
+    /// Appends the token that was chosen for a sequence.
     fn take(&mut self, index: usize) -> Result<Next, EngineError> {
         let position = self.job.prompts[index].len() + self.new[index].len();
         let place = || format!("position {position} of sequence {index}");

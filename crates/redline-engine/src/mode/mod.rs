@@ -1,4 +1,4 @@
-//! What a request can be: one file each.
+//! The modes of requests, one file each.
 
 pub(crate) mod autoregressive;
 pub(crate) mod diffusion;

@@ -1,8 +1,7 @@
-//! Perplexity: how probable the tokens of a text are, each after those before it; and how far the distributions of two
-//! models lie apart.
+//! Perplexity: the probability of each token of a text given those before it, and the divergence of two models' distributions.
 //!
-//! The text is run window by window, and a window pass by pass. Its sequence stays open between passes, so that two engines can
-//! take turns, and of their logits there is never more than what one pass makes.
+//! The text is run window by window, and a window pass by pass. A window's sequence stays open between passes, so that two
+//! engines can take turns and hold no more logits than one pass produces.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
@@ -15,28 +14,28 @@ use crate::sampler::greedy;
 
 /// The next pass over a window.
 pub(crate) struct EvaluateJob {
-    /// What earlier passes stored of the window; `None` before the first.
+    /// The sequence with the keys and values of earlier passes; `None` before the first.
     pub(crate) sequence: Option<SeqId>,
     /// All tokens of the window up to the end of this pass.
     pub(crate) tokens: Vec<u32>,
-    /// The token that follows, for each of the last tokens: the logits of their rows are evaluated.
+    /// The next token for each of the last tokens, whose logits are evaluated.
     pub(crate) next: Vec<u32>,
-    /// What is wanted besides likelihoods.
+    /// Additional results that are wanted.
     pub(crate) wanted: Wanted,
     pub(crate) reply: Sender<Result<Evaluated, EngineError>>,
 }
 
-/// What a pass answers besides the likelihood of the tokens that follow.
+/// Results of a pass besides the likelihoods of the next tokens.
 pub(crate) enum Wanted {
     /// Nothing.
     Nothing,
-    /// The distributions, in this memory; as many as a pass evaluates at most.
+    /// The distributions, written into this memory; as many as a pass evaluates at most.
     Distributions(Distributions),
-    /// How far the model's distributions lie from these.
+    /// The divergence of the model's distributions from these.
     Divergence(Distributions),
 }
 
-/// Distributions over the vocabulary, one after the other: logits and their log-sum-exp.
+/// Distributions over the vocabulary, one after another: logits and their log-sum-exp.
 #[derive(Debug, Default)]
 pub(crate) struct Distributions {
     logits: Vec<f32>,
@@ -45,30 +44,30 @@ pub(crate) struct Distributions {
 
 /// The result of a pass.
 pub(crate) struct Evaluated {
-    /// What is stored of the window now.
+    /// The sequence that holds the window.
     pub(crate) sequence: SeqId,
     pub(crate) readings: Readings,
-    /// Seconds that the pass took.
+    /// Seconds the pass took.
     pub(crate) seconds: f64,
 }
 
-/// How far one distribution lies from another.
+/// Divergence of one distribution from another.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Distance {
-    /// KL(reference || model); not finite where either is not.
+    /// KL(reference || model); not finite if either distribution is not.
     pub(crate) kl: f64,
-    /// Both find the same token most probable; not where a logit is NaN or the largest is infinite.
+    /// Whether both rank the same token first; `false` if a logit is NaN or the largest is infinite.
     pub(crate) same_top: bool,
 }
 
-/// What is read off the rows of a pass, in their order.
+/// Results from the rows of a pass, in their order.
 #[derive(Default)]
 pub(crate) struct Readings {
-    /// The negative log-likelihood of every token of `next`; not finite where the model's output is not.
+    /// Negative log-likelihood of every token of `next`; not finite if the model's output is not.
     pub(crate) nll: Vec<f64>,
-    /// For every token of `next`, where it was asked for.
+    /// Divergence for every token of `next`, if requested.
     pub(crate) distances: Vec<Distance>,
-    /// The distributions that were asked for or compared with.
+    /// The requested distributions, or the ones compared with.
     pub(crate) distributions: Distributions,
 }
 
@@ -80,7 +79,7 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// For as many rows as there are tokens in `next`.
+    /// Creates a reader for one row per token of `next`.
     pub(crate) fn new(next: Vec<u32>, mut wanted: Wanted) -> Self {
         let distributions = match &mut wanted {
             Wanted::Nothing => Distributions::default(),
@@ -107,7 +106,7 @@ impl Reader {
         }
     }
 
-    /// What was read.
+    /// Returns the results.
     pub(crate) fn into_readings(self) -> Readings {
         self.readings
     }
@@ -127,7 +126,7 @@ impl Distributions {
         }
     }
 
-    /// Appends how far each of some rows lies from the distributions from `first` on.
+    /// Appends the divergence of each row from the distributions, starting at index `first`.
     fn distances(&self, first: usize, logits: Logits<'_>, rows: usize, to: &mut Vec<Distance>) {
         let found: Vec<OnceLock<Distance>> = vec![OnceLock::new(); rows];
         let Logits { exec, rows: values, log_sum_exp: sums } = logits;
@@ -143,7 +142,7 @@ impl Distributions {
     }
 }
 
-/// How far Q lies from P, each as logits with their log-sum-exp.
+/// The divergence of Q from P, each given as logits with their log-sum-exp.
 ///
 /// The sum over ids ascending of `p ln(p / q) - p + q`, in f64. With p and q that sum to 1 this is KL(P || Q); every term
 /// is at least 0, and an error of the normalisers enters with its square only.
@@ -156,7 +155,7 @@ fn distance(p: (&[f32], f64), q: (&[f32], f64)) -> Distance {
         kl += if in_p == 0.0 { in_q } else { in_p * (ln_p - ln_q) - in_p + in_q };
     }
     let same_top = greedy(p.0).is_some_and(|top| greedy(q.0) == Some(top));
-    // Rounding may leave a little less than 0.
+    // Rounding may make the sum slightly negative.
     Distance { kl: if kl < 0.0 { 0.0 } else { kl }, same_top }
 }
 

@@ -1,8 +1,8 @@
-//! Scoring: how probable each label is behind each prompt.
+//! Scoring: the probability of each label after each prompt.
 //!
-//! A model that predicts the next token says so at the last row of the prompt ([`ScoreTask`]). One that fills masks is asked for the
-//! tokens of the label in their own places, with masks over some of them ([`MaskedScoreTask`]). The head is evaluated only over
-//! the labels where the softmax is over labels of one token each: the normaliser over the vocabulary cancels there.
+//! An autoregressive model gives these probabilities at the last row of the prompt ([`ScoreTask`]). For a model that fills
+//! masks, the label stands in its place with some of its tokens masked ([`MaskedScoreTask`]). If the softmax is over labels of
+//! one token each, the head is evaluated over the labels only, because the normaliser over the vocabulary cancels.
 
 mod labels;
 mod masked;
@@ -15,16 +15,13 @@ pub(crate) use self::maskings::Maskings;
 pub(crate) use self::next::ScoreTask;
 use crate::error::EngineError;
 use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Taken, Usage};
-use crate::prompt::{PromptIds, Tokens};
+use crate::prompt::{LabelLists, PromptIds, Tokens};
 use crate::task::{Ended, Head, Ran};
 
 /// A checked request.
 pub(crate) struct ScoreJob {
     pub(crate) prompts: Vec<Result<Tokens, ItemError>>,
-    /// Lists of labels, each label its tokens, at least one.
-    pub(crate) labels: Vec<Vec<Vec<u32>>>,
-    /// The list of each item; `None`: all take the first.
-    pub(crate) labels_of: Option<Vec<usize>>,
+    pub(crate) labels: LabelLists,
     /// Divide the log-probability of a label by the number of its tokens.
     pub(crate) mean: bool,
     pub(crate) softmax: bool,
@@ -35,22 +32,22 @@ pub(crate) struct ScoreJob {
     pub(crate) kernel_path: String,
 }
 
-/// What prompts had in common, and with earlier ones.
+/// Tokens that the prompts share with each other and with earlier requests.
 #[derive(Clone, Copy, Debug, Default)]
 struct Shared {
-    /// Length of the longest prefix of all.
+    /// Length of the longest prefix common to all prompts.
     tokens: usize,
-    /// `None` where nothing is kept for later requests.
+    /// Use of the prefix cache; `None` if it is off.
     cached: Option<PrefixCacheUse>,
 }
 
 impl ScoreJob {
-    /// The items that have a prompt.
+    /// The items that have a valid prompt.
     fn items(&self) -> impl Iterator<Item = usize> {
         (0..self.prompts.len()).filter(|&item| self.prompts[item].is_ok())
     }
 
-    /// The ids of the prompt of an item that has one.
+    /// The prompt ids of an item, if its prompt is valid.
     fn ids(&self, item: usize) -> Option<&PromptIds> {
         self.prompts[item].as_ref().ok().map(|tokens| &tokens.ids)
     }
@@ -64,17 +61,12 @@ impl ScoreJob {
         self.ids(item).map_or(0, PromptIds::len)
     }
 
-    /// Tokens of the longest prompt with the longest label.
+    /// Length of the longest prompt plus that of the longest label.
     fn longest(&self) -> usize {
-        let label = self.labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        (0..self.prompts.len()).map(|item| self.length(item)).max().unwrap_or(0) + label
+        (0..self.prompts.len()).map(|item| self.length(item)).max().unwrap_or(0) + self.labels.longest()
     }
 
-    fn labels_of(&self, item: usize) -> usize {
-        self.labels_of.as_ref().and_then(|of| of.get(item).copied()).unwrap_or(0)
-    }
-
-    /// The answer, from the row of each item; `None` where there is none, or the model's output was not a number.
+    /// Builds the outcome from the row of each item; `None` if an item has none or the model's output was not a number.
     fn outcome(
         mut self,
         rows: Vec<Option<Row>>,
@@ -101,13 +93,13 @@ impl ScoreJob {
                 }
             });
         }
-        let list_of = |of: &Vec<usize>| of.iter().map(|&list| self.labels[list].clone()).collect();
-        let item_label_token_ids: Option<Vec<_>> = self.labels_of.as_ref().map(list_of);
+        let list_of = |of: &Vec<usize>| of.iter().map(|&list| self.labels.lists[list].clone()).collect();
+        let item_label_token_ids: Option<Vec<_>> = self.labels.of_item.as_ref().map(list_of);
         Ok(ScoreOutcome {
             items,
             label_token_ids: match item_label_token_ids {
                 Some(_) => Vec::new(),
-                None => self.labels.into_iter().next().unwrap_or_default(),
+                None => self.labels.lists.into_iter().next().unwrap_or_default(),
             },
             item_label_token_ids,
             monte_carlo: None,
@@ -130,21 +122,21 @@ impl ScoreJob {
     }
 }
 
-/// The labels of a request, and what logits they take.
-struct Asked {
-    /// One for each list.
+/// The labels of a request, and the logits that they need.
+struct LabelLogits {
+    /// One set for each list.
     sets: Vec<LabelSet>,
     /// The distinct first tokens of all labels, ascending.
     ids: Vec<u32>,
-    /// Logits are wanted over the vocabulary.
+    /// Whether logits over the whole vocabulary are needed.
     whole_vocabulary: bool,
-    /// Some labels have several tokens.
+    /// Whether some labels have several tokens.
     long: bool,
 }
 
-impl Asked {
+impl LabelLogits {
     fn of(job: &ScoreJob) -> Self {
-        let sets: Vec<LabelSet> = job.labels.iter().map(|labels| LabelSet::new(labels)).collect();
+        let sets: Vec<LabelSet> = job.labels.lists.iter().map(|labels| LabelSet::new(labels)).collect();
         let mut ids: Vec<u32> = sets.iter().flat_map(LabelSet::first_tokens).copied().collect();
         ids.sort_unstable();
         ids.dedup();

@@ -1,4 +1,4 @@
-//! Sizes of passes: every pass falls into the smallest bucket that holds it.
+//! Size buckets: every pass falls into the smallest bucket that holds it.
 
 use std::fmt;
 
@@ -7,12 +7,12 @@ use redline_models::plan::Site;
 
 use crate::machine::OUTPUT_ROWS;
 
-/// What is counted.
+/// The quantity by which a pass is assigned to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BucketMode {
-    /// Tokens of a pass: the layers.
+    /// Tokens of a pass; determines how the layers run.
     Pass,
-    /// Rows of logits over the vocabulary: the head.
+    /// Rows of logits over the vocabulary; determines how the head runs.
     Logits,
 }
 
@@ -25,7 +25,7 @@ impl BucketMode {
         }
     }
 
-    /// The layers that a plan of this mode is about.
+    /// The layers that a plan of this mode covers.
     pub(crate) fn sites(self) -> &'static [Site] {
         match self {
             Self::Pass => Site::OF_LAYER,
@@ -34,17 +34,17 @@ impl BucketMode {
     }
 }
 
-/// Passes of up to so many rows.
+/// A bucket: passes of up to `size` tokens, or logits of up to `size` rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bucket {
-    /// What is counted.
+    /// The quantity by which a pass is assigned to a bucket.
     pub mode: BucketMode,
-    /// The most of it.
+    /// The largest quantity in the bucket.
     pub size: usize,
 }
 
 impl Bucket {
-    /// Bytes of activations of a pass, or of the logits of such rows.
+    /// Bytes of activations of a pass in this bucket, or of its logits.
     pub(crate) fn activation_bytes(self, model: &Model) -> u64 {
         let size = match self.mode {
             BucketMode::Pass => model.arena_size(self.size, 0),
@@ -65,22 +65,23 @@ impl fmt::Display for Bucket {
 pub struct Buckets {
     /// Ascending; the last is the largest pass.
     pass: Vec<usize>,
-    /// Ascending; the last is the most rows of logits that are evaluated at a time.
+    /// Ascending; the last is the maximum number of rows of logits that are evaluated at a time.
     logits: Vec<usize>,
 }
 
 impl Buckets {
-    /// Tokens of prompts.
+    /// Default sizes for prompts, in tokens.
     pub const TOKENS: &[usize] = &[64, 128, 256, 512, 1024, 2048, 4096, 8192];
-    /// Sequences that decode, and rows of logits.
+    /// Default sizes for decoding sequences and for rows of logits.
     pub const ROWS: &[usize] = &[1, 2, 4, 8, 16, 32, 64, 128, 256];
-    /// Tokens of the largest pass, unless told otherwise.
+    /// Default for the maximum number of tokens in a pass.
     pub const MAX_CHUNK: usize = 512;
-    /// The most that the largest pass may have.
+    /// Upper bound of the maximum number of tokens in a pass.
     pub const MOST_TOKENS: usize = 8192;
 
-    /// Those of `tokens` and `rows` up to the largest pass, which is always one; longer inputs are several passes. A pass in
-    /// which every sequence takes one token is a bucket of `rows`, so both lists count for passes.
+    /// Creates the buckets from `tokens` and `rows`, up to `max_chunk`, which is always one of them; longer inputs run in
+    /// several passes. A pass in which every sequence takes one token falls into a bucket of `rows`, so both lists apply to
+    /// passes.
     pub fn new(tokens: &[usize], rows: &[usize], max_chunk: usize) -> Self {
         let sizes = |all: &mut dyn Iterator<Item = usize>, most: usize| {
             let mut sizes: Vec<usize> = all.filter(|&size| size > 0 && size < most).collect();
@@ -96,19 +97,19 @@ impl Buckets {
         }
     }
 
-    /// Tokens of the largest pass.
+    /// Maximum number of tokens in a pass.
     pub fn max_chunk(&self) -> usize {
         self.pass.last().copied().unwrap_or(Self::MAX_CHUNK)
     }
 
-    /// All of them: what a model can ever be asked to run.
+    /// All buckets: every size that the model can be run at.
     pub fn all(&self) -> Vec<Bucket> {
         let of =
             |mode, sizes: &[usize]| sizes.iter().map(move |&size| Bucket { mode, size }).collect::<Vec<_>>();
         [of(BucketMode::Pass, &self.pass), of(BucketMode::Logits, &self.logits)].concat()
     }
 
-    /// The smallest bucket for so many rows; the largest there is for more.
+    /// The smallest bucket that holds `rows`, or the largest bucket of all.
     pub(crate) fn of(&self, mode: BucketMode, rows: usize) -> Bucket {
         let sizes = match mode {
             BucketMode::Pass => &self.pass,

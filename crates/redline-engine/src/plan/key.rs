@@ -1,5 +1,5 @@
-//! What a plan depends on: shapes, formats, machine, threads, version; not the values of weights, so a fine-tune has the plans of
-//! its base.
+//! Keys of plans: shapes, formats, machine, threads and version. Weight values are not part of the key, so a fine-tuned model
+//! shares the plans of its base.
 
 use redline_kernels::Simd;
 use redline_kernels::op::kv::KvFormat;
@@ -8,10 +8,10 @@ use redline_weights::{Checksum, Fields};
 
 use super::bucket::Bucket;
 
-/// What is common to all plans of an engine.
+/// The fields that all plans of an engine share.
 pub(crate) struct Machine(Fields);
 
-/// What one plan is found under.
+/// The key of one plan.
 pub(super) struct Key {
     bucket: Bucket,
     fields: Fields,
@@ -55,14 +55,14 @@ impl Key {
         &self.fields
     }
 
-    /// The fields in which the most similar of `stored` differs, with both values; empty if there are none.
+    /// The fields in which the most similar of `stored` differs, with both values; empty if `stored` is empty.
     pub(super) fn nearest(&self, stored: &[Fields]) -> String {
         let differences = |other: &Fields| -> Vec<String> {
             let differing = self.fields.iter().filter(|(name, value)| other.get(*name) != Some(*value));
             let stored = |name| other.get(name).map_or("without", String::as_str);
             differing.map(|(name, value)| format!("{name} {value}, stored {}", stored(name))).collect()
         };
-        // Of those with as many differences, the one that is named first, whatever the order in the directory.
+        // Among equally many differences, the first in alphabetical order, independent of the order in the directory.
         let nearest = stored.iter().map(differences).min_by_key(|found| (found.len(), found.join("; ")));
         nearest.map(|found| found.join("; ")).unwrap_or_default()
     }

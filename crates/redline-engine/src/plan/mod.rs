@@ -1,8 +1,8 @@
-//! Plans: how passes of up to so many rows are run, chosen once and kept.
+//! Plans: how passes of up to a certain size are run, chosen once and kept.
 //!
-//! A pass falls into a bucket by its number of tokens, the evaluation of logits into one by its number of rows. The plan of a
-//! bucket names a variant for each of its linear layers. It is looked for in memory, then on disk; what is found nowhere
-//! is a miss, and the policy says what happens. No plan changes a result.
+//! A pass falls into a bucket by its number of tokens, the evaluation of logits by its number of rows. The plan of a bucket
+//! names a variant for each of its linear layers. It is looked up in memory, then on disk. If it is in neither place, that is a
+//! miss, and the policy decides what happens. No plan changes a result.
 
 mod bucket;
 mod key;
@@ -28,19 +28,19 @@ use crate::options::Clock;
 /// What happens when there is no plan for a bucket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PlanPolicy {
-    /// It is made by measuring, and stored.
+    /// The plan is made by measuring, and stored.
     Tune,
-    /// It is estimated, and kept in memory.
+    /// The plan is estimated, and kept in memory.
     #[default]
     Estimate,
     /// The requests of the pass fail.
     Forbid,
-    /// Plans are estimated anew for every pass, and neither kept nor looked for: for debugging, and as a reference.
+    /// Plans are estimated anew for every pass, and neither stored nor looked up: for debugging, and as a reference.
     Off,
 }
 
 impl PlanPolicy {
-    /// Every policy there is.
+    /// All policies.
     pub const ALL: &[PlanPolicy] = &[Self::Tune, Self::Estimate, Self::Forbid, Self::Off];
 
     /// The name used by `--plan-policy`.
@@ -53,13 +53,13 @@ impl PlanPolicy {
         }
     }
 
-    /// The policy of that name.
+    /// Returns the policy with that name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|policy| policy.name() == name)
     }
 }
 
-/// What becomes of plans that somebody may want to know.
+/// An event in the life of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlanEvent {
     /// There was no plan for a bucket.
@@ -69,42 +69,43 @@ pub enum PlanEvent {
         /// How the most similar stored key differs; empty if nothing is stored.
         differs: String,
     },
-    /// A stored file is no plan; it is not used.
+    /// A stored file is not a valid plan; it is not used.
     Dropped {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Other processes kept cores busy while a plan was measured: it consists of the estimates.
+    /// Other processes kept cores busy while a plan was measured, so it consists of the estimates.
     Busy {
         /// The bucket.
         bucket: Bucket,
     },
-    /// A plan could not be stored; it is kept in memory.
+    /// A plan could not be stored; it is kept in memory only.
     NotStored {
-        /// Where to.
+        /// The directory it was to be stored in.
         dir: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
 }
 
-/// Told of every event, on the engine's thread.
+/// Receives every event, on the engine's thread.
 pub type PlanLog = Arc<dyn Fn(&PlanEvent) + Send + Sync>;
 
 /// How plans are made and where they are kept.
 #[derive(Clone)]
 pub struct PlanOptions {
-    /// What a miss does.
+    /// What happens on a miss.
     pub policy: PlanPolicy,
-    /// The directory of stored plans; `None`: none are.
+    /// The directory of stored plans; `None`: plans are not stored.
     pub cache: Option<PathBuf>,
-    /// The sizes.
+    /// The sizes of buckets.
     pub buckets: Buckets,
-    /// Whether misses are told too, with what differs: the stored plans are looked through for that.
+    /// Whether misses are logged too, with the difference to the most similar stored plan, which takes a search through all of
+    /// them.
     pub tells_misses: bool,
-    /// Told of what happens.
+    /// Receives the events.
     pub log: PlanLog,
 }
 
@@ -115,16 +116,16 @@ impl Default for PlanOptions {
     }
 }
 
-/// What an engine's plans took since it was loaded.
+/// Counters of plan use since the engine was loaded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PlanCounters {
-    /// Times that a plan was wanted and not there.
+    /// Number of times that a plan was missing.
     pub misses: u64,
-    /// Plans made by measuring.
+    /// Number of plans made by measuring.
     pub compiles: u64,
-    /// Runs of a layer that were timed for them.
+    /// Number of timed runs of a layer.
     pub measurements: u64,
-    /// Plans read from disk.
+    /// Number of plans read from disk.
     pub loads: u64,
 }
 
@@ -161,7 +162,7 @@ pub enum PlanOrigin {
 }
 
 impl PlanOrigin {
-    /// A word for it.
+    /// The origin in one word.
     pub fn name(self) -> &'static str {
         match self {
             Self::Stored => "stored",
@@ -171,7 +172,7 @@ impl PlanOrigin {
     }
 }
 
-/// The plan of one bucket, as [`crate::Engine::precompile`] tells of it.
+/// The plan of one bucket, as returned by [`crate::Engine::precompile`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlanEntry {
     /// The bucket.
@@ -180,11 +181,11 @@ pub struct PlanEntry {
     pub origin: PlanOrigin,
     /// The variant of each layer, by names.
     pub choices: Vec<(&'static str, &'static str)>,
-    /// What its layers take as estimated over what they take by their variants, where that was measured in this process.
+    /// Time of its layers with the estimated variants over that with the chosen ones, if it was measured in this process.
     pub gain: Option<f64>,
-    /// Bytes of activations that a pass of this bucket takes.
+    /// Bytes of activations for a pass of this bucket.
     pub activation_bytes: u64,
-    /// Seconds it took to have it.
+    /// Seconds it took to obtain the plan.
     pub seconds: f64,
 }
 
@@ -208,13 +209,13 @@ pub(crate) struct Plans {
     store: Option<PlanStore>,
     machine: Machine,
     known: BTreeMap<Bucket, Known>,
-    /// Those of the stored plans when they were first looked through.
+    /// Keys of the stored plans, read at the first search.
     stored_keys: Option<Vec<Fields>>,
     counters: Arc<Counters>,
     clock: Clock,
 }
 
-/// What a plan is made with.
+/// The resources needed to make a plan.
 pub(crate) struct Workshop<'a> {
     pub(crate) model: &'a Model,
     pub(crate) arena: &'a mut Arena,
@@ -228,17 +229,17 @@ impl Plans {
         Self { options, store, machine, known: BTreeMap::new(), stored_keys: None, counters, clock }
     }
 
-    /// The bucket of a pass of so many tokens, or of so many rows of logits.
+    /// The bucket for a pass of `size` tokens, or for `size` rows of logits.
     pub(crate) fn bucket(&self, mode: BucketMode, size: usize) -> Bucket {
         self.options.buckets.of(mode, size)
     }
 
-    /// The plan of a bucket, if it was asked for before.
+    /// The plan of a bucket, if it has been prepared.
     pub(crate) fn get(&self, bucket: Bucket) -> Option<&Plan> {
         self.known.get(&bucket).map(|known| &known.plan)
     }
 
-    /// Sees to it that there is a plan; whether there was none.
+    /// Ensures that there is a plan for a bucket. Returns whether it was missing.
     pub(crate) fn prepare(&mut self, shop: &mut Workshop<'_>, bucket: Bucket) -> Result<bool, Forbidden> {
         let policy = self.options.policy;
         if policy == PlanPolicy::Off {
@@ -275,7 +276,7 @@ impl Plans {
         Ok(true)
     }
 
-    /// Every bucket there is, each with a plan.
+    /// Ensures that every bucket has a plan, and returns all of them.
     pub(crate) fn precompile(&mut self, shop: &mut Workshop<'_>) -> Result<Vec<PlanEntry>, Forbidden> {
         let buckets = self.options.buckets.all();
         let mut entries = Vec::with_capacity(buckets.len());
@@ -297,7 +298,7 @@ impl Plans {
         Ok(entries)
     }
 
-    /// The stored plan, if there is one and it fits.
+    /// The stored plan, if there is one and it is valid.
     fn stored(&self, shop: &Workshop<'_>, key: &Key) -> Option<Plan> {
         let store = self.store.as_ref()?;
         let dropped = |path, reason| (self.options.log)(&PlanEvent::Dropped { path, reason });
@@ -326,7 +327,7 @@ impl Plans {
         plan.map(Plan::new)
     }
 
-    /// A plan made by measuring, and stored.
+    /// Makes a plan by measuring, and stores it.
     fn tuned(&self, shop: &mut Workshop<'_>, key: &Key) -> Known {
         let tuned = tune::plan(shop, key.bucket(), &self.clock);
         Counters::add(&self.counters.compiles, 1);

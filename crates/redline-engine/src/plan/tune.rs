@@ -1,4 +1,4 @@
-//! Makes a plan by measuring: every candidate of every layer runs some times, in turns.
+//! Makes a plan by measuring: every candidate of every layer runs several times, in turns.
 
 use redline_kernels::op::linear::Variant;
 use redline_kernels::op::probe;
@@ -9,30 +9,30 @@ use super::Workshop;
 use super::bucket::Bucket;
 use crate::options::Clock;
 
-/// Rounds over the candidates at least.
+/// Minimum number of rounds over the candidates.
 const LEAST_ROUNDS: usize = 3;
-/// Rounds at most.
+/// Maximum number of rounds.
 const MOST_ROUNDS: usize = 15;
-/// More rounds are made while a layer has taken less than this, in nanoseconds.
+/// Rounds are added until a layer has run for this many nanoseconds.
 const ENOUGH_NS: u64 = 20_000_000;
-/// A candidate must take less than this share of what the estimate takes to be chosen: noise must not choose.
+/// A candidate is chosen only if it takes less than this share of the estimate's time, so that noise does not decide.
 const CLEARLY: f64 = 0.97;
 
-/// Regions of work that tell whether the machine is busy, and the rounds of multiply-adds in each: some tens of microseconds.
+/// Number of probes that test whether the machine is busy, and the rounds of multiply-adds in each: some tens of microseconds.
 const PROBES: usize = 20;
 const PROBE_ROUNDS: usize = 1 << 12;
 
-/// A plan and what it took.
+/// A plan, and what was measured.
 pub(super) struct Tuned {
     pub(super) plan: Plan,
     pub(super) measurements: u64,
-    /// Time of all layers by the estimates over that by the chosen variants; `None` where there was nothing to choose.
+    /// Time of all layers with the estimated variants over that with the chosen ones; `None` if there was nothing to choose.
     pub(super) gain: Option<f64>,
-    /// Other processes kept cores busy meanwhile: the plan consists of the estimates.
+    /// Whether other processes kept cores busy meanwhile; the plan then consists of the estimates.
     pub(super) busy: bool,
 }
 
-/// A plan from measurements, or the estimates where other processes disturb the measurements.
+/// Makes a plan from measurements, or from the estimates if other processes disturb the measurements.
 pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
     let busy_before = is_busy(shop.exec);
     let tuned = measured(shop, bucket, clock);
@@ -43,9 +43,9 @@ pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tu
     Tuned { plan, gain: tuned.gain.map(|_| 1.0), busy: true, ..tuned }
 }
 
-/// Whether other processes keep members of the team from working.
+/// Whether other processes keep team members from working.
 fn is_busy(exec: Exec<'_>) -> bool {
-    // Wakes members that sleep.
+    // Wakes sleeping members.
     probe::multiply_add(exec, Arithmetic::F32, PROBE_ROUNDS);
     exec.team.take_participation();
     for _ in 0..PROBES {
@@ -76,7 +76,7 @@ fn measured(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
     Tuned { plan: Plan::new(choices), measurements, gain, busy: false }
 }
 
-/// Nanoseconds of each candidate, in rounds. Each run takes another layer's weights, as a pass does.
+/// Measures the nanoseconds of each candidate, in rounds. Each run uses the weights of another layer, as a pass does.
 fn measure(
     shop: &mut Workshop<'_>,
     site: Site,
@@ -87,7 +87,7 @@ fn measure(
     let mut times = vec![Vec::new(); candidates.len()];
     let mut layer = 0;
     let begin = clock();
-    // The first round warms up: pages of the arena, the threads.
+    // The first round warms up the arena's pages and the threads.
     for round in 0..=MOST_ROUNDS {
         for (variant, times) in candidates.iter().zip(&mut times) {
             let start = clock();
@@ -104,12 +104,12 @@ fn measure(
     times
 }
 
-/// The shortest: what else runs on the machine only adds.
+/// The shortest time, since disturbances only add time.
 fn least(times: &[u64]) -> f64 {
     times.iter().min().map_or(0.0, |&ns| ns as f64)
 }
 
-/// The fastest, if it is clearly faster than the first.
+/// The fastest candidate, if it is clearly faster than the first one.
 fn choose(times: &[f64]) -> usize {
     let fastest = (0..times.len()).min_by(|&a, &b| times[a].total_cmp(&times[b])).unwrap_or(0);
     if times[fastest] < CLEARLY * times[0] { fastest } else { 0 }

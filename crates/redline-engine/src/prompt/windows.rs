@@ -9,15 +9,15 @@ use crate::request::Prompt;
 /// A text as token ids, and how it is cut.
 #[derive(Clone, Debug)]
 pub(crate) struct Windows {
-    /// What every window begins with.
+    /// The tokens that every window begins with.
     prefix: Vec<u32>,
     /// The text's own tokens.
     ids: Vec<u32>,
-    /// Tokens of a window, prefix included.
+    /// Number of tokens in a window, prefix included.
     pub(crate) size: usize,
 }
 
-/// Tokens of which all but the first few are to be predicted from those before.
+/// A window: all tokens from `first` on are predicted from those before them.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     /// At least 2.
@@ -27,14 +27,14 @@ pub(crate) struct Window {
 }
 
 impl Windows {
-    /// The windows, in order. A rest with nothing to predict is left out.
+    /// The windows, in order. A remainder with nothing to predict is left out.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Window> + '_ {
         let first = self.prefix.len().max(1);
         let window = move |ids: &[u32]| Window { tokens: [&self.prefix, ids].concat(), first };
         self.ids.chunks(self.size - self.prefix.len()).map(window).filter(|w| w.tokens.len() > w.first)
     }
 
-    /// Where two tokenisations of one text part.
+    /// Describes the first difference between two tokenisations of one text.
     pub(crate) fn difference(&self, other: &Self) -> Option<String> {
         if self.prefix != other.prefix {
             return Some(format!(

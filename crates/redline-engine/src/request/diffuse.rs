@@ -1,26 +1,27 @@
-//! What may be asked of a model that fills masks.
+//! Requests to models that fill masks.
 
 use super::{Prompt, Sampling};
 
-/// Which masks are filled first, and how many in a step.
+/// Which masks are filled first, and how many per step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Algorithm {
-    /// Dream's `origin`: each at random, with the probability of its step.
+    /// Dream's `origin`: each mask at random, with the probability of its step.
     Origin,
-    /// Dream's `maskgit_plus`: those whose token is most probable.
+    /// Dream's `maskgit_plus`: masks with the most probable tokens first.
     MaskgitPlus,
-    /// Dream's `topk_margin`: those whose token is furthest ahead of the next one.
+    /// Dream's `topk_margin`: masks with the largest margin between the two most probable tokens first.
     TopkMargin,
-    /// Dream's `entropy`: those whose distribution has the least entropy.
+    /// Dream's `entropy`: masks with the lowest entropy first.
     Entropy,
-    /// LLaDA's `low_confidence` remasking: those whose token is most probable, block by block, as many in each step.
+    /// LLaDA's `low_confidence` remasking: masks with the most probable tokens first, block by block, equally many in each
+    /// step.
     LowConfidence,
-    /// LLaDA's `random` remasking: any, block by block, as many in each step.
+    /// LLaDA's `random` remasking: masks in random order, block by block, equally many in each step.
     Random,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: &[Self] = &[
         Self::Origin,
         Self::MaskgitPlus,
@@ -42,27 +43,27 @@ impl Algorithm {
         }
     }
 
-    /// Whether its steps follow LLaDA's schedule.
+    /// Whether it follows LLaDA's schedule, with equally many masks in each step.
     pub fn is_even(self) -> bool {
         matches!(self, Self::LowConfidence | Self::Random)
     }
 }
 
-/// Which keys and values are taken from the last pass over all instead of being computed again (Fast-dLLM). With either, a pass
-/// is cheaper and what it computes is an approximation.
+/// Which keys and values are reused from the last pass over the whole canvas (Fast-dLLM). Reuse makes passes cheaper, but their
+/// results are approximations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BlockCache {
-    /// None: every pass is over all.
+    /// None: every pass runs the whole canvas.
     #[default]
     None,
-    /// Those of everything before the block.
+    /// Those of all positions before the block.
     Prefix,
-    /// Those of everything but the block.
+    /// Those of all positions outside the block.
     Dual,
 }
 
 impl BlockCache {
-    /// All of them.
+    /// All variants.
     pub const ALL: &[Self] = &[Self::None, Self::Prefix, Self::Dual];
 
     /// The name on the command line.
@@ -75,47 +76,48 @@ impl BlockCache {
     }
 }
 
-/// `diffuse`: fill the masks of a canvas, which is a prompt and masks behind it.
+/// `diffuse`: fill the masks of a canvas, which is a prompt followed by masks.
 #[derive(Clone, Debug)]
 pub struct DiffuseRequest {
     /// The prompt. Masks in it are filled too.
     pub prompt: Prompt,
-    /// Masks behind the prompt; may be 0 if there are masks in it.
+    /// Number of masks after the prompt; may be 0 if the prompt contains masks.
     pub max_new_tokens: usize,
-    /// Steps, at most one per mask; `None`: one per mask. With a threshold there are as many as it takes.
+    /// Number of steps, at most one per mask; `None`: one per mask. With a threshold, the confidences determine the number.
     pub steps: Option<usize>,
-    /// `None`: entropy where rows are about the next token (Dream), low confidence elsewhere (LLaDA); with a threshold, by
-    /// probability.
+    /// `None`: entropy for models whose rows predict the next token (Dream), low confidence for others (LLaDA); with a
+    /// threshold, by probability.
     pub algorithm: Option<Algorithm>,
-    /// Dream's last time, above 0 and below 1.
+    /// End time of Dream's schedule, above 0 and below 1.
     pub eps: f32,
     /// How the token of a mask is chosen. Order: temperature, top-p, top-k; min-p is not used.
     pub sampling: Sampling,
-    /// Temperature of the choice among masks; 0 takes the surest.
+    /// Temperature for choosing among masks; 0 takes the most confident.
     pub alg_temp: f32,
-    /// Masks are filled block by block from left to right, so many in each, which divides `max_new_tokens`; `None`: all in one,
-    /// or with a threshold or a cache in blocks of up to 32.
+    /// Number of new masks per block; blocks are filled from left to right. Must divide `max_new_tokens`. `None`: a single
+    /// block, or with a threshold or a cache blocks of up to 32.
     pub block_length: Option<usize>,
-    /// Classifier-free guidance: how far to move away from what the model says without the prompt; 0 does not run that.
+    /// Scale of classifier-free guidance, away from the prediction without the prompt; 0 disables it.
     pub cfg_scale: f32,
-    /// In a step, the surest mask is filled and every other whose token is at least so probable; above 1: one in a step.
+    /// In each step, fill the most confident mask and all masks whose tokens have at least this probability; above 1: one mask
+    /// per step.
     pub threshold: Option<f32>,
-    /// What is not computed again within a block.
+    /// Which keys and values are reused within a block.
     pub cache: BlockCache,
-    /// Passes of a block after which one over all comes again.
+    /// Number of passes of a block after which the whole canvas is run again.
     pub refresh: Option<usize>,
     /// Generation ends before the first of these strings; it is not part of the text.
     pub stop: Vec<String>,
-    /// Go on behind an end-of-sequence token (for measurements).
+    /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
-    /// `false`: run every step over all rows with the logits of all, whatever can come of it (the reference arm).
+    /// `false`: run every step over all rows and compute all logits, even if they cannot change the result (the reference arm).
     pub savings: bool,
-    /// Seconds that the request may take; `None`: as long as it takes.
+    /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
 
 impl DiffuseRequest {
-    /// Of these; everything else as it is where nothing is said: greedy, one step per mask, all in one block.
+    /// Creates a request with these values. Other fields take their defaults: greedy, one step per mask, a single block.
     pub fn new(prompt: Prompt, max_new_tokens: usize) -> Self {
         Self {
             prompt,
@@ -137,6 +139,6 @@ impl DiffuseRequest {
         }
     }
 
-    /// Dream's last time, where nothing is said.
+    /// Default end time of Dream's schedule.
     pub const EPS: f32 = 1e-3;
 }

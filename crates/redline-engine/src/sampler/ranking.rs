@@ -1,14 +1,14 @@
-//! Candidates by (probability, then token id), sorted only as far as they are looked at.
+//! Candidates ordered by (probability, then token id), sorted only as far as needed.
 //!
-//! A sum over all candidates is defined in that order, so computing it would take sorting all of them. Most of the time the
-//! sum is only compared with, and an interval that contains it decides. Where the interval does not decide, all candidates
-//! are sorted and the sum is computed as defined. The result is always the one of sorting everything first.
+//! A sum over all candidates is defined in that order, so computing it requires sorting all of them. Usually the sum is only
+//! compared with a bound, and an interval that contains the sum decides the comparison. If it does not, all candidates are
+//! sorted and the sum is computed as defined. The result is always the same as after sorting everything first.
 
-/// Candidates sorted first; each time they do not suffice, [`GROWTH`] times as many are.
+/// Number of candidates sorted first; whenever they do not suffice, the number grows by [`GROWTH`].
 const FIRST: usize = 64;
 const GROWTH: usize = 8;
 
-/// A weight and a token id in one number. Ascending numbers are descending weights and, among equals, ascending ids.
+/// A weight and a token id in one integer. Ascending integers are descending weights and, among equal weights, ascending ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate(u64);
 
@@ -27,11 +27,11 @@ impl Candidate {
     }
 }
 
-/// The candidates that are left.
+/// The remaining candidates.
 #[derive(Debug, Default)]
 pub(super) struct Ranking {
     candidates: Vec<Candidate>,
-    /// So many at the front are the highest ones, in order.
+    /// Number of candidates at the front that are the highest ones, in order.
     sorted: usize,
 }
 
@@ -44,7 +44,7 @@ impl Ranking {
         self.sorted = 0;
     }
 
-    /// Keeps the `count` highest.
+    /// Keeps the `count` highest candidates.
     pub(super) fn keep_highest(&mut self, count: usize) {
         if count < self.candidates.len() {
             if count > self.sorted {
@@ -54,13 +54,13 @@ impl Ranking {
         }
     }
 
-    /// Keeps the fewest of the highest whose sum is at least `share` of the sum of all; at least one.
+    /// Keeps the shortest run of the highest candidates whose sum is at least `share` of the total; at least one.
     pub(super) fn keep_share(&mut self, share: f64) {
         let count = self.reach(share, |sum, enough| sum >= enough);
         self.truncate(count);
     }
 
-    /// Keeps those of at least `share` of the highest weight; `share` is at most 1.
+    /// Keeps candidates of at least `share` of the highest weight; `share` is at most 1.
     pub(super) fn keep_likely(&mut self, share: f64) {
         let Some(highest) = self.highest() else { return };
         let least = share * highest.weight();
@@ -68,7 +68,7 @@ impl Ranking {
         self.sorted = self.sorted.min(self.candidates.len());
     }
 
-    /// The first whose cumulative sum exceeds `u` times the sum of all, else the last.
+    /// Returns the first candidate whose cumulative sum exceeds `u` times the total, or the last.
     pub(super) fn draw(&mut self, u: f64) -> Option<u32> {
         let count = self.reach(u, |sum, target| sum > target);
         self.candidates[..count].last().map(|candidate| candidate.id())
@@ -83,8 +83,8 @@ impl Ranking {
         self.sorted = self.sorted.min(count);
     }
 
-    /// How many of the highest it takes until their cumulative sum reaches `share` of the sum of all; all if it never does.
-    /// `reached` compares a cumulative sum with a bound, and holds for every lower bound too.
+    /// Returns how many of the highest candidates are needed for a cumulative sum of `share` of the total; all if they never
+    /// reach it. `reached` compares a cumulative sum with a bound; if it holds for a bound, it holds for every lower one.
     fn reach(&mut self, share: f64, reached: fn(f64, f64) -> bool) -> usize {
         let [mut low, mut high] = self.total_within().map(|total| share * total);
         let mut sum = 0.0;
@@ -105,7 +105,7 @@ impl Ranking {
         self.candidates.len()
     }
 
-    /// Brings the `count` highest into order.
+    /// Sorts the `count` highest candidates.
     fn sort(&mut self, count: usize) {
         let rest = &mut self.candidates[self.sorted..];
         let more = count.saturating_sub(self.sorted).min(rest.len());
@@ -116,12 +116,12 @@ impl Ranking {
         self.sorted += more;
     }
 
-    /// The sum of all weights, which are sorted, in their order.
+    /// The sum of all weights in order; they must be sorted.
     fn total(&self) -> f64 {
         self.candidates.iter().map(|candidate| candidate.weight()).sum()
     }
 
-    /// Two numbers between which the sum of all weights in order lies; equal if all are sorted.
+    /// An interval that contains the sum of all weights in order; a single point if all are sorted.
     fn total_within(&self) -> [f64; 2] {
         if self.sorted == self.candidates.len() {
             return [self.total(); 2];
@@ -134,8 +134,8 @@ impl Ranking {
             }
         }
         let sum = sums.iter().sum::<f64>() + rest.iter().map(|candidate| candidate.weight()).sum::<f64>();
-        // Adding n numbers above 0 in any order is off by less than n / 2^53 of the sum, but for terms of second order, so two
-        // orders differ by less than twice that. Four times leaves room for those terms and for the roundings here.
+        // Summing n positive numbers in any order has an error of less than n / 2^53 of the sum, up to second-order terms, so
+        // two orders differ by less than twice that. A factor of four leaves room for those terms and for the roundings here.
         let slack = sum * (self.candidates.len() as f64) * (2.0 * f64::EPSILON);
         [sum - slack, sum + slack]
     }
@@ -216,7 +216,7 @@ mod tests {
         assert_eq!(ranking(&[]).draw(0.5), None);
     }
 
-    /// Bounds at, and next to, cumulative sums in order: an interval cannot decide these.
+    /// Bounds at and next to cumulative sums, which an interval cannot decide.
     #[test]
     fn bounds_that_only_the_sum_in_order_decides() {
         for (count, steepness) in

@@ -1,40 +1,40 @@
-//! What a pass costs, learnt from the passes so far.
+//! A cost model of passes, fitted to the passes so far.
 //!
-//! Time = a + b * operations of linear layers + c * pairs of token and key: the weights are read once per pass, the rest
-//! grows with the work. The three are fitted by least squares of the relative error, older passes counting less and
-//! less. Passes without prompts are remembered besides, by their rows: what a prompt adds is held against those, and
-//! while prompts keep coming, the fit alone could not tell the two apart.
+//! Time = a + b * operations of linear layers + c * pairs of token and key: the weights are read once per pass, everything else
+//! grows with the work. The three coefficients minimise the squares of the relative errors, with exponentially smaller weights
+//! for older passes. The times of passes without prompts are also recorded by number of rows, as the baseline for the time that
+//! prompts add: while prompts keep coming, the fit alone could not separate the two.
 
 use std::collections::BTreeMap;
 
-/// Weight of a pass when the next one has been seen.
+/// Weight of a pass after the next one has been recorded.
 const MEMORY: f64 = 0.98;
-/// Share of the latest pass in what is remembered of passes without prompts.
+/// Weight of the latest pass in the average time of passes without prompts.
 const QUIET_SHARE: f64 = 0.2;
-/// Seconds: shorter passes count like passes of this length.
+/// Seconds; shorter passes count as passes of this length.
 const SHORTEST: f64 = 1e-6;
-/// Passes before the fit says anything.
+/// Number of passes before the fit makes predictions.
 const ENOUGH: u32 = 4;
 
 /// The work of a pass.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Work {
-    /// Tokens run.
+    /// Number of tokens.
     pub(crate) rows: usize,
-    /// Pairs of a token and a key it sees.
+    /// Number of pairs of a token and a key that it attends to.
     pub(crate) pairs: usize,
-    /// Rows of logits.
+    /// Number of rows of logits.
     pub(crate) outputs: usize,
 }
 
 impl Work {
-    /// Of `tokens` tokens behind `stored` ones, `outputs` of which yield logits.
+    /// The work of running `tokens` tokens after `stored` ones, with `outputs` rows of logits.
     pub(crate) fn of(stored: usize, tokens: usize, outputs: usize) -> Self {
-        // Token i of them sees everything before it, and itself.
+        // Token i attends to everything before it and to itself.
         Self { rows: tokens, pairs: tokens * stored + tokens * (tokens + 1) / 2, outputs }
     }
 
-    /// Both together.
+    /// The sum of both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
             rows: self.rows + other.rows,
@@ -43,7 +43,7 @@ impl Work {
         }
     }
 
-    /// What is left without a part of it.
+    /// The remaining work without a part of it.
     pub(crate) fn without(self, part: Self) -> Self {
         Self {
             rows: self.rows - part.rows,
@@ -53,22 +53,23 @@ impl Work {
     }
 }
 
-/// See the module. Units: seconds.
+/// The cost model. Times are in seconds.
 #[derive(Clone, Debug)]
 pub(crate) struct CostModel {
-    /// Rows of linear layers that a row of logits is worth.
+    /// Cost of a row of logits, in rows of linear layers.
     output_rows: f64,
     /// Sums of products of the features (1, rows, pairs), and of each with the time.
     products: [[f64; 3]; 3],
     times: [f64; 3],
     seen: u32,
     fit: [f64; 3],
-    /// Seconds of passes without prompts, by their rows.
+    /// Seconds of passes without prompts, by number of rows.
     quiet: BTreeMap<usize, f64>,
 }
 
 impl CostModel {
-    /// A model that knows nothing. `output_rows`: operations of a row of logits over those of a token's linear layers.
+    /// Creates a model without data. `output_rows` is the number of operations for a row of logits over that for a token's
+    /// linear layers.
     pub(crate) fn new(output_rows: f64) -> Self {
         Self {
             output_rows,
@@ -80,12 +81,12 @@ impl CostModel {
         }
     }
 
-    /// Pairs in thousands, so that the three features are of alike size.
+    /// The features. Pairs are in thousands, so that all three have similar magnitudes.
     fn features(&self, work: Work) -> [f64; 3] {
         [1.0, work.rows as f64 + self.output_rows * work.outputs as f64, work.pairs as f64 * 1e-3]
     }
 
-    /// Learns what a pass took.
+    /// Records the time of a pass.
     pub(crate) fn learn(&mut self, work: Work, seconds: f64) {
         let x = self.features(work);
         let weight = 1.0 / (seconds.max(SHORTEST) * seconds.max(SHORTEST));
@@ -99,24 +100,24 @@ impl CostModel {
         self.fit = self.solve();
     }
 
-    /// Learns what a pass without prompts took.
+    /// Records the time of a pass without prompts.
     pub(crate) fn learn_quiet(&mut self, rows: usize, seconds: f64) {
         let known = self.quiet.entry(rows).or_insert(seconds);
         *known += QUIET_SHARE * (seconds - *known);
     }
 
-    /// What a pass of so many rows without prompts takes; `None` before there was one.
+    /// Predicted time of a pass of `rows` rows without prompts; `None` before there was one.
     pub(crate) fn quiet_seconds(&self, rows: usize) -> Option<f64> {
         self.quiet.get(&rows).copied()
     }
 
-    /// What a pass will take; `None` before anything is known.
+    /// Predicted time of a pass; `None` without enough data.
     pub(crate) fn seconds(&self, work: Work) -> Option<f64> {
         let x = self.features(work);
         (self.seen >= ENOUGH).then(|| x.iter().zip(&self.fit).map(|(x, b)| x * b).sum())
     }
 
-    /// Least squares without negative coefficients: a feature that would have one is left out.
+    /// Least squares without negative coefficients: a feature whose coefficient would be negative is left out.
     fn solve(&self) -> [f64; 3] {
         let mut used = [true; 3];
         loop {
@@ -129,8 +130,8 @@ impl CostModel {
         }
     }
 
-    /// Gauss elimination over the features in use. A little is added to the diagonal, so that features which always go
-    /// together share.
+    /// Gaussian elimination over the features in use. A small term on the diagonal splits the coefficient of features that are
+    /// always proportional.
     fn solve_over(&self, used: [bool; 3]) -> [f64; 3] {
         let mut a = [[0.0; 4]; 3];
         for i in 0..3 {
@@ -188,7 +189,7 @@ mod tests {
     #[test]
     fn it_says_nothing_before_it_has_seen_enough_and_nothing_negative_after() {
         assert_eq!(taught(&[(0, 5), (5, 1), (6, 1)], |_| 1.0).seconds(Work::of(0, 1, 1)), None);
-        // Larger passes that took less: no coefficient may be negative.
+        // Larger passes took less time, but no coefficient may be negative.
         let odd = taught(&[(0, 1), (0, 10), (0, 100), (0, 200), (0, 400)], |w| 1.0 / w.rows as f64);
         assert!(odd.fit.iter().all(|&b| b >= 0.0), "{:?}", odd.fit);
         let still = taught(&[(0, 1), (1, 1), (2, 1), (3, 1)], |_| 0.0);
@@ -212,7 +213,7 @@ mod tests {
 
     #[test]
     fn short_passes_count_as_much_as_long_ones() {
-        // A machine that is not linear: small passes are dearer than large ones foretell.
+        // A machine that is not linear: small passes cost more than large ones predict.
         let time = |w: Work| if w.rows < 64 { 0.05 + 0.002 * w.rows as f64 } else { 0.003 * w.rows as f64 };
         let passes: Vec<(usize, usize)> =
             (0..40).map(|i| (0, if i % 4 == 0 { 512 } else { 8 + i % 3 * 8 })).collect();

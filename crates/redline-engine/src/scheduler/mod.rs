@@ -1,11 +1,10 @@
-//! What runs next: a pure step over the open sequences, the room for their keys and values, and what passes cost.
+//! Decides what runs next: a pure step over the open sequences, the room for their keys and values, and the cost of passes.
 //!
-//! Nothing here reads a clock, starts a thread or does arithmetic of a model, so that it runs in the simulator as it runs
-//! in the engine. A pass takes
+//! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass takes
 //!
 //! 1. the next token of every sequence that generates,
-//! 2. then prompts, in pieces, the request that was served least first, as long as the pass stays within its rows and,
-//!    while somebody generates, within its time.
+//! 2. then prompts, in pieces, from the least served request first, as long as the pass stays within its rows and,
+//!    while any request generates, within its time.
 //!
 //! What happens when pages run out is in [`room`].
 
@@ -22,23 +21,23 @@ use self::sequence::Sequence;
 pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
 use crate::cache::Cache;
 
-/// Tokens of a prompt that are run in any case in a pass.
+/// Tokens of a prompt that a pass runs in any case.
 const LEAST_PIECE: usize = 16;
-/// Most sequences of a request that wait for room beyond the number that may be open.
+/// Maximum number of a request's sequences that wait for room, beyond the number that may be open.
 const WAITING: usize = 64;
-/// Requests take turns after so many tokens each; within a turn, first come, first served.
+/// Requests take turns after this many tokens each; within a turn, first come, first served.
 const TURN_TOKENS: f64 = 1024.0;
-/// Share of the time of a pass without prompts that prompts may add to it, unless an option says more.
+/// Share of the time of a pass without prompts that prompts may add to it, unless an option sets the time.
 const STALL: f64 = 0.8;
 
-/// What a pass may be.
+/// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassLimits {
-    /// Most tokens.
+    /// Maximum number of tokens.
     pub(crate) rows: usize,
-    /// Most sequences that are open at a time, not counting those that are held: requests bound those themselves.
+    /// Maximum number of open sequences, not counting held ones, which requests limit themselves.
     pub(crate) open: usize,
-    /// Seconds that prompts may add to a pass while somebody generates; `None`: most of what it takes without them.
+    /// Seconds that prompts may add to a pass while any request generates; `None`: most of its time without them.
     pub(crate) stall_s: Option<f64>,
 }
 
@@ -46,11 +45,11 @@ pub(crate) struct PassLimits {
 #[derive(Debug)]
 struct Flow {
     salt: String,
-    /// Virtual time at its arrival.
+    /// Virtual time at the request's arrival.
     start: f64,
-    /// Tokens run for it.
+    /// Number of tokens run for the request.
     served: usize,
-    /// The ranks of its sequences so far.
+    /// The ranks of the request's sequences so far.
     ranks: Vec<u32>,
 }
 
@@ -60,42 +59,42 @@ impl Flow {
     }
 }
 
-/// A sequence of which everything was run.
+/// A sequence that has been run to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) index: u32,
-    /// Tokens it found stored when it was first admitted.
+    /// Number of tokens that were stored already when it was first admitted.
     pub(crate) began: usize,
-    /// Where they came from.
+    /// Where these tokens came from.
     pub(crate) origin: Origin,
 }
 
-/// The request that can never go on, and why.
+/// A request that can never continue, and the reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stuck {
     pub(crate) task: u64,
     pub(crate) error: Option<KvError>,
 }
 
-/// The sequences that requests have not opened.
+/// Source of the sequences that requests have not opened yet.
 pub(crate) trait Openings {
-    /// The rank of a request's next sequence, where it may be lower than that of an open one.
+    /// The rank of a request's next sequence, if it may be lower than the rank of an open one.
     fn next_rank(&self, task: u64) -> Option<u32>;
 
-    /// A request's next sequence, if it has one by now.
+    /// Opens a request's next sequence, if there is one yet.
     fn open(&mut self, task: u64) -> Option<Opening>;
 }
 
-/// A pass in the making.
+/// A pass under construction.
 #[derive(Debug, Default)]
 struct Pass {
     pieces: BTreeMap<Key, Piece>,
-    /// Sequences that need not be run.
+    /// Sequences that need not be run, because all their tokens are stored.
     stored: BTreeSet<Key>,
     work: Work,
-    /// Prompts are among the pieces.
+    /// Whether the pieces include prompts.
     prompts: bool,
-    /// Seconds it may take.
+    /// Time limit of the pass in seconds.
     limit: Option<f64>,
 }
 
@@ -105,23 +104,23 @@ impl Pass {
     }
 }
 
-/// What happens next.
+/// The scheduler's decision.
 #[derive(Debug)]
 pub(crate) struct Step {
-    /// What is run.
+    /// The pieces to run.
     pub(crate) pieces: Vec<Piece>,
-    /// Sequences that came to their end without being run, by request.
+    /// Sequences that reached their end without being run, by request.
     pub(crate) stored: Vec<(u64, Vec<Done>)>,
 }
 
-/// What became of an attempt to add a sequence to a pass.
+/// Result of adding a sequence to a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Added {
-    /// A piece of it runs.
+    /// A piece of the sequence runs.
     Piece,
-    /// All of it was stored elsewhere.
+    /// All of its tokens were stored elsewhere.
     Stored,
-    /// It waits for tokens that another sequence is about to store, or for a pass with more time.
+    /// The sequence waits for tokens that another one is about to store, or for a pass with more time.
     Waits,
     /// There is no room for its keys and values.
     NoRoom,
@@ -133,20 +132,20 @@ impl Added {
     }
 }
 
-/// See the module.
+/// The open sequences of all requests, and the state for choosing the next pass.
 #[derive(Debug)]
 pub(crate) struct Scheduler {
     limits: PassLimits,
     sequences: BTreeMap<Key, Sequence>,
     flows: BTreeMap<u64, Flow>,
     cost: CostModel,
-    /// Tokens that a request would have been served if all had got the same share since the beginning.
+    /// Tokens that each request would have been served if all had got equal shares since the beginning.
     virtual_time: f64,
-    /// Why the last sequence that got no room got none.
+    /// The error of the last sequence that got no room.
     refusal: Option<KvError>,
-    /// The earliest sequence that waits for room: none after it is admitted meanwhile, or it might wait forever.
+    /// The earliest sequence that waits for room. No later one is admitted meanwhile, or it might wait forever.
     waiting: Option<Key>,
-    /// The first of those that generate for which the pass before had no row.
+    /// The first generating sequence for which the previous pass had no row.
     left_out: Option<Key>,
     preemptions: u64,
 }
@@ -166,17 +165,17 @@ impl Scheduler {
         }
     }
 
-    /// Most tokens of a pass.
+    /// Maximum number of tokens in a pass.
     pub(crate) fn rows(&self) -> usize {
         self.limits.rows
     }
 
-    /// How often a sequence gave way to another.
+    /// Number of preemptions so far.
     pub(crate) fn preemptions(&self) -> u64 {
         self.preemptions
     }
 
-    /// Takes a request in. Numbers grow with every one.
+    /// Admits a request. Numbers must ascend.
     pub(crate) fn arrive(&mut self, task: u64, salt: String) {
         let flow = Flow { salt, start: self.virtual_time, served: 0, ranks: Vec::new() };
         self.flows.insert(task, flow);
@@ -224,7 +223,7 @@ impl Scheduler {
             pass.limit = Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL));
             self.add_prompts(cache, &mut pass, openings);
         }
-        // Else this pass is the one that tells what it takes without prompts.
+        // If no prompt was added, the pass takes the remaining generating sequences too, and measures the time without prompts.
         if self.left_out.is_some() {
             self.continue_generating(cache, &mut pass, self.limits.rows);
         }
@@ -240,11 +239,11 @@ impl Scheduler {
         Ok(Step { pieces: pass.pieces.into_values().collect(), stored })
     }
 
-    /// The next token of every sequence that generates.
+    /// Adds the next token of every sequence that generates.
     fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, rows: usize) {
         let ready = |(_, s): &(&Key, &Sequence)| s.is_ready(&cache.kv);
         let mut keys: Vec<Key> = self.sequences.iter().filter(ready).map(|(&key, _)| key).collect();
-        // Where they do not all fit, those that were left out go first the next time.
+        // If they do not all fit, those that were left out come first next time.
         if let Some(first) = self.left_out.take() {
             let at = keys.partition_point(|key| *key < first);
             keys.rotate_left(at);
@@ -254,7 +253,7 @@ impl Scheduler {
                 self.left_out.get_or_insert(key);
                 return;
             }
-            // One of them may have given way meanwhile.
+            // The sequence may have been preempted meanwhile.
             let sequence = &self.sequences[&key];
             if sequence.kv.is_some()
                 && !pass.pieces.contains_key(&key)
@@ -265,7 +264,7 @@ impl Scheduler {
         }
     }
 
-    /// Rows of a pass for those that generate: while others have prompts to be read, these have some.
+    /// Number of rows of a pass for generating sequences; if prompts are waiting, some rows are left for them.
     fn rows_of_generating<P: PageStore>(&self, cache: &Cache<P>) -> usize {
         let ready = self.sequences.iter().filter(|(_, s)| s.is_ready(&cache.kv));
         let generating: BTreeSet<u64> = ready.map(|(key, _)| key.task).collect();
@@ -273,7 +272,7 @@ impl Scheduler {
         self.limits.rows - if others { self.limits.rows / 4 } else { 0 }
     }
 
-    /// Prompts, in pieces, as many as the pass takes.
+    /// Adds pieces of prompts until the pass is full.
     fn add_prompts<P: PageStore>(
         &mut self,
         cache: &mut Cache<P>,
@@ -289,7 +288,7 @@ impl Scheduler {
             }
             let mut room = true;
             for key in self.keys(task) {
-                // One that generates and was left out has its turn.
+                // A generating sequence that was left out is added with the other generating ones, not here.
                 let left_out = self.left_out.is_some();
                 let waits = |s: &Sequence| !(s.held || left_out && s.is_ready(&cache.kv));
                 if self.sequences.get(&key).is_some_and(waits) && !pass.pieces.contains_key(&key) {
@@ -299,7 +298,7 @@ impl Scheduler {
                     }
                 }
             }
-            // What is open goes before what is not.
+            // Open sequences come before sequences that are not open yet.
             while room && active < self.limits.open {
                 let Some(key) = self.open(task, openings) else { break };
                 active += 1;
@@ -328,7 +327,7 @@ impl Scheduler {
         Some(key)
     }
 
-    /// Opens a request's next sequence if it comes before all of its open ones that still have to be admitted.
+    /// Opens a request's next sequence if it comes before all of the request's open sequences that are not admitted yet.
     fn open_first(&mut self, task: u64, openings: &mut dyn Openings) -> bool {
         let Some(rank) = openings.next_rank(task) else { return false };
         let waits = |key: &Key| self.sequences.get(key).is_some_and(|s| !s.held && s.kv.is_none());
@@ -336,7 +335,7 @@ impl Scheduler {
         waiting.is_none_or(|key| rank < key.rank) && self.open(task, openings).is_some()
     }
 
-    /// Nothing could go on within the room there is: the earliest sequence that can gets what later ones hold.
+    /// Called when nothing fits: gives the earliest sequence that can run the room of later ones.
     fn make_way<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, openings: &mut dyn Openings) {
         let tasks: Vec<u64> = self.flows.keys().copied().collect();
         for task in tasks {
@@ -347,7 +346,7 @@ impl Scheduler {
                     return;
                 }
             }
-            // What a request opens next may need less room. It does not open more and more that wait.
+            // A request's next sequence may need less room. The number of waiting sequences is limited.
             let waiting = self.keys(task).iter().filter(|key| self.sequences[key].kv.is_none()).count();
             if waiting < WAITING
                 && let Some(key) = self.open(task, openings)
@@ -358,7 +357,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds a piece of a sequence to the pass, admitting it first where needed.
+    /// Adds a piece of a sequence to the pass, and admits the sequence first if needed.
     fn add<P: PageStore>(
         &mut self,
         key: Key,
@@ -395,14 +394,14 @@ impl Scheduler {
         Added::Piece
     }
 
-    /// How much of a piece the pass still takes.
+    /// Returns the part of a piece that still fits the pass.
     fn fitting(&self, piece: Piece, pass: &Pass) -> Option<Piece> {
         let room = self.limits.rows.saturating_sub(pass.work.rows);
         let fits = |piece: &Piece, limit: f64| {
             self.cost.seconds(pass.work.and(piece.work())).is_some_and(|seconds| seconds <= limit)
         };
         if !piece.divides() {
-            // Without other prompts it is taken as large and long as it is: no other pass would suit it better.
+            // The first prompt of a pass is taken whatever its size and time, because no other pass would suit it better.
             let suits = piece.tokens <= room && pass.limit.is_none_or(|limit| fits(&piece, limit));
             return (suits || !pass.prompts).then_some(piece);
         }
@@ -418,7 +417,7 @@ impl Scheduler {
         (low > 0).then(|| piece.cut(low))
     }
 
-    /// Adds a piece of a sequence that is admitted, if there is room for it.
+    /// Adds a piece of an admitted sequence if there is room for it.
     fn run_piece<P: PageStore>(&mut self, piece: Piece, cache: &mut Cache<P>, pass: &mut Pass) -> bool {
         let sequence = &self.sequences[&piece.key];
         let stored = sequence.kv.map_or(0, |kv| cache.kv.tokens(kv));
@@ -431,13 +430,13 @@ impl Scheduler {
         true
     }
 
-    /// A sequence's keys and values, and the tokens of a piece of it.
+    /// The KV sequence and the tokens of a piece.
     pub(crate) fn tokens(&self, piece: &Piece) -> Option<(SeqId, &[u32])> {
         let sequence = self.sequences.get(&piece.key)?;
         Some((sequence.kv?, sequence.tokens_of(piece)))
     }
 
-    /// After the pass that ran these pieces: which sequences have been run to their end, by request.
+    /// Called after a pass. Returns the sequences that have been run to their end, by request.
     pub(crate) fn ran(&mut self, pieces: &[Piece], seconds: f64) -> Vec<(u64, Vec<Done>)> {
         let mut work = Work::default();
         let mut done: Vec<(u64, Vec<Done>)> = Vec::new();
@@ -459,14 +458,14 @@ impl Scheduler {
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
         self.cost.learn(work, seconds);
         let generates = |key| self.sequences.get(key).is_some_and(|s| s.generates);
-        // One that is run again after it gave way is a prompt like others.
+        // A sequence that is run again after preemption counts as a prompt.
         if pieces.iter().all(|piece| piece.tokens == 1 && generates(&piece.key)) {
             self.cost.learn_quiet(work.rows, seconds);
         }
         done
     }
 
-    /// A sequence has been run to its end, and waits until its request says more.
+    /// Holds a sequence that has been run to its end until its request updates it.
     fn end_of(&mut self, key: Key) -> Done {
         let sequence = self.sequences.get_mut(&key);
         let began = sequence.and_then(|sequence| {
@@ -477,7 +476,7 @@ impl Scheduler {
         Done { index: key.index, began, origin }
     }
 
-    /// Does what a request says of one of its sequences.
+    /// Applies a request's update to one of its sequences.
     pub(crate) fn update<P: PageStore>(&mut self, task: u64, index: u32, next: Next, cache: &mut Cache<P>) {
         let Some(key) = self.key(task, index) else { return };
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
@@ -505,7 +504,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps what a sequence has stored, for later requests.
+    /// Keeps the stored tokens of a sequence for later requests.
     fn keep<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) {
         let Some(sequence) = self.sequences.get(&key).filter(|s| s.shares) else { return };
         if let (Some(kv), Some(flow)) = (sequence.kv, self.flows.get(&key.task)) {
@@ -513,7 +512,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps what all sequences of a request have stored so far; it is about to leave.
+    /// Keeps the stored tokens of all sequences of a request that is about to leave.
     pub(crate) fn keep_all<P: PageStore>(&self, task: u64, cache: &mut Cache<P>) {
         for key in self.keys(task) {
             self.keep(key, cache);

@@ -1,27 +1,27 @@
-//! Room for keys and values: which sequences are admitted, and which give way.
+//! Room for keys and values: which sequences are admitted, and which are preempted.
 //!
-//! A sequence is admitted only where all its tokens fit. When pages run out, what earlier requests left goes first; then a
-//! later sequence gives way to an earlier one, and is run again from its tokens, with the same bits. Sequences are ordered
-//! by their keys: arrival of the request, rank, number. A sequence that is *held* has been run to its end: it is stored for
-//! others to begin like it, or waits for its request. The rules:
+//! A sequence is admitted only if all its tokens fit. When pages run out, kept sequences of earlier requests are evicted first.
+//! Then a later sequence is preempted for an earlier one, and is run again from its tokens, with the same bits. Sequences are
+//! ordered by their keys: arrival of the request, rank, number. A *held* sequence has been run to its end; it is stored so that
+//! others can begin with its tokens, or waits for its request. The rules:
 //!
-//! 1. Only a later sequence gives way to an earlier one: the latest first, and only if the earlier one has room then.
+//! 1. A sequence is preempted only for an earlier one: the latest first, and only if the earlier one then has room.
 //! 2. No sequence is admitted while an earlier one waits for room, except by rule 5.
-//! 3. A held sequence that gave way is not run again for its own sake. It takes its place in the order again when its
-//!    request goes on with it, or when a sequence that begins like it is about to be admitted.
-//! 4. What a request opens next is opened before open sequences of higher rank are considered. So the labels that a held
-//!    prompt waits for come before the prompts behind it.
-//! 5. If nothing goes on, the first sequence in the order that is not held takes room from all later ones (`make_way`).
+//! 3. A held sequence that was preempted is not run again for its own sake. It returns to its place in the order when
+//!    its request continues it, or when a sequence that begins with its tokens is about to be admitted.
+//! 4. A request's next sequence is opened before open sequences of higher rank are considered. So the labels that a held prompt
+//!    waits for come before the prompts after it.
+//! 5. If nothing can run, the first sequence in the order that is not held takes room from all later ones (`make_way`).
 //!
-//! Hence the earliest request always comes to its end. Let F be the first sequence of the earliest request that is not
-//! held. By rule 4 all that is held before F is what F begins like, or belongs to the few sequences of a request
-//! that are run in lockstep; the engine has checked that these fit together with F (`engine/budget.rs`), provided that a
-//! sequence and the one it begins like share pages, which [`Scheduler::join`] sees to. So if nothing goes on, F is
-//! admitted. By rule 1 only sequences before F could take its room back. These are held and need no room until F has come
-//! to its end. So each application of rule 5 finishes a sequence, or a token of one that generates.
+//! Hence the earliest request always finishes. Let F be the first sequence of the earliest request that is not held. By rule 4,
+//! the held sequences before F are F's ancestors, or belong to the few sequences of a request that are run in lockstep. The
+//! engine has checked that these fit together with F (`engine/budget.rs`), provided that a sequence shares pages with its
+//! parent, which [`Scheduler::join`] ensures. So if nothing can run, F is admitted. By rule 1 only sequences before F could
+//! take its room back. These are held, and need no room until F has finished. So each application of rule 5 finishes a
+//! sequence, or a token of a generating one.
 //!
-//! This also bounds what is run twice. A sequence gives way only when an earlier one is admitted by rule 5 or grows by a
-//! page. By rule 3 it is then run again at most once before the next such event.
+//! This also bounds the work that is done twice. A sequence is preempted only when an earlier one is admitted by rule 5 or
+//! grows by a page. By rule 3 it is then run again at most once before the next such event.
 
 use std::ops::Bound;
 
@@ -31,11 +31,11 @@ use super::sequence::Sequence;
 use super::{Added, Key, Origin, Pass, Scheduler};
 use crate::cache::Cache;
 
-/// A sequence waits for another one that is filling so many tokens which it would run too.
+/// Minimum number of tokens about to be stored by another sequence for which it is worth waiting.
 const WORTH_WAITING: usize = 32;
 
 impl Scheduler {
-    /// Makes room for so many tokens more; later sequences may have to give way.
+    /// Reserves room for `more` tokens; if `make_way` is set, later sequences may be preempted.
     pub(super) fn reserve<P: PageStore>(
         &mut self,
         key: Key,
@@ -62,8 +62,8 @@ impl Scheduler {
         }
     }
 
-    /// Sequences that a sequence begins like, and that are stored twice because it found its beginning elsewhere, take over
-    /// its pages.
+    /// Moves the ancestors of a sequence onto its pages, if their tokens are stored twice because it found its beginning
+    /// elsewhere.
     fn join<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>) {
         let mut child = key;
         while let Some(parent) = self.parent(child) {
@@ -78,17 +78,17 @@ impl Scheduler {
         }
     }
 
-    /// The sequences after one.
+    /// The sequences after `key`, in order.
     fn later(&self, key: Key) -> impl DoubleEndedIterator<Item = (&Key, &Sequence)> {
         self.sequences.range((Bound::Excluded(key), Bound::Unbounded))
     }
 
-    /// Who gives way to a sequence: the latest one after it.
+    /// The sequence that is preempted for `key`: the latest one after it.
     fn victim(&self, key: Key) -> Option<Key> {
         self.later(key).rev().find(|(_, s)| s.kv.is_some()).map(|(&later, _)| later)
     }
 
-    /// Takes a sequence's memory; it is run again when there is room.
+    /// Releases a sequence's keys and values; it is run again when there is room.
     pub(super) fn preempt<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>, pass: &mut Pass) {
         let Some(sequence) = self.sequences.get_mut(&key) else { return };
         if let Some(kv) = sequence.give_way() {
@@ -101,7 +101,7 @@ impl Scheduler {
         self.preemptions += 1;
     }
 
-    /// Gives a sequence its beginning, from wherever most of it is stored, and room for all its tokens.
+    /// Admits a sequence with the longest stored beginning and room for all its tokens.
     pub(super) fn admit<P: PageStore>(
         &mut self,
         key: Key,
@@ -113,7 +113,7 @@ impl Scheduler {
         if self.enter(key, kv, origin, make_way, cache, pass) {
             return Added::Piece;
         }
-        // What it found elsewhere may lie on other pages than what it begins like anyway.
+        // A beginning found elsewhere may occupy other pages than the parent's, which are stored in any case.
         if origin != Origin::Parent
             && let Some(kv) = self.inherited(key, cache)
             && self.enter(key, kv, Origin::Parent, make_way, cache, pass)
@@ -123,7 +123,7 @@ impl Scheduler {
         Added::NoRoom
     }
 
-    /// Gives a sequence this beginning, if there is room for all its tokens.
+    /// Admits a sequence with the beginning `kv` if there is room for all its tokens.
     fn enter<P: PageStore>(
         &mut self,
         key: Key,
@@ -147,7 +147,7 @@ impl Scheduler {
         admitted
     }
 
-    /// What has to be admitted before a sequence can be: the first of those that it begins like which gave way, else itself.
+    /// The sequence that must be admitted first: the first preempted ancestor of `key`, or `key` itself.
     pub(super) fn lost_beginning(&mut self, key: Key) -> Key {
         let mut first = key;
         while self.sequences[&first].kv.is_none()
@@ -163,13 +163,13 @@ impl Scheduler {
         first
     }
 
-    /// The open sequence that a sequence begins like.
+    /// The open parent of a sequence.
     fn parent(&self, key: Key) -> Option<Key> {
         let (index, _) = self.sequences.get(&key)?.parent?;
         self.key(key.task, index).filter(|parent| self.sequences.contains_key(parent))
     }
 
-    /// A sequence that begins as its request said; `None` while that is not stored.
+    /// Creates a KV sequence with the tokens of the parent; `None` while these are not stored.
     fn inherited<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<SeqId> {
         match self.sequences[&key].parent {
             None => Some(cache.kv.create()),
@@ -177,14 +177,14 @@ impl Scheduler {
         }
     }
 
-    /// The keys and values that a sequence begins with; `None` while they are not stored.
+    /// The KV sequence of the parent; `None` while the shared tokens are not stored.
     fn stored_parent<P: PageStore>(&self, key: Key, kv: &KvCache<P>) -> Option<SeqId> {
         let (_, tokens) = self.sequences[&key].parent?;
         let parent = &self.sequences[&self.parent(key)?];
         parent.kv.filter(|_| parent.stored(kv) >= tokens)
     }
 
-    /// A sequence that begins with the tokens of another one; `None` while those are not stored yet.
+    /// Creates the longest stored beginning of a sequence; `None` if it is worth waiting for more.
     fn beginning<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) -> Option<(SeqId, Origin)> {
         let sequence = &self.sequences[&key];
         let salt = &self.flows[&key.task].salt;
@@ -206,8 +206,8 @@ impl Scheduler {
         Some((self.inherited(key, cache)?, Origin::Parent))
     }
 
-    /// An earlier sequence that stores, or is about to store, so many more of a sequence's tokens than `known` that taking
-    /// them over is worth a wait; and how many they share.
+    /// Finds an earlier sequence that stores, or is about to store, enough tokens beyond `known` that they are worth waiting
+    /// for, and the number of shared tokens.
     fn ahead<P: PageStore>(&self, key: Key, known: usize, kv: &KvCache<P>) -> Option<(Key, usize)> {
         let sequence = &self.sequences[&key];
         if !sequence.shares {
@@ -220,7 +220,7 @@ impl Scheduler {
             if ahead.kv.is_none() || !ahead.shares || self.flows[&other.task].salt != *salt {
                 continue;
             }
-            // Children of one parent share that much without a look.
+            // Children of one parent share its tokens without a comparison.
             let from = match (sequence.parent, ahead.parent) {
                 (Some(own), Some(theirs)) if own == theirs && other.task == key.task => own.1,
                 _ => 0,
@@ -228,7 +228,7 @@ impl Scheduler {
             let both = most[from.min(most.len())..].iter().zip(&ahead.tokens[from.min(ahead.tokens.len())..]);
             let mut common = from + both.take_while(|(a, b)| a == b).count();
             if ahead.generates {
-                // Its next token may be the one: that is no reason to wait for every token it makes.
+                // Its next token might match too, but that is no reason to wait for every token it generates.
                 common = common.min(ahead.stored(kv));
             }
             if common >= known + WORTH_WAITING && best.is_none_or(|(_, tokens)| common > tokens) {

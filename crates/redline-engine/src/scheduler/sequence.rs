@@ -1,14 +1,14 @@
-//! What the scheduler knows of a sequence.
+//! The scheduler's view of a sequence.
 
 use std::sync::Arc;
 
-use redline_kernels::op::kv::Sight;
+use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::{KvCache, PageStore, SeqId};
 
 use super::cost::Work;
 
-/// Which sequence: the number of its request, in the order of arrival, its rank within the request, and its number there.
-/// The order of these is the order in which sequences keep their memory: a later one gives way to an earlier one.
+/// Identifies a sequence: the number of its request in the order of arrival, its rank within the request, and its number there.
+/// Keys order the sequences: a later one is preempted for an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     pub(crate) task: u64,
@@ -16,90 +16,89 @@ pub(crate) struct Key {
     pub(crate) index: u32,
 }
 
-/// A sequence that a request wants to be run.
+/// A sequence that a request opens.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Opening {
-    /// All its tokens so far, at least one.
+    /// All tokens so far; at least one.
     pub(crate) tokens: Vec<u32>,
-    /// Logits are wanted of the rows from this position on.
+    /// Position of the first row whose logits are wanted.
     pub(crate) wanted: usize,
-    /// Of two sequences of one request, the one of higher rank gives way.
+    /// Of two sequences of one request, the one of higher rank is preempted.
     pub(crate) rank: u32,
-    /// Begins like the first so many tokens of another sequence of the request, which has been run.
+    /// The parent, another sequence of the request that has been run, and the number of leading tokens shared with it.
     pub(crate) parent: Option<(u32, usize)>,
-    /// Sequences of other requests, running or gone, may share its beginning, and it theirs.
+    /// Whether it may share its beginning with sequences of other requests, running or finished.
     pub(crate) shares: bool,
-    /// After every new token, everything is run again (the reference arm of the KV cache).
+    /// Whether every new token runs the whole sequence again (the reference arm of the KV cache).
     pub(crate) afresh: bool,
-    /// It is a canvas, of which the logits of these rows are wanted, ascending; `wanted` says nothing then. A canvas shares
-    /// nothing.
+    /// For a canvas: the rows whose logits are wanted, ascending; `wanted` is then unused. A canvas shares nothing.
     pub(crate) canvas: Option<Vec<usize>>,
 }
 
-/// Rows of a canvas: of a sequence whose rows all see each other, so that they cannot be run in pieces.
+/// Rows of a canvas: a sequence whose rows all see each other, so that they cannot be run in pieces.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drawing {
     /// The position of the first row.
     pub(crate) from: usize,
-    /// Their tokens: all of the canvas, or some within. Then the rest keeps the keys and values that it had in the last pass
-    /// over all; until the next such pass, it is always the same rows that are drawn.
+    /// The tokens of the rows: the whole canvas or a range of it. All other positions keep their keys and values from the last
+    /// pass over the whole canvas; until the next such pass, the range stays the same.
     pub(crate) tokens: Vec<u32>,
-    /// Positions of rows whose logits are wanted, ascending.
+    /// Positions of the rows whose logits are wanted, ascending.
     pub(crate) wanted: Vec<usize>,
 }
 
-/// What becomes of a sequence of which everything was run.
+/// What to do with a sequence that has been run to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// It goes on with this token, whose logits are wanted.
+    /// Continue with this token, whose logits are wanted.
     Extend(u32),
-    /// Rows of a canvas are run again, with these tokens.
+    /// Run rows of the canvas again, with these tokens.
     Draw(Drawing),
-    /// It stays, for others to begin like it or until its request says more.
+    /// Hold it, so that others can begin with it, or until the next update.
     Hold,
-    /// It stays, and what it stored may be of use to other requests.
+    /// Hold it, and keep its tokens for other requests.
     HoldAndKeep,
-    /// It ends; what it stored may be of use to later requests.
+    /// End it, and keep its tokens for later requests.
     Keep,
-    /// It ends.
+    /// End it.
     Drop,
 }
 
 /// Where the beginning of a sequence came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// From the sequence that its request named, or from nowhere.
+    /// From its parent, or there is none.
     Parent,
-    /// From what was left in the prefix cache, or from another sequence of its request.
+    /// From the prefix cache, or from another sequence of its request.
     Kept,
-    /// From a sequence of another request that runs.
+    /// From a running sequence of another request.
     Running,
 }
 
-/// Some tokens of a sequence in a pass.
+/// Consecutive tokens of a sequence that run in one pass.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) key: Key,
-    /// The position of the first.
+    /// Position of the first token.
     pub(crate) start: usize,
-    /// How many.
+    /// Number of tokens.
     pub(crate) tokens: usize,
-    /// What they see.
-    pub(crate) sight: Sight,
+    /// Attention mask of the tokens.
+    pub(crate) attention: AttentionMask,
     pub(super) reads: Reads,
 }
 
 /// Rows whose logits are wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Reads {
-    /// Those from this position on.
+    /// Rows from this position on.
     From(usize),
-    /// Those of these positions, ascending.
+    /// Rows at these positions, ascending.
     Of(Arc<[usize]>),
 }
 
 impl Piece {
-    /// Positions of which logits are wanted.
+    /// Positions whose logits are wanted.
     pub(crate) fn outputs(&self) -> Vec<usize> {
         match &self.reads {
             Reads::From(first) => (self.first_output(*first)..self.start + self.tokens).collect(),
@@ -111,41 +110,43 @@ impl Piece {
         first.clamp(self.start, self.start + self.tokens)
     }
 
-    /// Its first tokens only.
+    /// The piece cut to its first `tokens` tokens.
     pub(super) fn cut(self, tokens: usize) -> Self {
         Self { tokens, ..self }
     }
 
     /// Whether it may be run in pieces.
     pub(super) fn divides(&self) -> bool {
-        self.sight == Sight::Before
+        self.attention == AttentionMask::Causal
     }
 
-    /// What it adds to a pass.
+    /// The work that it adds to a pass.
     pub(super) fn work(&self) -> Work {
         let outputs = match &self.reads {
             Reads::From(first) => self.start + self.tokens - self.first_output(*first),
             Reads::Of(positions) => positions.len(),
         };
-        match self.sight {
-            Sight::Before => Work::of(self.start, self.tokens, outputs),
-            Sight::All(keys) => Work { rows: self.tokens, pairs: self.tokens * keys, outputs },
+        match self.attention {
+            AttentionMask::Causal => Work::of(self.start, self.tokens, outputs),
+            AttentionMask::Bidirectional(keys) => {
+                Work { rows: self.tokens, pairs: self.tokens * keys, outputs }
+            }
         }
     }
 }
 
-/// What a sequence has that is a canvas.
+/// State of a sequence that is a canvas.
 #[derive(Debug)]
 pub(super) struct Canvas {
-    /// All rows have been run, with the sequence's tokens, since they came.
+    /// Whether all rows have been run with the sequence's current tokens.
     drawn: bool,
-    /// Rows to be run over what that left: the first position, and tokens.
+    /// Rows to be run over the stored keys and values: the first position, and the tokens.
     patch: Option<(usize, Vec<u32>)>,
-    /// Positions of rows whose logits are wanted: of the patch, where there is one.
+    /// Positions of the rows whose logits are wanted, within the patch if there is one.
     wanted: Arc<[usize]>,
 }
 
-/// A sequence that is open.
+/// An open sequence.
 #[derive(Debug)]
 pub(super) struct Sequence {
     pub(super) tokens: Vec<u32>,
@@ -154,14 +155,14 @@ pub(super) struct Sequence {
     pub(super) shares: bool,
     pub(super) afresh: bool,
     pub(super) canvas: Option<Canvas>,
-    /// It has been run to its end. Nothing is to be run until its request says so, or until a sequence that begins like it
-    /// needs what it stored and lost.
+    /// Whether it has been run to its end. It does not run again until its request updates it, or until a sequence that begins
+    /// with its tokens needs them after they were lost.
     pub(super) held: bool,
-    /// It has got tokens of its own: others that are run with it delay somebody who reads.
+    /// Whether it has generated tokens. Prompts in the same pass delay it, and its caller is waiting.
     pub(super) generates: bool,
-    /// Its keys and values; `None` before it is admitted and after it gave way.
+    /// Its keys and values; `None` before admission and after preemption.
     pub(super) kv: Option<SeqId>,
-    /// Tokens that were stored when it was first admitted, and where they came from.
+    /// Number of tokens that were stored when it was first admitted, and where they came from.
     pub(super) began: Option<(usize, Origin)>,
 }
 
@@ -183,7 +184,7 @@ impl Sequence {
         }
     }
 
-    /// Tokens stored.
+    /// Number of stored tokens.
     pub(super) fn stored<P: PageStore>(&self, kv: &KvCache<P>) -> usize {
         match &self.canvas {
             Some(canvas) if canvas.drawn && self.kv.is_some() => self.tokens.len(),
@@ -192,23 +193,23 @@ impl Sequence {
         }
     }
 
-    /// All that is left to be run, or that can be run next; `None` where nothing is.
+    /// All tokens that are left to run; `None` if there are none.
     pub(super) fn rest<P: PageStore>(&self, key: Key, kv: &KvCache<P>) -> Option<Piece> {
         let (start, end) = (self.stored(kv), self.tokens.len());
         let Some(canvas) = &self.canvas else {
             let reads = Reads::From(self.wanted);
-            let piece = Piece { key, start, tokens: end - start, sight: Sight::Before, reads };
+            let piece = Piece { key, start, tokens: end - start, attention: AttentionMask::Causal, reads };
             return (start < end).then_some(piece);
         };
-        let sight = Sight::All(end);
+        let attention = AttentionMask::Bidirectional(end);
         let reads = Reads::Of(canvas.wanted.clone());
         match (start < end, &canvas.patch) {
-            (true, None) => Some(Piece { key, start, tokens: end, sight, reads }),
+            (true, None) => Some(Piece { key, start, tokens: end, attention, reads }),
             (true, Some(_)) => {
-                Some(Piece { key, start, tokens: end, sight, reads: Reads::Of(Arc::default()) })
+                Some(Piece { key, start, tokens: end, attention, reads: Reads::Of(Arc::default()) })
             }
             (false, Some((from, tokens))) => {
-                Some(Piece { key, start: *from, tokens: tokens.len(), sight, reads })
+                Some(Piece { key, start: *from, tokens: tokens.len(), attention, reads })
             }
             (false, None) => None,
         }
@@ -222,7 +223,7 @@ impl Sequence {
         }
     }
 
-    /// A piece was run; whether that was the last.
+    /// Records that a piece was run. Returns whether it was the last.
     pub(super) fn ran(&mut self, piece: &Piece) -> bool {
         let stored = piece.start + piece.tokens;
         let Some(canvas) = &mut self.canvas else {
@@ -237,7 +238,7 @@ impl Sequence {
         canvas.patch.is_none()
     }
 
-    /// Rows of the canvas are to be run.
+    /// Schedules rows of the canvas.
     pub(super) fn draw(&mut self, drawing: Drawing) {
         let Some(canvas) = &mut self.canvas else { return };
         canvas.wanted = drawing.wanted.into();
@@ -249,7 +250,7 @@ impl Sequence {
         self.held = false;
     }
 
-    /// Its memory is taken away. If it is held, it is run again only when it is needed again.
+    /// Takes its keys and values away. A held sequence runs again only when it is needed.
     pub(super) fn give_way(&mut self) -> Option<SeqId> {
         if let Some(canvas) = &mut self.canvas {
             canvas.drawn = false;
@@ -257,12 +258,12 @@ impl Sequence {
         self.kv.take()
     }
 
-    /// Whether only its newest token is to be run, as one that generates has it.
+    /// Whether only its newest token is left to run, as for a generating sequence.
     pub(super) fn is_ready<P: PageStore>(&self, kv: &KvCache<P>) -> bool {
         self.generates && !self.held && self.kv.is_some() && self.stored(kv) + 1 == self.tokens.len()
     }
 
-    /// Tokens that may come from elsewhere: those of which logits are wanted must be run.
+    /// Number of tokens that may be taken from elsewhere; tokens whose logits are wanted must be run.
     pub(super) fn most_shared(&self) -> usize {
         self.wanted.min(self.tokens.len())
     }

@@ -1,4 +1,4 @@
-//! Passes by hand.
+//! Hand-written schedules.
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
@@ -6,7 +6,7 @@ use redline_models::kv::KvCache;
 use super::*;
 use crate::simulator::Ledger;
 
-/// What requests open, the last first.
+/// Sequences that requests open, the last one first.
 #[derive(Default)]
 struct Unopened(BTreeMap<u64, Vec<Opening>>);
 
@@ -20,19 +20,19 @@ impl Openings for Unopened {
     }
 }
 
-/// A scheduler and its requests' sequences that have not been opened.
+/// A scheduler, and the sequences of its requests that are not open yet.
 struct Bench {
     scheduler: Scheduler,
     cache: Cache<Ledger>,
     waiting: Unopened,
-    /// The request whose sequences do not go on, and the one whose sequences are held.
+    /// The request whose sequences end after one pass, and the request whose sequences are held.
     scored: Option<u64>,
     holds: Option<u64>,
 }
 
 impl Bench {
     fn new(rows: usize, pages: usize, stall_s: Option<f64>) -> Self {
-        // A pass takes 0.1 s and 1 ms per row.
+        // A pass takes 0.1 s plus 1 ms per row.
         let mut cost = CostModel::new(0.0);
         for rows in [1, 8, 64, 500] {
             cost.learn(Work { rows, pairs: 0, outputs: 0 }, 0.1 + 1e-3 * rows as f64);
@@ -48,7 +48,7 @@ impl Bench {
         }
     }
 
-    /// A request of one sequence.
+    /// Submits a request with one sequence.
     fn ask(&mut self, task: u64, salt: &str, tokens: Vec<u32>) {
         self.scheduler.arrive(task, salt.into());
         let wanted = tokens.len() - 1;
@@ -122,7 +122,7 @@ fn nobody_waits_for_tokens_that_are_still_being_made() {
     bench.ask(0, "", tokens(100, 5));
     bench.pass();
     bench.pass();
-    // What the first one generates, token by token, is what the second one asks.
+    // The second request's prompt is what the first one generates, token by token.
     bench.ask(1, "", [tokens(100, 5), vec![1; 60]].concat());
     assert!(bench.pass().iter().any(|&(task, stored, _)| (task, stored) == (1, 101)));
 }
@@ -135,7 +135,7 @@ fn the_latest_gives_way_and_none_that_comes_later_takes_its_room() {
     for _ in 0..10 {
         bench.pass();
     }
-    // Both need a third page now; only one is left for the first, and the second gives way.
+    // Both need a third page now; only one is left, for the first, and the second is preempted.
     assert_eq!(bench.scheduler.preemptions(), 1);
     bench.ask(2, "", tokens(30, 3));
     let pass = bench.pass();
@@ -155,7 +155,7 @@ fn a_request_of_many_tokens_lets_later_ones_have_their_turn() {
     let all_first = |pass: &[(u64, usize, usize)]| pass.iter().all(|(task, ..)| *task == 0);
     (0..9).for_each(|_| assert!(all_first(&bench.pass())));
     bench.ask(1, "", tokens(50, 7));
-    // The first one's turn ends, then the second comes before its further prompts.
+    // The first request's turn ends, and the second runs before the first one's further prompts.
     let passes = [bench.pass(), bench.pass()];
     assert!(all_first(&passes[0]) && passes[1].contains(&(1, 0, 50)), "{passes:?}");
 }
@@ -166,7 +166,7 @@ fn more_that_generate_than_rows_take_turns_and_leave_some_to_prompts() {
     for task in 0..12 {
         bench.ask(task, "", tokens(4, 100 * task as u32));
     }
-    // All prompts are read, whatever order they come in.
+    // All prompts are run, whatever their order.
     (0..40).for_each(|_| drop(bench.pass()));
     let tasks = |passes: &[Vec<(u64, usize, usize)>]| -> Vec<u64> {
         let mut all: Vec<u64> = passes.iter().flatten().map(|(task, ..)| *task).collect();
@@ -188,7 +188,7 @@ fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
     let mut bench = Bench::new(512, 3, None);
     bench.scored = Some(0);
     bench.ask(0, "", tokens(64, 1));
-    // Left by an earlier request: all that the second one wants stored.
+    // An earlier request has stored all tokens of the second one.
     bench.pass();
     let kept = bench.cache.begin("", &[]);
     bench.cache.reserve(kept, 64).unwrap();
@@ -203,7 +203,7 @@ fn what_needs_no_run_may_give_way_in_the_same_step_and_is_not_told_of_then() {
     assert_eq!(bench.scheduler.add(key, false, &mut bench.cache, &mut pass), Added::Stored);
     bench.scheduler.preempt(key, &mut bench.cache, &mut pass);
     assert!(pass.is_empty());
-    // It comes again, from what is kept still.
+    // The request comes again, and uses what is still kept.
     let step = bench.scheduler.next(&mut bench.cache, &mut bench.waiting).unwrap();
     assert_eq!((step.pieces.len(), step.stored.len()), (0, 1));
 }
@@ -230,9 +230,9 @@ fn nobody_gives_way_in_vain() {
     bench.cache.kv.reserve(retained, 2 * PAGE_TOKENS).unwrap();
     bench.ask(0, "", tokens(150, 1));
     bench.ask(1, "", tokens(100, 2));
-    // Somebody outside holds two pages: the first one, of three pages, has to wait, and the second one goes on.
+    // Two pages are taken by others: the first request, which needs three, waits, and the second continues.
     assert_eq!(bench.pass(), [(1, 0, 100)]);
-    // The second one is held. If it gave way, the first one would still have no room.
+    // The second one is held. Preempting it would not make enough room for the first.
     let stuck = bench.scheduler.next(&mut bench.cache, &mut bench.waiting).unwrap_err();
     assert_eq!((stuck.task, stuck.error), (0, Some(KvError::Full { pages: 4 })));
     assert_eq!(bench.scheduler.preemptions(), 0);
@@ -249,7 +249,7 @@ fn what_a_sequence_found_at_first_stays_so_after_it_gave_way() {
     let began = |bench: &Bench| bench.scheduler.sequences[&Key { task: 1, rank: 0, index: 0 }].began;
     bench.pass();
     assert_eq!(began(&bench), Some((0, Origin::Parent)));
-    // The second gives way. What it had stored, another request leaves meanwhile.
+    // The second is preempted. Another request stores the same tokens meanwhile.
     (0..10).for_each(|_| drop(bench.pass()));
     assert_eq!(bench.scheduler.preemptions(), 1);
     bench.scheduler.leave(0, &mut bench.cache);
@@ -263,7 +263,7 @@ fn what_a_sequence_found_at_first_stays_so_after_it_gave_way() {
     assert_eq!(began(&bench), Some((0, Origin::Parent)));
 }
 
-/// A prompt that is held, and a sequence behind it.
+/// A held prompt, and a sequence after it.
 fn held_and_behind(bench: &mut Bench) -> (Key, Key) {
     let prompt = Opening { tokens: tokens(100, 1), wanted: 99, rank: 1, ..Opening::default() };
     let behind = Opening {
@@ -287,12 +287,12 @@ fn a_held_sequence_that_gave_way_is_run_again_when_it_is_needed_and_not_before()
     bench.ask(1, "", tokens(30, 5));
     bench.pass();
     bench.scheduler.preempt(prompt, &mut bench.cache, &mut Pass::default());
-    // There is room for it, and nothing begins like it.
+    // There is room for it, but no sequence begins with it.
     for _ in 0..3 {
         assert!(bench.pass().iter().all(|(task, ..)| *task == 1));
     }
     bench.waiting.0.insert(0, vec![later]);
-    // Now something does: its hundred tokens are run again, in pieces, then the one behind them.
+    // Now one does: the hundred tokens are run again, in pieces, then the sequence after them.
     let run: Vec<_> = (0..3).flat_map(|_| bench.pass()).filter(|(task, ..)| *task == 0).collect();
     assert_eq!(run.iter().map(|(.., n)| n).sum::<usize>(), 101, "{run:?}");
     assert_eq!((run[0].1, run[run.len() - 1].1), (0, 100));
@@ -306,7 +306,7 @@ fn a_sequence_stored_twice_takes_over_the_pages_of_the_one_that_begins_like_it()
     bench.holds = Some(0);
     let later = bench.waiting.0.get_mut(&0).unwrap().remove(0);
     bench.pass();
-    // The one behind it was found elsewhere, on pages of its own.
+    // The sequence after it was found elsewhere, on separate pages.
     let key = bench.scheduler.open(0, &mut Unopened(BTreeMap::from([(0, vec![later])]))).unwrap();
     assert_eq!(key, behind);
     let own = bench.cache.kv.create();
@@ -314,7 +314,7 @@ fn a_sequence_stored_twice_takes_over_the_pages_of_the_one_that_begins_like_it()
     bench.cache.kv.store(own, 100);
     bench.scheduler.sequences.get_mut(&behind).unwrap().kv = Some(own);
     assert_eq!(bench.cache.kv.pages_in_use(), 4);
-    // Two more and a copy of the one that both write on: one too many without that.
+    // Two more pages, and a copy of the page that both write to: one more than there are, unless they are joined.
     assert!(bench.scheduler.reserve(behind, 2 * PAGE_TOKENS, true, &mut bench.cache, &mut Pass::default()));
     assert_eq!(bench.cache.kv.pages_in_use(), 5);
     let kv = |key| bench.scheduler.sequences[&key].kv.unwrap();

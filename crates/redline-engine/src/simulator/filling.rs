@@ -1,4 +1,4 @@
-//! Canvases at random.
+//! Random requests to fill canvases.
 
 use std::cell::RefCell;
 
@@ -8,19 +8,19 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use super::Random;
 use super::machine::VOCABULARY;
 use super::oracle::diffusion::{Followed, follow};
-use super::request::{Heard, Outcome, Work, answered, tokens};
-use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Guesser, Rules};
+use super::request::{Checked, Outcome, Work, answered, tokens};
+use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Predictor, Rules};
 use crate::request::{Algorithm, BlockCache, Sampling};
 use crate::task::Task;
 use crate::ticket::{DiffuseTicket, Ticket};
 use crate::transcript::Transcript;
 
-/// The id that stands for a mask.
+/// Id of the mask token.
 pub(super) const MASK: u32 = VOCABULARY as u32 - 1;
 
-/// A canvas whose answer has not been heard.
+/// A canvas whose answer has not arrived.
 pub(super) struct Filling {
-    /// As it is at first.
+    /// The initial tokens.
     pub(super) canvas: Vec<u32>,
     pub(super) prompt_tokens: usize,
     pub(super) mask: u32,
@@ -32,7 +32,7 @@ pub(super) struct Filling {
     ticket: RefCell<DiffuseTicket>,
 }
 
-/// A canvas of a prompt, some of whose tokens may be masks, and of masks behind it; and where the blocks begin.
+/// A random canvas: a prompt that may contain masks, followed by masks; and the starts of the blocks.
 fn canvas(random: &mut Random, most: usize, block: usize, blocks: usize) -> (Vec<u32>, Vec<usize>) {
     let mut canvas = tokens(random, most - block * blocks);
     for id in &mut canvas {
@@ -54,7 +54,7 @@ impl Filling {
     pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
         let (block, blocks) = (1 + random.below(9), 1 + random.below(3));
         let guided = random.once_in(4);
-        // The engine admits canvases that fit together, in whole pages.
+        // The engine accepts canvases that fit together, in whole pages.
         let most = if guided { pages / 2 } else { pages } * PAGE_TOKENS;
         let (canvas, starts) = canvas(random, most, block, blocks);
         let prompt_tokens = canvas.len() - block * blocks;
@@ -98,7 +98,7 @@ impl Filling {
             mask: MASK,
             end_ids: end_ids.clone(),
             rules: rules.clone(),
-            guesser: Guesser { algorithm, sampling, simd: Simd::best() },
+            predictor: Predictor { algorithm, sampling, simd: Simd::best() },
             cfg_scale,
             kernel_path: String::new(),
         };
@@ -119,18 +119,18 @@ impl Filling {
     }
 
     pub(super) fn work(&self) -> Work {
-        // A pass fills a mask, or is one of the steps; blocks with a cache take a pass more.
+        // A pass fills a mask or is one of the steps; blocks with a cache take one more pass.
         let masks = self.canvas.iter().filter(|id| **id == self.mask).count();
         let passes = masks + self.rules.steps + 2 * self.rules.blocks.len();
         let sequences = if self.cfg_scale > 0.0 { 2 * passes } else { passes };
-        // A canvas that gave way is run whole before its block is.
+        // A preempted canvas is run whole before its block is run.
         let longest = self.canvas.len();
         Work { tokens: 2 * sequences * longest, sequences: 2 * sequences, grown: 0 }
     }
 
-    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         answered(&self.ticket, |outcome| {
-            Ok(Heard::of(match follow(self, outcome)? {
+            Ok(Checked::of(match follow(self, outcome)? {
                 Followed::Whole => Outcome::Whole,
                 Followed::Part => Outcome::Part,
             }))

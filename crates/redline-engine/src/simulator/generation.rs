@@ -1,4 +1,4 @@
-//! Generations at random: of one prompt, and of several in lockstep.
+//! Random generation requests, for one prompt and for several in lockstep.
 
 use std::cell::RefCell;
 
@@ -10,7 +10,7 @@ use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::continues;
-use super::request::{Heard, Mix, Outcome, Work, answered, tokens};
+use super::request::{Checked, Mix, Outcome, Work, answered, tokens};
 use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
 use crate::outcome::{BatchOutcome, GenerateOutcome};
 use crate::request::{PromptLogprobs, Sampling};
@@ -18,7 +18,7 @@ use crate::task::Task;
 use crate::ticket::{BatchTicket, GenerateTicket, Ticket};
 use crate::transcript::Transcript;
 
-/// A generation whose answer has not been heard.
+/// A generation whose answer has not arrived.
 pub(super) struct Generation {
     prompt: Vec<u32>,
     most: usize,
@@ -26,7 +26,7 @@ pub(super) struct Generation {
     sampling: Sampling,
     kv_cache: bool,
     salt: String,
-    /// Log-probabilities of the prompt's tokens that were asked for.
+    /// The requested log-probabilities of the prompt's tokens.
     of_prompt: Vec<f32>,
     ticket: RefCell<GenerateTicket>,
 }
@@ -35,7 +35,7 @@ impl Generation {
     pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let longest = random.of(&[12, 12, 100]);
         let new = 1 + random.below(longest);
-        // The engine admits what leaves one page.
+        // The engine accepts prompts that leave one page free.
         let prompt = tokens(random, (pages - 1) * PAGE_TOKENS - new);
         let sampling = if random.once_in(2) {
             Sampling {
@@ -86,11 +86,11 @@ impl Generation {
         Stored { salt: self.salt.clone(), sequences, more: self.most }
     }
 
-    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         answered(&self.ticket, |outcome| self.check(outcome))
     }
 
-    fn check(&self, outcome: &GenerateOutcome) -> Result<Heard, String> {
+    fn check(&self, outcome: &GenerateOutcome) -> Result<Checked, String> {
         let ids = &outcome.token_ids;
         let whole = continues(&self.prompt, ids, self.most, &self.end_ids, &self.sampling)?;
         let told = outcome.prompt_logprobs.iter().flatten().flatten();
@@ -100,7 +100,7 @@ impl Generation {
         }
         // The last new token is chosen and not run.
         let run = (self.prompt.len() + ids.len()).saturating_sub(1);
-        Ok(Heard {
+        Ok(Checked {
             outcome: if whole { Outcome::Whole } else { Outcome::Part },
             prompts: if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() },
             cached_tokens: outcome.usage.cached_tokens,
@@ -109,7 +109,7 @@ impl Generation {
     }
 }
 
-/// A batch whose answer has not been heard.
+/// A batch whose answer has not arrived.
 pub(super) struct Lockstep {
     prompts: Vec<Vec<u32>>,
     most: usize,
@@ -121,7 +121,7 @@ impl Lockstep {
     pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
         let most = 1 + random.below(8);
         let end_ids = vec![random.below(3 * VOCABULARY) as u32];
-        // The engine admits what fits all at once, in whole pages.
+        // The engine accepts batches whose sequences all fit at once, in whole pages.
         let (mut prompts, mut left) = (Vec::new(), pages);
         let count = 1 + random.below(pages);
         while left > 0 && prompts.len() < count {
@@ -146,11 +146,11 @@ impl Lockstep {
         Work { tokens: lengths.sum(), sequences: self.prompts.len(), grown: self.prompts.len() * self.most }
     }
 
-    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         answered(&self.ticket, |outcome| self.check(outcome))
     }
 
-    fn check(&self, outcome: &BatchOutcome) -> Result<Heard, String> {
+    fn check(&self, outcome: &BatchOutcome) -> Result<Checked, String> {
         if outcome.token_ids.len() != self.prompts.len() {
             return Err(format!("{} answers to {} prompts", outcome.token_ids.len(), self.prompts.len()));
         }
@@ -158,11 +158,11 @@ impl Lockstep {
         for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
             whole &= continues(prompt, new, self.most, &self.end_ids, &Sampling::default())?;
         }
-        Ok(Heard::of(if whole { Outcome::Whole } else { Outcome::Part }))
+        Ok(Checked::of(if whole { Outcome::Whole } else { Outcome::Part }))
     }
 }
 
-/// A number of pages up to `most`, mostly one.
+/// A random number of pages up to `most`, mostly one.
 fn random_pages(random: &mut Random, most: usize) -> usize {
     if random.once_in(3) { 1 + random.below(most) } else { 1 }
 }

@@ -1,9 +1,9 @@
-//! What stands for the model: logits are a digest of the tokens before them.
+//! The stand-in for the model: logits are a digest of the tokens before them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_kernels::op::kv::{PAGE_TOKENS, Sight};
+use redline_kernels::op::kv::{AttentionMask, PAGE_TOKENS};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
@@ -11,7 +11,7 @@ use redline_models::model::Batch;
 use crate::machine::{Logits, Machine, Outputs};
 use crate::plan::Forbidden;
 
-/// Ids that the digests tell apart.
+/// Number of ids that the digests distinguish.
 pub(super) const VOCABULARY: usize = 24;
 
 /// Pages that hold the tokens themselves.
@@ -33,7 +33,7 @@ impl PageStore for Ledger {
     }
 }
 
-/// The digest of nothing.
+/// The digest of no tokens.
 const EMPTY: u64 = 0xcbf2_9ce4_8422_2325;
 
 /// The digest with one more token (like FNV-1a, over ids).
@@ -51,7 +51,7 @@ pub(super) fn canvas_digest(tokens: impl Iterator<Item = u32>, position: usize) 
     digest(tokens.chain([position as u32]))
 }
 
-/// The logits after tokens of that digest.
+/// The logits after tokens with this digest.
 pub(super) fn logits(digest: u64) -> [f32; VOCABULARY] {
     std::array::from_fn(|id| {
         let mixed =
@@ -65,7 +65,7 @@ pub(super) fn normaliser(logits: &[f32]) -> f64 {
     libm::log(logits.iter().map(|&x| libm::exp(f64::from(x))).sum())
 }
 
-/// See the module.
+/// A machine that computes digests instead of running a model.
 pub(crate) struct Digests {
     team: Team,
     simd: Simd,
@@ -101,7 +101,7 @@ impl Machine for Digests {
         outputs: &[Outputs<'_, Vec<u32>>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
-        // The tokens are written, then each row looks at everything before it, as in a pass of a model.
+        // Tokens are written first; then each row reads everything before it, as in a pass of a model.
         let mut first = 0;
         for part in batch.parts() {
             let pages = kv.pages(part.sequence).to_vec();
@@ -117,15 +117,15 @@ impl Machine for Digests {
             let store = kv.store_mut();
             let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
             let rows = part.start..part.start + part.tokens;
-            match part.sight {
-                Sight::Before => {
+            match part.attention {
+                AttentionMask::Causal => {
                     let mut before = digest((0..part.start).map(token));
                     digests.extend(rows.map(|position| {
                         before = extended(before, token(position));
                         before
                     }));
                 }
-                Sight::All(keys) => {
+                AttentionMask::Bidirectional(keys) => {
                     let all = digest((0..keys).map(token));
                     digests.extend(rows.map(|position| extended(all, position as u32)));
                 }

@@ -1,16 +1,16 @@
-//! The engine without a model: random requests, budgets and moments, replayed from a seed.
+//! The engine without a model: random requests, budgets and times, replayed from a seed.
 //!
-//! What runs is the engine's own heartbeat: scheduler, cache, requests. Only the model is replaced, by one that stores
-//! the token itself where keys and values would be, and whose logits are a digest of all tokens that it finds through a
-//! sequence's pages. So a page that was shared wrongly, overwritten, mixed up or lost gives another answer than the
-//! same request alone, which `oracle` computes without any cache, and without the code that it checks.
+//! The simulator runs the engine's own heartbeat, scheduler, cache and requests. Only the model is replaced: the stand-in
+//! stores the token itself in place of keys and values, and its logits are a digest of all tokens it reads through a sequence's
+//! pages. So a page that was wrongly shared, overwritten, mixed up or lost changes the answer. The expected answer comes from
+//! `oracle`, which runs the request alone without any cache, and without the code that it checks.
 //!
-//! Besides the answers these are checked:
+//! Besides the answers, these properties are checked:
 //!
-//! - Tokens that are told to be cached, and tokens that were not run, can have come from requests of the same salt.
-//! - A request whose time is over, or that was cancelled, is answered before the next pass, and no other one is ended early.
+//! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt.
+//! - A request that was cancelled or is late is answered before the next pass, and no other request ends early.
 //! - The number of passes is bounded by the work of the requests (`passes`).
-//! - In the end no page is owned but by what is kept.
+//! - At the end, only kept sequences own pages.
 
 mod filling;
 mod generation;
@@ -30,48 +30,48 @@ use redline_models::kv::KvCache;
 
 pub(crate) use self::machine::{Digests, Ledger};
 use self::oracle::cached::Stored;
-use self::request::{Asked, End, Mix, Scene, Work};
+use self::request::{End, Mix, Pending, Scene, Work};
 use crate::cache::Cache;
 use crate::core::Core;
 use crate::profile::ProfileEvent;
 use crate::runner::Inbox;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
-/// Most passes that a request may add to a schedule, where there are so many pages.
+/// Maximum number of passes that a request may add to a schedule, given the number of pages.
 ///
-/// A pass runs at least one token. Alone, a request runs `tokens` tokens. What is run twice is what gave way, and a sequence
-/// gives way only to one that takes room by rule 5 of the scheduler, which happens once to every
-/// sequence, or that begins another page, or writes on one that it shares, which happens at most once for every new token
-/// and once more. Such an event frees as many pages as are needed, and what the last sequence that gives way has besides:
-/// so it costs no more than the tokens of the sequence that it serves, plus all that fits memory, and a page.
+/// A pass runs at least one token. Alone, a request runs `tokens` tokens. Only preempted sequences run tokens twice. A sequence
+/// is preempted only for one that is admitted by rule 5 of the scheduler, which happens once per sequence, or for one that
+/// needs a new page or writes to a shared one, which happens at most once per new token and once more. Such an event frees the
+/// pages that are needed, plus whatever else the last preempted sequence holds. So it costs no more than the tokens of the
+/// sequence that it serves, plus all that fits in memory, and a page.
 fn passes(work: Work, pages: usize) -> u64 {
     let events = 2 * work.sequences + work.grown;
     (2 * work.tokens + events * (pages + 1) * PAGE_TOKENS) as u64
 }
 
-/// What a schedule came to.
+/// Results of a schedule.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// Requests that were answered.
+    /// Number of answered requests.
     pub answered: u64,
-    /// Requests that were cancelled.
+    /// Number of cancelled requests.
     pub cancelled: u64,
-    /// Requests whose time was over.
+    /// Number of requests that passed their deadline.
     pub late: u64,
-    /// Requests for which there was no place.
+    /// Number of requests that found no free place.
     pub refused: u64,
-    /// Heartbeats.
+    /// Number of heartbeats.
     pub beats: u64,
-    /// Times that a sequence gave way to another.
+    /// Number of preemptions.
     pub preemptions: u64,
-    /// Prompt tokens that came from earlier requests.
+    /// Number of prompt tokens taken from earlier requests.
     pub cached_tokens: u64,
-    /// Of any schedule, the largest share of its bound on heartbeats that it took, in thousandths.
+    /// The largest share of its bound on heartbeats that any schedule used, in thousandths.
     pub busiest: u64,
 }
 
 impl Report {
-    /// Both together.
+    /// Combines two reports.
     #[must_use]
     pub fn and(self, other: Self) -> Self {
         Self {
@@ -100,12 +100,12 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    /// Below `n`.
+    /// A random number below `n`.
     fn below(&mut self, n: usize) -> usize {
         (self.next() % n.max(1) as u64) as usize
     }
 
-    /// Once in `n` times.
+    /// Returns `true` once in `n` times on average.
     fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
@@ -115,7 +115,7 @@ impl Random {
     }
 }
 
-/// Runs the schedule of a seed. The error says what went wrong; the seed alone brings it back.
+/// Runs the schedule of a seed. The error says what went wrong; the seed alone reproduces it.
 pub fn simulate(seed: u64) -> Result<Report, String> {
     let run = catch_unwind(AssertUnwindSafe(|| Schedule::new(seed)?.run()));
     let outcome = run.unwrap_or_else(|panic| {
@@ -130,21 +130,21 @@ struct Schedule {
     random: Random,
     core: Core<Digests>,
     inbox: Inbox,
-    /// Most requests at a time.
+    /// Maximum number of concurrent requests.
     places: usize,
-    /// Requests are cancelled now and then: this hides those that would never come to their end.
+    /// Whether some requests are cancelled, which hides requests that would never finish.
     cancels: bool,
     mix: Mix,
     clock: Arc<AtomicU64>,
     pages: usize,
-    running: Vec<Asked>,
-    /// What each request may have stored, by its number.
+    running: Vec<Pending>,
+    /// Tokens that each request may have stored, by its number.
     stored: Vec<Stored>,
-    /// Tokens that were run for each request that was answered, by its number.
+    /// Number of tokens run for each answered request, by its number.
     computed: Arc<Mutex<BTreeMap<u64, usize>>>,
     /// The clock before the last heartbeat.
     beat: u64,
-    /// Most heartbeats that the requests so far may take.
+    /// Maximum number of heartbeats for the requests so far.
     limit: u64,
     report: Report,
 }
@@ -221,9 +221,9 @@ impl Schedule {
         self.finish()
     }
 
-    /// One more request.
+    /// Submits one more request.
     fn ask(&mut self) -> Result<(), String> {
-        // A request for nothing is answered at once.
+        // An empty request is answered at once.
         self.hear()?;
         let place = match (self.inbox.place(), self.running.len() < self.places) {
             (Ok(place), true) => place,
@@ -246,18 +246,18 @@ impl Schedule {
         self.stored.push(asked.stored());
         self.running.push(asked);
         if self.random.once_in(4) {
-            // Its time may be over before its first pass.
+            // Its deadline may pass before its first pass.
             self.pause();
         }
         Ok(())
     }
 
-    /// Time goes by.
+    /// Advances the clock.
     fn pause(&mut self) {
         self.clock.fetch_add(1 + self.random.below(1000) as u64, Ordering::Relaxed);
     }
 
-    /// Compares the answers that have come.
+    /// Checks the answers that have arrived.
     fn hear(&mut self) -> Result<(), String> {
         let mut still = Vec::new();
         let computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
@@ -290,7 +290,7 @@ impl Schedule {
         Ok(())
     }
 
-    /// Nothing runs any more: what is kept is all there is, and goes.
+    /// Called when nothing runs: only kept sequences are left, and are released.
     fn finish(mut self) -> Result<Report, String> {
         self.report.preemptions = self.core.preemptions();
         self.report.busiest = 1000 * self.report.beats / self.limit.max(1);

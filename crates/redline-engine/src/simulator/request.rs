@@ -1,4 +1,4 @@
-//! Requests at random, and what is checked of every answer.
+//! Random requests, and the checks of their answers.
 
 use std::cell::RefCell;
 
@@ -14,38 +14,38 @@ use crate::error::EngineError;
 use crate::runner::Place;
 use crate::ticket::{Event, Ticket};
 
-/// What a request takes at most, each of its sequences alone.
+/// Upper bounds of a request's work, as if each of its sequences ran alone.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Work {
-    /// Tokens of all its sequences, or rows of all passes over its canvases.
+    /// Number of tokens of all its sequences, or of rows of all passes over its canvases.
     pub(super) tokens: usize,
-    /// Sequences, or passes over canvases.
+    /// Number of sequences, or of passes over canvases.
     pub(super) sequences: usize,
-    /// New tokens.
+    /// Number of new tokens.
     pub(super) grown: usize,
 }
 
 /// How an answer ends.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It is all that was asked for.
+    /// The answer is complete.
     Whole,
-    /// Something is missing at the end.
+    /// The answer is cut short.
     Part,
     Failed(EngineError),
 }
 
-/// An answer whose contents are right.
-pub(super) struct Heard {
+/// An answer with correct contents.
+pub(super) struct Checked {
     pub(super) outcome: Outcome,
     /// The prompts that may have found tokens in the prefix cache.
     pub(super) prompts: Vec<Vec<u32>>,
     pub(super) cached_tokens: usize,
-    /// Tokens that were either run or cached, where every one is exactly one of both.
+    /// Number of tokens that were run or cached, if every one is exactly one of the two.
     pub(super) run_or_cached: Option<usize>,
 }
 
-impl Heard {
+impl Checked {
     pub(super) fn of(outcome: Outcome) -> Self {
         Self { outcome, prompts: Vec::new(), cached_tokens: 0, run_or_cached: None }
     }
@@ -62,34 +62,34 @@ enum Kind {
     Scoring(Scoring),
 }
 
-/// A request whose answer has not been heard.
-pub(super) struct Asked {
+/// A request whose answer has not arrived.
+pub(super) struct Pending {
     kind: Kind,
     cancel: Cancel,
-    /// Seconds from its arrival on.
+    /// Time limit in seconds from its arrival.
     timeout_s: Option<f64>,
-    /// Nanoseconds on the engine's clock.
+    /// Time of arrival, in nanoseconds on the engine's clock.
     arrived: u64,
     /// Its number in the engine.
     pub(super) number: u64,
-    /// How often sequences had given way before it came.
+    /// Number of preemptions before it arrived.
     pub(super) preemptions: u64,
-    /// No other request has run beside it.
+    /// Whether no other request has run beside it.
     pub(super) alone: bool,
 }
 
-/// What the simulator knows when an answer comes.
+/// State of the simulation when an answer arrives.
 pub(super) struct Scene<'a> {
     /// The clock before the last heartbeat.
     pub(super) beat: u64,
     pub(super) preemptions: u64,
-    /// Tokens that were run for the request.
+    /// Number of tokens run for the request.
     pub(super) computed_tokens: usize,
-    /// What all requests so far may have stored, by their numbers.
+    /// Tokens that all requests so far may have stored, by number.
     pub(super) stored: &'a [Stored],
 }
 
-/// How a request came to its end.
+/// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum End {
     Answered,
@@ -97,7 +97,7 @@ pub(super) enum End {
     Late,
 }
 
-impl Asked {
+impl Pending {
     pub(super) fn cancel(&self) {
         self.cancel.cancel();
     }
@@ -106,7 +106,7 @@ impl Asked {
         self.cancel.is_cancelled()
     }
 
-    /// Whether its time is over at a moment.
+    /// Whether its deadline has passed at a given time.
     pub(super) fn is_late(&self, at: u64) -> bool {
         self.timeout_s.is_some_and(|most| at.saturating_sub(self.arrived) as f64 * 1e-9 > most)
     }
@@ -120,7 +120,7 @@ impl Asked {
         }
     }
 
-    /// What it may store for later requests.
+    /// Tokens that it may store for later requests.
     pub(super) fn stored(&self) -> Stored {
         match &self.kind {
             Kind::Generation(asked) => asked.stored(),
@@ -131,8 +131,8 @@ impl Asked {
         }
     }
 
-    /// The answer, if it has come; an error if it is not the right one.
-    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+    /// The answer, if it has arrived; an error if it is wrong.
+    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         match &self.kind {
             Kind::Generation(asked) => asked.hear(),
             Kind::Lockstep(asked) => asked.hear(),
@@ -141,8 +141,8 @@ impl Asked {
         }
     }
 
-    /// Whether it may end so now; an error if not.
-    pub(super) fn judge(&self, heard: &Heard, scene: &Scene<'_>) -> Result<End, String> {
+    /// How the request ended; an error if it must not end that way now.
+    pub(super) fn judge(&self, heard: &Checked, scene: &Scene<'_>) -> Result<End, String> {
         let (cancelled, late) = (self.is_cancelled(), self.is_late(scene.beat));
         let end = match &heard.outcome {
             Outcome::Whole => End::Answered,
@@ -157,8 +157,8 @@ impl Asked {
         Ok(end)
     }
 
-    /// What came from the prefix cache must have been there under its salt, and all else must have been run.
-    fn check_counts(&self, heard: &Heard, scene: &Scene<'_>) -> Result<(), String> {
+    /// Cached tokens must have been stored under the request's salt, and all others must have been run.
+    fn check_counts(&self, heard: &Checked, scene: &Scene<'_>) -> Result<(), String> {
         let (cached, computed) = (heard.cached_tokens, scene.computed_tokens);
         let own = self.number as usize;
         let others = scene.stored[..own].iter().chain(&scene.stored[own + 1..]);
@@ -176,7 +176,7 @@ impl Asked {
         let Some(total) = heard.run_or_cached.filter(|_| self.preemptions == scene.preemptions) else {
             return Ok(());
         };
-        // What others store after a request came may be used and is not told of as cached.
+        // Tokens that others store after the request arrived may be used, but are not reported as cached.
         let hidden = total - computed.min(total);
         if computed > total || cached > hidden || self.alone && cached != hidden {
             return Err(format!("{computed} tokens run and {cached} cached of {total}"));
@@ -185,24 +185,24 @@ impl Asked {
     }
 }
 
-/// The answer, if it has come; `check` looks at what it holds.
+/// The answer, if it has arrived; `check` inspects its contents.
 pub(super) fn answered<O, P>(
     ticket: &RefCell<Ticket<O, P>>,
-    check: impl FnOnce(&O) -> Result<Heard, String>,
-) -> Result<Option<Heard>, String> {
+    check: impl FnOnce(&O) -> Result<Checked, String>,
+) -> Result<Option<Checked>, String> {
     let mut ticket = ticket.borrow_mut();
     while ticket.is_ready() {
         match ticket.event() {
             Some(Event::Progress(_)) => {}
             Some(Event::Done(Ok(outcome))) => return check(&outcome).map(Some),
             Some(Event::Done(Err(EngineError::Stopped))) | None => return Err("a request was lost".into()),
-            Some(Event::Done(Err(error))) => return Ok(Some(Heard::failed(error))),
+            Some(Event::Done(Err(error))) => return Ok(Some(Checked::failed(error))),
         }
     }
     Ok(None)
 }
 
-/// A request that fits `pages` pages.
+/// A random request that fits `pages` pages.
 pub(super) fn ask(
     random: &mut Random,
     pages: usize,
@@ -210,9 +210,9 @@ pub(super) fn ask(
     place: Place,
     number: u64,
     arrived: u64,
-) -> (Asked, Arrival) {
+) -> (Pending, Arrival) {
     let cancel = Cancel::new();
-    // Over at once, over soon, generous.
+    // Immediate, short and generous limits.
     let timeout_s = match random.below(24) {
         0 => Some(0.0),
         1..=2 => Some(random.below(2000) as f64 * 1e-6),
@@ -238,11 +238,11 @@ pub(super) fn ask(
         }
     };
     let asked =
-        Asked { kind, cancel: cancel.clone(), timeout_s, arrived, number, preemptions: 0, alone: true };
+        Pending { kind, cancel: cancel.clone(), timeout_s, arrived, number, preemptions: 0, alone: true };
     (asked, Arrival { task, cancels: vec![cancel], timeout_s, place })
 }
 
-/// Tokens that begin like others: one of few stems, up to a random length, then a tail of its own.
+/// Random tokens: a random part of one of a few stems, then a tail of its own.
 pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
     let typical = random.of(&[4, 30, 100, 400]);
     let length = 1 + random.below(most.min(typical));
@@ -253,12 +253,12 @@ pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
     tokens
 }
 
-/// What a schedule asks for.
+/// Kinds of requests in a schedule.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Mix {
-    /// All requests are for scores.
+    /// Whether all requests are for scores.
     scores: bool,
-    /// Requests have one of two salts.
+    /// Whether requests use two different salts.
     salts: bool,
 }
 

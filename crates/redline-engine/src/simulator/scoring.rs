@@ -1,4 +1,4 @@
-//! Score requests at random: labels of one token and of several, items of a few tokens and of several pages.
+//! Random score requests: labels of one token and of several, items of a few tokens and of several pages.
 
 use std::cell::RefCell;
 
@@ -9,14 +9,14 @@ use super::filling::MASK;
 use super::machine::VOCABULARY;
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::Scored;
-use super::request::{Heard, Mix, Outcome, Work, answered, tokens};
+use super::request::{Checked, Mix, Outcome, Work, answered, tokens};
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
 use crate::outcome::ScoreOutcome;
-use crate::prompt::{PromptIds, Tokens};
+use crate::prompt::{LabelLists, PromptIds, Tokens};
 use crate::task::Task;
 use crate::ticket::{ScoreTicket, Ticket};
 
-/// A score request whose answer has not been heard.
+/// A score request whose answer has not arrived.
 pub(super) struct Scoring {
     /// The prompts: query and item.
     pub(super) items: Vec<Vec<u32>>,
@@ -30,7 +30,7 @@ pub(super) struct Scoring {
     ticket: RefCell<ScoreTicket>,
 }
 
-/// Lists of labels: of up to four tokens, or of one each.
+/// Random lists of labels: of up to four tokens each, or of one token each.
 fn labels(random: &mut Random) -> Vec<Vec<Vec<u32>>> {
     let most = if random.once_in(2) { 4 } else { 1 };
     let label = |random: &mut Random| -> Vec<u32> {
@@ -39,7 +39,7 @@ fn labels(random: &mut Random) -> Vec<Vec<Vec<u32>>> {
     (0..=random.below(2)).map(|_| (0..=random.below(3)).map(|_| label(random)).collect()).collect()
 }
 
-/// Prompts of up to `most` tokens: a long query with short items, or a short query with items of up to several pages.
+/// Random prompts of up to `most` tokens: a long query with short items, or a short query with items of up to several pages.
 fn items(random: &mut Random, most: usize) -> Vec<Vec<u32>> {
     if random.once_in(2) {
         let query = tokens(random, most - 3);
@@ -63,7 +63,7 @@ impl Scoring {
             samples: random.of(&[1, 3, 15]),
             seed: random.next(),
         });
-        // What the engine admits: see `engine/score.rs`.
+        // The engine's limits: see `engine/score.rs`.
         let (behind, spare) = match masks {
             None => (longest - 1, if longest > 1 { 2 } else { 1 }),
             Some(_) => (longest, 0),
@@ -79,8 +79,7 @@ impl Scoring {
         let salt = mix.salt(random);
         let job = ScoreJob {
             prompts: prompts.collect(),
-            labels: labels.clone(),
-            labels_of: of.clone(),
+            labels: LabelLists { lists: labels.clone(), of_item: of.clone() },
             mean,
             softmax,
             full_logprobs,
@@ -105,7 +104,7 @@ impl Scoring {
     }
 
     pub(super) fn work(&self) -> Work {
-        // What all prompts share is a sequence too.
+        // The shared prefix is a sequence too.
         let first = self.items.first().map_or(0, Vec::len);
         let mut work = Work { tokens: first, sequences: 1, grown: 0 };
         for (item, ids) in self.items.iter().enumerate() {
@@ -125,11 +124,11 @@ impl Scoring {
         Stored { salt: self.salt.clone(), sequences, more: 0 }
     }
 
-    pub(super) fn hear(&self) -> Result<Option<Heard>, String> {
+    pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         answered(&self.ticket, |outcome| self.check(outcome))
     }
 
-    fn check(&self, outcome: &ScoreOutcome) -> Result<Heard, String> {
+    fn check(&self, outcome: &ScoreOutcome) -> Result<Checked, String> {
         if outcome.items.len() != self.items.len() {
             return Err(format!("{} answers to {} items", outcome.items.len(), self.items.len()));
         }
@@ -152,7 +151,7 @@ impl Scoring {
             return Err(format!("{usage:?} of {tokens} prompt tokens"));
         }
         let one = self.items.len() == 1 && self.labels_of(0).iter().all(|label| label.len() == 1);
-        Ok(Heard {
+        Ok(Checked {
             outcome: Outcome::Whole,
             prompts: if self.masks.is_none() { self.items.clone() } else { Vec::new() },
             cached_tokens: usage.cached_tokens,

@@ -1,8 +1,8 @@
-//! Tests that need a process of their own, because they count what the whole process allocates.
+//! Tests that run in a separate process, because they count the allocations of the whole process.
 
 use std::process::Command;
 
-/// True in a process that runs the test of this name only; elsewhere starts such a process and expects it to succeed.
+/// Returns `true` in a process that runs only the test of this name. Otherwise starts such a process and expects it to succeed.
 pub(crate) fn in_own_process(test: &str) -> bool {
     let arguments: Vec<String> = std::env::args().collect();
     if arguments.iter().any(|a| a == "--exact") && arguments.iter().any(|a| a == test) {

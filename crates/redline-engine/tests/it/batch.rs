@@ -1,11 +1,11 @@
-//! Several prompts continued together: the same ids as each alone.
+//! Batches of prompts: each prompt gets the same ids as alone.
 
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, EngineError, GenerateRequest, Options};
 use redline_kernels::Format;
 
 use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, long, options, refusal, text};
 
-/// Prompts of lengths from `from` on, each `step` longer, all beginning differently.
+/// Prompts whose lengths start at `from` and increase by `step`, with different first tokens.
 fn prompts(count: usize, from: usize, step: usize, vocab: usize) -> Vec<Vec<i64>> {
     let id = |i: usize, j: usize| ((i * 31 + j * 17 + 5) % vocab) as i64;
     (0..count).map(|i| (0..from + i * step).map(|j| id(i, j)).collect()).collect()
@@ -57,7 +57,7 @@ fn a_sequence_that_ends_leaves_the_others_alone() {
     let free = golden();
     let prompts = prompts(20, 2, 0, free.info().vocab);
     let unending = together(&free, &prompts, 20, true).token_ids;
-    // A token that some sequences choose and others do not is declared to end.
+    // A token that only some sequences choose is declared to be an end token.
     let chose = |id: u32| unending.iter().filter(|ids| ids.contains(&id)).count();
     let end = unending.concat().into_iter().find(|&id| (2..19).contains(&chose(id))).unwrap();
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The demo model is what its card says: greedy ids of the reference implementation, and the cloze questions.
+//! The demo model matches its card: greedy ids of the reference implementation, and the cloze questions.
 
 use redline_engine::{Cancel, Engine, Label, Options};
 use redline_kernels::Format;

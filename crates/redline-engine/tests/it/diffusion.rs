@@ -1,4 +1,4 @@
-//! Diffusion against runs of the published samplers, pass by pass; and against itself: alone and together, exact savings or none.
+//! Diffusion compared with runs of the published samplers, pass by pass; alone and together; with and without exact savings.
 
 use std::path::{Path, PathBuf};
 
@@ -105,7 +105,7 @@ fn request(options: &RunOptions, prompt: &[i64]) -> DiffuseRequest {
     }
 }
 
-/// What each pass that fills anything ran, filled, and left.
+/// For each pass that fills anything: whether it ran all rows, the filled positions, and the tokens afterwards.
 fn passes(outcome: &DiffuseOutcome, canvas: &[u32]) -> Vec<(bool, Vec<usize>, Vec<u32>)> {
     let mut canvas = canvas.to_vec();
     let mut all = Vec::new();
@@ -119,15 +119,15 @@ fn passes(outcome: &DiffuseOutcome, canvas: &[u32]) -> Vec<(bool, Vec<usize>, Ve
     all
 }
 
-/// The same of a reference run's request.
+/// The same for a request of a reference run.
 fn expected(run: &Run, index: usize) -> Vec<(bool, Vec<usize>, Vec<u32>)> {
     let of = |pass: &RunPass| (pass.rows == "all", pass.committed[index].clone(), pass.canvas[index].clone());
     run.passes.iter().map(of).filter(|(_, filled, _)| !filled.is_empty()).collect()
 }
 
-/// Runs that the engine refuses, or of which it does more than the reference.
+/// Runs that the engine refuses, or for which it does more than the reference.
 fn is_special(run: &Run) -> bool {
-    // One step a block behind the opening pass: the reference throws it away and leaves masks.
+    // With one step per block after the first pass, the reference discards the step's result and leaves masks.
     let unfilled = run.options.cache != "none"
         && run.options.threshold.is_none()
         && run.nfe > run.options.steps.unwrap();
@@ -168,7 +168,7 @@ fn every_pass_is_that_of_the_published_sampler() {
     assert!(compared > 100, "{compared} requests");
 }
 
-/// The reference arm runs every pass of the reference, with the same result; and so do all requests of a checkpoint together.
+/// The reference arm runs every pass of the reference, with the same result; so do all requests of a checkpoint together.
 #[test]
 fn exact_savings_and_neighbours_do_not_show() {
     for checkpoint in CHECKPOINTS {
@@ -199,7 +199,7 @@ fn exact_savings_and_neighbours_do_not_show() {
     }
 }
 
-/// What is told of every pass: its step, and of each mask it filled position, token and the bits of how sure that was.
+/// The report of every pass: its step, and for each filled mask the position, the token and the bits of the confidence.
 fn told(outcome: &DiffuseOutcome) -> Vec<(usize, usize, u32, u64)> {
     let filled = |pass: &redline_engine::DiffusionPass| {
         let step = pass.step;
@@ -225,14 +225,14 @@ fn threads_do_not_show_and_a_threshold_of_two_fills_one_in_a_pass() {
             };
             let (one, two) = (run(1), run(2));
             assert_eq!(told(&one), told(&two), "{checkpoint} {}", cache.name());
-            // None where the model fills a mask with a mask, as one of these does.
+            // A pass fills none if the model predicts the mask token, as one of these checkpoints does.
             assert!(one.passes.iter().all(|pass| pass.filled.len() <= 1), "{checkpoint} {}", cache.name());
             assert!(one.passes.len() >= 12, "{checkpoint}");
         }
     }
 }
 
-/// A cache that is refreshed in every pass is none.
+/// A cache that is refreshed in every pass has no effect.
 #[test]
 fn a_cache_refreshed_in_every_pass_is_none() {
     for checkpoint in CHECKPOINTS {
@@ -255,7 +255,7 @@ fn a_cache_refreshed_in_every_pass_is_none() {
     }
 }
 
-/// With one step a block the reference leaves masks; here the second pass fills them.
+/// With one step per block, the reference leaves masks; here the second pass fills them.
 #[test]
 fn one_step_a_block_leaves_no_mask() {
     let engine = engine("dream-a", 1);
@@ -274,7 +274,7 @@ fn masks_of_the_prompt_alone_are_one_block() {
     let fill = |request| engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap().canvas;
     let expected = fill(plain.clone());
     assert!(expected.iter().all(|&id| i64::from(id) != mask));
-    // Each of these needs blocks of new tokens, and there are none.
+    // These options need blocks of new tokens, and there are none.
     assert_eq!(fill(DiffuseRequest { block_length: Some(4), ..plain.clone() }), expected);
     for cache in BlockCache::ALL {
         let cached = DiffuseRequest {
@@ -290,7 +290,7 @@ fn masks_of_the_prompt_alone_are_one_block() {
 
 #[test]
 fn the_text_ends_at_the_first_end_and_nothing_behind_it_is_computed() {
-    // The tokens of a run; the third becomes an end.
+    // The tokens of a run; the third is declared to be an end token.
     let whole = engine("dream-a", 1);
     let prompt = Prompt::Ids(vec![5, 6, 7, 8]);
     let request = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, 12) };
@@ -319,7 +319,7 @@ fn ending_with(checkpoint: &str, end: u32) -> Engine {
     Engine::load(options(folder.path())).unwrap()
 }
 
-/// An end token that the prompt holds behind one of its masks was not filled in: the text goes on behind it.
+/// An end token that the prompt contains after a mask was not filled in, so the text continues after it.
 #[test]
 fn an_end_token_of_the_prompt_does_not_end_the_canvas() {
     let checkpoint = "dream-a";
@@ -332,7 +332,7 @@ fn an_end_token_of_the_prompt_does_not_end_the_canvas() {
     let run = |engine: &Engine, end, ignore_eos| {
         engine.diffuse(request(end, ignore_eos), &Cancel::new(), &mut |_| ()).unwrap()
     };
-    // A token that the model fills no mask with.
+    // A token that the model predicts for no mask.
     let fills = |outcome: &DiffuseOutcome, id: u32| {
         outcome.passes.iter().flat_map(|pass| &pass.filled).any(|filled| filled.token == id)
     };
@@ -423,7 +423,7 @@ fn a_cancelled_canvas_tells_what_it_has() {
     assert!(outcome.finish_reason == FinishReason::Cancelled || outcome.passes.len() == 23);
 }
 
-/// The embedded model that fills masks is what its card says.
+/// The embedded model that fills masks matches its card.
 #[test]
 fn the_demo_fills_as_the_reference_implementation() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");

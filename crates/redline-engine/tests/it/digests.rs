@@ -1,4 +1,4 @@
-//! Scores of the demo model as committed numbers: every machine and every tier must reproduce them.
+//! Digests of the demo model's scores, which every machine and every tier must reproduce.
 
 use redline_engine::{Engine, ScoreRequest};
 use redline_kernels::Format;

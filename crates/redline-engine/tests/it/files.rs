@@ -1,5 +1,5 @@
-//! Model files that change while the model runs. Weights are copied when they are loaded and no file is mapped, so nothing that
-//! happens to the files afterwards can be seen in an answer.
+//! Model files that change while the model runs. Weights are copied at load and no file is mapped, so later changes of the
+//! files cannot affect an answer.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,16 +12,16 @@ use redline_models::{ConvertOptions, convert};
 
 use crate::models::{demo_dir, generation, options, request, text};
 
-/// What happens to every file of a model's directory.
+/// The change that is made to every file of a model directory.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
-    /// Cut to nothing, so that a page of a mapped file would no longer be there.
+    /// Truncated to zero length, so that a page of a mapped file would no longer exist.
     Truncated,
-    /// Other bytes in the same file.
+    /// Other bytes written to the same file.
     Overwritten,
-    /// Its name removed.
+    /// Deleted.
     Unlinked,
-    /// Another file under its name.
+    /// Replaced by another file with the same name.
     Replaced,
 }
 
@@ -47,7 +47,7 @@ impl Damage {
     }
 }
 
-/// The demo model's files in a directory of their own.
+/// Copies the demo model's files to a separate directory.
 fn checkpoint(dir: &Path) -> PathBuf {
     let to = dir.join("checkpoint");
     fs::create_dir(&to).unwrap();
@@ -66,7 +66,7 @@ fn converted(dir: &Path) -> PathBuf {
     to
 }
 
-/// Continues a prompt; in pass number `at` of the engine, on its own thread and so between two tokens, `event` happens.
+/// Continues a prompt; `event` happens in pass number `at`, on the engine's thread, and so between two tokens.
 fn disturbed(dir: &Path, at: usize, event: impl Fn() + Send + Sync + 'static) -> (Engine, GenerateOutcome) {
     let passes = AtomicUsize::new(0);
     let trace = Arc::new(move |_: &[_]| {
@@ -101,13 +101,13 @@ fn files_that_change_while_tokens_come_change_no_token() {
                 (&expected.token_ids, &expected.text),
                 "{damage:?}"
             );
-            // Nor is anything read when it is first needed: other words, other modes.
+            // Nothing is read lazily either: other words and other modes still work.
             assert_eq!(later(&engine), later(&undisturbed), "{damage:?}");
         }
     }
 }
 
-/// What an engine says of words that it has not met before.
+/// An engine's answer to words that it has not seen before.
 fn later(engine: &Engine) -> (Vec<u32>, String) {
     let again = generation(text("Unseen: 1914, \u{e9}t\u{e9} & other words"), 8);
     let generated = engine.generate(again, &Cancel::new(), &mut |_| ()).unwrap();

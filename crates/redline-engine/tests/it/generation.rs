@@ -1,4 +1,4 @@
-//! Generation: the cache, stop conditions, log-probabilities, streaming, cancelling, times.
+//! Generation: the cache, stop conditions, log-probabilities, streaming, cancellation, durations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -97,7 +97,7 @@ fn sampling_depends_on_the_seed_only() {
 #[test]
 fn an_end_token_ends_and_is_not_text() {
     let engine = golden();
-    // Among the greedy ids of this checkpoint one is declared to end: take any that occurs after the first.
+    // One of the greedy ids of this checkpoint is declared to be an end token: any that occurs after the first.
     let (free, _) = run(&engine, generation(ids(&[5, 9, 30, 77]), 30));
     assert_eq!(free.finish_reason, FinishReason::Length);
     let honest = GenerateRequest { ignore_eos: false, ..generation(ids(&[5, 9, 30, 77]), 30) };
@@ -131,7 +131,7 @@ fn cancelling_keeps_what_there_is() {
 
 #[test]
 fn every_token_has_its_time() {
-    // A second passes between readings, so that no two are alike.
+    // One second passes between two clock readings, so no two are equal.
     let readings = AtomicU64::new(5);
     let clock = Arc::new(move || readings.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
     let engine = Engine::load(Options { clock, ..options(&demo_dir()) }).unwrap();
@@ -164,13 +164,13 @@ fn the_prompts_log_probabilities_are_those_of_generating_it() {
         prompt_logprobs: Some(PromptLogprobs { from, top }),
         ..generation(ids(&all), 1)
     };
-    // Asked from the middle on, what lies before comes from the cache.
+    // Requested from the middle on; earlier tokens come from the cache.
     let (tail, _) = run(&engine, ask(600, 2));
     let told = tail.prompt_logprobs.unwrap();
     assert_eq!((told.len(), tail.usage.cached_tokens), (630, 599));
     assert!(told[..600].iter().all(Option::is_none));
     assert_eq!(told[600..].iter().flatten().cloned().collect::<Vec<_>>(), made.logprobs.unwrap());
-    // Asked of all, everything is run, with the same bits.
+    // Requested in full, everything is run, with the same bits.
     let (whole, _) = run(&engine, ask(0, 2));
     let all_told = whole.prompt_logprobs.unwrap();
     assert_eq!((all_told.len(), whole.usage.cached_tokens), (630, 0));
@@ -180,7 +180,7 @@ fn the_prompts_log_probabilities_are_those_of_generating_it() {
         assert_eq!(one.as_ref().map(|p| (p.chosen.id, p.top.len())), Some((id as u32, 2)));
     }
     assert_eq!(whole.token_ids, tail.token_ids);
-    // Beyond the prompt there is nothing to tell.
+    // There are no log-probabilities beyond the prompt.
     let (none, _) = run(&engine, ask(9999, 0));
     assert!(none.prompt_logprobs.unwrap().iter().all(Option::is_none));
 }

@@ -1,4 +1,4 @@
-//! Same bits: threads, devices, tiers, company and order must not show, in either format.
+//! The bits do not depend on threads, devices, tiers, concurrent requests and order, in either format.
 
 use redline_engine::{Engine, ScoreRequest};
 use redline_kernels::Format;

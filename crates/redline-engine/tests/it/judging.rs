@@ -1,4 +1,5 @@
-//! Classes and relevance: the scores of whole prompts, to the bit; templates; what is too long; what makes no sense.
+//! Classification and reranking: the same bits as scores of whole prompts; templates; texts that are too long; invalid
+//! requests.
 
 use redline_engine::{
     Cancel, Classified, ClassifyOutcome, ClassifyRequest, Engine, Label, LongLabels, Options, RerankOutcome,
@@ -31,7 +32,7 @@ fn who_is_king() -> RerankRequest {
     RerankRequest::new("Who is king?".to_owned(), owned(&VERSES))
 }
 
-/// The bits of the softmax over the labels after each prompt, as `score` answers.
+/// The bits of the softmax over the labels after each prompt, computed by `score`.
 fn by_score(
     engine: &Engine,
     prompts: &[String],
@@ -172,7 +173,7 @@ fn documents_come_by_relevance_and_equals_by_index() {
     }
     let of = |index| ranking.iter().find(|ranked| ranked.0 == index).unwrap().1;
     assert_eq!([of(0), of(2), of(1)], [of(6), of(6), of(4)], "equal documents are equally relevant");
-    // Turned round, relevance is what is missing to one.
+    // With the labels swapped, the relevance is one minus the original.
     let turned =
         RerankRequest { yes: Label::Text(" no".into()), no: Label::Text(" yes".into()), ..who_is_king() };
     let (turned, straight) = (engine.rerank(turned).unwrap(), engine.rerank(who_is_king()).unwrap());
@@ -265,8 +266,8 @@ fn long_text() -> String {
     VERSES.concat().repeat(3)
 }
 
-/// Prompts of the longest parts of the text that fit, found by trying all. There are several, since a part that ends inside a word
-/// may take more tokens than the whole word.
+/// Prompts of the longest parts of the text that fit, found by trying all. There are several, because a part that ends inside a
+/// word may take more tokens than the whole word.
 fn fitting(engine: &Engine, end: Truncate, most: usize, prompt: impl Fn(&str) -> String) -> Vec<String> {
     let long = long_text();
     let fits = |prompt: &String| engine.tokenizer().unwrap().encode(prompt, true).unwrap().len() <= most;

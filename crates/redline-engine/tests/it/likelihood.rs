@@ -1,4 +1,4 @@
-//! Labels scored by a model that fills masks: against the reference, alone and together, and what is refused.
+//! Labels scored by a model that fills masks: compared with the reference, alone and together, and refused requests.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -77,7 +77,7 @@ fn labels_are_as_probable_as_the_reference_finds_them() {
     }
 }
 
-/// Labels of one, two and nine tokens, two of which look alike under some masks.
+/// Labels of one, two and nine tokens; two of them look the same with some maskings.
 fn some_labels() -> Vec<Label> {
     let long: Vec<i64> = (20..29).collect();
     vec![label(&[9]), label(&[9, 10]), label(&[9, 11]), label(&[12]), label(&long), label(&[9])]
@@ -117,10 +117,10 @@ fn labels_of_one_token_take_one_canvas_and_the_vocabulary_sums_to_one() {
     assert_eq!(whole.taken.computed_tokens, 4);
     let item = whole.items[0].as_ref().unwrap();
     let sum: f64 = item.scores.iter().map(|&p| f64::from(p)).sum();
-    // All but the mask itself.
+    // All ids except the mask token.
     assert!(sum > 0.9 && sum <= 1.0 + 1e-5, "{sum}");
     assert!((f64::from(item.label_mass.unwrap()) - sum).abs() < 1e-5);
-    // Over labels only, no logits of others are computed; the ratios are the same.
+    // With softmax over the labels, no other logits are computed; the ratios are the same.
     let few = ScoreRequest { softmax: true, ..request(ids(&[5, 6]), vec![ids(&[7])], all[..3].to_vec()) };
     let few = scores(&engine.score(few).unwrap());
     let part: f32 = item.scores[..3].iter().sum();
@@ -140,7 +140,7 @@ fn the_mean_is_per_token_and_seeds_draw_other_masks() {
     assert!((mean * 10.0 / sum - 1.0).abs() < 1e-6);
     assert_eq!(value(ScoreRequest { seed: Some(0), ..base() }).to_bits(), sum.to_bits());
     assert_ne!(value(ScoreRequest { seed: Some(1), ..base() }).to_bits(), sum.to_bits());
-    // All ways to cover it: the draws come close to what is exact.
+    // All maskings: the sampled value must come close to the exact one.
     let exact = value(ScoreRequest { mc_samples: Some(1023), ..base() });
     let many = value(ScoreRequest { mc_samples: Some(1022), ..base() });
     assert!((many / exact - 1.0).abs() < 0.05, "{many} for {exact}");

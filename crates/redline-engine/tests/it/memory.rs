@@ -1,4 +1,4 @@
-//! What an engine takes stays below what it announces, and requests leave nothing behind.
+//! An engine's memory stays below the announced amount, and requests leave nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -7,14 +7,14 @@ use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use crate::alone::in_own_process;
-use crate::mixture::{Asked, Dice};
+use crate::mixture::{AnyRequest, Dice};
 use crate::models::{budget, demo_dir, generation, golden_dir, ids, options, refusal, text};
 
 fn golden(checkpoint: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(checkpoint)
 }
 
-/// What the budget does not count: the requests themselves, their answers, tables of pages, the rotation of positions.
+/// Memory that the budget does not count: requests, answers, page tables, and rotations of positions.
 const BESIDE: u64 = 768 << 10;
 
 #[test]
@@ -36,8 +36,8 @@ fn the_peak_stays_below_what_is_announced() {
         reset_peak();
         let mut dice = Dice(pages);
         for _ in 0..20 {
-            let asked: Vec<Asked> = (0..32).map(|_| Asked::draw(&engine, &mut dice)).collect();
-            // What cannot fit alone is refused.
+            let asked: Vec<AnyRequest> = (0..32).map(|_| AnyRequest::draw(&engine, &mut dice)).collect();
+            // Requests that cannot fit even alone are refused.
             let tickets: Vec<_> = asked.iter().filter_map(|asked| asked.submit(&engine).ok()).collect();
             assert!(tickets.len() > 4);
             for ticket in tickets {
@@ -75,7 +75,8 @@ fn a_budget_below_the_least_is_refused_with_the_figure_that_is_needed() {
     }
 }
 
-/// One in five is given up, one in twenty is refused; every prompt is another, and log-probabilities are asked for.
+/// One request in five is abandoned and one in twenty is refused; every prompt is different, and log-probabilities are
+/// requested.
 fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
     for round in 0..requests / 20 {
         let mut tickets = Vec::new();
@@ -98,7 +99,7 @@ fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
             ticket.wait().unwrap();
         }
     }
-    // A prompt that takes all pages but one: what is kept afterwards is the same every time.
+    // A prompt that needs all pages but one, so that the same pages are kept every time.
     let prompt: Vec<i64> = (0..500).map(|i| (i * 7) % 300).collect();
     engine.generate(generation(ids(&prompt), 5), &Cancel::new(), &mut |_| ()).unwrap();
     while engine.in_use().unwrap().requests > 0 {}

@@ -1,4 +1,4 @@
-//! Random requests of every kind, and what of their answers must not depend on the company.
+//! Random requests of every kind, and the parts of their answers that must not depend on concurrent requests.
 
 use redline_engine::{
     BlockCache, Cancel, DiffuseRequest, DiffuseTicket, Engine, EngineError, GenerateRequest, GenerateTicket,
@@ -19,7 +19,7 @@ impl Dice {
         (mixed ^ (mixed >> 31)) % end
     }
 
-    /// Tokens: a cut of one of three sequences, with an end of their own.
+    /// Random tokens: a prefix of one of three sequences, then a tail of its own.
     fn tokens(&mut self, vocab: u64, most: u64) -> Vec<i64> {
         let (length, family) = (1 + self.below(most), self.below(3));
         let own = self.below(4).min(length);
@@ -32,13 +32,13 @@ impl Dice {
 
 /// A request of any kind.
 #[derive(Clone, Debug)]
-pub(crate) enum Asked {
+pub(crate) enum AnyRequest {
     Score(ScoreRequest),
     Generate(GenerateRequest),
     Diffuse(DiffuseRequest),
 }
 
-/// A request that runs.
+/// A submitted request.
 pub(crate) enum Ticket {
     Score(ScoreTicket),
     Generate(GenerateTicket),
@@ -49,8 +49,8 @@ pub(crate) enum Ticket {
 #[derive(Debug, PartialEq)]
 pub(crate) struct Answered(Vec<u32>, Vec<u32>);
 
-impl Asked {
-    /// A request that the model takes; what its prompts begin with is shared with others.
+impl AnyRequest {
+    /// A random request that the model accepts; its prompts share prefixes with other requests.
     pub(crate) fn draw(engine: &Engine, dice: &mut Dice) -> Self {
         let info = engine.info();
         let vocab = info.vocab as u64 - 20;
@@ -83,7 +83,7 @@ impl Asked {
         Self::Generate(GenerateRequest { sampling, logprobs: Some(2), cache_salt: salt, ..plain })
     }
 
-    /// Hands it in.
+    /// Submits it.
     pub(crate) fn submit(&self, engine: &Engine) -> Result<Ticket, EngineError> {
         let cancel = Cancel::new();
         Ok(match self.clone() {
@@ -95,7 +95,7 @@ impl Asked {
 }
 
 impl Ticket {
-    /// The answer.
+    /// Waits for the answer.
     pub(crate) fn wait(self) -> Result<Answered, EngineError> {
         Ok(match self {
             Self::Score(ticket) => {

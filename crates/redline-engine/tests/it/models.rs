@@ -35,7 +35,7 @@ pub(crate) fn golden_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b")
 }
 
-/// Every way to run that must not show, for one weight format.
+/// All ways to run one weight format that must give the same results.
 pub(crate) fn ways(format: Format) -> Vec<Options> {
     let mut all = Vec::new();
     for &tier in Tier::ALL {
@@ -88,7 +88,8 @@ pub(crate) fn long(dir: &Path) -> Engine {
     Engine::load(options(&to)).unwrap()
 }
 
-/// A memory budget of so many pages of keys and values; where the model fills masks, canvases of so many tokens have as much.
+/// A memory budget of `pages` pages of keys and values; for a model that fills masks, canvases of `canvas` tokens get the same
+/// amount.
 pub(crate) fn budget(info: &ModelInfo, pages: u64, canvas: u64) -> u64 {
     let kv = pages * PAGE_TOKENS as u64 * info.kv_bytes_per_token;
     let canvases = info.activation_bytes + 2 * canvas * info.activation_bytes_per_row;

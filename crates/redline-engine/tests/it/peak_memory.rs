@@ -7,14 +7,14 @@ use redline_engine::{Cancel, Engine, Options, ProfileEvent};
 
 use crate::models::{generation, golden_dir, ids, options};
 
-/// The counters are the process's: with two requests at once, no peak is one's own. That a request alone gets one is tested with
-/// the binary, whose process runs nothing else.
+/// The counters belong to the process: with two requests at once, neither has a peak. That a single request has one is tested
+/// with the binary, whose process runs nothing else.
 #[test]
 fn requests_that_ran_at_the_same_time_have_no_peak() {
     let (submitted, both) = channel();
     let both = Mutex::new(Some(both));
     let options = Options {
-        // After the first pass of the first request the engine's thread waits for the second.
+        // After the first pass of the first request, the engine's thread waits for the second request.
         profile: Some(Arc::new(move |event| {
             if let ProfileEvent::Pass(_) = event
                 && let Some(both) = both.lock().unwrap().take()

@@ -1,4 +1,5 @@
-//! Perplexity and KL divergence: against the reference implementation, by hand, and the same bits every way.
+//! Perplexity and KL divergence: compared with the reference implementation and with direct computation, with the same bits
+//! every way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +51,7 @@ pub(crate) fn reference(dir: &Path) -> (Vec<i64>, Vec<Vec<f64>>) {
 pub(crate) fn goldens() -> Vec<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden");
     let dirs = std::fs::read_dir(root).unwrap().map(|e| e.unwrap().path());
-    // Those of models that fill masks tell the likelihood of no text.
+    // Logits of models that fill masks do not give the likelihood of a text.
     let tells =
         |dir: &PathBuf| dir.join("reference.safetensors").exists() && !dir.join("diffusion.json").exists();
     let mut dirs: Vec<_> = dirs.filter(tells).collect();
@@ -121,7 +122,7 @@ fn windows_are_texts_of_their_own() {
     let folder = tempfile::tempdir().unwrap();
     let engine = long(folder.path());
     let all: Vec<i64> = (0..1500).map(|i| (i * i + 7 * i) % 300).collect();
-    // One longer than a pass, and a rest of 100.
+    // A window longer than a pass, and a remainder of 100.
     let whole = run(&engine, ids(&all), Some(700));
     assert_eq!((whole.windows, whole.tokens, whole.window), (3, 1497, 700));
     let mut sum = 0.0;
@@ -131,7 +132,7 @@ fn windows_are_texts_of_their_own() {
         sum += alone.nll.value * alone.tokens as f64;
     }
     assert!((whole.nll.value - sum / 1497.0).abs() < 1e-12);
-    // A rest of one token predicts nothing.
+    // A remainder of one token predicts nothing.
     let odd = run(&engine, ids(&all[..1401]), Some(700));
     assert_eq!((odd.windows, odd.tokens), (2, 1398));
     assert_eq!(run(&engine, ids(&all), None).windows, 3, "512 tokens by default");
@@ -152,7 +153,7 @@ fn every_window_of_a_text_begins_with_what_the_tokenizer_puts_in_front() {
     let by_hand: Vec<i64> =
         own.chunks(5).flat_map(|c| std::iter::once(&bos).chain(c)).map(|&id| i64::from(id)).collect();
     assert_eq!(run(&engine, ids(&by_hand), Some(6)).nll, got.nll);
-    // Written out, it does not stand there twice.
+    // If the text contains the token, it does not appear twice.
     let written = format!("{}{words}", tokenizer.token(bos).unwrap());
     assert_eq!(run(&engine, text(&written), Some(6)).nll, got.nll);
 }
@@ -278,7 +279,7 @@ fn cancelling_leaves_the_figures_so_far_and_the_engine_goes_on() {
     assert!(message.contains("cancelled before"), "{message}");
     let message = refusal(plain.compare(&plain, ask(held_out(500), None), &before));
     assert!(message.contains("cancelled before"), "{message}");
-    // The engine reads its clock twice a pass: the last reading of the third cancels.
+    // The engine reads its clock twice per pass: the last reading of the third pass cancels.
     let (cancel, readings) = (Cancel::new(), AtomicU64::new(0));
     let late = cancel.clone();
     let clock = move || {
@@ -287,7 +288,7 @@ fn cancelling_leaves_the_figures_so_far_and_the_engine_goes_on() {
         }
         0
     };
-    // With one thread nobody else reads it.
+    // With one thread, nothing else reads the clock.
     let engine =
         Engine::load(Options { clock: Arc::new(clock), threads: 1, ..options(&demo_dir()) }).unwrap();
     let got = engine.perplexity(ask(held_out(2000), Some(64)), &cancel).unwrap();

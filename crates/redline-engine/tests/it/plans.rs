@@ -1,4 +1,4 @@
-//! Plans: made once, found again by those they are for, never a different result.
+//! Plans are made once, found again with the same key, and never change a result.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,13 +13,13 @@ use redline_weights::PlanStore;
 
 use crate::models::{bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, scores};
 
-/// An engine and what it said of its plans.
+/// An engine, and the events of its plans.
 struct Planned {
     engine: Engine,
     events: Arc<Mutex<Vec<PlanEvent>>>,
 }
 
-/// With a clock that runs on its own, and small buckets.
+/// An engine with a clock that advances by itself, and small buckets.
 fn planned(policy: PlanPolicy, cache: Option<&Path>, change: impl FnOnce(&mut Options)) -> Planned {
     let events = Arc::new(Mutex::new(Vec::new()));
     let (log, ticks) = (events.clone(), AtomicU64::new(0));
@@ -51,7 +51,7 @@ impl Planned {
         self.events.lock().unwrap().clone()
     }
 
-    /// What the first miss says that differs.
+    /// The difference that the first miss reports.
     fn differs(&self) -> String {
         let first = self.events().into_iter().find_map(|event| match event {
             PlanEvent::Miss { differs, .. } => Some(differs),
@@ -146,7 +146,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
         assert!(other.differs().contains(what), "{what}: {}", other.differs());
         assert_eq!(other.counters().loads, 0, "{what}");
     }
-    // What is outside the key: names, context, memory, the prefix cache, other buckets.
+    // These are not part of the key: names, context, memory, the prefix cache, other buckets.
     let same = planned(PlanPolicy::Forbid, cache, |options| {
         options.max_context = Some(100);
         options.prefix_cache = false;
@@ -172,7 +172,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
     assert_eq!(fine_tune.score().taken.plan_misses, 0);
 }
 
-/// Fields that no option changes: what another machine, version or cache format stored is not taken.
+/// Fields that no option changes: plans stored by another machine, version or cache format are not used.
 #[test]
 fn plans_of_another_processor_version_or_cache_format_are_not_used() {
     let folder = tempfile::tempdir().unwrap();
@@ -217,12 +217,13 @@ fn forbid_refuses_an_unseen_pass_by_name() {
     assert!(matches!(&unseen, Err(EngineError::NoPlan { bucket, .. }) if bucket.size == 512));
     let refused = refusal(unseen);
     assert!(refused.contains("`pass/512`") && refused.contains("rows 512, stored "), "{refused}");
-    // The engine lives on.
+    // The engine continues.
     known.score();
     assert!(matches!(known.engine.precompile(), Err(EngineError::NoPlan { .. })));
 }
 
-/// One pass holds pieces of several requests: those of a pass that may not be run fail, the engine and its memory live on.
+/// A pass can hold pieces of several requests: if it has no plan, those requests fail, and the engine and its memory are
+/// intact.
 #[test]
 fn a_forbidden_pass_ends_those_in_it_and_no_others() {
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +239,7 @@ fn a_forbidden_pass_ends_those_in_it_and_no_others() {
             (0..4).map(|_| known.engine.submit_score(pledge(), &Cancel::new()).unwrap()).collect();
         assert!(matches!(long.wait(), Err(EngineError::NoPlan { .. })), "round {round}");
         for ticket in short {
-            // In the company of the long one it failed, else it was scored.
+            // It fails in a pass with the long request, and is scored otherwise.
             assert!(matches!(ticket.wait(), Ok(_) | Err(EngineError::NoPlan { .. })));
         }
         assert_eq!(known.score().taken.plan_misses, 0);
@@ -317,7 +318,7 @@ fn files_that_are_no_plans_are_dropped_and_told() {
         let dropped = |event: &PlanEvent| matches!(event, PlanEvent::Dropped { .. });
         assert_eq!(estimated.events().iter().filter(|event| dropped(event)).count(), whole.len());
         assert_eq!(estimated.counters().loads, 0);
-        // Whoever measures puts them right.
+        // An engine that measures replaces them.
         planned(PlanPolicy::Tune, cache, as_is).score();
         assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().taken.plan_misses, 0);
     }
@@ -343,7 +344,7 @@ fn engines_that_share_a_cache_do_not_disturb_each_other() {
             scope.spawn(|| {
                 let planned = planned(PlanPolicy::Tune, Some(folder.path()), as_is);
                 planned.engine.precompile().unwrap();
-                // The three keep each other from their cores.
+                // The three engines compete for cores.
                 let disturbed =
                     |event: &PlanEvent| !matches!(event, PlanEvent::Miss { .. } | PlanEvent::Busy { .. });
                 assert!(!planned.events().iter().any(disturbed));

@@ -1,4 +1,4 @@
-//! Nothing depends on what others left: pages that are given back and the activations of earlier passes are NaN.
+//! Nothing depends on stale memory: released pages and the activations of earlier passes are NaN.
 
 use std::path::Path;
 
@@ -6,10 +6,10 @@ use redline_engine::{Buckets, Engine, Options, PlanOptions};
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
-use crate::mixture::{Asked, Dice, Ticket};
+use crate::mixture::{AnyRequest, Dice, Ticket};
 use crate::models::{budget, options};
 
-/// Requests through poisoned engines, over all formats; a night's run sets more, because those take minutes.
+/// Number of requests to poisoned engines, over all formats; nightly runs set a larger number, which takes minutes.
 fn requests() -> usize {
     let given = option_env!("REDLINE_POISONED_REQUESTS");
     given.map_or(10_000, |text| text.parse().expect("REDLINE_POISONED_REQUESTS is a number"))
@@ -19,13 +19,13 @@ fn check(checkpoint: &str, format: Format, kv_format: KvFormat, requests: usize)
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(checkpoint);
     let buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, 96);
     let plans = PlanOptions { buckets, ..PlanOptions::default() };
-    // One thread: on a machine that does much else, a team of two mostly waits.
+    // One thread, because on a busy machine a team of two mostly waits.
     let plain =
         Options { threads: 1, format: Some(format), kv_format: Some(kv_format), plans, ..options(&dir) };
     let clean = Engine::load(Options { prefix_cache: false, ..plain.clone() }).unwrap();
     let mut dice = Dice(requests as u64);
-    // Few enough that the references take little, in other company every time.
-    let pool: Vec<Asked> = (0..60).map(|_| Asked::draw(&clean, &mut dice)).collect();
+    // A small pool, so that reference answers are cheap, in a different mixture every time.
+    let pool: Vec<AnyRequest> = (0..60).map(|_| AnyRequest::draw(&clean, &mut dice)).collect();
     let expected: Vec<_> =
         pool.iter().map(|asked| asked.submit(&clean).and_then(Ticket::wait).unwrap()).collect();
     let memory = Some(budget(clean.info(), 20, 140));

@@ -1,4 +1,4 @@
-//! What earlier requests left changes how much is computed, and nothing else; the memory budget holds.
+//! The prefix cache changes how much is computed, and nothing else; the memory budget holds.
 
 use proptest::prelude::*;
 use redline_engine::{
@@ -20,7 +20,7 @@ fn generate(engine: &Engine, request: GenerateRequest) -> GenerateOutcome {
     engine.generate(request, &Cancel::new(), &mut |_| ()).unwrap()
 }
 
-/// A query of words; the tokens of its first half are those of a shorter one.
+/// A query of words; its first half has the same tokens as a shorter query.
 fn query(words: usize) -> String {
     "And it came to pass in those days that the king said unto the people of the land "
         .split_inclusive(' ')
@@ -37,7 +37,7 @@ fn asking(words: usize) -> ScoreRequest {
 fn warm_and_cold_scores_are_the_same_bits() {
     for &format in Format::ALL {
         let (cold, warm) = (demo(false, format), demo(true, format));
-        // The same again; longer; cut inside a page; another query that begins alike.
+        // The same query again; a longer one; one cut inside a page; another query with the same beginning.
         let mut cached = 0;
         for words in [40, 40, 150, 150, 97, 20] {
             let (expected, got) = (cold.score(asking(words)).unwrap(), warm.score(asking(words)).unwrap());
@@ -46,7 +46,7 @@ fn warm_and_cold_scores_are_the_same_bits() {
             assert_eq!(expected.taken.usage.cached_tokens, 0);
             let from = got.taken.prefix_cache.unwrap();
             assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.taken.usage.cached_tokens));
-            // The shared prefix was computed for nobody, or came from an earlier request once for all three items.
+            // The shared prefix was computed once, or came from an earlier request once, for all three items.
             assert_eq!(
                 got.taken.computed_tokens,
                 expected.taken.computed_tokens - from.cached_tokens / 3,
@@ -93,7 +93,7 @@ fn a_single_prompt_shorter_than_a_page_is_kept_and_short_items_are_not() {
     let alone = || request(ids(&prompt), vec![ids(&[7])], label());
     let computed = |asked| engine.score(asked).unwrap().taken.computed_tokens;
     assert_eq!([computed(alone()), computed(alone())], [41, 1]);
-    // Of several, what they share is kept, and the page of each is left to others.
+    // With several items, their shared prefix is kept, and the page of each item is released.
     let several = || request(ids(&[&prompt[..], &[8]].concat()), vec![ids(&[9, 3]), ids(&[2, 4])], label());
     assert_eq!([computed(several()), computed(several())], [1 + 4, 4]);
 }
@@ -102,7 +102,7 @@ fn a_single_prompt_shorter_than_a_page_is_kept_and_short_items_are_not() {
 fn what_a_request_stored_itself_is_not_counted_as_cached() {
     let engine = Engine::load(options(&golden_dir())).unwrap();
     let long: Vec<i64> = (0..100).collect();
-    // The second item begins like the first one and takes over its tokens; the third shares the query only.
+    // The second item begins with the first one and takes over its tokens; the third shares only the query.
     let items = [vec![1], [&long[..], &[1]].concat(), [&long[..], &[2, 3]].concat(), vec![90]];
     for labels in [vec![vec![4]], vec![vec![4], vec![5, 6]]] {
         let asked = |query: i64| {
@@ -131,17 +131,17 @@ fn generation_continues_what_was_kept() {
     for got in [&first, &again] {
         assert_eq!((&got.token_ids, &got.logprobs), (&expected.token_ids, &expected.logprobs));
     }
-    // A conversation: the prompt and its answer begin the next prompt. The last new token was never stored.
+    // A conversation: the next prompt begins with the prompt and its answer. The last new token was never stored.
     let turn: Vec<i64> = first.prompt_token_ids.iter().chain(&first.token_ids).map(|&id| id.into()).collect();
     let next = generation(ids(&[turn.clone(), vec![5, 6]].concat()), 10);
     let (expected, got) = (generate(&cold, next.clone()), generate(&warm, next.clone()));
     assert_eq!((got.token_ids, got.usage.cached_tokens), (expected.token_ids, turn.len() - 1));
-    // The arm without cache takes nothing from any.
+    // Without the KV cache, nothing is reused.
     let without = generate(&warm, GenerateRequest { kv_cache: false, ..next });
     assert_eq!((without.prefix_cache, without.usage.cached_tokens), (None, 0));
 }
 
-/// An engine whose budget holds so many tokens of keys and values.
+/// An engine whose budget holds `tokens` tokens of keys and values.
 fn tight(tokens: u64) -> Engine {
     let free = Engine::load(options(&golden_dir())).unwrap();
     let info = free.info();
@@ -165,7 +165,7 @@ fn a_budget_that_holds_nothing_is_refused_with_numbers() {
     assert!(at(base + 3 * 64 * info.kv_bytes_per_token, None).is_ok());
     let message = refusal(at(base + 3 * 64 * info.kv_bytes_per_token, Some(1000)));
     assert!(message.contains("1000 tokens") && message.contains("`max_context`"), "{message}");
-    // What the hint names is enough.
+    // The budget that the hint suggests is enough.
     let named: u64 =
         message.split("`memory` = ").nth(1).unwrap().split("MiB").next().unwrap().parse().unwrap();
     assert!(at(named << 20, Some(1000)).is_ok());
@@ -179,7 +179,7 @@ fn what_never_fits_is_refused_at_once() {
     assert!(message.contains("71 tokens") && message.contains("`memory`"), "{message}");
     let message = refusal(engine.generate(generation(ids(&[1; 10]), 60), &Cancel::new(), &mut |_| ()));
     assert!(message.contains("70 tokens"), "{message}");
-    // And what fits still runs.
+    // A request that fits still runs.
     assert!(engine.score(request(ids(&[1; 60]), vec![ids(&[2])], label())).is_ok());
 }
 
@@ -193,7 +193,7 @@ proptest! {
         let free = Engine::load(Options { prefix_cache: false, ..options(&golden_dir()) }).unwrap();
         let engine = tight(pages * 64);
         for (stem, length, items, scored) in requests {
-            // Prompts of one stem begin alike.
+            // Prompts with the same stem share a prefix.
             let length = length.min((pages as usize - 2) * 64 - 20);
             let prompt: Vec<i64> = (0..length).map(|i| ((i * 7 + stem * (i / 40 + 1)) % 50) as i64).collect();
             if scored {
@@ -223,7 +223,7 @@ fn what_is_kept_twice_does_not_keep_a_request_from_running() {
     let tokens = |n: usize, seed: i64| -> Vec<i64> { (0..n as i64).map(|i| (i * 7 + seed) % 299).collect() };
     let stem = tokens(192, 1);
     let after = |tail: Vec<i64>| ids(&[stem.clone(), tail].concat());
-    // Two items share more than all three do: each is computed and kept for itself.
+    // Two items share more than all three do: each is computed and kept separately.
     let first = vec![after(tokens(8, 50)), after(tokens(8, 60)), ids(&tokens(30, 90))];
     let second = vec![after([tokens(8, 60), tokens(200, 5)].concat()), after(tokens(3, 70))];
     for items in [first, second] {

@@ -1,4 +1,4 @@
-//! Requests and options that make no sense: a clear error, and the engine goes on.
+//! Invalid requests and options give a clear error, and the engine continues.
 
 use redline_engine::{Cancel, Engine, GenerateRequest, Options, Sampling, Source};
 

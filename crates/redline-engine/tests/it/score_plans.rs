@@ -16,16 +16,15 @@ use crate::scoring::{engine_labels, labels};
 const QUERY: &str = "I pledge allegiance";
 /// Items of one token.
 const SHORT: [&str; 3] = [" to", " of", " for"];
-/// And those that begin like them.
+/// Items that begin with those.
 const LONG: [&str; 3] = [" to the flag", " of the United States", " for which it stands"];
 const WORDS: [&str; 16] = [
     " to", " of", " for", " the", " a", " his", " and", " in", " that", " which", " it", " with", " not",
     " be", " was", " he",
 ];
-/// How far a sum of probabilities may be from one.
+/// Maximum difference between a sum of probabilities and one.
 const SUM: f64 = 1e-6;
-/// How far a probability may be from that of the reference implementation, as a share of it. The plan leaves 0.01; both ran
-/// in f32.
+/// Maximum relative difference between a probability and the reference implementation's. The plan allows 0.01; both ran in f32.
 const REFERENCE: f64 = 1e-4;
 
 /// The ids of labels that must be one token each.
@@ -42,7 +41,7 @@ fn asked(engine: &Engine, items: &[&str], labels_: &[&str]) -> ScoreRequest {
     request(text(QUERY), items.iter().map(|item| text(item)).collect(), labels(&single(engine, labels_)))
 }
 
-/// The same over the labels only.
+/// The same with a softmax over the labels.
 fn soft(engine: &Engine, items: &[&str], labels: &[&str]) -> ScoreRequest {
     ScoreRequest { softmax: true, ..asked(engine, items, labels) }
 }
@@ -84,7 +83,7 @@ fn of_format(format: Format) -> Engine {
 fn core_01_text_input() {
     let engine = demo();
     let rows = run(&engine, soft(&engine, &SHORT, &SHORT));
-    // The softmax is that of the log-probabilities that generation reports for the same text.
+    // The softmax must match the log-probabilities that generation reports for the same text.
     for (item, row) in SHORT.iter().zip(&rows) {
         let mut next = generation(text(&format!("{QUERY}{item}")), 1);
         next.logprobs = Some(engine.info().vocab);
@@ -107,7 +106,7 @@ fn core_02_token_input() {
     let by_ids = ScoreRequest { query, items, ..by_text.clone() };
     assert_eq!(prompts(&engine, by_ids.clone()), prompts(&engine, by_text.clone()));
     assert_eq!(bits(&run(&engine, by_ids.clone())), bits(&run(&engine, by_text)));
-    // Ids are taken as they are: without the token that stands before a text they are another prompt.
+    // Ids are used unchanged: without the token that precedes a text, they are a different prompt.
     let bare = signed(&engine_labels(&engine, &[QUERY])[0]);
     let bare = ScoreRequest { query: ids(&bare), ..by_ids.clone() };
     assert_ne!(bits(&run(&engine, bare)), bits(&run(&engine, by_ids)));
@@ -165,7 +164,7 @@ fn core_06_label_counts() {
     for count in [1, 2, 4, 8, 16] {
         let rows = run(&engine, soft(&engine, &SHORT, &WORDS[..count]));
         assert!(count > 1 || rows.iter().all(|row| row[..] == [1.0]), "one label has it all");
-        // A true probability does not depend on which others are asked for.
+        // A true probability does not depend on the other requested labels.
         let plain = bits(&run(&engine, asked(&engine, &SHORT, &WORDS[..count])));
         assert!(plain.iter().zip(&most).all(|(few, most)| few[..] == most[..count]), "{count} labels");
     }
@@ -217,7 +216,7 @@ fn core_10_default_params() {
         tokenization: Tokenization::default(),
         ..asked(&engine, &[], &SHORT)
     };
-    // The texts are one text, the query in front; another order or cut is another prompt.
+    // The texts are concatenated with the query first; a different order or split gives a different prompt.
     assert_eq!(prompts(&engine, bare.clone()), [encoded(&engine, QUERY)]);
     let item_first = ScoreRequest { item_first: true, ..bare.clone() };
     let separate = ScoreRequest { tokenization: Tokenization::Separate, ..bare.clone() };
@@ -256,7 +255,7 @@ fn scores_are_those_of_the_reference_logits() {
     }
 }
 
-/// On the demo model the reference implementation left its choices, and the smallest lead of one over its runner-up.
+/// The reference implementation recorded its choices on the demo model, and the smallest margin of a choice over the runner-up.
 fn the_demo_model_chooses_as_the_reference() {
     let engine = of_format(Format::F32);
     let all: Vec<i64> = (0..engine.info().vocab as i64).collect();
@@ -310,14 +309,14 @@ fn core_12_request_construction() {
     );
 }
 
-/// Rule S9: an answer without rows, that costs nothing.
+/// Rule S9: an answer without rows that costs nothing.
 #[test]
 fn edge_01_empty_items() {
     let engine = demo();
     let outcome = engine.score(asked(&engine, &[], &SHORT)).unwrap();
     assert!(outcome.items.is_empty());
     assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.computed_tokens), (0, 0));
-    // The labels are checked all the same.
+    // The labels are still checked.
     let message = refusal(engine.score(ScoreRequest { labels: labels(&[-5]), ..asked(&engine, &[], &[]) }));
     assert!(message.contains("-5"), "{message}");
 }
@@ -388,7 +387,7 @@ fn edge_06_duplicate_labels() {
     for (plain, doubled) in plain.iter().zip(doubled) {
         assert_eq!(doubled, [plain[0], plain[1], plain[0]]);
     }
-    // In a softmax each counts.
+    // In a softmax, each duplicate counts.
     for row in run(&engine, soft(&engine, &LONG, &[" to", " to"])) {
         assert_eq!(row, [0.5, 0.5]);
     }
@@ -458,7 +457,7 @@ fn edge_09_ordering() {
     }
 }
 
-/// What the types let through; what only JSON can say is refused where JSON is read.
+/// Errors that the types allow; errors that only JSON can express are refused where JSON is read.
 #[test]
 fn edge_10_invalid_types() {
     let engine = demo();
@@ -481,10 +480,10 @@ fn edge_10_invalid_types() {
         let message = refusal(engine.score(bad));
         assert!(message.contains(fact), "no `{fact}` in: {message}");
     }
-    // A text, for a model that has no tokenizer.
+    // A text for a model without a tokenizer.
     let message = refusal(golden().score(ScoreRequest { labels: labels(&[5]), ..pledge() }));
     assert!(message.contains("text needs a tokenizer"), "{message}");
-    // And the engine goes on.
+    // The engine continues.
     run(&engine, pledge());
 }
 
@@ -506,7 +505,7 @@ fn feature_1_bf16_against_f32() {
     assert!(differ, "two formats that never differ are one");
 }
 
-/// The scores of an engine that splits its work so many ways.
+/// The scores of an engine with the given number of threads and devices.
 fn split(threads: usize, tp: usize) -> Vec<Vec<u32>> {
     let engine = Engine::load(Options { threads, tp, ..options(&demo_dir()) }).unwrap();
     assert_eq!(engine.info().tp, tp);
@@ -514,7 +513,7 @@ fn split(threads: usize, tp: usize) -> Vec<Vec<u32>> {
     rows.into_iter().flat_map(|request| bits(&run(&engine, request))).collect()
 }
 
-/// The plan asks for six places; these are the same bits.
+/// The plan requires six places; the bits are equal.
 #[test]
 fn feature_2_sharding() {
     let alone = split(1, 1);
@@ -557,7 +556,7 @@ fn feature_3_prefix_caching() {
     for cold in [&other_salt, &without] {
         assert_eq!(cold.taken.computed_tokens, first.taken.computed_tokens);
     }
-    // The plan's own query is a few tokens: kept or not, the answer is the same, and says what was computed.
+    // The plan's own query has few tokens: the answer is the same whether it is kept or not, and reports what was computed.
     let short = [of(&engine, QUERY, "short"), of(&engine, QUERY, "short")];
     let expected = of(&cold, QUERY, "");
     for short in short {

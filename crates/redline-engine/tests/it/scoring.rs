@@ -294,7 +294,7 @@ fn s13_cutting_a_text_keeps_the_special_token_in_front() {
     }
 }
 
-/// The demo model with a tokenizer that puts a special token after a text too.
+/// The demo model with a tokenizer that also puts a special token after a text.
 #[test]
 fn cutting_a_text_keeps_the_special_token_after_it() {
     let folder = tempfile::tempdir().unwrap();
@@ -364,7 +364,7 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
                 "{} {per_token}",
                 mean.logprobs[i]
             );
-            // The logarithm was rounded to f32, so its exponential is off by its magnitude times the rounding.
+            // The logarithm was rounded to f32, so its exponential has a relative error of its magnitude times the rounding.
             let off = f32::EPSILON * (1.0 + sum.logprobs[i].abs());
             assert!((sum.scores[i] - sum.logprobs[i].exp()).abs() <= off * sum.scores[i]);
         }
@@ -372,18 +372,18 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
         assert!((soft.scores.iter().map(|&x| f64::from(x)).sum::<f64>() - 1.0).abs() < 1e-6);
         assert_eq!((sum.label_mass, soft.label_mass), (None, None));
     }
-    // All but the last token of each distinct label, for every item; nothing of it was kept.
+    // All but the last token of each distinct label, for every item; none of it was kept.
     let behind: usize = [0, 2, 4].iter().map(|&i| lengths[i] - 1).sum();
     let plain = demo().score(pledge()).unwrap();
     assert_eq!(sum.taken.computed_tokens, plain.taken.computed_tokens + 3 * behind);
-    // A single-token label scores as it does without long ones beside it.
+    // A single-token label gets the same score with and without long labels beside it.
     let plain = engine.score(ScoreRequest { labels: vec![long[1].clone()], ..pledge() }).unwrap();
     for (plain, sum) in scores(&plain).iter().zip(scores(&sum)) {
         assert_eq!(plain[0].to_bits(), sum[1].to_bits());
     }
 }
 
-/// The tokens of labels, as the engine found them.
+/// The tokens of labels, as tokenised by the engine.
 pub(crate) fn engine_labels(engine: &Engine, texts: &[&str]) -> Vec<Vec<u32>> {
     texts.iter().map(|text| engine.tokenizer().unwrap().encode(text, false).unwrap()).collect()
 }
@@ -416,7 +416,7 @@ fn long_labels_have_limits() {
     assert!(refusal(engine.score(with(String::new()))).contains("0 tokens"));
     let message = refusal(engine.score(with(" zyx".repeat(100))));
     assert!(message.contains("at most 64 tokens"), "{message}");
-    // The label must fit behind the prompt.
+    // The label must fit after the prompt.
     let context = engine.info().context;
     let label = with(" the king of Babylon".into());
     let behind = engine.tokenizer().unwrap().encode(" the king of Babylon", false).unwrap().len() - 1;

@@ -1,11 +1,11 @@
-//! The engine without a model: every answer is the one that the request gets alone, and nothing is left over.
+//! The engine without a model: every request gets the same answer as alone, and nothing is left over.
 
 use redline_engine::simulator::{Report, simulate};
 
 #[test]
 fn a_thousand_schedules() {
     let sum = (0..1000).map(|seed| simulate(seed).unwrap()).fold(Report::default(), Report::and);
-    // The schedules meet what they are there for.
+    // The schedules cover the intended cases.
     assert!(sum.answered > 4000 && sum.cancelled > 300 && sum.late > 300 && sum.refused > 1000, "{sum:?}");
     assert!(sum.preemptions > 300 && sum.cached_tokens > 5000, "{sum:?}");
     assert_eq!(simulate(7), simulate(7));

@@ -1,4 +1,4 @@
-//! Tickets: the ways in which an answer reaches its caller, and what becomes of a request that is given up.
+//! Tickets: the ways in which an answer reaches its caller, and the handling of abandoned requests.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -20,7 +20,7 @@ use crate::models::{
     bits, budget, demo, demo_dir, generation, golden_dir, ids, options, pledge, refusal, scores, text,
 };
 
-/// What may be shared between threads, and what may be kept and sent anywhere.
+/// Types that must be `Sync`, and types that must be `Send` and `'static`.
 const _: () = {
     const fn shared<T: Send + Sync + 'static>() {}
     const fn sent<T: Send + 'static>() {}
@@ -34,7 +34,7 @@ const _: () = {
     sent::<RerankTicket>();
 };
 
-/// Threads of this process whose names the engine gave.
+/// Number of threads of this process that engines named.
 fn engine_threads() -> usize {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let name = |task: std::io::Result<std::fs::DirEntry>| {
@@ -43,7 +43,7 @@ fn engine_threads() -> usize {
     tasks.filter_map(name).filter(|name| name.starts_with("redline")).count()
 }
 
-/// A demo engine that takes many requests at a time.
+/// A demo engine with room for `queue` requests.
 fn wide(queue: usize) -> Engine {
     Engine::load(Options { queue, ..options(&demo_dir()) }).unwrap()
 }
@@ -67,7 +67,7 @@ fn a_thousand_requests_answer_through_callbacks_without_a_thread_each() {
             }
         });
     }
-    // Other tests start engines of their own; none starts hundreds of threads.
+    // Other tests start their own engines, but none starts hundreds of threads.
     assert!(engine_threads() < threads + COUNT / 4);
     drop(send);
     let answered: BTreeMap<usize, Vec<u32>> = answers.iter().collect();
@@ -78,7 +78,7 @@ fn a_thousand_requests_answer_through_callbacks_without_a_thread_each() {
     }
 }
 
-/// What requests hold when none runs.
+/// Resources in use when no request runs.
 fn at_rest(engine: &Engine) -> EngineUse {
     loop {
         let used = engine.in_use().unwrap();
@@ -99,7 +99,7 @@ fn tickets_that_are_dropped_cancel_their_requests_and_nothing_else() {
         let ticket = engine.submit_generate(nth(n), &Cancel::new()).unwrap();
         match dice.below(4) {
             0 => drop(ticket),
-            // Given up later, while it runs or after its end.
+            // Abandoned later, while it runs or after its end.
             1 => kept.push((n, ticket, true)),
             _ => kept.push((n, ticket, false)),
         }
@@ -166,7 +166,7 @@ fn events_come_in_their_order_and_end_with_the_outcome() {
     assert!(ticket.event().is_none() && ticket.is_ready());
     assert_eq!((&streamed, outcome.token_ids.len()), (&outcome.text, 12));
     assert!(matches!(ticket.wait(), Err(EngineError::Stopped)));
-    // What came before the function was given comes first.
+    // Events from before the function was given come first.
     let ticket = engine.submit_generate(request(), &Cancel::new()).unwrap();
     while !ticket.is_ready() {
         std::thread::yield_now();
@@ -201,7 +201,7 @@ fn a_function_that_panics_ends_its_own_request_only() {
     let engine = demo();
     let (send, ended) = channel::<()>();
     let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
-    // Dropped with the function, when it is not called any more.
+    // Dropped with the function, after its last call.
     let held = Mutex::new(send);
     long.send_to(move |_| {
         let _held = held.lock();
@@ -288,7 +288,7 @@ fn a_panic_in_a_pass_fails_its_requests_and_the_engine_goes_on() {
     assert_eq!(used.sequences, used.kept, "{used:?}");
 }
 
-/// A window lets go of what it holds where requests need the room, and is run again.
+/// A window releases its keys and values if requests need the room, and is run again.
 #[test]
 fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
     let plain = options(&demo_dir());

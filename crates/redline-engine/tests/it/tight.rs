@@ -1,4 +1,4 @@
-//! Requests in as little memory as admits them: they come to their end, with the bits of ample memory.
+//! Requests in the least memory that admits them finish, with the same bits as with ample memory.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,16 +12,16 @@ use redline_kernels::op::kv::KvFormat;
 
 use crate::models::{bits, ids, options, request, scores};
 
-/// Readings of the clock that both requests may take together. A pass takes about five, and they need about forty passes.
+/// Maximum number of clock readings for both requests. A pass takes about five, and they need about forty passes.
 const READINGS: f64 = 2000.0;
-/// The largest budget, bytes. Both models need less.
+/// The largest budget, in bytes. Both models need less.
 const AMPLE: u64 = 2_100_000;
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").join(name)
 }
 
-/// An engine whose clock advances by a second whenever it is read: a timeout bounds the number of passes.
+/// An engine whose clock advances by one second per reading, so that a timeout bounds the number of passes.
 fn engine(name: &str, memory: Option<u64>) -> Result<Engine, EngineError> {
     let seconds = AtomicU64::new(0);
     let mut options = Options {

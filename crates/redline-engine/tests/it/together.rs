@@ -1,4 +1,4 @@
-//! Requests that run together: each is answered as alone, whatever the company; limits of time, place and patience hold.
+//! Concurrent requests: each gets the same answer as alone, and limits on time and places hold.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,12 +16,12 @@ use crate::models::{
 
 /// A request of either kind.
 #[derive(Clone, Debug)]
-enum Asked {
+enum AnyRequest {
     Score(ScoreRequest),
     Generate(GenerateRequest),
 }
 
-/// What must not depend on the company.
+/// The parts of an answer that must not depend on concurrent requests.
 #[derive(Debug, PartialEq)]
 enum Answered {
     Scores(Vec<Vec<u32>>, Vec<Vec<u32>>),
@@ -40,23 +40,23 @@ fn token_bits(outcome: GenerateOutcome) -> Answered {
     Answered::Tokens(outcome.token_ids, all.map(|t| t.logprob.to_bits()).collect())
 }
 
-fn alone(engine: &Engine, asked: &Asked) -> Answered {
+fn alone(engine: &Engine, asked: &AnyRequest) -> Answered {
     match asked.clone() {
-        Asked::Score(request) => score_bits(&engine.score(request).unwrap()),
-        Asked::Generate(request) => {
+        AnyRequest::Score(request) => score_bits(&engine.score(request).unwrap()),
+        AnyRequest::Generate(request) => {
             token_bits(engine.generate(request, &Cancel::new(), &mut |_| ()).unwrap())
         }
     }
 }
 
-/// All submitted before the first answer is waited for.
-fn together(engine: &Engine, asked: &[Asked]) -> Vec<Answered> {
+/// Submits all requests before waiting for the first answer.
+fn together(engine: &Engine, asked: &[AnyRequest]) -> Vec<Answered> {
     let cancel = Cancel::new();
     let tickets: Vec<_> = asked
         .iter()
         .map(|asked| match asked.clone() {
-            Asked::Score(request) => (Some(engine.submit_score(request, &cancel).unwrap()), None),
-            Asked::Generate(request) => (None, Some(engine.submit_generate(request, &cancel).unwrap())),
+            AnyRequest::Score(request) => (Some(engine.submit_score(request, &cancel).unwrap()), None),
+            AnyRequest::Generate(request) => (None, Some(engine.submit_generate(request, &cancel).unwrap())),
         })
         .collect();
     tickets
@@ -69,8 +69,8 @@ fn together(engine: &Engine, asked: &[Asked]) -> Vec<Answered> {
         .collect()
 }
 
-/// Sixty-four requests over ids below `vocab`: scores and generations, short and long, that begin alike or not.
-fn mixed(vocab: i64, longest: i64) -> Vec<Asked> {
+/// Sixty-four requests over ids below `vocab`: scores and generations, short and long, some with common prefixes.
+fn mixed(vocab: i64, longest: i64) -> Vec<AnyRequest> {
     let prompt = |i: i64| -> Vec<i64> {
         let length = 1 + (i * 37) % longest;
         (0..length).map(|j| (j * 7 + (i % 3) * (1 + j / 40)) % vocab).collect()
@@ -82,13 +82,17 @@ fn mixed(vocab: i64, longest: i64) -> Vec<Asked> {
                     Sampling { temperature: (i % 3) as f32 * 0.5, seed: i as u64, ..Sampling::default() };
                 let new = 1 + (i as usize * 5) % 17;
                 let plain = generation(ids(&prompt(i)), new);
-                Asked::Generate(GenerateRequest { sampling, logprobs: (i % 4 == 0).then_some(2), ..plain })
+                AnyRequest::Generate(GenerateRequest {
+                    sampling,
+                    logprobs: (i % 4 == 0).then_some(2),
+                    ..plain
+                })
             } else {
                 let items = (0..=i % 5).map(|n| ids(&[n, (i + n) % vocab])).collect();
                 let labels = if i % 4 == 1 { vec![vec![3], vec![5, 6, 7]] } else { vec![vec![9], vec![4]] };
                 let labels = labels.into_iter().map(Label::Ids).collect();
                 let plain = request(ids(&prompt(i)), items, labels);
-                Asked::Score(ScoreRequest { softmax: i % 3 == 0, long_labels: LongLabels::Sum, ..plain })
+                AnyRequest::Score(ScoreRequest { softmax: i % 3 == 0, long_labels: LongLabels::Sum, ..plain })
             }
         })
         .collect()
@@ -131,7 +135,7 @@ proptest! {
         let info = free.info();
         let memory = Some(info.weight_bytes + info.activation_bytes + pages * 64 * info.kv_bytes_per_token);
         let engine = Engine::load(Options { memory, stall_s: stall, ..options(&golden_dir()) }).unwrap();
-        let asked: Vec<Asked> = chosen.into_iter().map(|i| all[i].clone()).collect();
+        let asked: Vec<AnyRequest> = chosen.into_iter().map(|i| all[i].clone()).collect();
         let expected: Vec<Answered> = asked.iter().map(|asked| alone(&free, asked)).collect();
         prop_assert_eq!(together(&engine, &asked), expected);
     }
@@ -141,14 +145,14 @@ proptest! {
 fn prompts_that_arrive_while_others_generate_come_in_pieces_and_change_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let free = long(dir.path());
-    // A clock that moves, so that passes have a price and a budget.
+    // A clock that advances, so that passes have a cost and a budget.
     let time = AtomicU64::new(0);
     let clock = Arc::new(move || time.fetch_add(1_000_000, Ordering::Relaxed));
     let at = |stall_s| Options { clock: clock.clone(), stall_s, ..options(&dir.path().join("long")) };
     let prompt = |n: i64, seed: i64| (0..n).map(|i| (i * 7 + seed) % 299).collect::<Vec<_>>();
-    let mut asked: Vec<Asked> =
-        (0..8).map(|i| Asked::Generate(generation(ids(&prompt(5 + i, i)), 60))).collect();
-    asked.extend((0..3).map(|i| Asked::Generate(generation(ids(&prompt(1900, 100 + i)), 4))));
+    let mut asked: Vec<AnyRequest> =
+        (0..8).map(|i| AnyRequest::Generate(generation(ids(&prompt(5 + i, i)), 60))).collect();
+    asked.extend((0..3).map(|i| AnyRequest::Generate(generation(ids(&prompt(1900, 100 + i)), 4))));
     let expected: Vec<Answered> = asked.iter().map(|asked| alone(&free, asked)).collect();
     for stall_s in [None, Some(0.0), Some(10.0)] {
         let engine = Engine::load(at(stall_s)).unwrap();
@@ -159,7 +163,7 @@ fn prompts_that_arrive_while_others_generate_come_in_pieces_and_change_nothing()
 #[test]
 fn there_are_so_many_places_and_no_more() {
     assert!(refusal(Engine::load(Options { queue: 0, ..options(&demo_dir()) })).contains("0 places"));
-    // While the gate is locked, the engine waits for the time.
+    // While the gate is locked, the engine blocks on its clock.
     let gate = Arc::new(Mutex::new(()));
     let (locked, at_gate) = (gate.lock().unwrap(), gate.clone());
     let clock = Arc::new(move || at_gate.lock().map(|_| 0).unwrap());
@@ -174,11 +178,11 @@ fn there_are_so_many_places_and_no_more() {
     first.cancel();
     drop(second);
     drop(locked);
-    // An answer makes its place free before it is heard.
+    // A request's place is free before its answer is delivered.
     let outcome = first.wait().unwrap();
     assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Cancelled, 0));
     engine.score(pledge()).unwrap();
-    // So does a ticket that is dropped, and the caller's own flag is not touched.
+    // Dropping a ticket frees its place too, and does not set the caller's flag.
     while ask(1).and_then(|one| Ok((one, ask(1)?))).is_err() {}
     assert!(!cancel.is_cancelled());
 }
@@ -204,7 +208,7 @@ fn a_text_that_is_measured_and_requests_that_need_its_room_wait_for_each_other()
     let dir = tempfile::tempdir().unwrap();
     let free = long(dir.path());
     let info = free.info();
-    // A window of two passes holds 16 of the 20 pages between them; each generation needs 6.
+    // A window of two passes holds 16 of the 20 pages between the passes; each generation needs 6.
     let memory = Some(info.weight_bytes + info.activation_bytes + 20 * 64 * info.kv_bytes_per_token);
     let options = Options { memory, prefix_cache: false, ..options(&dir.path().join("long")) };
     let engine = Engine::load(options).unwrap();
@@ -225,7 +229,7 @@ fn a_text_that_is_measured_and_requests_that_need_its_room_wait_for_each_other()
 
 #[test]
 fn a_request_is_given_up_when_its_time_is_over() {
-    // Every look at this clock takes a tenth of a second.
+    // Each reading of this clock takes a tenth of a second.
     let time = AtomicU64::new(0);
     let clock = Arc::new(move || time.fetch_add(100_000_000, Ordering::Relaxed));
     let engine = Engine::load(Options { clock, ..options(&demo_dir()) }).unwrap();

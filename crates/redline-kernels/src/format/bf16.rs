@@ -1,8 +1,8 @@
 //! bf16 weights: strips `[k/2][16][2]` with pairs swapped (element k in the high half, k + 1 in the low half), so that
 //! `vdpbf16ps`, which adds the high product first, runs k ascending like every other tier.
 //!
-//! Weights and inputs with magnitude below 2^-55 are flushed to +0: then no product and no partial sum can be
-//! denormal, and the instruction's own flushing never shows.
+//! Weights and inputs with magnitude below 2^-55 are flushed to +0. Then no product and no partial sum can be denormal, so the
+//! instruction's flushing of denormals has no effect.
 
 use redline_simd::{Isa, LANES};
 
@@ -15,7 +15,7 @@ pub(super) const FORMAT: Format = Format::Bf16;
 /// Smallest magnitude kept: 2^-55.
 const SMALLEST: u32 = (127 - 55) << 23;
 
-/// Rounds to bf16, to nearest even; NaN becomes the quiet NaN of its sign; below 2^-55 becomes +0.
+/// Rounds to bf16, to nearest even. A NaN becomes the quiet NaN of its sign; magnitudes below 2^-55 become +0.
 #[inline(always)]
 pub fn round(value: f32) -> u16 {
     let bits = value.to_bits();

@@ -14,32 +14,32 @@ use redline_simd::{Isa, LANES};
 
 use crate::Arithmetic;
 
-/// k that integer kernels take at a time; rows of integer formats are padded to a multiple of it.
+/// Number of k that integer kernels process at a time; rows of integer formats are padded to a multiple of it.
 pub(crate) const BLOCK: usize = 32;
-/// k that share a scale of the activations; a multiple of every group of weights.
+/// Number of k that share a scale of the activations; a multiple of every group size of weights.
 pub(crate) const INPUT_GROUP: usize = 128;
 
-/// How weights are held in memory.
+/// Format of weights in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Format {
-    /// 32-bit floats, as they are.
+    /// 32-bit floats.
     F32,
-    /// bf16, magnitudes below 2^-55 flushed to +0; inputs are rounded alike.
+    /// bf16, with magnitudes below 2^-55 flushed to +0; inputs are rounded in the same way.
     Bf16,
-    /// Integers of eight bits; inputs are rounded to eight bits per 128 k.
+    /// 8-bit integers; inputs are rounded to eight bits per 128 k.
     W8 {
-        /// k that share a scale; 0: one scale per output.
+        /// Number of k that share a scale; 0: one scale per output.
         group: usize,
     },
-    /// Integers of four bits; inputs as for `W8`.
+    /// 4-bit integers; inputs as for `W8`.
     W4 {
-        /// k that share a scale.
+        /// Number of k that share a scale.
         group: usize,
     },
 }
 
 impl fmt::Display for Format {
-    /// The name with the group where it is not the default: `w8`, `w8g0`, `w4g32`.
+    /// The name, with the group if it is not the default: `w8`, `w8g0`, `w4g32`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.group() {
             Some(group) if !Self::ALL.contains(self) => write!(f, "{}g{group}", self.name()),
@@ -49,7 +49,7 @@ impl fmt::Display for Format {
 }
 
 impl Format {
-    /// Every format there is, with its default group.
+    /// All formats, with their default groups.
     pub const ALL: &[Format] = &[float32::FORMAT, bf16::FORMAT, w8::FORMAT, w4::FORMAT];
 
     /// The name used by `--format`.
@@ -62,7 +62,7 @@ impl Format {
         }
     }
 
-    /// The format of that name, with its default group.
+    /// Finds a format by name, with its default group.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
@@ -88,7 +88,7 @@ impl Format {
         })
     }
 
-    /// k that share a scale, 0 for one scale per output; `None` for formats without scales.
+    /// Number of k that share a scale, 0 for one scale per output; `None` for formats without scales.
     pub fn group(self) -> Option<usize> {
         match self {
             Self::F32 | Self::Bf16 => None,
@@ -96,12 +96,12 @@ impl Format {
         }
     }
 
-    /// Formats whose weights are integers with scales.
+    /// Whether weights are integers with scales.
     pub fn is_integer(self) -> bool {
         self.group().is_some()
     }
 
-    /// What multiplies.
+    /// The arithmetic of multiplications.
     pub fn arithmetic(self) -> Arithmetic {
         match self {
             Self::F32 => Arithmetic::F32,
@@ -121,7 +121,7 @@ impl Format {
         }
     }
 
-    /// Elements of k in one word.
+    /// Number of elements of k in one word.
     pub(crate) fn k_per_step(self) -> usize {
         match self {
             Self::F32 => 1,
@@ -131,13 +131,13 @@ impl Format {
         }
     }
 
-    /// Steps that `k` elements take.
+    /// Number of steps for `k` elements.
     pub fn steps(self, k: usize) -> usize {
         let padded = if self.is_integer() { k.next_multiple_of(BLOCK) } else { k };
         padded.div_ceil(self.k_per_step())
     }
 
-    /// Groups of weights that `k` elements take; 0 without scales.
+    /// Number of weight groups for `k` elements; 0 without scales.
     pub(crate) fn groups_in(self, k: usize) -> usize {
         match self.group() {
             None => 0,
@@ -146,7 +146,7 @@ impl Format {
         }
     }
 
-    /// k after which the integer sums are scaled: the intersection of the groups of weights and inputs.
+    /// Number of k after which integer sums are scaled: the smaller of the group sizes of weights and inputs.
     pub(crate) fn summed_k(self) -> usize {
         match self.group() {
             None | Some(0) => INPUT_GROUP,
@@ -154,7 +154,7 @@ impl Format {
         }
     }
 
-    /// How much too high the stored integers count in a tier's dot product.
+    /// The offset of the stored integers in a tier's dot product.
     pub(crate) fn offset<S: Isa>(self) -> i32 {
         match self {
             Self::F32 | Self::Bf16 => 0,
@@ -163,7 +163,7 @@ impl Format {
         }
     }
 
-    /// Puts one value at element `k` of a strip's lane; `word` is the word of that step and lane. For integer formats the
+    /// Stores a value at element `k` of a strip's lane; `word` is the word of that step and lane. For integer formats, the
     /// value is the integer.
     #[inline(always)]
     pub(crate) fn insert(self, word: &mut u32, k: usize, value: f32) {
@@ -175,7 +175,7 @@ impl Format {
         }
     }
 
-    /// The value of element `k`, from the word of its step; the integer for integer formats.
+    /// The value of element `k`, from the word of its step; for integer formats, the integer.
     #[inline(always)]
     pub(crate) fn extract(self, word: u32, k: usize) -> f32 {
         match self {
@@ -187,13 +187,13 @@ impl Format {
     }
 }
 
-/// Multiply-accumulate of one step: what a tile of floats needs to know of a format.
+/// Multiply-accumulate of one step: the part of a float tile that depends on the format.
 pub(crate) trait Mac: 'static {
-    /// u32 words that one strip takes per step.
+    /// Number of u32 words of a strip per step.
     const WORDS: usize;
-    /// Words of weights are pairs of halves.
+    /// Whether words of weights are pairs of halves.
     const SPLIT: bool = false;
-    /// Weights are widened to f32 by every tile that reads them.
+    /// Whether every tile widens the weights to f32.
     const WIDENS: bool = false;
     /// Sixteen weights (or weight pairs) in a register.
     type Weight<S: Isa>: Copy;
@@ -206,13 +206,13 @@ pub(crate) trait Mac: 'static {
     fn mac<S: Isa>(s: S, acc: S::F, w: Self::Weight<S>, x: Self::Input<S>) -> S::F;
 }
 
-/// Dot products of one block: what a tile of integers needs to know of a format.
+/// Dot products of one block: the part of an integer tile that depends on the format.
 pub(crate) trait Integer: 'static {
-    /// Words of a strip per block of k.
+    /// Number of words of a strip per block of k.
     const BLOCK_WORDS: usize;
-    /// From so many rows on, computing takes about as long as reading the weights.
+    /// Number of rows from which on computing takes about as long as reading the weights.
     const FAR_ROWS: usize;
-    /// How much too high the weights count in [`Integer::dot`].
+    /// The offset of the weights in [`Integer::dot`].
     fn offset<S: Isa>() -> i32;
     /// Adds the products of one block to the sums.
     ///
@@ -224,14 +224,14 @@ pub(crate) trait Integer: 'static {
         w: *const u32,
         x: *const u32,
     );
-    /// Writes the weights of one block as signed bytes `[8][16 outputs][4]`, what they mean and not how they are stored.
+    /// Writes the values of one block's weights as signed bytes `[8][16 outputs][4]`, without the storage offset.
     ///
     /// # Safety
     /// `w` is valid for reading [`Integer::BLOCK_WORDS`] words, `to` for writing 128.
     unsafe fn signed<S: Isa>(s: S, w: *const u32, to: *mut u32);
 }
 
-/// Words of a strip per block, from the weights that a word holds.
+/// Number of words of a strip per block, given the number of weights per word.
 const fn block_words(weights: usize) -> usize {
     BLOCK / weights * LANES
 }

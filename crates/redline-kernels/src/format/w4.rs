@@ -1,5 +1,5 @@
-//! Weights of four bits: strips `[k/8][16][4]` bytes, byte j holding k = 8 i + j in its low half and k = 8 i + 4 + j in its high
-//! half, stored `q + 8` with q in -8..=7. One f16 scale per group of k, of either sign, chosen for the least square error.
+//! 4-bit weights: strips `[k/8][16][4]` bytes. Byte j holds k = 8 i + j in its low half and k = 8 i + 4 + j in its high half,
+//! stored as `q + 8` with q in -8..=7. One f16 scale per group of k, of either sign, chosen for the least squared error.
 
 use redline_simd::{Isa, LANES};
 
@@ -7,12 +7,12 @@ use super::{Format, Integer, block_words};
 
 /// One f16 scale per 64 k: 4.25 bits per weight.
 pub(super) const FORMAT: Format = Format::W4 { group: 64 };
-/// Groups that may be asked for.
+/// Available group sizes.
 pub(super) const GROUPS: &[usize] = &[32, 64, 128];
 /// Smallest and largest stored integer.
 pub(crate) const RANGE: (f32, f32) = (-8.0, 7.0);
 
-/// What is added to a weight where it is stored.
+/// Offset added to stored weights.
 const OFFSET: u32 = 8;
 
 fn shift(k: usize) -> usize {
@@ -33,7 +33,7 @@ pub(super) fn extract(word: u32, k: usize) -> f32 {
 #[inline(always)]
 fn signed_halves<S: Isa>(s: S, w: S::W) -> S::W {
     let low = s.and_words(w, s.splat_word(0x0f0f_0f0f));
-    // The high bit, set, lends what the subtraction may need, and is then turned: no byte disturbs the next.
+    // Setting the high bit first, and inverting it afterwards, keeps borrows of the subtraction within each byte.
     let high = s.splat_word(0x8080_8080);
     let minus_offset = s.splat_word((OFFSET * 0x0101_0101).wrapping_neg());
     s.xor_words(s.add_words(s.xor_words(low, high), minus_offset), high)

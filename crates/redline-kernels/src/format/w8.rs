@@ -1,4 +1,4 @@
-//! Weights of eight bits: strips `[k/4][16][4]` bytes, stored `q + 128` with q in -127..=127, so that they are the unsigned
+//! 8-bit weights: strips `[k/4][16][4]` bytes, stored as `q + 128` with q in -127..=127, so that they can be the unsigned
 //! operand of `vpdpbusd`. One f16 scale per group of k, or one f32 scale per output.
 
 use redline_simd::{Isa, LANES};
@@ -7,12 +7,12 @@ use super::{Format, Integer, block_words};
 
 /// One f16 scale per 128 k.
 pub(super) const FORMAT: Format = Format::W8 { group: 128 };
-/// Groups that may be asked for; 0 is one scale per output.
+/// Available group sizes; 0 is one scale per output.
 pub(super) const GROUPS: &[usize] = &[0, 128];
 /// Largest magnitude of a stored integer.
 pub(crate) const LARGEST: f32 = 127.0;
 
-/// What is added to a weight where it is stored.
+/// Offset added to stored weights.
 const OFFSET: u32 = 128;
 
 #[inline(always)]

@@ -1,4 +1,4 @@
-//! Filling a matrix from rows of f32, strip by strip.
+//! Fills a matrix from rows of f32, strip by strip.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::Exec;
 use crate::format::{BLOCK, Format};
 use crate::threads::Disjoint;
 
-/// Rows of f32 as a checkpoint has them.
+/// Rows of f32 in the layout of a checkpoint.
 #[derive(Clone, Copy, Debug)]
 enum Source<'a> {
     /// `[count, cols]`
@@ -39,7 +39,7 @@ impl Source<'_> {
     }
 }
 
-/// Addresses of a matrix's planes: members of a team write different strips.
+/// Addresses of a matrix's planes. Team members write different strips.
 #[derive(Clone, Copy)]
 struct Target {
     words: Disjoint<u32>,
@@ -49,7 +49,7 @@ struct Target {
 }
 
 impl Matrix {
-    /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`). No value is larger than
+    /// Packs rows `first..` from `values`, `[count, cols]`, outputs first (`nn.Linear`). No magnitude may exceed
     /// [`Format::largest`].
     pub fn set_rows(&mut self, exec: Exec<'_>, first: usize, values: &[f32]) {
         assert!(self.cols > 0 && values.len() % self.cols == 0, "whole rows of {}", self.cols);
@@ -165,7 +165,7 @@ impl Strip {
 /// Copies the lanes `keep` of one strip's plane, rows of sixteen lanes.
 ///
 /// # Safety
-/// Plane `to` holds strip `s` and nobody else touches it.
+/// Plane `to` holds strip `s`, and no other thread touches it.
 unsafe fn put<T: Copy>(to: Disjoint<T>, s: usize, from: &[T], keep: &Range<usize>) {
     // SAFETY: by contract.
     let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(s * from.len()), from.len()) };

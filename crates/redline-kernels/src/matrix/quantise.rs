@@ -1,15 +1,15 @@
-//! Rounding weights to integers with scales: sixteen outputs side by side, each lane on its own, k ascending.
+//! Rounds weights to integers with scales: sixteen outputs at a time, each lane independent, k ascending.
 
 use redline_simd::{Isa, Kernel, LANES};
 
 use crate::format::{Format, w4, w8};
 
-/// The scales of a strip; the integers stay where the values were.
+/// The scales of a strip. The integers replace the values in place.
 #[derive(Debug)]
 pub(super) struct Quantised {
-    /// `[groups][16]` f16, where each group has its scale.
+    /// `[groups][16]` f16, if each group has a scale.
     pub(super) group_scales: Vec<u16>,
-    /// `[16]`, where each output has one scale.
+    /// `[16]`, if each output has a scale.
     pub(super) output_scales: Vec<f32>,
 }
 
@@ -20,7 +20,7 @@ impl Quantised {
     }
 }
 
-/// Replaces values by integers and notes their scales.
+/// Replaces values by integers and records their scales.
 pub(super) struct Strip<'a> {
     pub(super) format: Format,
     /// Values, then integers; `[k padded][16]`
@@ -57,7 +57,7 @@ impl Kernel for Strip<'_> {
 }
 
 impl<'a> Strip<'a> {
-    /// Each group's values with the place of its scales. Padding beyond the last group is zero and stays so.
+    /// Each group's values and the position of its scales. Padding beyond the last group stays zero.
     #[inline(always)]
     fn groups(self, group: usize) -> impl Iterator<Item = (&'a mut [[f32; LANES]], &'a mut [u16])> {
         self.lanes.chunks_mut(group).zip(self.out.group_scales.chunks_exact_mut(LANES))
@@ -76,7 +76,7 @@ fn magnitude<S: Isa>(s: S, lanes: &[[f32; LANES]]) -> S::F {
     max
 }
 
-/// Rounds the scales to f16, notes them, and returns them widened.
+/// Rounds the scales to f16, records them, and returns them widened.
 #[inline(always)]
 fn as_f16<S: Isa>(s: S, scale: S::F, out: &mut [u16]) -> S::F {
     // SAFETY: sixteen f16 by construction of `out`.
@@ -86,7 +86,7 @@ fn as_f16<S: Isa>(s: S, scale: S::F, out: &mut [u16]) -> S::F {
     }
 }
 
-/// Scales below have no inverse; their integers are zero.
+/// Smaller scales have no finite inverse; their integers are zero.
 const SMALLEST: f32 = f32::MIN_POSITIVE;
 
 /// `1 / scale`, 0 for a scale near 0.
@@ -117,15 +117,15 @@ fn round<S: Isa>(s: S, lanes: &mut [[f32; LANES]], scale: S::F, range: (f32, f32
     }
 }
 
-/// Parts of the largest magnitude that are tried as scales of four-bit groups: `magnitude / divisor`. Negative ones put the
-/// largest positive value on the longer, negative side.
+/// Divisors of the largest magnitude that are tried as scales of four-bit groups: `magnitude / divisor`. Negative divisors map
+/// the largest positive value to the longer, negative side of the range.
 const DIVISORS: [f32; 22] = [
     -8.5, -8.0, -7.75, -7.5, -7.25, -7.0, -6.75, -6.5, -6.25, -6.0, -5.5, 5.5, 6.0, 6.25, 6.5, 6.75, 7.0,
     7.25, 7.5, 7.75, 8.0, 8.5,
 ];
 
-/// The f16 scale per lane with the least sum of squared errors: the best of [`DIVISORS`], then improved by least squares
-/// for its integers.
+/// The f16 scale per lane with the least sum of squared errors: the best of [`DIVISORS`], improved by least squares for its
+/// integers.
 #[inline(always)]
 fn least_error<S: Isa>(s: S, lanes: &[[f32; LANES]], out: &mut [u16]) -> S::F {
     let largest = magnitude(s, lanes);

@@ -1,10 +1,10 @@
 //! The position of the largest value of a row. Exact in any order.
 
-/// Values looked through at a time.
+/// Number of values compared at a time.
 const CHUNK: usize = 256;
 
-/// The lowest index of the largest value; `None` if any value is NaN or the largest is infinite. A kernel that calls it
-/// compiles it with the instructions of its tier.
+/// The lowest index of the largest value; `None` if any value is NaN or the largest is infinite. It is inlined into kernels, so
+/// that it is compiled with the instructions of their tier.
 #[inline(always)]
 pub fn argmax(row: &[f32]) -> Option<u32> {
     let (mut best, mut index, mut nan) = (f32::NEG_INFINITY, 0, false);

@@ -1,4 +1,4 @@
-//! Grouped-query attention over paged keys and values: causal, or of rows that see each other ([`Sight`]).
+//! Grouped-query attention over paged keys and values, causal or bidirectional ([`AttentionMask`]).
 //!
 //! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format); logits
 //! `acc = fma(k, q, acc)`, dimension ascending; spans of 256 keys counted from position 0. In a span: maximum; `p = exp(s - m)`;
@@ -6,8 +6,8 @@
 //! no others. Spans are merged ascending, the first is copied: `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
 //! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped.
 //!
-//! All query heads that share a KV head share each load of keys and values; so do neighbouring tokens, and tokens of different
-//! sequences that begin alike: a block takes several tiles of rows through one page before the next.
+//! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different
+//! sequences with common pages: a block processes several tiles of rows with one page before the next.
 
 mod block;
 mod page;
@@ -15,32 +15,32 @@ mod page;
 use redline_simd::Simd;
 
 use self::block::{BLOCK_TILES, Block, Tile};
-use super::kv::{KvPages, KvShape, Segment, Sight, assert_segments, rows_of};
+use super::kv::{AttentionMask, KvPages, KvShape, Segment, assert_segments, rows_of};
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
 use crate::{Exec, Rows, RowsMut};
 
-/// Keys of a span.
+/// Number of keys in a span.
 pub const SPAN: usize = 256;
-/// Largest head dimension.
+/// Maximum head dimension.
 pub const MAX_HEAD_DIM: usize = 256;
 
-/// Blocks that a member of the team has at least, where there are so many tiles: later rows see more keys than earlier ones.
+/// Minimum number of blocks per team member, if there are enough tiles. More blocks balance the load: later rows see more keys.
 const BLOCKS_OF_MEMBER: usize = 4;
 
-/// What attention needs to know of a layer.
+/// The parameters of attention in a layer.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionShape {
-    /// Query heads; a multiple of the KV heads.
+    /// Number of query heads; a multiple of the number of KV heads.
     pub heads: usize,
     /// Factor on the logits (`1 / sqrt(head_dim)` in most families).
     pub scale: f32,
-    /// Keys that a query sees, itself included; `None` sees all before it.
+    /// Number of keys that a query sees, itself included; `None`: all up to its own.
     pub window: Option<usize>,
 }
 
-/// `out[r] = softmax(q k^T) v` for all heads: `q` and `out` are `[rows, heads * head_dim]`. The keys and values of the
-/// batch's own rows have been stored before.
+/// `out[r] = softmax(q k^T) v` for all heads; `q` and `out` are `[rows, heads * head_dim]`. The keys and values of the batch's
+/// own rows must be stored already.
 pub fn attention(
     exec: Exec<'_>,
     shape: AttentionShape,
@@ -57,7 +57,7 @@ pub fn attention(
     assert!(shape.window != Some(0), "a row sees itself");
     assert_segments(segments);
     assert!(rows_of(segments) <= q.rows, "rows of the batch");
-    let looks_back = segments.iter().all(|segment| segment.sight == Sight::Before);
+    let looks_back = segments.iter().all(|segment| segment.attention == AttentionMask::Causal);
     assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
     let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group: shape.heads / kv_heads };
@@ -85,9 +85,9 @@ pub fn attention(
     });
 }
 
-/// Whose turn it is among the members of a device.
+/// Assigns blocks in turn to the members of a device.
 struct Turn {
-    /// Blocks until the next of this member.
+    /// Number of blocks until this member's next turn.
     next: usize,
     members: usize,
 }
@@ -104,7 +104,7 @@ impl Turn {
     }
 }
 
-/// One call.
+/// One call of [`attention`].
 struct Job<'a> {
     shape: AttentionShape,
     kv: &'a KvPages,
@@ -113,12 +113,12 @@ struct Job<'a> {
     q: Rows<'a>,
     out: Disjoint<f32>,
     stride: usize,
-    /// Query heads of a KV head.
+    /// Number of query heads per KV head.
     group: usize,
 }
 
 impl Job<'_> {
-    /// Tiles of the rows of a segment.
+    /// Number of tiles of a segment's rows.
     fn tiles(&self, segment: &Segment<'_>) -> usize {
         (segment.rows * self.group).div_ceil(TILE_ROWS)
     }

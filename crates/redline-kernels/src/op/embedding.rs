@@ -1,4 +1,4 @@
-//! Looking up rows of a matrix: `out[r] = matrix[ids[r]]`, the same bits that a linear layer sees.
+//! Looks up rows of a matrix: `out[r] = matrix[ids[r]]`, with the bits that a linear layer uses.
 
 use crate::threads::Disjoint;
 use crate::{Exec, Matrix, RowsMut};

@@ -1,7 +1,7 @@
 //! The exponential function, one polynomial for every tier.
 //!
 //! Order: `n = rne(x * log2 e)`; `r = fma(-n, ln2_hi, x)`, `r = fma(-n, ln2_lo, r)`; Horner with fma; exponent by integer
-//! addition. Below -87 the result is +0, above 88 that of 88; `exp(0)` is exactly 1; NaN stays NaN.
+//! addition. Below -87 the result is +0, above 88 it is that for 88; `exp(0)` is exactly 1; NaN stays NaN.
 //! Error at most 2 units in the last place (checked by a test over the whole range).
 
 use redline_simd::{Isa, Kernel};

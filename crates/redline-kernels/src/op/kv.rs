@@ -1,8 +1,8 @@
 //! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer.
 //!
-//! Per page, layer and KV head: keys as strips of 16 tokens, `[4][steps of head_dim][16]` words, then values as strips of
-//! 16 dimensions, `[strips][64 tokens][16]`. Keys and values are used only after they passed through the cache's
-//! format, also within the pass that computed them: a result never depends on what was cached.
+//! Per page, layer and KV head: keys as strips of 16 tokens, `[4][steps of head_dim][16]` words, then values as strips of 16
+//! dimensions, `[strips][64 tokens][16]`. Keys and values are always rounded to the cache's format before use, even within the
+//! pass that computed them, so a result never depends on what was cached.
 
 use redline_simd::LANES;
 
@@ -10,21 +10,21 @@ use crate::format::{Format, bf16};
 use crate::memory::{Buffer, OutOfMemory};
 use crate::{Arithmetic, Exec, Rows};
 
-/// Tokens of a page.
+/// Number of tokens in a page.
 pub const PAGE_TOKENS: usize = 64;
 pub(crate) const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
 
-/// How keys and values are stored.
+/// Format of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KvFormat {
     /// 32-bit floats.
     F32,
-    /// bf16; queries are rounded alike.
+    /// bf16; queries are rounded in the same way.
     Bf16,
 }
 
 impl KvFormat {
-    /// Every format there is.
+    /// All formats.
     pub const ALL: &[KvFormat] = &[Self::F32, Self::Bf16];
 
     /// The name used by `--kv-format`.
@@ -32,12 +32,12 @@ impl KvFormat {
         self.strips().name()
     }
 
-    /// The format of that name.
+    /// Finds a format by name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|f| f.name() == name)
     }
 
-    /// What multiplies queries with keys, and probabilities with values.
+    /// The arithmetic of query-key products, and of probability-value products.
     pub fn arithmetics(self) -> [Arithmetic; 2] {
         match self {
             Self::F32 => [Arithmetic::F32; 2],
@@ -45,7 +45,7 @@ impl KvFormat {
         }
     }
 
-    /// The format of weights whose strips the keys are laid out as.
+    /// The weight format whose strip layout the keys have.
     pub(crate) fn strips(self) -> Format {
         match self {
             Self::F32 => Format::F32,
@@ -54,14 +54,14 @@ impl KvFormat {
     }
 }
 
-/// Shape of the keys and values of one layer. Layers of a model may differ.
+/// Shape of the keys and values of one layer. Layers of a model may have different shapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KvShape {
-    /// How keys and values are stored.
+    /// Format of keys and values.
     pub format: KvFormat,
     /// KV heads.
     pub kv_heads: usize,
-    /// Values of a head.
+    /// Dimension of a head.
     pub head_dim: usize,
 }
 
@@ -69,7 +69,7 @@ impl KvShape {
     pub(crate) fn steps(self) -> usize {
         self.format.strips().steps(self.head_dim)
     }
-    /// Dimensions of a key, those included that fill its last step.
+    /// Number of dimensions of a key, including the padding of its last step.
     pub(crate) fn key_dims(self) -> usize {
         self.steps() * self.format.strips().k_per_step()
     }
@@ -111,25 +111,25 @@ struct KvLayer {
     start: usize,
 }
 
-/// The pages of a cache. Which sequence owns a page is decided above.
+/// The pages of a cache. The caller decides which sequence owns a page.
 #[derive(Debug)]
 pub struct KvPages {
     layers: Vec<KvLayer>,
     page_words: usize,
     pages: Vec<Buffer<u32>>,
-    /// For every page the number of the last check that saw it written ([`KvPages::check`]).
+    /// For every page, the number of the last check in which it was written ([`KvPages::check`]).
     written_in: Vec<u64>,
     /// Number of checks so far.
     checks: u64,
 }
 
-/// Which keys of its sequence a row sees.
+/// The attention mask: which keys of its sequence a row sees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sight {
-    /// Those before it and its own.
-    Before,
-    /// The first so many of the sequence, also those after it; at least all of the batch.
-    All(usize),
+pub enum AttentionMask {
+    /// The keys before it and its own.
+    Causal,
+    /// The first n keys of the sequence, including later ones; n covers at least all rows of the batch.
+    Bidirectional(usize),
 }
 
 /// Consecutive rows of a batch that belong to one sequence.
@@ -143,16 +143,16 @@ pub struct Segment<'a> {
     pub first_row: usize,
     /// Number of rows.
     pub rows: usize,
-    /// What its rows see.
-    pub sight: Sight,
+    /// Attention mask of its rows.
+    pub attention: AttentionMask,
 }
 
 impl Segment<'_> {
-    /// Tokens of the sequence that its rows see, together.
+    /// Number of tokens of the sequence that any of its rows sees.
     pub fn keys(&self) -> usize {
-        match self.sight {
-            Sight::Before => self.start + self.rows,
-            Sight::All(keys) => keys,
+        match self.attention {
+            AttentionMask::Causal => self.start + self.rows,
+            AttentionMask::Bidirectional(keys) => keys,
         }
     }
 }
@@ -169,7 +169,7 @@ impl<'a> CheckedSegments<'a> {
 }
 
 impl KvPages {
-    /// A cache without pages, for layers of these shapes.
+    /// Creates a cache without pages, for layers of these shapes.
     pub fn new(layers: &[KvShape]) -> Self {
         let mut start = 0;
         let layout = layers.iter().map(|&shape| {
@@ -178,7 +178,7 @@ impl KvPages {
             layer
         });
         Self {
-            // Fails where a sum of the layout below would overflow.
+            // Panics if a sum in the layout below would overflow.
             page_words: page_words(layers),
             layers: layout.collect(),
             pages: Vec::new(),
@@ -197,7 +197,7 @@ impl KvPages {
         self.layers[layer]
     }
 
-    /// Pages that exist.
+    /// Number of pages.
     pub fn len(&self) -> usize {
         self.pages.len()
     }
@@ -207,7 +207,7 @@ impl KvPages {
         self.pages.is_empty()
     }
 
-    /// Adds a page of zeros; returns its number.
+    /// Adds a page of zeros and returns its number.
     pub fn grow(&mut self) -> Result<u32, OutOfMemory> {
         self.pages.push(Buffer::zeroed(self.page_words)?);
         self.written_in.push(0);
@@ -221,8 +221,8 @@ impl KvPages {
         }
     }
 
-    /// Stores NaN as the keys and values of the tokens of a page from `first` on, as a pass stores others. No result may
-    /// depend on what a page holds behind the tokens of its sequence.
+    /// Stores NaN as the keys and values of the tokens of a page from `first` on. No result may depend on the contents of a
+    /// page after the tokens of its sequence.
     pub fn poison(&mut self, page: u32, first: usize) {
         let words = &mut self.pages[page as usize];
         for &KvLayer { shape, start } in &self.layers {
@@ -244,11 +244,11 @@ impl KvPages {
         &self.pages[page as usize][start + head * words..][..words]
     }
 
-    /// Checks, once per pass, that the rows of a batch can be stored in parallel: segments follow each other, and no
-    /// page is written twice, neither by one segment nor by two. Takes time in proportion to the pages written.
+    /// Checks, once per pass, that the rows of a batch can be stored in parallel: segments are consecutive, and no page is
+    /// written twice, neither by one segment nor by two. Takes time proportional to the number of written pages.
     ///
     /// # Panics
-    /// Where that does not hold, or a page does not exist.
+    /// If that does not hold, or a page does not exist.
     pub fn check<'a>(&mut self, segments: &'a [Segment<'a>]) -> CheckedSegments<'a> {
         assert_segments(segments);
         self.checks += 1;
@@ -262,7 +262,7 @@ impl KvPages {
         CheckedSegments(segments)
     }
 
-    /// Stores the keys and values of all rows of a batch: row r of `k` and `v` is `[kv_heads * head_dim]`.
+    /// Stores the keys and values of all rows of a batch; row r of `k` and `v` is `[kv_heads * head_dim]`.
     pub fn store(
         &mut self,
         exec: Exec<'_>,
@@ -280,7 +280,7 @@ impl KvPages {
         for segment in segments.get() {
             let pages = &self.pages;
             exec.team.split(segment.rows, 1, 8, |rows| {
-                // Head by head: the lines that sixteen tokens share stay in the first-level cache meanwhile.
+                // Head by head, so that the cache lines that sixteen tokens share stay in the first-level cache.
                 for head in 0..shape.kv_heads {
                     let at = start + head * shape.head_words();
                     let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
@@ -303,13 +303,13 @@ impl KvPages {
     }
 }
 
-/// Rows of a batch up to the end of the last of its segments, which follow each other.
+/// Number of rows of a batch up to the end of its last segment; segments are consecutive.
 pub(crate) fn rows_of(segments: &[Segment<'_>]) -> usize {
     segments.last().map_or(0, |segment| segment.first_row + segment.rows)
 }
 
-/// Every row of a batch belongs to at most one segment, and segments have pages for every key that their rows see. No
-/// sum of a segment's fields overflows then.
+/// Asserts that every row of a batch belongs to at most one segment, and that segments have pages for every key that their rows
+/// see. Then no sum of a segment's fields overflows.
 pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
     let mut next_row = 0;
     for segment in segments {

@@ -1,10 +1,10 @@
 //! `y = x W^T (+ bias) (activation)`, one row or many.
 //!
-//! Order per output, formats of floats: `acc = 0; for k ascending: acc = fma(w, x, acc)`; with bf16 weights the inputs are
-//! rounded to bf16 first, in all regimes. Formats of integers: see `dot.rs` and `op/quantise.rs`; then, on the same
-//! sum, the bf16 products of outlier columns, ascending. Last `+ bias`, then the activation; one rounding each. Threads own strips
-//! of outputs, and sums that leave the registers do so as f32, which is exact; so rows, blocks, tiles and threads never
-//! show in a result.
+//! Order per output, float formats: `acc = 0; for k ascending: acc = fma(w, x, acc)`; with bf16 weights, the inputs are rounded
+//! to bf16 first, for any number of rows. For integer formats, see `dot.rs` and `op/quantise.rs`; then the bf16 products of
+//! outlier columns are added to the same sum, ascending. Last `+ bias`, then the activation, with one rounding each. Threads
+//! own strips of outputs, and sums that leave the registers are stored as f32, which is exact. So rows, blocks, tiles and
+//! threads never affect a result.
 
 mod floats;
 mod integers;
@@ -19,16 +19,16 @@ use crate::format::Format;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows, RowsMut};
 
-/// What happens to an output after its sum.
+/// Operations on an output after its sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
-    /// Added to every row; at least as many values as the strips have outputs (a multiple of 16).
+    /// Added to every row; has at least as many values as the strips have outputs (a multiple of 16).
     pub bias: Option<&'a [f32]>,
     /// Applied last.
     pub activation: Activation,
 }
 
-/// Words of scratch that [`linear`] needs for `rows` rows of inputs to `matrix`.
+/// Number of scratch words that [`linear`] needs for `rows` rows of inputs to `matrix`.
 pub fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
     match matrix.format() {
         Format::F32 => 0,
@@ -37,9 +37,8 @@ pub fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
     }
 }
 
-/// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must
-/// hold that many. `scratch` holds at least [`scratch_words`] words. What `variant` asks for and this tier or format does not
-/// have is left out.
+/// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must hold that many.
+/// `scratch` must hold at least [`scratch_words`] words. Features of `variant` that the tier or format lacks are ignored.
 pub fn linear(
     exec: Exec<'_>,
     w: &Matrix,
@@ -70,7 +69,7 @@ pub fn linear(
     }
 }
 
-/// Where results go.
+/// The destination of results.
 #[derive(Clone, Copy)]
 struct Outputs<'a> {
     y: Disjoint<f32>,
@@ -89,7 +88,7 @@ impl Outputs<'_> {
         unsafe { self.y.get().add(row * self.stride + strip * LANES) }
     }
 
-    /// Bias and activation of some strips of some rows.
+    /// Applies bias and activation to some strips of some rows.
     ///
     /// # Safety
     /// The strips belong to the calling member.

@@ -1,4 +1,4 @@
-//! Operations: one file each. Their canonical orders stand in their documentation.
+//! Operations, one file each. Each file documents its canonical order.
 
 pub mod activation;
 pub mod add;

@@ -24,7 +24,7 @@ pub fn rms_norm(exec: Exec<'_>, x: Rows<'_>, weight: &[f32], eps: f32, out: &mut
     });
 }
 
-/// RMSNorm of every head of a row on its own, in place: `x` is `[rows, heads * head_dim]`, `weight` `[head_dim]`.
+/// RMSNorm of each head of a row separately, in place: `x` is `[rows, heads * head_dim]`, `weight` `[head_dim]`.
 pub fn rms_norm_heads(
     exec: Exec<'_>,
     x: &mut RowsMut<'_>,

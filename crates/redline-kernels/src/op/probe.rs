@@ -1,6 +1,6 @@
-//! Work that only measures the machine: reading memory, and multiply-adds from registers.
+//! Work for measuring the machine: reading memory, and multiply-adds from registers.
 //!
-//! The clock stands elsewhere (the laboratory); these functions do a known amount of work.
+//! These functions do a known amount of work; the laboratory reads the clock.
 
 use redline_simd::{Isa, Kernel, TILE_BYTES, Tiles};
 
@@ -11,8 +11,8 @@ const READ_CHAINS: usize = 8;
 const READ_BLOCK: usize = READ_CHAINS * redline_simd::LANES;
 const PREFETCH_BYTES: usize = 3072;
 
-/// Reads every word of `data` once, each member of the team a contiguous part, and of that `streams >= 1` regions in
-/// turn. Returns the sum of the words, so that nothing is skipped.
+/// Reads every word of `data` once. Each team member reads a contiguous part, as `streams >= 1` regions in turn. Returns the
+/// sum of the words, so that the reads cannot be optimised away.
 pub fn read(exec: Exec<'_>, data: &[u32], streams: usize) -> u32 {
     assert!(streams > 0, "a part is read as at least one stream");
     let total = std::sync::atomic::AtomicU32::new(0);
@@ -65,8 +65,8 @@ fn add_block<S: Isa>(s: S, sums: &mut [S::W; READ_CHAINS], block: &[u32; READ_BL
     }
 }
 
-/// Runs `rounds` rounds of independent multiply-adds from registers on every member of the team; returns how many operations
-/// that were, a multiplication and an addition counted as two.
+/// Runs `rounds` rounds of independent multiply-adds from registers on every team member. Returns the number of operations; a
+/// multiplication and an addition count as two.
 pub fn multiply_add(exec: Exec<'_>, arithmetic: Arithmetic, rounds: usize) -> f64 {
     let total = std::sync::Mutex::new(0f64);
     exec.team.run(|_| {
@@ -95,7 +95,7 @@ impl Kernel for MultiplyAdd {
     type Output = f64;
     #[inline(always)]
     fn run<S: Isa>(self, s: S) -> f64 {
-        // As many sums as hide the latency and still fit the registers.
+        // Enough sums to hide the latency, and few enough to fit the registers.
         if S::TILE_STRIPS > 1 { self.chains::<S, 12>(s) } else { self.chains::<S, 6>(s) }
     }
 }

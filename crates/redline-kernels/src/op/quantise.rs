@@ -12,29 +12,29 @@ use crate::format::{BLOCK, Format, INPUT_GROUP};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
-/// Words in a row of a tile register.
+/// Number of words in a row of a tile register.
 const TILE_WORDS: usize = TILE_BYTES / 4;
 /// Groups below this magnitude become zero.
 const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
-/// How the bytes of a tile of rows lie in memory.
+/// Arrangement of a tile's bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Arrangement {
-    /// `[k/4][rows]` words of four bytes: a dot product takes one word in all lanes. Starts of the sums follow the scales.
+    /// `[k/4][rows]` words of four bytes: a dot product broadcasts one word to all lanes. The initial sums follow the scales.
     Words,
-    /// `[k/64][16][64]` bytes, as many rows as a tile register has; what is not written means nothing.
+    /// `[k/64][16][64]` bytes, with the number of rows of a tile register; unwritten bytes have no effect.
     Tiles,
 }
 
-/// How the inputs of a matrix lie in memory: tile after tile, each bytes ([`Arrangement`]), then `[k/128][rows]`
-/// scales, then, where the sums need them, `[groups][rows]` starts.
+/// Layout of a matrix's inputs in memory: for each tile its bytes ([`Arrangement`]), then `[k/128][rows]` scales, then, if the
+/// sums need them, `[groups][rows]` initial sums.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InputLayout {
-    /// k of a row.
+    /// Number of k in a row.
     pub(crate) k: usize,
-    /// k that are summed as integers.
+    /// Number of k that are summed as integers before scaling.
     pub(crate) summed_k: usize,
-    /// Of the bytes.
+    /// Arrangement of the bytes.
     pub(crate) arrangement: Arrangement,
     /// Rows of the largest tile.
     pub(crate) tile_rows: usize,
@@ -42,7 +42,7 @@ pub(crate) struct InputLayout {
     pub(crate) rows: usize,
 }
 
-/// Where the parts of a tile begin, in words, and how many rows it has room for.
+/// Start of each part of a tile, in words, and the number of rows it has room for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     pub(crate) bytes: usize,
@@ -67,7 +67,7 @@ impl InputLayout {
         self.k.div_ceil(INPUT_GROUP)
     }
 
-    /// Words per row: bytes, scales, starts.
+    /// Number of words per row: bytes, scales, initial sums.
     fn row_words(self) -> usize {
         let starts = match self.arrangement {
             Arrangement::Words => self.k.div_ceil(self.summed_k),
@@ -76,7 +76,7 @@ impl InputLayout {
         self.byte_words() + self.groups() + starts
     }
 
-    /// Words of all tiles.
+    /// Number of words of all tiles.
     pub(crate) fn words(self) -> usize {
         match self.arrangement {
             Arrangement::Words => self.rows * self.row_words(),
@@ -94,7 +94,7 @@ impl InputLayout {
         self.rows * t / tiles..self.rows * (t + 1) / tiles
     }
 
-    /// Where the parts of tile `t` begin.
+    /// Start of each part of tile `t`.
     pub(crate) fn places(self, t: usize) -> Places {
         let tile = self.tile(t);
         let (first, rows) = match self.arrangement {
@@ -106,7 +106,7 @@ impl InputLayout {
         Places { bytes, scales, starts: scales + rows * self.groups(), rows }
     }
 
-    /// Word `word` of row `row` of a tile, counted from its bytes; and how far its four successors lie apart, where
+    /// Index of word `word` of row `row` of a tile, counted from the start of its bytes; and the distance to its successors, if
     /// `word` is a multiple of four.
     fn word_at(self, rows: usize, row: usize, word: usize) -> (usize, usize) {
         match self.arrangement {
@@ -116,8 +116,8 @@ impl InputLayout {
     }
 }
 
-/// Quantises the rows `x` into `out`, leaving out the columns `skip` (ascending): they count as zero.
-/// How much too high the weights of `format` count enters with the starts of the sums.
+/// Quantises the rows `x` into `out`. The columns `skip` (ascending) count as zero. The initial sums cancel the offset of the
+/// weights of `format`.
 pub(crate) fn quantise(
     exec: Exec<'_>,
     layout: InputLayout,
@@ -226,7 +226,7 @@ impl Groups<'_> {
     }
 }
 
-/// The first sixteen values of a slice; the rest +0.
+/// The first sixteen values of a slice, padded with +0.
 #[inline(always)]
 fn load<S: Isa>(s: S, values: &[f32]) -> S::F {
     // SAFETY: as many values as the slice has, at most sixteen.

@@ -1,6 +1,7 @@
 //! Rotary position embedding (Su et al. 2021) in the half-split form of Hugging Face checkpoints.
 //!
-//! Tables in f64 with a pure-Rust sine and cosine, then rounded to f32 once; `fma(x0, c, -(x1 * s))`, `fma(x1, c, x0 * s)`.
+//! Tables are computed in f64 with a pure-Rust sine and cosine, and rounded to f32 once; `fma(x0, c, -(x1 * s))`, `fma(x1, c,
+//! x0 * s)`.
 
 use std::ops::Range;
 
@@ -10,32 +11,32 @@ use crate::memory::{Buffer, OutOfMemory};
 use crate::threads::Disjoint;
 use crate::{Exec, RowsMut};
 
-/// Positions of the first buffer of a table; each further buffer holds as many as all before it.
+/// Number of positions in the first buffer of a table; each further buffer holds as many as all before it.
 const FIRST: usize = 256;
 
-/// Cosines and sines of the first positions. Memory is set aside when a request arrives; values are computed pass by pass,
-/// for the positions that sequences come to. So no request and no pass waits for the whole table of a long context.
+/// Cosines and sines of the first positions. Memory is reserved when a request arrives; each pass computes the values for the
+/// positions that its sequences reach. So no request or pass waits for the whole table of a long context.
 #[derive(Debug)]
 pub struct RopeTable {
     inverse_frequencies: Vec<f64>,
     /// `[positions][2][head_dim / 2]`: cosines, then sines. Buffers are never moved, so growth copies nothing.
     buffers: Vec<Buffer<f32>>,
-    /// Positions that have values.
+    /// Number of positions that have values.
     computed: usize,
 }
 
 impl RopeTable {
-    /// A table without positions yet; `inverse_frequencies` has `head_dim / 2` values.
+    /// Creates a table without positions; `inverse_frequencies` has `head_dim / 2` values.
     pub fn new(inverse_frequencies: Vec<f64>) -> Self {
         Self { inverse_frequencies, buffers: Vec::new(), computed: 0 }
     }
 
-    /// Values of a head.
+    /// Dimension of a head.
     pub fn head_dim(&self) -> usize {
         2 * self.inverse_frequencies.len()
     }
 
-    /// Positions that there is memory for.
+    /// Number of positions with reserved memory.
     pub fn reserved(&self) -> usize {
         match self.buffers.len() {
             0 => 0,
@@ -43,12 +44,12 @@ impl RopeTable {
         }
     }
 
-    /// Positions that have values.
+    /// Number of positions that have values.
     pub fn computed(&self) -> usize {
         self.computed
     }
 
-    /// Sets memory aside for at least `positions` positions, and computes none of them.
+    /// Reserves memory for at least `positions` positions without computing them.
     pub fn reserve(&mut self, positions: usize) -> Result<(), OutOfMemory> {
         while self.reserved() < positions {
             let more = self.reserved().max(FIRST);
@@ -57,7 +58,7 @@ impl RopeTable {
         Ok(())
     }
 
-    /// Computes the first `positions` positions, as far as they have no values yet. There is memory for them.
+    /// Computes the values of the first `positions` positions that have none yet. Their memory must be reserved.
     pub fn compute(&mut self, positions: usize) {
         assert!(positions <= self.reserved(), "{positions} positions, room for {}", self.reserved());
         for position in self.computed..positions {
@@ -72,7 +73,7 @@ impl RopeTable {
         self.computed = self.computed.max(positions);
     }
 
-    /// The buffer of a position, and where its values are there.
+    /// The buffer of a position, and the range of its values there.
     fn place(&self, position: usize) -> (usize, Range<usize>) {
         let buffer = (position / FIRST).checked_ilog2().map_or(0, |n| n as usize + 1);
         let before = if buffer == 0 { 0 } else { FIRST << (buffer - 1) };

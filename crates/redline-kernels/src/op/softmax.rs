@@ -1,7 +1,7 @@
 //! Log-sum-exp over a whole vocabulary.
 //!
-//! Maximum over all (exact in any order); then chunks of 4096 ids, 16 lanes each, tree; chunks summed ascending;
-//! the logarithm in f64.
+//! The maximum over all ids (exact in any order); then chunks of 4096 ids, 16 lanes each, tree; chunks are summed ascending,
+//! and the logarithm is taken in f64.
 
 use redline_simd::{Isa, Kernel, LANES};
 

@@ -1,8 +1,8 @@
-//! What choosing a token greedily, and how sure the choice is, needs of the logits of a whole vocabulary.
+//! Summaries of logits over a whole vocabulary, for greedy choices and their confidences.
 //!
-//! The largest value m, its lowest index and the largest of the others (exact in any order); then, as in log-sum-exp, chunks of
-//! 4096 ids, 16 lanes each, tree, of `e^(x - m)` and of `(x - m) e^(x - m)`; chunks summed ascending in f64. Differences below
-//! -200 count as -200: what they add is 0.
+//! The largest value m, its lowest index and the largest of the other values (exact in any order); then, as in log-sum-exp,
+//! chunks of 4096 ids, 16 lanes each, tree, of `e^(x - m)` and of `(x - m) e^(x - m)`; chunks are summed ascending in f64.
+//! Differences below -200 count as -200, where both terms are 0.
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
@@ -12,17 +12,17 @@ use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
 const CHUNK: usize = 4096;
-/// Smallest difference; its exponential is 0.
+/// Minimum difference; its exponential is 0.
 const LEAST: f32 = -200.0;
 
-/// What a row of logits looks like.
+/// Summary of a row of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Summary {
-    /// The lowest id of the largest logit; 0 where [`Summary::is_finite`] is false.
+    /// The lowest id of the largest logit; 0 if [`Summary::is_finite`] is false.
     pub top: u32,
     /// The largest logit.
     pub max: f32,
-    /// The largest logit of all other ids; negative infinity where there is none.
+    /// The largest logit of all other ids; negative infinity if there is none.
     pub second: f32,
     /// `sum of e^(x - max)`; NaN if any logit is NaN or the largest is infinite.
     pub sum: f64,
@@ -41,13 +41,13 @@ impl Summary {
         1.0 / self.sum
     }
 
-    /// What the most probable id is ahead of the next one, in probability.
+    /// Margin of the most probable id over the second, in probability.
     pub fn margin(&self) -> f64 {
         let behind = f64::from(self.second) - f64::from(self.max);
         (1.0 - libm::exp(behind)) / self.sum
     }
 
-    /// `sum of p ln p`: at most 0, and 0 where one id is certain.
+    /// `sum of p ln p`: at most 0, and 0 if one id is certain.
     pub fn negative_entropy(&self) -> f64 {
         self.weighted / self.sum - libm::log(self.sum)
     }
@@ -96,7 +96,7 @@ impl Kernel for Summarise<'_> {
     }
 }
 
-/// Calls `f` with sixteen values at a time; behind the last stands negative infinity.
+/// Calls `f` with sixteen values at a time; the last vector is padded with negative infinity.
 #[inline(always)]
 fn each<S: Isa>(s: S, values: &[f32], mut f: impl FnMut(S::F)) {
     let (whole, rest) = values.as_chunks::<LANES>();
@@ -112,7 +112,7 @@ fn each<S: Isa>(s: S, values: &[f32], mut f: impl FnMut(S::F)) {
     }
 }
 
-/// The largest value, and the largest of the others. NaN is passed over.
+/// The largest value, and the largest of the others. NaN is ignored.
 #[inline(always)]
 fn two_largest<S: Isa>(s: S, row: &[f32]) -> (f32, f32) {
     let [mut first, mut second] = [s.splat(f32::NEG_INFINITY); 2];

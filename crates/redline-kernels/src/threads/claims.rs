@@ -1,23 +1,23 @@
-//! Work that no member has begun: every member claims its own part piece by piece from the front; a member that has nothing left claims
-//! from the back of another's part. So a part is not waited for because its owner has been descheduled.
+//! Work that no member has begun. Every member claims pieces of its own part from the front; a member whose part is empty
+//! claims from the back of another's. So no part is delayed by an owner that was descheduled.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Padded, share};
 
-/// Most pieces of a member's part.
+/// Maximum number of pieces in a member's part.
 const PIECES: usize = 16;
 
-/// What is left of the parts: start and end, 32 bits each.
+/// The remaining range of each part: start and end, 32 bits each.
 pub(super) struct Claims(Vec<Padded<AtomicU64>>);
 
-/// A way to take pieces of one size.
+/// Takes pieces of one size.
 #[derive(Clone, Copy)]
 pub(super) struct Pieces<'a> {
-    /// One for each member that works.
+    /// One part for each working member.
     parts: &'a [Padded<AtomicU64>],
-    /// Items of a piece: whole units.
+    /// Number of items in a piece: whole units.
     size: u32,
 }
 
@@ -26,8 +26,8 @@ impl Claims {
         Self((0..members).map(|_| Padded(AtomicU64::new(0))).collect())
     }
 
-    /// Shares `0..items` out to the first `members` members in whole `unit`s, in pieces of at least `least` items (the last ones may
-    /// be cut). Nobody takes pieces meanwhile. `None`: more items than can be counted.
+    /// Divides `0..items` among the first `members` members in whole `unit`s, in pieces of at least `least` items (the last
+    /// ones may be cut). No thread may take pieces meanwhile. Returns `None` if there are more items than can be counted.
     pub(super) fn share_out(
         &self,
         members: usize,
@@ -47,20 +47,20 @@ impl Claims {
 }
 
 impl Pieces<'_> {
-    /// The next piece for a member; `None` when nothing is left of any part.
+    /// The next piece for a member; `None` if all parts are empty.
     pub(super) fn next(self, member: usize) -> Option<Range<usize>> {
         let parts = self.parts;
         let own = take(&parts[member].0, |start, end| (start + self.size.min(end - start), end));
         own.or_else(|| {
             let mut others = (1..parts.len()).map(|distance| &parts[(member + distance) % parts.len()].0);
-            // Pieces are counted from the front, so that they stay whole units.
+            // Pieces are counted from the front, so that they are whole units.
             let back = |start: u32, end: u32| (start, start + (end - start - 1) / self.size * self.size);
             others.find_map(|part| take(part, back))
         })
     }
 }
 
-/// Takes what `leave` does not leave of a part that is not empty; it leaves all before or all behind what is taken.
+/// Takes a piece of a non-empty part; `leave` returns the range that is left, all before or all after the piece.
 fn take(part: &AtomicU64, leave: impl Fn(u32, u32) -> (u32, u32)) -> Option<Range<usize>> {
     let mut seen = part.load(Ordering::Relaxed);
     loop {
@@ -69,7 +69,7 @@ fn take(part: &AtomicU64, leave: impl Fn(u32, u32) -> (u32, u32)) -> Option<Rang
             return None;
         }
         let (first, last) = leave(start, end);
-        // What is computed is published by the end of the job; here only who computes it is agreed.
+        // The end of the job publishes the results; this only decides who computes them.
         match part.compare_exchange_weak(seen, pack(first, last), Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) if first == start => return Some(last as usize..end as usize),
             Ok(_) => return Some(start as usize..first as usize),

@@ -1,11 +1,11 @@
-//! Logical CPUs: which one a thread runs on, and how it moves to another one.
+//! Logical CPUs: on which one a thread runs, and how to move it to another.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The logical CPU that a thread was last seen on.
 pub(super) struct Place(AtomicU32);
 
-/// No thread runs on so high a number, which also stands for a system that does not tell.
+/// No CPU has this number; it also stands for an unknown CPU.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Default for Place {
@@ -16,7 +16,8 @@ impl Default for Place {
 }
 
 impl Place {
-    /// The calling thread, whose place this is, is on `cpu`. Others read this, so it is written only where it changes.
+    /// Records that the calling thread, which owns this place, is on `cpu`. Other threads read this, so it is written only on
+    /// change.
     pub(super) fn set(&self, cpu: u32) {
         if self.get() != cpu {
             self.0.store(cpu, Ordering::Relaxed);
@@ -28,21 +29,21 @@ impl Place {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// The thread was last seen on `cpu`.
+    /// Whether the thread was last seen on `cpu`.
     pub(super) fn is(&self, cpu: u32) -> bool {
         cpu != UNKNOWN && self.get() == cpu
     }
 }
 
-/// The logical CPU that the calling thread runs on. It may have been moved when the caller looks at the number.
+/// The logical CPU of the calling thread. The thread may have moved by the time the caller uses the number.
 #[cfg(target_os = "linux")]
 pub(super) fn current() -> u32 {
     // SAFETY: the call has no arguments and touches no memory of ours.
     u32::try_from(unsafe { libc::sched_getcpu() }).unwrap_or(UNKNOWN)
 }
 
-/// Moves the calling thread to a logical CPU that is not among `taken`. Those that it may use stay the same. `false`: there is none, or
-/// the system does not move it.
+/// Moves the calling thread to a logical CPU that is not among `taken`. The set of CPUs it may use does not change. Returns
+/// `false` if there is none, or the system does not move it.
 #[cfg(target_os = "linux")]
 pub(super) fn move_off(taken: impl Iterator<Item = u32>) -> bool {
     const SIZE: usize = size_of::<libc::cpu_set_t>();
@@ -109,7 +110,7 @@ pub(super) mod tests {
     fn a_thread_moves_to_a_place_that_is_not_taken_and_may_use_the_same_ones() {
         let before = usable();
         for &free in &before {
-            // Nothing holds it there afterwards, so on a busy machine it may be elsewhere by the time that it looks.
+            // Nothing pins it there, so on a busy machine it may be elsewhere by the time it checks.
             let arrived = (0..1000).any(|_| {
                 move_off(before.iter().copied().filter(|&cpu| cpu != free));
                 current() == free

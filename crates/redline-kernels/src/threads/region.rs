@@ -1,7 +1,7 @@
 //! Parallel regions: the leader opens one, workers that arrive in time enter it, and the leader closes it when all work is claimed.
 //!
-//! Work is claimed piece by piece, so a region needs no particular worker. A worker that the system has descheduled before it
-//! entered is not waited for: it finds the region closed and waits for the next one. The leader waits only for workers inside the
+//! Work is claimed piece by piece, so a region needs no particular worker. A worker that the system descheduled before it
+//! entered delays nothing: it finds the region closed and waits for the next one. The leader waits only for workers inside the
 //! region, each of which finishes the piece that it has claimed.
 
 use std::cell::UnsafeCell;
@@ -19,12 +19,13 @@ const SPINS_BEFORE_PARK: u32 = 20_000;
 /// Rounds of spinning before the leader sleeps until the last worker has left: a worker that takes longer was probably descheduled,
 /// and needs a core more than the leader does.
 const SPINS_BEFORE_SLEEP: u32 = 20_000;
-/// Rounds of spinning after which a worker looks whether it shares the leader's logical CPU: about two microseconds.
+/// Rounds of spinning after which a worker checks whether it shares the leader's logical CPU: about two microseconds.
 const SPINS_BEFORE_LOOK: u32 = 64;
-/// For how long a worker sleeps that shares the leader's logical CPU and finds no other.
+/// Time that a worker sleeps if it shares the leader's logical CPU and finds no other.
 const ASIDE: Duration = Duration::from_millis(8);
 
-/// The low 16 bits of the state count the workers inside; above them the region is open or not; above that stands its number.
+/// The low 16 bits of the state count the workers inside, the next bit says whether the region is open, and the bits above hold
+/// its number.
 const OPEN: u64 = 1 << 16;
 const NEXT: u64 = 1 << 17;
 const INSIDE: u64 = OPEN - 1;
@@ -37,28 +38,28 @@ fn number(state: u64) -> u64 {
 /// Called with the number of the thread, once by every thread that takes part.
 type Job = *const (dyn Fn(usize) + Sync);
 
-/// What the leader and its workers share.
+/// State shared by the leader and its workers.
 pub(super) struct Regions {
     state: Padded<AtomicU64>,
     job: UnsafeCell<Option<Job>>,
-    /// Workers that may enter, the first ones.
+    /// Number of workers that may enter, counted from the first.
     admitted: Padded<AtomicUsize>,
     workers: Vec<Padded<Worker>>,
-    /// Where the leader opened the last region.
+    /// The CPU on which the leader opened the last region.
     leader: Padded<Place>,
     stop: AtomicBool,
     panicked: AtomicBool,
-    /// The leader sleeps until no worker is inside.
+    /// Whether the leader sleeps until no worker is inside.
     leader_sleeps: AtomicBool,
     sleep_lock: Mutex<()>,
     emptied: Condvar,
 }
 
-/// The state of a worker, which it alone writes.
+/// State of a worker, written by that worker only.
 #[derive(Default)]
 struct Worker {
     parked: AtomicBool,
-    /// Regions that it entered.
+    /// Number of regions that it entered.
     entered: AtomicU64,
     place: Place,
 }
@@ -70,7 +71,7 @@ unsafe impl Sync for Regions {}
 unsafe impl Send for Regions {}
 
 impl Regions {
-    /// Regions for `workers` workers, all of which may enter.
+    /// Creates regions for `workers` workers, all of which may enter.
     pub(super) fn new(workers: usize) -> Self {
         Self {
             state: Padded(AtomicU64::new(0)),
@@ -91,18 +92,18 @@ impl Regions {
         self.admitted.0.store(workers, Ordering::Relaxed);
     }
 
-    /// Workers that may enter.
+    /// Number of workers that may enter.
     pub(super) fn admitted(&self) -> usize {
         self.admitted.0.load(Ordering::Relaxed)
     }
 
-    /// How often workers entered a region, summed over all workers.
+    /// Number of times that workers entered a region, summed over all workers.
     pub(super) fn entered(&self) -> u64 {
         self.workers.iter().map(|worker| worker.0.entered.load(Ordering::Relaxed)).sum()
     }
 
-    /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done; returns when all of these are.
-    /// `wake` wakes a worker; `slept` measures how long the leader sleeps. Called by one thread at a time.
+    /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done; returns when all of
+    /// them are. `wake` wakes a worker; `slept` measures how long the leader sleeps. Called by one thread at a time.
     pub(super) fn run<'a>(
         &self,
         job: &(dyn Fn(usize) + Sync),
@@ -170,7 +171,7 @@ impl Regions {
         }
     }
 
-    /// Waits for an open region after number `seen` and enters it; its number, or `None` at the end of the team.
+    /// Waits for an open region after number `seen` and enters it. Returns its number, or `None` at the end of the team.
     fn enter(&self, worker: usize, seen: u64) -> Option<u64> {
         let mut spins = 0u32;
         let mut last_aside = None;
@@ -180,15 +181,15 @@ impl Regions {
             }
             let looks = spins.is_multiple_of(SPINS_BEFORE_LOOK) && worker < self.admitted();
             if looks && !self.keep_off_leader(worker) {
-                // The leader does not run while this thread does: to spin or to work here would only delay it, and so would waking
-                // this thread.
+                // The leader does not run while this thread does: spinning or working here would only delay it, and so would
+                // waking this thread.
                 let newest = number(self.state.0.load(Ordering::SeqCst));
                 if last_aside.replace(newest) != Some(newest) {
                     std::thread::park_timeout(ASIDE);
                     spins = 0;
                     continue;
                 }
-                // No region was opened since: the leader is idle, or in the middle of one and perhaps elsewhere by now.
+                // No region was opened since: the leader is idle, or is inside one and may be on another CPU by now.
                 spins = SPINS_BEFORE_PARK;
             }
             if self.may_enter(worker, seen, self.state.0.load(Ordering::SeqCst)) {
@@ -209,8 +210,9 @@ impl Regions {
         }
     }
 
-    /// Moves a worker, the calling thread, off the leader's logical CPU if it is there. The system often puts both on one where others
-    /// are busy, and leaves them there, since the leader's CPU is where the worker was woken. `false`: there is no other for it.
+    /// Moves the calling worker off the leader's logical CPU if it is there. The system often puts both on one CPU when others
+    /// are busy, and leaves them there, because workers are woken on the leader's CPU. Returns `false` if there is no other CPU
+    /// for it.
     fn keep_off_leader(&self, worker: usize) -> bool {
         let place = &self.workers[worker].0.place;
         let here = cpu::current();
@@ -228,7 +230,8 @@ impl Regions {
     fn park(&self, worker: usize, seen: u64) {
         let parked = &self.workers[worker].0.parked;
         parked.store(true, Ordering::SeqCst);
-        // The leader opens a region, then looks for parked workers; this thread does the opposite.
+        // The leader opens a region and then looks for parked workers; this thread registers as parked and then looks for an
+        // open region.
         let state = self.state.0.load(Ordering::SeqCst);
         if !self.may_enter(worker, seen, state) && !self.stop.load(Ordering::SeqCst) {
             std::thread::park();
@@ -243,7 +246,7 @@ impl Regions {
     fn leave(&self) {
         let before = self.state.0.fetch_sub(1, Ordering::SeqCst);
         if before & INSIDE == 1 && self.leader_sleeps.load(Ordering::SeqCst) {
-            // The leader either waits by now or has not looked yet.
+            // By now the leader either waits or has not looked yet.
             drop(self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.emptied.notify_one();
         }
@@ -310,7 +313,7 @@ mod tests {
                     return;
                 }
                 inside.store(true, Ordering::SeqCst);
-                // Longer than the leader spins: it holds its work until the leader sleeps.
+                // Holds its work for longer than the leader spins, until the leader sleeps.
                 while !regions.leader_sleeps.load(Ordering::SeqCst) {
                     std::thread::yield_now();
                 }
@@ -326,7 +329,7 @@ mod tests {
         });
     }
 
-    /// Whether a worker, the calling thread, gets away from where the leader opened its last region.
+    /// Whether the calling worker moves away from the CPU on which the leader opened its last region.
     #[cfg(target_os = "linux")]
     fn is_apart(regions: &Regions) -> bool {
         regions.leader.0.set(cpu::current());

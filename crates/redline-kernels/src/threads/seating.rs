@@ -1,4 +1,4 @@
-//! Who gets which part: contiguous shares of items, and members placed in logical devices.
+//! Assignment of work: contiguous shares of items, and placement of members in logical devices.
 
 use std::ops::Range;
 
@@ -14,7 +14,7 @@ impl Seating {
         Self { members, devices }
     }
 
-    /// Where a member works: in one device, or in several by itself.
+    /// The devices of a member: a place in one device, or several devices alone.
     pub(crate) fn of(self, member: usize) -> impl Iterator<Item = Seat> {
         let Self { members, devices } = self;
         let own = if devices > members {
@@ -38,7 +38,7 @@ pub(crate) struct Seat {
     devices: usize,
     /// The member's number in the device.
     pub(crate) index: usize,
-    /// Members of the device.
+    /// Number of members of the device.
     pub(crate) members: usize,
 }
 
@@ -48,7 +48,7 @@ impl Seat {
         share(items, unit, self.device, self.devices)
     }
 
-    /// The part of its device's that belongs to it.
+    /// The part of the device's share that belongs to it.
     pub(super) fn share(self, items: usize, unit: usize) -> Range<usize> {
         let shard = self.shard(items, unit);
         let own = share(shard.len(), unit, self.index, self.members);

@@ -1,36 +1,36 @@
-//! What each member of a team worked on, and when: for profiles. No clock is read here but the one that was handed down.
+//! Records what each team member worked on, and when, for profiles. The only clock is the one passed in.
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
-/// Nanoseconds since some fixed moment, never going back.
+/// Nanoseconds since a fixed moment; never goes back.
 pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// No work is taken down under this label.
+/// Work with this label is not recorded.
 pub const UNLABELLED: u32 = u32::MAX;
 
-/// What one member worked on without a break.
+/// A work item: what one member worked on without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
-    /// What the leader called it.
+    /// The label set by the leader.
     pub label: u32,
-    /// When it began.
+    /// Start time.
     pub start: u64,
-    /// When it ended.
+    /// End time.
     pub end: u64,
 }
 
-/// Takes down what members of a team work on, in memory that was set aside before.
+/// Records what team members work on, in memory that is reserved beforehand.
 ///
-/// The leader sets the label and empties the tracks, both between two jobs of the team; each member writes its own track only.
+/// The leader sets the label and clears the tracks, both between two jobs of the team; each member writes only its own track.
 pub struct Stopwatch {
     clock: Clock,
     label: AtomicU32,
     tracks: Vec<Track>,
 }
 
-/// The works of one member, by itself in its cache lines.
+/// The work items of one member, in separate cache lines.
 #[repr(align(128))]
 struct Track {
     slots: Vec<Slot>,
@@ -51,7 +51,7 @@ impl fmt::Debug for Stopwatch {
 }
 
 impl Stopwatch {
-    /// For so many members, with room for so many works of each.
+    /// Creates a stopwatch for `members` members, with room for `room` work items each.
     pub fn new(clock: Clock, members: usize, room: usize) -> Self {
         let slot = || Slot { label: AtomicU32::new(0), start: AtomicU64::new(0), end: AtomicU64::new(0) };
         let track = || Track {
@@ -67,17 +67,17 @@ impl Stopwatch {
         (self.clock)()
     }
 
-    /// Members.
+    /// Number of members.
     pub fn members(&self) -> usize {
         self.tracks.len()
     }
 
-    /// What the team works on from now on.
+    /// Sets the label of all later work.
     pub fn set_label(&self, label: u32) {
         self.label.store(label, Ordering::Relaxed);
     }
 
-    /// A member worked from `start` until now. Called by that member only, within a job.
+    /// Records that a member worked from `start` until now. Called by that member only, within a job.
     pub(super) fn worked(&self, member: usize, start: u64) {
         let label = self.label.load(Ordering::Relaxed);
         let Some(track) = self.tracks.get(member).filter(|_| label != UNLABELLED) else { return };
@@ -92,8 +92,8 @@ impl Stopwatch {
         track.used.store(used + 1, Ordering::Relaxed);
     }
 
-    /// The works of a member since its track was emptied, in order. Whole where no job runs: the barrier at the end of a job
-    /// publishes what members wrote.
+    /// The work items of a member since its track was cleared, in order. Complete only between jobs: the barrier at the end of
+    /// a job publishes what members wrote.
     pub fn works(&self, member: usize) -> impl Iterator<Item = Work> {
         let track = self.tracks.get(member);
         let slots = track.map_or(&[][..], |track| &track.slots[..track.used.load(Ordering::Relaxed)]);
@@ -104,12 +104,12 @@ impl Stopwatch {
         })
     }
 
-    /// Works of all members that found no room since their tracks were emptied.
+    /// Number of work items of all members that found no room since their tracks were cleared.
     pub fn dropped(&self) -> u64 {
         self.tracks.iter().map(|track| track.dropped.load(Ordering::Relaxed)).sum()
     }
 
-    /// Empties the tracks. Called by the leader, where no job runs.
+    /// Clears the tracks. Called by the leader, between jobs.
     pub fn clear(&self) {
         for track in &self.tracks {
             track.used.store(0, Ordering::Relaxed);
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
     use crate::Team;
 
-    /// Counts 0, 1, 2, ... by readings.
+    /// A clock that returns 0, 1, 2, ... on successive readings.
     fn counting() -> Clock {
         let next = AtomicU64::new(0);
         Arc::new(move || next.fetch_add(1, Ordering::Relaxed))

@@ -1,8 +1,8 @@
-//! Attention against a literal reading of its canonical order: spans of 256 keys, merged ascending.
+//! Attention compared with a literal implementation of its canonical order: spans of 256 keys, merged ascending.
 
 use redline_kernels::op::attention::{AttentionShape, SPAN, attention};
 use redline_kernels::op::exp::exp_in_place;
-use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, Sight};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same};
@@ -45,7 +45,7 @@ impl Case {
         }
     }
 
-    /// One query row and head over the keys up to `last`, read literally.
+    /// Reference for one query row and head over the keys up to `last`.
     fn reference(&self, data: &Data, position: usize, head: usize, last: usize) -> Vec<f32> {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let key = |j: usize| &data.k[(j * self.kv_heads + kv_head) * d..][..d];
@@ -95,7 +95,7 @@ impl Case {
 
     /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
     fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
-        // The layer before has another shape.
+        // The previous layer has another shape.
         let before = KvShape { format: KvFormat::F32, kv_heads: self.kv_heads + 1, head_dim: 24 };
         let mut kv = KvPages::new(&[before, self.kv_shape()]);
         let count = self.tokens.div_ceil(PAGE_TOKENS);
@@ -105,7 +105,8 @@ impl Case {
         let mut out = vec![f32::NAN; self.tokens * q_width];
         for start in (0..self.tokens).step_by(piece) {
             let rows = piece.min(self.tokens - start);
-            let segments = [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::Before }];
+            let segments =
+                [Segment { pages: &pages, start, first_row: 0, rows, attention: AttentionMask::Causal }];
             let part = |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
             let checked = kv.check(&segments);
             kv.store(exec, 1, checked, part(&data.k, kv_width), part(&data.v, kv_width));
@@ -160,7 +161,7 @@ fn every_row_matches_the_canonical_order() {
     }
 }
 
-/// Rows that all see each other: all of them, then some over keys and values that stay.
+/// Bidirectional rows: all rows, then some rows over stored keys and values.
 #[test]
 fn rows_of_a_canvas_see_every_key() {
     for (seed, case) in cases().iter().enumerate().filter(|(_, case)| case.window.is_none()) {
@@ -177,8 +178,13 @@ fn rows_of_a_canvas_see_every_key() {
             for range in [0..case.tokens, case.tokens / 3..case.tokens, case.tokens / 2..case.tokens / 2 + 1]
             {
                 let (start, rows) = (range.start, range.len());
-                let segments =
-                    [Segment { pages: &pages, start, first_row: 0, rows, sight: Sight::All(case.tokens) }];
+                let segments = [Segment {
+                    pages: &pages,
+                    start,
+                    first_row: 0,
+                    rows,
+                    attention: AttentionMask::Bidirectional(case.tokens),
+                }];
                 let part =
                     |x, width: usize| Rows::new(&(x as &Vec<f32>)[start * width..], rows, width, width);
                 let checked = kv.check(&segments);
@@ -206,7 +212,7 @@ fn pieces_do_not_show() {
     }
 }
 
-/// Sequences that begin alike share pages, and with them each load; each gets what it gets alone.
+/// Sequences with a common beginning share pages and loads; each gets the same result as alone.
 #[test]
 fn sequences_that_share_pages_do_not_show() {
     for &format in KvFormat::ALL {
@@ -232,17 +238,18 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     };
     let mut kv = KvPages::new(&[case.kv_shape()]);
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
-    let whole = [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, sight: Sight::Before }];
+    let whole =
+        [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, attention: AttentionMask::Causal }];
     let checked = kv.check(&whole);
     kv.store(exec, 0, checked, rows_of(&data.k, 0, 5 * 64, kv_width), rows_of(&data.v, 0, 5 * 64, kv_width));
-    // Each sequence goes on with tokens of its own, one of them from the middle of the stem.
+    // Each sequence continues with tokens of its own, one of them from the middle of the stem.
     let lengths = [1usize, 9, 4, 7, 1, 2, 1, 1, 1, 1, 1, 1];
     let tables: Vec<Vec<u32>> =
         lengths.iter().map(|_| stem.iter().copied().chain([kv.grow().unwrap()]).collect()).collect();
     let mut segments = Vec::new();
     let mut first_row = 0;
     for (pages, &rows) in tables.iter().zip(&lengths) {
-        segments.push(Segment { pages, start: 5 * 64, first_row, rows, sight: Sight::Before });
+        segments.push(Segment { pages, start: 5 * 64, first_row, rows, attention: AttentionMask::Causal });
         first_row += rows;
     }
     let (k, v, q) = (

@@ -72,7 +72,7 @@ fn close(truth: &[f64], tolerance: f64, mut f: impl FnMut(Exec<'_>) -> Vec<f32>)
     });
 }
 
-/// Arguments where the exponential function reaches its ends, and between.
+/// Arguments at and between the limits of the exponential function.
 fn gate_values() -> Vec<f32> {
     let mut values: Vec<f32> = (-4000..4000).map(|i| i as f32 * 0.025_1).collect();
     values.extend([0.0, -0.0, 1e-30, -1e-30, 87.0, -87.0, 87.1, 88.0, -88.0, 88.7, 1000.0, -1000.0, 1e-41]);
@@ -181,7 +181,7 @@ fn rope_rotates_by_position_times_frequency() {
     }
 }
 
-/// A table that grew position by position and one that was made at once rotate alike; what has values is not computed again.
+/// A table that grew position by position rotates like one that was made at once, and computes no value twice.
 #[test]
 fn a_rope_table_computes_only_what_it_is_asked_for() {
     let frequencies: Vec<f64> = (0..4).map(|i| 1000f64.powf(-f64::from(i) / 4.0)).collect();

@@ -1,7 +1,7 @@
 //! Pages of keys and values: batches that may not be stored in parallel, and layers of different shapes.
 
 use redline_kernels::op::attention::{AttentionShape, attention};
-use redline_kernels::op::kv::{KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, Sight, page_bytes};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment, page_bytes};
 use redline_kernels::{Exec, Rows, RowsMut};
 
 use crate::values::{Random, everywhere, same};
@@ -17,7 +17,7 @@ fn pages(count: usize) -> KvPages {
 }
 
 fn segment(pages: &[u32], start: usize, first_row: usize, rows: usize) -> Segment<'_> {
-    Segment { pages, start, first_row, rows, sight: Sight::Before }
+    Segment { pages, start, first_row, rows, attention: AttentionMask::Causal }
 }
 
 #[test]
@@ -36,7 +36,7 @@ fn a_segment_may_not_write_a_page_twice() {
 fn pages_that_are_only_read_may_be_shared() {
     let mut kv = pages(4);
     let segments = [
-        // Page 0 is read by all; page 1 stands a second time behind the rows that are written.
+        // All segments read page 0; page 1 is also listed after the rows that are written.
         segment(&[0, 1, 1], 64, 0, PAGE_TOKENS),
         segment(&[0, 2], 64, 64, 1),
         // No rows: nothing is written.
@@ -72,7 +72,7 @@ fn a_layer_that_is_not_there_is_refused() {
     pages(1).shape(1);
 }
 
-/// A layer with what it stores and asks.
+/// A layer, with its keys, values and queries.
 struct Layer {
     shape: KvShape,
     heads: usize,
@@ -110,7 +110,7 @@ impl Layer {
     }
 }
 
-/// Layers that differ in heads, dimensions and format each find what they stored, as if they had the pages for themselves.
+/// Layers with different heads, dimensions and formats each read what they stored, as if they had the pages to themselves.
 #[test]
 fn layers_of_different_shapes_keep_apart() {
     let layers = [

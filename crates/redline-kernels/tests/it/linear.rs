@@ -1,4 +1,4 @@
-//! Linear layers against their canonical order, read literally.
+//! Linear layers compared with a literal implementation of their canonical order.
 
 use proptest::prelude::*;
 use redline_kernels::op::activation::Activation;
@@ -7,7 +7,7 @@ use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
 use crate::values::{Random, bf16, everywhere, same, widen_f16};
 
-/// Every format with every group.
+/// All formats with all group sizes.
 pub(crate) fn formats() -> Vec<Format> {
     let groups = |format: Format| format.groups().iter().filter_map(move |&g| format.with_group(g));
     Format::ALL.iter().flat_map(|&f| if f.is_integer() { groups(f).collect() } else { vec![f] }).collect()
@@ -34,7 +34,7 @@ impl Case {
         Self { format, rows, k, outputs, outliers: Vec::new(), weights, inputs, bias }
     }
 
-    /// With some columns kept apart.
+    /// Adds outlier columns.
     fn with_outliers(mut self) -> Self {
         let k = self.k as u32;
         self.outliers = [0, 1, 3, k / 2, k - 1].into_iter().filter(|&c| c < k).collect();
@@ -94,7 +94,7 @@ impl Case {
         outputs.map(|(r, o)| self.sum(&packed, r, o) + self.bias[o]).collect()
     }
 
-    /// The outputs, which are the same in every variant that this machine or format may be asked for.
+    /// The outputs, checked to be the same in every variant that this machine and format support.
     fn run(&self, exec: Exec<'_>, matrix: &Matrix, from: usize, rows: usize) -> Vec<f32> {
         let variants = Variant::candidates(exec.simd, matrix, rows, 8);
         let first = self.run_variant(exec, matrix, from, rows, variants[0]);
@@ -187,10 +187,10 @@ fn odd_shapes_match_the_canonical_order_everywhere() {
             (7, 256, 33),
             (13, 300, 100),
             (33, 513, 129),
-            // Inputs of a tile beyond the first-level cache: k is cut.
+            // A tile's inputs exceed the first-level cache, so k is cut.
             (24, 2590, 40),
             (50, 1500, 20),
-            // Beyond what tile registers take of k at once, strips and k odd.
+            // Exceeds the k that tile registers process at once, with odd strips and k.
             (33, 2590, 100),
             (40, 4160, 17),
         ] {
@@ -248,10 +248,10 @@ fn a_row_with_nan_leaves_the_others_alone() {
 
 #[test]
 fn no_bytes_of_a_file_saturate_a_sum() {
-    // The extremes of weights and inputs side by side, -128 among the weights, which conversion never writes.
+    // Extreme weights and inputs together, including the weight -128, which conversion never writes.
     for format in formats().into_iter().filter(|f| f.is_integer()) {
         for (inputs, seed) in [(vec![1.0; 256], 1), (vec![-1.0; 256], 2), ([1.0, -1.0].repeat(128), 3)] {
-            // As many rows as tile registers need.
+            // Enough rows for tile registers.
             let mut case = Case::new(format, 26, 256, 64, seed);
             case.inputs = inputs.repeat(26);
             for byte in [Some(0u8), Some(0xff), None] {
@@ -347,7 +347,7 @@ fn a_row_reads_back_as_the_layer_sees_it() {
     }
 }
 
-/// The integers of the other columns are those of a matrix that has zeros in the columns kept apart, however large these are.
+/// The integers of the other columns are the same as if the outlier columns were zero, however large these are.
 #[test]
 fn columns_kept_apart_do_not_scale_the_others() {
     for format in formats().into_iter().filter(|format| format.is_integer()) {
@@ -412,7 +412,8 @@ fn rounding_errors_stay_below_what_the_scales_allow() {
                 }
             }
         }
-        // f16 scales cost eight bits a little; the search must gain clearly over the plain scale of four bits.
+        // With eight bits, f16 scales cost a little accuracy; with four bits, the search must clearly improve on the plain
+        // scale.
         let bound = if format.name() == "w8" { 1.01 } else { 0.92 };
         assert!(error < plain * bound, "{format}: {error:e} against {plain:e}");
     }

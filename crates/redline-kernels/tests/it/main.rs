@@ -1,4 +1,4 @@
-//! Every operation on every variant of every tier against a plain reading of its canonical order.
+//! Every operation on every variant of every tier, compared with a plain implementation of its canonical order.
 
 mod attention;
 mod elementwise;

@@ -1,4 +1,4 @@
-//! What only measures the machine does the work it says it does.
+//! The measuring functions do the work that they report.
 
 use redline_kernels::op::probe::{multiply_add, read};
 use redline_kernels::{Arithmetic, Exec, Simd, Team, Tier};

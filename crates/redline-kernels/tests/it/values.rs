@@ -1,4 +1,4 @@
-//! Numbers to compute with, and a bench to compute on.
+//! Test values, and a bench to run kernels on.
 
 use redline_kernels::{Exec, Simd, Team};
 

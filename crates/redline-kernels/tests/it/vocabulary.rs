@@ -6,9 +6,9 @@ use redline_kernels::op::summary::{Summary, summaries};
 
 use crate::values::{Random, everywhere, exp, lanes};
 
-/// Ids of a chunk, as documented.
+/// Number of ids in a chunk, as documented.
 const CHUNK: usize = 4096;
-/// Chunk sizes that the operations do not have.
+/// Chunk sizes that the operations do not use.
 const OTHER_CHUNKS: [usize; 6] = [16, 2048, 4080, 4112, 8192, usize::MAX];
 /// Around multiples of a chunk and of sixteen lanes.
 const WIDTHS: [usize; 14] = [1, 2, 15, 16, 17, 257, 4095, 4096, 4097, 8191, 8192, 8195, 12_293, 20_017];
@@ -17,14 +17,14 @@ fn largest(row: &[f32]) -> f32 {
     row.iter().copied().fold(f32::NEG_INFINITY, f32::max)
 }
 
-/// Log-sum-exp in the documented order, but for the size of a chunk.
+/// Log-sum-exp in the documented order, with the given chunk size.
 fn ordered_log_sum_exp(row: &[f32], chunk: usize) -> f64 {
     let max = largest(row);
     let sums = row.chunks(chunk).map(|ids| lanes(ids.iter().map(|x| exp(x - max)), |sum, e| sum + e));
     f64::from(max) + libm::log(f64::from(sums.fold(0f32, |total, sum| total + sum)))
 }
 
-/// The two sums of a summary in the documented order, but for the size of a chunk.
+/// The two sums of a summary in the documented order, with the given chunk size.
 fn ordered_sums(row: &[f32], chunk: usize) -> [f64; 2] {
     let max = largest(row);
     let behind = |x: &f32| (x - max).max(-200.0);
@@ -36,7 +36,7 @@ fn ordered_sums(row: &[f32], chunk: usize) -> [f64; 2] {
     [sum, weighted]
 }
 
-/// Values of which a few count most, many a little, and some nothing.
+/// Values with a few large, many small and some negligible terms.
 fn logits(seed: u64, count: usize) -> Vec<f32> {
     let mut random = Random(seed);
     let value = |i: usize, x: f32| match i % 7 {
@@ -47,7 +47,7 @@ fn logits(seed: u64, count: usize) -> Vec<f32> {
     (0..count).map(|i| value(i, random.value())).collect()
 }
 
-/// Which other chunk sizes give other bits on some row: without that the test would not pin the size.
+/// Records which other chunk sizes give other bits on some row; otherwise the test would not determine the size.
 #[derive(Default)]
 struct Shown([bool; OTHER_CHUNKS.len()]);
 
@@ -142,7 +142,7 @@ fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
     const NONE: Summary = Summary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
     for width in [1usize, 2, 15, 16, 17, 257, 4095, 4096, 4097, 9000] {
         let mut x: Vec<f32> = Random(width as u64).values(4 * width).iter().map(|v| v * 30.0).collect();
-        // A tie of the largest, in one lane and in two.
+        // A tie for the largest value, in one lane and in two.
         let (a, b) = (width / 3, (width / 3 + 16).min(width - 1));
         (x[a], x[b]) = (40.0, 40.0);
         x[width + width / 2] = 41.0;
@@ -175,7 +175,7 @@ fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
                     "width {width} on {name}: {got:?}, {entropy}"
                 );
             }
-            // As text: a row of negative infinity has no sum.
+            // Compared as text, because the sum of a row of negative infinity is NaN.
             let told = format!("{out:?}");
             assert_eq!(*first.get_or_insert(told.clone()), told, "width {width} on {name}");
         });

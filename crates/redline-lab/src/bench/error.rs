@@ -1,4 +1,4 @@
-//! Why a lane has no answer.
+//! The error type of lanes.
 
 use std::fmt;
 
@@ -10,26 +10,26 @@ use redline_tokenizer::TokenizerError;
 use crate::limits::LimitError;
 use crate::stats::NotFinite;
 
-/// Why a lane has no answer.
+/// Why a lane could not measure.
 #[derive(Debug)]
 pub enum LaneError {
-    /// A flag's value makes no sense: the caller's mistake.
+    /// A flag has an invalid value; caller error.
     Usage(String),
-    /// The engine refused or failed.
+    /// The engine rejected a request or failed.
     Engine(EngineError),
     /// A limit could not be measured.
     Limit(LimitError),
-    /// The system refused memory.
+    /// The system did not provide the memory.
     Memory(OutOfMemory),
-    /// A measurement is no number.
+    /// A measurement is not finite.
     Samples(NotFinite),
     /// A tokenizer cannot be read, or a text cannot be encoded.
     Tokenizer(TokenizerError),
-    /// A file cannot be used: why, and where.
+    /// A file cannot be used: reason and place.
     Input(String),
-    /// The outputs are wrong, so their speed means nothing.
+    /// The outputs are wrong, so their timing is meaningless.
     Incorrect(String),
-    /// A finished case could not be recorded: why, and where.
+    /// A finished case could not be recorded: reason and place.
     Record(String),
 }
 
@@ -51,7 +51,7 @@ impl fmt::Display for LaneError {
 impl std::error::Error for LaneError {}
 
 impl LaneError {
-    /// What to do about it, where that is known.
+    /// Advice for the user, if there is any.
     pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Engine(e) => e.hint(),

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 
 use super::LaneError;
 
-/// Other names that flags had, or have in the seeds' programs; with underscores or dashes.
+/// Earlier names of flags, and their names in the seeds' programs, with underscores or dashes.
 pub const ALIASES: &[(&str, &[&str])] = &[
     ("num-runs", &["trials", "repeats", "calls", "num-trials", "benchmark-repetitions"]),
     ("warmup-runs", &["warmup", "warmups"]),
     ("batch", &["batch-size", "batch-sizes"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
     ("test", &["specific-test"]),
-    // Those of the machine and the model, which belong to no lane.
+    // Flags of machine and model, which belong to no lane.
     ("isa", &["force-path"]),
     ("tp", &["tp-size"]),
     ("device", &["backend"]),
@@ -21,23 +21,23 @@ pub const ALIASES: &[(&str, &[&str])] = &[
 /// A flag of a lane.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
-    /// Without dashes.
+    /// The name without dashes.
     pub name: &'static str,
-    /// What stands for the value in help; empty for a switch, whose value is `true` or `false`.
+    /// The placeholder for the value in help; empty for a switch, whose value is `true` or `false`.
     pub value: &'static str,
-    /// Used where the flag is not given.
+    /// The default value.
     pub default: &'static str,
-    /// One line.
+    /// One line of help.
     pub help: &'static str,
 }
 
 impl Flag {
-    /// How often each case is timed.
+    /// The flag for the number of timed runs per case.
     pub const fn runs(default: &'static str) -> Self {
         Self { name: "num-runs", value: "N", default, help: "Timed runs of each case, in each process" }
     }
 
-    /// How often each case is run before.
+    /// The flag for the number of warm-up runs per case.
     pub const fn warmups(default: &'static str) -> Self {
         let help = "Runs of each case before, at least: more until nothing happens for the first time";
         Self { name: "warmup-runs", value: "N", default, help }
@@ -49,7 +49,7 @@ impl Flag {
 pub struct Values(Vec<(&'static str, String)>);
 
 impl Values {
-    /// The defaults of `flags`, then what was given.
+    /// Combines the defaults of `flags` with the given values.
     pub fn new<'a>(flags: &'static [Flag], given: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut values: Vec<(&'static str, String)> =
             flags.iter().map(|f| (f.name, f.default.to_owned())).collect();
@@ -61,7 +61,7 @@ impl Values {
         Self(values)
     }
 
-    /// As it was given.
+    /// The value as text.
     pub fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }

@@ -1,4 +1,5 @@
-//! What a lane runs with: the machine, the model or the tokenizer that is measured, its flags, and who takes its rows.
+//! The environment in which a lane runs: the machine, the measured model or tokenizer, the flags, and the recorder of
+//! rows.
 
 pub(crate) mod asked;
 mod error;
@@ -18,7 +19,7 @@ use crate::number;
 use crate::warmup::{self, Warmup};
 use crate::{Clock, Machine, Row};
 
-/// What a lane runs with.
+/// The environment in which a lane runs.
 pub struct Bench<'a> {
     /// The clock.
     pub clock: &'a Clock,
@@ -26,70 +27,70 @@ pub struct Bench<'a> {
     pub machine: Machine,
     /// Thread counts to run with, in this order.
     pub threads: Vec<usize>,
-    /// The tier to run; `None`: the fastest.
+    /// The tier to run; `None` for the fastest.
     pub tier: Option<Tier>,
-    /// Told what was done, for whoever waits.
+    /// Reports finished work to a waiting user.
     pub progress: &'a dyn Fn(&str),
-    /// Takes the rows of every case as soon as it is done, so that nothing is lost if the next one fails.
+    /// Records the rows of a finished case at once, so that they are not lost if the next case fails.
     pub record: &'a dyn Fn(Vec<Row>) -> Result<(), LaneError>,
-    /// Runs a command of this program in a process of its own: what it printed, or its complaint.
+    /// Runs a command of this program in a new process. Returns its standard output, or its error message.
     pub process: &'a dyn Fn(&[String]) -> Result<String, String>,
 }
 
-/// The model that is measured.
+/// The measured model.
 pub struct Model<'a> {
-    /// Loads it.
+    /// Loads the model.
     pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
-    /// Bytes of its weights in their file, where it was packed before, so that memory holds as many.
+    /// Size of the packed weights in their file, which is also their size in memory; `None` if they were not packed.
     pub packed_bytes: Option<u64>,
-    /// Who can say what its text is worth; an embedded model has somebody.
+    /// A second model that judges the text of this one; available for embedded models.
     pub judge: Option<Judge<'a>>,
 }
 
-/// A model that predicts the next token, and knows the tokens of the one that is measured.
+/// A model that predicts the next token, with the vocabulary of the measured one.
 pub struct Judge<'a> {
-    /// Loads it, with so many threads.
+    /// Loads the judge with this number of threads.
     pub load: &'a dyn Fn(usize) -> Result<Engine, EngineError>,
-    /// Text that neither was trained on.
+    /// Text on which neither model was trained.
     pub text: &'a str,
 }
 
-/// The tokenizer that is measured.
+/// The measured tokenizer.
 pub struct Text<'a> {
-    /// Its model or its file.
+    /// The name of the model or the file.
     pub name: &'a str,
-    /// Reads it, to encode like that.
+    /// Loads the tokenizer with a given encoder.
     pub tokenizer: &'a dyn Fn(Encoder) -> Result<Tokenizer, TokenizerError>,
 }
 
-/// How a lane wants the model loaded; the rest is as on the command line.
+/// How a lane loads the model. Other settings are as on the command line.
 #[derive(Clone, Debug)]
 pub struct Setup {
     /// Threads.
     pub threads: usize,
-    /// Whether passes may run on fewer.
+    /// Whether passes may run on fewer threads.
     pub adaptive_threads: bool,
-    /// Whether keys and values of earlier requests are kept.
+    /// Whether the prefix cache is on.
     pub prefix_cache: bool,
-    /// How passes are planned; `None`: as on the command line.
+    /// How passes are planned; `None` for the settings of the command line.
     pub plans: Option<PlanSetup>,
 }
 
-/// How a lane wants passes planned.
+/// The plan settings of a lane.
 #[derive(Clone, Debug)]
 pub struct PlanSetup {
-    /// What a missing plan does.
+    /// The policy for missing plans.
     pub policy: PlanPolicy,
-    /// Where plans are kept; `None`: nowhere.
+    /// The plan directory; `None` if plans are not stored.
     pub cache: Option<PathBuf>,
-    /// Tokens of passes that have a plan.
+    /// Pass sizes in tokens that have a plan.
     pub tokens: Vec<usize>,
-    /// Rows that have one.
+    /// Row counts that have a plan.
     pub rows: Vec<usize>,
 }
 
 impl Setup {
-    /// With so many threads, and nothing kept from request to request.
+    /// A setup with this number of threads and without a prefix cache.
     pub fn new(threads: usize) -> Self {
         Self { threads, adaptive_threads: false, prefix_cache: false, plans: None }
     }
@@ -101,13 +102,13 @@ impl Bench<'_> {
         self.tier.and_then(|tier| Simd::new(tier).ok()).unwrap_or_else(Simd::best)
     }
 
-    /// Hands over the rows of a case that is done; `what` it was.
+    /// Records the rows of a finished case and reports it as `what`.
     pub fn done(&self, what: &str, rows: Vec<Row>) -> Result<(), LaneError> {
         (self.progress)(what);
         (self.record)(rows)
     }
 
-    /// Runs `run` at least `least` times, until nothing happens for the first time; `misses` tells how many plans had to be
+    /// Runs `run` at least `least` times, until nothing happens for the first time. `misses` returns the number of plans
     /// made so far.
     pub(crate) fn warm_up(
         &self,
@@ -118,12 +119,12 @@ impl Bench<'_> {
         warmup::warm_up(self.clock, least, misses, run)
     }
 
-    /// A canary for work that is not held against the machine's limits.
+    /// A canary, for work that is not compared with the machine's limits.
     pub(crate) fn canary(&self, threads: usize) -> Result<Canary, LaneError> {
         Ok(Canary::new(threads, self.simd())?)
     }
 
-    /// Refuses what would take more memory than is free; `what` is told with its size.
+    /// Returns an error if `bytes` exceed the free memory. The message contains `what` and its size.
     pub fn fits(&self, what: &str, bytes: f64) -> Result<(), LaneError> {
         let free = self.machine.free_bytes();
         if bytes <= free as f64 {
@@ -134,7 +135,7 @@ impl Bench<'_> {
     }
 }
 
-/// Refuses sequences longer than the model's context.
+/// Returns an error for sequences longer than the model's context.
 pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<(), LaneError> {
     if tokens <= info.context {
         return Ok(());
@@ -143,7 +144,7 @@ pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<(), Lane
     Err(LaneError::Usage(format!("{fact}\n  in `{}`", info.name)))
 }
 
-/// Refuses batches that the engine does not decode.
+/// Returns an error for batches larger than the engine decodes.
 pub(crate) fn within_batch(batches: &[usize]) -> Result<(), LaneError> {
     match batches.iter().find(|&&batch| batch > MAX_BATCH) {
         None => Ok(()),

@@ -1,17 +1,17 @@
-//! Which row of one run belongs to which of another.
+//! Pairs the rows of two runs.
 
 use std::collections::BTreeMap;
 
 use crate::result::Row;
 
-/// A row with its counterpart, if it has one.
+/// A row with its counterpart, if there is one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Pair<'a> {
-    /// In both.
+    /// In both runs.
     Both(&'a Row, &'a Row),
-    /// In the base only.
+    /// Only in the base.
     Base(&'a Row),
-    /// In the other run only.
+    /// Only in the new run.
     New(&'a Row),
 }
 
@@ -29,8 +29,8 @@ impl Pair<'_> {
     }
 }
 
-/// The rows of the base in their order, then those that only `new` has. Rows pair by case and arm, the k-th of a name with the
-/// k-th; `by_place` pairs rows in their order where the names are not the same but as many.
+/// Pairs rows by case and arm; if a name occurs several times, the k-th with the k-th. Base rows come first, then rows that
+/// only `new` has. With `by_place`, rows are paired in order if the runs have different names but equally many rows.
 pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<Pair<'a>> {
     let (base_keys, new_keys) = (keys(base), keys(new));
     let places = |keys: &[Key<'a>]| -> BTreeMap<Key<'a>, usize> {
@@ -49,7 +49,7 @@ pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<
     of_base.chain(of_new.map(|(row, _)| Pair::New(row))).collect()
 }
 
-/// Case, arm, and how many rows before have the same.
+/// Case, arm, and the number of earlier rows with the same case and arm.
 type Key<'a> = (&'a str, Option<&'a str>, usize);
 
 fn keys(rows: &[Row]) -> Vec<Key<'_>> {

@@ -1,4 +1,5 @@
-//! What two runs must agree in on whatever machine: digests of outputs, and the counts that a lane declares.
+//! Portable comparisons: values that must agree on every machine, which are output digests and the counts declared by
+//! a lane.
 
 use super::Line;
 use super::pairs::Pair;
@@ -7,10 +8,10 @@ use crate::result::{Metric, Row};
 use crate::stats::Samples;
 use crate::verdict::{THRESHOLD, Verdict};
 
-/// What to do where they differ on purpose.
+/// The hint for a difference that is intended.
 const MEANT: &str = "is that meant? then accept it: `--update-baseline --reason ..`";
 
-/// A line for the outputs and for each count of a case; its other metrics are told, not judged.
+/// Lines for the outputs and each count of a case; other metrics are not judged.
 pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
     let alone = |verdict, why| Line { why, ..Line::alone(pair.name(), verdict) };
     let counts: Vec<&'static str> = Lane::named(lane)
@@ -20,7 +21,7 @@ pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
         .map(|told| told.name)
         .collect();
     let (base, new) = match pair {
-        // Cases without outputs and counts, such as limits of tiers, are those of a machine.
+        // Cases without outputs and counts, such as limits of tiers, depend on the machine.
         Pair::Base(row)
             if row.digest.is_none() && counts.iter().all(|&name| row.metrics.get(name).is_none()) =>
         {
@@ -46,10 +47,10 @@ pub(super) fn pair_lines(pair: &Pair<'_>, lane: &str) -> Vec<Line> {
     lines
 }
 
-/// What a row says by itself.
+/// The line for a row without a counterpart.
 fn judged_alone(case: String, row: &Row) -> Line {
     match row.invalid() {
-        // A share of a limit is a matter of speed.
+        // The share of a limit depends on speed.
         Some(_) if row.checked => Line::alone(case, Verdict::Same),
         Some(why) => Line { why: Some(why), ..Line::alone(case, Verdict::Invalid) },
         None => Line::alone(case, Verdict::Same),
@@ -58,7 +59,7 @@ fn judged_alone(case: String, row: &Row) -> Line {
 
 fn counted(pair: &Pair<'_>, name: &str, base: &Row, new: &Row) -> Option<Line> {
     let of = |row: &Row| row.metrics.get(name).map(Metric::samples).and_then(Samples::headline);
-    // A count that differs in few samples differs.
+    // A count differs if any sample differs.
     let range = |row: &Row| {
         let samples = row.metrics.get(name).map(Metric::samples);
         samples.map(|s| (s.min(), s.max()))

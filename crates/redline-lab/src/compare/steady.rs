@@ -1,9 +1,9 @@
-//! Two arms of one run on a machine whose speed changes: samples as they would be if it did not.
+//! Corrects the samples of two arms for changes of the machine's speed during the run.
 //!
-//! Around every sample the machine's limit was read that bounds its case. A time is scaled by the speed at which the machine then
-//! ran, a rate by its inverse, both relative to the middle of all readings of both arms. Verdicts between arms that took turns rest on
-//! these where that makes smaller differences detectable, and say so; both arms must have read the limit by the same method, so
-//! that a build is not held against another's measure.
+//! Before and after every sample, the limit that bounds its case was read. A time is scaled by the machine's speed at that moment, a
+//! rate by its inverse, both relative to the median of all readings of both arms. Verdicts between interleaved arms use these samples
+//! if that makes smaller differences detectable, and say so. Both arms must have read the limit by the same method, so that one build
+//! is not compared with another's measure.
 
 use crate::result::{Metric, Row};
 use crate::stats::Samples;
@@ -11,8 +11,8 @@ use crate::stats::Samples;
 /// Units of times.
 const TIMES: &[&str] = &["s", "ms", "us", "ns"];
 
-/// Both sides of a metric at a steady speed; `None` where the speed is not known for every sample, or the metric is neither a time
-/// nor a rate.
+/// Both sides of a metric at a steady speed. `None` if the speed is unknown for a sample, or if the metric is neither a time nor a
+/// rate.
 pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Samples)> {
     if base.limit.is_none()
         || base.limit_method.is_none()
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn times_and_rates_at_the_middle_speed() {
-        // The same work while the machine runs at half and at twice its usual speed.
+        // The same work on a machine at half and at twice its usual speed.
         let (base, new) = (row(&[2.0, 4.0], &[100.0, 50.0]), row(&[1.0, 2.0], &[200.0, 100.0]));
         let (b, n) = steadied(&base, &new, "seconds").unwrap();
         assert_eq!((b.values(), n.values()), (&[2.0, 2.0][..], &[2.0, 2.0][..]));

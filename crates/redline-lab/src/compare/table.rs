@@ -1,4 +1,4 @@
-//! A comparison for people, and as JSON.
+//! Formats a comparison as a table and as JSON.
 
 use super::{Comparison, Line, Side};
 use crate::number;
@@ -11,7 +11,7 @@ impl Comparison {
         serde_json::to_string_pretty(self).map(|text| text + "\n")
     }
 
-    /// Both runs, a line per case and metric, what the outputs say, and the counts of the verdicts.
+    /// Both runs, a line per case and metric, the result for outputs, and the counts of verdicts.
     pub fn table(&self) -> String {
         let head = [side("base", &self.base), side("new ", &self.new), self.rules()].concat();
         [head, self.lines(), self.outcome()].join("\n")
@@ -90,7 +90,7 @@ fn side(name: &str, side: &Side) -> String {
     format!("{name}  {}\n", parts.into_iter().flatten().collect::<Vec<_>>().join("  "))
 }
 
-/// Everything but the case.
+/// All cells but the case.
 fn cells(line: &Line) -> Vec<String> {
     let number = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
     let e = line.effect.as_ref();

@@ -1,9 +1,9 @@
-//! How steadily the machine works: a probe of some seconds, what the kernel counted meanwhile, and what to do about it.
+//! How steadily the machine runs: a probe of some seconds, the kernel's counters during it, and advice.
 //!
-//! The probe repeats three kinds of work that always take the same time on a machine of which nobody else wants anything:
-//! multiply-adds from registers, a read of memory, and a short sleep. A report is a pure function of its readings. The score of a
-//! kind goes from 0 (every reading like the best one) to 100; see [`jitter`]. The score in all is the worst of computing and
-//! memory, or half that of sleeping, since a benchmark does not sleep. The level is that of the score or of the worst finding.
+//! The probe repeats three kinds of work that always take the same time on an idle machine: multiply-adds on registers, a read of
+//! memory, and a short sleep. A report is a pure function of the readings. The score of a kind is between 0 (every reading like
+//! the best one) and 100; see [`jitter`]. The total score is the worst of computing, memory, and half the score of sleeping,
+//! since a benchmark does not sleep. The level is that of the score or of the worst finding.
 
 mod findings;
 pub mod jitter;
@@ -20,27 +20,27 @@ use jitter::Jitter;
 pub use probe::{ProbeError, probe};
 pub use quick::{quick, warnings};
 
-/// Seconds of a probe unless told otherwise.
+/// Default duration of a probe in seconds.
 pub const SECONDS: f64 = 10.0;
 /// The longest probe.
 pub const MOST_SECONDS: f64 = 600.0;
 
-/// How far a machine may be trusted with a measurement.
+/// How suitable a machine is for measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Level {
-    /// Small differences show.
+    /// Small differences are measurable.
     Quiet,
-    /// Differences of some percent show.
+    /// Differences of some percent are measurable.
     Usable,
-    /// Only large differences show; compare two versions within one run.
+    /// Only large differences are measurable; compare two versions within one run.
     Noisy,
-    /// Nothing measured now means anything.
+    /// Measurements are meaningless.
     Unfit,
 }
 
 impl Level {
-    /// The lowest score of each level but the first.
+    /// The lowest score of each level except the first.
     const FROM: [(f64, Self); 3] = [(60.0, Self::Unfit), (30.0, Self::Noisy), (10.0, Self::Usable)];
 
     /// The level of a score.
@@ -48,7 +48,7 @@ impl Level {
         Self::FROM.iter().find(|(from, _)| score >= *from).map_or(Self::Quiet, |(_, level)| *level)
     }
 
-    /// The word.
+    /// The name of the level.
     pub fn name(self) -> &'static str {
         match self {
             Self::Quiet => "quiet",
@@ -59,14 +59,14 @@ impl Level {
     }
 }
 
-/// What a probe read.
+/// The readings of a probe.
 #[derive(Clone, Debug, Default)]
 pub struct Readings {
     /// The machine.
     pub machine: Machine,
-    /// How long the probe took.
+    /// Duration of the probe in seconds.
     pub seconds: f64,
-    /// Threads that worked.
+    /// Number of threads.
     pub threads: usize,
     /// Seconds of each piece of arithmetic.
     pub compute: Vec<f64>,
@@ -87,37 +87,37 @@ pub struct Readings {
 /// A fact about noise.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Finding {
-    /// What was looked at.
+    /// What was examined.
     pub name: String,
     /// The evidence; `unknown` if it could not be read.
     pub value: String,
-    /// How bad it is.
+    /// The severity.
     pub level: Level,
     /// What it means, if it means anything.
     pub fact: Option<String>,
-    /// What to do about it.
+    /// How to fix it.
     pub fix: Option<String>,
 }
 
-/// What a probe says.
+/// The result of a probe.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Noise {
-    /// From 0 to 100.
+    /// The score, from 0 to 100.
     pub score: f64,
     /// The level of the score, or of the worst finding.
     pub level: Level,
-    /// How long the probe took.
+    /// Duration of the probe in seconds.
     pub seconds: f64,
-    /// Threads that worked.
+    /// Number of threads.
     pub threads: usize,
-    /// Each kind of work.
+    /// The jitter of each kind of work.
     pub jitter: Vec<Jitter>,
-    /// Everything that was looked at.
+    /// All findings.
     pub findings: Vec<Finding>,
 }
 
 impl Noise {
-    /// What the readings say.
+    /// Evaluates the readings.
     pub fn of(readings: &Readings) -> Self {
         let kinds =
             [("compute", &readings.compute), ("memory", &readings.memory), ("sleep", &readings.sleep)];
@@ -137,7 +137,7 @@ impl Noise {
         }
     }
 
-    /// The report as text: the scores, then the findings, each with what to do below it.
+    /// The report as text: the scores, then the findings, each followed by its fix.
     pub fn text(&self) -> String {
         let mut text = format!(
             "noise {:.0} of 100: {} ({:.1} s, {})\n\n",

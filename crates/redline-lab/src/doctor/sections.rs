@@ -11,7 +11,7 @@ const IDLE_LOAD: f64 = 0.5;
 /// A share of stolen time above this disturbs measurements.
 const QUIET_STEAL: f64 = 0.005;
 
-/// Every section that has something to tell, in the order of the report.
+/// All sections that are not empty, in the order of the report.
 pub(super) fn all(machine: &Machine, tiers: &[TierStatus], limits: &[Limit]) -> Vec<Section> {
     let mut all = vec![
         system(machine),
@@ -30,7 +30,7 @@ fn section(title: &str, entries: Vec<Entry>) -> Section {
     Section { title: title.to_owned(), entries }
 }
 
-/// A line without a remark; `None` reads `unknown`.
+/// A line without a remark; `None` is shown as `unknown`.
 fn line(name: &str, value: Option<impl ToString>) -> Entry {
     let value = value.map_or_else(|| "unknown".to_owned(), |v| v.to_string());
     Entry { name: name.to_owned(), value, remark: None }
@@ -99,7 +99,7 @@ fn processor(machine: &Machine) -> Section {
     section("processor", entries)
 }
 
-/// What of the processors this process may use.
+/// The processors that this process may use.
 fn usable_line(machine: &Machine) -> Entry {
     let usable = &machine.usable;
     let text = usable.cpus.map(|cpus| match usable.cores {

@@ -7,7 +7,7 @@ use crate::result::{Ordered, Row};
 use crate::run::Run;
 use crate::stats::Direction;
 
-/// See the module.
+/// The format.
 pub(super) const FORMAT: Format =
     Format { name: "bmf", about: "Bencher Metric Format: headlines with their intervals", write, read: None };
 
@@ -30,7 +30,7 @@ fn write(run: &Run) -> Result<Exported, NotExported> {
     Ok(Exported { text: text + "\n", notes: Vec::new() })
 }
 
-/// What can be tracked of a row: the headline of each metric with a direction, and its interval.
+/// The values of a row that can be tracked: the headline of each metric with a direction, and its interval.
 fn measures(row: &Row) -> Ordered<Value> {
     let mut measures = Ordered::default();
     for (name, metric) in row.metrics.iter() {

@@ -1,8 +1,8 @@
 //! Google Benchmark: JSON with a context and a list of benchmarks, and comma-separated values.
 //!
-//! A repetition is an entry, so repetitions are the samples. Means, medians and deviations over them are not: they are left out
-//! unless a file holds nothing else of a case. Times are seconds here, whatever their unit is there. What is written keeps every
-//! metric as a counter of its name; `real_time` is the row's time, or that of one of what its rate counts.
+//! Each repetition is an entry, so repetitions become samples. Entries with means, medians and deviations are skipped, unless a
+//! file has nothing else for a case. All times are converted to seconds. On export, every metric becomes a counter of the same
+//! name; `real_time` is the row's time, or the time per counted item of its rate.
 
 mod csv;
 mod json;
@@ -14,7 +14,7 @@ use crate::result::Row;
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
 
-/// JSON.
+/// The JSON format.
 pub(super) const JSON: Format = Format {
     name: "gbench-json",
     about: "Google Benchmark, JSON: a context and an entry per repetition",
@@ -22,7 +22,7 @@ pub(super) const JSON: Format = Format {
     read: Some(Reader { recognises: json::recognises, read: json::read }),
 };
 
-/// Comma-separated values.
+/// The format with comma-separated values.
 pub(super) const CSV: Format = Format {
     name: "gbench-csv",
     about: "Google Benchmark, comma-separated values",
@@ -30,9 +30,9 @@ pub(super) const CSV: Format = Format {
     read: Some(Reader { recognises: csv::recognises, read: csv::read }),
 };
 
-/// The lane of a file that names none.
+/// The lane of a file that does not name one.
 const LANE: &str = "google-benchmark";
-/// Fields of an entry that are no counters.
+/// Fields of an entry that are not counters.
 const FIELDS: &[&str] = &[
     "name",
     "family_index",
@@ -58,10 +58,10 @@ const FIELDS: &[&str] = &[
     "big_o",
     "rms",
 ];
-/// What may stand for a case of which only aggregates are there, the best first.
+/// Aggregates that may stand for a case without repetitions, in order of preference.
 const STANDS: [&str; 2] = ["median", "mean"];
 
-/// How many of a unit of time are a second.
+/// Units of time per second.
 fn per_second(place: Place, unit: &str) -> Result<f64, BadFile> {
     match unit {
         "ns" => Ok(1e9),
@@ -75,14 +75,14 @@ fn per_second(place: Place, unit: &str) -> Result<f64, BadFile> {
     }
 }
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
-    /// A repetition, with its number where it is told.
+    /// A repetition, with its number if known.
     Repetition(Option<u64>),
     /// A statistic over repetitions.
     Aggregate(String),
-    /// The benchmark went wrong: why.
+    /// The benchmark failed, with this message.
     Failed(String),
 }
 
@@ -90,7 +90,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 struct Entry {
     place: Place,
-    /// The case.
+    /// The case name.
     name: String,
     kind: Kind,
     threads: Option<u64>,
@@ -106,7 +106,7 @@ struct Case {
     numbers: BTreeSet<u64>,
 }
 
-/// The rows of entries, in the order of their first ones, and the cases that went wrong.
+/// Converts entries to rows, in the order of their first entries. Also returns the failed cases.
 fn rows(entries: Vec<Entry>) -> Result<(Vec<Row>, Vec<String>), BadFile> {
     let mut order: BTreeMap<String, usize> = BTreeMap::new();
     let mut cases: Vec<Case> = Vec::new();
@@ -172,7 +172,7 @@ fn row(entries: Vec<Entry>, failed: &mut Vec<String>) -> Result<Row, BadFile> {
     Ok(row)
 }
 
-/// The values of each name, names in the order of their first ones.
+/// The values of each name, in order of first appearance.
 fn by_name(entries: &[&Entry]) -> Vec<(String, Vec<f64>)> {
     let mut order: BTreeMap<&str, usize> = BTreeMap::new();
     let mut found: Vec<(String, Vec<f64>)> = Vec::new();
@@ -186,7 +186,7 @@ fn by_name(entries: &[&Entry]) -> Vec<(String, Vec<f64>)> {
     found
 }
 
-/// Refuses more values than a case may have, and values that cannot be.
+/// Returns an error for too many values or invalid values.
 fn checked(entry: Entry) -> Result<Entry, BadFile> {
     if entry.values.len() > MAX_NAMES {
         let fact = format!("{} counters, more than {MAX_NAMES}", entry.values.len());
@@ -201,7 +201,7 @@ fn checked(entry: Entry) -> Result<Entry, BadFile> {
     Ok(entry)
 }
 
-/// The repetitions of a row: of each the time and every metric that has so many samples.
+/// The repetitions of a row, each with its time and every metric that has as many samples.
 fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
     let counted = |name: &str| row.metrics.get(name).map(crate::result::Metric::samples);
     let judged = |direction: Direction, unit: &'static str| {
@@ -235,7 +235,7 @@ fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
     Ok(times.iter().enumerate().map(entry).collect())
 }
 
-/// Every row with its repetitions; those that have none are told.
+/// Every row with its repetitions, and notes about rows without any.
 #[expect(clippy::type_complexity, reason = "rows with what is written of them")]
 fn written(run: &Run) -> Result<(Vec<(String, &Row, Vec<Vec<(&str, f64)>>)>, Vec<String>), NotExported> {
     let (mut rows, mut notes) = (Vec::new(), Vec::new());
@@ -266,7 +266,7 @@ fn written(run: &Run) -> Result<(Vec<(String, &Row, Vec<Vec<(&str, f64)>>)>, Vec
     Ok((rows, notes))
 }
 
-/// Parameters as a label.
+/// The parameters as a label.
 fn label(row: &Row) -> String {
     let text =
         |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);

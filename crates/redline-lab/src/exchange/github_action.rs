@@ -1,4 +1,4 @@
-//! What the action `github-action-benchmark` stores: a list of named values, all of which get better the same way.
+//! The input format of `github-action-benchmark`: a list of named values that all improve in the same direction.
 
 use serde_json::json;
 

@@ -1,9 +1,9 @@
 //! llama-bench of llama.cpp: JSON, JSON lines, comma-separated values, SQL and its markdown table.
 //!
-//! Its tests are `pp N` (a prompt of N tokens), `tg N` (N passes of one token) and both together, each behind `n_depth` tokens
-//! that are stored already. They become the cases of our lanes: prompts those of `forward`, or of `generate` where tokens are
-//! generated too. A `tg N` is a decoding of N + 1 new tokens: the first of ours comes from the prompt's pass. JSON has the samples;
-//! the other forms know only a mean, which then is the one sample, and the parameter `aggregate` says so.
+//! Its tests are `pp N` (a prompt of N tokens), `tg N` (N passes of one token) and both together, each after `n_depth` stored
+//! tokens. They become cases of our lanes: prompts become cases of `forward`, or of `generate` if tokens are generated too. A `tg
+//! N` is a decoding of N + 1 new tokens, because the first of ours comes from the prompt's pass. JSON contains the samples. The
+//! other forms have only a mean, which becomes the single sample and is marked by the parameter `aggregate`.
 
 mod columns;
 mod json;
@@ -22,7 +22,7 @@ use crate::run::{Build, Run};
 use record::Record;
 use test::Test;
 
-/// JSON.
+/// The JSON format.
 pub(super) const JSON: Format = Format {
     name: "llama-bench-json",
     about: "llama-bench -o json: a list of tests with their samples",
@@ -30,7 +30,7 @@ pub(super) const JSON: Format = Format {
     read: Some(Reader { recognises: json::recognises, read: json::read }),
 };
 
-/// JSON lines.
+/// The JSON Lines format.
 pub(super) const JSONL: Format = Format {
     name: "llama-bench-jsonl",
     about: "llama-bench -o jsonl: a test per line",
@@ -38,7 +38,7 @@ pub(super) const JSONL: Format = Format {
     read: Some(Reader { recognises: json::recognises_lines, read: json::read_lines }),
 };
 
-/// The markdown table.
+/// The markdown table format.
 pub(super) const MARKDOWN: Format = Format {
     name: "llama-bench-md",
     about: "llama-bench -o md: a table of means",
@@ -46,7 +46,7 @@ pub(super) const MARKDOWN: Format = Format {
     read: Some(Reader { recognises: markdown::recognises, read: markdown::read }),
 };
 
-/// SQL.
+/// The SQL format.
 pub(super) const SQL: Format = Format {
     name: "llama-bench-sql",
     about: "llama-bench -o sql: a table `test` of means",
@@ -54,7 +54,7 @@ pub(super) const SQL: Format = Format {
     read: Some(Reader { recognises: sql::recognises, read: sql::read }),
 };
 
-/// Comma-separated values.
+/// The format with comma-separated values.
 pub(super) const CSV: Format = Format {
     name: "llama-bench-csv",
     about: "llama-bench -o csv: a line of means per test",
@@ -62,17 +62,17 @@ pub(super) const CSV: Format = Format {
     read: Some(Reader { recognises: columns::recognises, read: columns::read }),
 };
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Text,
     Integer,
     Real,
-    /// Stored as 0 or 1 but in JSON.
+    /// A boolean, stored as 0 or 1 except in JSON.
     Switch,
 }
 
-/// The columns in their order.
+/// The columns in order.
 const COLUMNS: &[(&str, Kind)] = &[
     ("build_commit", Kind::Text),
     ("build_number", Kind::Integer),
@@ -111,7 +111,7 @@ const COLUMNS: &[(&str, Kind)] = &[
     ("stddev_ts", Kind::Real),
 ];
 
-/// The run of records.
+/// Converts records to a run.
 fn imported(records: Vec<Record>) -> Result<Imported, BadFile> {
     let tests: Vec<Test> = records.iter().map(Test::of).collect::<Result<_, _>>()?;
     let Some(first) = records.first() else { return Ok(Imported::default()) };
@@ -161,7 +161,7 @@ fn imported(records: Vec<Record>) -> Result<Imported, BadFile> {
     Ok(Imported { engine, lane, started_at, machine: machine(first), rows, failed: Vec::new() })
 }
 
-/// The build of a record; the field `engine` is there where we wrote the file.
+/// The build of a record. The field `engine` exists only in files written by this program.
 fn engine(record: &Record) -> Build {
     let build = record.text("build_number").map(|n| format!("b{n}"));
     let named = record.text("engine");
@@ -182,7 +182,7 @@ fn machine(record: &Record) -> Value {
     json!({"summary": parts.join(", "), "cpu_info": cpu, "gpu_info": gpu})
 }
 
-/// Gives rows of one name the parameters in which they differ as part of it.
+/// Adds the parameters in which rows of the same name differ to their names.
 fn distinguish(rows: &mut [Row]) {
     let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
     for (at, row) in rows.iter().enumerate() {
@@ -210,7 +210,7 @@ fn distinguish(rows: &mut [Row]) {
     }
 }
 
-/// The records of a run's rows, and what is left out.
+/// Converts a run's rows to records, with notes about what is omitted.
 fn records(run: &Run) -> Result<(Vec<Record>, Vec<String>), NotExported> {
     let (mut records, mut notes) = (Vec::new(), Vec::new());
     for row in &run.rows {
@@ -233,13 +233,13 @@ fn records(run: &Run) -> Result<(Vec<Record>, Vec<String>), NotExported> {
     Ok((records, notes))
 }
 
-/// Text that the other functions wrote, with the notes.
+/// Writes the records with `text`, and adds the notes.
 fn exported(run: &Run, text: impl Fn(&[Record]) -> String) -> Result<Exported, NotExported> {
     let (records, notes) = records(run)?;
     Ok(Exported { text: text(&records), notes })
 }
 
-/// What of a record is missing.
+/// The error for a missing field.
 fn lacks(place: Place, name: &str) -> BadFile {
     BadFile::at(place, format!("`{name}` is missing"), "is this a file of llama-bench, and whole?")
 }

@@ -1,9 +1,9 @@
-//! Runs in the formats of other tools, one file each: written, so that others' trackers can follow Redline; read, so that
-//! another engine's results stand in the same table and plot.
+//! Runs in the formats of other tools, one file per format. Export lets other trackers follow Redline; import lets results of
+//! another engine appear in the same table and plot.
 //!
-//! Reading trusts nothing: a file has a largest size, a largest number of cases and of values per case, and what is damaged is
-//! refused with its line or entry. Other tools check no outputs, so the rows that are read are not `checked` unless whoever reads
-//! them vouches for it. A machine is only what the file tells, without a fingerprint.
+//! Input is not trusted: the size of a file, its number of cases and the number of values per case are limited, and damage is
+//! reported with its line or entry. Other tools do not check outputs, so imported rows are not `checked` unless the caller
+//! vouches for them. A machine is only what the file describes, without a fingerprint.
 
 mod bmf;
 mod gbench;
@@ -22,11 +22,11 @@ use serde_json::{Value, json};
 use crate::result::Row;
 use crate::run::{Build, Run, SCHEMA};
 
-/// No file that is read is longer.
+/// Maximum size of a file.
 pub const MAX_BYTES: u64 = 64 << 20;
-/// No file holds more cases.
+/// Maximum number of cases in a file.
 pub const MAX_CASES: usize = 10_000;
-/// No case has more values of other names: settings, counters.
+/// Maximum number of additional named values per case, such as settings and counters.
 pub const MAX_NAMES: usize = 256;
 
 /// Every format.
@@ -48,38 +48,38 @@ pub const ALL: &[Format] = &[
 pub struct Format {
     /// Its name on the command line.
     pub name: &'static str,
-    /// What it is, in one line.
+    /// One line of description.
     pub about: &'static str,
     /// Writes the rows of a run; see [`export`].
     pub write: fn(&Run) -> Result<Exported, NotExported>,
-    /// Reads it; `None` where a file does not hold what a run needs.
+    /// Reads the format; `None` if its files lack data that a run needs.
     pub read: Option<Reader>,
 }
 
-/// How a format is read.
+/// The functions that read a format.
 #[derive(Clone, Copy, Debug)]
 pub struct Reader {
-    /// Whether a text looks like it.
+    /// Whether a text looks like this format.
     pub recognises: fn(&str) -> bool,
-    /// The run of a text.
+    /// Parses the run of a text.
     pub read: fn(&str) -> Result<Imported, BadFile>,
 }
 
 /// A run in another format.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exported {
-    /// The file.
+    /// The text of the file.
     pub text: String,
-    /// What the file does not say, in sentences.
+    /// Sentences about data that the file does not contain.
     pub notes: Vec<String>,
 }
 
-/// Why a run has no form in a format.
+/// Why a run cannot be exported to a format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotExported {
     /// The fact.
     pub fact: String,
-    /// What to do about it.
+    /// Advice for the user.
     pub hint: String,
 }
 
@@ -91,33 +91,33 @@ impl fmt::Display for NotExported {
 
 impl std::error::Error for NotExported {}
 
-/// What a file of another tool tells.
+/// The content of another tool's file.
 #[derive(Clone, Debug, Default)]
 pub struct Imported {
-    /// The engine; the name is empty where it is not told.
+    /// The engine; its name is empty if unknown.
     pub engine: Build,
-    /// The lane whose names the rows follow.
+    /// The lane that the row names follow.
     pub lane: String,
-    /// When it ran, as the file says it.
+    /// The start time as in the file.
     pub started_at: Option<String>,
-    /// The machine: an object, `null` where nothing is told.
+    /// The machine as an object; `null` if unknown.
     pub machine: Value,
-    /// The rows, none of them checked.
+    /// The rows, all unchecked.
     pub rows: Vec<Row>,
-    /// Cases that the file says went wrong; they stay unchecked whoever vouches for the rest.
+    /// Cases that failed according to the file. They stay unchecked even if the caller vouches for the other rows.
     pub failed: Vec<String>,
 }
 
-/// What whoever reads a file says about it.
+/// Information from the caller about a file.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
-    /// The engine's name; `None`: as the file says, else `unknown`.
+    /// The engine's name. `None` takes the name from the file, or `unknown`.
     pub engine: Option<String>,
-    /// Whether the outputs behind the figures are known to be right.
+    /// Whether the outputs are known to be correct.
     pub trust: bool,
 }
 
-/// Where in a file something stands.
+/// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// The file as a whole.
@@ -131,11 +131,11 @@ pub enum Place {
 /// Why a file cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadFile {
-    /// Where.
+    /// The position.
     pub place: Place,
     /// The fact.
     pub fact: String,
-    /// What to do about it.
+    /// Advice for the user.
     pub hint: &'static str,
 }
 
@@ -162,7 +162,7 @@ pub fn format(name: &str) -> Option<&'static Format> {
     ALL.iter().find(|format| format.name == name)
 }
 
-/// Writes a run. Rows that must not be believed are left out and told, unless `invalid` asks for them.
+/// Exports a run. Invalid rows are omitted with a note, unless `invalid` includes them.
 pub fn export(run: &Run, format: &Format, invalid: bool) -> Result<Exported, NotExported> {
     let mut kept = run.clone();
     let mut notes = Vec::new();
@@ -188,7 +188,7 @@ pub fn export(run: &Run, format: &Format, invalid: bool) -> Result<Exported, Not
     Ok(Exported { notes, ..exported })
 }
 
-/// Reads the run of a text in a format; `None`: whichever recognises it.
+/// Imports a text in a format; `None` detects the format.
 pub fn import(text: &str, format: Option<&Format>, said: &Said) -> Result<Run, BadFile> {
     const FORMATS: &str = "`redline import --help` lists the formats; `--from` names one";
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
@@ -225,7 +225,7 @@ fn run(mut found: Imported, said: &Said) -> Result<Run, BadFile> {
         row.checked = said.trust && !failed.contains(&row.case);
         row.case = values::plain(&row.case);
     }
-    // What else a run may hold is as in a document that does not tell of it.
+    // Other fields are as in a document that omits them.
     let document = json!({
         "schema": SCHEMA, "started_at": found.started_at, "engine": found.engine, "machine": found.machine, "lane": found.lane,
         "rows": [],
@@ -235,7 +235,7 @@ fn run(mut found: Imported, said: &Said) -> Result<Run, BadFile> {
     Ok(Run { rows: found.rows, ..run })
 }
 
-/// The text of a file of at most [`MAX_BYTES`].
+/// Reads a file of at most [`MAX_BYTES`].
 pub fn read_text(path: &Path) -> Result<String, BadFile> {
     const HINT: &str = "check the path, and that it may be read";
     let file = File::open(path).map_err(|e| BadFile::at(Place::File, e.to_string(), HINT))?;
@@ -252,7 +252,7 @@ pub fn read_text(path: &Path) -> Result<String, BadFile> {
     })
 }
 
-/// A name for each row that no other row has: its case, its arm where it has one, and a number where that is not enough.
+/// A unique name for each row: its case, its arm if there is one, and a number if needed.
 fn names(rows: &[Row]) -> Vec<String> {
     let mut taken = BTreeSet::new();
     let name = |row: &Row| {

@@ -1,4 +1,4 @@
-//! Formats of others: names, bounds, and texts that were made to break readers.
+//! Formats of other tools: names, limits, and malicious texts.
 
 use super::*;
 use crate::stats::{Direction, Samples};

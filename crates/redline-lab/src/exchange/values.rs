@@ -1,4 +1,4 @@
-//! Numbers of files that others wrote, and what a metric is by its name.
+//! Parses numbers of imported files, and infers the kind of a metric from its name.
 
 use serde_json::Value;
 
@@ -8,7 +8,7 @@ use crate::stats::{Direction, Samples};
 const NUMBERS: &str =
     "a number is finite, with a point and without a unit; leave out what could not be measured";
 
-/// A number of a text; `name` says of what.
+/// Parses a number; `name` appears in the error.
 pub(super) fn number(place: Place, name: &str, text: &str) -> Result<f64, BadFile> {
     let text = text.trim();
     let parsed = text.parse::<f64>().ok().filter(|v| v.is_finite());
@@ -17,7 +17,7 @@ pub(super) fn number(place: Place, name: &str, text: &str) -> Result<f64, BadFil
     })
 }
 
-/// A number of JSON, or of text in JSON; `None` where it is null or empty.
+/// A number in JSON, or in a JSON string; `None` if it is null or empty.
 pub(super) fn number_of(place: Place, name: &str, value: &Value) -> Result<Option<f64>, BadFile> {
     match value {
         Value::Null => Ok(None),
@@ -28,7 +28,7 @@ pub(super) fn number_of(place: Place, name: &str, value: &Value) -> Result<Optio
     }
 }
 
-/// Refuses what is below 0.
+/// Returns an error for negative values.
 pub(super) fn not_negative(place: Place, name: &str, value: f64) -> Result<f64, BadFile> {
     if value >= 0.0 {
         return Ok(value);
@@ -36,7 +36,7 @@ pub(super) fn not_negative(place: Place, name: &str, value: f64) -> Result<f64, 
     Err(BadFile::at(place, format!("`{name}` is {value}, but it cannot be below 0"), "is the file damaged?"))
 }
 
-/// A whole number from 0 on that a count of tokens or threads may have.
+/// Converts to an integer in the range of token and thread counts.
 pub(super) fn count(place: Place, name: &str, value: f64) -> Result<u64, BadFile> {
     const MOST: f64 = 1e12;
     if value.fract() == 0.0 && (0.0..=MOST).contains(&value) {
@@ -55,7 +55,8 @@ pub(super) fn samples(
         .map_err(|error| BadFile::at(place, error.to_string(), NUMBERS))
 }
 
-/// The unit of a metric and which way it gets better, by its name: rates more, times and sizes less, of all else it is not known.
+/// The unit and direction of a metric, inferred from its name: rates are higher-is-better, times and sizes lower-is-better,
+/// others unknown.
 pub(super) fn kind(name: &str) -> (String, Direction) {
     let known = |unit: &str, direction| (unit.to_owned(), direction);
     match name {
@@ -81,12 +82,12 @@ pub(super) fn kind(name: &str) -> (String, Direction) {
     known("", Direction::Info)
 }
 
-/// A name as it may be shown: without what would move a terminal's cursor.
+/// A name without terminal control characters.
 pub(super) fn plain(name: &str) -> String {
     name.chars().map(|c| if c.is_control() { '?' } else { c }).collect()
 }
 
-/// A text for a message: not longer than a line.
+/// Shortens a text to one line, for messages.
 pub(super) fn shortened(text: &str) -> String {
     const MOST: usize = 60;
     let mut short: String = text.chars().take(MOST).filter(|c| !c.is_control()).collect();
@@ -96,7 +97,7 @@ pub(super) fn shortened(text: &str) -> String {
     short
 }
 
-/// The place of a fault that serde found.
+/// Converts a serde error with its position.
 pub(super) fn json_fault(error: &serde_json::Error, offset: u64) -> BadFile {
     const HINT: &str = "is the file whole? JSON knows neither NaN nor infinities: leave such values out";
     let text = error.to_string();
@@ -108,7 +109,7 @@ pub(super) fn json_fault(error: &serde_json::Error, offset: u64) -> BadFile {
     )
 }
 
-/// The place of a fault in comma-separated values; their first line is `offset` lines below the file's.
+/// Converts an error in comma-separated values, whose first line is `offset` lines below the start of the file.
 pub(super) fn csv_fault(error: &csv::Error, offset: u64) -> BadFile {
     const HINT: &str = "every line has as many cells as the header: is the file whole?";
     let line = error.position().map_or(0, csv::Position::line);

@@ -1,23 +1,23 @@
-//! Lane `contention`: what is left of the engine's speed beside busy processes, and how near the default comes to the best number of
-//! threads, which nobody knows beforehand.
+//! Lane `contention`: how much of its speed the engine keeps next to busy processes, and how close the default number of threads comes
+//! to the best fixed number, which is not known beforehand.
 //!
-//! Threads that compute without a pause take turns with the engine on the machine's cores. The default, which chooses how many threads a
-//! pass runs on, and several fixed numbers of threads do the same work in turns: each for some time, then the next, in an order that
-//! rotates. A share is a sample of the default over the median of the best fixed number; the worst sample of that number over its own
-//! median stands beside, since on such a machine nothing is steady. All must give the same tokens and scores.
+//! Busy threads compete with the engine for the machine's cores. The default, which chooses the number of threads for each pass, and
+//! several fixed numbers of threads do the same work in turns, in an order that rotates. A share is a sample of the default over the
+//! median of the best fixed number. The worst sample of that number over its own median is reported as well, because all timings vary on
+//! such a machine. All arms must give the same tokens and scores.
 
 mod neighbours;
 
-use redline_engine::{Cancel, Engine, GenerateRequest, Label, ModelInfo, Prompt, ScoreRequest};
+use redline_engine::{Cancel, Engine, GenerateRequest, Label, ModelInfo, Prompt, ScoreRequest, Ticket};
 
 use self::neighbours::Neighbours;
-use super::{Lane, Run, Told, all_threads, higher, info};
+use super::{Lane, MetricSpec, Run, all_threads, higher, info};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_context};
 use crate::digest;
 use crate::result::{Cell, Column};
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `contention` lane.
 pub const LANE: Lane = Lane {
     name: "contention",
     asks: "How near does the default come to the best number of threads beside busy processes?",
@@ -76,7 +76,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("tokens_per_s", "tokens/s"),
     info("share_of_best", "share"),
     info("worst_share", "share"),
@@ -95,10 +95,10 @@ const SHOWN: &[Column] = &[
     Column { name: "of fixed", cell: Cell::Metric("worst_share_of_fixed", Samples::median, 1.0) },
 ];
 
-/// Items of a request that is scored.
+/// Items of a score request.
 const ITEMS: usize = 16;
 
-/// What an engine does.
+/// The work of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Work {
     Decode,
@@ -124,7 +124,7 @@ impl Work {
         text.split(',').map(named).collect()
     }
 
-    /// Does it once: how many tokens that took, and a digest of the answer.
+    /// Does the work once. Returns its number of tokens and a digest of the answer.
     fn once(self, engine: &Engine, tokens: usize) -> Result<(usize, String), LaneError> {
         let vocab = engine.info().vocab;
         if self == Self::Score {
@@ -141,12 +141,12 @@ impl Work {
             ignore_eos: true,
             ..GenerateRequest::new(Prompt::Ids(asked::ids(prompt, 0, vocab)), new)
         };
-        let outcome = engine.generate(request, &Cancel::new(), &mut |_| ())?;
+        let outcome = engine.submit_generate(request, &Cancel::new()).and_then(Ticket::wait)?;
         Ok((tokens, digest::of_ids(&outcome.token_ids)))
     }
 }
 
-/// How much is done.
+/// The parameters of a measurement.
 struct Plan {
     tokens: usize,
     seconds: f64,
@@ -155,7 +155,7 @@ struct Plan {
     min_worst: f64,
 }
 
-/// An engine; `None`: with as many threads as it chooses.
+/// An engine with a fixed number of threads; `None` if it chooses the number itself.
 struct Arm {
     fixed: Option<usize>,
     engine: Engine,
@@ -188,7 +188,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// The default first, then the fixed numbers.
+/// The default arm, then those with fixed numbers of threads.
 fn arms(model: &Model<'_>, threads: usize, fixed: &[usize]) -> Result<Vec<Arm>, LaneError> {
     let default = Setup { adaptive_threads: true, ..Setup::new(threads) };
     let mut arms = vec![Arm { fixed: None, engine: (model.load)(default)? }];
@@ -204,7 +204,7 @@ fn fixed_counts(most: usize) -> Vec<usize> {
     powers.take_while(|&n| n < most).chain([most.max(1)]).collect()
 }
 
-/// Numbers of neighbours, none among them.
+/// Parses numbers of neighbours; 0 is allowed.
 fn neighbour_counts(text: &str) -> Result<Vec<usize>, LaneError> {
     const MOST: usize = 1024;
     let number = |part: &str| part.trim().parse().ok().filter(|&n: &usize| n <= MOST);
@@ -214,7 +214,7 @@ fn neighbour_counts(text: &str) -> Result<Vec<usize>, LaneError> {
     })
 }
 
-/// Tokens per second of every arm, run by run.
+/// Measures tokens per second of every arm, round by round.
 fn row(
     bench: &Bench<'_>,
     arms: &[Arm],
@@ -242,7 +242,7 @@ fn row(
             }
         }
     };
-    // The first round warms up; in it the default notices its neighbours.
+    // The first round is warm-up; in it the default adapts to the neighbours.
     for arm in arms {
         sample(arm)?;
     }
@@ -258,7 +258,7 @@ fn row(
     Ok(row.digest(expected.unwrap_or_default()))
 }
 
-/// The row of a case, from the rates of the default and of each fixed number of threads.
+/// Builds the row of a case from the rates of the default and of each fixed number of threads.
 fn told(
     info: &ModelInfo,
     work: Work,

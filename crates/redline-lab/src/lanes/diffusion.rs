@@ -1,17 +1,17 @@
-//! Lane `diffusion`: what filling masks costs, what leaving out what cannot matter gains, and what blocks, caches and thresholds gain
-//! and lose.
+//! Lane `diffusion`: the cost of filling masks, the gain from skipping work that cannot change the result, and gain and loss of
+//! quality with blocks, caches and thresholds.
 //!
-//! Arms: `naive` runs every step over all rows with the logits of all, as published; `exact` leaves out what changes nothing, and its
-//! canvas must be the same; the others approximate, and their rows tell how many tokens are those of `exact` and, for the embedded
-//! model, how probable an autoregressive model finds the text. Greedy, end-of-sequence ignored.
+//! Arms: `naive` computes all rows and all logits in every step, as published. `exact` skips what cannot change the result, and its
+//! canvas must be the same. The others approximate. Their rows report how many tokens agree with `exact` and, for the embedded model,
+//! the perplexity of the text under an autoregressive model. Greedy, end-of-sequence ignored.
 
 use redline_engine::{
     BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateRequest, ModelInfo, Prompt,
-    PromptLogprobs,
+    PromptLogprobs, Ticket,
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, count, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, count, higher, info, lower};
 use crate::bench::{Bench, Flag, Judge, LaneError, Model, Setup, Values, asked, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -19,7 +19,7 @@ use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `diffusion` lane.
 pub const LANE: Lane = Lane {
     name: "diffusion",
     asks: "How fast are masks filled, what do exact savings gain, and what do blocks, caches and thresholds gain and lose?",
@@ -70,7 +70,7 @@ pub const LANE: Lane = Lane {
     run: Run::Masked(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("tokens_per_s", "tokens/s"),
     lower("seconds", "s"),
     info("ms_per_token", "ms"),
@@ -110,7 +110,7 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
 ];
 
-/// A way to fill masks.
+/// A method of filling masks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Arm {
     name: &'static str,
@@ -128,7 +128,7 @@ const ARMS: &[Arm] = &[
     Arm { name: "dual+threshold", savings: true, cache: BlockCache::Dual, thresholded: true },
 ];
 
-/// What is filled.
+/// The canvases to fill.
 struct Case {
     prompts: Vec<Vec<i64>>,
     prompt_tokens: usize,
@@ -165,7 +165,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
             reference: None,
         };
         for arm in arms.iter().copied() {
-            // Blocks are of these lengths; without any, of one.
+            // The requested block lengths; an arm without blocks uses one block.
             let lengths = if arm.blocks() { blocks.clone() } else { vec![new_tokens] };
             for length in lengths {
                 let row = lane.row(arm, length)?;
@@ -185,7 +185,7 @@ fn arms(text: &str) -> Result<Vec<Arm>, LaneError> {
     })
 }
 
-/// The beginnings of texts that nobody was trained on, where there are any; else ids that begin differently.
+/// Prefixes of held-out texts, if there are any; otherwise ids that begin differently.
 fn prompts(
     engine: &Engine,
     judge: Option<&Judge<'_>>,
@@ -227,14 +227,14 @@ impl Arm {
     }
 }
 
-/// What arms are measured with, and what the first of them found.
+/// The state shared by the arms, including the result of the first one.
 struct Measured<'a> {
     bench: &'a Bench<'a>,
     engine: &'a Engine,
     probe: &'a Probe,
     judge: Option<&'a Engine>,
     case: &'a Case,
-    /// The tokens that the exact algorithm gives, and seconds of the slowest arm that gives them.
+    /// The tokens of the exact algorithm, and the seconds of the slowest arm that gives these tokens.
     reference: Option<(Vec<u32>, f64)>,
 }
 
@@ -243,7 +243,8 @@ impl Measured<'_> {
         let (engine, case) = (self.engine, self.case);
         let fill = || {
             let requests = case.prompts.iter().map(|prompt| arm.request(case, prompt, block_length));
-            let filled = requests.map(|request| engine.diffuse(request, &Cancel::new(), &mut |_| ()));
+            let filled =
+                requests.map(|request| engine.submit_diffuse(request, &Cancel::new()).and_then(Ticket::wait));
             filled.collect::<Result<Vec<DiffuseOutcome>, _>>()
         };
         let misses = || engine.plan_counters().misses;
@@ -277,23 +278,23 @@ impl Measured<'_> {
     }
 }
 
-/// What a row tells besides time.
+/// The values of a row other than time.
 struct Quality {
     agreement: f64,
     speedup: Option<f64>,
     perplexity: Option<f64>,
 }
 
-/// The tokens behind every prompt.
+/// The tokens after every prompt.
 fn new_tokens(outcomes: &[DiffuseOutcome]) -> Vec<u32> {
     outcomes.iter().flat_map(|outcome| outcome.token_ids.clone()).collect()
 }
 
-/// Perplexity of what was filled in, each token after those before it, under a model that predicts the next token.
+/// Perplexity of the filled tokens under a model that predicts the next token, each token given those before it.
 fn perplexity(judge: &Engine, case: &Case, outcomes: &[DiffuseOutcome]) -> Result<f64, LaneError> {
     let (mut sum, mut count) = (0.0, 0usize);
     for outcome in outcomes {
-        // Ids that the judge does not know, such as masks that are left, say nothing.
+        // Ids that are not in the judge's vocabulary, such as remaining masks, are skipped.
         let known =
             outcome.canvas.iter().map(|&id| i64::from(id)).filter(|&id| (id as usize) < judge.info().vocab);
         let asked = PromptLogprobs { from: case.prompt_tokens, top: 0 };
@@ -301,7 +302,7 @@ fn perplexity(judge: &Engine, case: &Case, outcomes: &[DiffuseOutcome]) -> Resul
             prompt_logprobs: Some(asked),
             ..GenerateRequest::new(Prompt::Ids(known.collect()), 1)
         };
-        let judged = judge.generate(request, &Cancel::new(), &mut |_| ())?;
+        let judged = judge.submit_generate(request, &Cancel::new()).and_then(Ticket::wait)?;
         for position in judged.prompt_logprobs.into_iter().flatten().flatten() {
             sum -= f64::from(position.chosen.logprob);
             count += 1;
@@ -310,8 +311,8 @@ fn perplexity(judge: &Engine, case: &Case, outcomes: &[DiffuseOutcome]) -> Resul
     Ok((sum / count.max(1) as f64).exp())
 }
 
-/// What the passes must do: each reads the weights once, multiplies its rows with them and with all keys, and the rows of the masks
-/// that it looked at with the vocabulary.
+/// The minimum work of the passes: each reads the weights once, multiplies its rows with the weights and with all keys, and
+/// multiplies the rows of the considered masks with the vocabulary.
 fn work(info: &ModelInfo, outcomes: &[DiffuseOutcome]) -> Work {
     let mut sum = Work::default();
     for outcome in outcomes {

@@ -1,9 +1,9 @@
-//! Lane `forward`: one pass over whole sequences, none of which the engine has seen: what prefill reaches by batch and length.
+//! Lane `forward`: a single pass over whole sequences that are not cached, which gives the prefill speed by batch and length.
 //!
-//! The pass is a score request whose items are token ids that begin differently, so that nothing is shared: the engine runs
-//! every token and evaluates the whole vocabulary after the last of each sequence. Of a model that fills masks, each sequence is a
-//! canvas whose last token is a mask. Before it is timed, the probabilities of the first and the last sequence are compared bit for
-//! bit with those of each alone.
+//! The pass is a score request whose items are token ids that begin differently, so that no prefix is shared: the engine computes
+//! every token and evaluates the whole vocabulary after the last token of each sequence. With a model that fills masks, each
+//! sequence is a canvas whose last token is a mask. Before timing, the probabilities of the first and the last sequence are
+//! compared bit for bit with those of each sequence alone.
 
 use redline_engine::{
     DiffuseRequest, Engine, ItemError, ItemScore, Label, ModelInfo, Objective, Prompt, ScoreOutcome,
@@ -11,7 +11,7 @@ use redline_engine::{
 };
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -19,7 +19,7 @@ use crate::result::{Cell, Column};
 use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `forward` lane.
 pub const LANE: Lane = Lane {
     name: "forward",
     asks: "How fast does the model read sequences it has not seen, by batch and length?",
@@ -44,7 +44,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("tokens_per_s", "tokens/s"),
     lower("seconds", "s"),
     info("ms_per_token", "ms"),
@@ -52,7 +52,7 @@ const METRICS: &[Told] = &[
     info("limit", ""),
 ];
 
-/// What the seed's forward benchmark reports, then ours.
+/// The columns of the seed's forward benchmark, then ours.
 const COLUMNS: &[Column] = &[
     Column { name: "batch_size", cell: Cell::Param("batch") },
     Column { name: "seq_length", cell: Cell::Param("length") },
@@ -90,7 +90,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// Sequences of one pass, and how often it is timed.
+/// A batch shape, and the number of runs.
 #[derive(Clone, Copy)]
 struct Case {
     batch: usize,
@@ -125,10 +125,10 @@ fn row(bench: &Bench<'_>, engine: &Engine, probe: &Probe, case: Case) -> Result<
 /// Seconds of a pass, and the bits of a probability after each sequence.
 type Passed = (f64, Vec<u32>);
 
-/// Runs canvases whose last token is a mask and evaluates the vocabulary for that.
+/// Runs canvases whose last token is a mask, and evaluates the vocabulary for that token.
 fn canvases(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed, LaneError> {
     let mask = engine.info().mask_id.map(i64::from);
-    // An id that happens to be the mask would be one more.
+    // Replace ids that happen to be the mask, so that each canvas has only one.
     let known = |ids: &Vec<i64>| ids[1..].iter().map(|&id| if Some(id) == mask { 0 } else { id }).collect();
     let requests = sequences.iter().map(|ids| DiffuseRequest {
         steps: Some(1),
@@ -173,8 +173,8 @@ fn same(expected: &[u32], found: &[u32]) -> Result<(), LaneError> {
     Err(LaneError::Incorrect(fact))
 }
 
-/// What a pass must do: read the weights once, and multiply every token, every token with the keys it sees, and the last of
-/// each sequence with the vocabulary.
+/// The minimum work of a pass: read the weights once, multiply every token with the weights and with the keys it attends
+/// to, and multiply the last token of each sequence with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
     let (batch, length) = (case.batch as f64, case.length as f64);
     let keys = match info.objective {
@@ -231,7 +231,7 @@ mod tests {
         let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
-        // 700 operations of 1000 per second and 36 of 500 bound, not 1000 bytes of 10000.
+        // The bound is 700 operations at 1000 per second plus 36 at 500, not 1000 bytes at 10000.
         assert_eq!(row.limit.as_deref(), Some("f32_peak"));
         assert!((row.share_of_limit.unwrap() - 0.772 / 2.0).abs() < 1e-9);
     }

@@ -1,8 +1,8 @@
-//! Lane `gemm`: one linear layer, from one row of inputs (decode) to many (prefill), in every format of weights.
+//! Lane `gemm`: one linear layer, from one row of inputs (decode) to many (prefill), in every weight format.
 //!
-//! Matrices are cycled through, so that weights come from memory as in a model. Before anything is timed, sampled outputs are
-//! compared bit for bit with the scalar tier, and their distance to the f32 product of the unquantised weights is told. The
-//! samples of all row counts take turns, each between two readings of both limits.
+//! The lane cycles through several matrices, so that weights come from memory as in a model. Before timing, sampled outputs
+//! are compared bit for bit with the scalar tier, and their distance to the f32 product of the unquantised weights is
+//! reported. The samples of all row counts are interleaved, each between two readings of both limits.
 
 mod layer;
 
@@ -10,7 +10,7 @@ use redline_kernels::{Format, set_default_float_environment};
 use redline_models::spec::DecoderSpec;
 use redline_models::synth::{SHAPES, Shape};
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::limits::Probe;
 use crate::result::{Cell, Column};
@@ -18,7 +18,7 @@ use crate::roofline::{Arithmetics, Held, held};
 use crate::{Direction, Machine, Row, Samples};
 use layer::{Checked, Layer};
 
-/// See the module.
+/// The `gemm` lane.
 pub const LANE: Lane = Lane {
     name: "gemm",
     asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
@@ -78,7 +78,7 @@ pub const LANE: Lane = Lane {
 
 const OVER_F32: &str = "speedup_over_f32";
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("tokens_per_s", "tokens/s"),
     lower("seconds", "s"),
     info("gops", "GOP/s"),
@@ -90,13 +90,13 @@ const METRICS: &[Told] = &[
     info("limit", ""),
 ];
 
-/// Those of Google Benchmark alone.
+/// Only the columns of Google Benchmark.
 const SEED: &[Column] = &[
     COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7],
     COLUMNS[8], COLUMNS[9],
 ];
 
-/// Those of Google Benchmark, as the seed's `gemm_base.csv` has them, then ours.
+/// The columns of Google Benchmark as in the seed's `gemm_base.csv`, then ours.
 const COLUMNS: &[Column] = &[
     Column { name: "name", cell: Cell::Case },
     Column { name: "iterations", cell: Cell::Metric("calls", Samples::median, 1.0) },
@@ -120,10 +120,10 @@ const COLUMNS: &[Column] = &[
     Column { name: "speedup_over_f32", cell: Cell::Metric(OVER_F32, Samples::median, 1.0) },
 ];
 
-/// Weights that are cycled through unless told otherwise, at most.
+/// Default limit of the bytes of weights to cycle through.
 const MOST_WEIGHTS: u64 = 512 << 20;
 
-/// What is asked for.
+/// The requested measurement.
 struct Plan {
     rows: Vec<usize>,
     layers: Vec<(usize, usize)>,
@@ -164,7 +164,7 @@ impl Plan {
             Some(shape) => layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?),
         };
         let mut formats = values.text("formats").split(',').map(format).collect::<Result<Vec<_>, _>>()?;
-        // The others are held against it.
+        // f32 comes first, because the others are compared with it.
         formats.sort_by_key(|&format| format != Format::F32);
         let asked = values.count_or_auto("weights-mib")?;
         let weight_bytes =
@@ -181,8 +181,8 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Refuses what does not fit into memory: the probe's buffer, the weights (at least one whole matrix, at most one more than
-    /// asked for), inputs as they are and packed, outputs.
+    /// Returns an error if memory is too small for the probe's buffer, the weights (at least one whole matrix, at most one more
+    /// than requested), the inputs (unpacked and packed) and the outputs.
     fn fits(&self, bench: &Bench<'_>) -> Result<(), LaneError> {
         let m = self.rows.iter().copied().max().unwrap_or(0) as f64;
         for &(n, k) in &self.layers {
@@ -194,7 +194,7 @@ impl Plan {
     }
 }
 
-/// Bytes of weights that are cycled through: four times the last-level cache, or 512 MiB where that is less.
+/// Bytes of weights to cycle through: four times the last-level cache, at most 512 MiB.
 fn cycled_bytes(machine: &Machine) -> usize {
     let caches = machine.last_level_cache().map_or(MOST_WEIGHTS, |cache| cache.saturating_mul(4));
     caches.min(MOST_WEIGHTS) as usize
@@ -211,7 +211,7 @@ fn shape(name: &str) -> Result<Option<&'static Shape>, LaneError> {
         .ok_or_else(|| LaneError::Usage(format!("`--shape` is `{name}`, but one of {} is needed", names())))
 }
 
-/// A format by its name, or by its name and a group: `w8`, `w4g32`.
+/// Parses a format, with or without a group: `w8`, `w4g32`.
 fn format(text: &str) -> Result<Format, LaneError> {
     let text = text.trim();
     let groups = |&format: &Format| format.groups().iter().filter_map(move |&group| format.with_group(group));
@@ -227,7 +227,7 @@ fn format(text: &str) -> Result<Format, LaneError> {
     })
 }
 
-/// Outputs and inputs of the linear layers of a decoder, each pair once.
+/// Outputs and inputs of the linear layers of a decoder, without duplicates.
 fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
     let mut found = Vec::new();
     for layer in &spec.layers {
@@ -242,7 +242,7 @@ fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
     found
 }
 
-/// The rows of one layer in one format: one per number of inputs.
+/// The rows of one layer in one format: one per number of input rows.
 fn layer_rows(
     bench: &Bench<'_>,
     probe: &Probe,
@@ -280,7 +280,7 @@ fn layer_rows(
     (0..cases).map(row).collect()
 }
 
-/// Rows with how many times as fast they are as f32 with as many inputs, where that was measured before.
+/// Adds the speedup over f32 with the same number of input rows, if f32 was measured before.
 fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>, LaneError> {
     let seconds = |row: &Row| row.metrics.get("seconds").map(|metric| metric.samples().clone());
     let over = |row: Row| {
@@ -364,7 +364,7 @@ mod tests {
     #[test]
     fn layers_of_a_shape() {
         let shape = shape("llama-3.2-1b").unwrap().unwrap();
-        // 32 query and 8 KV heads of 64 over 2048; gate and up of 8192 each.
+        // 32 query heads and 8 KV heads of 64 over 2048; gate and up of 8192 each.
         let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
         assert_eq!(layers(&shape.spec().unwrap()), expected);
         assert!(shape_names_in(super::shape("gpt").unwrap_err()));

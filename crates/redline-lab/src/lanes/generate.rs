@@ -1,16 +1,16 @@
-//! Lane `generate`: what the KV cache is worth, how close prefill and decode come to the machine's limits, and what decoding
-//! several sequences together gains.
+//! Lane `generate`: the gain from the KV cache, how close prefill and decode come to the machine's limits, and the gain from
+//! decoding several sequences together.
 //!
-//! Warm-up is at least as long as the test and in the same configuration. Every trial is held between two readings of its
-//! limit. Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree. Shares and
-//! quotients follow from other metrics or from the limits, so they are told, not judged.
+//! Warm-up is at least as long as the test and in the same configuration. Every trial runs between two readings of its limit.
+//! Greedy, end-of-sequence ignored, so that every trial does the same work; the ids of both arms must agree. Shares and
+//! quotients follow from other metrics or from the limits, so they are reported but not judged.
 
 mod batched;
 
-use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt};
+use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, ModelInfo, Prompt, Ticket};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -19,7 +19,7 @@ use crate::roofline::{Arithmetics, Held, Work, placed};
 use crate::warmup::Warmup;
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `generate` lane.
 pub const LANE: Lane = Lane {
     name: "generate",
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
@@ -56,7 +56,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("prefill_tokens_per_s", "tokens/s"),
     higher("decode_tokens_per_s", "tokens/s"),
     higher("tokens_per_s", "tokens/s"),
@@ -70,7 +70,7 @@ const METRICS: &[Told] = &[
     info("limit", ""),
 ];
 
-/// What the seeds report of generation: rates, mean and deviation, range, time per token, memory.
+/// The columns of the seeds' generation benchmarks: rates, mean and deviation, range, time per token, memory.
 const COLUMNS: &[Column] = &[
     Column { name: "case", cell: Cell::Case },
     Column { name: "batch_size", cell: Cell::Param("batch") },
@@ -145,7 +145,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// The rows of one sequence with one number of threads.
+/// The rows of a single sequence with one number of threads.
 fn single_rows(
     bench: &Bench<'_>,
     engine: &Engine,
@@ -209,10 +209,10 @@ fn generate(
         kv_cache,
         ..GenerateRequest::new(Prompt::Ids(prompt.to_vec()), new)
     };
-    Ok(engine.generate(request, &Cancel::new(), &mut |_| ())?)
+    Ok(engine.submit_generate(request, &Cancel::new()).and_then(Ticket::wait)?)
 }
 
-/// Seconds per token of one forward pass over the mean length that the arm without cache recomputes.
+/// Seconds per token of one forward pass with the mean length of the passes in the arm without cache.
 fn forward_rate(engine: &Engine, case: &Case) -> Result<f64, LaneError> {
     let length = case.prompt.len() + case.new_tokens / 2;
     let vocab = engine.info().vocab;
@@ -268,7 +268,7 @@ fn prefill_row(info: &ModelInfo, case: &Case, trials: &[Trial]) -> Result<Row, L
     Ok(placed(row, info.format.arithmetic(), Work::of_sequence(info, n), &timed(trials, |t| t.prefill_s))?)
 }
 
-/// The seconds of some part of every run.
+/// The seconds of one phase of every run.
 fn timed(trials: &[Trial], seconds: impl Fn(&GenerateOutcome) -> f64) -> Vec<Held<f64>> {
     trials.iter().map(|t| t.with(seconds(&t.value))).collect()
 }

@@ -1,8 +1,8 @@
-//! Lane `limits`: what the machine can do at best, for every other lane to be held against.
+//! Lane `limits`: the machine's peak rates, with which all other lanes are compared.
 //!
-//! Reading: by threads, with and without huge pages, each thread one region or several in turn. Arithmetic: multiply-adds
-//! from registers, by tier and threads. The rounds go over all cases before the next begins, so that a machine whose speed
-//! drifts shows it as spread and not as a difference between cases.
+//! Reading: by threads, with and without huge pages; each thread reads one region, or several interleaved. Arithmetic:
+//! multiply-adds on registers, by tier and threads. Each round covers all cases before the next round begins, so that a
+//! drift of the machine's speed appears as spread and not as a difference between cases.
 
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, Pages, Simd, Team, Tier, set_default_float_environment};
@@ -15,7 +15,7 @@ use crate::machine::{Counters, Resident};
 use crate::warmup::Warmup;
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `limits` lane.
 pub const LANE: Lane = Lane {
     name: "limits",
     asks: "How fast can this machine read memory, and multiply and add, with how many threads?",
@@ -58,11 +58,11 @@ pub const LANE: Lane = Lane {
     run: Run::Machine(run),
 };
 
-/// A buffer and how it was had.
+/// A buffer and how it was allocated.
 struct Region {
     huge: bool,
     words: Buffer<u32>,
-    /// Bytes of it that the system put on huge pages, where it tells.
+    /// Bytes on huge pages, if the system reports it.
     huge_bytes: Option<u64>,
 }
 
@@ -91,7 +91,7 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     bench.done("arithmetic", arithmetic_rows(bench, &teams, rounds)?)
 }
 
-/// How often every case is read, and how often before.
+/// Numbers of rounds, with and without counting.
 #[derive(Clone, Copy)]
 struct Rounds {
     runs: usize,
@@ -114,7 +114,7 @@ impl Region {
     }
 }
 
-/// What a case gave: thousand millions per second, and what disturbed each reading. The readings are their own canary.
+/// Readings of a case in billions per second, with their conditions. The readings serve as their own canary.
 #[derive(Default)]
 struct Readings {
     giga: Vec<f64>,
@@ -135,7 +135,7 @@ impl Readings {
 }
 
 impl Rounds {
-    /// Rounds that do not count, then those that do.
+    /// Runs warm-up rounds, then the rounds that count.
     fn run(self, bench: &Bench<'_>, what: &str, round: &mut dyn FnMut(bool)) -> Result<Warmup, LaneError> {
         let warmup = bench.warm_up(
             self.warmups,
@@ -153,7 +153,7 @@ impl Rounds {
     }
 }
 
-/// Reads every buffer with every team in every number of streams.
+/// Reads every buffer with every team and every number of streams.
 fn reading_rows(
     bench: &Bench<'_>,
     teams: &[Team],
@@ -206,7 +206,7 @@ fn name(region: &Region) -> &'static str {
     if region.huge { "huge" } else { "small" }
 }
 
-/// Multiplies and adds with every team on every tier.
+/// Runs multiply-adds with every team on every tier.
 fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], rounds: Rounds) -> Result<Vec<Row>, LaneError> {
     let all = bench.tier.map_or_else(|| Tier::ALL.to_vec(), |tier| vec![tier]);
     let tiers: Vec<Simd> = all.into_iter().filter_map(|tier| Simd::new(tier).ok()).collect();
@@ -235,7 +235,7 @@ fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], rounds: Rounds) -> Result<
     cases.into_iter().map(row).collect()
 }
 
-/// A row with its limit and how far the readings lie apart.
+/// Adds the limit and the spread of the readings to a row.
 fn measured(row: Row, name: &str, unit: &str, readings: Readings) -> Result<Row, LaneError> {
     let limit = Samples::new(unit, Direction::Higher, readings.giga)?;
     let row = row.conditions(readings.conditions);

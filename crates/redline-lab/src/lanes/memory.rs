@@ -1,8 +1,8 @@
-//! Lane `memory`: what a model takes: its weights, its activations, and the keys and values of a batch.
+//! Lane `memory`: the memory use of a model: its weights, its activations, and the keys and values of a batch.
 //!
-//! Every sample is a fresh load, so that nothing of an earlier batch is left. The counting allocator's bytes are the truth of
-//! what the engine asked for; the kernel's resident bytes stand beside them. While a request runs, the allocated bytes
-//! are sampled, so that the peak can be held against the average.
+//! Every sample is a fresh load, so that no memory of an earlier batch remains. The counting allocator measures the bytes
+//! that the engine requests; the kernel's resident bytes are reported beside them. While a request runs, the allocated bytes
+//! are sampled, so that the peak can be compared with the average.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use redline_engine::{BatchRequest, Cancel, DiffuseRequest, Engine, ModelInfo, Ob
 use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{Lane, Run, Told, all_threads, count, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, count, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
 use crate::digest;
 use crate::machine::Resident;
 use crate::result::{Cell, Column};
 use crate::{Direction, Row, Samples};
 
-/// See the module.
+/// The `memory` lane.
 pub const LANE: Lane = Lane {
     name: "memory",
     asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",
@@ -43,7 +43,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     lower("load_s", "s"),
     lower("loaded", "bytes"),
     lower("load_peak", "bytes"),
@@ -61,7 +61,7 @@ const METRICS: &[Told] = &[
 
 const MB: f64 = 1e-6;
 
-/// What the seed's memory benchmark reports, in MB, then ours.
+/// The columns of the seed's memory benchmark, in MB, then ours.
 const COLUMNS: &[Column] = &[
     Column { name: "batch_size", cell: Cell::Param("batch") },
     Column { name: "parameter_memory_mb", cell: Cell::Metric("weights", Samples::median, MB) },
@@ -80,14 +80,14 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
 ];
 
-/// How far the bytes in memory may be from those of the file.
+/// Allowed relative difference between the weights in memory and in the file.
 const TOLERANCE: f64 = 0.05;
-/// How often memory may be taken for a token: by the scheduler and the answer, never by a pass, whatever its layers.
+/// Allowed allocations per token, by scheduler and answer. A pass makes none, however many layers it has.
 const MOST_ALLOCATIONS: f64 = 32.0;
-/// Between two looks at the allocated bytes.
+/// Interval between two samples of the allocated bytes.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// What is run after each load.
+/// The request after each load.
 #[derive(Clone, Copy)]
 struct Case {
     batch: usize,
@@ -100,15 +100,15 @@ struct Sample {
     load_s: f64,
     /// Allocated after the load.
     loaded: f64,
-    /// The most while loading; `None` where nobody counts.
+    /// The peak while loading; `None` without a counting allocator.
     load_peak: Option<f64>,
-    /// The most during the request.
+    /// The peak during the request.
     peak: Option<f64>,
-    /// Allocated on average during the request.
+    /// The average during the request.
     average: f64,
-    /// Allocated after the request, which leaves its pages of keys and values for the next.
+    /// Bytes after the request, whose pages of keys and values are kept for the next.
     after: f64,
-    /// How often memory is taken for a token of a sequence, by a request like one before; `None` where nobody counts.
+    /// Allocations per token of a sequence, in a repeated request; `None` without a counting allocator.
     allocations_per_token: Option<f64>,
     resident: [Option<u64>; 2],
     ids: Vec<Vec<u32>>,
@@ -148,7 +148,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// Loads the model, runs a batch, and looks at memory all the while.
+/// Loads the model, runs a batch, and measures memory meanwhile.
 fn sample(
     bench: &Bench<'_>,
     model: &Model<'_>,
@@ -169,7 +169,7 @@ fn sample(
     let kv = info.kv_bytes_per_token as f64 * tokens as f64 * case.batch as f64;
     bench.fits(&format!("the keys and values of {} sequences of {tokens} tokens", case.batch), kv)?;
     let (outcome, average) = watched(|| request(&engine, case, info.vocab));
-    // Since the request began, whoever allocated: the looks and the answer too.
+    // The peak since the request began, including allocations by the sampling thread and the answer.
     let (outcome, peak) = (outcome?, peak_bytes());
     let (after, resident_after) = (current_bytes(), Resident::now().anonymous_bytes);
     let allocations_per_token = allocations_per_token(&engine, case, info.vocab)?;
@@ -187,8 +187,8 @@ fn sample(
     Ok((sample, info))
 }
 
-/// How often memory is taken for one more token of one sequence: what a request that generates twice as many takes more, over the tokens
-/// it has more. A request like each was run before, so that nothing is taken for the first time.
+/// Allocations per additional token of a sequence: the additional allocations of a request that generates twice as many tokens, divided
+/// by the additional tokens. Both requests were run before, so first-time allocations do not count.
 fn allocations_per_token(engine: &Engine, case: Case, vocab: usize) -> Result<Option<f64>, LaneError> {
     let longer = Case { new_tokens: 2 * case.new_tokens, ..case };
     if longer.prompt_tokens + longer.new_tokens > engine.info().context {
@@ -218,7 +218,7 @@ fn request(engine: &Engine, case: Case, vocab: usize) -> Result<Vec<Vec<u32>>, L
     Ok(asked::canvases(engine, requests)?.into_iter().map(|outcome| outcome.token_ids).collect())
 }
 
-/// Does the work; its result, and the bytes that were allocated meanwhile, on average over looks at regular times.
+/// Does the work. Returns its result and the average of the allocated bytes, sampled at regular intervals.
 fn watched<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -239,13 +239,13 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, f64) {
     })
 }
 
-/// Bytes of the pages that hold the keys and values of the batch.
+/// Bytes of the pages for the keys and values of the batch.
 fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
     let tokens = (case.prompt_tokens + case.new_tokens).next_multiple_of(PAGE_TOKENS);
     info.kv_bytes_per_token * (tokens * case.batch) as u64
 }
 
-/// Weights that were packed before take in memory what they take in their file, and a request takes the pages of its keys and
+/// Checks that packed weights take as much memory as in their file, and that a request takes the pages of its keys and
 /// values.
 fn check(model: &Model<'_>, info: &ModelInfo, case: Case, sample: &Sample) -> Result<(), LaneError> {
     let wrong = |fact: String| Err(LaneError::Incorrect(format!("{fact}\n  in `{}`", info.name)));
@@ -269,7 +269,7 @@ fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneErro
     };
     let (lower, info_only) = (Direction::Lower, Direction::Info);
     let resident = |s: &Sample, when: usize| s.resident[when].map(|bytes| bytes as f64);
-    // Activations are set aside once, whatever the batch; the rest grows with it.
+    // Activations are allocated once, independent of the batch; all other memory grows with the batch.
     let item = |s: &Sample| Some((info.activation_bytes as f64 + s.peak? - s.loaded) / case.batch as f64);
     let ids = samples.first().map(|s| s.ids.concat()).unwrap_or_default();
     let constant = |bytes: u64| Samples::new("bytes", info_only, vec![bytes as f64]);
@@ -298,7 +298,7 @@ fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneErro
         .metric("rss_anon_first", of("bytes", lower, &|s| resident(s, 1))?);
     row.kernel_path = Some(info.kernel_path.clone());
     row.checked = true;
-    // Where masks are filled, a token may be a pass over a canvas, with lists of its rows.
+    // With a model that fills masks, a token may need a pass over a canvas, with lists of its rows.
     let by_token = info.objective == Objective::Next;
     let counted = by_token && samples.iter().any(|s| s.allocations_per_token.is_some());
     Ok(if counted { row.at_most("allocations_per_token", MOST_ALLOCATIONS) } else { row })

@@ -1,22 +1,25 @@
-//! Lane `mixed`: what prompts that arrive cost those who generate, and what is gained by running both together.
+//! Lane `mixed`: how much arriving prompts slow down running generations, and how much is gained by running both together.
 //!
 //! A trial runs three things in turn, each between two readings of the machine's limits: the streams alone, the prompts
-//! alone (each is submitted when the one before was answered, and continued by one token), and both together. Streams
-//! decode from ids that begin differently, end-of-sequence ignored, and nothing is kept from request to request. Before
-//! anything is timed, and in every trial, streams and prompts together must give the ids that they give apart.
+//! alone (each is submitted when the previous one was answered, and continued by one token), and both together. Streams
+//! decode from ids that begin differently, end-of-sequence ignored, without a prefix cache. Before timing, and in every
+//! trial, streams and prompts must give the same ids together as apart.
 //!
-//! Together, the first prompt comes when a request of one token behind the streams was answered: by then they decode. That
-//! is not relied on. What counts of the gaps between neighbouring tokens of a stream are those after every stream had its
-//! first token; with prompts, of these, those that lie between the arrival of a prompt and its token, by the engine's own
-//! times. A trial in which there are none, since the streams were over too soon, has no such gap to tell. Percentiles are
-//! over the gaps of all streams of a trial; quotients and shares follow from other metrics.
+//! In the combined run, the first prompt arrives when a request of one token, submitted after the streams, was answered:
+//! by then the streams are normally decoding, but the metrics do not rely on it. A gap is the time between neighbouring
+//! tokens of a stream. Only gaps after every stream had its first token count. In the combined run, only those between the
+//! arrival of a prompt and its token count, by the engine's own times. If the streams ended too soon, a trial has no such
+//! gap and reports none. Percentiles are over the gaps of all streams of a trial; quotients and shares follow from other
+//! metrics.
 
 mod gaps;
 
-use redline_engine::{Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, ModelInfo, Prompt};
+use redline_engine::{
+    Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, ModelInfo, Prompt, Ticket,
+};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, higher, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_context};
 use crate::digest;
 use crate::limits::Probe;
@@ -25,7 +28,7 @@ use crate::roofline::{Arithmetics, Held, Work, held, keys_seen};
 use crate::{Direction, Row, Samples};
 use gaps::Gaps;
 
-/// See the module.
+/// The `mixed` lane.
 pub const LANE: Lane = Lane {
     name: "mixed",
     asks: "What do prompts that arrive cost those who generate?",
@@ -70,7 +73,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     lower("quiet_gap_p50", "ms"),
     lower("quiet_gap_p95", "ms"),
     lower("mixed_gap_p50", "ms"),
@@ -115,10 +118,10 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
 ];
 
-/// Tokens of a prompt unless told otherwise.
+/// Default number of tokens of a prompt.
 const PROMPT_TOKENS: usize = 2000;
 
-/// What runs.
+/// The streams and prompts.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     streams: usize,
@@ -130,24 +133,24 @@ struct Case {
     warmups: usize,
 }
 
-/// What runs at a time: streams, prompts.
+/// What runs in each turn: streams, prompts.
 const TURNS: [(bool, bool); 3] = [(true, false), (false, true), (true, true)];
 
-/// Answers of what ran at a time.
+/// The answers of one turn.
 #[derive(Debug)]
 struct Ran {
     streams: Vec<GenerateOutcome>,
     prompts: Vec<GenerateOutcome>,
-    /// Until the last of them.
+    /// Seconds until the last answer.
     seconds: f64,
 }
 
-/// What a trial says.
+/// The result of a trial.
 #[derive(Debug)]
 struct Trial {
     quiet: Gaps,
     mixed: Gaps,
-    /// Of the streams alone, of the prompts alone.
+    /// Seconds of the streams alone and of the prompts alone.
     apart_s: [f64; 2],
     together_s: Held<f64>,
 }
@@ -183,7 +186,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// Refuses what exceeds the context or the free memory.
+/// Returns an error if a request exceeds the context or the free memory.
 fn fits(bench: &Bench<'_>, info: &ModelInfo, case: Case) -> Result<(), LaneError> {
     let stream = case.stream_prompt_tokens.saturating_add(case.new_tokens);
     let prompt = case.prompt_tokens.saturating_add(1);
@@ -215,7 +218,7 @@ fn row(bench: &Bench<'_>, engine: &Engine, case: Case) -> Result<Row, LaneError>
     Ok(told(info, case, &trials, digest::of_ids(&ids))?.warmed(warmup))
 }
 
-/// Submits the streams, lets them begin, runs the prompts one after the other, then waits for the streams.
+/// Submits the streams, waits for them to begin, runs the prompts one after the other, then waits for the streams.
 fn together(
     bench: &Bench<'_>,
     engine: &Engine,
@@ -234,17 +237,17 @@ fn together(
         .map(|request| engine.submit_generate(request, &cancel))
         .collect::<Result<Vec<_>, _>>()?;
     if streams && prompts {
-        engine.generate(request(case.streams, 1, 1), &cancel, &mut |_| ())?;
+        engine.submit_generate(request(case.streams, 1, 1), &cancel).and_then(Ticket::wait)?;
     }
     let prompts = (0..count(prompts, case.prompts))
         .map(|index| request(case.streams + index, case.prompt_tokens, 1))
-        .map(|request| engine.generate(request, &cancel, &mut |_| ()))
+        .map(|request| engine.submit_generate(request, &cancel).and_then(Ticket::wait))
         .collect::<Result<Vec<_>, _>>()?;
-    let streams = tickets.into_iter().map(|t| t.wait()).collect::<Result<Vec<_>, _>>()?;
+    let streams = tickets.into_iter().map(Ticket::wait).collect::<Result<Vec<_>, _>>()?;
     Ok(Ran { streams, prompts, seconds: bench.clock.elapsed_s(begin) })
 }
 
-/// Whether what ran now gave the ids that it gave without the others; nothing ran of what is empty.
+/// Checks that the ids are the same together as apart. An empty list was not run and is not checked.
 fn same(what: &str, apart: &[GenerateOutcome], now: &[GenerateOutcome]) -> Result<(), LaneError> {
     for (index, (apart, now)) in apart.iter().zip(now).enumerate() {
         let (apart, now) = (&apart.token_ids, &now.token_ids);
@@ -256,7 +259,7 @@ fn same(what: &str, apart: &[GenerateOutcome], now: &[GenerateOutcome]) -> Resul
     Ok(())
 }
 
-/// What the turns of a trial say.
+/// Evaluates the turns of a trial.
 fn trial(turns: &[Held<Ran>]) -> Trial {
     let [quiet, alone, both] = [0, 1, 2].map(|turn| &turns[turn].value);
     Trial {
@@ -267,24 +270,24 @@ fn trial(turns: &[Held<Ran>]) -> Trial {
     }
 }
 
-/// When the tokens of each stream were chosen, seconds on the engine's clock.
+/// The times at which the tokens of each stream were chosen, in seconds of the engine's clock.
 fn times(streams: &[GenerateOutcome]) -> Vec<Vec<f64>> {
     streams.iter().map(|one| one.token_s.iter().map(|s| one.arrived_s + s).collect()).collect()
 }
 
-/// When each prompt was under way: from its arrival to its token.
+/// The span of each prompt, from its arrival to its token.
 fn spans(prompts: &[GenerateOutcome]) -> Vec<(f64, f64)> {
     prompts.iter().map(|one| (one.arrived_s, one.arrived_s + one.prefill_s)).collect()
 }
 
-/// Tokens of streams and prompts, read and new.
+/// Tokens of streams and prompts, both read and new.
 fn tokens(case: Case) -> f64 {
     let stream = case.stream_prompt_tokens as f64 + case.new_tokens as f64;
     case.streams as f64 * stream + case.prompts as f64 * (case.prompt_tokens as f64 + 1.0)
 }
 
-/// What streams and prompts must at least do: run every token but the last of each, read the weights for every token of a stream,
-/// and for those after its first what the stream has stored.
+/// The minimum work of streams and prompts: compute every token except the last of each, and read the weights for every token of
+/// a stream, and from its second token on also the stream's stored keys and values.
 fn work(info: &ModelInfo, case: Case) -> Work {
     let (streams, prompts, new) = (case.streams as f64, case.prompts as f64, case.new_tokens as f64);
     let run = case.stream_prompt_tokens + case.new_tokens - 1;
@@ -360,7 +363,7 @@ mod tests {
     #[test]
     fn work_reads_the_weights_for_every_token_of_a_stream() {
         let work = work(&info(), CASE);
-        // Streams run 6 tokens of 7, after 4 and 5 stored ones for the last two; prompts run 5.
+        // Streams compute 6 of 7 tokens, with 4 and 5 stored ones for the last two; prompts compute 5.
         assert_eq!(work.bytes, 3.0 * 1000.0 + 2.0 * 8.0 * (4.0 + 5.0));
         assert_eq!(work.operations, (2.0 * 6.0 + 3.0 * 5.0) * 100.0 + (2.0 * 3.0 + 3.0) * 50.0);
         assert_eq!(work.attention, 3.0 * (2.0 * 21.0 + 3.0 * 15.0));
@@ -382,7 +385,7 @@ mod tests {
         assert!((values("mixed_gap_p95")[0] - 8.7).abs() < 1e-12);
         assert!((values("gap_ratio")[0] - 8.7 / 3.8).abs() < 1e-12);
         assert!((values("gap_mean_ratio")[0] - 6.0 / (8.0 / 3.0)).abs() < 1e-12);
-        // Where no gap counted there is none to tell.
+        // If no gap counts, none is reported.
         assert_eq!((values("gap_ratio").len(), values("mixed_gaps")), (1, vec![3.0, 0.0]));
         // 2 streams of 4 + 3 tokens, 3 prompts of 5 + 1.
         assert_eq!((values("total_tokens_per_s"), values("share_of_separate")), (vec![3.2; 2], vec![0.8; 2]));

@@ -18,7 +18,7 @@ pub mod score;
 pub mod self_test;
 pub mod tokenizer;
 
-/// Every lane there is.
+/// All lanes.
 pub const ALL: &[Lane] = &[
     generate::LANE,
     score::LANE,
@@ -34,53 +34,53 @@ pub const ALL: &[Lane] = &[
     self_test::LANE,
 ];
 
-/// A benchmark: one question, what it checks and measures, its flags, and how to answer it.
+/// A benchmark: its question, its checks and metrics, its flags, and the function that runs it.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
     /// The name on the command line.
     pub name: &'static str,
     /// The question it answers.
     pub asks: &'static str,
-    /// What is found correct before anything is timed.
+    /// What is verified before timing.
     pub checks: &'static str,
-    /// What it is held against within the run: an arm of its own, or the machine's limits.
+    /// The reference within the run: another arm, or the machine's limits.
     pub against: &'static str,
-    /// What it measures; a metric ending in `*` stands for all that begin so.
-    pub metrics: &'static [Told],
+    /// The metrics; a name ending in `*` stands for all metrics with that prefix.
+    pub metrics: &'static [MetricSpec],
     /// The relative difference of its metrics that matters, such as 0.03.
     pub threshold: f64,
-    /// Its own flags, besides those that choose model and machine.
+    /// The lane's own flags, besides those for model and machine.
     pub flags: &'static [Flag],
-    /// Values of its flags with which it runs in a moment, for tests.
+    /// Flag values for a very short run, used in tests.
     pub smoke: &'static [(&'static str, &'static str)],
-    /// Values with which it runs in about a minute.
+    /// Flag values for a run of about a minute.
     pub standard: &'static [(&'static str, &'static str)],
-    /// The numbers of threads to run with unless told otherwise, from how many are the machine's default.
+    /// The default thread counts, given the machine's default number of threads.
     pub threads: fn(usize) -> Vec<usize>,
-    /// The columns of its comma-separated values, a line per row; `None`: a line per row and metric.
+    /// The columns of comma-separated values with one line per row; `None` for one line per row and metric.
     pub columns: Option<&'static [Column]>,
-    /// The columns of its table for people, a line per row; `None`: a line per row and metric.
+    /// The columns of the printed table with one line per row; `None` for one line per row and metric.
     pub shown: Option<&'static [Column]>,
-    /// What must be known of the figures in the table.
+    /// A note about the values in the table.
     pub note: Option<&'static str>,
-    /// The seeds' layouts of its comma-separated values, by the names of `--csv-style`.
+    /// CSV layouts of the seeds' programs, by the names of `--csv-style`.
     pub styles: &'static [(&'static str, &'static [Column])],
-    /// How comma-separated values of an earlier run are compared; `None`: they are no baseline.
+    /// The rule for comparing with comma-separated values of an earlier run; `None` if they cannot be a baseline.
     pub baseline: Option<Rule>,
-    /// Answers the question.
+    /// The function that runs the lane.
     pub run: Run,
 }
 
-/// How a lane answers its question.
+/// What a lane measures.
 #[derive(Clone, Copy, Debug)]
 pub enum Run {
-    /// By measuring the machine alone.
+    /// The machine alone.
     Machine(OfMachine),
-    /// By measuring a model.
+    /// A model.
     Model(OfModel),
-    /// By measuring a model that fills masks.
+    /// A model that fills masks.
     Masked(OfModel),
-    /// By measuring how text becomes ids.
+    /// A tokenizer.
     Text(OfText),
 }
 
@@ -89,53 +89,53 @@ pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<(), LaneError>;
 /// Measures a model.
 pub type OfModel = fn(&Bench<'_>, &Model<'_>, &Values) -> Result<(), LaneError>;
 
-/// Measures how text becomes ids.
+/// Measures a tokenizer.
 pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<(), LaneError>;
 
-/// A metric of a lane.
+/// The specification of a metric.
 #[derive(Clone, Copy, Debug)]
-pub struct Told {
+pub struct MetricSpec {
     /// Its name.
     pub name: &'static str,
-    /// Its unit; empty: several.
+    /// Its unit; empty if there are several.
     pub unit: &'static str,
-    /// Which way it gets better.
+    /// The direction in which it improves.
     pub direction: Direction,
-    /// Whether it is the same on every machine: a count that can gate anywhere.
+    /// Whether the value is the same on every machine: a count that can be a gate anywhere.
     pub portable: bool,
 }
 
 /// A metric that is better the higher it is.
-pub(crate) const fn higher(name: &'static str, unit: &'static str) -> Told {
-    Told { name, unit, direction: Direction::Higher, portable: false }
+pub(crate) const fn higher(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Higher, portable: false }
 }
 
 /// A metric that is better the lower it is.
-pub(crate) const fn lower(name: &'static str, unit: &'static str) -> Told {
-    Told { name, unit, direction: Direction::Lower, portable: false }
+pub(crate) const fn lower(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Lower, portable: false }
 }
 
-/// A metric that is told, never judged.
-pub(crate) const fn info(name: &'static str, unit: &'static str) -> Told {
-    Told { name, unit, direction: Direction::Info, portable: false }
+/// A metric that is reported but not judged.
+pub(crate) const fn info(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Info, portable: false }
 }
 
-/// A count that follows from what is run, not from how fast the machine is.
-pub(crate) const fn count(name: &'static str, unit: &'static str) -> Told {
-    Told { name, unit, direction: Direction::Info, portable: true }
+/// A count that follows from the workload, not from the machine's speed.
+pub(crate) const fn count(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Info, portable: true }
 }
 
-impl Told {
-    /// Whether a metric of this name is meant.
+impl MetricSpec {
+    /// Whether this specification covers the metric of this name.
     pub fn names(&self, metric: &str) -> bool {
         self.name.strip_suffix('*').map_or(self.name == metric, |begin| metric.starts_with(begin))
     }
 }
 
-/// How much of a lane is run.
+/// The size of a lane's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
-    /// A moment: whether it runs.
+    /// Very short: only shows that the lane runs.
     Smoke,
     /// About a minute.
     Standard,
@@ -144,23 +144,23 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// Every one, by its word.
+    /// All profiles by name.
     pub const ALL: &[(&str, Self)] =
         &[("smoke", Self::Smoke), ("standard", Self::Standard), ("full", Self::Full)];
 
-    /// The word.
+    /// The name of the profile.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(_, profile)| *profile == self).map_or("", |(name, _)| name)
     }
 }
 
-/// Only as many threads as the machine has by default.
+/// Only the machine's default number of threads.
 pub(crate) fn all_threads(default: usize) -> Vec<usize> {
     vec![default]
 }
 
 impl Lane {
-    /// The values of its flags in a profile; what they leave out is as by default.
+    /// The flag values of a profile; other flags take their defaults.
     pub fn values(&self, profile: Profile) -> &'static [(&'static str, &'static str)] {
         match profile {
             Profile::Smoke => self.smoke,
@@ -169,17 +169,17 @@ impl Lane {
         }
     }
 
-    /// What is known of a metric.
-    pub fn told(&self, metric: &str) -> Option<&'static Told> {
-        self.metrics.iter().find(|told| told.names(metric))
+    /// The specification of a metric.
+    pub fn metric(&self, metric: &str) -> Option<&'static MetricSpec> {
+        self.metrics.iter().find(|spec| spec.names(metric))
     }
 
-    /// The lane of this name.
+    /// The lane with this name.
     pub fn named(name: &str) -> Option<&'static Self> {
         ALL.iter().find(|lane| lane.name == name)
     }
 
-    /// What it checks, measures and is held against, for help.
+    /// The help text: checks, metrics and reference.
     pub fn about(&self) -> String {
         let mut text =
             format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
@@ -196,7 +196,7 @@ impl Lane {
         text
     }
 
-    /// A result of this lane for people.
+    /// Formats a result of this lane as a table.
     pub fn table(&self, result: &LaneResult) -> String {
         let table = self.shown.map_or_else(|| result.table(), |columns| result.table_of(columns));
         let note = self.note.map(|note| format!("{note}\n")).unwrap_or_default();
@@ -206,13 +206,13 @@ impl Lane {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use redline_engine::ModelInfo;
+    use redline_engine::{ModelInfo, OperationCounts};
     use redline_kernels::op::kv::KvFormat;
     use redline_kernels::{Format, Tier};
 
     use super::*;
 
-    /// A model of round numbers.
+    /// A model with round numbers.
     pub(crate) fn info() -> ModelInfo {
         ModelInfo {
             name: "a".into(),
@@ -239,7 +239,7 @@ pub(crate) mod tests {
             kernel_path: "k".into(),
             kv_budget_bytes: None,
             prefix_cache: false,
-            operations: (100.0, 3.0, 50.0),
+            operations: OperationCounts { per_token: 100.0, per_key: 3.0, per_output: 50.0 },
         }
     }
 

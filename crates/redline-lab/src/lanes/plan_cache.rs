@@ -1,19 +1,19 @@
-//! Lane `plan-cache`: whether plans are made once and found again, as the five tests of the seed ask.
+//! Lane `plan-cache`: checks that plans are made once and then found, with the five tests of the seed.
 //!
-//! Each test has its row, graded by the seed's thresholds. What a test promises (no miss the second time, the same
-//! bits, no growth) is checked: a broken promise is no figure but an error.
+//! Each test has a row, graded by the seed's thresholds. The guarantees of a test (no miss the second time, the same
+//! bits, no growth) are checked, and a violation is an error.
 
 mod steps;
 
 use redline_engine::{Buckets, PlanPolicy};
 
-use super::{Lane, Run, Told, all_threads, count, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, count, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Model, Values};
 use crate::result::{Cell, Column};
 use crate::stats::Samples;
 use steps::Steps;
 
-/// See the module.
+/// The `plan-cache` lane.
 pub const LANE: Lane = Lane {
     name: "plan-cache",
     asks: "Are plans made once and found again, what do they cost, and what does measuring gain?",
@@ -47,7 +47,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     info("first", "s"),
     count("first_misses", "misses"),
     lower("second", "s"),
@@ -83,7 +83,7 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
 ];
 
-/// How well a cache does, in the seed's words.
+/// The grade of a cache, as defined by the seed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Grade {
     Good,
@@ -100,7 +100,8 @@ impl Grade {
         }
     }
 
-    /// Of the second call: no miss and more than 100 times as fast is good, several misses or less than 10 times is poor.
+    /// The grade of the second call: no miss and more than 100 times as fast is good, several misses or less than 10
+    /// times is poor.
     fn of_calls(second_misses: u64, speedup: f64) -> Self {
         match second_misses {
             0 if speedup > 100.0 => Self::Good,
@@ -109,7 +110,7 @@ impl Grade {
         }
     }
 
-    /// Of the second precompilation: more than 10 times as fast is good, less than 5 times is poor.
+    /// The grade of the second precompilation: more than 10 times as fast is good, less than 5 times is poor.
     fn of_precompilation(second_misses: u64, speedup: f64) -> Self {
         match second_misses {
             0 if speedup > 10.0 => Self::Good,
@@ -119,7 +120,7 @@ impl Grade {
     }
 }
 
-/// A test and its row.
+/// A function that runs a test and returns its row.
 type Test = fn(&Steps<'_>) -> Result<crate::Row, LaneError>;
 
 /// The tests, by the names of `--test`.
@@ -152,7 +153,7 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
     Ok(())
 }
 
-/// Policies whose engines must all answer with the same bits.
+/// Policies that must all give the same bits.
 const POLICIES: &[PlanPolicy] =
     &[PlanPolicy::Tune, PlanPolicy::Estimate, PlanPolicy::Forbid, PlanPolicy::Off];
 

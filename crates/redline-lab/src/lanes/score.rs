@@ -1,16 +1,16 @@
-//! Lane `score`: items of a score request per second, by batch and number of labels, before and after the prefix cache knows
-//! the query.
+//! Lane `score`: items per second of a score request, by batch and number of labels, with and without the query in the prefix
+//! cache.
 //!
-//! A cold run has a salt of its own, so that nothing is known; a warm one comes after another with the same query, but its items
-//! are new. Both take turns, each between two readings of the machine's limits. Before anything is timed, both must give
-//! the same bits, the first and the last item those that they have alone, and every row must sum to 1.
+//! A cold run has its own salt, so that nothing is cached; a warm run follows another one with the same query but has new items.
+//! Both are interleaved, each between two readings of the machine's limits. Before timing, both must give the same bits, the
+//! first and the last item must have the same bits as alone, and every row must sum to 1.
 
 mod work;
 
 use redline_engine::{Engine, Label, ModelInfo, ScoreOutcome, ScoreRequest};
 use redline_kernels::Simd;
 
-use super::{Lane, Run, Told, all_threads, count, higher, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, count, higher, info, lower};
 use crate::baseline::Rule;
 use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, within_context};
 use crate::digest;
@@ -20,7 +20,7 @@ use crate::roofline::{Arithmetics, Held, held};
 use crate::{Direction, Row, Samples};
 use work::{Workload, label_ids};
 
-/// See the module.
+/// The `score` lane.
 pub const LANE: Lane = Lane {
     name: "score",
     asks: "How many items are scored per second, by batch and labels, with and without a known query?",
@@ -62,7 +62,7 @@ pub const LANE: Lane = Lane {
     run: Run::Model(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher("items_per_s", "items/s"),
     lower("latency", "ms"),
     count("items", "items"),
@@ -76,13 +76,13 @@ const METRICS: &[Told] = &[
 const NOTE: &str = "p50, p95 and p99 by the seed's formula, the value at place n * p / 100 of the sorted runs: of 20 runs, p95 and p99 are the \
                     largest. results.csv has percentiles only where there are runs enough for an interval.";
 
-/// What the seed's score benchmark reports.
+/// The columns of the seed's score benchmark.
 const SEED: &[Column] = &[
     COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7],
     COLUMNS[8], COLUMNS[9],
 ];
 
-/// What the seed's score benchmark reports, then ours.
+/// The columns of the seed's score benchmark, then ours.
 const COLUMNS: &[Column] = &[
     Column::param("batch_size"),
     Column::param("num_labels"),
@@ -105,7 +105,7 @@ const COLUMNS: &[Column] = &[
     Column::KERNEL_PATH,
 ];
 
-/// A line per case, as the seed's benchmark prints it, and what is not in it.
+/// One line per case as printed by the seed's benchmark, with further columns.
 const SHOWN: &[Column] = &[
     Column { name: "batch", cell: Cell::Param("batch_size") },
     Column { name: "labels", cell: Cell::Param("num_labels") },
@@ -126,19 +126,19 @@ fn sum(samples: &Samples) -> Option<f64> {
     (samples.n() > 0).then(|| samples.values().iter().sum())
 }
 
-/// Items of all runs over the seconds of all runs, from the rates of runs of equal size.
+/// Items of all runs over the seconds of all runs, computed from the rates of runs of equal size.
 fn over_all_runs(rates: &Samples) -> Option<f64> {
     (rates.n() > 0).then(|| rates.n() as f64 / rates.values().iter().map(|rate| 1.0 / rate).sum::<f64>())
 }
 
-/// The value at place `n * percent / 100` of the sorted samples, as the seed's benchmark takes it however few there are.
+/// The value at rank `n * percent / 100` of the sorted samples, for any number of samples, as in the seed's benchmark.
 fn rank(samples: &Samples, percent: usize) -> Option<f64> {
     let mut sorted = samples.values().to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     sorted.get(sorted.len() * percent / 100).copied()
 }
 
-/// Whether the engine has seen the query.
+/// Whether the query is in the prefix cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Prefix {
     Cold,
@@ -162,7 +162,7 @@ struct Case {
     warmup: usize,
 }
 
-/// A request and what became of it.
+/// A request and its outcome.
 struct Sample {
     ms: f64,
     outcome: ScoreOutcome,
@@ -230,7 +230,7 @@ fn case_rows(
     arms.iter().zip(of_arms).map(row).collect()
 }
 
-/// The request of one run: items of other runs are other items; a cold query is under a salt of its own.
+/// The request of one run. Each run has different items; a cold query has its own salt.
 fn request(workload: &Workload, case: &Case, arm: Prefix, run: usize, info: &ModelInfo) -> ScoreRequest {
     let first = run * case.items;
     let items = (first..first + case.items).map(|index| workload.item(index, info.vocab)).collect();
@@ -246,7 +246,8 @@ fn request(workload: &Workload, case: &Case, arm: Prefix, run: usize, info: &Mod
     }
 }
 
-/// The bits of the first run's scores, which must be the same without and with a known query, in company and alone.
+/// The bits of the first run's scores, after checking that they are the same with and without a cached query, and in
+/// a batch and alone.
 fn checked(engine: &Engine, workload: &Workload, case: &Case, arms: &[Prefix]) -> Result<String, LaneError> {
     let info = engine.info();
     let cold = engine.score(request(workload, case, Prefix::Cold, 0, info))?;
@@ -290,7 +291,7 @@ fn same(when: &str, expected: &[Vec<u32>], found: &[Vec<u32>]) -> Result<(), Lan
     Err(LaneError::Incorrect(format!("scores {expected:?} in a new request, {found:?} {when}")))
 }
 
-/// Every row of a softmax sums to 1.
+/// Checks that every softmax row sums to 1.
 fn normalised(outcome: &ScoreOutcome) -> Result<(), LaneError> {
     for (index, item) in outcome.items.iter().enumerate() {
         let item = item.as_ref().map_err(|error| LaneError::Incorrect(error.message.clone()))?;

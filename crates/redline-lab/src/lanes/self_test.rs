@@ -1,16 +1,16 @@
-//! Lane `self-test`: whether the laboratory's verdicts can be trusted, on this machine, now.
+//! Lane `self-test`: checks whether the laboratory's verdicts can be trusted on this machine, now.
 //!
-//! The work is a fixed number of multiply-adds from registers on one thread. An experiment is what `--versus` does: fresh processes of
-//! two arms in the order A B B A, samples each between two readings of the machine's speed, judged by the same functions. In half of
-//! the experiments the arms are equal (A/A); in the others arm B does 5 % more work. Both are repeated with disturbances injected
-//! into both arms: outliers (a sample in eight takes three times as long), load (as many busy threads as the machine has
-//! processors) and two speeds (half of the samples, by chance, take a third longer).
+//! The work is a fixed number of multiply-adds on registers on one thread. An experiment does the same as `--versus`: fresh processes
+//! of two arms in the order A B B A, each sample between two readings of the machine's speed, judged by the same functions. In half of
+//! the experiments the arms are equal (A/A); in the others arm B does 5 % more work. Both are repeated with disturbances in both arms:
+//! outliers (one sample in eight takes three times as long), load (as many busy threads as the machine has processors) and two speeds
+//! (a random half of the samples takes a third longer).
 
 mod work;
 
 use redline_kernels::Arithmetic;
 
-use super::{Lane, Run, Told, all_threads, info, lower};
+use super::{Lane, MetricSpec, Run, all_threads, info, lower};
 use crate::bench::{Bench, Flag, LaneError, Values};
 use crate::compare::{self, Rules};
 use crate::number;
@@ -21,7 +21,7 @@ use crate::versus::{self, Arm};
 use crate::{Direction, Row, Samples, Verdict};
 use work::{Disturbance, Work};
 
-/// See the module.
+/// The `self-test` lane.
 pub const LANE: Lane = Lane {
     name: "self-test",
     asks: "Are the laboratory's verdicts right on this machine: equal arms the same, a slowdown found, never the contrary?",
@@ -82,7 +82,7 @@ pub const LANE: Lane = Lane {
     run: Run::Machine(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     info("same", "share"),
     info("found", "share"),
     info("quiet", "share"),
@@ -95,13 +95,13 @@ const METRICS: &[Told] = &[
 
 /// The name of experiments with equal arms.
 const EQUAL: &str = "a-a";
-/// What equal arms must be called the same by, and a slowdown be found by.
+/// Minimum share of experiments in which equal arms are judged the same, and in which a slowdown is found.
 const SAME: f64 = 0.80;
 const FOUND: f64 = 0.90;
-/// How often equal arms may raise no alarm, at least.
+/// Minimum share of experiments in which equal arms raise no alarm.
 const QUIET: f64 = 0.95;
 
-/// What an experiment is asked for.
+/// The parameters of an experiment.
 #[derive(Clone, Copy)]
 struct Plan {
     processes: usize,
@@ -112,14 +112,14 @@ struct Plan {
     gates: bool,
 }
 
-/// What became of an experiment.
-struct Found {
+/// The result of an experiment.
+struct Experiment {
     verdict: Verdict,
     ratio: Option<f64>,
     detectable: Option<f64>,
 }
 
-/// How much more work arm B does.
+/// The relative additional work of arm B.
 fn slowdown(values: &Values) -> Result<f64, LaneError> {
     let slowdown = values.number("slowdown")?;
     if slowdown <= 1.0 {
@@ -164,7 +164,7 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
     }
 }
 
-/// One process of an experiment: its samples.
+/// Runs one process of an experiment and records its samples.
 fn worker(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<(), LaneError> {
     let mut work = Work::new(bench, plan.slowdown, disturbance, plan.seed)?;
     let warmup = bench.warm_up(
@@ -215,7 +215,7 @@ fn experiment_row(
     bench.done(&format!("{}, {kind}", disturbance.name()), vec![row])
 }
 
-fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<Found, LaneError> {
+fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<Experiment, LaneError> {
     let mut arms: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(plan.processes).enumerate() {
         let slowdown = if arm == Arm::A { 0.0 } else { plan.slowdown };
@@ -227,7 +227,7 @@ fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result
             format!("--slowdown={slowdown}"),
             format!("--num-runs={}", plan.runs),
             format!("--warmup-runs={}", plan.warmups),
-            // Few enough bits for a number that JSON and flags read exactly.
+            // Few enough bits that JSON and flags represent the number exactly.
             format!("--seed={}", random::mix(plan.seed ^ at as u64) >> 32),
         ];
         let text = (bench.process)(&words).map_err(LaneError::Incorrect)?;
@@ -237,8 +237,8 @@ fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result
     judged(bench, &arms)
 }
 
-/// What the laboratory says of the two.
-fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Found, LaneError> {
+/// Judges the two arms with the laboratory's functions.
+fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Experiment, LaneError> {
     let incorrect = |error: &dyn std::fmt::Display| LaneError::Incorrect(error.to_string());
     let arm = |processes: &[Vec<Row>]| {
         let rows = versus::merge(processes).map_err(|error| incorrect(&error))?;
@@ -250,7 +250,7 @@ fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Found, LaneErr
     let comparison = compare::compare(&arm(&arms[0])?, &arm(&arms[1])?, &threshold);
     let line = comparison.lines.iter().find(|line| line.metric.as_deref() == Some("seconds"));
     let line = line.ok_or_else(|| LaneError::Incorrect("no verdict on the seconds".into()))?;
-    Ok(Found {
+    Ok(Experiment {
         verdict: line.verdict.unwrap_or(Verdict::Invalid),
         ratio: line.effect.map(|effect| effect.ratio),
         detectable: line.effect.and_then(|effect| effect.detectable),
@@ -262,32 +262,33 @@ fn told(
     disturbance: Disturbance,
     kind: &str,
     kernels: &str,
-    found: &[Found],
+    experiments: &[Experiment],
 ) -> Result<Row, LaneError> {
-    let (n, equal) = (found.len().max(1) as f64, kind == EQUAL);
+    let (n, equal) = (experiments.len().max(1) as f64, kind == EQUAL);
     let share = |is: &dyn Fn(Verdict) -> bool| {
-        let share = found.iter().filter(|f| is(f.verdict)).count() as f64 / n;
+        let share = experiments.iter().filter(|f| is(f.verdict)).count() as f64 / n;
         Samples::new("share", Direction::Info, vec![share])
     };
-    let told = |unit: &str, direction, value: fn(&Found) -> Option<f64>| {
-        Samples::new(unit, direction, found.iter().filter_map(value).collect())
+    let told = |unit: &str, direction, value: fn(&Experiment) -> Option<f64>| {
+        Samples::new(unit, direction, experiments.iter().filter_map(value).collect())
     };
     let mut row = Row::new(format!("{}/{kind}", disturbance.name()))
         .param("threads", 1)
         .param("disturbance", disturbance.name())
         .param("slowdown", if equal { 0.0 } else { plan.slowdown })
-        .param("experiments", found.len())
+        .param("experiments", experiments.len())
         .param("processes", plan.processes)
         .param("samples", plan.runs);
     let counts = Verdict::BY_SEVERITY
         .iter()
-        .map(|(verdict, _)| (verdict.name(), found.iter().filter(|f| f.verdict == *verdict).count()));
+        .map(|(verdict, _)| (verdict.name(), experiments.iter().filter(|f| f.verdict == *verdict).count()));
     for (name, count) in counts.filter(|(_, count)| *count > 0) {
         row = row.param(name, count);
     }
     let gate = |row: Row, name: &str, least: f64| if plan.gates { row.gate(name, least) } else { row };
     let undisturbed = disturbance == Disturbance::None;
-    // Wrong is what is known to be false: a difference between equal arms, a slower one called faster or the same.
+    // A verdict is wrong if it is known to be false: a difference between equal arms, or a slower arm judged faster
+    // or the same.
     let wrong = |verdict: Verdict| match verdict {
         Verdict::Faster => true,
         Verdict::Slower => equal,
@@ -318,8 +319,8 @@ mod tests {
 
     const PLAN: Plan = Plan { processes: 2, slowdown: 0.05, runs: 3, warmups: 1, seed: 1, gates: true };
 
-    fn found(verdicts: &[Verdict]) -> Vec<Found> {
-        verdicts.iter().map(|&verdict| Found { verdict, ratio: Some(1.0), detectable: None }).collect()
+    fn found(verdicts: &[Verdict]) -> Vec<Experiment> {
+        verdicts.iter().map(|&verdict| Experiment { verdict, ratio: Some(1.0), detectable: None }).collect()
     }
 
     #[test]
@@ -339,7 +340,7 @@ mod tests {
         assert_eq!(row(calm, true, &ten(9, Verdict::Slower)).missed().len(), 2, "an alarm, so not right");
         assert!(row(calm, false, &[Verdict::Slower; 10]).missed().is_empty());
         assert_eq!(row(calm, false, &ten(2, Verdict::Slower)).missed().len(), 2);
-        // A disturbed machine may make it impossible to tell, but nothing wrong may be told.
+        // Under disturbance a verdict may be inconclusive, but never wrong.
         let load = Disturbance::Load;
         assert!(row(load, true, &[Verdict::TooNoisy; 4]).missed().is_empty());
         assert!(row(load, false, &[Verdict::Inconclusive, Verdict::Slower]).missed().is_empty());

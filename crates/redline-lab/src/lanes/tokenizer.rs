@@ -1,13 +1,13 @@
-//! Lane `tokenizer`: tokens per second of the native encoder against the `tokenizers` crate of Hugging Face, and against its
-//! Python package where a file brings those figures.
+//! Lane `tokenizer`: tokens per second of the native encoder compared with Hugging Face's `tokenizers` crate, and with its Python
+//! package if a file provides those measurements.
 //!
-//! Both crates encode the same batches with the same threads in one process, in turn, the order reversed from round to round; the
-//! quotient of a round's two times is one sample of the speedup. Before anything is timed the ids of all texts must be
-//! the same whoever encodes, and they are compared again after every sample. The arm with a prefix cache is told by itself and is no
-//! part of the gate: it knows the texts of the rounds before.
+//! Both crates encode the same batches with the same threads in one process, in turn, in an order that is reversed every round. The
+//! quotient of a round's two times is one sample of the speedup. Before timing, the ids of all texts must be the same for all
+//! encoders, and they are compared again after every sample. The arm with a prefix cache is reported separately and is not part of
+//! the gate, because it has cached the texts in earlier rounds.
 //!
-//! Ours are three kinds of text, made up here: English prose, source code, and chats that share their system prompt.
-//! `--input-file` brings others, one per line; figures of Python are taken for such a file only, so that both read the same.
+//! There are three kinds of built-in text: English prose, source code, and chats with a common system prompt. `--input-file`
+//! provides other texts, one per line. Python's measurements are accepted only for such a file, so that both use the same texts.
 
 mod arms;
 mod python;
@@ -17,7 +17,7 @@ mod texts;
 
 use redline_tokenizer::{Encoder, PrefixCacheCounters, PrefixCacheOptions};
 
-use super::{Lane, Run, Told, count, higher, info, lower};
+use super::{Lane, MetricSpec, Run, count, higher, info, lower};
 use crate::baseline::Rule;
 use crate::bench::{Bench, Flag, LaneError, Text, Values};
 use crate::canary::Watched;
@@ -28,7 +28,7 @@ use arms::{Arm, Arms, Sample};
 use python::Python;
 use texts::Input;
 
-/// See the module.
+/// The `tokenizer` lane.
 pub const LANE: Lane = Lane {
     name: "tokenizer",
     asks: "How many tokens per second does the native tokenizer make, and how many times what the `tokenizers` crate makes?",
@@ -82,7 +82,7 @@ pub const LANE: Lane = Lane {
     run: Run::Text(run),
 };
 
-const METRICS: &[Told] = &[
+const METRICS: &[MetricSpec] = &[
     higher(RATE, "tokens/s"),
     higher("mb_per_s", "MB/s"),
     lower("seconds", "s"),
@@ -93,7 +93,7 @@ const METRICS: &[Told] = &[
     info("prefix_*", ""),
 ];
 
-/// Those of Google Benchmark, as the seed's `tokenizer.csv` has them.
+/// The columns of Google Benchmark, as in the seed's `tokenizer.csv`.
 const SEED: &[Column] = &[
     Column { name: "name", cell: Cell::Case },
     Column { name: "iterations", cell: Cell::Samples("seconds") },
@@ -149,7 +149,7 @@ const RATE: &str = "tokens_per_s";
 const OVER_LIBRARY: &str = "speedup_over_library";
 const OVER_PYTHON: &str = "speedup_over_python";
 
-/// What is measured, how often, and what it must reach.
+/// The input, the number of runs, and the gate.
 struct Plan {
     inputs: Vec<Input>,
     runs: usize,
@@ -184,9 +184,9 @@ impl Plan {
 
 /// A round over all arms.
 type Round = [Sample; Arm::ALL.len()];
-/// Runs rounds that do not count, then so many that do.
+/// Runs warm-up rounds, then a given number of rounds that count.
 type Take<'a> = &'a dyn Fn(usize, Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError>;
-/// Round by number.
+/// Runs a round, given its number.
 type Rounds<'a> = &'a dyn Fn(usize) -> Result<Round, LaneError>;
 
 fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<(), LaneError> {
@@ -236,7 +236,7 @@ struct Case<'a> {
 }
 
 impl Case<'_> {
-    /// A row per arm, that of Python last.
+    /// One row per arm, with Python last.
     fn rows(&self, rounds: &[Watched<[Sample; Arm::ALL.len()]>]) -> Result<Vec<Row>, LaneError> {
         let of = |arm: Arm| rounds.iter().map(|round| &round.value[arm as usize]).collect::<Vec<_>>();
         let library: Vec<f64> = of(Arm::Library).iter().map(|sample| sample.seconds).collect();
@@ -296,7 +296,7 @@ impl Case<'_> {
         if self.plan.python.is_some() { row.gate(OVER_PYTHON, least) } else { row }
     }
 
-    /// What the prefix cache found.
+    /// Adds the counters of the prefix cache.
     fn looked_up(&self, row: Row, samples: &[&Sample]) -> Result<Row, LaneError> {
         let of = |unit: &str, count: fn(&PrefixCacheCounters) -> u64| {
             let counts = samples.iter().filter_map(|sample| sample.lookups.as_ref());
@@ -312,7 +312,7 @@ impl Case<'_> {
     }
 }
 
-/// How many times as fast as the library, round by round, and as Python's median.
+/// Adds the speedup over the library for each round, and over Python's median.
 fn against(row: Row, ours: &[f64], library: &[f64], python: Option<&[f64]>) -> Result<Row, LaneError> {
     let times = |values| Samples::new("x", Direction::Info, values);
     let row = row

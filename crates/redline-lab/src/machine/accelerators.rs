@@ -1,4 +1,4 @@
-//! Accelerators that are seen: none of them is used.
+//! Accelerators that are visible; none of them is used.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,29 +7,29 @@ use super::tree::Tree;
 /// Vendors of accelerators by PCI number.
 const VENDORS: &[(u16, &str)] = &[(0x10de, "NVIDIA"), (0x1002, "AMD"), (0x1022, "AMD"), (0x8086, "Intel")];
 
-/// Signs of accelerators.
+/// Evidence of accelerators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Accelerators {
-    /// Devices on the PCI bus: display controllers of known vendors and processing accelerators of any.
+    /// Devices on the PCI bus: display controllers of known vendors, and processing accelerators of any vendor.
     pub pci: Vec<PciDevice>,
     /// Device files, such as `/dev/nvidia0`.
     pub device_files: Vec<String>,
-    /// What the NVIDIA driver says of itself.
+    /// The version text of the NVIDIA driver.
     pub nvidia_driver: Option<String>,
 }
 
 /// A device on the PCI bus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PciDevice {
-    /// Its place, such as `0000:01:00.0`.
+    /// Its address, such as `0000:01:00.0`.
     pub address: String,
     /// `display` or `processing accelerator`.
     pub class: String,
-    /// The vendor's name, if it is in our short list.
+    /// The vendor's name, if known.
     pub vendor: Option<String>,
-    /// The vendor's number.
+    /// The vendor's id.
     pub vendor_id: u16,
-    /// The vendor's number of the device.
+    /// The vendor's id of the device.
     pub device_id: Option<u16>,
 }
 
@@ -50,18 +50,18 @@ impl Accelerators {
         Self { pci, device_files, nvidia_driver: nvidia_driver.filter(|l| !l.is_empty()) }
     }
 
-    /// Whether nothing was seen.
+    /// Whether no accelerator was found.
     pub fn is_empty(&self) -> bool {
         self.pci.is_empty() && self.device_files.is_empty() && self.nvidia_driver.is_none()
     }
 }
 
-/// Whether `name` is `stem` and a number.
+/// Whether `name` is `stem` followed by a number.
 fn is_numbered(name: &str, stem: &str) -> bool {
     name.strip_prefix(stem).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// A PCI device, if it looks like an accelerator.
+/// Reads a PCI device, if it looks like an accelerator.
 fn pci_device(tree: Tree, address: String) -> Option<PciDevice> {
     let file = |name: &str| hex(&tree.word(&format!("sys/bus/pci/devices/{address}/{name}"))?);
     let vendor_id = u16::try_from(file("vendor")?).ok()?;

@@ -1,4 +1,4 @@
-//! What the machine has been busy with: counters that only grow, so that two readings tell what happened between them.
+//! Activity of the machine: counters that only grow, so that the difference of two readings covers the time between.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,31 +14,31 @@ use super::tree::Tree;
 pub struct Activity {
     /// Processor time of all processors since boot, in ticks.
     pub ticks: Option<u64>,
-    /// How much of it the hypervisor gave to others.
+    /// The part of it that the hypervisor gave to others.
     pub stolen_ticks: Option<u64>,
-    /// Processors over which the ticks are counted.
+    /// Number of processors over which the ticks are counted.
     pub cpus: Option<usize>,
     /// Threads that run or could run now.
     pub runnable: Option<u64>,
     /// Mean number of runnable threads over the last minute.
     pub load_average: Option<f64>,
-    /// Microseconds in which something waited for a processor.
+    /// Microseconds in which at least one task waited for a processor.
     pub cpu_pressure_us: Option<u64>,
-    /// Microseconds in which something waited for memory.
+    /// Microseconds in which at least one task waited for memory.
     pub memory_pressure_us: Option<u64>,
-    /// Microseconds in which something waited for disks.
+    /// Microseconds in which at least one task waited for disks.
     pub io_pressure_us: Option<u64>,
-    /// Periods in which a control group of this process was stopped.
+    /// Periods in which a control group of this process was throttled.
     pub throttled_periods: Option<u64>,
     /// Pages swapped in and out.
     pub swapped_pages: Option<u64>,
     /// Times that a processor was slowed because it was hot.
     pub thermal_events: Option<u64>,
-    /// Times that a thread of this process was made to leave its processor.
+    /// Involuntary context switches of threads of this process.
     pub involuntary_switches: Option<u64>,
-    /// This process.
+    /// The id of this process.
     pub own_process: Option<u64>,
-    /// Every process by its number.
+    /// All processes by id.
     pub processes: BTreeMap<u64, Process>,
 }
 
@@ -47,19 +47,19 @@ pub struct Activity {
 pub struct Process {
     /// Its name.
     pub name: String,
-    /// When it was started, in ticks since boot: numbers are used again.
+    /// Start time in ticks since boot; it distinguishes processes with a reused id.
     pub started: u64,
     /// Its processor time in ticks.
     pub ticks: u64,
 }
 
 impl Activity {
-    /// Of this machine.
+    /// Reads the counters of this machine.
     pub fn now() -> Self {
         Self::read(Path::new("/"))
     }
 
-    /// As the files below `root` tell.
+    /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let stat = tree.text("proc/stat").unwrap_or_default();
@@ -91,7 +91,7 @@ impl Activity {
     }
 }
 
-/// All ticks of the line `cpu` of `/proc/stat` and the stolen ones; guests are counted in the others.
+/// All ticks of the line `cpu` of `/proc/stat`, and the stolen ones. Guest time is included in the others.
 pub(super) fn times(stat: &str) -> Option<(u64, u64)> {
     let columns = stat.lines().find_map(|l| l.strip_prefix("cpu "))?.split_whitespace().take(8);
     let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
@@ -99,7 +99,7 @@ pub(super) fn times(stat: &str) -> Option<(u64, u64)> {
     Some((all, *times.get(7)?))
 }
 
-/// The number behind a name at the beginning of a line.
+/// The number after a name at the beginning of a line.
 fn named(text: &str, name: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
 }
@@ -110,7 +110,8 @@ fn pressure(tree: Tree, what: &str) -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("some ")?.split("total=").nth(1)?.trim().parse().ok())
 }
 
-/// Times of all processors; every one of a package tells its package's count, which does not matter for a difference.
+/// The total over all processors. Every processor reports its package's count, which does not matter for a
+/// difference.
 fn thermal(tree: Tree) -> Option<u64> {
     let cpus = tree.names("sys/devices/system/cpu");
     let cpus = cpus.iter().filter(|n| n.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok()));
@@ -128,7 +129,7 @@ fn processes(tree: Tree) -> BTreeMap<u64, Process> {
     numbers.filter_map(|n| Some((n, process(&tree.text(&format!("proc/{n}/stat"))?)?))).collect()
 }
 
-/// Reads `7 (a name) S 1 ...`: a name may hold blanks and brackets.
+/// Parses `7 (a name) S 1 ...`; a name may contain spaces and parentheses.
 fn process(stat: &str) -> Option<Process> {
     let (begin, end) = (stat.find('(')?, stat.rfind(')')?);
     let name = stat.get(begin + 1..end)?;

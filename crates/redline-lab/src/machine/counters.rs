@@ -1,4 +1,4 @@
-//! What the system counted of this process and beside it: the difference of two readings tells what disturbed the time between.
+//! Counters of this process and of the system: the difference of two readings shows what disturbed the time between.
 
 use std::path::Path;
 
@@ -7,34 +7,34 @@ use super::memory::field;
 use super::quota::Groups;
 use super::tree::Tree;
 
-/// Counters since the process or the machine began; what cannot be read is `None`.
+/// Counters since the start of the process or the machine; `None` if one cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Counters {
-    /// Pages of this process that were filled without reading from a disk.
+    /// Pages of this process that were mapped without reading from a disk.
     pub minor_faults: Option<u64>,
     /// Pages that were read from a disk.
     pub major_faults: Option<u64>,
-    /// How often threads of this process waited of their own accord.
+    /// Voluntary context switches of threads of this process.
     pub voluntary_switches: Option<u64>,
-    /// How often they were put aside for others.
+    /// Involuntary context switches of threads of this process.
     pub involuntary_switches: Option<u64>,
     /// Ticks of all processors since boot.
     pub ticks: Option<u64>,
-    /// Those of them that the hypervisor gave to others.
+    /// The part of them that the hypervisor gave to others.
     pub stolen_ticks: Option<u64>,
-    /// Periods in which the control group was stopped for having used its share.
+    /// Periods in which the control group was throttled for using up its quota.
     pub throttled: Option<u64>,
     /// The highest clock frequency of a processor at this moment, in MHz.
     pub mhz: Option<f64>,
 }
 
 impl Counters {
-    /// At this moment.
+    /// Reads the counters now.
     pub fn now() -> Self {
         Self::read(Path::new("/"))
     }
 
-    /// As the files below `root` tell.
+    /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
@@ -52,14 +52,15 @@ impl Counters {
         }
     }
 
-    /// Only the pages, for a quick look.
+    /// Reads only the page counters, which is fast.
     pub fn pages() -> Self {
         let faults = Tree::new(Path::new("/")).text("proc/self/stat").and_then(|text| faults(&text));
         Self { minor_faults: faults.map(|f| f.0), major_faults: faults.map(|f| f.1), ..Self::default() }
     }
 }
 
-/// The tenth and the twelfth field of `/proc/self/stat`; the second is a name in brackets that may hold anything.
+/// The tenth and the twelfth field of `/proc/self/stat`; the second field is a name in parentheses that may contain
+/// anything.
 fn faults(text: &str) -> Option<(u64, u64)> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     let minor = fields.nth(7)?.parse().ok()?;
@@ -67,7 +68,7 @@ fn faults(text: &str) -> Option<(u64, u64)> {
     Some((minor, major))
 }
 
-/// Voluntary and involuntary switches of all threads; of the first alone where the others cannot be read.
+/// Voluntary and involuntary switches of all threads, or of the main thread only if the others cannot be read.
 pub(super) fn switches(tree: Tree) -> [Option<u64>; 2] {
     let of = |path: &str| {
         let text = tree.text(path)?;
@@ -87,7 +88,7 @@ fn frequency(tree: Tree) -> Option<f64> {
     let cpus = tree.cpus("sys/devices/system/cpu/online")?;
     let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
     let khz: Vec<f64> = cpus.into_iter().map_while(|cpu| tree.number(&file(cpu))).collect();
-    // Processors that idle clock down by themselves.
+    // Idle processors lower their clock by themselves.
     khz.into_iter().reduce(f64::max).map(|khz| khz * 1e-3)
 }
 

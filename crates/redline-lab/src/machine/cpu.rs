@@ -1,17 +1,17 @@
-//! The processor by name: `/proc/cpuinfo`.
+//! Identifies the processor from `/proc/cpuinfo`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Which processor this is.
+/// The processor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
     /// `AuthenticAMD`, `GenuineIntel`, or the name of an ARM implementer.
     pub vendor: Option<String>,
     /// The marketing name; on ARM the name of the core, several joined by ` + `.
     pub model_name: Option<String>,
-    /// The name of the core design, where the numbers below are known.
+    /// The name of the core design, if the numbers below are known.
     pub microarchitecture: Option<String>,
     /// The family number (x86).
     pub family: Option<u32>,
@@ -23,40 +23,40 @@ pub struct Cpu {
     pub microcode: Option<String>,
 }
 
-/// What `/proc/cpuinfo` says.
+/// The content of `/proc/cpuinfo`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct CpuInfo {
     pub(super) cpu: Cpu,
-    /// Whether the processor says that a hypervisor runs it (x86 only).
+    /// Whether the processor reports a hypervisor (x86 only).
     pub(super) hypervisor: Option<bool>,
-    /// By processor number: (package, core), where told.
+    /// Package and core by processor number, if known.
     pub(super) processors: BTreeMap<usize, Option<(usize, usize)>>,
 }
 
-/// Reads the text of `/proc/cpuinfo`, whatever the architecture.
+/// Parses `/proc/cpuinfo` of any architecture.
 pub(super) fn parse(text: &str) -> CpuInfo {
     let blocks: Vec<Vec<(&str, &str)>> = text.split("\n\n").map(pairs).collect();
     let processors = blocks.iter().filter_map(|b| processor(b)).collect();
-    // ARM kernels before 3.8 and some vendors name the cores once, after the list of processors.
+    // ARM kernels before 3.8 and some vendors name the cores only once, after the list of processors.
     let lines: Vec<(&str, &str)> = blocks.concat();
     let hypervisor = value(&lines, "flags").map(|flags| flags.split(' ').any(|f| f == "hypervisor"));
     let cpu = if value(&lines, "CPU implementer").is_some() { arm(&lines) } else { x86(&lines) };
     CpuInfo { cpu, hypervisor, processors }
 }
 
-/// The `key : value` lines of a block that have a value.
+/// The `key : value` lines of a block, without empty values.
 fn pairs(block: &str) -> Vec<(&str, &str)> {
     let lines =
         block.lines().filter_map(|l| l.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
     lines.filter(|(_, value)| !value.is_empty()).collect()
 }
 
-/// The first value of a key.
+/// The first value for a key.
 fn value<'a>(lines: &[(&'a str, &'a str)], key: &str) -> Option<&'a str> {
     lines.iter().find(|(k, _)| *k == key).map(|(_, v)| *v)
 }
 
-/// The number of the processor that a block describes, its package and its core.
+/// The number, package and core of the processor in a block.
 fn processor(block: &[(&str, &str)]) -> Option<(usize, Option<(usize, usize)>)> {
     let number = |key| value(block, key).and_then(|v| v.parse::<usize>().ok());
     Some((number("processor")?, number("physical id").zip(number("core id"))))
@@ -81,7 +81,7 @@ fn x86(lines: &[(&str, &str)]) -> Cpu {
     Cpu { vendor, model_name, microarchitecture, family, model, stepping, microcode }
 }
 
-/// The core design behind x86 numbers, as in the Linux kernel's own tables.
+/// The core design for x86 numbers, as in the Linux kernel's own tables.
 fn x86_core(vendor: &str, family: u32, model: u32, stepping: u32) -> Option<&'static str> {
     Some(match (vendor, family, model) {
         ("AuthenticAMD", 0x17, 0x00..=0x2f | 0x50..=0x5f) => "Zen",

@@ -1,4 +1,4 @@
-//! What else happens on the machine: load, stolen time, frequency policy.
+//! Other activity on the machine: load, stolen time, frequency policy.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::activity::times;
 use super::topology::Cpus;
 use super::tree::Tree;
 
-/// How busy the machine was when it was read.
+/// The load of the machine when it was read.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Load {
     /// Mean number of runnable threads over the last minute.
@@ -18,7 +18,7 @@ pub struct Load {
     pub average_5: Option<f64>,
     /// Over the last fifteen minutes.
     pub average_15: Option<f64>,
-    /// Threads that are runnable besides the one that asks.
+    /// Runnable threads other than the reading one.
     pub other_runnable: Option<u64>,
     /// Share of all processor time since boot that the hypervisor gave to others.
     pub steal_share: Option<f64>,
@@ -37,12 +37,12 @@ impl Load {
     }
 }
 
-/// A number that is finite and not negative.
+/// A finite, non-negative number.
 fn amount(text: &str) -> Option<f64> {
     text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0)
 }
 
-/// Reads the text of `/proc/loadavg`: `0.12 0.86 0.66 1/96 10371`.
+/// Parses `/proc/loadavg`: `0.12 0.86 0.66 1/96 10371`.
 fn loadavg(text: &str) -> Load {
     let fields: Vec<&str> = text.split_whitespace().collect();
     let average = |at: usize| fields.get(at).and_then(|f| amount(f));
@@ -57,7 +57,7 @@ fn loadavg(text: &str) -> Load {
     }
 }
 
-/// The eighth column of the line `cpu` of `/proc/stat` over the first eight (the others are counted in these).
+/// The eighth column of the line `cpu` of `/proc/stat` over the sum of the first eight, which include the others.
 fn steal_share(text: &str) -> Option<f64> {
     let (all, steal) = times(text)?;
     (all > 0).then(|| steal as f64 / all as f64)
@@ -92,19 +92,19 @@ impl Frequency {
 /// The clock frequencies of processors at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Frequencies {
-    /// The highest of now, in Hz: the processors that work.
+    /// The highest current frequency in Hz, which is that of a busy processor.
     pub now: Option<f64>,
-    /// The highest that any may have, in Hz.
+    /// The highest possible frequency in Hz.
     pub most: Option<f64>,
 }
 
 impl Frequencies {
-    /// Of this machine.
+    /// Reads the frequencies of this machine.
     pub fn now() -> Self {
         Self::read(Path::new("/"))
     }
 
-    /// As the files below `root` tell.
+    /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let cpus = tree.names("sys/devices/system/cpu");

@@ -4,20 +4,20 @@ use serde::{Deserialize, Serialize};
 
 use super::tree::Tree;
 
-/// When the kernel backs memory with huge pages by itself.
+/// When the kernel uses huge pages on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HugePages {
-    /// Wherever it can.
+    /// Wherever possible.
     Always,
-    /// Where a program asks for it.
+    /// Where a program requests them.
     Madvise,
-    /// Nowhere.
+    /// Never.
     Never,
 }
 
 impl HugePages {
-    /// The kernel's word.
+    /// The kernel's name for the setting.
     pub fn name(self) -> &'static str {
         match self {
             Self::Always => "always",
@@ -30,21 +30,21 @@ impl HugePages {
 /// The memory of the machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
-    /// What the kernel manages.
+    /// Memory managed by the kernel.
     pub total_bytes: Option<u64>,
-    /// What a program could get without swapping.
+    /// Memory that a program could get without swapping.
     pub available_bytes: Option<u64>,
     /// Size of the swap space.
     pub swap_total_bytes: Option<u64>,
-    /// How much of it is in use.
+    /// The part of it in use.
     pub swap_used_bytes: Option<u64>,
     /// Transparent huge pages.
     pub transparent_huge_pages: Option<HugePages>,
     /// Reserved huge pages (hugetlb).
     pub hugetlb_pages: Option<u64>,
-    /// Those of them that nobody uses.
+    /// Unused reserved huge pages.
     pub hugetlb_free: Option<u64>,
-    /// Size of one.
+    /// Size of a reserved huge page.
     pub hugetlb_page_bytes: Option<u64>,
 }
 
@@ -56,7 +56,7 @@ impl Memory {
     }
 }
 
-/// The number of bytes, or of things, in the line of that name: of `/proc/meminfo` and files like it.
+/// The bytes, or the count, in the line of that name in `/proc/meminfo` and files like it.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     let mut words = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
@@ -67,7 +67,7 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
     }
 }
 
-/// Reads the text of `/proc/meminfo`.
+/// Parses `/proc/meminfo`.
 fn meminfo(text: &str) -> Memory {
     let field = |name: &str| field(text, name);
     let swap_total_bytes = field("SwapTotal");
@@ -85,7 +85,7 @@ fn meminfo(text: &str) -> Memory {
     }
 }
 
-/// The choice in brackets of `always [madvise] never`.
+/// The value in brackets in `always [madvise] never`.
 fn transparent(text: &str) -> Option<HugePages> {
     let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))?;
     [HugePages::Always, HugePages::Madvise, HugePages::Never].into_iter().find(|h| h.name() == chosen)

@@ -1,26 +1,26 @@
-//! The memory of this process, as the kernel counts it.
+//! The memory of this process, as counted by the kernel.
 
 use std::path::Path;
 
 use super::memory::field;
 use super::tree::Tree;
 
-/// What the kernel holds for this process at the moment.
+/// The memory of this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Resident {
-    /// Memory that belongs to no file.
+    /// Memory that is not backed by a file.
     pub anonymous_bytes: Option<u64>,
-    /// How much of it lies on transparent huge pages.
+    /// The part of it on transparent huge pages.
     pub huge_page_bytes: Option<u64>,
 }
 
 impl Resident {
-    /// Of this process.
+    /// Reads the memory of this process.
     pub fn now() -> Self {
         Self::read(Path::new("/"))
     }
 
-    /// As the files below `root` tell.
+    /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let of = |file: &str, name: &str| tree.text(file).and_then(|text| field(&text, name));

@@ -1,4 +1,4 @@
-//! What of the machine this process may use: affinity and control groups.
+//! The part of the machine that this process may use: affinity and control groups.
 
 use std::collections::BTreeSet;
 
@@ -7,28 +7,28 @@ use serde::{Deserialize, Serialize};
 use super::topology::Cpus;
 use super::tree::{Tree, cpu_list};
 
-/// What this process may use.
+/// The resources that this process may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usable {
-    /// Hardware threads that affinity leaves.
+    /// Hardware threads allowed by the affinity mask.
     pub allowed_cpus: Option<usize>,
-    /// Processor time per time that the control group allows, in hardware threads; `None` without a limit.
+    /// Processor quota of the control group in hardware threads; `None` without a limit.
     pub cpu_quota: Option<f64>,
-    /// Hardware threads to count on: the allowed ones, at most the whole ones of the quota, at least 1.
+    /// Usable hardware threads: the allowed ones, at most the quota rounded down, at least 1.
     pub cpus: Option<usize>,
-    /// Cores to count on: those with an allowed hardware thread, at most `cpus`.
+    /// Usable cores: those with an allowed hardware thread, at most `cpus`.
     pub cores: Option<usize>,
-    /// Memory that the control group allows; `None` without a limit.
+    /// Memory limit of the control group; `None` without a limit.
     pub memory_limit_bytes: Option<u64>,
 }
 
 impl Usable {
-    /// `parallelism` is what the standard library found, where it may be asked.
+    /// `parallelism` is the standard library's result, if it is available.
     pub(super) fn read(tree: Tree, cpus: &Cpus, parallelism: Option<usize>) -> Self {
         let groups = Groups::read(tree);
         let cpu_quota = groups.cpu_quota(tree);
         let allowed = tree.text("proc/self/status").and_then(|t| allowed(&t)).map(|set| {
-            // The kernel names processors that could be plugged in, too.
+            // The mask also contains processors that could be plugged in.
             if cpus.online.is_empty() { set } else { set.intersection(&cpus.online).copied().collect() }
         });
         let allowed = allowed.filter(|set| !set.is_empty());
@@ -50,12 +50,12 @@ impl Usable {
     }
 }
 
-/// The processors of the line `Cpus_allowed_list` of `/proc/self/status`.
+/// The processors in the line `Cpus_allowed_list` of `/proc/self/status`.
 fn allowed(status: &str) -> Option<BTreeSet<usize>> {
     cpu_list(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
 }
 
-/// Directories of the control groups that hold this process, from the innermost to the root.
+/// Directories of the control groups of this process, from the innermost to the root.
 #[derive(Debug, Default)]
 pub(super) struct Groups {
     unified: Vec<String>,
@@ -75,7 +75,7 @@ impl Groups {
         groups
     }
 
-    /// The tightest quota of all groups, in hardware threads.
+    /// The lowest quota of all groups, in hardware threads.
     fn cpu_quota(&self, tree: Tree) -> Option<f64> {
         let second = self.unified.iter().filter_map(|d| cpu_max(&tree.text(&format!("{d}/cpu.max"))?));
         let first = self.cpu.iter().filter_map(|d| {
@@ -85,31 +85,31 @@ impl Groups {
         second.chain(first).min_by(f64::total_cmp)
     }
 
-    /// Periods in which any of the groups was stopped since it was made.
+    /// Periods in which any of the groups was throttled since its creation.
     pub(super) fn throttled_periods(&self, tree: Tree) -> Option<u64> {
         let line = |text: &str| {
             text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.trim().parse::<u64>().ok())
         };
         let groups = self.unified.iter().chain(&self.cpu);
-        // A sum: of two readings the difference counts, whichever group it comes from.
+        // The sum is enough, since only the difference of two readings counts.
         groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(u64::saturating_add)
     }
 
-    /// The tightest memory limit of all groups.
+    /// The lowest memory limit of all groups.
     fn memory_limit(&self, tree: Tree) -> Option<u64> {
         let second = self.unified.iter().filter_map(|d| tree.number(&format!("{d}/memory.max")));
         let first = self.memory.iter().filter_map(|d| tree.number(&format!("{d}/memory.limit_in_bytes")));
-        // The first version says "no limit" with the largest number of whole pages.
+        // Version 1 expresses "no limit" as the largest number of whole pages.
         second.chain(first).filter(|&bytes: &u64| bytes < 1 << 62).min()
     }
 }
 
-/// The path of the second version's group in `/proc/self/cgroup`.
+/// The path of the version 2 group in `/proc/self/cgroup`.
 fn unified_path(text: &str) -> &str {
     text.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("")
 }
 
-/// The path of a first-version controller's group in `/proc/self/cgroup`.
+/// The path of the group of a version 1 controller in `/proc/self/cgroup`.
 fn controller_path<'a>(text: &'a str, controller: &str) -> &'a str {
     let path = |line: &'a str| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -119,21 +119,21 @@ fn controller_path<'a>(text: &'a str, controller: &str) -> &'a str {
     text.lines().find_map(path).unwrap_or("")
 }
 
-/// `mount` joined with `path`, then with each of its parents down to the mount itself. Parts that would leave the
-/// mount are dropped: a container may be told a path from outside.
+/// `mount` joined with `path`, then with each parent of `path` down to the mount itself. Parts that would leave the
+/// mount are dropped, because a container may see a path from outside.
 fn chain(mount: &str, path: &str) -> Vec<String> {
     let parts: Vec<&str> = path.split('/').filter(|p| !matches!(*p, "" | "." | "..")).collect();
     let directory = |depth| [&[mount], &parts[..depth]].concat().join("/");
     (0..=parts.len()).rev().map(directory).collect()
 }
 
-/// Reads `cpu.max`: `200000 100000`, or `max 100000` without a limit.
+/// Parses `cpu.max`: `200000 100000`, or `max 100000` without a limit.
 fn cpu_max(text: &str) -> Option<f64> {
     let mut fields = text.split_whitespace().map(|f| f.parse().ok());
     quota(fields.next()??, fields.next()??)
 }
 
-/// Hardware threads that a quota per period amounts to; negative means no limit.
+/// The hardware threads that correspond to a quota per period; a negative quota means no limit.
 fn quota(quota: f64, period: f64) -> Option<f64> {
     Some(quota / period).filter(|q| quota > 0.0 && period > 0.0 && q.is_finite())
 }

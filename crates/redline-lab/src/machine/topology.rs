@@ -1,4 +1,4 @@
-//! Processors, cores, sockets, nodes and caches: `/sys/devices/system`.
+//! Processors, cores, sockets, NUMA nodes and caches, from `/sys/devices/system`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,41 +7,41 @@ use serde::{Deserialize, Serialize};
 use super::cpu::CpuInfo;
 use super::tree::Tree;
 
-/// How many there are of what, whoever may use it.
+/// Counts for the whole machine, including parts that this process may not use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Topology {
-    /// Hardware threads that are online.
+    /// Online hardware threads.
     pub logical_cpus: Option<usize>,
-    /// Cores.
+    /// Physical cores.
     pub physical_cores: Option<usize>,
     /// Packages.
     pub sockets: Option<usize>,
-    /// Memory nodes.
+    /// NUMA nodes.
     pub numa_nodes: Option<usize>,
 }
 
-/// A kind of cache.
+/// Caches of one kind.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Cache {
     /// 1, 2, 3, ...
     pub level: u32,
     /// `data`, `instruction` or `unified`.
     pub kind: String,
-    /// Size of one of them.
+    /// Size of one cache.
     pub size_bytes: Option<u64>,
-    /// Size of a line.
+    /// Size of a cache line.
     pub line_bytes: Option<u32>,
-    /// Hardware threads that share one.
+    /// Hardware threads that share one cache.
     pub shared_by: Option<usize>,
-    /// How many there are.
+    /// Number of such caches.
     pub instances: Option<usize>,
 }
 
-/// The processors by number, and those that share a core.
+/// The processors by number, and the groups that share a core.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Cpus {
     pub(super) online: BTreeSet<usize>,
-    /// The hardware threads of each core; `None` if not told for all.
+    /// The hardware threads of each core; `None` unless known for all.
     pub(super) cores: Option<BTreeSet<BTreeSet<usize>>>,
 }
 
@@ -59,7 +59,7 @@ impl Cpus {
     }
 }
 
-/// The cores by package and core number.
+/// The cores identified by package and core number.
 fn cores_by_info(info: &CpuInfo) -> Option<BTreeSet<BTreeSet<usize>>> {
     let mut cores: BTreeMap<(usize, usize), BTreeSet<usize>> = BTreeMap::new();
     for (cpu, place) in &info.processors {
@@ -85,7 +85,7 @@ impl Topology {
     }
 }
 
-/// The caches of all processors, alike ones counted together, by level.
+/// The caches of all processors, grouped by kind, sorted by level.
 pub(super) fn caches(tree: Tree, cpus: &Cpus) -> Vec<Cache> {
     let mut found: BTreeMap<Cache, BTreeSet<BTreeSet<usize>>> = BTreeMap::new();
     for cpu in &cpus.online {
@@ -103,7 +103,7 @@ pub(super) fn caches(tree: Tree, cpus: &Cpus) -> Vec<Cache> {
     found.into_iter().map(counted).collect()
 }
 
-/// One cache and the processors that share it.
+/// Reads one cache and the processors that share it.
 fn cache(tree: Tree, directory: &str) -> Option<(Cache, Option<BTreeSet<usize>>)> {
     let file = |name| format!("{directory}/{name}");
     let sharing = tree.cpus(&file("shared_cpu_list"));
@@ -118,7 +118,7 @@ fn cache(tree: Tree, directory: &str) -> Option<(Cache, Option<BTreeSet<usize>>)
     Some((cache, sharing))
 }
 
-/// Reads `32K`, `1M` or plain bytes.
+/// Parses `32K`, `1M` or plain bytes.
 fn size(text: &str) -> Option<u64> {
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let unit = match &text[digits.len()..] {

@@ -1,4 +1,4 @@
-//! Reads small files under a root, without ever failing.
+//! Reads small files under a root directory; errors are returned as `None`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -6,12 +6,12 @@ use std::io::Read as _;
 use std::path::Path;
 use std::str::FromStr;
 
-/// No file of interest is longer; `/proc/cpuinfo` of a thousand processors is 2 MB.
+/// Maximum size of a file; `/proc/cpuinfo` of a thousand processors is 2 MB.
 const LONGEST: u64 = 16 << 20;
-/// No processor has a higher number: Linux allows 8192.
+/// Maximum processor number; Linux allows 8192.
 const HIGHEST_CPU: usize = 1 << 16;
 
-/// The file system below some root: `/`, or a made-up one.
+/// The file system below a root: `/`, or a test's directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tree<'a> {
     root: &'a Path,
@@ -29,22 +29,22 @@ impl<'a> Tree<'a> {
         Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// The text of a file without the blanks around it; `None` if nothing is left.
+    /// The trimmed text of a file; `None` if it is empty.
     pub(super) fn word(self, path: &str) -> Option<String> {
         self.text(path).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty())
     }
 
-    /// The number that a file holds.
+    /// The number in a file.
     pub(super) fn number<T: FromStr>(self, path: &str) -> Option<T> {
         self.word(path)?.parse().ok()
     }
 
-    /// The processors that a file lists.
+    /// The processor list in a file.
     pub(super) fn cpus(self, path: &str) -> Option<BTreeSet<usize>> {
         cpu_list(&self.text(path)?)
     }
 
-    /// The names in a directory, numbers in their order; none if it cannot be read.
+    /// The names in a directory, with numbers in numeric order; empty if it cannot be read.
     pub(super) fn names(self, directory: &str) -> Vec<String> {
         let entries = fs::read_dir(self.root.join(directory)).into_iter().flatten().flatten();
         let mut names: Vec<String> = entries.filter_map(|e| e.file_name().into_string().ok()).collect();
@@ -53,7 +53,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// Reads `0-3,8,10-11`; `None` if it is empty or anything else.
+/// Parses `0-3,8,10-11`; `None` if it is empty or malformed.
 pub(super) fn cpu_list(text: &str) -> Option<BTreeSet<usize>> {
     let mut cpus = BTreeSet::new();
     for part in text.trim().split(',') {

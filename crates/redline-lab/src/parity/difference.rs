@@ -1,11 +1,11 @@
-//! How far the rows of one activation lie from those of the reference: a pure function of both, taken row by row.
+//! The difference between the rows of an activation and those of the reference, accumulated row by row.
 
-/// A value of an activation.
+/// The position of a value in an activation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// The row: a token of the step.
+    /// The row, which is a token of the step.
     pub row: usize,
-    /// The value in the row.
+    /// The column.
     pub column: usize,
 }
 
@@ -23,12 +23,12 @@ pub struct Difference {
 }
 
 impl Difference {
-    /// One more row.
+    /// Adds a row.
     pub fn add(&mut self, own: &[f32], reference: &[f32]) {
         for (column, (&own, &reference)) in own.iter().zip(reference).enumerate() {
             let (own, reference) = (f64::from(own), f64::from(reference));
             let error = (own - reference).abs();
-            // A value that is no number is further off than any other; the first of them is told.
+            // A value that is not finite counts as the largest error; the first such value is reported.
             let error = if own.is_finite() { error } else { f64::INFINITY };
             self.non_finite += usize::from(!own.is_finite());
             if error > self.max_error {
@@ -42,48 +42,48 @@ impl Difference {
         self.rows += 1;
     }
 
-    /// Rows so far.
+    /// Number of rows so far.
     pub fn rows(&self) -> usize {
         self.rows
     }
 
-    /// Squared error over squared reference; 0 where both are 0, infinite where only the reference is or a value is no number.
+    /// Squared error over squared reference. 0 if both are 0; infinite if only the reference is 0 or a value is not finite.
     pub fn nmse(&self) -> f64 {
         if self.squared_error == 0.0 { 0.0 } else { self.squared_error / self.squared_reference }
     }
 
-    /// Cosine of the angle between both; `None` where one is 0 or no number.
+    /// Cosine similarity of both; `None` if one is 0 or not finite.
     pub fn cosine(&self) -> Option<f64> {
         let lengths = (self.squared_own * self.squared_reference).sqrt();
         Some(self.product / lengths).filter(|cosine| cosine.is_finite()).map(|cosine| cosine.clamp(-1.0, 1.0))
     }
 
-    /// The largest absolute error; infinite where a value is no number.
+    /// The largest absolute error; infinite if a value is not finite.
     pub fn max_error(&self) -> f64 {
         self.max_error
     }
 
-    /// Where that is.
+    /// The position of the largest error.
     pub fn max_place(&self) -> Place {
         self.max_place
     }
 
-    /// Own values that are infinite or no numbers.
+    /// Number of own values that are infinite or NaN.
     pub fn non_finite(&self) -> usize {
         self.non_finite
     }
 }
 
-/// What both sides find most probable, over the rows so far; ties go to the lower id.
+/// The most probable tokens of both sides over the rows so far; ties go to the lower id.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct TopChoice {
-    /// Rows.
+    /// Number of rows.
     pub rows: usize,
-    /// Rows in which both find the same token most probable.
+    /// Rows in which both sides have the same most probable token.
     pub agree: usize,
-    /// The row in which the reference's choice is the closest.
+    /// The row in which the reference has the smallest margin.
     pub closest: Option<Choice>,
-    /// The first row in which the two choose differently.
+    /// The first row in which the two sides choose different tokens.
     pub first_other: Option<Choice>,
 }
 
@@ -92,18 +92,18 @@ pub struct TopChoice {
 pub struct Choice {
     /// The row.
     pub row: usize,
-    /// The token that the reference finds most probable.
+    /// The reference's most probable token.
     pub reference: usize,
-    /// Its logit less that of the second.
+    /// The margin of its logit over the second largest.
     pub reference_margin: f64,
-    /// The token that the model finds most probable.
+    /// The model's most probable token.
     pub own: usize,
-    /// Its logit less that of the second.
+    /// The margin of its logit over the second largest.
     pub own_margin: f64,
 }
 
 impl TopChoice {
-    /// One more row of logits.
+    /// Adds a row of logits.
     pub fn add(&mut self, own: &[f32], reference: &[f32]) {
         let ((own, own_margin), (reference, reference_margin)) = (top(own), top(reference));
         let choice = Choice { row: self.rows, reference, reference_margin, own, own_margin };
@@ -118,7 +118,8 @@ impl TopChoice {
     }
 }
 
-/// The index of the largest value, and by how much it exceeds the second; 0 where there is none.
+/// The index of the largest value and its margin over the second largest; the margin is 0 if there is no second
+/// value.
 fn top(values: &[f32]) -> (usize, f64) {
     let mut best = 0;
     for (index, value) in values.iter().enumerate() {

@@ -10,20 +10,20 @@ use serde::Deserialize;
 
 use super::ParityError;
 
-/// What `parity.json` calls itself.
+/// The schema name in `parity.json`.
 pub const SCHEMA: &str = "redline.parity/1";
-/// Bytes of `parity.json` at most.
+/// Maximum size of `parity.json` in bytes.
 const MAX_DESCRIPTION: u64 = 16 << 20;
-/// Names that an error shows at most.
+/// Maximum number of names shown in an error.
 const SHOWN: usize = 3;
 
-/// `parity.json`; what is not read here is for people.
+/// The content of `parity.json`; other fields are for people.
 #[derive(Debug, Deserialize)]
 struct Description {
     schema: String,
     model: ModelFacts,
     steps: Vec<Step>,
-    /// The largest normalised squared error that counts as parity, by format of weights.
+    /// Tolerances of the normalised squared error by weight format.
     #[serde(default)]
     tolerances: BTreeMap<String, f64>,
     #[serde(default)]
@@ -44,7 +44,7 @@ struct Step {
     tokens: Vec<u32>,
 }
 
-/// A dump whose files were opened and checked on their own.
+/// A dump whose files were opened and validated, independent of a model.
 pub struct Reference {
     dir: PathBuf,
     source: String,
@@ -113,12 +113,12 @@ impl Reference {
         })
     }
 
-    /// The model that made it, in its own words.
+    /// The source model, as named in the dump.
     pub fn source(&self) -> &str {
         &self.source
     }
 
-    /// Versions of what made it.
+    /// Versions of the software that made the dump.
     pub fn versions(&self) -> &BTreeMap<String, String> {
         &self.versions
     }
@@ -128,12 +128,12 @@ impl Reference {
         &self.steps
     }
 
-    /// Its own tolerance for weights of this format.
+    /// The dump's own tolerance for weights of this format.
     pub(super) fn tolerance(&self, format: Format) -> Option<f64> {
         self.tolerances.get(format.name()).copied()
     }
 
-    /// Row `row` of an activation.
+    /// Reads row `row` of an activation.
     pub(super) fn read(
         &self,
         step: usize,
@@ -144,7 +144,7 @@ impl Reference {
         Ok(self.tensors.read_f32_range(&tensor(step, id), row * out.len(), out)?)
     }
 
-    /// Refuses a dump of another model, or one that lacks something.
+    /// Checks that the dump is for this model and complete.
     pub(super) fn fits(
         &self,
         model: &ModelInfo,
@@ -179,7 +179,7 @@ impl Reference {
         self.names_fit(activations)
     }
 
-    /// Every activation of every step is there in its shape, and nothing else.
+    /// Checks that every activation of every step exists with its shape, and that there are no others.
     fn names_fit(&self, activations: &[(ActivationId, usize)]) -> Result<(), ParityError> {
         let place = self.tensors.origin().display().to_string();
         let misfit = |fact: String, hint: &str| {
@@ -222,7 +222,7 @@ fn counted(names: &[String]) -> String {
     if names.len() == 1 { "1 activation is".to_owned() } else { format!("{} activations are", names.len()) }
 }
 
-/// The first of some names.
+/// The first few names, as text.
 fn listed(names: &[String]) -> String {
     let shown: Vec<String> = names.iter().take(SHOWN).map(|name| format!("`{name}`")).collect();
     let more = if names.len() > SHOWN { ", .." } else { "" };

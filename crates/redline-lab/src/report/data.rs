@@ -1,4 +1,4 @@
-//! The numbers of a report as JSON, so that the page is data too.
+//! The numbers of a report as JSON embedded in the page.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::stats::{Direction, Samples};
 /// The schema of the data in a report.
 pub(super) const SCHEMA: &str = "redline.bench.report/1";
 
-/// The document, with nothing in it that could end the element it stands in.
+/// Builds the document, without text that could end the enclosing HTML element.
 pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> String {
     let machines: Vec<&Value> = subjects.machines.iter().map(|machine| &machine.told).collect();
     let run = |subject: &super::subject::Subject<'_>| {
@@ -29,7 +29,7 @@ pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> Stri
     let runs: Vec<Value> = subjects.runs.iter().map(run).collect();
     let document = json!({"schema": SCHEMA, "title": title, "machines": machines, "runs": runs});
     document.to_string().chars().fold(String::new(), |mut text, c| {
-        // What the page would not hold as it is, and what ends an element, is written by its number.
+        // Escape characters that HTML would change, and those that could end the element.
         if matches!(c, '<' | '>' | '&') || visible(c) != c {
             let _ = write!(text, "\\u{:04x}", u32::from(c));
         } else {
@@ -53,7 +53,7 @@ fn told(row: &Row, detail: Detail) -> Value {
     value
 }
 
-/// A summary; of judged metrics the samples too.
+/// Summary of a metric; judged metrics also include their samples.
 fn numbers(metric: &Metric, detail: Detail) -> Value {
     let s = metric.samples();
     let round = |value: Option<f64>| value.map(six_digits);
@@ -73,7 +73,7 @@ fn numbers(metric: &Metric, detail: Detail) -> Value {
     value
 }
 
-/// The samples of each process in their order, or evenly chosen ones of those where they are many.
+/// The samples of each process in order; evenly selected ones if there are many.
 fn processes(samples: &Samples, most: usize) -> Vec<Vec<f64>> {
     if most == 0 {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! How times are distributed: the share of samples that took at most so long, and every sample in a strip per process.
+//! Distributions of times: the cumulative share of samples, and every sample in a strip per process.
 
 use super::Detail;
 use super::page::{Cell, Figure, Fold, Group, Key, Section, Table, allot, colour};
@@ -9,13 +9,13 @@ use crate::stats::{Direction, Samples};
 
 const WIDTH: f64 = 340.0;
 const PLOT: (f64, f64, f64, f64) = (42.0, 332.0, 10.0, 110.0);
-/// A strip's height.
+/// Height of a strip.
 const STRIP: f64 = 9.0;
-/// Strips of one series; processes beyond are in the curve only.
+/// Maximum number of strips per series; further processes appear only in the curve.
 const STRIPS: usize = 8;
-/// Series of one panel.
+/// Maximum number of series per panel.
 const SERIES: usize = 6;
-/// Percentiles that are told.
+/// Percentiles that are reported.
 const PERCENTILES: [f64; 4] = [50.0, 90.0, 95.0, 99.0];
 
 /// Samples of one case and metric.
@@ -24,7 +24,7 @@ struct Series<'a> {
     samples: &'a Samples,
 }
 
-/// One case and metric on one machine, by all who measured it.
+/// One case and metric on one machine, with a series for each run.
 struct Panel<'a> {
     machine: usize,
     lane: &'a str,
@@ -33,7 +33,7 @@ struct Panel<'a> {
     series: Vec<Series<'a>>,
 }
 
-/// A group per lane; `None` where no time was sampled twice.
+/// One group per lane; `None` if no time has at least two samples.
 pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section> {
     let panels = panels(subjects);
     if panels.is_empty() {
@@ -191,7 +191,7 @@ fn strip(
     drawing.strokes(&format!("stroke thin {}", colour(index)), &places, (top + 1.0, top + STRIP - 2.0));
 }
 
-/// At most `most` ranks of `n`, evenly chosen, the ends among them.
+/// At most `most` of `n` ranks, evenly selected, including both ends.
 pub(super) fn chosen(n: usize, most: usize) -> Vec<usize> {
     let most = most.max(2);
     if n <= most {
@@ -274,7 +274,7 @@ mod tests {
         let figure = &section.groups[0].figures[0];
         assert_eq!(figure.keys.len(), 2);
         roxmltree::Document::parse(&figure.svg).unwrap();
-        // A median is told from six samples on, a strip per process.
+        // Six samples are enough to report a median; each process has a strip.
         assert_eq!(figure.svg.matches("p50: ").count(), 1);
         assert_eq!(figure.svg.matches("stroke thin").count(), 3);
         assert_eq!(section.groups[0].tables[0].rows.len(), 2);

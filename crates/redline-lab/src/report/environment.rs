@@ -1,4 +1,4 @@
-//! Where and by what the numbers were measured: machines, engines, commands.
+//! The environment of the measurements: machines, engines, commands.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::subject::{Host, Subject, Subjects, cut, distinct, shown, text};
 use crate::number;
 use crate::result::Metric;
 
-/// What is told of a machine: its name in the table, and where it stands in the document.
+/// Rows of a machine's table: their names, and their paths in the document.
 const MACHINE: &[(&str, &str)] = &[
     ("Processor", "/cpu/model_name"),
     ("Core design", "/cpu/microarchitecture"),
@@ -30,14 +30,14 @@ const MACHINE: &[(&str, &str)] = &[
     ("Fingerprint", "/fingerprint"),
 ];
 
-/// Sizes in bytes.
+/// Rows that are sizes in bytes.
 const MACHINE_BYTES: &[(&str, &str)] = &[
     ("Memory", "/memory/total_bytes"),
     ("Memory limit", "/usable/memory_limit_bytes"),
     ("Swap", "/memory/swap_total_bytes"),
 ];
 
-/// A table per machine, and one of all runs.
+/// A table per machine, and a table of all runs.
 pub(super) fn section(subjects: &Subjects<'_>) -> Section {
     let machines = subjects.machines.iter().map(machine).collect();
     let mut tables: Vec<Table> = machines;
@@ -71,7 +71,7 @@ fn machine(host: &Host<'_>) -> Table {
     table
 }
 
-/// A value as text; yes and no for truths.
+/// A value as text; booleans become yes and no.
 fn plain(value: &Value) -> String {
     match value {
         Value::Bool(true) => "yes".to_owned(),
@@ -146,7 +146,7 @@ fn run(subject: &Subject<'_>) -> Vec<Cell> {
     ]
 }
 
-/// The fewest and the most samples of a judged metric.
+/// The smallest and largest number of samples of a judged metric.
 fn repetitions(subject: &Subject<'_>) -> String {
     let metrics = subject.run.rows.iter().flat_map(|row| row.metrics.iter()).map(|(_, metric)| metric);
     let judged = metrics.map(Metric::samples).filter(|s| s.direction() != crate::Direction::Info);

@@ -1,4 +1,4 @@
-//! How runs compare: the ratio of every judged metric with its interval, beside the band in which a difference does not matter.
+//! Comparisons of runs: the ratio of every judged metric with its interval, next to the band of differences that do not matter.
 
 use serde::Deserialize;
 
@@ -15,12 +15,12 @@ use crate::verdict::{THRESHOLD, Verdict};
 const SIZE: (f64, f64) = (280.0, 24.0);
 const AXIS: f64 = 30.0;
 const ENDS: (f64, f64) = (10.0, 270.0);
-/// Ratios beyond are drawn as arrows.
+/// Ratios beyond this are drawn as arrows.
 const WIDEST: f64 = 16.0;
-/// Lines with a figure of their own, at most, in one comparison; the table holds all.
+/// Maximum number of drawn lines per comparison; the table contains all.
 const LINES: usize = 80;
 
-/// A comparison as a run keeps it.
+/// A comparison as stored in a run.
 #[derive(Debug, Deserialize)]
 struct Compared {
     base: Option<Named>,
@@ -63,10 +63,10 @@ struct Line {
     why: Option<String>,
 }
 
-/// What each verdict counts, over all comparisons.
+/// Number of lines for each verdict, over all comparisons.
 pub(super) type Counts = Vec<(Verdict, usize)>;
 
-/// A group per comparison; `None` where there is none.
+/// A group per comparison; `None` if there is none.
 pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section, Counts)> {
     let mut groups = Vec::new();
     let mut notes = vec![
@@ -132,7 +132,7 @@ fn count(compared: &Compared, counts: &mut Counts) {
 }
 
 impl Line {
-    /// The ratio and its interval, where they can be drawn.
+    /// The ratio and its interval, if they can be drawn.
     fn effect(&self) -> Option<(f64, Option<(f64, f64)>)> {
         let positive = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
         let ends = self.low.and_then(positive).zip(self.high.and_then(positive));
@@ -150,7 +150,7 @@ impl Line {
     }
 }
 
-/// The class of a verdict's colour.
+/// The CSS class for the colour of a verdict.
 fn tone(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "good",
@@ -207,7 +207,7 @@ fn group(title: String, folded: Fold, compared: &Compared) -> Group {
     Group { title, folded, figures: vec![figure], ..Group::default() }
 }
 
-/// One scale for all lines, the same to either side of 1, so that equal gains and losses look equal.
+/// A common scale for all lines, symmetric around 1, so that equal gains and losses look equal.
 fn scale(lines: &[&Line], threshold: f64) -> Scale {
     let reach = |value: f64| value.max(1.0 / value);
     let effects = lines.iter().filter_map(|line| line.effect());

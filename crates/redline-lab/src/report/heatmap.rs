@@ -8,17 +8,17 @@ use super::svg::{Anchor, Drawing};
 use crate::number;
 use crate::stats::{Direction, Samples};
 
-/// How many run together.
+/// Parameters that say how many sequences run together.
 const BATCHES: &[&str] = &["batch", "batch_size", "streams"];
-/// How long they are, or how much is asked of each.
+/// Parameters that say how long the sequences are, or how much work each has.
 const CONTEXTS: &[&str] = &["context", "length", "prompt_tokens", "num_labels"];
-/// A cell that reaches as much of its limit is outlined.
+/// Cells with at least this share of their limit are outlined.
 const NEAR: f64 = 0.8;
 
 const CELL: (f64, f64) = (72.0, 44.0);
 const MARGIN: (f64, f64) = (52.0, 30.0);
 
-/// A case of a map.
+/// A cell of a map.
 struct Spot<'a> {
     entry: Entry<'a>,
     metric: &'a str,
@@ -27,7 +27,7 @@ struct Spot<'a> {
     context: f64,
 }
 
-/// What cells of one map agree in: the run, its axes, all other parameters, the metric.
+/// The common properties of the cells of a map: run, axes, other parameters, metric.
 #[derive(Clone, PartialEq)]
 struct Key {
     run: String,
@@ -38,7 +38,7 @@ struct Key {
     metric: String,
 }
 
-/// A map per run, metric and other parameters; `None` where no two cases differ in batch or context.
+/// A map per run, metric and other parameters; `None` if no two cases differ in batch or context.
 pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section> {
     let mut maps: Vec<(Key, Vec<Spot<'_>>)> = Vec::new();
     for (key, spot) in subjects.entries().filter_map(spot) {
@@ -70,13 +70,13 @@ pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section
     Some(Section { id: "throughput", title: "Throughput by batch and context", intro, groups, notes })
 }
 
-/// A row as a cell, if it has a rate and a place.
+/// Converts a row to a cell, if it has a rate and a position.
 fn spot(entry: Entry<'_>) -> Option<(Key, Spot<'_>)> {
     let params = &entry.row.params;
     let find = |names: &[&'static str]| {
         names.iter().find_map(|name| Some((*name, params.get(name)?.as_f64().filter(|v| v.is_finite())?)))
     };
-    // A case without a batch is one of 1 where it has a context.
+    // A case with a context but without a batch counts as batch 1.
     let context = find(CONTEXTS)?;
     let batch = find(BATCHES).unwrap_or(("batch", 1.0));
     let rates = entry.row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
@@ -97,7 +97,7 @@ fn spot(entry: Entry<'_>) -> Option<(Key, Spot<'_>)> {
     Some((key, Spot { entry, metric, samples, batch: batch.1, context: context.1 }))
 }
 
-/// The values of an axis in order.
+/// The sorted values of an axis.
 fn places(spots: &[Spot<'_>], axis: fn(&Spot<'_>) -> f64) -> Vec<f64> {
     let mut values = distinct(spots.iter().map(axis));
     values.sort_by(f64::total_cmp);
@@ -142,7 +142,7 @@ fn figure(subjects: &Subjects<'_>, key: &Key, spots: &[Spot<'_>]) -> Figure {
 
 fn cell(drawing: &mut Drawing, (x, y): (f64, f64), spot: &Spot<'_>, most: f64) {
     let rate = spot.samples.headline().unwrap_or(0.0);
-    // Ten shades, named for the style sheet.
+    // Ten shades, which the style sheet defines by name.
     let shade = if most > 0.0 { (rate / most * 9.0).round().clamp(0.0, 9.0) } else { 0.0 };
     let share = spot.entry.row.share_of_limit;
     let invalid = spot.entry.row.invalid();
@@ -222,7 +222,7 @@ mod tests {
         ];
         let runs = [run("forward", rows)];
         let section = section(&Subjects::new(&runs), Detail::FULL).unwrap();
-        // The one case with two threads has nothing beside it.
+        // The only case with two threads has no other case to form a map with.
         let figures = &section.groups[0].figures;
         assert_eq!(figures.len(), 1);
         roxmltree::Document::parse(&figures[0].svg).unwrap();

@@ -1,8 +1,8 @@
-//! The report: runs as one page of HTML that needs nothing else, with figures as SVG and the numbers as data.
+//! The report: runs as a self-contained HTML page, with figures as SVG and the numbers as data.
 //!
-//! A pure function from runs to text. The page holds no script and asks for nothing over a network; what comes from runs is
-//! escaped wherever it stands. Each figure is one file here; all of them give the same few kinds of pieces, which `page.html`
-//! lays out.
+//! A report is a pure function from runs to text. The page contains no script and makes no network request, and all text from
+//! runs is escaped. Each figure has its own file. All figures produce the same few kinds of elements, which `page.html` lays
+//! out.
 
 mod data;
 mod distribution;
@@ -29,19 +29,19 @@ use crate::verdict::Verdict;
 use page::{Fact, Page, Section};
 use subject::{Subjects, distinct};
 
-/// A report of a full run stays below so many bytes.
+/// Size limit of a report in bytes.
 pub const LIMIT: usize = 1_000_000;
 
-/// How to report.
+/// Options of a report.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// The title of the page.
     pub title: Option<String>,
-    /// Runs that every other run of the same lane is compared with.
+    /// Runs with which every other run of the same lane is compared.
     pub base: Vec<Run>,
 }
 
-/// Why there is no report.
+/// Why a report could not be made.
 #[derive(Debug)]
 pub struct ReportError(minijinja::Error);
 
@@ -53,21 +53,21 @@ impl fmt::Display for ReportError {
 
 impl std::error::Error for ReportError {}
 
-/// How much of it is drawn and kept.
+/// How much of the data is drawn and stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Detail {
-    /// Small charts of one kind.
+    /// Maximum number of small charts of one kind.
     panels: usize,
-    /// Samples drawn of one process.
+    /// Maximum number of samples drawn per process.
     strokes: usize,
-    /// Samples kept of one process in the data.
+    /// Maximum number of samples stored per process.
     samples: usize,
 }
 
 impl Detail {
-    /// As much as there is, within reason.
+    /// The most detailed level.
     const FULL: Self = Self { panels: 72, strokes: 120, samples: 256 };
-    /// From much to little: the first that stays below [`LIMIT`] is taken.
+    /// Levels from most to least detailed. The first one below [`LIMIT`] is used.
     const LEVELS: [Self; 4] = [
         Self::FULL,
         Self { panels: 48, strokes: 60, samples: 64 },
@@ -76,7 +76,7 @@ impl Detail {
     ];
 }
 
-/// The page that shows `runs`.
+/// Renders the page for `runs`.
 pub fn html(runs: &[Run], options: &Options) -> Result<String, ReportError> {
     let subjects = Subjects::new(runs);
     let mut page = String::new();
@@ -121,18 +121,18 @@ fn at_detail(
         data: data::json(subjects, title, detail),
     };
     let mut environment = Environment::new();
-    // Lines that hold statements only leave nothing.
+    // Lines that contain only template statements produce no output.
     let syntax =
         SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(ReportError)?;
     environment.set_syntax(syntax);
-    // A name that ends in .html has every value escaped that is not marked as safe.
+    // Because the name ends in `.html`, every value is escaped unless marked as safe.
     environment.add_template("page.html", include_str!("page.html")).map_err(ReportError)?;
     let template = environment.get_template("page.html").map_err(ReportError)?;
     let text = template.render(Serde(&page)).map_err(ReportError)?;
     Ok(text.chars().map(visible).collect())
 }
 
-/// Characters that no document may hold, or that turn the direction of what follows, are shown as unknown.
+/// Replaces characters that are invalid in a document, or that change the text direction.
 fn visible(c: char) -> char {
     match c {
         '\n' | '\t' => c,
@@ -144,7 +144,7 @@ fn visible(c: char) -> char {
     }
 }
 
-/// What is counted at the top.
+/// The counts at the top.
 fn facts(subjects: &Subjects<'_>, counts: &[(Verdict, usize)]) -> Vec<Fact> {
     let fact = |n: usize, noun: &str, bad: bool| {
         let text = number::count(n, noun);
@@ -180,7 +180,7 @@ fn facts(subjects: &Subjects<'_>, counts: &[(Verdict, usize)]) -> Vec<Fact> {
     facts
 }
 
-/// From the first start to the last.
+/// The time span from the first start to the last.
 fn span(subjects: &Subjects<'_>) -> Option<String> {
     let starts = || subjects.runs.iter().filter_map(|subject| subject.run.started_at.as_deref());
     let (first, last) = starts().min().zip(starts().max())?;
@@ -223,7 +223,7 @@ mod tests {
         Row { checked: true, ..Row::new(case).metric("rate", rate) }
     }
 
-    /// A run of an engine on a machine.
+    /// A run of one engine on one machine.
     pub(super) fn run(lane: &str, rows: Vec<Row>) -> Run {
         let document = json!({
             "schema": crate::run::SCHEMA, "engine": {"name": "engine"}, "lane": lane, "rows": [],
@@ -260,7 +260,7 @@ mod tests {
         let data: serde_json::Value = serde_json::from_str(scripts[0].text().unwrap()).unwrap();
         assert_eq!(data["runs"][1]["lane"], hostile);
         assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
-        // Text stays text, and is not taken for a template.
+        // Text is escaped, and not interpreted as a template.
         assert!(
             document.descendants().any(|node| node
                 .text()

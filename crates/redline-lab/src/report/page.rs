@@ -1,4 +1,4 @@
-//! What a page is made of, as the template sees it.
+//! The data model of the page for the template.
 
 use serde::Serialize;
 
@@ -9,70 +9,70 @@ use super::svg;
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
     pub(super) css: &'static str,
-    /// Counts in a line each: number, noun.
+    /// Counts, one per line: number and noun.
     pub(super) facts: Vec<Fact>,
-    /// When the runs were started, where they say so.
+    /// When the runs were started, if known.
     pub(super) span: Option<String>,
     pub(super) sections: Vec<Section>,
     pub(super) notes: Vec<String>,
     pub(super) data: String,
 }
 
-/// A number at the top.
+/// A count at the top.
 #[derive(Debug, Serialize)]
 pub(super) struct Fact {
     pub(super) number: String,
     pub(super) noun: String,
-    /// Whether it is bad news.
+    /// Whether the count is bad news.
     pub(super) bad: bool,
 }
 
-/// A chapter.
+/// A section of the page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
     pub(super) intro: String,
     pub(super) groups: Vec<Group>,
-    /// Footnotes: how to read it, and what was left out.
+    /// Footnotes: explanations and omissions.
     pub(super) notes: Vec<String>,
 }
 
-/// Figures and tables that belong together.
+/// A group of figures and tables.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Group {
     pub(super) title: String,
-    /// Whether it can be opened and shut, and if it is open at first.
+    /// Whether the group can be folded, and its initial state.
     pub(super) folded: Fold,
-    /// Whether figures stand side by side.
+    /// Whether figures are arranged side by side.
     pub(super) grid: bool,
     pub(super) figures: Vec<Figure>,
     pub(super) tables: Vec<Table>,
 }
 
-/// Whether something can be shut.
+/// Whether a group can be folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Fold {
-    /// It stands open.
+    /// Cannot be folded.
     #[default]
     Never,
-    /// It is open until it is shut.
+    /// Initially open.
     Open,
-    /// It is shut until it is opened.
+    /// Initially folded.
     Shut,
 }
 
-/// A picture with its legend, and the same numbers as a table.
+/// A chart with its legend, and the same numbers as a table.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Figure {
     pub(super) title: String,
     pub(super) about: String,
     pub(super) svg: String,
-    /// Whether the picture keeps its size and is moved under a window where the page is narrower.
+    /// Whether the chart keeps its size and scrolls on narrow pages.
     pub(super) scroll: bool,
     pub(super) keys: Vec<Key>,
-    /// Lines of a forest plot instead of one picture.
+    /// Lines of a forest plot, used instead of a chart.
     pub(super) lines: Vec<ForestLine>,
     pub(super) table: Option<Table>,
 }
@@ -85,12 +85,12 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// A series' mark.
+    /// A legend entry with the mark of a series.
     pub(super) fn mark(series: usize, text: impl Into<String>) -> Self {
         Self { mark: svg::key_mark(series, colour(series)), text: text.into() }
     }
 
-    /// A stroke.
+    /// A legend entry with a line.
     pub(super) fn line(class: &str, text: impl Into<String>) -> Self {
         Self { mark: svg::key_line(class), text: text.into() }
     }
@@ -105,12 +105,12 @@ pub(super) struct ForestLine {
     pub(super) ratio: String,
     pub(super) symbol: &'static str,
     pub(super) verdict: &'static str,
-    /// A class for its colour.
+    /// CSS class for its colour.
     pub(super) tone: &'static str,
     pub(super) why: String,
 }
 
-/// Text in rows and columns.
+/// A table.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Table {
     pub(super) caption: String,
@@ -118,23 +118,23 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<Cell>>,
 }
 
-/// A title; numbers stand to the right.
+/// A column title; numbers are right-aligned.
 #[derive(Debug, Serialize)]
 pub(super) struct Column {
     pub(super) title: &'static str,
     pub(super) numeric: bool,
 }
 
-/// What stands in a table.
+/// A table cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Cell {
     pub(super) text: String,
-    /// A class, for what is marked.
+    /// CSS class for marked cells.
     pub(super) tone: &'static str,
 }
 
 impl Cell {
-    /// A cell that is marked.
+    /// A cell marked as bad.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: "bad" }
     }
@@ -147,21 +147,21 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Table {
-    /// A table with these columns: title, and whether its cells are numbers.
+    /// Creates a table with these columns: title, and whether cells are numbers.
     pub(super) fn new(caption: impl Into<String>, columns: &[(&'static str, bool)]) -> Self {
         let columns = columns.iter().map(|&(title, numeric)| Column { title, numeric }).collect();
         Self { caption: caption.into(), columns, rows: Vec::new() }
     }
 }
 
-/// The class of a series' colour. Shapes come round after six series, and then with other colours.
+/// CSS class for the colour of a series. After six series shapes repeat, with other colours.
 pub(super) fn colour(series: usize) -> &'static str {
     const COLOURS: [&str; 6] = ["s1", "s2", "s3", "s4", "s5", "s6"];
     COLOURS[(series + series / COLOURS.len()) % COLOURS.len()]
 }
 
-/// How many of `total` places each group gets that wants `wanted`: in turns, so that what one leaves the others have; at least
-/// one each.
+/// Distributes `total` places among groups that want `wanted` each, in turns, so that places which a group does not need go to
+/// others. Each group gets at least one.
 pub(super) fn allot(wanted: &[usize], total: usize) -> Vec<usize> {
     let mut given: Vec<usize> = wanted.iter().map(|&n| n.min(1)).collect();
     let mut left = total.saturating_sub(given.iter().sum());

@@ -1,4 +1,4 @@
-//! Numbers with their units, as people read them.
+//! Formats numbers with units.
 
 use crate::number;
 use crate::stats::Samples;
@@ -14,7 +14,7 @@ pub(super) fn seconds_in(unit: &str) -> Option<f64> {
     TIMES.iter().find(|(name, _)| *name == unit).map(|(_, seconds)| *seconds)
 }
 
-/// What values as large as `largest` are multiplied with to be read, and the unit they then have.
+/// The factor that makes values up to `largest` readable, and the resulting unit.
 pub(super) fn readable(unit: &str, largest: f64) -> (f64, String) {
     let largest = largest.abs();
     if let Some(seconds) = seconds_in(unit) {
@@ -43,7 +43,7 @@ pub(super) fn with_unit(value: f64, unit: &str) -> String {
     format!("{} {unit}", plain(value * factor)).trim_end().to_owned()
 }
 
-/// Four significant digits, with a prefix from a hundred thousand on.
+/// Four significant digits, with a unit prefix from a hundred thousand on.
 pub(super) fn plain(value: f64) -> String {
     let (factor, prefix) = prefix(value);
     if (1e5..1e18).contains(&value.abs()) {
@@ -52,7 +52,7 @@ pub(super) fn plain(value: f64) -> String {
     number::short(value)
 }
 
-/// A round value beside an axis: as few digits as it has.
+/// A round value on an axis, with as few digits as possible.
 pub(super) fn tick(value: f64) -> String {
     let size = value.abs();
     if size != 0.0 && !(1e-3..1e15).contains(&size) {
@@ -69,7 +69,7 @@ fn prefix(value: f64) -> (f64, &'static str) {
     found.map_or((1.0, ""), |(least, prefix)| (1.0 / least, prefix))
 }
 
-/// A share as a whole percentage.
+/// Formats a share as a whole percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

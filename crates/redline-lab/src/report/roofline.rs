@@ -1,4 +1,4 @@
-//! The roofline: how fast each case computes for the bytes it reads, below what the machine was measured to give.
+//! The roofline: the computing rate of each case by operations per byte, below the measured limits of the machine.
 
 use super::page::{Cell, Figure, Group, Key, Section, Table, colour};
 use super::quantity::{percent, tick, with_unit};
@@ -11,16 +11,16 @@ use crate::stats::Samples;
 const SIZE: (f64, f64) = (640.0, 430.0);
 /// Left, right, top, bottom of the plot.
 const PLOT: (f64, f64, f64, f64) = (62.0, 624.0, 34.0, 378.0);
-/// Labels of ceilings stand at least so far apart.
+/// Minimum distance between labels of ceilings.
 const APART: f64 = 20.0;
 
 /// A case in the plot.
 #[derive(Debug)]
 struct Point<'a> {
     entry: Entry<'a>,
-    /// Operations per byte, operations per second.
+    /// Operations per byte, and operations per second.
     place: (f64, f64),
-    /// Its interval; without one the slowest and the fastest sample.
+    /// Its interval; if there is none, the slowest and the fastest sample.
     spread: Option<(f64, f64)>,
     share: f64,
     kind: String,
@@ -35,14 +35,14 @@ struct Ceiling {
     high: f64,
 }
 
-/// The limits of a machine with so many threads.
+/// The limits of a machine with a given number of threads.
 #[derive(Debug, Default, PartialEq)]
 struct Roof {
     bandwidth: Option<Ceiling>,
     peaks: Vec<Ceiling>,
 }
 
-/// One plot per machine and number of threads; `None` where no run knows limits.
+/// One plot per machine and number of threads; `None` if no run has limits.
 pub(super) fn section(subjects: &Subjects<'_>) -> Option<Section> {
     let entries: Vec<Entry<'_>> = subjects.entries().collect();
     let key = |entry: &Entry<'_>| (entry.subject.machine, entry.param("threads"));
@@ -90,7 +90,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Option<Section> {
     Some(Section { id: "roofline", title: "Roofline", intro, groups, notes })
 }
 
-/// Where a row stands, if it knows its work and its limits.
+/// The point of a row, if its work and its limits are known.
 fn point(entry: Entry<'_>) -> Option<Point<'_>> {
     let (work, ceilings) = (entry.row.work?, entry.row.ceilings.as_ref()?);
     let least = ceilings.limits().seconds(work);
@@ -117,7 +117,7 @@ impl Ceiling {
 }
 
 impl Roof {
-    /// From the readings around samples; what these leave open from the lane `limits`.
+    /// The limits from the readings around samples; missing ones from the lane `limits`.
     fn of(group: &[Entry<'_>]) -> Self {
         let around: Vec<_> = group.iter().filter_map(|entry| entry.row.ceilings.as_ref()).collect();
         let bandwidth = Ceiling::of("read", around.iter().map(|c| c.bandwidth).collect());
@@ -139,7 +139,7 @@ impl Roof {
     }
 }
 
-/// The highest that the lane `limits` measured, over all ways of measuring it.
+/// The highest value measured by the lane `limits`, over all its methods.
 fn lane_ceiling(group: &[Entry<'_>], name: &str, metric: &str) -> Option<Ceiling> {
     let rows = group.iter().filter(|e| e.subject.run.lane == "limits" && e.row.invalid().is_none());
     let best = rows.filter_map(|e| Some(e.row.metrics.get(metric)?.samples()));
@@ -200,7 +200,8 @@ fn axes(drawing: &mut Drawing, x: &Scale, y: &Scale) {
     drawing.text("axislabel", (x1, SIZE.1 - 10.0), Anchor::End, "operations per byte read");
 }
 
-/// The line of a rate in bytes: it rises with the operations per byte, from where the plot begins to its ridge at `top`.
+/// The line of a rate in bytes per second: it rises with the operations per byte, from the left edge to its ridge at
+/// `top`.
 fn slope((x, y): (&Scale, &Scale), rate: f64, top: f64) -> [(f64, f64); 2] {
     let (x0, _, _, y1) = PLOT;
     let begin = value_at(x, x0).max(value_at(y, y1) / rate);
@@ -219,7 +220,7 @@ fn ceilings(drawing: &mut Drawing, scales: (&Scale, &Scale), bandwidth: &Ceiling
     }
 }
 
-/// The names of the ceilings, over everything else.
+/// Draws the names of the ceilings on top of everything else.
 fn names(drawing: &mut Drawing, scales: (&Scale, &Scale), bandwidth: &Ceiling, roof: &Roof) {
     let top = roof.peaks.last().map_or(1.0, |peak| peak.middle);
     let [(fx, fy), (tx, ty)] = slope(scales, bandwidth.middle, top);
@@ -235,7 +236,7 @@ fn names(drawing: &mut Drawing, scales: (&Scale, &Scale), bandwidth: &Ceiling, r
     }
 }
 
-/// The value at a place, by halving.
+/// Finds the value at a position by bisection.
 fn value_at(scale: &Scale, place: f64) -> f64 {
     let (mut low, mut high) = (1e-30_f64, 1e30_f64);
     let rising = scale.at(high) > scale.at(low);

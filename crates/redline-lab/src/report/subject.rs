@@ -1,4 +1,4 @@
-//! What a report is about: runs by machine, each with a name of its own.
+//! The runs of a report, grouped by machine, each with a unique name.
 
 use serde_json::Value;
 
@@ -7,28 +7,28 @@ use crate::result::Row;
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
 
-/// Names are cut after so many characters where they are shown; the data below the page holds them whole.
+/// Displayed names are cut after this many characters. The embedded data contains the full names.
 const LONGEST: usize = 96;
 
 /// A run in the report.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     pub(super) run: &'a Run,
-    /// Its place among the machines.
+    /// The index of its machine.
     pub(super) machine: usize,
-    /// Engine and commit; with its start or its number where that is not enough.
+    /// Engine and commit, with start time or number if needed to be unique.
     pub(super) name: String,
 }
 
 /// A machine of the report.
 #[derive(Debug)]
 pub(super) struct Host<'a> {
-    /// What tells it from others: its fingerprint, else its summary.
+    /// The identity of the machine: its fingerprint, or else its summary.
     key: Option<&'a str>,
     /// `Machine 1`.
     pub(super) name: String,
     pub(super) summary: String,
-    /// As a run told it.
+    /// The machine's document from a run.
     pub(super) told: Value,
 }
 
@@ -47,7 +47,7 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Subjects<'a> {
-    /// The runs in their order.
+    /// Groups and names the runs, in order.
     pub(super) fn new(runs: &'a [Run]) -> Self {
         let mut machines: Vec<Host<'a>> = Vec::new();
         let mut subjects = Vec::new();
@@ -74,12 +74,12 @@ impl<'a> Subjects<'a> {
         self.runs.iter().flat_map(|subject| subject.run.rows.iter().map(move |row| Entry { subject, row }))
     }
 
-    /// The lanes, as they first come.
+    /// The lanes in order of first appearance.
     pub(super) fn lanes(&self) -> Vec<&'a str> {
         distinct(self.runs.iter().map(|subject| subject.run.lane.as_str()))
     }
 
-    /// `lane`, and the machine where there are several.
+    /// `lane`, with the machine if there are several.
     pub(super) fn place(&self, lane: &str, machine: usize) -> String {
         let lane = shown(lane);
         if self.machines.len() < 2 {
@@ -90,7 +90,7 @@ impl<'a> Subjects<'a> {
 }
 
 impl<'a> Entry<'a> {
-    /// The first metric that is judged and has samples.
+    /// The first judged metric that has samples.
     pub(super) fn headline(&self) -> Option<(&'a str, &'a Samples)> {
         let metrics = self.row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
         metrics.into_iter().find(|(_, samples)| samples.direction() != Direction::Info && samples.n() > 0)
@@ -102,7 +102,7 @@ impl<'a> Entry<'a> {
         shown(&format!("{}{arm}", self.row.case))
     }
 
-    /// The case for a table, marked where the row must not be believed or misses a gate.
+    /// The case for a table, marked if the row is invalid or misses a gate.
     pub(super) fn case_cell(&self) -> Cell {
         if self.row.invalid().is_none() && self.row.missed().is_empty() {
             return self.case().into();
@@ -110,7 +110,7 @@ impl<'a> Entry<'a> {
         Cell::bad(format!("! {}", self.case()))
     }
 
-    /// The run, with the arm where the run has two.
+    /// The name of the run, with the arm if it has two.
     pub(super) fn who(&self) -> String {
         let arm = self.row.arm.as_ref().map(|arm| format!(", arm {arm}")).unwrap_or_default();
         shown(&format!("{}{arm}", self.subject.name))
@@ -127,7 +127,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
 
-/// Values, each once, as they first come.
+/// The distinct values in order of first appearance.
 pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
     let mut found = Vec::new();
     for value in values {
@@ -138,7 +138,7 @@ pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> 
     found
 }
 
-/// `text`, cut where it is very long.
+/// `text`, cut if it is very long.
 pub(super) fn shown(text: &str) -> String {
     cut(text, LONGEST)
 }
@@ -152,7 +152,7 @@ pub(super) fn cut(text: &str, most: usize) -> String {
     format!("{kept}…")
 }
 
-/// Runs of one engine in one lane on one machine get their start behind the name, then a number.
+/// Adds the start time, then a number, to the names of runs of the same engine, lane and machine.
 fn tell_apart(subjects: &mut [Subject<'_>]) {
     let rules: [fn(&Subject<'_>, usize) -> String; 2] = [
         |subject, _| {
@@ -178,7 +178,7 @@ fn tell_apart(subjects: &mut [Subject<'_>]) {
     }
 }
 
-/// The first characters of a commit.
+/// The first characters of a run's commit.
 pub(super) fn commit(run: &Run) -> Option<String> {
     let git = run.engine.git.as_ref()?;
     let dirty = if run.engine.dirty == Some(true) { "+" } else { "" };

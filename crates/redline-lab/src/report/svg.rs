@@ -1,8 +1,8 @@
-//! SVG as text: scales, ticks, marks. Every text is escaped on its way in.
+//! Writes SVG: scales, ticks, marks. All text is escaped.
 
 use std::fmt::Write as _;
 
-/// `text` as it may stand in an element or in a quoted attribute.
+/// Escapes `text` for an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -18,7 +18,7 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// From values to places.
+/// Maps values to positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,
@@ -29,20 +29,20 @@ pub(super) struct Scale {
 }
 
 impl Scale {
-    /// Places in proportion to values. An empty domain is widened.
+    /// A linear scale. An empty domain is widened.
     pub(super) fn linear((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         let (low, high) = if high > low { (low, high) } else { widened(low) };
         Self { low, high, from, to, log: false }
     }
 
-    /// Places in proportion to the logarithms of values, which are positive.
+    /// A logarithmic scale for positive values.
     pub(super) fn log((low, high): (f64, f64), (from, to): (f64, f64)) -> Self {
         let low = low.max(f64::MIN_POSITIVE);
         let (low, high) = if high > low { (low, high) } else { (low / 1.1, low * 1.1) };
         Self { low, high, from, to, log: true }
     }
 
-    /// Logarithmic where positive values span more than a factor of 20.
+    /// A logarithmic scale if values are positive and span more than a factor of 20, else a linear one.
     pub(super) fn fitting((low, high): (f64, f64), range: (f64, f64)) -> Self {
         if low > 0.0 && high / low > 20.0 {
             return Self::log((low / 1.1, high * 1.1), range);
@@ -52,7 +52,7 @@ impl Scale {
         Self::linear((low - pad, high + pad), range)
     }
 
-    /// Where a value stands; values beyond an end stand at it.
+    /// The position of a value; values outside the domain are clamped.
     pub(super) fn at(&self, value: f64) -> f64 {
         let value = value.clamp(self.low, self.high);
         let part = if self.log {
@@ -63,12 +63,12 @@ impl Scale {
         self.from + part * (self.to - self.from)
     }
 
-    /// Whether a value lies between the ends.
+    /// Whether a value is inside the domain.
     pub(super) fn holds(&self, value: f64) -> bool {
         (self.low..=self.high).contains(&value)
     }
 
-    /// Round values between the ends, about `count` of them.
+    /// About `count` round values inside the domain.
     pub(super) fn ticks(&self, count: usize) -> Vec<f64> {
         let log_ticks = if self.log { self.log_ticks(count) } else { Vec::new() };
         if log_ticks.len() > 1 {
@@ -80,7 +80,7 @@ impl Scale {
         (0..=steps).map(|i| (first + i as f64) * step).filter(|v| self.holds(*v)).collect()
     }
 
-    /// Powers of ten, with 2 and 5 between them where there is room, or every so many where there is not.
+    /// Powers of ten, with 2 and 5 in between if there is room, or every few powers if there is not.
     fn log_ticks(&self, count: usize) -> Vec<f64> {
         let (first, last) = (self.low.log10().floor() as i32, self.high.log10().ceil() as i32);
         let decades = (self.high / self.low).log10();
@@ -109,7 +109,7 @@ fn round_step(step: f64) -> f64 {
     factor.unwrap_or(10.0) * power
 }
 
-/// Where a text stands from its point.
+/// The alignment of a text relative to its point.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Anchor {
     Start,
@@ -117,10 +117,10 @@ pub(super) enum Anchor {
     End,
 }
 
-/// The shapes of marks, so that series differ by more than colour.
+/// Number of mark shapes, so that series differ by more than colour.
 const SHAPES: usize = 6;
 
-/// A picture being drawn.
+/// A drawing in progress.
 #[derive(Debug)]
 pub(super) struct Drawing {
     width: f64,
@@ -131,7 +131,7 @@ pub(super) struct Drawing {
 }
 
 impl Drawing {
-    /// An empty picture of that size, with the words that stand for it where it is not seen.
+    /// Creates an empty drawing of that size, with a text alternative.
     pub(super) fn new(class: &'static str, (width, height): (f64, f64), label: &str) -> Self {
         Self { width, height, label: label.to_owned(), class, body: String::new() }
     }
@@ -155,7 +155,7 @@ impl Drawing {
         let _ = write!(self.body, r#"<text class="{class}" x="{x}" y="{y}"{anchor}>{text}</text>"#);
     }
 
-    /// A text along a line that rises by `degrees`.
+    /// A text along a line at an angle of `degrees`.
     pub(super) fn text_along(&mut self, class: &str, (x, y): (f64, f64), degrees: f64, text: &str) {
         let (x, y, degrees, text) = (n(x), n(y), n(-degrees), escape(text));
         let turn = format!("rotate({degrees} {x} {y})");
@@ -172,7 +172,7 @@ impl Drawing {
         let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
     }
 
-    /// Steps that rise at each point: right, then up.
+    /// A step curve that goes right, then up, at each point.
     pub(super) fn steps(&mut self, class: &str, begin: (f64, f64), points: &[(f64, f64)]) {
         let mut d = format!("M{} {}", n(begin.0), n(begin.1));
         for (x, y) in points {
@@ -181,7 +181,7 @@ impl Drawing {
         let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
     }
 
-    /// Upright strokes of one height in one path.
+    /// Vertical strokes of one height in a single path.
     pub(super) fn strokes(&mut self, class: &str, places: &[f64], (top, bottom): (f64, f64)) {
         let mut d = String::new();
         for x in places {
@@ -190,14 +190,14 @@ impl Drawing {
         let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
     }
 
-    /// A mark of the series' shape that tells `title`.
+    /// A mark with the shape of the series and the tooltip `title`.
     pub(super) fn mark(&mut self, series: usize, class: &str, (x, y): (f64, f64), title: &str) {
         let d = shape(series % SHAPES, x, y);
         let title = escape(title);
         let _ = write!(self.body, r#"<path class="mark {class}" d="{d}"><title>{title}</title></path>"#);
     }
 
-    /// Begins a group that tells `title`; [`Self::close`] ends it.
+    /// Begins a group with the tooltip `title`; [`Self::close`] ends it.
     pub(super) fn open(&mut self, title: &str) {
         let _ = write!(self.body, "<g><title>{}</title>", escape(title));
     }
@@ -206,7 +206,7 @@ impl Drawing {
         self.body.push_str("</g>");
     }
 
-    /// Its text. Pictures with `natural` size do not shrink with the page.
+    /// The SVG text. With `natural` size, a drawing does not shrink with the page.
     pub(super) fn finish(self, natural: bool) -> String {
         let (w, h, label, class) = (n(self.width), n(self.height), escape(&self.label), self.class);
         let size = if natural { format!(r#" width="{w}" height="{h}""#) } else { String::new() };
@@ -245,7 +245,7 @@ fn shape(which: usize, x: f64, y: f64) -> String {
     }
 }
 
-/// A coordinate: one decimal, none where it is not needed.
+/// Formats a coordinate with at most one decimal.
 fn n(value: f64) -> String {
     let rounded = (value * 10.0).round() / 10.0;
     if rounded == 0.0 { "0".to_owned() } else { format!("{rounded}") }
@@ -261,7 +261,7 @@ mod tests {
         assert_eq!([0.0, 5.0, 10.0, 20.0, -1.0].map(|v| linear.at(v)), [100.0, 50.0, 0.0, 0.0, 100.0]);
         let log = Scale::log((1.0, 100.0), (0.0, 2.0));
         assert!((log.at(10.0) - 1.0).abs() < 1e-12 && log.at(0.0) == 0.0 && log.at(1e9) == 2.0);
-        // A domain of one value, of none that is positive, of none at all.
+        // Domains with one value, without positive values, and without values.
         for scale in [
             Scale::linear((3.0, 3.0), (0.0, 1.0)),
             Scale::log((0.0, 0.0), (0.0, 1.0)),

@@ -1,4 +1,4 @@
-//! Every judged metric of every row as numbers, and what is wrong with rows.
+//! Tables of every judged metric of every row, and problems of rows.
 
 use super::page::{Cell, Fold, Group, Section, Table};
 use super::quantity::{n_text, plain, readable};
@@ -6,7 +6,7 @@ use super::subject::{Entry, Subjects, cut, distinct, shown};
 use crate::number;
 use crate::stats::{Direction, Samples};
 
-/// A table per lane and machine; runs of one case stand below each other.
+/// A table per lane and machine, with runs of the same case next to each other.
 pub(super) fn section(subjects: &Subjects<'_>) -> Section {
     let entries: Vec<Entry<'_>> = subjects.entries().collect();
     let mut groups = Vec::new();
@@ -56,7 +56,7 @@ fn table(entries: &[Entry<'_>]) -> Table {
     table
 }
 
-/// A line per judged metric, at least one; what belongs to the row stands in its first.
+/// A line per judged metric, at least one. Values of the whole row are in its first line.
 fn lines(entry: Entry<'_>) -> Vec<Vec<Cell>> {
     let row = entry.row;
     let metrics = row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
@@ -99,7 +99,7 @@ fn numbers(name: &str, s: &Samples) -> Vec<Cell> {
     ]
 }
 
-/// What is wrong with a row, each in words.
+/// The problems of a row, in words.
 pub(super) fn complaints(entry: Entry<'_>) -> Vec<String> {
     let invalid = entry.row.invalid().map(|why| format!("INVALID: {why}"));
     let missed = entry.row.missed().into_iter().map(|why| format!("MISSED: {why}"));
@@ -108,7 +108,7 @@ pub(super) fn complaints(entry: Entry<'_>) -> Vec<String> {
     invalid.into_iter().chain(missed).chain(unfinished).collect()
 }
 
-/// What is marked anywhere, so that nobody has to look for it; `None` where nothing is.
+/// A list of all marked rows; `None` if there are none.
 pub(super) fn marks(subjects: &Subjects<'_>) -> Option<Section> {
     let columns = [("run", false), ("lane", false), ("case", false), ("what is wrong", false)];
     let mut table = Table::new(String::new(), &columns);

@@ -1,4 +1,4 @@
-//! How cases changed over commits: the headline metric of each, a point per run, machines kept apart.
+//! Trends over commits: the headline metric of each case, one point per run, separately for each machine.
 
 use super::Detail;
 use super::page::{Figure, Fold, Group, Section, Table, allot, colour};
@@ -21,7 +21,7 @@ struct Line<'a> {
     points: Vec<(Entry<'a>, &'a Samples)>,
 }
 
-/// A chart per case that at least two runs with a date measured; `None` without.
+/// A chart per case that was measured by at least two dated runs; `None` if there is none.
 pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section> {
     let lines = lines(subjects);
     if lines.is_empty() {
@@ -85,7 +85,7 @@ fn lines<'a>(subjects: &'a Subjects<'_>) -> Vec<Line<'a>> {
             }),
         }
     }
-    // The same run twice is no trend.
+    // Repeats of one run are not a trend.
     lines.retain(|line| distinct(line.points.iter().map(|(e, _)| &e.subject.name)).len() > 1);
     lines
 }
@@ -147,7 +147,7 @@ fn point(drawing: &mut Drawing, y: &Scale, factor: f64, entry: Entry<'_>, sample
     drawing.mark(0, &format!("{}{hollow}", colour(0)), at, &title);
 }
 
-/// The commit, or else the version.
+/// The commit, or the version if it is unknown.
 fn name(entry: Entry<'_>) -> String {
     let run = entry.subject.run;
     cut(&commit(run).or_else(|| run.engine.version.clone()).unwrap_or_else(|| "?".to_owned()), 9)

@@ -7,57 +7,57 @@ use super::{LaneResult, Row};
 use crate::number;
 use crate::stats::Samples;
 
-/// The columns of a line per row and metric, in their order.
+/// The columns of a line per row and metric, in order.
 const COLUMNS: &str = "lane,case,metric,unit,median,mean,std,min,max,n";
 
 /// A column of a line per row.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
-    /// Its name in the header.
+    /// The name in the header.
     pub name: &'static str,
-    /// What stands in it.
+    /// The content.
     pub cell: Cell,
 }
 
 impl Column {
     /// Mean of the seconds.
     pub const MEAN_S: Self = Self { name: "mean_s", cell: Cell::Metric("seconds", Samples::mean, 1.0) };
-    /// Their standard deviation.
+    /// Standard deviation of the seconds.
     pub const STD_S: Self = Self { name: "std_s", cell: Cell::Metric("seconds", Samples::std, 1.0) };
-    /// The fewest.
+    /// Minimum of the seconds.
     pub const MIN_S: Self = Self { name: "min_s", cell: Cell::Metric("seconds", Samples::min, 1.0) };
-    /// The most.
+    /// Maximum of the seconds.
     pub const MAX_S: Self = Self { name: "max_s", cell: Cell::Metric("seconds", Samples::max, 1.0) };
-    /// What bounds the row.
+    /// The limit that bounds the row.
     pub const LIMIT: Self = Self { name: "limit", cell: Cell::Limit };
-    /// How much of that was reached.
+    /// The share of that limit that was reached.
     pub const SHARE_OF_LIMIT: Self = Self { name: "share_of_limit", cell: Cell::Share };
-    /// What ran.
+    /// The kernels that ran.
     pub const KERNEL_PATH: Self = Self { name: "kernel_path", cell: Cell::Kernels };
 
-    /// The parameter of that name.
+    /// A column with the parameter of that name.
     pub const fn param(name: &'static str) -> Self {
         Self { name, cell: Cell::Param(name) }
     }
 
-    /// The median of the metric of that name.
+    /// A column with the median of the metric of that name.
     pub const fn median(name: &'static str) -> Self {
         Self { name, cell: Cell::Metric(name, Samples::median, 1.0) }
     }
 }
 
-/// What of a row stands in a cell; what a row does not have is empty.
+/// The content of a cell; empty if the row does not have it.
 #[derive(Clone, Copy, Debug)]
 pub enum Cell {
-    /// The case.
+    /// The case name.
     Case,
-    /// Always this text.
+    /// A constant text.
     Text(&'static str),
     /// A parameter.
     Param(&'static str),
     /// A statistic of a metric, times a factor.
     Metric(&'static str, fn(&Samples) -> Option<f64>, f64),
-    /// How many samples a metric has.
+    /// The number of samples of a metric.
     Samples(&'static str),
     /// The share of the limit that was reached.
     Share,
@@ -68,7 +68,7 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// Its text.
+    /// The text of the cell for a row.
     pub(crate) fn of(self, row: &Row) -> String {
         let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         let samples = |name: &str| row.metrics.get(name).map(super::Metric::samples);
@@ -92,12 +92,12 @@ impl Cell {
 }
 
 impl Cell {
-    /// Whether numbers stand in it.
+    /// Whether the cell contains numbers.
     pub(crate) fn is_number(self) -> bool {
         matches!(self, Self::Metric(..) | Self::Samples(_) | Self::Share)
     }
 
-    /// Its text for people: few digits.
+    /// The text with few digits, for people.
     pub(crate) fn shown(self, row: &Row) -> String {
         match self {
             Self::Share => row.share_of_limit.map(number::percent).unwrap_or_default(),
@@ -119,7 +119,7 @@ impl LaneResult {
         Ok(())
     }
 
-    /// Writes the header and one line per row and metric. Numbers have all their digits; what is not defined is empty.
+    /// Writes the header and one line per row and metric. Numbers have all their digits; undefined values are empty.
     pub fn write_csv(&self, mut out: impl Write) -> io::Result<()> {
         writeln!(out, "{COLUMNS}")?;
         for row in &self.rows {
@@ -138,13 +138,13 @@ impl LaneResult {
     }
 }
 
-/// Cells as a line with its end.
+/// Joins cells to a line with its line end.
 pub(crate) fn line(cells: &[String]) -> String {
     let fields: Vec<_> = cells.iter().map(|cell| field(cell)).collect();
     fields.join(",") + "\n"
 }
 
-/// A field, in quotes where it needs them.
+/// A field, quoted if needed.
 fn field(text: &str) -> Cow<'_, str> {
     if text.contains([',', '"', '\n', '\r']) {
         Cow::Owned(format!("\"{}\"", text.replace('"', "\"\"")))

@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::{Serialize, Serializer};
 
-/// Values by name, in the order they were first inserted: what is written stands where the author put it.
+/// A map from names to values in insertion order, so that files keep the author's order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ordered<V> {
     entries: Vec<(String, V)>,
@@ -19,7 +19,7 @@ impl<V> Default for Ordered<V> {
 }
 
 impl<V> Ordered<V> {
-    /// Sets the value of a name.
+    /// Sets the value for a name.
     pub fn insert(&mut self, name: impl Into<String>, value: V) {
         let name = name.into();
         match self.entries.iter_mut().find(|(n, _)| *n == name) {
@@ -28,22 +28,22 @@ impl<V> Ordered<V> {
         }
     }
 
-    /// The value of a name.
+    /// The value for a name.
     pub fn get(&self, name: &str) -> Option<&V> {
         self.entries.iter().find(|(n, _)| n == name).map(|(_, value)| value)
     }
 
-    /// Names and values in their order.
+    /// Names and values in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &V)> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// How many there are.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
 
-    /// Whether there is none.
+    /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What must be known of a result besides its figures: how far runs lie apart, and what disturbed them.
+//! Remarks on a result: the variation of the samples, and what disturbed them.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use crate::stats::{Direction, Samples};
 
 /// Variation above this is marked.
 const MARKED: f64 = 0.05;
-/// Variation above this is told with causes.
+/// Variation above this is reported with possible causes.
 const HIGH: f64 = 0.10;
 
 impl Row {
-    /// The first metric that is judged: what the row is about.
+    /// The first judged metric, which represents the row.
     pub fn headline(&self) -> Option<(&str, &Samples)> {
         let judged = |(_, samples): &(&str, &Samples)| samples.direction() != Direction::Info;
         self.metrics.iter().map(|(name, metric)| (name, metric.samples())).find(judged)
@@ -31,7 +31,7 @@ pub(super) fn variation(samples: &Samples) -> String {
 }
 
 impl LaneResult {
-    /// Variation, warm-ups that did not end, tainted samples: lines below a table.
+    /// Lines below a table: high variation, warm-up that did not converge, tainted samples.
     pub fn remarks(&self) -> String {
         format!(
             "{}{}{}",

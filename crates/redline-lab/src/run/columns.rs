@@ -1,4 +1,4 @@
-//! A run as comma-separated values (RFC 4180, line feeds): an empty cell does not apply.
+//! A run as comma-separated values (RFC 4180, line feeds). A cell that does not apply is empty.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::conditions::Condition;
 use crate::result::{Metric, Row, csv_line};
 use crate::stats::Samples;
 
-/// The columns of `results.csv`; those of what this build does not know stay empty.
+/// The columns of `results.csv`. Columns for data that this build does not have stay empty.
 const RESULTS: &str = "schema,run_id,started_at,testbed,host_fp,engine,engine_version,git_sha,git_dirty,build_id,target_features,\
                        suite,bench,case_id,arm,scenario,arrival,rate_rps,concurrency,batch_size,prompt_tokens,output_tokens,\
                        cached_tokens,num_labels,diffusion_steps,block_len,model_id,model_sha256,arch,n_params,weight_format,\
@@ -21,7 +21,7 @@ const RESULTS: &str = "schema,run_id,started_at,testbed,host_fp,engine,engine_ve
 const SAMPLES: &str = "schema,run_id,case_id,arm,process,sample,order,start_ns,metric,value,unit,tainted,taint_reasons,freq_mhz,\
                        steal_pct,majflt,nvcsw,nivcsw,canary_ns,verify";
 
-/// Parameters that have a column, in the order of the columns from `scenario` to `dataset_sha256`, by each name they may have.
+/// Parameters with their own column, from `scenario` to `dataset_sha256`, each with its possible names.
 const PARAMS: &[&[&str]] = &[
     &["scenario"],
     &["arrival"],
@@ -52,7 +52,7 @@ const PARAMS: &[&[&str]] = &[
     &["dataset_sha256"],
 ];
 
-/// The place of the kernels among them; they are no parameter.
+/// The name of the kernel-path column among them, which is not a parameter.
 const KERNELS: &str = "kernel_path";
 
 impl Run {
@@ -70,14 +70,14 @@ impl Run {
         text
     }
 
-    /// `samples.csv`: a line per sample; processes and samples are counted from 0, and the order over all cases of a process.
+    /// `samples.csv`: a line per sample. Processes and samples are counted from 0; the order is over all cases of a process.
     pub fn samples_csv(&self) -> String {
         let mut text = format!("{SAMPLES}\n");
         let orders = Orders::of(&self.rows);
         for row in &self.rows {
             for (name, metric) in row.metrics.iter() {
                 for (process, values) in metric.samples().processes().enumerate() {
-                    // Conditions belong to samples one by one; a metric of a case as a whole has none.
+                    // Conditions belong to single samples; a metric of the whole case has none.
                     let conditions = row.conditions.get(process).filter(|c| c.len() == values.len());
                     for (sample, value) in values.iter().enumerate() {
                         let condition = conditions.map(|c| &c[sample]);
@@ -125,10 +125,10 @@ impl Run {
     }
 }
 
-/// When the samples of each arm and process began, in order.
+/// The start times of the samples of each arm and process, sorted.
 struct Orders<'a>(Vec<Started<'a>>);
 
-/// An arm, the number of its process, and when each of its samples began.
+/// An arm, the number of its process, and the start times of its samples.
 type Started<'a> = ((Option<&'a str>, usize), Vec<u64>);
 
 impl<'a> Orders<'a> {
@@ -157,7 +157,7 @@ impl<'a> Orders<'a> {
     }
 }
 
-/// `order,start_ns`.
+/// The cells `order,start_ns`.
 fn started(
     condition: Option<&Condition>,
     orders: &Orders<'_>,
@@ -168,7 +168,7 @@ fn started(
     [place.map(|p| p.to_string()), condition.map(|c| c.start_ns.to_string())].map(Option::unwrap_or_default)
 }
 
-/// From `tainted` to `canary_ns`.
+/// The cells from `tainted` to `canary_ns`.
 fn disturbed(condition: Option<&Condition>) -> [String; 8] {
     let Some(c) = condition else { return Default::default() };
     let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
@@ -213,7 +213,7 @@ fn statistics(name: &str, metric: &Metric) -> Vec<String> {
     cells
 }
 
-/// From `warmup_runs` to `tainted_n`.
+/// The cells from `warmup_runs` to `tainted_n`.
 fn surroundings(row: &Row) -> Vec<String> {
     let warmup = row.warmup.as_ref();
     let canaries = || row.conditions.iter().flatten().filter_map(|c| c.canary_ns);
@@ -244,7 +244,7 @@ fn validity(row: &Row) -> Vec<String> {
     ]
 }
 
-/// A value as a cell: text without quotes.
+/// A value as a cell; strings without quotes.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }

@@ -12,9 +12,9 @@ pub enum RunError {
     Read(io::Error),
     /// A file or the directory cannot be written.
     Write(io::Error),
-    /// The directory holds a run already.
+    /// The directory already contains a run.
     Occupied,
-    /// The text is no JSON, or a field is missing or of the wrong type.
+    /// The text is not JSON, or a field is missing or of the wrong type.
     Json(serde_json::Error),
     /// The document names no schema.
     NoSchema,
@@ -37,7 +37,7 @@ impl fmt::Display for RunError {
 impl std::error::Error for RunError {}
 
 impl RunError {
-    /// What to do about it.
+    /// Advice for the user.
     pub fn hint(&self) -> &'static str {
         match self {
             Self::Read(_) => "a run is a `run.json`, or the directory that `redline bench LANE -o DIR` wrote",

@@ -1,4 +1,4 @@
-//! A run without its samples: what lies beside comma-separated values.
+//! A run without its samples: the summary file beside comma-separated values.
 
 use serde::Serialize;
 use serde_json::Value;

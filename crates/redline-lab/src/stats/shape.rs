@@ -1,10 +1,10 @@
-//! What the order and the tails of samples tell.
+//! Statistics of the order and the tails of samples.
 
 use super::Samples;
 
 impl Samples {
-    /// Values beyond Tukey's fences: (mild, severe), further than 1.5 and 3 times the distance of the quartiles from them; `None`
-    /// below four values.
+    /// Numbers of values beyond Tukey's fences, mild and severe: further than 1.5 and 3 times the interquartile range from the
+    /// quartiles. `None` below four values.
     pub fn outliers(&self) -> Option<(usize, usize)> {
         if self.n() < 4 {
             return None;
@@ -25,8 +25,7 @@ impl Samples {
         Some((beyond(1.5) - severe, severe))
     }
 
-    /// How much a value tells of the next one of its process: the autocorrelation at distance 1, over all processes; `None` where
-    /// values do not vary or no process has three.
+    /// The autocorrelation at lag 1, over all processes. `None` if values do not vary or no process has three.
     pub fn autocorrelation(&self) -> Option<f64> {
         let (mut products, mut squares) = (0.0, 0.0);
         for process in self.processes().filter(|p| p.len() > 2) {

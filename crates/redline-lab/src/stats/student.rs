@@ -2,17 +2,17 @@
 
 use std::f64::consts::PI;
 
-/// Degrees of freedom above which the distribution is the normal one to seven digits.
+/// Degrees of freedom above which the distribution equals the normal one to seven digits.
 const MANY: f64 = 1e6;
 /// Panels of Simpson's rule.
 const PANELS: usize = 512;
-/// Newton's steps, at most; a dozen do where the tail is long.
+/// Maximum number of Newton steps; a dozen suffice for a long tail.
 const STEPS: usize = 64;
 
-/// The point below which Student's t with `freedom` >= 1 degrees lies with probability `p`, from 0.5 up to below 1.
+/// The quantile `p`, from 0.5 up to below 1, of Student's t with `freedom` >= 1 degrees of freedom.
 ///
 /// With t = sinh(s) sqrt(freedom), the probability of (-t, t) is C times the integral of cosh^-freedom from 0 to s. It
-/// rises ever more slowly with s, so Newton's steps from 0 approach the point from below.
+/// is concave in s, so Newton's steps from 0 approach the quantile from below.
 pub fn quantile(p: f64, freedom: f64) -> f64 {
     let freedom = freedom.clamp(1.0, MANY);
     let log_c =

@@ -1,4 +1,4 @@
-//! The columns of `results.csv` and `samples.csv`: each number stands under its own name.
+//! The columns of `results.csv` and `samples.csv`: each number is under its name.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ fn run(rows: Vec<Row>) -> Run {
     Run { profile: Some("smoke".into()), ..run }
 }
 
-/// A line of comma-separated values by the names of its columns. No cell but the last holds a comma.
+/// A line of comma-separated values by column name. Only the last cell may contain a comma.
 fn line(csv: &str, number: usize) -> BTreeMap<&str, &str> {
     let mut lines = csv.lines().map(|line| line.split(','));
     let header = lines.next().unwrap();
@@ -38,12 +38,12 @@ fn holds(line: &BTreeMap<&str, &str>, expect: &[(&str, &str)]) {
     }
 }
 
-/// Squares of 0 to 399, not in their order: every statistic of them is another number.
+/// Squares of 0 to 399 in another order: every statistic of them is a different number.
 fn squares() -> Vec<f64> {
     (0..400).map(|i| f64::from((i * 7 + 300) % 400).powi(2)).collect()
 }
 
-/// The percentile of those squares, by hand: places from 0 to 399, linear between neighbours.
+/// A percentile of those squares, computed by hand: ranks from 0 to 399, linear between neighbours.
 fn percentile(p: f64) -> f64 {
     let place = 399.0 * p / 100.0;
     let (below, above) = (place.floor().powi(2), place.ceil().powi(2));
@@ -86,7 +86,7 @@ fn statistics_stand_in_their_columns() {
         .collect();
     assert!(wrong.is_empty(), "{wrong:?}");
     assert!(number("ci_low") < median && median < number("ci_high"));
-    // No two of them are so close that an exchange could go unseen, but the two medians, which are one.
+    // All values differ enough that swapping two columns would be noticed, except the two medians, which are equal.
     for (i, (a, x)) in expect.iter().enumerate() {
         for (b, y) in &expect[i + 1..] {
             let one = ["value", "median", "p50"];

@@ -1,4 +1,4 @@
-//! Two runs against each other: every exit code, and what is told beside it.
+//! Comparisons of two runs: every exit code, and the other output.
 
 use redline_lab::compare::{Comparison, Rules, compare};
 use redline_lab::lanes;
@@ -62,10 +62,10 @@ fn a_share_that_cannot_be_is_invalid_on_either_side() {
         assert_eq!((found.exit_code, found.lines[0].verdict), (5, Some(Verdict::Invalid)), "{base} {new}");
         let why = found.lines[0].why.as_deref().unwrap();
         assert!(why.starts_with(&format!("{side}: ")) && why.ends_with("% of the limit"), "{why}");
-        // A share is a matter of speed, which is not judged then.
+        // The share of a limit depends on speed, which is not judged in portable mode.
         assert_eq!(judged(of(base), vec![of(new)], true).exit_code, 0);
     }
-    // Of a new case too, whatever else was found.
+    // The same for a new case, with any other finding.
     let more = Row { case: "b".into(), ..of(1.16) };
     assert_eq!(judged(of(1.0), vec![of(1.0), more.clone()], false).exit_code, 5);
     assert_eq!(judged(of(1.0), vec![row("a", &[50.0, 51.0, 49.0]), more], false).exit_code, 5);
@@ -82,14 +82,14 @@ fn gates_hold_from_either_side() {
         assert_eq!((found.exit_code, line.verdict), (1, Some(Verdict::Slower)));
         assert_eq!(line.why.as_deref(), Some(format!("gate missed: {why}").as_str()));
     };
-    // The headline is 100, which both gates may be.
+    // The headline is 100, which both gates allow.
     assert_eq!(with(row("a", BASE).at_most("rate", 100.0)).exit_code, 0);
     assert_eq!(with(row("a", BASE).gate("rate", 100.0)).exit_code, 0);
     missed(row("a", BASE).at_most("rate", 99.9), "rate is 100.0, but at most 99.90 is asked");
     missed(row("a", BASE).gate("rate", 100.1), "rate is 100.0, but at least 100.1 is asked");
     missed(row("a", BASE).at_most("other", 1.0), "other is unknown, but at most 1.000 is asked");
     assert_eq!(with(row("a", BASE).gate("rate", 99.0).at_most("rate", 101.0)).exit_code, 0);
-    // A gate is kept with its row.
+    // A gate is stored with its row.
     let gated = row("a", BASE).at_most("rate", 99.9);
     let back: Row = serde_json::from_str(&serde_json::to_string(&gated).unwrap()).unwrap();
     assert_eq!((back.missed(), back), (gated.missed(), gated));
@@ -97,7 +97,7 @@ fn gates_hold_from_either_side() {
 
 #[test]
 fn what_matters_is_the_lanes_own_threshold() {
-    // 6 % less, with next to no spread: it matters in lane generate (5 %), not in lane score (10 %).
+    // 6 % less with almost no spread: it matters in lane generate (5 %), not in lane score (10 %).
     let rows = |lane: &str, rate: f64| Run {
         lane: lane.into(),
         ..run(vec![row("a", &[rate, rate, rate * 1.0001])])
@@ -109,7 +109,7 @@ fn what_matters_is_the_lanes_own_threshold() {
     ] {
         let found = compare(&rows(lane, 100.0), &rows(lane, 94.0), &Rules::default());
         assert_eq!((found.threshold, found.lines[0].verdict), (threshold, Some(verdict)), "{lane}");
-        // One that is given wins.
+        // A given threshold overrides the lane's.
         let given = compare(&rows(lane, 100.0), &rows(lane, 94.0), &Rules::new(0.07));
         assert_eq!((given.threshold, given.lines[0].verdict), (0.07, Some(Verdict::Same)), "{lane}");
     }
@@ -132,7 +132,7 @@ fn a_count_that_differs_in_one_sample_differs() {
     let (same, differs) = ((0, Verdict::Same, false), (1, Verdict::Slower, true));
     assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0, 5.0]), same);
     assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0]), same, "more samples of the same");
-    // The median is the same; the least or the most is not.
+    // The median is the same, but the minimum or the maximum is not.
     assert_eq!(judged(&[5.0, 5.0, 5.0], &[5.0, 5.0, 6.0]), differs);
     assert_eq!(judged(&[5.0, 5.0, 5.0], &[4.0, 5.0, 5.0]), differs);
     assert_eq!(judged(&[4.0, 5.0, 6.0], &[4.0, 5.0, 6.0]), same);
@@ -154,7 +154,7 @@ fn portable_comparisons_judge_outputs_and_leave_speed_alone() {
     assert_eq!(code(&run(vec![row("a", BASE)])), 1, "no digest any more");
     assert_eq!(code(&run(vec![])), 1, "no case any more");
     assert_eq!(compare(&run(vec![row("a", BASE)]), &base, &rules).exit_code, 0, "a digest is new");
-    // A case of the machine alone, without outputs, may be missing elsewhere.
+    // A case that depends only on the machine, without outputs, may be missing on another one.
     let machine = run(vec![row("a", BASE).digest("1"), row("avx512", BASE)]);
     assert_eq!(compare(&machine, &base, &rules).exit_code, 0);
     assert_eq!(code(&Run { lane: "score".into(), ..base.clone() }), 4);
@@ -206,7 +206,7 @@ fn different_machines_are_not_comparable_unless_allowed() {
     );
     let allowed = Rules { different_machine: true, ..Rules::new(0.03) };
     assert_eq!(compare(&base, &other, &allowed).exit_code, 0);
-    // Machines that are not told could be any.
+    // Unknown machines could be different ones.
     let unknown = Run { machine: redline_lab::run::Host::default(), ..base.clone() };
     assert_eq!(compare(&unknown, &unknown, &Rules::new(0.03)).exit_code, 4);
     assert_eq!(compare(&base, &unknown, &Rules::new(0.03)).exit_code, 4);
@@ -223,7 +223,7 @@ fn other_lanes_and_parameters_are_not_comparable() {
     assert_eq!(comparison.lines[0].why.as_deref(), Some("tokens is 5 against 6"));
     let rules = Rules { different_params: vec!["tokens".into()], ..Rules::new(0.03) };
     assert_eq!(compare(&base, &other, &rules).exit_code, 0);
-    // 5 and 5.0 are one number; an engine and its version may differ.
+    // 5 and 5.0 are the same number; the engine and its version may differ.
     let same = run(vec![row("a", BASE).param("tokens", 5.0).param("engine", "x")]);
     assert_eq!(
         compare(&run(vec![row("a", BASE).param("engine", "y")]), &same, &Rules::new(0.03)).exit_code,
@@ -259,7 +259,7 @@ fn outputs_are_told_apart() {
 
 #[test]
 fn arms_are_steadied_where_that_finds_more_and_only_there() {
-    // Times that follow the machine's speed: at a steady speed they agree.
+    // Times that follow the machine's speed: corrected for the speed they agree.
     let row = |seconds: &[f64], speeds: &[f64]| {
         let seconds = Samples::new("s", Direction::Lower, seconds.to_vec()).unwrap();
         let speeds = Samples::new("GB/s", Direction::Info, speeds.to_vec()).unwrap();
@@ -277,7 +277,7 @@ fn arms_are_steadied_where_that_finds_more_and_only_there() {
     };
     assert_eq!(judged(&base, &new, true), (Verdict::Same, true));
     assert_eq!(judged(&base, &new, false), (Verdict::TooNoisy, false), "of two runs the speed is not known");
-    // Times that do not follow it: scaling would only scatter them.
+    // Times that do not follow the speed: the correction would only add scatter.
     let steady = row(&[1.0, 1.0, 1.0, 1.0001], &[40.0, 20.0, 10.0, 40.0]);
     assert_eq!(judged(&steady, &steady, true), (Verdict::Same, false));
 }
@@ -290,7 +290,7 @@ fn the_mean_is_over_what_was_judged() {
         case("a", 2.0),
         case("b", 0.5),
         case("c", 4.0),
-        // Neither may be believed or compared: their ratios do not count.
+        // Invalid or not comparable: their ratios do not count.
         Row { checked: false, ..case("d", 1000.0) },
     ]);
     let found = compare(&base, &new, &Rules::new(0.03));
@@ -307,7 +307,7 @@ fn of_a_base_that_is_not_whole_nothing_can_be_new() {
     assert_eq!((code(&empty, &one, false), code(&empty, &one, true)), (5, 0));
     let open = Run { finished: false, ..one.clone() };
     assert_eq!((code(&open, &one, false), code(&one, &open, false), code(&one, &one, false)), (5, 5, 0));
-    // The engine's name and version say who was measured; any other parameter says what.
+    // The engine's name and version identify the engine; any other parameter identifies the case.
     let with = |name: &str, value: &str| run(vec![row("a", BASE).param(name, value)]);
     for (name, expect) in [("engine", 0), ("version", 0), ("format", 4), ("model", 4)] {
         assert_eq!(code(&with(name, "x"), &with(name, "y"), false), expect, "{name}");

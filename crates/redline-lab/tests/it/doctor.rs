@@ -1,4 +1,4 @@
-//! Advice follows from facts, and only from them.
+//! The doctor's advice follows from facts, and only from them.
 
 use redline_lab::doctor::{Doctor, Limit, TierStatus};
 

@@ -1,4 +1,4 @@
-//! Files of other tools as runs, and runs as files of other tools.
+//! Import and export of other tools' formats.
 
 use std::fs;
 
@@ -42,7 +42,7 @@ fn cases(run: &Run) -> Vec<&str> {
     run.rows.iter().map(|row| row.case.as_str()).collect()
 }
 
-/// A run of our own with hostile names, several metrics and arms.
+/// A run of this engine with hostile names, several metrics and arms.
 fn ours() -> Run {
     let row = |case: &str, rate: &str, rates: &[f64]| {
         let rates = Samples::new("tokens/s", Direction::Higher, rates.to_vec()).unwrap();
@@ -90,11 +90,11 @@ fn google_benchmark_tells_repetitions_and_machine() {
     assert_eq!(unit("items_per_second"), Some(("items/s".to_owned(), Direction::Higher)));
     assert_eq!(unit("real_time"), Some(("s".to_owned(), Direction::Lower)));
     assert_eq!(unit("flops"), Some((String::new(), Direction::Info)));
-    // Nothing but statistics: the median stands for the case, and says so.
+    // Only statistics: the median stands for the case and is marked as such.
     near(values(&run.rows[1], "real_time"), &[2.25e-3]);
     assert_eq!(run.rows[1].params.get("aggregate"), Some(&"median".into()));
     assert_eq!(run.rows[1].params.get("threads"), Some(&8.into()));
-    // What went wrong is not vouched for.
+    // The caller's trust does not extend to failed cases.
     assert_eq!(run.rows.iter().map(|row| row.checked).collect::<Vec<_>>(), [true, true, false]);
     assert_eq!(run.rows[2].params.get("error"), Some(&"no such file".into()));
     assert!(import(GBENCH_JSON, false).rows.iter().all(|row| row.invalid().is_some()));
@@ -131,7 +131,7 @@ fn llama_bench_becomes_the_cases_of_our_lanes() {
         (param(0, "prompt_tokens"), param(0, "format"), param(0, "kv_format")),
         (512.into(), "Q4_0".into(), "f16".into())
     );
-    // 128 passes after 512 stored tokens: a decoding of 129, the first of which is the prompt's.
+    // 128 passes after 512 stored tokens: a decoding of 129 tokens, the first of which comes from the prompt's pass.
     assert_eq!(
         (param(2, "prompt_tokens"), param(2, "new_tokens"), param(2, "kv_cache")),
         (512.into(), 129.into(), true.into())
@@ -257,7 +257,7 @@ fn what_was_read_is_written_as_it_was() {
     for (a, b) in given.as_array().unwrap().iter().zip(written.as_array().unwrap()) {
         for (name, value) in a.as_object().unwrap() {
             match name.as_str() {
-                // One run has one time; what follows from the samples is computed anew.
+                // A run has only one time; values that follow from the samples are recomputed.
                 "test_time" | "avg_ns" | "stddev_ns" | "avg_ts" | "stddev_ts" | "samples_ns" => {}
                 _ => assert_eq!(&b[name], value, "{name}"),
             }

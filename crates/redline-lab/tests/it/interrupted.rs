@@ -1,4 +1,4 @@
-//! Runs whose recording ends early: at every operation on the disk, by death or by an error.
+//! Recordings that end early: at every disk operation, by a crash or by an error.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use redline_weights::Disk;
 
 use crate::trees::small_vm;
 
-/// A run of which so many cases are done.
+/// A run with `cases` finished cases.
 fn run(cases: usize) -> Run {
     let row = |case: usize| {
         let samples = Samples::new("s", Direction::Lower, vec![1.0, 2.0, case as f64]).unwrap();
@@ -27,7 +27,7 @@ fn files(dir: &Path) -> BTreeMap<String, String> {
     let entries = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
     let files =
         entries.map(|p| (p.file_name().unwrap().display().to_string(), fs::read_to_string(p).unwrap()));
-    // What a dead process left aside bears a hidden name that nobody reads.
+    // Temporary files of a crashed process have hidden names and are never read.
     files.filter(|(name, _)| !name.starts_with('.')).collect()
 }
 
@@ -72,7 +72,7 @@ fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
                     .unwrap_or_else(|| panic!("{name} at {n}: {text}"))
             })
         };
-        // The document comes last: what it says, the values beside it have.
+        // The document is written last, so the files beside it are at least as new.
         let document = version("run.json");
         if document >= Some(1) {
             assert!(version("results.csv") >= document && version("samples.csv") >= document, "{n}");
@@ -86,7 +86,7 @@ fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
             let place = Place::claim(&dir, &new);
             assert!(matches!(place, Err(RunError::Occupied)), "nobody writes over it");
         } else {
-            // Nothing was claimed, so the same command runs again and leaves the same bytes.
+            // Nothing was claimed, so the same command can run again and writes the same bytes.
             record(Disk::default(), &dir).unwrap();
             assert_eq!(files(&dir), written(&new));
         }

@@ -1,4 +1,4 @@
-//! Made-up machines are read as what they are.
+//! Machines described by file trees are read correctly.
 
 use redline_lab::Machine;
 use redline_lab::machine::{Cache, HugePages, Resident, Topology, Usable};
@@ -41,7 +41,7 @@ fn two_sockets_with_two_threads_per_core() {
     let both =
         Topology { logical_cpus: Some(16), physical_cores: Some(8), sockets: Some(2), numa_nodes: Some(2) };
     assert_eq!(machine.topology, both);
-    // The kernel allows processors that are not there.
+    // The kernel allows processors that do not exist.
     assert_eq!(machine.usable.allowed_cpus, Some(16));
     assert_eq!((machine.usable.cpus, machine.default_threads()), (Some(16), 8));
     let cache = |level, kind: &str, kib: u64, shared_by, instances| Cache {
@@ -93,7 +93,7 @@ fn the_tightest_control_group_counts() {
     assert_eq!((second.usable.cpus, second.usable.cores, second.default_threads()), (Some(3), Some(3), 3));
     assert_eq!(second.usable.memory_limit_bytes, Some(1 << 30));
 
-    // A container that is told its path from outside, which does not exist inside.
+    // A container that sees its path from outside, which does not exist inside.
     let first = two_sockets()
         .file("proc/self/cgroup", "3:cpu,cpuacct:/docker/0123\n2:memory:/docker/0123\n")
         .file("sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "50000\n")
@@ -213,7 +213,7 @@ fn accelerators_are_seen() {
 
 #[test]
 fn the_fingerprint_is_stable() {
-    // This value is stored in results: it may change only together with what identifies a machine.
+    // This value is stored in results. It may change only together with the definition of a machine's identity.
     assert_eq!(small_vm().machine().fingerprint().as_deref(), Some("21bc65f56d2a11b1"));
 }
 

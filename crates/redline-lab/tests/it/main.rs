@@ -1,4 +1,4 @@
-//! The laboratory from outside: made-up machines, golden numbers, written files.
+//! Tests of the public API: machines described by file trees, golden numbers, written files.
 
 mod columns;
 mod compare;

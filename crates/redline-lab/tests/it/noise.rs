@@ -1,4 +1,4 @@
-//! Noise: made-up machines at two moments, and what follows from them.
+//! Noise: file trees of a machine at two moments, and the resulting findings.
 
 use redline_lab::Machine;
 use redline_lab::doctor::noise::{Finding, Level, Noise, Readings, warnings};
@@ -6,13 +6,13 @@ use redline_lab::machine::{Activity, Frequencies, Frequency};
 
 use crate::trees::{Root, small_vm, two_sockets};
 
-/// A process as the kernel tells it.
+/// Adds a process as the kernel reports it.
 fn process(root: Root, number: u64, name: &str, started: u64, ticks: u64) -> Root {
     let text = format!("{number} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks} 0 0 0 20 0 1 0 {started} 0 0\n");
     root.file(&format!("proc/{number}/stat"), text)
 }
 
-/// Two processors at a moment: ticks of idleness and of stolen time.
+/// Two processors at one moment: ticks of idle and stolen time.
 fn moment(idle: u64, stolen: u64) -> Root {
     let root = small_vm()
         .file(
@@ -156,7 +156,7 @@ fn other_processes_are_named_the_busiest_first() {
     let after = process(process(moment(3000, 0), 7, "old", 1, 150), 8, "again", 2, 300);
     let after = process(process(process(after, 9, "still", 3, 10), 10, "new", 9, 200), 11, "small", 9, 1);
     let readings = readings(&before, &after);
-    // A thousand ticks have gone by on each of two processors. Number 8 was used again.
+    // A thousand ticks have passed on each of two processors. Process id 8 was reused.
     let found = finding(&readings, "other processes");
     assert_eq!(found.value, "again (8) 30.0 %, new (10) 20.0 %, old (7) 10.0 %");
     assert_eq!(
@@ -256,7 +256,7 @@ fn a_quick_look_warns_of_what_it_sees() {
     for (told, expected) in told.iter().zip(expected) {
         assert!(told.contains(expected), "`{told}` lacks `{expected}`");
     }
-    // Stolen time counts from an earlier look on.
+    // Stolen time is counted since an earlier check.
     let earlier = Activity::read(moment(0, 0).path());
     let told = warnings(&still, &earlier, &start, &loud, &[]);
     assert!(told.len() == 2 && told.iter().all(|told| !told.contains("hypervisor")), "{told:?}");

@@ -1,4 +1,4 @@
-//! What is written is fixed, and reads back.
+//! The written form of results is stable and can be read back.
 
 use redline_lab::machine::Machine;
 use redline_lab::result::{Cell, Column, LaneResult, Ordered};

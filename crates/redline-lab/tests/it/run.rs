@@ -1,4 +1,4 @@
-//! Runs on disk: what is written, what is read back, what is refused.
+//! Runs on disk: writing, reading back, and rejected input.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -104,7 +104,7 @@ fn tables_have_a_cell_per_column() {
     let lines: Vec<&str> = results.lines().collect();
     let columns: Vec<&str> = lines[0].split(',').collect();
     assert_eq!(lines.len(), 3);
-    // The case has a comma and quotes, the parameters are JSON: the cells between are plain.
+    // The case contains a comma and quotes, and the parameters are JSON; the cells in between are plain.
     let start = format!("redline.bench.run/1,{},2026-11-21T02:01:01Z,", run.run_id.as_ref().unwrap());
     assert!(lines[1].starts_with(&start), "{}", lines[1]);
     let rest = lines[1].split_once("\"decode, \"\"x\"\"/t1\",").unwrap().1.split_once(",\"{").unwrap().0;
@@ -161,7 +161,7 @@ fn what_disturbed_a_sample_stands_beside_it() {
         [of("tainted"), of("taint_reasons"), of("steal_pct"), of("canary_ns")],
         ["true", "steal", "25", "5.5"]
     );
-    // A metric of the case as a whole has no sample that anything could have disturbed.
+    // A metric of the whole case has no sample that could be tainted.
     assert_eq!(cells(&run.samples_csv(), 5)["tainted"], "");
     let first = cells(&run.results_csv(), 0);
     let of = |name: &str| first[name].as_str();
@@ -200,7 +200,7 @@ fn a_baseline_says_who_and_why() {
     assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("new kernels", Some("before")));
     assert_eq!((meta.accepted_at.as_deref(), meta.cores), (Some("2026-11-21T02:01:01Z"), Some(2)));
     assert_eq!(meta.host_fp.as_deref(), small_vm().machine().fingerprint().as_deref());
-    // The commit is the build's, and a comparison with the base before is not a baseline's.
+    // The commit is the build's; a comparison with the earlier base does not belong to a baseline.
     let compared = Run {
         engine: Build { git: Some("0123".into()), ..run().engine },
         comparison: Value::Bool(true),

@@ -1,4 +1,4 @@
-//! Statistics against what SciPy says (`scipy/make.py` made `scipy/values.json`).
+//! Statistics compared with SciPy (`scipy/make.py` made `scipy/values.json`).
 
 use redline_lab::stats::student::quantile;
 use redline_lab::verdict::{Basis, Effect};
@@ -27,7 +27,7 @@ fn samples(values: &[f64]) -> Samples {
     Samples::new("tokens/s", Direction::Higher, values.to_vec()).expect("finite")
 }
 
-/// Every value a process of its own.
+/// Samples in which every value is its own process.
 fn processes(values: &[f64]) -> Samples {
     let processes: Vec<Vec<f64>> = values.iter().map(|v| vec![*v]).collect();
     Samples::by_process("tokens/s", Direction::Higher, &processes).expect("finite")
@@ -64,7 +64,7 @@ fn descriptions() {
         near(&format!("{name} mad"), s.mad(), &set["mad"], 1e-12);
         let mut told = 0;
         for (percent, expected) in set["percentiles"].as_object().expect("an object") {
-            // Few samples have no percentile: see `ranks`.
+            // Too few samples have no percentile: see `ranks`.
             if let Some(found) = s.percentile(percent.parse().expect("a number")) {
                 near(&format!("{name} p{percent}"), Some(found.value), expected, 1e-14);
                 told += 1;
@@ -116,8 +116,9 @@ fn intervals_of_ratios() {
     }
 }
 
-/// The sum of two quantiles of the central t stands for the noncentral one. It is short by a twentieth where three processes meet
-/// three of which only one side scatters (2 degrees), by a hundredth at 4 degrees, and by less than 0.3 % from 7 on.
+/// The sum of two quantiles of the central t replaces the noncentral one. It is low by a twentieth if three processes are
+/// compared with three and only one side scatters (2 degrees of freedom), by a hundredth at 4 degrees, and by less than 0.3 %
+/// from 7 on.
 #[test]
 fn what_can_be_detected_is_near_what_the_noncentral_t_says() {
     let mut least = 1.0_f64;

@@ -1,4 +1,4 @@
-//! Statistics against golden values and against each other.
+//! Statistics compared with golden values and with each other.
 
 use proptest::prelude::*;
 use redline_lab::stats::{Direction, Samples};
@@ -124,7 +124,7 @@ fn percentiles_need_their_samples() {
 
 #[test]
 fn intervals_of_the_median_are_those_of_the_tables() {
-    // Ranks (from 1) of the two-sided 95 % interval of the median in printed tables of the sign test.
+    // Ranks (from 1) of the two-sided 95 % interval of the median, from printed tables of the sign test.
     for (n, low, high) in [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (25, 8, 18)]
     {
         let p = samples(&(1..=n).map(f64::from).collect::<Vec<_>>()).percentile(50.0).unwrap();

@@ -1,4 +1,4 @@
-//! Made-up machines: directories with the files that a kernel would show.
+//! Machines described by file trees: directories with the files that a kernel would provide.
 
 use std::fs;
 use std::path::Path;
@@ -6,13 +6,13 @@ use std::path::Path;
 use redline_lab::Machine;
 use tempfile::TempDir;
 
-/// A file system root under construction.
+/// A file tree under construction.
 pub(crate) struct Root {
     directory: TempDir,
 }
 
 impl Root {
-    /// A root without any file.
+    /// An empty root.
     pub(crate) fn empty() -> Self {
         Self { directory: tempfile::tempdir().expect("a temporary directory can be made") }
     }
@@ -26,7 +26,7 @@ impl Root {
         self
     }
 
-    /// Writes the sharing, the core and the caches of a processor.
+    /// Writes the core sharing and the caches of a processor.
     pub(crate) fn cpu(self, cpu: usize, package: usize, siblings: &str, last_level: (&str, &str)) -> Self {
         let at = |rest: &str| format!("sys/devices/system/cpu/cpu{cpu}/{rest}");
         let caches = [
@@ -50,18 +50,18 @@ impl Root {
         root
     }
 
-    /// Where it is.
+    /// The path of the root.
     pub(crate) fn path(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The machine it stands for.
+    /// The machine described by the tree.
     pub(crate) fn machine(&self) -> Machine {
         Machine::read(self.path())
     }
 }
 
-/// A virtual machine with two cores, control groups of the first version, nothing remarkable but the hypervisor.
+/// A virtual machine with two cores, version 1 control groups, and nothing unusual but the hypervisor.
 pub(crate) fn small_vm() -> Root {
     let root = Root::empty()
         .file("proc/cpuinfo", include_str!("fixtures/epyc-vm.cpuinfo"))

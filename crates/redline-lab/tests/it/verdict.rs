@@ -1,4 +1,4 @@
-//! Verdicts: known quantiles, the rule's edges, properties.
+//! Verdicts: known quantiles, boundary cases of the rule, properties.
 
 use proptest::prelude::*;
 use redline_lab::stats::student::quantile;
@@ -17,7 +17,7 @@ fn verdict(base: &[f64], new: &[f64]) -> Verdict {
     judge(&higher(base), &higher(new), THRESHOLD).verdict
 }
 
-/// Standard normal values, made once and reproducible: sums of twelve uniform ones, less six.
+/// Reproducible standard normal values: sums of twelve uniform ones, minus six.
 fn noise(seed: u64, n: usize) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x1234_5678;
     let mut uniform = move || {
@@ -95,8 +95,8 @@ fn the_rule() {
 
 #[test]
 fn the_same_is_what_an_interval_of_90_percent_says() {
-    // Logarithms of +-s, four times in each arm: a standard error of s * sqrt(2/3) at 6 degrees of freedom, t(0.95) = 1.943180 and
-    // t(0.975) = 2.446912.
+    // Logarithms of +-s, four times in each arm: a standard error of s * sqrt(2/3) with 6 degrees of freedom, t(0.95) = 1.943180
+    // and t(0.975) = 2.446912.
     let arm = |reach: f64, t: f64| {
         let s = reach / t / (2.0f64 / 3.0).sqrt();
         [s.exp(), (-s).exp(), s.exp(), (-s).exp()]
@@ -111,8 +111,9 @@ fn the_same_is_what_an_interval_of_90_percent_says() {
 
 #[test]
 fn an_alarm_needs_99_percent_and_of_noise_999_of_1000() {
-    // As above: half the width of an interval is t times the standard error, at 6 degrees of freedom t(0.975) = 2.446912, t(0.995) =
-    // 3.707428, t(0.9995) = 5.958816 and t(0.8) = 0.905703. Too noisy is what would miss 15 %: ln 1.15 over 2.446912 + 0.905703.
+    // As above: half the width of an interval is t times the standard error, with t(0.975) = 2.446912, t(0.995) = 3.707428,
+    // t(0.9995) = 5.958816 and t(0.8) = 0.905703 at 6 degrees of freedom. A measurement that would miss 15 % is too noisy: ln 1.15
+    // over 2.446912 + 0.905703.
     let arm = |error: f64, log: f64| {
         let s = error / (2.0f64 / 3.0).sqrt();
         [s, -s, s, -s].map(|x| (x + log).exp())
@@ -126,7 +127,7 @@ fn an_alarm_needs_99_percent_and_of_noise_999_of_1000() {
             assert_eq!(judged(error, sign * 0.999 * t * error), otherwise, "{error}");
         }
     }
-    // The same difference is an alarm just below the noise that matters, and none just above it.
+    // The same difference is an alarm just below the noise limit, and none just above it.
     let noisy = 1.15f64.ln() / (2.446_912 + 0.905_703);
     assert_eq!(judged(0.999 * noisy, -0.17), Verdict::Slower);
     assert_eq!(judged(1.001 * noisy, -0.17), Verdict::TooNoisy);
@@ -136,7 +137,7 @@ fn an_alarm_needs_99_percent_and_of_noise_999_of_1000() {
 
 #[test]
 fn a_difference_must_reach_the_threshold() {
-    // Next to no spread, so only the size decides: 1 / 1.03 and 1.03 are the band.
+    // Almost no spread, so only the size of the difference decides: the band is 1 / 1.03 to 1.03.
     let at = |ratio: f64| verdict(&[100.0, 100.0, 100.001], &[100.0 * ratio, 100.0 * ratio, 100.001 * ratio]);
     assert_eq!((at(1.0301), at(1.0299)), (Verdict::Faster, Verdict::Same));
     assert_eq!((at(1.0 / 1.0301), at(1.0 / 1.0299)), (Verdict::Slower, Verdict::Same));
@@ -262,7 +263,7 @@ fn swapped(verdict: Verdict) -> Verdict {
     }
 }
 
-/// Few values or none, of any magnitude.
+/// Few or no values, of any magnitude.
 fn of_any_magnitude() -> impl Strategy<Value = Vec<Vec<f64>>> {
     let value = prop::num::f64::NORMAL | prop::num::f64::ZERO | prop::num::f64::SUBNORMAL;
     prop::collection::vec(prop::collection::vec(value, 0..3), 0..4)

@@ -1,4 +1,4 @@
-//! Two arms in one run: their order, and processes as one arm.
+//! Two arms in one run: their order, and merging of processes.
 
 use redline_lab::conditions::Condition;
 use redline_lab::versus::{Arm, MergeError, merge, printed_rows, schedule};

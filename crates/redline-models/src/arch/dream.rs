@@ -1,5 +1,5 @@
-//! Dream and DiffuCoder (Ye et al. 2025; Gong et al. 2025): Qwen2.5 that attends both ways, with a head of its own. Row j of
-//! the logits belongs to token j + 1, as in the autoregressive model it was trained from.
+//! Dream and DiffuCoder (Ye et al. 2025; Gong et al. 2025): Qwen2.5 with bidirectional attention and an untied head. Row j of
+//! the logits predicts token j + 1, as in the autoregressive model it was trained from.
 
 use redline_weights::ConfigFile;
 
@@ -13,9 +13,9 @@ use crate::spec::{DecoderSpec, Objective};
 pub const ARCHITECTURE: Architecture = Architecture { name: "DreamModel", model_type: "Dream", spec };
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    // The checkpoints bring the reference's code with them (`auto_map`).
+    // The checkpoints include the reference's code (`auto_map`).
     keys::refuse_unknown(config, &["auto_map", "rope_scaling"])?;
-    // The defaults of the reference's configuration are those of no published checkpoint.
+    // No published checkpoint uses the defaults of the reference's configuration.
     let keys = ["num_key_value_heads", "max_position_embeddings", "rms_norm_eps", "rope_theta"];
     family::require(config, &keys)?;
     let options = Options { qkv_bias: true, ..Options::default() };

@@ -1,5 +1,5 @@
-//! LLaDA (Nie et al. 2025): a Llama-like decoder under OLMo's names that attends both ways. Row j of the logits belongs to
-//! token j.
+//! LLaDA (Nie et al. 2025): a Llama-like decoder with OLMo's tensor names and bidirectional attention. Row j of the logits
+//! predicts token j.
 
 use redline_weights::ConfigFile;
 
@@ -31,10 +31,10 @@ const FIXED: &[(&str, &str)] =
     &[("activation_type", "silu"), ("block_type", "llama"), ("layer_norm_type", "rms")];
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
-    // The checkpoints bring the reference's code with them (`auto_map`).
+    // The checkpoints include the reference's code (`auto_map`).
     keys::refuse_unknown(config, &["auto_map"])?;
     refuse_variants(config)?;
-    // The defaults of the reference's configuration are those of another model.
+    // The defaults of the reference's configuration belong to another model.
     require(config, &["n_layers", "rms_norm_eps", "rope_theta", "weight_tying"])?;
     let hidden = positive(config, "d_model")?;
     let attention = Heads::read(config, hidden)?;

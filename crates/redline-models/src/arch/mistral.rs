@@ -14,7 +14,7 @@ pub const ARCHITECTURE: Architecture =
 
 fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     keys::refuse_unknown(config, &["sliding_window", "rope_scaling", "rope_parameters"])?;
-    // In the reference these default to Mistral 7B's values, which a file that lacks them hardly means.
+    // In the reference these default to Mistral 7B's values, which are rarely right for a file without them.
     family::require(config, &["sliding_window", "num_key_value_heads"])?;
     let options = Options {
         windows: family::windows(config, family::sliding_window(config)?, 0)?,

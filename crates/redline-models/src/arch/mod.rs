@@ -13,18 +13,18 @@ pub mod mistral;
 pub mod qwen2;
 pub mod qwen3;
 
-/// What the loader needs to know of an architecture.
+/// An architecture as the loader sees it.
 #[derive(Clone, Copy, Debug)]
 pub struct Architecture {
     /// The entry of `architectures` in `config.json`.
     pub name: &'static str,
-    /// `model_type` in `config.json`, used where `architectures` is absent.
+    /// `model_type` in `config.json`, used if `architectures` is absent.
     pub model_type: &'static str,
-    /// From a configuration to a decoder.
+    /// Makes a decoder specification from a configuration.
     pub spec: fn(&ConfigFile) -> Result<DecoderSpec, ModelError>,
 }
 
-/// Every architecture there is.
+/// All architectures.
 pub const ALL: &[Architecture] = &[
     dream::ARCHITECTURE,
     gpt2::ARCHITECTURE,

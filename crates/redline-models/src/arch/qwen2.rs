@@ -22,7 +22,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     family::decoder(config, &options)
 }
 
-/// The window counts only where `use_sliding_window` is set, from layer `max_window_layers` on.
+/// The window applies only if `use_sliding_window` is set, from layer `max_window_layers` on.
 pub(super) fn windows(config: &ConfigFile) -> Result<Vec<Option<usize>>, ModelError> {
     let in_use = config.bool_or("use_sliding_window", false)?;
     let window = if in_use { family::sliding_window(config)? } else { None };

@@ -27,7 +27,7 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// The queries of every row; its keys and values are stored.
+    /// Returns the queries of every row, and stores its keys and values.
     pub fn store(&self, x: Act, s: &mut Step<'_>) -> Act {
         let (heads, kv_heads) = (self.shape.heads, self.kv_heads);
         let (q_width, kv_width) = (heads * self.head_dim, kv_heads * self.head_dim);
@@ -54,7 +54,7 @@ impl Attention {
         q
     }
 
-    /// `output(softmax(q k^T) v)` of queries over what is stored.
+    /// `output(softmax(q k^T) v)` of queries over the stored keys and values.
     pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
         let a = s.attention(self.layer, self.shape, q);
         s.show(Name::Attention, a);

@@ -21,8 +21,8 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// `x + attention(norm(x))`, then `x + mlp(norm(x))`. In the last layer only of the rows that somebody wants: of the others no
-    /// more than keys and values is needed.
+    /// `x + attention(norm(x))`, then `x + mlp(norm(x))`. The last layer continues only with the wanted rows, because the
+    /// others need nothing beyond their keys and values.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
         let h = s.norm(x, &self.attention_norm);
         s.show(Name::AttentionNorm, h);
@@ -45,7 +45,7 @@ impl Layer {
     }
 }
 
-/// Embedding, layers, final norm. The head is applied to chosen rows only, by [`crate::Model::logits`].
+/// Embedding, layers and final norm. The head is applied only to chosen rows, by [`crate::Model::logits`].
 #[derive(Debug)]
 pub struct Decoder {
     /// Tokens and positions.
@@ -57,7 +57,7 @@ pub struct Decoder {
 }
 
 impl Decoder {
-    /// The residual stream after the last layer, `[rows that are wanted, hidden]`.
+    /// The residual stream after the last layer, `[wanted rows, hidden]`.
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let mut x = self.embedding.forward(s);
         s.show(Name::Embedding, x);

@@ -1,4 +1,4 @@
-//! Token embedding, with learned positions where a family has them.
+//! Token embedding, with learned positions in some families.
 
 use redline_kernels::Matrix;
 
@@ -7,7 +7,7 @@ use crate::step::{Act, Step};
 /// `embedding[token] (+ positions[position])`.
 #[derive(Debug)]
 pub struct Embedding {
-    /// `[vocab, hidden]`; also the head where it is tied.
+    /// `[vocab, hidden]`; also the head if it is tied.
     pub tokens: Matrix,
     /// `[context, hidden]`
     pub positions: Option<Matrix>,

@@ -21,7 +21,7 @@ impl Linear {
         Self { matrix, bias, activation, site }
     }
 
-    /// Where it stands in its layer: what plans call it.
+    /// Its position in the layer, as named in plans.
     pub fn site(&self) -> Site {
         self.site
     }

@@ -4,7 +4,7 @@ use super::linear::Linear;
 use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
-/// Two linear layers with something between them.
+/// Two linear layers with a nonlinearity between them.
 #[derive(Debug)]
 pub enum Mlp {
     /// `down(activation(up(x)))`; the activation belongs to `up`.

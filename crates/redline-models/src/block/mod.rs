@@ -1,4 +1,4 @@
-//! What decoders are made of: each block's `forward` reads as the paper.
+//! The building blocks of decoders: each block's `forward` reads as the paper.
 
 pub mod attention;
 pub mod decoder;

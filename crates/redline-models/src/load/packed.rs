@@ -1,4 +1,4 @@
-//! Matrices read as they were packed: no arithmetic, every byte under its checksum.
+//! Reads packed matrices: no arithmetic, and a checksum for every byte.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(super) struct Packed<'a> {
 }
 
 impl<'a> Packed<'a> {
-    /// Refuses a directory whose tensors are not those of the specification, or whose format is not the one asked for.
+    /// Refuses a directory whose tensors do not match the specification, or whose format is not the requested one.
     pub(super) fn check(
         spec: &DecoderSpec,
         infq: &'a Infq,
@@ -60,7 +60,7 @@ impl<'a> Packed<'a> {
         ModelError::Config { fact, file: self.infq.dir().display().to_string() }
     }
 
-    /// The declaration of one projection, held against what it has to be.
+    /// The declaration of one projection, checked against the specification.
     fn part(&self, linear: &LinearSpec, part: &PartSpec, format: Format) -> Result<&'a Weight, ModelError> {
         let found = self.weight(&part.weight())?;
         let columns = if format.is_integer() { found.outlier_columns.clone() } else { Vec::new() };
@@ -136,13 +136,13 @@ impl Blocks for Packed<'_> {
     }
 }
 
-/// The strips that these rows fill, if they begin with one and end with one or with the matrix.
+/// The strips that these rows fill, if they start at a strip and end at one or at the end of the matrix.
 fn whole_strips(rows: Range<usize>, all: usize) -> Option<Range<usize>> {
     let whole = rows.start % STRIP == 0 && (rows.end % STRIP == 0 || rows.end == all);
     whole.then(|| rows.start / STRIP..rows.end.div_ceil(STRIP))
 }
 
-/// `make(0..count)` on the threads of a team, in order. After an error nothing more is begun.
+/// Runs `make(0..count)` on the threads of a team, and returns the results in order. After an error, no further call starts.
 pub(super) fn in_parallel<T: Send>(
     team: &Team,
     count: usize,

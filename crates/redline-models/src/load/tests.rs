@@ -1,6 +1,6 @@
-//! Models whose layers differ in the shape of their keys and values.
+//! Models whose layers have different shapes of keys and values.
 
-use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, Sight, page_bytes};
+use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
 
@@ -16,7 +16,7 @@ const HIDDEN: usize = 32;
 const HEADS: usize = 4;
 const HEAD_DIM: usize = 8;
 
-/// Weights that depend on name and place. All KV heads of a layer are equal, so their number changes no result.
+/// Weights that depend on name and position. All KV heads of a layer are equal, so their number changes no result.
 #[derive(Clone, Copy)]
 struct MadeUp<'a>(Exec<'a>);
 
@@ -53,7 +53,7 @@ impl Blocks for MadeUp<'_> {
     }
 }
 
-/// A Llama with so many KV heads in each layer.
+/// A Llama with the given number of KV heads in each layer.
 fn llama(kv_heads: &[usize]) -> DecoderSpec {
     let json = format!(
         r#"{{"architectures": ["LlamaForCausalLM"], "vocab_size": 40, "max_position_embeddings": 512, "hidden_act": "silu",
@@ -80,7 +80,7 @@ fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     model(&spec, "LlamaForCausalLM", decoder, head, Format::F32)
 }
 
-/// Bits of the logits of every token, run in pieces.
+/// Bits of the logits of every token, run in pieces of `piece` tokens.
 fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) -> Vec<u32> {
     let mut model = build(exec, kv_heads);
     model.reserve_positions(512).unwrap();
@@ -92,7 +92,7 @@ fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) ->
     for tokens in tokens.chunks(piece) {
         kv.reserve(sequence, tokens.len()).unwrap();
         let mut batch = Batch::default();
-        batch.push(sequence, kv.tokens(sequence), tokens, Sight::Before);
+        batch.push(sequence, kv.tokens(sequence), tokens, AttentionMask::Causal);
         let rows: Vec<usize> = (0..tokens.len()).collect();
         model.run(exec, &mut arena, &mut kv, (&batch, &rows), None, Watchers::default(), |model, x, step| {
             let logits = model.logits(x, &rows, model.head(), None, step);

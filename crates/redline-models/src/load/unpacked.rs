@@ -1,4 +1,4 @@
-//! Matrices packed while they are read from a checkpoint.
+//! Packs matrices while they are read from a checkpoint.
 
 use redline_kernels::{Exec, Format, Matrix};
 
@@ -35,7 +35,7 @@ impl Blocks for Unpacked<'_> {
     }
 }
 
-/// A weight that the format cannot hold is an error.
+/// Refuses a weight that the format cannot hold.
 pub(crate) fn check_magnitude(piece: &Piece<'_>, name: &str, format: Format) -> Result<(), ModelError> {
     let (magnitude, largest) = (piece.magnitude(), format.largest());
     if magnitude > largest {

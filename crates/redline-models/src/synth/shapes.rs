@@ -1,4 +1,4 @@
-//! The shapes that `synth` writes: adding one is adding an entry.
+//! The shapes that `synth` can write, one entry each.
 
 use redline_kernels::Format;
 use redline_weights::ConfigFile;
@@ -11,11 +11,11 @@ use crate::{ModelError, arch};
 pub struct Shape {
     /// The name on the command line.
     pub name: &'static str,
-    /// Rows of the embedding: what the tokenizer is padded to.
+    /// Number of rows of the embedding, to which the tokenizer is padded.
     pub vocab: usize,
     /// End-of-sequence id, inside the demo tokenizer's own vocabulary.
     pub eos: u32,
-    /// How the real checkpoint is stored.
+    /// Format of the real checkpoint.
     pub format: Format,
     /// `config.json` without its dtype and special tokens.
     pub(super) config: &'static str,
@@ -29,13 +29,13 @@ impl Shape {
     }
 }
 
-/// The shape of that name.
+/// Finds a shape by name.
 pub fn find(name: &str) -> Result<&'static Shape, ModelError> {
     SHAPES.iter().find(|s| s.name == name).ok_or_else(|| ModelError::UnknownShape(name.into()))
 }
 
-/// Every shape there is: three of the usual benchmark sizes, then those of published models, as their `config.json` says.
-/// `dream-0.5b` is no published model but Qwen2.5-0.5B as Dream has it: bidirectional, with a head of its own.
+/// All shapes: three common benchmark sizes, then published models with the values of their `config.json`. `dream-0.5b` is not
+/// a published model but Qwen2.5-0.5B in Dream's form: bidirectional, with an untied head.
 pub const SHAPES: &[Shape] = &[
     Shape {
         name: "small",

@@ -1,4 +1,4 @@
-//! Dream and LLaDA: their tensors are known and checked, and rows see each other.
+//! Dream and LLaDA: tensors are recognised and checked, and rows see each other.
 
 use redline_kernels::{Format, Simd};
 use redline_models::arch;
@@ -50,7 +50,7 @@ fn spec(config: &Value) -> Result<DecoderSpec, ModelError> {
     arch::find(&config).and_then(|a| (a.spec)(&config))
 }
 
-/// `name shape` of every tensor, as the checkpoint has it.
+/// `name shape` of every tensor in the checkpoint.
 fn tensors(spec: &DecoderSpec) -> Vec<String> {
     spec.tensors().iter().map(|t| format!("{} {:?}", spec.prefixed(&t.name), t.shape)).collect()
 }
@@ -141,7 +141,7 @@ fn variants_of_either_are_refused_by_key() {
     }
 }
 
-/// A checkpoint with weights of all sizes.
+/// A checkpoint with weights of various sizes.
 fn written(config: &Value) -> tempfile::TempDir {
     let spec = spec(config).unwrap();
     let folder = tempfile::tempdir().unwrap();
@@ -193,8 +193,8 @@ fn a_row_sees_what_stands_behind_it() {
     }
 }
 
-/// Some rows over keys and values of a pass over all are what they are in that pass: on every tier, with any number of threads,
-/// beside other canvases.
+/// Rows that are run again over the keys and values of a whole pass give the same results as in that pass: on every tier, with
+/// any number of threads, beside other canvases.
 #[test]
 fn a_patch_with_the_same_tokens_has_the_same_bits() {
     for (config, format) in

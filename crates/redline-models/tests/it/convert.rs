@@ -1,4 +1,4 @@
-//! Converted models: the same logits as packing at load, the same bytes whoever packs.
+//! Converted models give the same logits as packing at load, and the same bytes for any tier and number of threads.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Logits and greedy ids of every architecture against transformers in f32.
+//! Logits and greedy ids of every architecture, compared with transformers in f32.
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
@@ -49,7 +49,7 @@ fn bf16_logits_stay_close_to_the_reference() {
 
 #[test]
 fn a_decoding_step_reads_everything_but_tables_that_are_no_head() {
-    // Name, and rows and columns of the tables that are only looked up. llama-b, qwen3-a and gpt2-a are tied.
+    // Name, rows and columns of the lookup tables. llama-b, qwen3-a and gpt2-a are tied.
     for (name, rows, cols) in
         [("llama-a", 131u64, 72), ("llama-b", 0, 100), ("qwen3-a", 0, 72), ("gpt2-a", 80, 60)]
     {

@@ -1,4 +1,4 @@
-//! Conversions that end early: a writer that dies at any operation, a disk that is full at any operation.
+//! Conversions that end early: the writer dies, or the disk is full, at any operation.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ fn names(dir: &Path) -> Vec<String> {
     fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().display().to_string()).collect()
 }
 
-/// A whole conversion, and how many operations it takes.
+/// A complete conversion, and its number of operations.
 fn whole() -> (BTreeMap<String, Vec<u8>>, usize) {
     let work = tempfile::tempdir().unwrap();
     let (disk, done) = Disk::failing(usize::MAX, false);

@@ -1,4 +1,4 @@
-//! Same bits: whatever the tier, the threads, the chunks, the batch or the cache.
+//! The bits are the same for any tier, threads, chunks, batch or cache.
 
 use redline_kernels::{Format, Simd};
 

@@ -1,4 +1,4 @@
-//! Models against the reference implementation, and their own invariance.
+//! Models compared with the reference implementation, and their own invariance.
 
 mod bidirectional;
 mod convert;

@@ -1,4 +1,4 @@
-//! What depends on a position is computed by the first pass that comes to it, not when a request arrives.
+//! Rotations are computed by the first pass that reaches a position, not when a request arrives.
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};

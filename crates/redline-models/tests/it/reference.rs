@@ -1,9 +1,9 @@
-//! Reads the reference values beside each golden checkpoint, and runs a model the plain way.
+//! Reads the reference values of each golden checkpoint, and runs a model in the simplest way.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redline_kernels::op::kv::{KvFormat, Sight};
+use redline_kernels::op::kv::{AttentionMask, KvFormat};
 use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
@@ -11,12 +11,12 @@ use redline_models::step::{Arena, Watchers};
 use redline_models::{LoadOptions, Model, Weights, load};
 use redline_weights::{Checkpoint, ConfigFile};
 
-/// What the reference implementation computed.
+/// Results of the reference implementation.
 pub(crate) struct Reference {
     pub(crate) prompt: Vec<u32>,
     /// `[prompt, vocab]`
     pub(crate) logits: Vec<f32>,
-    /// None of a model that fills masks.
+    /// Empty for a model that fills masks.
     pub(crate) greedy: Vec<u32>,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn on_team<T>(work: impl FnOnce(Exec<'_>) -> T) -> T {
     work(Exec { simd: Simd::best(), team: &team })
 }
 
-/// The format of keys and values that goes with a format of weights.
+/// The format of keys and values for a weight format.
 pub(crate) fn kv(format: Format) -> KvFormat {
     if format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 }
 }
@@ -118,7 +118,7 @@ impl Bench {
         self.watched_pass(parts, Watchers::default())
     }
 
-    /// The same while somebody looks.
+    /// The same with observers.
     pub(crate) fn watched_pass(
         &mut self,
         parts: &[(SeqId, &[u32])],
@@ -127,7 +127,7 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, tokens) in parts {
             self.kv.reserve(sequence, tokens.len()).unwrap();
-            batch.push(sequence, self.kv.tokens(sequence), tokens, Sight::Before);
+            batch.push(sequence, self.kv.tokens(sequence), tokens, AttentionMask::Causal);
         }
         self.run(&batch, watchers)
     }
@@ -137,7 +137,7 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, start, tokens, keys) in parts {
             self.kv.reserve(sequence, keys - self.kv.tokens(sequence)).unwrap();
-            batch.push(sequence, start, tokens, Sight::All(keys));
+            batch.push(sequence, start, tokens, AttentionMask::Bidirectional(keys));
         }
         self.run(&batch, Watchers::default())
     }
@@ -160,7 +160,7 @@ impl Bench {
         )
     }
 
-    /// Work is taken down from now on.
+    /// Records work from now on.
     pub(crate) fn set_stopwatch(&mut self, stopwatch: Arc<Stopwatch>) {
         self.team.set_stopwatch(stopwatch);
     }

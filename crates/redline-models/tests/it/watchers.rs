@@ -1,4 +1,4 @@
-//! Who looks at a pass sees all of it and changes none of it.
+//! Observers of a pass see all of it and change nothing.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -82,7 +82,7 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
         profile.end_pass();
         assert_eq!(bits(&got), bits(&expected), "{}", dir.display());
         assert_eq!((profile.dropped(), observations.all().len()), (0, watched.model.layers() + 1));
-        // A rotated decoder: two rotations and a gate more; norms of heads: two more.
+        // Rotary decoders have two rotations and a gate more; head norms add two.
         let architecture = watched.model.facts().architecture;
         let of_layer = match architecture {
             "GPT2LMHeadModel" => 10,
@@ -98,7 +98,7 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
             assert!(operations.windows(2).all(|pair| pair[0].end < pair[1].start));
         }
         for member in 0..THREADS {
-            // Others than the leader may come too late for any work.
+            // Members other than the leader may arrive too late for any work.
             assert!(member > 0 || profile.works(member).count() > 0);
             for work in profile.works(member) {
                 let span = profile.spans()[work.label as usize];

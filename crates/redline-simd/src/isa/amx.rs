@@ -8,7 +8,7 @@
 use core::arch::asm;
 use std::marker::PhantomData;
 
-/// Nobody holds a [`Tiles`] on other processors.
+/// On other processors, no [`Tiles`] value exists.
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! asm {
     ($($instructions:tt)*) => {
@@ -16,31 +16,31 @@ macro_rules! asm {
     };
 }
 
-/// Rows of a tile.
+/// Number of rows in a tile.
 pub const TILE_ROWS: usize = 16;
-/// Bytes of a row of a tile: the k of one multiplication at most.
+/// Number of bytes in a row of a tile: the maximum k of one multiplication.
 pub const TILE_BYTES: usize = 64;
 
 /// Proof that the machine has AMX-TILE and AMX-INT8 and that the system lets this process use them.
 #[derive(Clone, Copy, Debug)]
 pub struct Tiles(());
 
-/// The tile registers of this thread, configured; given back when dropped.
+/// The configured tile registers of this thread; dropping it releases them.
 #[derive(Debug)]
 pub struct TileUnit(PhantomData<*const ()>);
 
-/// `asm!` that declares every tile register as changed, so that the compiler keeps nothing of its own in them. They are
-/// changed by every block here but a store: `ldtilecfg` and `tilerelease` set all of them to zero.
+/// `asm!` that declares every tile register as clobbered, so that the compiler keeps no values in them. Every block here except
+/// a store changes them: `ldtilecfg` and `tilerelease` set all of them to zero.
 ///
-/// Stable Rust knows tile registers as clobbers only. A block can declare that it changes them, but not that it reads
-/// them, so the sums that one block leaves for the next are no operands. They stay for these reasons:
+/// Stable Rust supports tile registers as clobbers only. A block can declare that it changes them, but not that it reads them,
+/// so the sums that one block leaves for the next are not operands. They are preserved for these reasons:
 ///
-/// - Blocks are volatile: none is `pure`. The compiler runs them as often, and in the order, that the program says.
+/// - Blocks are volatile: none is `pure`. The compiler runs them as often as the program says, and in its order.
 /// - The compiler keeps values in tile registers only in functions with AMX intrinsics, and this project has none.
-/// - No function that is called in between changes them, for the same reason. The system saves and restores them with the
+/// - For the same reason, no function called in between changes them. The system saves and restores them with the
 ///   thread's other registers.
-/// - `&mut TileUnit` is the right to use the registers of one thread. It is not `Send`, and a unit is configured before and
-///   released after every use.
+/// - `&mut TileUnit` grants the use of one thread's registers. It is not `Send`, and a unit is configured before use and
+///   released afterwards.
 #[cfg(target_arch = "x86_64")]
 macro_rules! changing_tiles {
     ($($block:tt)*) => {
@@ -52,7 +52,7 @@ macro_rules! changing_tiles {
     };
 }
 
-/// Nobody holds a [`Tiles`] on other processors.
+/// On other processors, no [`Tiles`] value exists.
 #[cfg(not(target_arch = "x86_64"))]
 macro_rules! changing_tiles {
     ($($block:tt)*) => {
@@ -60,7 +60,7 @@ macro_rules! changing_tiles {
     };
 }
 
-/// What `ldtilecfg` reads (Intel SDM, volume 1, 18.2).
+/// The operand of `ldtilecfg` (Intel SDM, volume 1, 18.2).
 #[repr(C, align(64))]
 struct Config {
     palette: u8,
@@ -111,7 +111,7 @@ impl Drop for TileUnit {
     }
 }
 
-/// Instructions that begin with the sums of a pair at zero and add `steps` products of inputs and two tiles of weights.
+/// Instructions that set the sums of a pair to zero and add `steps` products of inputs and two tiles of weights.
 macro_rules! multiply {
     (
         $x:ident $w:ident $x_step:ident $w_step:ident $second:ident $steps:ident;
@@ -143,14 +143,14 @@ macro_rules! multiply {
     };
 }
 
-// Sums stay where one method left them until the next takes them: see `changing_tiles`.
+// Sums stay in the registers between method calls: see `changing_tiles`.
 impl TileUnit {
     /// Sums of pair `PAIR` (0 or 1) = the products of sixteen rows of inputs with the weights of two strips, over
     /// `steps >= 1` times the configured depth. Inputs are `[steps][16][64]` bytes, signed, of which `depth` count;
     /// a strip's weights `[depth/4][16 outputs][4]` bytes, signed.
     ///
     /// # Safety
-    /// Step i reads 1024 bytes at `x + i * x_step`, and 16 `depth` bytes at `w + i * w_step` and at `second` behind that.
+    /// Step i reads 1024 bytes at `x + i * x_step`, and 16 `depth` bytes each at `w + i * w_step` and at `second` after that.
     #[inline(always)]
     pub unsafe fn multiply<const PAIR: usize>(
         &mut self,
@@ -199,8 +199,8 @@ impl TileUnit {
         }
     }
 
-    /// Four multiplications from registers into sums of their own; returns how many operations that is, a multiplication
-    /// and an addition counted as two. The arithmetic without its memory, to measure the machine.
+    /// Four multiplications from registers into separate sums. Returns the number of operations; a multiplication and an
+    /// addition count as two. Measures the arithmetic without memory accesses.
     #[inline(always)]
     pub fn multiply_registers(&mut self) -> usize {
         // SAFETY: touches registers of this thread only.
@@ -217,7 +217,7 @@ impl TileUnit {
     }
 }
 
-/// The features of the tile registers that this machine lacks.
+/// The tile features that this machine lacks.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn missing() -> Vec<&'static str> {
     use core::arch::x86_64::{__cpuid, __cpuid_count};
@@ -236,8 +236,8 @@ pub(crate) fn missing() -> Vec<&'static str> {
     missing
 }
 
-/// Asks the system for the tile registers, once per process: threads save a kilobyte more for each, so Linux wants to
-/// be asked (Documentation/arch/x86/xstate.rst).
+/// Requests the tile registers from the system, once per process. Linux requires this because they add a kilobyte per register
+/// to the saved state of each thread (Documentation/arch/x86/xstate.rst).
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 fn permitted() -> bool {
     const ARCH_REQ_XCOMP_PERM: libc::c_long = 0x1023;
@@ -249,7 +249,7 @@ fn permitted() -> bool {
     })
 }
 
-/// Other systems are not asked yet.
+/// Not implemented for other systems.
 #[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
 fn permitted() -> bool {
     false
@@ -259,7 +259,7 @@ fn permitted() -> bool {
 mod tests {
     use crate::{Simd, Tier};
 
-    /// Signed bytes without pattern.
+    /// Pseudorandom signed bytes.
     fn bytes(n: usize, seed: u64) -> Vec<u8> {
         let mut state = seed;
         let mut next = || {
@@ -269,7 +269,7 @@ mod tests {
         (0..n).map(|_| next()).collect()
     }
 
-    /// Runs only where the machine has tiles; elsewhere there is nothing to compare.
+    /// Compares only if the machine has tiles.
     #[test]
     fn products_are_those_of_the_definition() {
         let Ok(simd) = Simd::new(Tier::Amx) else { return };

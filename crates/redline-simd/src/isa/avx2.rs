@@ -259,7 +259,7 @@ unsafe impl Isa for Avx2 {
         #[inline(always)]
         unsafe fn half(sum: __m256i, w: __m256i, x: &[__m256i; 8]) -> __m256i {
             unsafe {
-                // Hides that the products are the same every time: equal ones would be computed once.
+                // Hides from the compiler that the products are equal, or it would compute them once.
                 let x = core::hint::black_box(x);
                 let mut shorts = _mm256_setzero_si256();
                 for x in x {
@@ -306,8 +306,8 @@ unsafe impl Isa for Avx2 {
     }
     #[inline(always)]
     fn prefetch_write(self, p: *const u8) {
-        // By name: the intrinsic becomes a plain prefetch where the compiler does not know of this one. Processors
-        // without it take it as no operation.
+        // Written by name, because the intrinsic becomes a plain prefetch if the target feature is off. Processors without the
+        // instruction execute it as a no-op.
         unsafe { core::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) }
     }
 }

@@ -26,8 +26,8 @@ impl<const BF16: bool> Avx512<BF16> {
     }
 }
 
-// SAFETY: in this block, every intrinsic needs AVX-512 F, BW, DQ, VL or VNNI only (and BF16 where `BF16` says so), which
-// the existence of `self` proves; pointers are valid for the stated widths by the contracts of the trait.
+// SAFETY: in this block, every intrinsic needs AVX-512 F, BW, DQ, VL or VNNI only (and BF16 if `BF16` is set), which the
+// existence of `self` proves; pointers are valid for the stated widths by the contracts of the trait.
 #[allow(clippy::undocumented_unsafe_blocks)]
 unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     type F = __m512;
@@ -249,8 +249,8 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     }
     #[inline(always)]
     fn prefetch_write(self, p: *const u8) {
-        // By name: the intrinsic becomes a plain prefetch where the compiler does not know of this one. Processors
-        // without it take it as no operation.
+        // Written by name, because the intrinsic becomes a plain prefetch if the target feature is off. Processors without the
+        // instruction execute it as a no-op.
         unsafe { core::arch::asm!("prefetchw [{}]", in(reg) p, options(nostack, preserves_flags, readonly)) }
     }
 }

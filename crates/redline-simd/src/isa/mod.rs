@@ -1,7 +1,7 @@
 //! The tiers: one file each, one line each in [`crate::Tier::ALL`].
 //!
-//! All tiers show the same machine: vectors of sixteen 32-bit lanes. AVX2 holds one in two registers, the scalar
-//! tier in an array.
+//! All tiers present the same machine: vectors of sixteen 32-bit lanes. AVX2 holds one in two registers, the scalar tier in an
+//! array.
 
 pub mod amx;
 #[cfg(target_arch = "x86_64")]
@@ -10,7 +10,7 @@ pub mod avx2;
 pub mod avx512;
 pub mod scalar;
 
-/// Lanes of a vector on every tier.
+/// Number of lanes of a vector, on every tier.
 pub const LANES: usize = 16;
 
 /// A piece of work that can run on any tier. Implementations mark `run` as `#[inline(always)]`, so that the body
@@ -32,16 +32,16 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     type F: Copy;
     /// Sixteen 32-bit words without interpretation.
     type W: Copy;
-    /// Strips of sixteen outputs that one register tile of floats spans.
+    /// Number of strips of sixteen outputs that one float register tile spans.
     const TILE_STRIPS: usize;
-    /// Rows of the largest register tile of integers, one strip wide.
+    /// Maximum number of rows of an integer register tile, one strip wide.
     const DOT_ROWS: usize;
-    /// Independent sums per output that hide the latency of an integer dot product in a tile of one row; 1 where tiles of
-    /// few rows need none.
+    /// Number of independent sums per output that hide the latency of an integer dot product in a tile of one row; 1 if tiles
+    /// of few rows need no splitting.
     const DOT_CHAINS: usize;
-    /// Whether [`Isa::dot_bf16`] is one instruction, and not two multiply-adds of halves that were taken apart before.
+    /// Whether [`Isa::dot_bf16`] is a single instruction, rather than two multiply-adds of separated halves.
     const DOT_BF16: bool;
-    /// Whether [`Isa::dot_u8`] takes its weights as they are stored, 128 too high, and leaves that to the sum's start.
+    /// Whether [`Isa::dot_u8`] uses its weights as stored, 128 too high; the initial sum then cancels the offset.
     const DOT_U8_OFFSET: bool;
 
     /// All lanes `x`.
@@ -129,10 +129,10 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     fn to_float(self, v: Self::W) -> Self::F;
     /// Each lane rounded to the nearest integer, ties to even. Magnitudes are below 2^31.
     fn to_nearest(self, v: Self::F) -> Self::W;
-    /// Per lane the larger of `m` and the bits of `x` without their sign: order of magnitude, with infinity above all
+    /// Per lane, the larger of `m` and the bits of `x` without their sign: ordered by magnitude, with infinity above all
     /// numbers and NaN above infinity.
     fn max_magnitude(self, m: Self::W, x: Self::F) -> Self::W;
-    /// The low bytes of the lanes: word i holds lanes 4 i to 4 i + 3, the first lowest. Lanes are in -128..=127.
+    /// Packs the low bytes of the lanes: word i holds lanes 4 i to 4 i + 3, the first lowest. Lanes are in -128..=127.
     fn pack_bytes(self, v: Self::W) -> [u32; LANES / 4];
     /// Exact sums over 32 k: `acc[..][r] += sum over k of w[k] * x[r][k]`, with any split over the chains `C`.
     /// Weights are `[8][16 outputs][4]` bytes, unsigned, meaning `w - 128` (see [`Isa::DOT_U8_OFFSET`]); inputs
@@ -145,8 +145,8 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
         w: *const u32,
         x: *const u32,
     );
-    /// As [`Isa::dot_u8`] with weights of four bits, `[4][16 outputs][4]` bytes: byte j of group i holds k = 8 i + j in its
-    /// low half and k = 8 i + 4 + j in its high half. The weights count as they are stored, 0..=15, on every tier.
+    /// As [`Isa::dot_u8`] with 4-bit weights, `[4][16 outputs][4]` bytes: byte j of group i holds k = 8 i + j in its low half
+    /// and k = 8 i + 4 + j in its high half. The weights are used as stored, 0..=15, on every tier.
     /// # Safety
     /// `w` is valid for reading 64 words, `x` for `8 * R`; `R <= DOT_ROWS`.
     unsafe fn dot_u4<const R: usize, const C: usize>(
@@ -155,16 +155,16 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
         w: *const u32,
         x: *const u32,
     );
-    /// Eight times for each sum: four products of bytes per lane, from registers, `w` in 0..=15. The integer arithmetic of
-    /// [`Isa::dot_u4`] without its memory, to measure the machine.
+    /// Adds, eight times for each sum, four products of bytes per lane, from registers, with `w` in 0..=15. Measures the
+    /// integer arithmetic of [`Isa::dot_u4`] without memory accesses.
     fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W);
-    /// Lanes where the signed words are added, wrapping.
+    /// Sum of signed words per lane, wrapping.
     fn add_words(self, a: Self::W, b: Self::W) -> Self::W;
-    /// Lanes where the bits of both are set.
+    /// Bitwise and.
     fn and_words(self, a: Self::W, b: Self::W) -> Self::W;
-    /// Lanes where the bits of one of both are set.
+    /// Bitwise exclusive or.
     fn xor_words(self, a: Self::W, b: Self::W) -> Self::W;
-    /// Lanes shifted towards their low end by four bits; zeros enter.
+    /// Shifts each lane right by four bits, filling with zeros.
     fn shift_words_4(self, a: Self::W) -> Self::W;
     /// Writes 64 bytes, any alignment.
     /// # Safety
@@ -178,12 +178,12 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
         unsafe { self.store_words(words.as_mut_ptr(), v) };
         words
     }
-    /// Asks for the cache line at `p` to be brought near; `p` may be any address.
+    /// Prefetches the cache line at `p`, which may be any address.
     fn prefetch(self, p: *const u8);
-    /// As [`Isa::prefetch`], to the second-level cache only. What the first level waits for takes one of its few places for
-    /// as long as memory takes.
+    /// As [`Isa::prefetch`], into the second-level cache only. A line that the first level waits for occupies one of its few
+    /// slots for the whole latency of memory.
     fn prefetch_far(self, p: *const u8);
-    /// As [`Isa::prefetch`], to be written: other cores give the line up.
+    /// As [`Isa::prefetch`], for writing: other cores give up the line.
     fn prefetch_write(self, p: *const u8);
 
     /// Sum of the lanes as signed integers, wrapping.

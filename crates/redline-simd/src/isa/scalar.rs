@@ -1,4 +1,4 @@
-//! The scalar tier: arrays of sixteen lanes, any machine. It is the reference that other tiers are compared with.
+//! The scalar tier: arrays of sixteen lanes, for any machine. Other tiers are compared with it.
 
 use super::{Isa, LANES};
 
@@ -34,7 +34,7 @@ pub fn widen_f16(half: u16) -> f32 {
     f32::from_bits(sign | magnitude)
 }
 
-/// Rounds to IEEE binary16, to nearest even. A NaN keeps its sign and the high bits of its payload and becomes quiet.
+/// Rounds to IEEE binary16, to nearest even. A NaN becomes quiet, and keeps its sign and the high bits of its payload.
 fn narrow_f16(value: f32) -> u16 {
     let bits = value.to_bits();
     let (sign, magnitude) = ((bits >> 16 & 0x8000) as u16, bits & 0x7fff_ffff);
@@ -44,7 +44,7 @@ fn narrow_f16(value: f32) -> u16 {
         // 65520 and above are nearer to 2^16 than to the largest f16.
         0x7c00
     } else if magnitude < 0x3880_0000 {
-        // Denormals: in 0.5 + x the last bit counts 2^-24, so this addition rounds as needed.
+        // Denormals: the last bit of 0.5 + x is worth 2^-24, so this addition rounds as needed.
         ((f32::from_bits(magnitude) + 0.5).to_bits() - 0.5f32.to_bits()) as u16
     } else {
         let rebased = magnitude - ((127 - 15) << 23);

@@ -1,4 +1,4 @@
-//! Those who encode: this crate in its ways, and its peers, all from the same vocabulary.
+//! The encoders compared: this crate with different settings, and other crates, all with the same vocabulary.
 
 use crate::texts::Texts;
 use crate::vocabulary::Public;
@@ -7,24 +7,24 @@ use redline_tokenizer::{PrefixCacheOptions, Tokenizer};
 
 type Encode = Box<dyn Fn(&[&str]) -> Vec<Vec<u32>>>;
 
-/// One who encodes texts.
+/// An encoder.
 pub(crate) struct Arm {
     pub(crate) name: &'static str,
-    /// It is for texts that begin alike.
+    /// Whether it only runs on texts with a common prefix.
     pub(crate) alike: bool,
     encode: Encode,
-    /// Other ids are an error.
+    /// Whether different ids are an error.
     exact: bool,
 }
 
 impl Arm {
-    /// The ids of all texts.
+    /// Encodes all texts.
     pub(crate) fn run(&self, texts: &Texts) -> Vec<Vec<u32>> {
         let texts: Vec<&str> = texts.texts.iter().map(String::as_str).collect();
         (self.encode)(&texts)
     }
 
-    /// Compares the ids with those of another; a peer with ids of its own is told of.
+    /// Compares its ids with those of another encoder. A difference of an inexact peer is reported.
     pub(crate) fn agreement(&self, first: &Self, texts: &Texts) -> String {
         let (ids, expected) = (self.run(texts), first.run(texts));
         let apart = ids.iter().zip(&expected).filter(|(ids, expected)| ids != expected).count();
@@ -38,7 +38,7 @@ fn one_by_one(name: &'static str, encode: impl Fn(&str) -> Vec<u32> + 'static) -
     Arm { name, alike: false, encode, exact: true }
 }
 
-/// Every arm, ours first; its prefix cache looks at that many bytes.
+/// All encoders, ours first. The prefix cache covers `bytes` bytes of each text.
 pub(crate) fn all(public: &Public, bytes: usize) -> Vec<Arm> {
     let json = public.json(&[]).to_string().into_bytes();
     let load = || Tokenizer::from_bytes(public.name, &json).expect("the vocabulary loads");

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-/// The seconds that a call takes; what it returns counts as used.
+/// The seconds that a call takes. Its result is kept from being optimised away.
 pub(crate) fn seconds<T>(call: impl FnOnce() -> T) -> f64 {
     let start = Instant::now();
     std::hint::black_box(call());

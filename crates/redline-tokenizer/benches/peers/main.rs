@@ -1,7 +1,8 @@
-//! Encoding beside other crates, with one public vocabulary: text per second, and whether time grows with length alone.
+//! Compares this encoder with other crates on one public vocabulary: throughput, and whether time grows linearly with
+//! the length.
 //!
-//! `cargo bench -p redline-tokenizer --bench peers`, with `-- --quick` for a run that only shows that it works and with
-//! `-- o200k` for that vocabulary. Ids are compared before anything is timed.
+//! Run `cargo bench -p redline-tokenizer --bench peers`, with `-- --quick` for a short run that only shows that it
+//! works, and with `-- o200k` for that vocabulary. Ids are compared before anything is timed.
 #![forbid(unsafe_code)]
 
 mod arms;
@@ -20,13 +21,13 @@ use dice::Dice;
 use texts::Texts;
 use vocabulary::PUBLIC;
 
-/// How much is measured.
+/// The amount of work.
 struct Size {
-    /// Bytes of a text.
+    /// Bytes per text.
     text: usize,
     prompts: usize,
     rounds: usize,
-    /// Bytes of the shorter text of a kind, where growth is asked for.
+    /// Bytes of the shorter text in the scaling test.
     hostile: usize,
 }
 
@@ -48,7 +49,7 @@ fn main() {
     scaling::print(public, size.hostile);
 }
 
-/// Times every arm on the texts, in rounds that each begin with another arm, and prints a row for each.
+/// Times every encoder on the texts, in rounds that each begin with another encoder, and prints a row for each.
 fn compare(arms: &[Arm], texts: &Texts, rounds: usize) {
     let arms: Vec<&Arm> = arms.iter().filter(|arm| texts.common > 0 || !arm.alike).collect();
     let notes: Vec<String> = arms.iter().map(|arm| arm.agreement(arms[0], texts)).collect();
@@ -73,7 +74,7 @@ fn compare(arms: &[Arm], texts: &Texts, rounds: usize) {
     println!();
 }
 
-/// The lowest, the median and the highest.
+/// Minimum, median and maximum.
 fn spread(values: &[f64]) -> (f64, f64, f64) {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);

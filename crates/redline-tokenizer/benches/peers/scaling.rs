@@ -1,4 +1,4 @@
-//! Texts of one kind at two lengths: the time of the longer is twice that of the shorter, whatever the kind.
+//! Compares texts of one kind at two lengths: the longer should take twice the time of the shorter, for every kind.
 
 use crate::vocabulary::Public;
 use crate::{clock, spread};
@@ -18,7 +18,7 @@ const UNITS: [(&str, &str); 8] = [
     ("special tokens", SPECIAL),
 ];
 
-/// Times in each direction, of which the median is printed.
+/// Number of timings per length; the median is printed.
 const TIMES: usize = 3;
 
 /// Prints a row for each kind of text and normaliser.

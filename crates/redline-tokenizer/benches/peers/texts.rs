@@ -1,4 +1,4 @@
-//! What is encoded: prose, code and prompts.
+//! The texts to encode: prose, code and prompts.
 
 use crate::Size;
 use crate::dice::Dice;
@@ -9,7 +9,7 @@ use crate::vocabulary::Public;
 pub(crate) struct Texts {
     pub(crate) name: &'static str,
     pub(crate) texts: Vec<String>,
-    /// Bytes that they have in common before they differ, if they are meant to.
+    /// Length in bytes of their common prefix, if they are meant to have one.
     pub(crate) common: usize,
 }
 
@@ -19,11 +19,11 @@ impl Texts {
     }
 }
 
-/// Tokens that all prompts begin with, and characters of what follows.
+/// Tokens in the common prefix of all prompts, and characters after it.
 const BEGINNING: usize = 128;
 const QUESTION: usize = 200;
 
-/// Every kind.
+/// Texts of every kind.
 pub(crate) fn all(public: &Public, size: &Size) -> [Texts; 3] {
     let prose = prose(size.text);
     let code = code(size.text);
@@ -35,7 +35,7 @@ pub(crate) fn all(public: &Public, size: &Size) -> [Texts; 3] {
     [documents("prose", &prose), documents("code", &code), Texts { name: "prompts", texts: prompts, common }]
 }
 
-/// Sentences of the demo's held-out text in any order, so each comes several times but not its surroundings.
+/// Random sentences of the demo's held-out text, so that sentences repeat, but not their surroundings.
 fn prose(bytes: usize) -> String {
     let path = repository::root().join("models/demo/held-out.txt");
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
@@ -48,7 +48,7 @@ fn prose(bytes: usize) -> String {
     prose
 }
 
-/// The Rust of this repository, from the beginning again when it ends.
+/// The Rust code of this repository, repeated as needed.
 fn code(bytes: usize) -> String {
     let rust = |name: &str| std::path::Path::new(name).extension().is_some_and(|kind| kind == "rs");
     let files: Vec<_> = repository::files().into_iter().filter(|(name, _)| rust(name)).collect();
@@ -62,7 +62,7 @@ fn code(bytes: usize) -> String {
     code
 }
 
-/// One beginning, its length, and many questions.
+/// A common prefix with its length, and prompts that begin with it.
 fn prompts(public: &Public, count: usize, prose: &str) -> (usize, Vec<String>) {
     let peer = (public.peer)();
     let beginning = &prose[..prose.floor_char_boundary(16 * BEGINNING)];

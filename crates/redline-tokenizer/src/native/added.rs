@@ -1,24 +1,24 @@
-//! Finding added tokens in a text.
+//! Finds added tokens in a text.
 
 use super::classes::{Classes, WORD};
 use super::form::shown;
 use crate::AddedToken;
 use aho_corasick::{AhoCorasick, MatchKind};
 
-/// Finds the added tokens of one kind, the leftmost first and the longest of several.
+/// Finds added tokens of one kind, leftmost first, and the longest of several at the same place.
 pub(super) struct Finder {
-    /// `None` where there are no such tokens.
+    /// `None` if there are no such tokens.
     automaton: Option<AhoCorasick>,
     wanted: Vec<Wanted>,
-    /// Bytes of the longest token.
+    /// Length in bytes of the longest token.
     pub(super) longest: usize,
-    /// No token looks at what stands around it.
+    /// Whether no token depends on its surroundings.
     pub(super) plain: bool,
-    /// Spaces stand for marks, which are no whitespace.
+    /// Whether spaces represent marks, which do not count as whitespace.
     marks: bool,
 }
 
-/// A token that can be found.
+/// A token to find.
 #[derive(Debug, Clone, Copy)]
 struct Wanted {
     id: u32,
@@ -36,7 +36,7 @@ pub(super) struct Part {
 }
 
 impl Finder {
-    /// Finds these tokens, each by the text given with it; `marks`: in texts whose spaces stand for marks.
+    /// Creates a finder for these tokens, each with its text. `marks` says that spaces in the texts represent marks.
     pub(super) fn new(tokens: &[(String, &AddedToken, u32)], marks: bool) -> Result<Self, String> {
         let mut texts: Vec<&str> = tokens.iter().map(|(text, ..)| text.as_str()).collect();
         let wanted = tokens.iter().map(|(_, token, id)| Wanted {
@@ -61,12 +61,13 @@ impl Finder {
         }
     }
 
-    /// Whether it finds nothing in any text.
+    /// Whether there are no tokens to find.
     pub(super) fn is_empty(&self) -> bool {
         self.automaton.is_none()
     }
 
-    /// Passes the parts of a text on, in order; a token that takes whitespace with it may begin before the last one's end.
+    /// Calls `part` for each part of a text, in order. A token that includes whitespace may begin before the end of the
+    /// last part.
     pub(super) fn split(&self, text: &str, mut part: impl FnMut(Part)) {
         let is_space = |c: char| c.is_whitespace() && !(self.marks && c == ' ');
         let mut done = 0;
@@ -77,20 +78,21 @@ impl Finder {
                 if token.single_word && !stands_alone(text, start, end) {
                     continue;
                 }
-                // What has been passed on is not looked at again, so that whitespace is read once.
+                // Text that was already passed on is not scanned again, so whitespace is read only once.
                 if token.lstrip {
                     let from = done.min(start);
                     start = (from + text[from..start].trim_end_matches(is_space).len()).max(done);
                 }
                 if token.rstrip {
-                    // Where the last token took whitespace beyond this one's end, all up to there is whitespace.
+                    // If the last token took whitespace beyond this token's end, everything up to there is
+                    // whitespace.
                     let from = end.max(done);
                     end = text.len() - text[from..].trim_start_matches(is_space).len();
                 }
                 if done < start {
                     part(Part { start: done, end: start, token: None });
                 }
-                // Of a token that the last one took nothing is left.
+                // The last token may have taken this token completely.
                 if start < end {
                     part(Part { start, end, token: Some(token.id) });
                 }

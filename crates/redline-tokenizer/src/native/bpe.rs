@@ -1,51 +1,51 @@
-//! The model: from the bytes of a word to its ids.
+//! The BPE model: encodes the bytes of a word as ids.
 
 use super::merge::{Merges, Queue};
 use super::words::{KEY_BYTES, Key, Known, LONG_KEY_BYTES, LongKey, MetLong, MetShort, Tokens};
 use hashbrown::{DefaultHashBuilder, HashMap, HashTable};
 use std::hash::BuildHasher;
 
-/// Vocabulary and merges over bytes. Words are what the scanners cut, or what stands in for it (`super::spaces`).
+/// Vocabulary and merges over bytes. Words come from the scanners, or from `super::spaces`.
 pub(super) struct Bpe {
-    /// Tokens of at most [`KEY_BYTES`] bytes.
+    /// Tokens of up to [`KEY_BYTES`] bytes.
     short: Tokens,
-    /// Longer ones.
+    /// Longer tokens.
     long: HashTable<Long>,
     longest: usize,
     hasher: DefaultHashBuilder,
     first: First,
     merges: Merges,
-    /// The bytes of each token, one after the other, and where each begins and the last ends.
+    /// The bytes of all tokens, concatenated, and the offset of each token, followed by the end.
     bytes: Vec<u8>,
     starts: Vec<u32>,
 }
 
-/// A token of more bytes than a key holds, with what is known of it.
+/// A token of more than [`KEY_BYTES`] bytes, and whether the merges produce it.
 struct Long {
     id: u32,
     known: Known,
 }
 
-/// Words remembered: two to the power of these.
+/// Base-2 logarithms of the numbers of cached words.
 const SHORT_BITS: u32 = 14;
 const LONG_BITS: u32 = 12;
 
-/// The symbols that a word begins as.
+/// The initial symbols of a word.
 pub(super) enum First {
     /// One per byte.
     Bytes(Box<[u32; 256]>),
-    /// One per character that is a token, else one per byte of it.
+    /// One per character that is a token, else one per byte of the character.
     Characters { ascii: Box<[u32; 128]>, wide: HashMap<char, u32>, bytes: Box<[u32; 256]> },
 }
 
-/// What encoding needs besides the model; one per thread that encodes.
+/// Buffers for encoding, one set per thread.
 pub(super) struct Scratch {
     short: MetShort,
-    /// Made when the first long word comes.
+    /// Allocated at the first long word.
     long: Option<MetLong>,
     symbols: Vec<u32>,
     queue: Queue,
-    /// Text that the words are cut from where that is not the text given.
+    /// Buffer for modified text from which words are cut.
     pub(super) text: String,
 }
 
@@ -62,19 +62,19 @@ impl Scratch {
 }
 
 impl Scratch {
-    /// The memory of what grows with a text.
+    /// The memory used by buffers that grow with the text.
     pub(super) fn bytes(&self) -> usize {
         self.text.capacity() + 4 * self.symbols.capacity() + self.queue.bytes()
     }
 }
 
-/// What a [`Bpe`] is made of.
+/// The data from which a [`Bpe`] is built.
 pub(super) struct Vocabulary<'a> {
-    /// The bytes of the tokens by id, `None` where no word can be that token.
+    /// The bytes of the tokens by id; `None` for tokens that no word can be.
     pub(super) tokens: &'a [Option<Vec<u8>>],
     pub(super) first: First,
     pub(super) merges: &'a [[u32; 3]],
-    /// A word that is a token is that token, whatever the merges would make of it.
+    /// Whether a word that is a token becomes that token, even if the merges give another result.
     pub(super) whole: bool,
 }
 
@@ -117,7 +117,7 @@ impl Bpe {
         slice(&self.bytes, &self.starts, id)
     }
 
-    /// How many bytes of a word a token stands for, where it is not the whole word.
+    /// Length in bytes of the part of a word that a token covers, if it is not the whole word.
     pub(super) fn length(&self, id: u32) -> usize {
         match &self.first {
             First::Characters { bytes, .. } if bytes.contains(&id) => 1,
@@ -145,7 +145,7 @@ impl Bpe {
         }
     }
 
-    /// A short word that has not been met.
+    /// Encodes a short word that is not in the cache.
     #[inline(never)]
     fn encode_new(&self, word: &str, key: Key, hash: u64, scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if let Some(id) = self.short.get(key, hash, || self.merged(word, scratch).len() == 1) {
@@ -170,7 +170,7 @@ impl Bpe {
         self.encode_merged(word, hash, scratch, ids);
     }
 
-    /// A word that goes through the merges, or has done so before.
+    /// Encodes a word with the merges, or from the cache of earlier results.
     fn encode_merged(&self, word: &str, hash: u64, scratch: &mut Scratch, ids: &mut Vec<u32>) {
         if word.len() > LONG_KEY_BYTES {
             return ids.extend_from_slice(self.merged(word, scratch));
@@ -184,7 +184,7 @@ impl Bpe {
         scratch.long.get_or_insert_with(|| MetLong::new(LONG_BITS)).keep(key, hash, &scratch.symbols);
     }
 
-    /// What the merges make of a word.
+    /// Applies the merges to a word.
     fn merged<'a>(&self, word: &str, scratch: &'a mut Scratch) -> &'a [u32] {
         let Scratch { symbols, queue, .. } = scratch;
         symbols.clear();

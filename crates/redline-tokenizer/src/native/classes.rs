@@ -1,4 +1,4 @@
-//! What kind of character something is, in the Unicode version of the regexes that the scanners stand for.
+//! Character classes, in the Unicode version of the regexes that the scanners implement.
 
 use regex_syntax::hir::{Class, HirKind};
 use std::sync::OnceLock;
@@ -13,21 +13,21 @@ pub(super) const SPACE: u8 = 1 << 2;
 pub(super) const OTHER: u8 = 1 << 3;
 /// `[\r\n]`
 pub(super) const LINE_END: u8 = 1 << 4;
-/// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: what may stand where a word begins in the o200k family.
+/// `[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]`: characters at the beginning of a word in the o200k family.
 pub(super) const HEAD: u8 = 1 << 5;
-/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: what may stand where such a word goes on.
+/// `[\p{Ll}\p{Lm}\p{Lo}\p{M}]`: characters in the rest of such a word.
 pub(super) const TAIL: u8 = 1 << 6;
 /// `\w`
 pub(super) const WORD: u8 = 1 << 7;
 
-/// One more than the highest code point.
+/// Number of code points.
 const CODE_POINTS: usize = 0x11_0000;
 
-/// The classes of every code point: bits of the constants above.
+/// The classes of every code point, as bits of the constants above.
 pub(super) struct Classes(Box<[u8]>);
 
 impl Classes {
-    /// The table, made by the first who asks.
+    /// The table, built on first use.
     pub(super) fn get() -> &'static Self {
         static CLASSES: OnceLock<Classes> = OnceLock::new();
         CLASSES.get_or_init(Self::new)
@@ -60,7 +60,7 @@ impl Classes {
     }
 }
 
-/// The code points that a regex of one character matches.
+/// The code points that a single-character regex matches.
 fn ranges(pattern: &str) -> Vec<(u32, u32)> {
     match regex_syntax::parse(pattern).map(regex_syntax::hir::Hir::into_kind) {
         Ok(HirKind::Class(Class::Unicode(class))) => {
@@ -88,7 +88,7 @@ mod tests {
         assert_eq!(of('\u{85}'), SPACE);
         assert_eq!(of('_'), OTHER | WORD);
         assert_eq!(of('\u{200b}'), OTHER);
-        // Each code point is exactly one of the four.
+        // Each code point has exactly one of these four classes.
         for c in '\0'..=char::MAX {
             assert_eq!((of(c) & (LETTER | NUMBER | SPACE | OTHER)).count_ones(), 1, "{c:?}");
         }

@@ -1,4 +1,4 @@
-//! Which forms of `tokenizer.json` the native encoder covers.
+//! Determines whether the native encoder covers the form of a `tokenizer.json`.
 
 use super::bpe::{Bpe, First, Vocabulary};
 use super::normal::{MARK, Normalizer};
@@ -10,25 +10,27 @@ use crate::text::byte_of;
 use hashbrown::HashMap;
 use serde_json::Value;
 
-/// How a stretch of text becomes words.
+/// How a stretch of text is split into words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Words {
-    /// Byte-level: by the rule of a family, with a space put before a stretch that has none where `lead` says so.
+    /// Byte-level: by the rule of a family. With `lead`, a space is put before a stretch that does not begin with
+    /// one.
     Bytes { rule: Rule, lead: bool },
-    /// SentencePiece style: cut at spaces, with a space put before a stretch that has none where `lead` says so.
+    /// SentencePiece style: cut at spaces. `lead` selects the stretches before which a space is put if they do not
+    /// begin with one.
     Spaces { lead: Lead, cut: Cut },
 }
 
-/// Which stretches of text a space is put before.
+/// The stretches of text that get a leading space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Lead {
     Never,
-    /// The one that the text begins with.
+    /// The stretch at the beginning of the text.
     First,
     Always,
 }
 
-/// Normaliser and pre-tokeniser, or why they are not covered.
+/// Parses normaliser and pre-tokeniser, or returns why they are not covered.
 pub(super) fn read(source: Source<'_>) -> Result<(Normalizer, Words), String> {
     let normalizer = normalizer(source.normalizer)
         .ok_or_else(|| format!("its normalizer is not covered: {}", shown(source.normalizer)))?;
@@ -37,7 +39,7 @@ pub(super) fn read(source: Source<'_>) -> Result<(Normalizer, Words), String> {
     Ok((normalizer, words))
 }
 
-/// A few words of JSON.
+/// Shortens a JSON value for messages.
 pub(super) fn shown(value: &Value) -> String {
     let text = value.to_string();
     match text.char_indices().nth(160) {
@@ -46,7 +48,7 @@ pub(super) fn shown(value: &Value) -> String {
     }
 }
 
-/// The parts of a `Sequence`, or the one part that a component is.
+/// The parts of a `Sequence`, or the component itself as the only part.
 fn parts<'a>(value: &'a Value, list: &str) -> Vec<&'a Value> {
     match value["type"].as_str() {
         None => Vec::new(),
@@ -77,7 +79,7 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
     let spaces = |lead, each| {
         let cut = match each {
             true => Cut::Each,
-            // A stretch that is a token as a whole would be that token.
+            // With `ignore_merges`, a stretch that is a token as a whole would have to become that token.
             false if !source.checked.model.ignore_merges && splits_at_spaces(source.checked) => Cut::Runs,
             false => Cut::Never,
         };
@@ -86,7 +88,7 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
     let is_spaced = normalizer.marks();
     match parts(source.pre_tokenizer, "pretokenizers")[..] {
         [] if is_spaced => spaces(Lead::Never, false),
-        // No space is left to split at.
+        // The normaliser leaves no spaces to split at.
         [split] if is_spaced && split["type"] == "Split" && split["pattern"]["String"] == " " => {
             if split["invert"] == false { spaces(Lead::Never, false) } else { None }
         }
@@ -106,7 +108,7 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
         [split, bytes] if !is_spaced && split["type"] == "Split" && bytes["type"] == "ByteLevel" => {
             let all = match split["behavior"].as_str() {
                 Some("Isolated") => split["invert"] == false,
-                // What the regex does not match is taken away, and it matches everything.
+                // The unmatched text is removed, but the regex matches everything.
                 Some("Removed") => split["invert"] == true,
                 _ => false,
             };
@@ -118,12 +120,12 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
     }
 }
 
-/// No merge joins the end of a word to a space.
+/// Whether no merge joins the end of a word to a space.
 fn splits_at_spaces(checked: &Checked<'_>) -> bool {
     checked.model.merges.iter().all(|(left, right)| !right.starts_with(MARK) || left.ends_with(MARK))
 }
 
-/// Vocabulary and merges, or why they are not covered.
+/// Builds the model, or returns why it is not covered.
 pub(super) fn model(checked: &Checked<'_>, words: Words) -> Result<Bpe, String> {
     let BpeModel { continuing_subword_prefix, end_of_word_suffix, byte_fallback, ignore_merges, .. } =
         checked.model;
@@ -153,12 +155,13 @@ pub(super) fn model(checked: &Checked<'_>, words: Words) -> Result<Bpe, String> 
     Ok(Bpe::new(Vocabulary { tokens: &tokens, first, merges: &checked.merges, whole: *ignore_merges }))
 }
 
-/// The bytes that a byte-level token stands for.
+/// The bytes of a byte-level token.
 fn raw(token: &str) -> Option<Vec<u8>> {
     token.chars().map(byte_of).collect()
 }
 
-/// A SentencePiece-style token with spaces for marks; none where it has a space, which no text has left.
+/// A SentencePiece-style token with marks replaced by spaces. `None` if it contains a space, because normalised text
+/// has none.
 fn spaced(token: &str) -> Option<Vec<u8>> {
     if token.contains(' ') { None } else { Some(token.replace(MARK, " ").into_bytes()) }
 }

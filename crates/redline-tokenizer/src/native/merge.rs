@@ -1,15 +1,15 @@
-//! Byte-pair merges: of the pairs that stand side by side the one learned first is joined, the leftmost of several, until
-//! none is left (Sennrich et al. 2016, <https://arxiv.org/abs/1508.07909>).
+//! Byte-pair merges: of all adjacent pairs, the one learned first is joined, the leftmost if there are several, until no
+//! pair can be joined (Sennrich et al. 2016, <https://arxiv.org/abs/1508.07909>).
 
 use hashbrown::HashMap;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Words of at most so many symbols are searched for their best pair anew after each merge.
+/// Words of up to this many symbols are searched for the best pair again after each merge; longer words use a queue.
 const SHORT: usize = 32;
 const NONE: u32 = u32::MAX;
 
-/// What a pair of symbols becomes, by the pair.
+/// Hash table from a pair of symbols to its merge.
 pub(super) struct Merges {
     slots: Box<[Slot]>,
     /// 64 minus the binary logarithm of the number of slots.
@@ -22,7 +22,7 @@ struct Slot {
     to: Joined,
 }
 
-/// What a pair becomes and how early that was learned.
+/// The result of a merge and its rank.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Joined {
     rank: u32,
@@ -30,11 +30,12 @@ struct Joined {
 }
 
 const NOTHING: Joined = Joined { rank: NONE, id: NONE };
-/// No pair: ids are below 2^24.
+/// An empty slot: ids are below 2^24, so no pair has this value.
 const FREE: Slot = Slot { pair: u64::MAX, to: NOTHING };
 
 impl Merges {
-    /// Left, right and what they join to, the best first; of a pair that stands twice the last counts.
+    /// Builds the table from left part, right part and result of each merge, best first. For a duplicate pair the
+    /// last entry counts.
     pub(super) fn new(merges: &[[u32; 3]]) -> Self {
         let bits = (2 * merges.len()).next_power_of_two().trailing_zeros().max(1);
         let mut table = Self { slots: vec![FREE; 1 << bits].into_boxed_slice(), shift: 64 - bits };
@@ -46,7 +47,7 @@ impl Merges {
         table
     }
 
-    /// The slot of a pair, or the free one where it would stand.
+    /// The slot of a pair, or the free slot where it would be inserted.
     #[inline]
     fn place(&self, pair: u64) -> usize {
         let mixed = u128::from(pair ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
@@ -105,7 +106,7 @@ impl Merges {
             queue.push(self.joined(pair[0], pair[1]), at);
         }
         while let Some((rank, at)) = queue.pop() {
-            // A place whose symbol or whose neighbour has been joined meanwhile.
+            // Skip a position whose symbol or neighbour was joined in the meantime.
             let next = queue.next[at as usize];
             if symbols[at as usize] == NONE || next == NONE {
                 continue;
@@ -133,30 +134,30 @@ fn pair(left: u32, right: u32) -> u64 {
     u64::from(left) << 32 | u64::from(right)
 }
 
-/// The pairs of a long word, the best first.
+/// The pairs of a long word, best first.
 ///
-/// Ranks wait in a heap, the places of a rank in a list, which fills from left to right but for few places: so a long run
-/// of the same pairs takes time in proportion to its length, where a heap of pairs would take longer.
+/// A heap holds the ranks, and a list holds the positions of each rank. The list fills from left to right with few
+/// exceptions, so a long run of equal pairs takes linear time; a heap of pairs would take longer.
 #[derive(Default)]
 pub(super) struct Queue {
-    /// The neighbours of each symbol that is left.
+    /// The neighbours of each remaining symbol.
     before: Vec<u32>,
     next: Vec<u32>,
-    /// Ranks with places.
+    /// Ranks that have positions.
     ranks: BinaryHeap<Reverse<u32>>,
-    /// Where the places of a rank are.
+    /// The index in `places` of each rank.
     lists: HashMap<u32, usize>,
     places: Vec<Places>,
     free: Vec<usize>,
 }
 
-/// The places of one rank.
+/// The positions of one rank.
 #[derive(Default)]
 struct Places {
-    /// Places from `taken` on are left; in order once the first has been taken.
+    /// Positions from `taken` on remain. They are sorted when the first is taken.
     list: Vec<u32>,
     taken: usize,
-    /// Places that came after that.
+    /// Positions that were added after that.
     late: BinaryHeap<Reverse<u32>>,
 }
 
@@ -169,13 +170,13 @@ impl Queue {
         self.next.extend((1..len).chain([NONE]));
     }
 
-    /// The memory of what grows with a word.
+    /// The memory used by buffers that grow with a word.
     pub(super) fn bytes(&self) -> usize {
         let places = self.places.iter().map(|places| places.list.capacity() + places.late.capacity());
         4 * (self.before.capacity() + self.next.capacity() + places.sum::<usize>())
     }
 
-    /// Takes a symbol out and returns the one after it.
+    /// Removes a symbol and returns the next one.
     fn unlink(&mut self, at: u32, gone: u32) -> u32 {
         let after = self.next[gone as usize];
         self.next[at as usize] = after;
@@ -216,7 +217,7 @@ impl Queue {
 }
 
 impl Places {
-    /// The leftmost place; what is empty is ready for another rank.
+    /// Removes the leftmost position. An emptied list can be reused for another rank.
     fn pop(&mut self) -> Option<u32> {
         if self.taken == 0 {
             self.list.sort_unstable();

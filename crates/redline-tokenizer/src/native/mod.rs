@@ -1,9 +1,9 @@
 //! The native encoder: byte-level BPE (GPT-2, Llama 3, Qwen2, cl100k, o200k, Tekken) and SentencePiece-style BPE with byte
 //! fallback (Llama 2, Mistral, Gemma), with the ids and offsets of the `tokenizers` crate.
 //!
-//! A text goes through it in one pass: added tokens are found and the stretches between them brought into normal form
-//! ([`added`], [`normal`]), words are cut ([`scan`], [`spaces`]), and each word becomes ids ([`bpe`]): most words are a token
-//! or were met before ([`words`]), the others go through the merges ([`merge`]).
+//! A text is encoded in one pass. Added tokens are found, and the stretches between them are normalised ([`added`],
+//! [`normal`]). Stretches are cut into words ([`scan`], [`spaces`]), and each word is encoded ([`bpe`]): most words are a
+//! token or are cached ([`words`]), the others go through the merges ([`merge`]).
 
 mod added;
 mod bpe;
@@ -29,28 +29,28 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::ThreadId;
 use stretch::{Begin, Ids, Offsets};
 
-/// Text to ids, nothing put around them.
+/// Encodes text without adding ids around it.
 pub(crate) struct Native {
-    /// Added tokens found in the text as written, and in its normal form.
+    /// Finds added tokens in the text as written; `cooked` does so in the normalised text.
     raw: Finder,
     normalizer: Normalizer,
     cooked: Finder,
     words: Words,
     bpe: Bpe,
-    /// What encoding needs, from one call to the next, and the thread that had it last, in whose cache it may still lie; as
-    /// many as there were calls at a time, within bounds.
+    /// Buffers kept between calls, with the thread that used each last, in whose cache they may still be. There are as many
+    /// as there were concurrent calls, up to a limit.
     idle: Mutex<Vec<(ThreadId, Scratch)>>,
 }
 
-/// How much is kept from one call to the next: what a text of megabytes needed is given back.
+/// Limits of the kept buffers. Buffers grown by a text of megabytes are freed.
 const MOST_IDLE: usize = 64;
 const MOST_IDLE_BYTES: usize = 4 << 20;
 
 impl Native {
-    /// An encoder of that form, or why it is not covered.
+    /// Creates an encoder for the form, or returns why it is not covered.
     pub(crate) fn new(source: Source<'_>) -> Result<Self, String> {
         let (normalizer, words) = form::read(source)?;
-        // Of two entries with one id the last counts, as in the table of the `tokenizers` crate.
+        // If two entries have the same id, the last counts, as in the `tokenizers` crate.
         let last: HashMap<u32, &AddedToken> = source.added.iter().map(|(token, id)| (*id, token)).collect();
         let find = |normalized: bool| {
             let counts =
@@ -77,7 +77,7 @@ impl Native {
         self.encode_from(text, 0, Vec::new())
     }
 
-    /// The ids of a text of which the part before byte `from` has the given ids; `from` comes from a [`Beginning`].
+    /// The ids of a text whose first `from` bytes have the given ids; `from` comes from a [`Beginning`].
     pub(crate) fn encode_from(
         &self,
         text: &str,
@@ -102,10 +102,11 @@ impl Native {
         Ok(found)
     }
 
-    /// The ids of as much of the beginning of a text as stays the same whatever follows it.
+    /// The ids of the longest known prefix of a text that no continuation can change.
     pub(crate) fn begin(&self, text: &str) -> Result<Beginning, TokenizerError> {
         check_length(text)?;
-        // A continuation can change the normal form from the last character on that nothing before it combines with.
+        // A continuation can change the normal form only from the last character that does not combine with the one
+        // before.
         let settled = match self.normalizer {
             Normalizer::Nfc => {
                 text.char_indices().rev().find(|(_, c)| normal::begins_anew(*c)).map_or(0, |(at, _)| at)
@@ -123,7 +124,7 @@ impl Native {
         Ok(begin.finish())
     }
 
-    /// The form in which an added token goes through the decoder: as the normaliser leaves it.
+    /// The form of an added token that the decoder receives: as the normaliser leaves it.
     pub(crate) fn decoded_form(&self, token: &AddedToken) -> Option<String> {
         token.normalized.then(|| self.normalizer.shown(&self.normalizer.whole(&token.content)).into_owned())
     }
@@ -147,7 +148,7 @@ impl Native {
     }
 }
 
-/// Places in a word are numbers of 32 bits.
+/// Positions in a word are 32-bit numbers.
 fn check_length(text: &str) -> Result<(), TokenizerError> {
     let limit = u32::MAX as usize - 2;
     if text.len() <= limit {

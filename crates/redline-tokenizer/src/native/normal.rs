@@ -1,31 +1,31 @@
-//! Normal forms of a text, with the places that their bytes come from.
+//! Normal forms of a text, with the source offsets of their bytes.
 
 use std::borrow::Cow;
 use std::ops::Range;
 use unicode_normalization_alignments::char::canonical_combining_class;
 use unicode_normalization_alignments::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
-/// The mark that stands for a space in SentencePiece-style vocabularies.
+/// The mark that represents a space in SentencePiece-style vocabularies.
 pub(super) const MARK: char = '▁';
 
-/// Characters below this neither change nor combine with what stands before them.
+/// Characters below this neither change nor combine with the preceding character.
 const FIRST_COMBINING: char = '\u{300}';
 
-/// What is done to a text before added tokens are looked for again and words are cut.
+/// The normalisation of a text before added tokens are searched again and words are cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Normalizer {
     None,
-    /// Unicode's NFC, in the version that the `tokenizers` crate uses.
+    /// Unicode NFC, in the version that the `tokenizers` crate uses.
     Nfc,
-    /// Spaces become marks; with `lead` a mark is put before the text. Here it is marks that become spaces, and all that
-    /// stands for text in the vocabulary is written so: the same rule, and texts without marks need no copy.
+    /// Spaces become marks; with `lead`, a mark is put before the text. This implementation replaces marks by spaces
+    /// instead, in the text and in the vocabulary. The result is the same, and texts without marks need no copy.
     Spaces {
         lead: bool,
     },
 }
 
 impl Normalizer {
-    /// The normal form, without the leading space.
+    /// The normal form without the leading space.
     pub(super) fn apply(self, text: &str) -> Cow<'_, str> {
         match self {
             Self::None => Cow::Borrowed(text),
@@ -35,18 +35,18 @@ impl Normalizer {
         }
     }
 
-    /// The normal form, the leading space included.
+    /// The normal form with the leading space.
     pub(super) fn whole(self, text: &str) -> Cow<'_, str> {
         let normal = self.apply(text);
         if self.leads() && !text.is_empty() { Cow::Owned(format!(" {normal}")) } else { normal }
     }
 
-    /// Spaces of the normal form stand for marks.
+    /// Whether spaces of the normal form represent marks.
     pub(super) fn marks(self) -> bool {
         matches!(self, Self::Spaces { .. })
     }
 
-    /// A piece of normal form as the `tokenizers` crate has it.
+    /// A piece of the normal form as in the `tokenizers` crate.
     pub(super) fn shown(self, normal: &str) -> Cow<'_, str> {
         if self.marks() { normal.replace(' ', MARK.encode_utf8(&mut [0; 4])).into() } else { normal.into() }
     }
@@ -55,7 +55,7 @@ impl Normalizer {
         self == Self::Spaces { lead: true }
     }
 
-    /// Where each byte of the normal form, without the leading space, comes from in `text`.
+    /// The source range in `text` of each byte of the normal form without the leading space.
     pub(super) fn places(self, text: &str) -> Vec<Range<usize>> {
         match self {
             Self::Nfc if !is_nfc(text) => nfc_places(text),
@@ -65,17 +65,17 @@ impl Normalizer {
     }
 }
 
-/// Marks as spaces.
+/// Replaces marks by spaces.
 pub(super) fn spaces(text: &str) -> Cow<'_, str> {
     if text.contains(MARK) { Cow::Owned(text.replace(MARK, " ")) } else { Cow::Borrowed(text) }
 }
 
-/// Where each byte of [`spaces`] comes from.
+/// The source range of each byte of [`spaces`].
 pub(super) fn space_places(text: &str) -> Vec<Range<usize>> {
     places(text, |c| if c.starts_with(MARK) { 1 } else { c.len() })
 }
 
-/// Each character's place as many times as it has bytes afterwards.
+/// The range of each character, repeated for each byte of its replacement.
 fn places(text: &str, bytes: impl Fn(&str) -> usize) -> Vec<Range<usize>> {
     let each = text.char_indices().flat_map(|(at, c)| {
         let end = at + c.len_utf8();
@@ -84,20 +84,20 @@ fn places(text: &str, bytes: impl Fn(&str) -> usize) -> Vec<Range<usize>> {
     each.collect()
 }
 
-/// The text is its own NFC, as a quick look shows it.
+/// Whether a quick check shows that the text is its own NFC.
 pub(super) fn is_nfc(text: &str) -> bool {
     text.is_ascii()
         || text.chars().all(|c| c < FIRST_COMBINING)
         || is_nfc_quick(text.chars()) == IsNormalized::Yes
 }
 
-/// A normal form stays one where it is cut before this character.
+/// Whether a normal form may be cut before this character and stay normal.
 pub(super) fn begins_anew(c: char) -> bool {
     c < FIRST_COMBINING || canonical_combining_class(c) == 0
 }
 
-/// Where each byte of the NFC comes from: a composed character has the place of its first character, and so has what
-/// comes out of a decomposition, as the `tokenizers` crate counts it.
+/// The source range of each byte of the NFC. Like the `tokenizers` crate, a composed character gets the range of its
+/// first character, and so do the results of a decomposition.
 fn nfc_places(text: &str) -> Vec<Range<usize>> {
     let old = places(text, str::len);
     let mut chars = text.chars();

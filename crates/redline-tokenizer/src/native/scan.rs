@@ -1,7 +1,7 @@
-//! Cutting text into the words that the merges see, as the regexes of the tokenizer families do.
+//! Cuts text into words for the merges, equivalent to the regexes of the tokenizer families.
 //!
-//! Each family is a hand-written scanner that gives the same words as its regex on any text: it goes forward only, looks at
-//! each character a bounded number of times, and needs no stack.
+//! Each family has a hand-written scanner that produces the same words as its regex on any text. Scanners only move
+//! forward, look at each character a bounded number of times, and need no stack.
 
 mod cl100k;
 mod gpt2;
@@ -13,29 +13,29 @@ pub(super) use o200k::O200k;
 
 use super::classes::{Classes, LETTER, LINE_END, NUMBER, SPACE, TAIL};
 
-/// A rule by which text is cut.
+/// A rule that cuts text.
 pub(super) trait Family {
-    /// Where the word that begins at byte `at` ends; `at` lies before the end of the text, at a character.
+    /// The end of the word that begins at byte `at`, which is a character boundary before the end of the text.
     fn word(text: &mut Scan<'_>, at: usize) -> usize;
 }
 
-/// The rules by name.
+/// The rules by family.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rule {
     Gpt2,
     /// cl100k and Llama 3: numbers of up to three digits.
     Cl100k,
-    /// Qwen2: digits one by one.
+    /// Qwen2: single digits.
     Qwen2,
     O200k,
-    /// Mistral's Tekken: digits one by one, no contractions.
+    /// Mistral's Tekken: single digits, no contractions.
     Tekken,
 }
 
-/// From the `PRETOKENIZE_REGEX` of Qwen2's tokenizer.
+/// The `PRETOKENIZE_REGEX` of Qwen2's tokenizer.
 pub(crate) const QWEN2: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// The regexes that there is a scanner for, as `tokenizer.json` files write them.
+/// The regexes with a scanner, as written in `tokenizer.json` files.
 const REGEXES: [(&str, Rule); 5] = [
     (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+", Rule::Gpt2),
     (
@@ -54,17 +54,17 @@ const REGEXES: [(&str, Rule); 5] = [
 ];
 
 impl Rule {
-    /// The rule that a regex states.
+    /// The rule of a regex.
     pub(super) fn of_regex(regex: &str) -> Option<Self> {
         REGEXES.iter().find(|(known, _)| *known == regex).map(|(_, rule)| *rule)
     }
 }
 
-/// A text being cut.
+/// A text that is being cut.
 pub(super) struct Scan<'a> {
     text: &'a str,
     classes: &'static Classes,
-    /// The end of the text has been seen: with more text behind it the last word could have come out otherwise.
+    /// Whether a scanner has reached the end of the text, so that more text could change the last word.
     pub(super) open: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> Scan<'a> {
         self.text.as_bytes()
     }
 
-    /// The byte at a place; 0 at the end of the text.
+    /// The byte at an offset; 0 at the end of the text.
     #[inline]
     fn byte(&mut self, at: usize) -> u8 {
         let byte = self.bytes().get(at).copied();
@@ -85,7 +85,7 @@ impl<'a> Scan<'a> {
         byte.unwrap_or(0)
     }
 
-    /// The class and the length of the character at a place; no class and no length at the end of the text.
+    /// The class and the length of the character at an offset; both 0 at the end of the text.
     #[inline]
     fn class(&mut self, at: usize) -> (u8, usize) {
         match self.bytes().get(at) {
@@ -98,7 +98,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The same for a character of several bytes.
+    /// Like `class`, for a character of several bytes.
     fn wide(&self, at: usize) -> (u8, usize) {
         let tail = self.text.get(at..).and_then(|rest| rest.chars().next());
         tail.map_or((0, 0), |c| (self.classes.of(c as u32), c.len_utf8()))
@@ -116,19 +116,20 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The same for letters.
+    /// The end of a run of letters.
     #[inline]
     fn letters(&mut self, at: usize) -> usize {
         self.eights(LETTER, leading::<true>, at)
     }
 
-    /// The same for what may stand where a word goes on in the o200k family.
+    /// The end of a run of `TAIL` characters, the continuation of a word in the o200k family.
     #[inline]
     fn tail(&mut self, at: usize) -> usize {
         self.eights(TAIL, leading::<false>, at)
     }
 
-    /// The same, eight bytes at a time while they are ASCII; `leading` counts those of eight bytes that belong to the run.
+    /// The end of a run, eight ASCII bytes at a time where possible. `leading` counts how many of eight bytes belong to
+    /// the run.
     #[inline]
     fn eights(&mut self, classes: u8, leading: impl Fn(u64) -> usize, mut at: usize) -> usize {
         loop {
@@ -150,7 +151,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The end of up to `most` numbers, of which the first ends at `at`.
+    /// The end of up to `most` numbers; the first one ends at `at`.
     #[inline]
     fn numbers(&mut self, mut at: usize, most: usize) -> usize {
         for _ in 1..most {
@@ -163,13 +164,13 @@ impl<'a> Scan<'a> {
         at
     }
 
-    /// `\s+(?!\S)|\s+`: a run of whitespace without its last character, where something else follows it.
+    /// `\s+(?!\S)|\s+`: a run of whitespace, without its last character if other text follows.
     #[inline]
     fn spaces(&mut self, at: usize) -> usize {
         self.space_run(at, false)
     }
 
-    /// `\s*[\r\n]+|\s+(?!\S)|\s+`: to the last end of a line where there is one, else like `spaces`.
+    /// `\s*[\r\n]+|\s+(?!\S)|\s+`: up to the last line end if there is one, else like `spaces`.
     #[inline]
     fn lines(&mut self, at: usize) -> usize {
         self.space_run(at, true)
@@ -194,7 +195,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// The length of a contraction (`'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d`) at a place, 0 where there is none.
+    /// The length of a contraction (`'s`, `'t`, `'re`, `'ve`, `'m`, `'ll`, `'d`) at an offset, or 0.
     #[inline]
     fn contraction(&mut self, at: usize, any_case: bool) -> usize {
         if self.byte(at) != b'\'' {
@@ -205,20 +206,20 @@ impl<'a> Scan<'a> {
             b's' | b't' | b'm' | b'd' => 2,
             b'r' | b'v' if self.byte(at + 2) | fold == b'e' => 3,
             b'l' if self.byte(at + 2) | fold == b'l' => 3,
-            // The long s is an s to a regex that ignores case.
+            // A case-insensitive regex treats the long s as an s.
             0xe5 | 0xc5 if any_case && self.bytes().get(at + 1..at + 3) == Some("ſ".as_bytes()) => 3,
             _ => 0,
         }
     }
 }
 
-/// How many of eight bytes, from the lowest on, are ASCII letters: small ones, or also capitals.
+/// How many of the eight bytes, from the lowest on, are ASCII letters: lower case only, or either case.
 #[inline]
 fn leading<const CAPITALS: bool>(eight: u64) -> usize {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let small = if CAPITALS { eight | (EACH * 0x20) } else { eight };
     let low = small & (EACH * 0x7f);
-    // The high bit of each byte: at least `a`, and above `z`.
+    // The high bit of each byte marks: at least `a`, and above `z`.
     let (from_a, above_z) = (low + EACH * (0x80 - b'a' as u64), low + EACH * (0x7f - b'z' as u64));
     let letters = from_a & !above_z & !eight & (EACH * 0x80);
     (letters ^ (EACH * 0x80)).trailing_zeros() as usize / 8

@@ -1,9 +1,9 @@
-//! Cutting text at spaces, for SentencePiece-style vocabularies: the merges of each piece alone give what the merges of
-//! the whole give, where no merge joins the end of a word to a space.
+//! Cuts text at spaces, for SentencePiece-style vocabularies. If no merge joins the end of a word to a space, merging
+//! each piece alone gives the same result as merging the whole text.
 
 use super::scan::Scan;
 
-/// Where text is cut.
+/// The places where text is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Cut {
     /// Before each space.
@@ -15,7 +15,7 @@ pub(super) enum Cut {
 }
 
 impl Cut {
-    /// Where the word that begins at byte `at` ends; it may begin with spaces.
+    /// The end of the word that begins at byte `at`; the word may begin with spaces.
     pub(super) fn word(self, text: &mut Scan<'_>, at: usize) -> usize {
         let bytes = text.bytes();
         let rest = &bytes[at..];
@@ -32,7 +32,7 @@ impl Cut {
     }
 }
 
-/// The place of the first space.
+/// The offset of the first space.
 fn find_space(bytes: &[u8]) -> Option<usize> {
     const EACH: u64 = 0x0101_0101_0101_0101;
     let mut chunks = bytes.chunks_exact(8);
@@ -40,7 +40,7 @@ fn find_space(bytes: &[u8]) -> Option<usize> {
     for chunk in chunks.by_ref() {
         let eight =
             chunk.first_chunk::<8>().map_or(0, |eight| u64::from_le_bytes(*eight)) ^ (EACH * b' ' as u64);
-        // The lowest byte that is zero has the lowest high bit.
+        // The lowest zero byte has the lowest high bit.
         let zero = eight.wrapping_sub(EACH) & !eight & (EACH * 0x80);
         if zero != 0 {
             return Some(at + zero.trailing_zeros() as usize / 8);

@@ -1,4 +1,4 @@
-//! From a text to its stretches without added tokens, and what is made of each: ids, offsets, or a beginning that can be kept.
+//! Splits a text into stretches without added tokens, and collects ids, offsets, or a prefix that can be cached.
 
 use super::bpe::Scratch;
 use super::form::{Lead, Words};
@@ -10,39 +10,39 @@ use std::borrow::Cow;
 use std::cell::OnceCell;
 use std::ops::Range;
 
-/// A stretch of text without added tokens, as words are cut from it.
+/// A stretch of text without added tokens, from which words are cut.
 pub(super) struct Stretch<'a> {
-    /// Its normal form, with the space put before it.
+    /// Its normal form, including the added leading space.
     pub(super) text: &'a str,
-    /// How many bytes have been put before it.
+    /// Number of bytes added before it.
     lead: usize,
-    /// Where in the text given it begins, if but for the lead it is written there byte for byte.
+    /// Its offset in the input text; `None` unless it is there byte for byte, except for the lead.
     origin: Option<usize>,
-    /// Where each of its bytes comes from.
+    /// The source range of each byte.
     places: &'a dyn Fn() -> Vec<Range<usize>>,
 }
 
-/// A stretch of text in normal form, before the pre-tokeniser's part.
+/// A stretch of text in normal form, before the pre-tokeniser's step.
 struct Rough<'a> {
     text: &'a str,
-    /// The normaliser puts a space before it.
+    /// Whether the normaliser puts a space before it.
     lead: bool,
-    /// Nothing of it has come before.
+    /// Whether this is the beginning of the stretch.
     begins: bool,
     /// As in [`Stretch`].
     origin: Option<usize>,
     places: &'a dyn Fn() -> Vec<Range<usize>>,
 }
 
-/// What takes the parts of a text.
+/// Receives the parts of a text.
 pub(super) trait Sink {
-    /// An added token, the text it was found as, and what it stands for.
+    /// Receives an added token: its id, the text it was found as, and its source range.
     fn added(&mut self, id: u32, text: &str, place: &dyn Fn() -> Range<usize>);
     fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch);
 }
 
 impl Native {
-    /// Passes on the parts of a text from byte `from` on. A `from` above 0 lies within a stretch.
+    /// Passes the parts of a text from byte `from` on to the sink. A `from` above 0 lies within a stretch.
     pub(super) fn walk(&self, text: &str, from: usize, scratch: &mut Scratch, sink: &mut impl Sink) {
         self.raw.split(&text[from..], |Part { start, end, token }| {
             let part = from + start..from + end;
@@ -53,8 +53,8 @@ impl Native {
         });
     }
 
-    /// Passes on the parts of a text without tokens that are found in it as written; `begins`: nothing of the stretch has
-    /// come before.
+    /// Passes on the parts of a text that contains no added token as written. `begins` says that this is the beginning of
+    /// the stretch.
     fn normal(
         &self,
         text: &str,
@@ -99,7 +99,7 @@ impl Native {
         });
     }
 
-    /// Puts the space before a stretch that belongs there, and passes it on.
+    /// Adds the leading space if the stretch gets one, and passes the stretch on.
     fn finish(&self, rough: &Rough<'_>, scratch: &mut Scratch, sink: &mut impl Sink) {
         let Rough { text, lead, begins, origin, places } = *rough;
         let respaced = match self.words {
@@ -137,7 +137,7 @@ impl Native {
         }
     }
 
-    /// Passes on the words of a stretch: beginning, end, and whether more text could change the end.
+    /// Calls `each` for the words of a stretch: beginning, end, and whether more text could change the end.
     fn words(&self, text: &str, each: impl FnMut(usize, usize, bool)) {
         match self.words {
             Words::Spaces { cut, .. } => cut_by(text, |scan, at| cut.word(scan, at), each),
@@ -174,7 +174,7 @@ fn shifted(mut places: Vec<Range<usize>>, by: usize) -> Vec<Range<usize>> {
     places
 }
 
-/// From the first place's beginning to the last one's end.
+/// From the start of the first range to the end of the last.
 fn span(places: &[Range<usize>]) -> Range<usize> {
     match (places.first(), places.last()) {
         (Some(first), Some(last)) => first.start..last.end,
@@ -182,7 +182,7 @@ fn span(places: &[Range<usize>]) -> Range<usize> {
     }
 }
 
-/// Takes the ids.
+/// Collects ids.
 pub(super) struct Ids<'a> {
     pub(super) native: &'a Native,
     pub(super) ids: &'a mut Vec<u32>,
@@ -201,7 +201,7 @@ impl Sink for Ids<'_> {
     }
 }
 
-/// Takes the ids and what each stands for.
+/// Collects ids and their offsets.
 pub(super) struct Offsets<'a> {
     pub(super) native: &'a Native,
     pub(super) found: &'a mut Found,
@@ -232,22 +232,21 @@ impl Sink for Offsets<'_> {
     }
 }
 
-/// The ids of the beginning of a text, up to a place where they stay the same whatever follows. Empty where no such place
-/// is known.
+/// The ids of a prefix of a text that stay the same whatever follows. Empty if no such prefix is known.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Beginning {
-    /// That place: bytes of the text.
+    /// Length of the prefix in bytes.
     pub(crate) bytes: usize,
     pub(crate) ids: Vec<u32>,
 }
 
-/// Takes the beginning of a text.
+/// Collects a prefix of a text.
 pub(super) struct Begin<'a> {
     native: &'a Native,
-    /// Added tokens that begin before this byte are all known.
+    /// All added tokens that begin before this byte are known.
     limit: usize,
     ids: Vec<u32>,
-    /// The last place found, and how many ids stand before it.
+    /// The end of the longest safe prefix so far, and its number of ids.
     safe: (usize, usize),
     done: bool,
 }
@@ -273,7 +272,7 @@ impl Sink for Begin<'_> {
     fn stretch(&mut self, stretch: &Stretch<'_>, scratch: &mut Scratch) {
         let Self { native, limit, ids, safe, done } = self;
         let Some(origin) = stretch.origin else {
-            // Ids must follow on each other, so nothing behind this stretch can be kept either.
+            // Ids must be contiguous, so nothing after this stretch can be kept either.
             *done = true;
             return;
         };
@@ -281,7 +280,7 @@ impl Sink for Begin<'_> {
             *done = true;
             return;
         }
-        // What lies behind the limit may turn out to be an added token, so the stretch may end there.
+        // An added token may begin after the limit, so the stretch may end there.
         let whole = stretch.text.len();
         let seen = whole.min(*limit - origin + stretch.lead);
         let text = &stretch.text[..seen];
@@ -290,7 +289,7 @@ impl Sink for Begin<'_> {
             native.bpe.encode(text, start, end, scratch, ids);
             let next = text[end..].chars().next();
             let anew = native.normalizer != Normalizer::Nfc || next.is_some_and(normal::begins_anew);
-            // A space alone that was put before the text is no part of it yet.
+            // A word that is only the added leading space is not part of the text yet.
             if (!open || !cut) && next.is_some() && anew && origin + end > stretch.lead {
                 *safe = (origin + end - stretch.lead, ids.len());
             }

@@ -1,12 +1,12 @@
-//! Words that are one token, and words met before: where most of a text ends.
+//! Tables of words that are one token and of cached words, which cover most of a text.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// The bytes of a word at most that a [`Key`] holds.
+/// Maximum bytes of a word in a [`Key`].
 pub(super) const KEY_BYTES: usize = 15;
 
-/// A short word as a number: its bytes, the first lowest, and its length in the highest byte. Two words with one key are
-/// the same word.
+/// A short word as a number: its bytes, the first lowest, and its length in the highest byte. Equal keys mean equal
+/// words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Key(u128);
 
@@ -26,7 +26,7 @@ impl Key {
         Self((bytes & !(u128::MAX << (8 * len))) | ((len as u128) << 120))
     }
 
-    /// Evenly spread bits, the highest best.
+    /// A hash with evenly spread bits, best in the high bits.
     #[inline]
     pub(super) fn hash(self) -> u64 {
         let (low, high) = (self.0 as u64, (self.0 >> 64) as u64);
@@ -44,7 +44,7 @@ pub(super) struct Tokens {
     shift: u32,
 }
 
-/// A token: its key, its id, and whether the merges make it of its bytes.
+/// A token: its key, its id, and whether the merges produce it from its bytes.
 #[derive(Default)]
 struct Slot {
     key: Key,
@@ -52,17 +52,17 @@ struct Slot {
     known: Known,
 }
 
-/// Whether the merges make one token of the bytes of a token, found out when that is first asked.
+/// Whether the merges produce one token from the bytes of a token; determined on first use.
 #[derive(Default)]
 pub(super) struct Known(AtomicU8);
 
-/// They do. The default is that nothing has been found out yet.
+/// The merges produce the token. The default value means not determined yet.
 const WHOLE: u8 = 1;
-/// They make several tokens of its bytes.
+/// The merges produce several tokens.
 const PARTS: u8 = 2;
 
 impl Known {
-    /// Where a word that is a token is that token, whatever the merges would make of it.
+    /// With `whole`, a word that is a token becomes that token, even if the merges give another result.
     pub(super) fn new(whole: bool) -> Self {
         Self(AtomicU8::new(if whole { WHOLE } else { 0 }))
     }
@@ -78,15 +78,15 @@ impl Known {
     #[cold]
     fn find_out(&self, merged: impl FnOnce() -> bool) -> bool {
         let whole = merged();
-        // Another thread may find out at the same time, and finds the same.
+        // Another thread may store at the same time, but it stores the same value.
         self.0.store(if whole { WHOLE } else { PARTS }, Ordering::Relaxed);
         whole
     }
 }
 
 impl Tokens {
-    /// A table of the tokens, each given by its key; `whole`: a word that is a token is that token, whatever the merges
-    /// would make of it.
+    /// Builds the table from tokens with their keys. With `whole`, a word that is a token becomes that token, even if
+    /// the merges give another result.
     pub(super) fn new(tokens: &[(Key, u32)], whole: bool) -> Self {
         let bits = (2 * tokens.len()).next_power_of_two().trailing_zeros().max(1);
         let mut slots: Vec<Slot> = (0..1_usize << bits).map(|_| Slot::default()).collect();
@@ -101,8 +101,8 @@ impl Tokens {
         Self { slots: slots.into_boxed_slice(), shift }
     }
 
-    /// The token that a word is, by its key and the key's hash; `merged` says whether the merges make one token of it, and
-    /// is asked once per token.
+    /// The token equal to a word, looked up by the word's key and hash. `merged` determines whether the merges produce the
+    /// token; it is called once per token.
     #[inline]
     pub(super) fn get(&self, key: Key, hash: u64, merged: impl FnOnce() -> bool) -> Option<u32> {
         let mut at = (hash >> self.shift) as usize;
@@ -119,17 +119,16 @@ impl Tokens {
     }
 }
 
-/// What the merges or the table of tokens made of words met before, checked first: of a text's words most are among a few
-/// thousand, which lie in the second-level cache where the table of all tokens does not. Of two words with one place the
-/// later one stays.
+/// A cache of the ids of words, checked first. Most words of a text are among a few thousand, which fit in the
+/// second-level cache, unlike the table of all tokens. If two words share a slot, the later one replaces the earlier.
 pub(super) struct Met<K, const IDS: usize>(Box<[Kept<K, IDS>]>);
 
-/// Words that have a [`Key`]: 512 KiB.
+/// Words that fit a [`Key`]: 512 KiB.
 pub(super) type MetShort = Met<Key, 4>;
-/// Longer words, and those of more tokens, by their bytes.
+/// Longer words, and words with more ids.
 pub(super) type MetLong = Met<LongKey, 14>;
 
-/// A word, what it became, and after that [`END`]. A place nobody has taken has the key of no word.
+/// A word and its ids, terminated by [`END`]. An empty slot has a key that no word has.
 #[derive(Clone, Copy)]
 #[repr(align(32))]
 struct Kept<K, const IDS: usize> {
@@ -137,13 +136,13 @@ struct Kept<K, const IDS: usize> {
     ids: [u32; IDS],
 }
 
-/// No id.
+/// Marks the end of the ids.
 const END: u32 = u32::MAX;
 
-/// Bytes of a word at most that a [`LongKey`] holds.
+/// Maximum bytes of a word in a [`LongKey`].
 pub(super) const LONG_KEY_BYTES: usize = 55;
 
-/// A word: its bytes, then zeros, and its length last.
+/// A word: its bytes, padded with zeros, and its length last.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(align(8))]
 pub(super) struct LongKey([u8; LONG_KEY_BYTES + 1]);
@@ -165,12 +164,12 @@ impl Default for LongKey {
 }
 
 impl<K: Copy + Default + PartialEq, const IDS: usize> Met<K, IDS> {
-    /// Room for two to the power of `bits` words.
+    /// Creates a cache for 2^`bits` words.
     pub(super) fn new(bits: u32) -> Self {
         Self(vec![Kept { key: K::default(), ids: [END; IDS] }; 1 << bits].into_boxed_slice())
     }
 
-    /// Appends the ids of a word, given by its key and the key's hash, if it has been met.
+    /// Appends the ids of a cached word, given by its key and hash. Returns whether it was found.
     #[inline]
     pub(super) fn append(&self, key: &K, hash: u64, to: &mut Vec<u32>) -> bool {
         let kept = &self.0[self.place(hash)];
@@ -184,7 +183,7 @@ impl<K: Copy + Default + PartialEq, const IDS: usize> Met<K, IDS> {
         true
     }
 
-    /// Remembers a word, if it is not of too many tokens.
+    /// Stores a word, unless it has too many ids.
     #[inline]
     pub(super) fn keep(&mut self, key: K, hash: u64, ids: &[u32]) {
         if (1..=IDS).contains(&ids.len()) {

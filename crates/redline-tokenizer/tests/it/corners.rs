@@ -1,4 +1,4 @@
-//! Settings that no family has together, and places where a beginning must not be taken for safe.
+//! Unusual combinations of settings, and positions that are not safe ends of a cached prefix.
 
 use crate::fixtures::{library, load};
 use crate::forms::{self, named};
@@ -17,7 +17,7 @@ fn bare(name: &str) -> Value {
     value
 }
 
-/// Gives the vocabulary these tokens at its end.
+/// Appends these tokens to the vocabulary.
 fn with_tokens(mut value: Value, tokens: &[&str]) -> Value {
     let vocab = value["model"]["vocab"].as_object_mut().unwrap();
     let ids = vocab.values().filter_map(Value::as_u64).max().unwrap() + 1000..;
@@ -33,7 +33,7 @@ fn with_merge(mut value: Value, left: &str, right: &str) -> Value {
     value
 }
 
-/// Ids and places are the library's.
+/// Checks ids and offsets against the library.
 fn check(value: &Value, texts: &[&str]) {
     let (ours, theirs) = (load(value), library(value));
     for text in texts {
@@ -94,7 +94,7 @@ fn one_added_token_said_twice() {
     }
 }
 
-/// What is kept of the beginning of a text, of any length, fits the text.
+/// Checks that the cached prefix fits the text, for every prefix length.
 fn check_beginnings(tokenizer: Tokenizer, text: &str) {
     let expected = tokenizer.encode(text, false).unwrap();
     let ends = (0..=text.len()).filter(|end| text.is_char_boundary(*end));
@@ -120,7 +120,7 @@ fn a_space_put_before_is_no_beginning() {
     check_beginnings(load(&form("mistral first split true")), "x y z");
 }
 
-/// A word that was cut with a look at the end of the text is not kept: what follows may make another word of it.
+/// A word whose end was decided at the end of the text is not kept: following text may change it.
 #[test]
 fn a_word_cut_at_the_end_of_a_beginning_is_not_safe() {
     for form in forms::families() {
@@ -164,7 +164,7 @@ fn whitespace_that_two_tokens_want() {
             "lstrip": lstrip, "rstrip": rstrip })
     };
     value["added_tokens"] = json!([token(id("a"), "a", false, true), token(next.into(), " ", true, false)]);
-    // The library cuts this text before its beginning and gives up; there is nothing to be equal to.
+    // The library cuts this text before its beginning and fails, so there is nothing to compare with.
     let ours = load(&value);
     assert!(ours.encode("a    b", true).is_ok() && ours.encode_with_offsets("a    b", true).is_ok());
     check(&value, &["ab", "b", "ba "]);

@@ -1,4 +1,4 @@
-//! Our decoding against the reference library's, on ids that no text would give.
+//! Compares decoding with the reference library, on ids that no text would produce.
 
 use crate::fixtures;
 use proptest::prelude::*;
@@ -14,7 +14,7 @@ static PAIRS: LazyLock<Vec<Pair>> = LazyLock::new(|| {
     fixtures::decoder_variations().iter().map(pair).collect()
 });
 
-/// Ids of both fixtures (the smaller has 706), the low ones more often: there the single bytes are.
+/// Ids of both fixtures (the smaller has 706), low ones more often, because they are the single bytes.
 fn ids() -> impl Strategy<Value = Vec<u32>> {
     prop::collection::vec(prop_oneof![0..260_u32, 0..706_u32], 0..40)
 }
@@ -46,7 +46,7 @@ fn strips_both_ends_of_the_whole_text() {
     let decode = |ids: &[u32]| tokenizer.decode(ids, true).unwrap();
     assert_eq!(decode(&[mark, mark, letter, mark, letter, mark, mark, mark]), " a a ");
     assert_eq!(decode(&[mark, letter, mark]), "a");
-    // The library panics where there is less to strip than it may.
+    // The library panics if a token is shorter than the number of characters to strip.
     assert_eq!(decode(&[mark]), "");
     assert_eq!(decode(&[mark, mark, mark, mark]), " ");
     let mut stream = tokenizer.stream();

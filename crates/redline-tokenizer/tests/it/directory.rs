@@ -1,11 +1,11 @@
-//! Directories: which files are read and what they mean together.
+//! Model directories: which files are read, and how they combine.
 
 use crate::fixtures;
 use redline_tokenizer::{AddedToken, ByteLevelOptions, Split, Tokenizer, TokenizerError};
 use std::fs;
 use tempfile::TempDir;
 
-/// A directory with the two files of the `gpt2` fixture and others as given.
+/// A directory with the two files of the `gpt2` fixture and these additional files.
 fn directory(files: &[(&str, &str)]) -> TempDir {
     let dir = TempDir::new().unwrap();
     for name in ["vocab.json", "merges.txt"] {
@@ -50,10 +50,10 @@ fn bos_and_eos_by_configuration() {
     assert_eq!(bos, 701, "the next free id");
     assert_eq!(tokenizer.prefix_ids(), [bos]);
     assert_eq!(tokenizer.suffix_ids(), [tokenizer.id("!").unwrap()]);
-    // Named as absent: nothing to add.
+    // Explicitly absent: nothing is added.
     let none = load(&[("tokenizer_config.json", r#"{"add_bos_token":true,"bos_token":null}"#)]);
     assert!(!none.adds_bos());
-    // Not named: GPT-2's own.
+    // Not mentioned: GPT-2's default.
     let own = load(&[("tokenizer_config.json", r#"{"add_bos_token":true}"#)]);
     assert_eq!(own.prefix_ids(), [700]);
 }
@@ -83,7 +83,7 @@ fn options_given_by_hand() {
     assert!(matches!(error, TokenizerError::MissingToken { ref token, .. } if token == "<eos>"), "{error:?}");
 }
 
-/// The message of a directory that cannot be loaded.
+/// The error message of a directory that cannot be loaded.
 fn refused(dir: &TempDir) -> String {
     let error = Tokenizer::from_dir(dir.path()).unwrap_err();
     let message = error.to_string();

@@ -1,4 +1,4 @@
-//! Every family's form: the ids and the offsets of the reference library, on real texts and on generated ones.
+//! Ids and offsets of every family's form, compared with the reference library on real and generated texts.
 
 use crate::dice::Dice;
 use crate::forms::{self, Form};
@@ -7,10 +7,10 @@ use crate::strings;
 use redline_tokenizer::{Encoder, Encoding};
 use std::collections::BTreeMap;
 
-/// Texts that each test of generated ones draws; there are five such tests.
+/// Number of texts that each test draws; there are five such tests.
 const GENERATED: usize = 20_000;
 
-/// What is not as the reference has it.
+/// Describes a difference from the reference.
 pub(crate) fn difference(form: &Form, text: &str, special: bool) -> Option<String> {
     let expected = form.library.encode(text, special).unwrap();
     let ids = form.ours.encode(text, special).unwrap();
@@ -27,17 +27,17 @@ pub(crate) fn difference(form: &Form, text: &str, special: bool) -> Option<Strin
     (offsets != places).then(|| format!("special {special}: places {offsets:?} instead of {places:?}"))
 }
 
-/// What differs and the shortest text for which it still does.
+/// The difference, and the shortest text found that still shows it.
 pub(crate) fn fault(form: &Form, text: &str, specials: &[bool]) -> Option<String> {
     let differs = |text: &str| specials.iter().find_map(|special| difference(form, text, *special));
     let (text, what) = shrunk(text, differs(text)?, differs);
     Some(format!("{}: {text:?}: {what}", form.name))
 }
 
-/// Tries at a shorter text; one of a long text takes its time.
+/// Maximum number of attempts to shorten a text, because each one on a long text is slow.
 const TRIES: usize = 500;
 
-/// Takes ever smaller parts out for as long as what remains differs.
+/// Removes ever smaller parts of the text while the difference remains.
 fn shrunk(text: &str, mut what: String, differs: impl Fn(&str) -> Option<String>) -> (String, String) {
     let mut left: Vec<char> = text.chars().collect();
     let mut size = left.len();
@@ -57,7 +57,7 @@ fn shrunk(text: &str, mut what: String, differs: impl Fn(&str) -> Option<String>
     (left.into_iter().collect(), what)
 }
 
-/// Fails with the first fault of every form.
+/// Fails with the first difference of every form.
 fn check_generated(forms: &[Form], seed: u64) {
     let mut dice = Dice::new(seed);
     let mut faults = BTreeMap::new();
@@ -71,11 +71,11 @@ fn check_generated(forms: &[Form], seed: u64) {
     assert!(faults.is_empty(), "{:#?}", faults.values());
 }
 
-/// Every form takes every file. It takes minutes in a debug build, so that is asked for when the tests are built;
-/// otherwise forms take turns with the pieces of the files.
+/// Whether every form encodes every file. This takes minutes in a debug build, so it must be enabled at build time.
+/// By default, forms take turns with the pieces of the files.
 const EVERY: bool = option_env!("REDLINE_TOKENIZER_EVERY_FILE").is_some();
 
-/// Files in pieces and whole. Fails with the first fault of every form.
+/// Checks files in pieces and as a whole. Fails with the first difference of every form.
 fn check_files(forms: &[Form]) {
     let mut dice = Dice::new(1);
     let mut faults = BTreeMap::new();
@@ -144,7 +144,7 @@ fn generated_with_every_post_processor() {
     check_generated(&forms::POST_PROCESSED, 5);
 }
 
-/// The texts are worth something: each form gives ids for one of them that no other form gives.
+/// The texts distinguish the forms: for each pair of forms with different rules, some text has different ids.
 #[test]
 fn generated_texts_tell_the_forms_apart() {
     for forms in [&forms::BYTE_LEVEL, &forms::SENTENCEPIECE] {
@@ -156,7 +156,7 @@ fn generated_texts_tell_the_forms_apart() {
         let all: Vec<_> = forms.iter().map(|form| (ids(form), &form.name)).collect();
         for (i, (ids, name)) in all.iter().enumerate() {
             for (others, other) in &all[i + 1..] {
-                // Where no token holds a space, Gemma's split finds nothing to do after its normaliser.
+                // If no token contains a space, Gemma's split has nothing to do after its normaliser.
                 let same = *name == "gemma" && *other == "mistral never split false";
                 assert_eq!(ids == others, same, "{name} and {other}");
             }
@@ -185,7 +185,7 @@ fn batches_are_their_texts_one_by_one() {
     let mut dice = Dice::new(8);
     for form in forms::families() {
         let mut texts: Vec<String> = (0..40).map(|_| strings::text(&mut dice, form)).collect();
-        // Some long enough that threads share the work.
+        // Some texts are long enough to be shared between threads.
         texts.extend((0..4).filter(|_| !files.is_empty()).map(|_| {
             let (_, text) = &files[dice.below(files.len())];
             text[..text.floor_char_boundary(12_000)].to_owned()

@@ -1,4 +1,4 @@
-//! The small tokenizers that `fixtures/make.py` made, and variations of them.
+//! Small tokenizers made by `fixtures/make.py`, and variations of them.
 
 use redline_tokenizer::Tokenizer;
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ pub(crate) fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/it/fixtures").join(name)
 }
 
-/// A `tokenizer.json` as JSON, to be changed.
+/// A `tokenizer.json` as editable JSON.
 pub(crate) fn json(name: &str) -> Value {
     serde_json::from_slice(&std::fs::read(path(name)).unwrap()).unwrap()
 }
@@ -22,7 +22,7 @@ pub(crate) fn library(value: &Value) -> tokenizers::Tokenizer {
     tokenizers::Tokenizer::from_bytes(value.to_string()).unwrap()
 }
 
-/// Every decoder that can be read, on a vocabulary that has something for it to do.
+/// Tokenizers with every supported decoder, on vocabularies where it has an effect.
 pub(crate) fn decoder_variations() -> Vec<Value> {
     let replace = json!({ "type": "Replace", "pattern": { "String": "▁" }, "content": " " });
     let fallback = json!({ "type": "ByteFallback" });

@@ -1,4 +1,4 @@
-//! Small tokenizers in the form of each family, in the crate's own hands and in the reference library.
+//! Small tokenizers in the form of each family, loaded by this crate and by the reference library.
 
 use crate::dice::Dice;
 use crate::fixtures;
@@ -9,20 +9,20 @@ use std::sync::LazyLock;
 
 const QWEN2_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// o200k without contractions, digits one by one.
+/// o200k without contractions, with single digits.
 const TEKKEN_WORDS: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|",
     r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
-/// One tokenizer, twice.
+/// The same tokenizer in both implementations.
 pub(crate) struct Form {
     pub(crate) name: String,
     pub(crate) json: Value,
     pub(crate) ours: Tokenizer,
     pub(crate) library: tokenizers::Tokenizer,
-    /// What its added tokens look like in a text.
+    /// The written forms of its added tokens.
     pub(crate) added: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ impl Form {
     }
 }
 
-/// The families whose vocabulary is of bytes.
+/// The families with a byte-level vocabulary.
 pub(crate) static BYTE_LEVEL: LazyLock<Vec<Form>> = LazyLock::new(|| {
     let mut forms = vec![
         Form::new("gpt2", gpt2()),
@@ -59,7 +59,7 @@ pub(crate) static BYTE_LEVEL: LazyLock<Vec<Form>> = LazyLock::new(|| {
     forms
 });
 
-/// The families whose vocabulary is of characters, with bytes for those it lacks.
+/// The families with a character vocabulary and byte fallback.
 pub(crate) static SENTENCEPIECE: LazyLock<Vec<Form>> = LazyLock::new(|| {
     let mut forms = vec![
         Form::new("llama2", llama2()),
@@ -214,7 +214,7 @@ fn tekken() -> Value {
     value
 }
 
-/// The vocabulary of characters, with BOS before every text.
+/// The character vocabulary, with BOS before every text.
 fn pieces() -> Value {
     let mut value = fixtures::json("pieces.json");
     value["post_processor"] = template(&value["added_tokens"][1]);
@@ -242,7 +242,7 @@ fn gemma() -> Value {
     let mut value = pieces();
     add(&mut value, &["<start_of_turn>", "<end_of_turn>"].map(special));
     value["normalizer"] = spaces();
-    // No space before a text, so none is taken away.
+    // No space is added before a text, so none is removed.
     value["decoder"]["decoders"].as_array_mut().unwrap().pop();
     value["pre_tokenizer"] = json!({ "type": "Split", "pattern": { "String": " " }, "behavior": "MergedWithPrevious",
         "invert": false });
@@ -253,7 +253,7 @@ fn spaces() -> Value {
     json!({ "type": "Replace", "pattern": { "String": " " }, "content": "▁" })
 }
 
-/// The post-processor that puts a token before every text.
+/// A post-processor that puts a token before every text.
 fn template(bos: &Value) -> Value {
     let (name, id) = (bos["content"].as_str().unwrap(), &bos["id"]);
     let token = json!({ "SpecialToken": { "id": name, "type_id": 0 } });
@@ -262,7 +262,7 @@ fn template(bos: &Value) -> Value {
         "special_tokens": { name: { "id": name, "ids": [id], "tokens": [name] } } })
 }
 
-/// Adds tokens with the ids that the library gives them.
+/// Adds tokens with the ids that the library assigns.
 fn add(value: &mut Value, tokens: &[Value]) {
     let vocab = value["model"]["vocab"].as_object().unwrap().clone();
     let added = value["added_tokens"].as_array_mut().unwrap();
@@ -280,7 +280,7 @@ fn special(content: &str) -> Value {
     json!({ "content": content, "special": true })
 }
 
-/// Added tokens that are looked for in the text as it stands.
+/// Added tokens that are found in the text as written.
 fn as_written() -> Vec<Value> {
     vec![
         special("<|end|>"),
@@ -298,7 +298,7 @@ fn as_written() -> Vec<Value> {
     ]
 }
 
-/// Added tokens that are looked for in the normalised text.
+/// Added tokens that are found in the normalised text.
 fn normalized() -> Vec<Value> {
     let mut tokens = vec![
         json!({ "content": "<|start|>", "special": true }),
@@ -326,7 +326,7 @@ fn with_merges(mut value: Value, change: impl FnOnce(&mut Vec<Value>)) -> Value 
     value
 }
 
-/// The merges that a conversion from a list of tokens gives: parts can be of a higher rank than what they make.
+/// Merges as produced by a conversion from a list of tokens: a part may have a higher rank than the result.
 fn converted(mut value: Value) -> Value {
     let mut tokens: Vec<_> = value["model"]["vocab"].as_object().unwrap().iter().collect();
     tokens.sort_by_key(|(_, id)| id.as_u64());
@@ -340,7 +340,7 @@ fn converted(mut value: Value) -> Value {
     value
 }
 
-/// Every third merge taken out, so that tokens are found only as whole words.
+/// Without every third merge, so that some tokens are found only as whole words.
 fn unreachable(value: Value) -> Value {
     with_merges(value, |merges| {
         let mut i = 0;
@@ -359,7 +359,7 @@ fn over_words(mut value: Value) -> Value {
         let id = vocab.len();
         vocab.insert(format!("{left}{right}"), id.into());
         let merges = value["model"]["merges"].as_array_mut().unwrap();
-        // Some early, some late.
+        // Some are inserted early, some late.
         let at = merges.len() / 2 * (id % 3);
         merges.insert(at.min(merges.len()), json!([left, right]));
     }

@@ -1,4 +1,4 @@
-//! The same ids and texts as the reference, which `fixtures/make.py` asked.
+//! Compares ids and texts with those of the reference, recorded by `fixtures/make.py`.
 
 use crate::fixtures;
 use redline_tokenizer::Tokenizer;

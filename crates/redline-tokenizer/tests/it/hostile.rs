@@ -1,4 +1,4 @@
-//! Broken and malicious `tokenizer.json` files: a named error, never a panic.
+//! Broken and malicious `tokenizer.json` files give a specific error, never a panic.
 
 use crate::fixtures;
 use proptest::prelude::*;
@@ -29,7 +29,7 @@ fn error(value: &Value) -> TokenizerError {
     Tokenizer::from_bytes("small.json", value.to_string().as_bytes()).expect_err(&value.to_string())
 }
 
-/// Puts `value` at `pointer` and says what the loader answers.
+/// Puts `value` at `pointer` and returns the loader's message.
 fn with(pointer: &str, value: Value) -> String {
     let mut json = small();
     *json.pointer_mut(pointer).expect(pointer) = value;
@@ -88,7 +88,7 @@ fn parts_that_are_missing_or_of_another_kind() {
     check(&with("/version", json!("2.0")), "version `2.0`");
     check(&with("/added_tokens/0", json!({ "id": 4 })), "missing field `content`");
     check(&with("/added_tokens", json!({})), "expected a sequence");
-    // A vocabulary in the form of another model: its type is the better answer.
+    // A vocabulary in the form of another model: the error should name the model type.
     let mut unigram = small();
     unigram["model"] = json!({ "type": "Unigram", "unk_id": 0, "vocab": [["a", -1.0]] });
     check(&error(&unigram).to_string(), "model type `Unigram`");
@@ -106,7 +106,8 @@ fn a_vocabulary_that_contradicts_itself() {
     check(&with("/model/merges/0", json!(["a"])), "merge 1 has 1 part(s)");
     check(&with("/model/merges/0", json!("a b c")), "merge 1 has 3 part(s)");
     check(&with("/model/merges/0", json!(["a", "x"])), "merge 1 needs the token `x`");
-    // Both parts are there, but not what they make: longer than any token, which overruns a buffer elsewhere.
+    // Both parts exist, but not the result. It is longer than any token, which overruns a buffer in other
+    // implementations.
     check(&with("/model/merges/0", json!(["ab", "ab"])), "merge 1 needs the token `abab`");
     let mut prefixed = small();
     prefixed["model"]["continuing_subword_prefix"] = json!("####");
@@ -124,7 +125,7 @@ fn added_tokens_that_contradict_the_vocabulary() {
     );
     check(&with("/added_tokens/0/content", json!("")), "an added token has no text");
     check(&with("/added_tokens/0/content", json!("b")), "states id 4, but encoding would give it 1");
-    // The library numbers from the count of tokens, which a gap makes the id of another.
+    // The library assigns ids from the number of tokens on, so with a gap the id belongs to another token.
     let mut gap = small();
     gap["model"]["vocab"] = json!({ "a": 0, "b": 1, "ab": 2, "Ġ": 4 });
     gap["added_tokens"] = json!([{ "content": "<s>", "special": true }]);
@@ -220,7 +221,8 @@ proptest! {
             prop_assert!(tokenizer.decode(&ids, false).is_ok());
             match tokenizer.encode(&text, true) {
                 Ok(ids) => prop_assert!(tokenizer.decode(&ids, true).is_ok(), "ids out of the vocabulary: {:?}", ids),
-                // The one thing that shows only with the text: the unknown token is no entry of the model's own.
+                // The only error that shows only during encoding: the unknown token is not in the model's own
+                // vocabulary.
                 Err(error) => prop_assert!(error.to_string().contains("Unk token"), "{} for {}", error, json),
             }
         }

@@ -1,11 +1,11 @@
-//! Long texts of one kind, where an encoder that is careless takes forever, runs out of stack or loses its place.
+//! Long texts of one kind, on which a naive encoder takes very long, overflows the stack or gets offsets wrong.
 
 use crate::dice::Dice;
 use crate::families::difference;
 use crate::forms::{self, Form};
 use crate::strings;
 
-/// What the texts are made of.
+/// The repeated units of the texts.
 const UNITS: [(&str, &str); 26] = [
     ("one letter", "a"),
     ("one capital", "A"),
@@ -38,14 +38,14 @@ const UNITS: [(&str, &str); 26] = [
 const LONG: usize = 200_000;
 const SHORT: usize = 5_000;
 
-/// Every text of that many bytes, with those that depend on the form.
+/// All texts of that many bytes, including those that depend on the form.
 fn texts(form: &Form, bytes: usize) -> Vec<(&'static str, String)> {
     let filled = |unit: &str| unit.repeat(bytes / unit.len() + 1);
     let mut texts: Vec<_> = UNITS.iter().map(|(name, unit)| (*name, filled(unit))).collect();
     texts.push(("special tokens", filled(&form.added[0])));
     texts.push(("special tokens and spaces", filled(&format!("{}  ", form.added[0]))));
     texts.push(("bytes of any value", strings::lossy(&mut Dice::new(9), bytes)));
-    // One letter among so many spaces, and the other way round.
+    // A single letter among many spaces, and the reverse.
     texts.push(("spaces around a letter", format!("{0}x{0}", filled(" "))));
     texts.push(("letters around a space", format!("{0} {0}", filled("x"))));
     texts
@@ -71,7 +71,7 @@ fn forms() -> Vec<&'static Form> {
 }
 
 fn check(form: &Form, name: &str, text: &str) {
-    // The whole text would not help anybody.
+    // Do not print the whole text.
     let difference = difference(form, text, false).map(|what| what.chars().take(400).collect::<String>());
     assert_eq!(difference, None, "{} with {} bytes of {name}", form.name, text.len());
 }
@@ -103,7 +103,7 @@ fn long_ones_come_back() {
             assert!(form.ours.decode(&ids, false).unwrap() == text, "{}: {name}", form.name);
         }
     }
-    // The normal form changes these, once: their ids are those of what comes back.
+    // These forms normalise the text. After one round trip, another one changes nothing.
     for form in ["qwen2", "gemma"].map(forms::named) {
         for (name, text) in texts(form, LONG) {
             let ids = form.ours.encode(&text, false).unwrap();

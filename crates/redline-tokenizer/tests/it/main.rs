@@ -1,4 +1,4 @@
-//! Tests of the tokenizer against the reference, against its promises and against broken files.
+//! Tests of the tokenizer: against the reference library, against its documentation, and on broken files.
 
 mod chat;
 mod corners;

@@ -1,4 +1,4 @@
-//! Vocabularies filled up to the size of a real model.
+//! Vocabularies padded to the size of a real model.
 
 use crate::fixtures;
 use redline_tokenizer::{Tokenizer, TokenizerError, padded};

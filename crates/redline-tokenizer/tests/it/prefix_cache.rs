@@ -1,4 +1,4 @@
-//! The prefix cache: the same ids, sooner.
+//! The prefix cache: the same ids, with less work.
 
 use crate::dice::Dice;
 use crate::fixtures;
@@ -24,7 +24,7 @@ fn ids_do_not_depend_on_it() {
             for _ in 0..3 {
                 let shared = strings::text(&mut dice, form) + &strings::text(&mut dice, form);
                 let tails: Vec<_> = (0..3).map(|_| strings::text(&mut dice, form)).collect();
-                // The texts have in common what is looked for, and a little less or more.
+                // The texts share the cached prefix, or slightly less or more.
                 let ends = (bytes.saturating_sub(4)..bytes + 5).filter(|end| shared.is_char_boundary(*end));
                 for text in ends.flat_map(|end| tails.iter().map(move |tail| (end, tail))) {
                     let text = format!("{}{}", &shared[..text.0], text.1);
@@ -54,11 +54,11 @@ fn what_it_did_is_counted() {
         let counters = counters(&tokenizer);
         assert_eq!((counters.hits, counters.misses), (n, 1));
         let more = counters.reused_bytes - reused;
-        // All of it but the last words, which what follows could change.
+        // All but the last words, which following text could change.
         assert!(if n == 0 { more == 0 } else { (32..=64).contains(&more) }, "{more} bytes of 64");
         reused = counters.reused_bytes;
     }
-    // Too short to be looked for.
+    // Too short to be looked up.
     tokenizer.encode(&prompt[..60], true).unwrap();
     assert_eq!((counters(&tokenizer).hits, counters(&tokenizer).misses), (9, 1));
     assert_eq!(fixtures::load(&forms::named("llama3").json).prefix_cache(), None);

@@ -1,4 +1,4 @@
-//! Public vocabularies: the ids of the reference library and of `bpe-openai`, whose vocabularies they are.
+//! Public vocabularies: compared with the reference library and with `bpe-openai`, from which the vocabularies come.
 
 use crate::dice::Dice;
 use crate::forms::Form;
@@ -6,7 +6,7 @@ use crate::repository;
 use crate::strings;
 use crate::vocabulary::{PUBLIC, Public};
 
-/// Generated texts for each vocabulary.
+/// Number of generated texts per vocabulary.
 const GENERATED: usize = 4_000;
 
 fn check(public: &Public) {
@@ -20,7 +20,7 @@ fn check(public: &Public) {
         assert!(ids == library.get_ids(), "{name}: {text:?}: {ids:?} instead of {:?}", library.get_ids());
         assert!(form.ours.decode(&ids, false).unwrap() == text, "{name}: {text:?} does not come back");
         texts += 1;
-        // The two agree but for a token that can be made in two ways at once.
+        // The two agree except for a token that can be made in two ways of equal rank.
         apart += usize::from(peer.encode(text) != ids);
     };
     for (_, text) in repository::files() {

@@ -10,7 +10,7 @@ pub(crate) fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The text files of the repository with their names, as many as are there.
+/// The text files of the repository that exist, with their names.
 pub(crate) fn files() -> Vec<(String, String)> {
     let mut paths = Vec::new();
     for folder in ["crates", "docs", "tests", "xtask"] {
@@ -40,7 +40,7 @@ fn walk(dir: &Path, paths: &mut Vec<PathBuf>) {
     }
 }
 
-/// A text cut into pieces of one to five thousand bytes, at any character.
+/// Cuts a text into pieces of one to five thousand bytes, at any character.
 pub(crate) fn pieces<'a>(mut text: &'a str, dice: &mut Dice) -> Vec<&'a str> {
     let mut pieces = Vec::new();
     while !text.is_empty() {

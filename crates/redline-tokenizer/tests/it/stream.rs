@@ -1,4 +1,4 @@
-//! Streaming: nothing early, nothing late, and all of it the text that `decode` gives.
+//! Streaming: text is emitted as early as possible and no earlier, and equals the result of `decode`.
 
 use crate::fixtures;
 use proptest::prelude::*;
@@ -94,7 +94,7 @@ fn a_run_of_byte_tokens_waits_for_its_end() {
     assert_eq!(push("<0xC3>"), "");
     assert_eq!(push("<0xA9>"), "");
     assert_eq!(push("b"), "éb");
-    // The first bad byte makes the whole run unreadable, as in the reference; from there on nothing waits.
+    // The first bad byte invalidates the whole run, as in the reference; from there on nothing is held back.
     assert_eq!(push("<0x41>"), "");
     assert_eq!(push("<0xFF>"), "\u{fffd}\u{fffd}");
     assert_eq!(push("<0x42>"), "\u{fffd}");

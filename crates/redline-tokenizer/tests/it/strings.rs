@@ -1,9 +1,9 @@
-//! Generated texts: short, and made of what tokenizers disagree about.
+//! Generates short texts from characters on which tokenizers are likely to disagree.
 
 use crate::dice::Dice;
 use crate::forms::Form;
 
-/// Characters by general category; the last rows came with Unicode 15.1 to 17, which tables of another age lack.
+/// Characters by general category. The last rows were added in Unicode 15.1 to 17, so older tables lack them.
 const CLASSES: [&[(u32, u32)]; 22] = [
     // Lu
     &[
@@ -116,7 +116,7 @@ const CLASSES: [&[(u32, u32)]; 22] = [
         (0xf0000, 0xf0010),
         (0x10fffe, 0x10ffff),
     ],
-    // Letters that are young
+    // Recently added letters
     &[
         (0x1c89, 0x1c8a),
         (0xa7cb, 0xa7dc),
@@ -126,7 +126,7 @@ const CLASSES: [&[(u32, u32)]; 22] = [
         (0x1e6c0, 0x1e6de),
         (0x2ebf0, 0x2ec00),
     ],
-    // Digits that are young
+    // Recently added digits
     &[
         (0x10d40, 0x10d49),
         (0x116d0, 0x116e3),
@@ -135,7 +135,7 @@ const CLASSES: [&[(u32, u32)]; 22] = [
         (0x16d70, 0x16d79),
         (0x1ccf0, 0x1ccf9),
     ],
-    // Marks that are young
+    // Recently added marks
     &[
         (0x897, 0x897),
         (0x10d69, 0x10d6d),
@@ -145,7 +145,7 @@ const CLASSES: [&[(u32, u32)]; 22] = [
         (0x1e5ee, 0x1e5ef),
         (0x1e6e3, 0x1e6f5),
     ],
-    // Cases: a capital and its small letter stand apart, or have none
+    // Cases: capitals and small letters that are far apart, or have no counterpart
     &[
         (0x130, 0x131),
         (0x149, 0x149),
@@ -172,7 +172,7 @@ const LITERALS: [&str; 16] = [
 
 const EMOJI: [&str; 8] = ["😀", "👍🏽", "👩‍👩‍👧‍👦", "🏳️‍🌈", "🇩🇪", "1️⃣", "☺️", "🧑🏿‍🚀"];
 
-/// Marks of different canonical combining classes, the starters among them compose.
+/// Marks of different canonical combining classes; the starters among them compose.
 const MARKS: [char; 16] = [
     '\u{334}',
     '\u{5b0}',
@@ -192,7 +192,7 @@ const MARKS: [char; 16] = [
     '\u{1d165}',
 ];
 
-/// What composition leaves as it is, takes apart, or joins across kinds.
+/// Characters that composition leaves unchanged, decomposes, or joins across kinds.
 const COMPOSED: [&str; 28] = [
     "\u{958}",
     "\u{f43}",
@@ -247,7 +247,7 @@ const PIECES: [Piece; 18] = [
     word,
 ];
 
-/// A text of 0 to 40 characters, of a few kinds of pieces each.
+/// A text of 0 to 40 characters, made of pieces of a few kinds.
 pub(crate) fn text(dice: &mut Dice, form: &Form) -> String {
     let kinds: Vec<Piece> = (0..=dice.below(5)).map(|_| dice.pick(&PIECES)).collect();
     let length = dice.below(41);
@@ -258,7 +258,7 @@ pub(crate) fn text(dice: &mut Dice, form: &Form) -> String {
     text.chars().take(length).collect()
 }
 
-/// What a token of the vocabulary stands for, so that merges of every depth come about.
+/// The text of a vocabulary token, so that merges of every depth occur.
 fn token(dice: &mut Dice, form: &Form, text: &mut String) {
     let id = dice.below(form.ours.vocab_size()) as u32;
     match form.ours.token_text(id) {
@@ -313,7 +313,7 @@ fn digits(dice: &mut Dice, _: &Form, text: &mut String) {
     }
 }
 
-/// An added token, or something close to one.
+/// An added token, or a similar text.
 fn added(dice: &mut Dice, form: &Form, text: &mut String) {
     if form.added.is_empty() {
         return text.push('<');
@@ -337,7 +337,7 @@ fn literal(dice: &mut Dice, _: &Form, text: &mut String) {
     text.push_str(dice.pick(&LITERALS));
 }
 
-/// A letter under marks in any order.
+/// A letter with marks in any order.
 fn marks(dice: &mut Dice, _: &Form, text: &mut String) {
     text.push(dice.pick(&['a', 'E', 'o', 's', 'क', 'か', 'ö', '≤', 'α', ' ']));
     for _ in 0..dice.below(5) {
@@ -345,7 +345,7 @@ fn marks(dice: &mut Dice, _: &Form, text: &mut String) {
     }
 }
 
-/// Hangul in letters, which compose, and in syllables, which a last letter still joins.
+/// Hangul as letters, which compose, and as syllables, which may still join a final letter.
 fn jamo(dice: &mut Dice, _: &Form, text: &mut String) {
     let kind = dice.pick(&[(0x1100, 0x1113), (0x1161, 0x1176), (0x11a7, 0x11c3), (0xac00, 0xd7a3)]);
     text.push(within(dice, kind));
@@ -368,7 +368,7 @@ fn anything(dice: &mut Dice, _: &Form, text: &mut String) {
     text.push(within(dice, plane));
 }
 
-/// A word in one of the ways to write it, with what may stand before it.
+/// A word in one of several spellings, with a possible prefix.
 fn word(dice: &mut Dice, _: &Form, text: &mut String) {
     const WORDS: [&str; 8] =
         ["the", "engine", "straße", "naïve", "привет", "cafe\u{301}", "don't", "red line"];
@@ -384,7 +384,7 @@ fn word(dice: &mut Dice, _: &Form, text: &mut String) {
     }
 }
 
-/// Bytes of any value, read as UTF-8 where they are.
+/// Random bytes, decoded as UTF-8 with replacement.
 pub(crate) fn lossy(dice: &mut Dice, bytes: usize) -> String {
     let bytes: Vec<u8> = (0..bytes).map(|_| dice.below(256) as u8).collect();
     String::from_utf8_lossy(&bytes).into_owned()

@@ -1,4 +1,4 @@
-//! What a tokenizer says about its tokens.
+//! Queries about the tokens of a tokenizer.
 
 use crate::fixtures;
 use redline_tokenizer::{Tokenizer, TokenizerError};
@@ -27,7 +27,7 @@ fn tokens_and_ids_are_each_others_inverse() {
         assert_eq!(tokenizer.token(tokenizer.vocab_size() as u32), None);
         assert_eq!(tokenizer.id("no such token"), None);
     }
-    // A token that is normalised before it is looked for is still called as the file calls it.
+    // A token that is normalised before the search keeps its name from the file.
     assert!(llama().id("red line").is_some());
 }
 

@@ -1,19 +1,19 @@
-//! Public vocabularies, which are lists of tokens as bytes, in the form of a `tokenizer.json`.
+//! Public vocabularies, which are lists of byte tokens, converted to `tokenizer.json`.
 
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 
-/// How cl100k splits text, which is also how Llama 3 does.
+/// The regex with which cl100k and Llama 3 split text.
 pub(crate) const CL100K_WORDS: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
-/// How o200k splits text.
+/// The regex with which o200k splits text.
 pub(crate) const O200K_WORDS: &str = concat!(
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
     r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|",
     r"\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
 );
 
-/// A vocabulary that the crate `bpe-openai` brings.
+/// A vocabulary of the crate `bpe-openai`.
 pub(crate) struct Public {
     pub(crate) name: &'static str,
     words: &'static str,
@@ -26,7 +26,7 @@ pub(crate) const PUBLIC: [Public; 2] = [
 ];
 
 impl Public {
-    /// The vocabulary as a `tokenizer.json`, converted in the way of Llama 3's; the `special` tokens come after it.
+    /// The vocabulary as a `tokenizer.json`, converted like that of Llama 3, followed by the `special` tokens.
     pub(crate) fn json(&self, special: &[&str]) -> Value {
         let bpe = &(self.peer)().bpe;
         let size = bpe.num_tokens() as u32;
@@ -55,7 +55,7 @@ impl Public {
     }
 }
 
-/// An added token with every flag that it does not state as a special token has it.
+/// An added token; missing flags have the values of a special token.
 pub(crate) fn flagged(mut token: Value) -> Value {
     for flag in ["special", "normalized", "single_word", "lstrip", "rstrip"] {
         let flags = token.as_object_mut().expect("an added token is an object");
@@ -70,14 +70,14 @@ pub(crate) fn bytes(add_prefix_space: bool, trim_offsets: bool, use_regex: bool)
         "use_regex": use_regex })
 }
 
-/// The pre-tokeniser of a byte-level vocabulary with a pattern of its own.
+/// The pre-tokeniser of a byte-level vocabulary with its own pattern.
 pub(crate) fn split_bytes(words: &str) -> Value {
     let pattern = json!({ "Regex": words });
     let split = json!({ "type": "Split", "pattern": pattern, "behavior": "Isolated", "invert": false });
     json!({ "type": "Sequence", "pretokenizers": [split, bytes(false, true, false)] })
 }
 
-/// Bytes as byte-level vocabularies write them: one visible character for each byte.
+/// Bytes as written in byte-level vocabularies: one visible character per byte.
 fn written(bytes: &[u8]) -> String {
     let character = |byte: &u8| match u32::from(*byte) {
         n @ (33..=126 | 161..=172 | 174..=255) => n,
@@ -88,8 +88,8 @@ fn written(bytes: &[u8]) -> String {
     bytes.iter().filter_map(|byte| char::from_u32(character(byte))).collect()
 }
 
-/// The merges of a vocabulary that has none: for each token in the order of ids, every way to make it of two tokens,
-/// in the order of their ids.
+/// The merges of a vocabulary without merges: for each token in id order, every way to make it of two tokens, in the
+/// order of their ids.
 pub(crate) fn every_split(tokens: &[String]) -> Vec<[String; 2]> {
     let ids: HashMap<&str, usize> = tokens.iter().map(String::as_str).zip(0..).collect();
     let mut merges = Vec::new();

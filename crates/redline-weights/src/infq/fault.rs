@@ -1,4 +1,4 @@
-//! What can be wrong with an INFQ directory, one variant per rule.
+//! Faults of an INFQ directory, one variant per rule.
 
 use redline_hint::{Command, Hint, hint};
 
@@ -6,7 +6,7 @@ use crate::checksum::Checksum;
 use crate::dtype::StoredDtype;
 use crate::quoted::{Dims, Quoted};
 
-/// A broken rule of the INFQ container.
+/// A violated rule of the INFQ container.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum InfqFault {
@@ -64,13 +64,13 @@ pub enum InfqFault {
         Quoted(.weight)
     )]
     OutlierColumn { weight: String, column: u32, columns: usize },
-    /// A caller's mistake.
+    /// Caller error.
     #[error("tensor `{}` was not declared", Quoted(.tensor))]
     Undeclared { tensor: String },
 }
 
 impl InfqFault {
-    /// What to do about it, where that is known.
+    /// Advice for the user, if there is any.
     pub(crate) fn hint(&self) -> Option<Hint> {
         Some(match self {
             Self::Json { .. }

@@ -1,4 +1,4 @@
-//! `infq.json`: JSON on one line, keys sorted, the checksum of all before it at the end.
+//! `infq.json`: one line of JSON with sorted keys, ending with the checksum of everything before it.
 
 use std::collections::BTreeMap;
 
@@ -10,9 +10,9 @@ use crate::checksum::{Checksum, DIGITS};
 use crate::dtype::StoredDtype;
 use crate::json::Unique;
 
-/// Stands before the digits of the manifest's own checksum.
+/// The text before the digits of the manifest's own checksum.
 const BEFORE: &str = r#","checksum":""#;
-/// Stands after them.
+/// The text after the digits.
 const AFTER: &str = "\"}\n";
 
 /// The manifest without its own checksum.
@@ -55,7 +55,7 @@ struct PartEntry {
 }
 
 impl Manifest {
-    /// `weights` with the checksums of their parts.
+    /// Builds the manifest of `weights` with the checksums of their parts.
     pub(super) fn new(
         files: BTreeMap<String, Checksum>,
         header: Checksum,
@@ -87,7 +87,7 @@ impl Manifest {
         }
     }
 
-    /// The file.
+    /// Serializes the manifest, with its checksum.
     pub(super) fn render(&self) -> serde_json::Result<String> {
         let mut text = serde_json::to_string(self)?;
         let checksum = Checksum::of(text.as_bytes());
@@ -95,8 +95,7 @@ impl Manifest {
         Ok(format!("{text}{BEFORE}{checksum}{AFTER}"))
     }
 
-    /// From the file. Format and version are looked at first, so that the manifest of another version is called
-    /// that.
+    /// Parses the file. Format and version are checked first, so that a manifest of another version gives that error.
     pub(super) fn parse(file: &[u8]) -> Result<Self, InfqFault> {
         let wrong = |error: serde_json::Error| InfqFault::Json { message: error.to_string() };
         let Unique(mut json) = serde_json::from_slice(file).map_err(wrong)?;
@@ -150,7 +149,7 @@ fn suffix<'a>(weight: &str, tensor: &'a str) -> Option<&'a str> {
     }
 }
 
-/// Holds the file against the checksum it ends with: that of the JSON object without this last key.
+/// Verifies the final checksum, which covers the JSON object without its last key.
 fn check(file: &[u8]) -> Result<(), InfqFault> {
     let digits = file.strip_suffix(AFTER.as_bytes()).and_then(|rest| rest.split_last_chunk::<DIGITS>());
     let body = digits.and_then(|(rest, digits)| {

@@ -1,4 +1,4 @@
-//! INFQ: a directory of packed weights that is checked while it is read.
+//! INFQ: a directory of packed weights that are verified while they are read.
 //!
 //! - the files of the source (`config.json`, tokenizer files, ...), copied;
 //! - `model.safetensors`: one tensor per part of a weight. Its data begins at a multiple of 64 bytes. Parts whose
@@ -6,8 +6,8 @@
 //!   come those with multiples of 32, 16, ... 1, each group in the order of declaration;
 //! - `infq.json`, written last: what the weights mean, and the checksum of everything.
 //!
-//! The container knows no kernels: an encoding is a name, its attributes are numbers, its parts are bytes. Equal
-//! declarations and equal bytes give equal files.
+//! The container does not interpret the weights: an encoding is a name, its attributes are numbers, its parts are
+//! bytes. Equal declarations and equal bytes give equal files.
 
 mod fault;
 mod manifest;
@@ -27,41 +27,41 @@ pub use write::InfqWriter;
 const MANIFEST: &str = "infq.json";
 const WEIGHTS: &str = "model.safetensors";
 const FORMAT: &str = "infq";
-/// Of the container; another number is refused.
+/// Version of the container; other versions are rejected.
 const FORMAT_VERSION: u64 = 1;
 
-/// How the whole directory was made: the main encoding and its options.
+/// How the directory was made: the main encoding and its options.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scheme {
-    /// Like `w4`.
+    /// Name of the encoding, like `w4`.
     pub encoding: String,
-    /// Like `group` = 64.
+    /// Options of the encoding, like `group` = 64.
     pub options: BTreeMap<String, u64>,
 }
 
 /// One weight of the model, in one or more parts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Weight {
-    /// Its name in the source.
+    /// Name in the source.
     pub name: String,
-    /// Its logical shape, `[out, in]` or `[n]`, whatever the shapes of its parts.
+    /// Logical shape, `[out, in]` or `[n]`, independent of the shapes of its parts.
     pub shape: Vec<usize>,
-    /// How its parts are to be understood, like `w4` or `f32`.
+    /// How the parts are interpreted, like `w4` or `f32`.
     pub encoding: String,
-    /// Numbers the encoding needs, like `group` = 64.
+    /// Numeric attributes of the encoding, like `group` = 64.
     pub attributes: BTreeMap<String, u64>,
-    /// Columns (of `in`) held apart, ascending; empty where the encoding knows none.
+    /// Columns (of `in`) stored apart, ascending; empty if the encoding has none.
     pub outlier_columns: Vec<u32>,
-    /// At least one.
+    /// The parts; at least one.
     pub parts: Vec<Part>,
 }
 
 /// One tensor of `model.safetensors`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
-    /// What follows the weight's name and a dot in the tensor's name, like `scales`; empty for the tensor that
-    /// bears the weight's own name.
+    /// The part of the tensor's name after the weight's name and a dot, like `scales`; empty if the tensor has the
+    /// weight's own name.
     pub suffix: String,
     /// Element type of the stored bytes.
     pub dtype: StoredDtype,
@@ -70,7 +70,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// A part of this suffix, type and shape.
+    /// Creates a part with this suffix, type and shape.
     pub fn new(
         suffix: impl Into<String>,
         dtype: impl Into<StoredDtype>,
@@ -86,7 +86,7 @@ impl Weight {
         self.parts.iter().find(|part| part.suffix == suffix)
     }
 
-    /// The rules a declaration and a manifest have to keep.
+    /// Checks the rules for declarations and manifests.
     fn check(&self) -> Result<(), InfqFault> {
         let weight = || self.name.clone();
         let columns = match self.shape[..] {
@@ -116,7 +116,7 @@ fn tensor_name(weight: &str, suffix: &str) -> String {
     if suffix.is_empty() { weight.to_owned() } else { format!("{weight}.{suffix}") }
 }
 
-/// Whether a directory may bring along a file of this name.
+/// Whether a directory may contain an additional file of this name.
 fn is_companion(name: &str) -> bool {
     crate::file::is_plain_name(name) && name != MANIFEST && name != WEIGHTS
 }

@@ -1,4 +1,4 @@
-//! Reading an INFQ directory: everything is checked, the weights while they are read.
+//! Reading an INFQ directory. Everything is verified, the weights while they are read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,13 +14,13 @@ use crate::shard::Shard;
 
 /// The longest manifest that is read, in bytes.
 const MAX_MANIFEST: u64 = 32 << 20;
-/// Bytes read and hashed at once; they stay in the cache between the two.
+/// Bytes read and hashed at once; small enough to stay in the cache between the two.
 const BLOCK: usize = 256 << 10;
 
 /// An opened INFQ directory.
 ///
-/// Manifest, header and copied files are checked when it is opened, a part when it is read. The file stays
-/// open, and parts are read from any number of threads.
+/// Manifest, header and copied files are verified on opening, each part when it is read. The file stays open, and
+/// parts can be read from any number of threads.
 pub struct Infq {
     dir: PathBuf,
     scheme: Scheme,
@@ -31,14 +31,14 @@ pub struct Infq {
 }
 
 impl Infq {
-    /// Whether the directory says that it is one: it has an `infq.json`.
+    /// Whether the directory has an `infq.json`.
     pub fn is(dir: &Path) -> bool {
         dir.join(MANIFEST).symlink_metadata().is_ok()
     }
 
-    /// Opens the directory: manifest, header and copied files have their checksums, manifest and header list the
-    /// same tensors, and no file is there that the conversion did not write. Names that begin with a dot or end
-    /// in `.md`, and directories, are left alone.
+    /// Opens the directory. Verifies the checksums of manifest, header and copied files, that manifest and header
+    /// list the same tensors, and that there is no file the conversion did not write. Directories and names that
+    /// begin with a dot or end in `.md` are ignored.
     pub fn open(dir: &Path) -> Result<Self> {
         let file = dir.join(MANIFEST);
         let refuse = |fault| WeightsError::Infq { file: file.clone(), fault };
@@ -60,17 +60,17 @@ impl Infq {
         Ok(Self { dir: dir.to_owned(), scheme, source, shard, weights, parts })
     }
 
-    /// The directory it was opened from.
+    /// The path of the directory.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// How it was made.
+    /// How the directory was made.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
     }
 
-    /// [`crate::Checkpoint::digest`] of what it was made from.
+    /// The [`crate::Checkpoint::digest`] of the source.
     pub fn source(&self) -> Checksum {
         self.source
     }
@@ -80,18 +80,18 @@ impl Infq {
         self.weights.keys().map(String::as_str)
     }
 
-    /// What a weight is, or `None` when there is none of that name.
+    /// The description of a weight, or `None` if it does not exist.
     pub fn weight(&self, name: &str) -> Option<&Weight> {
         self.weights.get(name)
     }
 
-    /// Bytes of the part `suffix` of a weight, or `None` when there is none.
+    /// Bytes of the part `suffix` of a weight, or `None` if it does not exist.
     pub fn part_bytes(&self, weight: &str, suffix: &str) -> Option<u64> {
         self.parts.get(&tensor_name(weight, suffix)).map(|(info, _)| info.bytes())
     }
 
-    /// Reads the part `suffix` of a weight straight into `out`, which has its length, and checks it; after an
-    /// error `out` holds anything.
+    /// Reads the part `suffix` of a weight into `out`, whose length must match, and verifies it. After an error the
+    /// content of `out` is unspecified.
     pub fn read_part(&self, weight: &str, suffix: &str, out: &mut [u8]) -> Result<()> {
         let tensor = tensor_name(weight, suffix);
         let file = || self.shard.file.clone();
@@ -117,7 +117,7 @@ impl Infq {
     }
 }
 
-/// The parts by their tensors' names: those of the manifest, and no others.
+/// Maps tensor names to parts, and checks that the file has exactly the tensors of the manifest.
 fn agree(
     weights: &[(Weight, Vec<Checksum>)],
     tensors: Vec<TensorInfo>,
@@ -150,7 +150,7 @@ fn agree(
     }
 }
 
-/// Holds the copied files against their checksums, and the directory against their list.
+/// Verifies the checksums of the copied files, and that the directory contains no others.
 fn check_files(dir: &Path, files: &BTreeMap<String, Checksum>) -> Result<()> {
     for (name, &declared) in files {
         let path = dir.join(name);

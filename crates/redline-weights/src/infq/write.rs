@@ -1,4 +1,4 @@
-//! Writing an INFQ directory from pieces that stream.
+//! Writing an INFQ directory from streamed pieces.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,28 +15,28 @@ use crate::file::open_regular;
 use crate::safetensors::TensorInfo;
 use crate::write::{ALIGN, TensorSpec, header};
 
-/// Bytes of a file copied at once.
+/// Bytes per copy of a file.
 const CHUNK: usize = 1 << 20;
 
 /// Writes an INFQ directory beside its destination; [`InfqWriter::finish`] makes it durable and renames it.
 ///
-/// Parts are written in any order, also in turns, since every part has its place in the file from the
-/// beginning; the pieces of one part come in order. Dropping it unfinished removes everything.
+/// Parts may be written in any order and interleaved, since every part has a fixed place in the file; the pieces of
+/// one part come in order. Dropping the writer unfinished removes everything.
 pub struct InfqWriter {
     dir: DirWriter,
     scheme: Scheme,
     weights: Vec<Weight>,
     files: BTreeMap<String, Checksum>,
     file: DiskFile,
-    /// The place `file` will have, for messages.
+    /// The final path of `file`, for messages.
     path: PathBuf,
-    /// Of the next write to `file`.
+    /// The offset of the next write to `file`.
     position: u64,
     header: Checksum,
     parts: BTreeMap<String, Progress>,
 }
 
-/// How far a part is.
+/// Progress of a part.
 struct Progress {
     info: TensorInfo,
     written: u64,
@@ -49,7 +49,7 @@ impl InfqWriter {
         Self::create_on(Disk::default(), destination, scheme, weights)
     }
 
-    /// The same, written through `disk`.
+    /// Like [`Self::create`], but writes through `disk`.
     pub fn create_on(disk: Disk, destination: &Path, scheme: Scheme, weights: Vec<Weight>) -> Result<Self> {
         let shown = destination.join(WEIGHTS);
         let refuse = |fault| WeightsError::Infq { file: shown.clone(), fault };
@@ -74,7 +74,7 @@ impl InfqWriter {
         self.add_file(name, bytes, Path::new(name))
     }
 
-    /// Copies a file to beside the weights, under its own name.
+    /// Copies a file into the directory, under its own name.
     pub fn copy_file(&mut self, from: &Path) -> Result<()> {
         let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
         self.add_file(&name, open_regular(from)?.0, from)
@@ -92,7 +92,7 @@ impl InfqWriter {
         }
         let at = part.info.offset() + part.written;
         let there = if at == self.position { Ok(at) } else { self.file.seek(SeekFrom::Start(at)) };
-        // Wherever an error leaves the file, the next write seeks.
+        // An error leaves the position unknown, so the next write seeks.
         self.position = u64::MAX;
         let written = there.and_then(|_| self.file.write_all(bytes));
         written.map_err(WeightsError::io("write a tensor", &self.path))?;
@@ -102,8 +102,8 @@ impl InfqWriter {
         Ok(())
     }
 
-    /// Checks that every part is complete, writes the manifest, makes everything durable and gives the directory
-    /// its name. `source` is [`crate::Checkpoint::digest`] of what was converted.
+    /// Checks that every part is complete, writes the manifest, makes everything durable and renames the directory.
+    /// `source` is the [`crate::Checkpoint::digest`] of the source.
     pub fn finish(mut self, source: Checksum) -> Result<()> {
         let mut weights = Vec::with_capacity(self.weights.len());
         for weight in std::mem::take(&mut self.weights) {
@@ -148,12 +148,12 @@ impl InfqWriter {
 }
 
 impl Progress {
-    /// The checksum, once every byte was written.
+    /// Returns the checksum; an error if bytes are missing.
     fn complete(&self, file: &Path) -> Result<Checksum> {
         if self.written == self.info.bytes() { Ok(self.hash.checksum()) } else { Err(self.amount(0, file)) }
     }
 
-    /// The error of `more` bytes that are too many, or of the bytes that are missing.
+    /// The error for `more` bytes too many, or for missing bytes.
     fn amount(&self, more: usize, file: &Path) -> WeightsError {
         WeightsError::WrittenBytes {
             tensor: self.info.name.clone(),
@@ -169,7 +169,7 @@ fn twice(weights: &[Weight]) -> Option<&str> {
     weights.iter().map(|weight| weight.name.as_str()).find(|name| !names.insert(*name))
 }
 
-/// The tensors in the order of the file: those that keep the next one aligned best come first.
+/// The tensors in file order: those with the highest alignment come first.
 fn layout(weights: &[Weight]) -> Vec<TensorSpec> {
     let parts = weights.iter().flat_map(|weight| {
         let spec = |part: &Part| {

@@ -1,9 +1,9 @@
-//! What can be wrong with a `pytorch_model.bin`, one variant per rule.
+//! Faults of a `pytorch_model.bin`, one variant per rule.
 
 use crate::dtype::StoredDtype;
 use crate::quoted::{Dims, Quoted};
 
-/// A broken rule of the files `torch.save` writes of a state dict, or something in them that is not executed.
+/// A violated rule of the state-dict files written by `torch.save`, or content that would have to be executed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs)] // each message says what its fields are
 pub enum PytorchFault {
@@ -76,7 +76,7 @@ pub enum PytorchFault {
 }
 
 impl PytorchFault {
-    /// What to do about it, where that is known.
+    /// Advice for the user, if there is any.
     pub(crate) fn hint(&self) -> Option<&'static str> {
         Some(match self {
             Self::Legacy => "load it with transformers and `save_pretrained` it: that writes safetensors",

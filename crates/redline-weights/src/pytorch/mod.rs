@@ -1,8 +1,8 @@
 //! `pytorch_model.bin`: a zip archive with a pickle that describes tensors and one entry per storage.
 //!
-//! Nothing is executed: the pickle machine knows the few operations and names that `torch.save` needs for a
-//! state dict and refuses everything else by name. Entries are stored uncompressed, so that a tensor is a
-//! stretch of the file, as in safetensors.
+//! Nothing is executed: the pickle machine implements only the operations and names that `torch.save` needs for a
+//! state dict, and reports anything else by name. Entries are stored uncompressed, so that a tensor is a contiguous
+//! range of the file, as in safetensors.
 
 mod fault;
 mod pickle;
@@ -19,7 +19,7 @@ pub use fault::PytorchFault;
 use pickle::{Storage, Tensor};
 use zip::Entry;
 
-/// The longest pickle that is read, in bytes; that of 1,000 tensors has 0.2 MB.
+/// The longest pickle that is read, in bytes; a pickle of 1,000 tensors has 0.2 MB.
 const MAX_PICKLE: u64 = 16 << 20;
 const PICKLE: &str = "data.pkl";
 
@@ -46,7 +46,7 @@ pub(crate) fn open(path: &Path) -> Result<(Shard, Vec<TensorInfo>)> {
     Ok((shard, placed))
 }
 
-/// The folder of the one `data.pkl`, with its slash.
+/// The folder of the only `data.pkl`, with a final slash.
 fn root(entries: &BTreeMap<String, Entry>) -> Result<String, PytorchFault> {
     let folders = entries.keys().filter_map(|name| name.strip_suffix(PICKLE));
     let mut folders = folders.filter(|folder| folder.ends_with('/') && folder.matches('/').count() == 1);
@@ -66,7 +66,7 @@ fn read(shard: &Shard, entry: Entry, what: &'static str, limit: u64) -> Result<V
     Ok(bytes)
 }
 
-/// Holds a tensor against its storage and the storage against the archive.
+/// Checks a tensor against its storage, and the storage against the archive.
 fn place(
     tensor: String,
     description: Tensor,
@@ -103,7 +103,7 @@ fn place(
     Ok(TensorInfo::at(tensor, dtype, shape, elements, entry.offset + offset * size))
 }
 
-/// Whether elements follow each other row-major; the stride of a dimension of one element does not matter.
+/// Whether the elements are contiguous and row-major. The stride of a dimension of size one does not matter.
 fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
     if shape.len() != strides.len() || shape.contains(&0) {
         return shape.len() == strides.len();

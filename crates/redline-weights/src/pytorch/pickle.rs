@@ -1,7 +1,7 @@
-//! The few pickle operations that describe a state dict, on values that cannot do anything.
+//! The pickle operations that describe a state dict, on values without behaviour.
 //!
-//! The machine keeps every value once and passes numbers around, so that neither nesting nor repetition can make
-//! it grow beyond the pickle's own length.
+//! The machine stores every value once and refers to it by number, so that neither nesting nor repetition can make
+//! its memory grow beyond the pickle's own length.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::fault::PytorchFault;
 use crate::dtype::StoredDtype;
 use crate::header::MAX_RANK;
 
-/// Values made, on the stack, or remembered, at most; a tensor needs about 25.
+/// Maximum number of values created, on the stack, or memoized; a tensor needs about 25.
 const MAX_VALUES: usize = 1 << 20;
-/// Marks set at once, at most; a state dict needs three.
+/// Maximum number of open marks; a state dict needs three.
 const MAX_MARKS: usize = 64;
-/// Bytes of a global's module or name, or of a storage's key, at most.
+/// Maximum bytes of a global's module or name, or of a storage's key.
 const MAX_NAME: usize = 128;
 
-/// Storage types by name, as they are stored.
+/// Storage types by name, with their element types.
 const STORAGES: [(&str, StoredDtype); 11] = [
     ("FloatStorage", StoredDtype::F32),
     ("HalfStorage", StoredDtype::F16),
@@ -31,27 +31,27 @@ const STORAGES: [(&str, StoredDtype); 11] = [
     ("ComplexFloatStorage", StoredDtype::C64),
 ];
 
-/// A tensor as the pickle describes it; nothing is held against the archive yet.
+/// A tensor as described by the pickle, not yet checked against the archive.
 pub(super) struct Tensor<'a> {
     pub(super) storage: Storage<'a>,
-    /// Of its first element in the storage.
+    /// Offset of its first element in the storage.
     pub(super) offset: u64,
     pub(super) shape: Vec<usize>,
     pub(super) strides: Vec<usize>,
 }
 
-/// A stretch of elements that tensors share.
+/// A sequence of elements that tensors share.
 #[derive(Clone, Copy)]
 pub(super) struct Storage<'a> {
-    /// `None` for a type that is not known here.
+    /// `None` for an unknown type.
     pub(super) dtype: Option<StoredDtype>,
     pub(super) type_name: &'a str,
-    /// Its entry is `data/<key>`.
+    /// The archive entry is `data/<key>`.
     pub(super) key: &'a str,
     pub(super) elements: u64,
 }
 
-/// A value's place in [`Machine::values`].
+/// Index of a value in [`Machine::values`].
 type Id = usize;
 
 enum Value<'a> {
@@ -64,7 +64,7 @@ enum Value<'a> {
     Callable(Callable),
     StorageType(&'a str),
     Storage(Storage<'a>),
-    /// Storage, offset, shape and strides as they were given.
+    /// Storage, offset, shape and strides, as written in the pickle.
     Tensor([Id; 4]),
 }
 
@@ -75,7 +75,7 @@ enum Callable {
     RebuildParameter,
 }
 
-/// The tensors of the state dict by name.
+/// Reads the tensors of the state dict by name.
 pub(super) fn state_dict(pickle: &[u8]) -> Result<BTreeMap<&str, Tensor<'_>>, PytorchFault> {
     let mut machine = Machine { pickle, ..Machine::default() };
     let result = machine.run()?;
@@ -97,7 +97,7 @@ pub(super) fn state_dict(pickle: &[u8]) -> Result<BTreeMap<&str, Tensor<'_>>, Py
 #[derive(Default)]
 struct Machine<'a> {
     pickle: &'a [u8],
-    /// Of the next byte to be read, and of the operation being done.
+    /// Offsets of the next byte to read, and of the current operation.
     at: usize,
     operation: usize,
     values: Vec<Value<'a>>,
@@ -180,7 +180,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// The tensor `value`, which the state dict calls `name`.
+    /// Converts `value` to the tensor that the state dict calls `name`.
     fn tensor(&self, name: &str, value: Id) -> Result<Tensor<'a>, PytorchFault> {
         let Value::Tensor([storage, offset, shape, strides]) = self.values[value] else {
             let found = self.values[value].kind();
@@ -205,7 +205,7 @@ impl<'a> Machine<'a> {
         if let Value::Int(value) = self.values[id] { usize::try_from(value).ok() } else { None }
     }
 
-    /// A little-endian integer of so many bytes.
+    /// Reads a little-endian integer of `length` bytes.
     fn integer(&mut self, length: usize, signed: bool) -> Result<(), PytorchFault> {
         let bytes = self.take(length)?;
         if length > 8 {
@@ -224,7 +224,7 @@ impl<'a> Machine<'a> {
         self.push(Value::Tuple(items))
     }
 
-    /// Puts keys and values, in turns, into the dict on the stack.
+    /// Inserts alternating keys and values into the dict on the stack.
     fn set_items(&mut self, items: &[Id]) -> Result<(), PytorchFault> {
         let dict = self.top()?;
         let (pairs, rest) = items.as_chunks::<2>();
@@ -242,7 +242,7 @@ impl<'a> Machine<'a> {
         if long { Ok(u32::from_le_bytes(self.array()?)) } else { Ok(self.byte()?.into()) }
     }
 
-    /// Module and name, a line each.
+    /// Reads a module and a name, one line each.
     fn global(&mut self) -> Result<(), PytorchFault> {
         let (module, name) = (self.line()?, self.line()?);
         let value = match (module, name) {
@@ -255,7 +255,7 @@ impl<'a> Machine<'a> {
         self.push(value)
     }
 
-    /// Calls one of the three callables; each only makes a value.
+    /// Calls one of the three callables; each only creates a value.
     fn reduce(&mut self) -> Result<(), PytorchFault> {
         let (arguments, callable) = (self.pop()?, self.pop()?);
         let (Value::Callable(callable), Value::Tuple(arguments)) =
@@ -288,7 +288,7 @@ impl<'a> Machine<'a> {
         }
     }
 
-    /// From the tuple `("storage", type, key, device, elements)`.
+    /// Creates a storage from the tuple `("storage", type, key, device, elements)`.
     fn storage(&mut self) -> Result<(), PytorchFault> {
         let tuple = self.pop()?;
         let described = match &self.values[tuple] {
@@ -335,7 +335,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// What lies below it on the stack belongs to an outer mark.
+    /// The stack height of the innermost mark; values below it belong to an outer mark.
     fn floor(&self) -> usize {
         self.marks.last().copied().unwrap_or(0)
     }
@@ -402,6 +402,34 @@ impl Value<'_> {
             Self::StorageType(_) => "a type of storage",
             Self::Storage(_) => "a storage",
             Self::Tensor(_) => "a tensor",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Operations and their results (Python's `pickletools`): BININT1 and BININT2 are unsigned, BININT and LONG1 are
+    /// signed.
+    #[test]
+    fn integers_have_the_signs_of_their_operations() {
+        let cases: [(&[u8], i64); 8] = [
+            (b"K\xff", 255),
+            (b"M\x51\xc4", 50_257),
+            (b"M\xff\xff", 65_535),
+            (b"J\x00\x00\x01\x00", 65_536),
+            (b"J\xff\xff\xff\xff", -1),
+            (b"\x8a\x01\xff", -1),
+            (b"\x8a\x02\xff\x00", 255),
+            (b"\x8a\x00", 0),
+        ];
+        for (operation, expect) in cases {
+            let pickle = [b"\x80\x02", operation, b"."].concat();
+            let mut machine = Machine { pickle: &pickle, ..Machine::default() };
+            let result = machine.run().unwrap();
+            let Value::Int(found) = machine.values[result] else { panic!("{operation:?} leaves no integer") };
+            assert_eq!(found, expect, "{operation:?}");
         }
     }
 }

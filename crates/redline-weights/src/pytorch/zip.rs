@@ -1,4 +1,4 @@
-//! The directory of a zip archive whose entries are stored as they are (PKWARE's APPNOTE, with zip64).
+//! The directory of a zip archive with uncompressed entries (PKWARE's APPNOTE, with zip64).
 
 use std::collections::BTreeMap;
 
@@ -21,27 +21,27 @@ const LOCAL: u32 = 0x0403_4b50;
 const LOCAL_BYTES: u64 = 30;
 /// The extra field with the 64-bit sizes.
 const ZIP64: u16 = 1;
-/// Bits of the flags that change what the data is: encrypted, patched, strongly encrypted, masked.
+/// Flag bits that change the meaning of the data: encrypted, patched, strongly encrypted, masked.
 const CHANGED: u16 = 1 | 1 << 5 | 1 << 6 | 1 << 13;
 
-/// How a file begins that PyTorch before 1.6 wrote: a pickled magic number.
+/// The first bytes of files written before PyTorch 1.6: a pickled magic number.
 const LEGACY: &[u8] = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.";
 
-/// Where an entry's data lies in the file.
+/// The location of an entry's data in the file.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Entry {
     pub(super) offset: u64,
     pub(super) bytes: u64,
 }
 
-/// The archive's directory: its place, its length and the number of its entries.
+/// The archive's directory: its offset, its length and its number of entries.
 struct Directory {
     at: u64,
     bytes: u64,
     entries: u64,
 }
 
-/// All entries by name. None overlaps another or lies outside the file, and the entry's own header agrees.
+/// Reads all entries by name. No entry may overlap another or lie outside the file, and its local header must agree.
 pub(super) fn entries(shard: &Shard) -> Result<BTreeMap<String, Entry>> {
     let refuse = |fault| WeightsError::Pytorch { file: shard.file.clone(), fault };
     let directory = find(shard)?;
@@ -81,7 +81,7 @@ fn find(shard: &Shard) -> Result<Directory> {
         return Err(refuse(PytorchFault::NotZip { bytes }));
     };
     shard.read_header(end_at, &mut end)?;
-    // PyTorch writes no comment, so that the record is the last 22 bytes.
+    // PyTorch writes no archive comment, so the record is the last 22 bytes.
     if u32_at(&end, 0) != END || u16_at(&end, 20) != 0 {
         return Err(refuse(PytorchFault::NotZip { bytes }));
     }
@@ -105,7 +105,7 @@ fn find(shard: &Shard) -> Result<Directory> {
         let fault = PytorchFault::Limit { what: "directory length", found: length, limit: MAX_DIRECTORY };
         return Err(refuse(fault));
     }
-    // The directory ends where the records begin; so it lies in the file too.
+    // The directory ends where the records begin, so it lies inside the file.
     match at.checked_add(length) {
         Some(found) => exact("end of the directory", found, records_at).map_err(refuse)?,
         None => return Err(refuse(PytorchFault::BeyondEnd { what: "directory", at, length, bytes })),
@@ -113,7 +113,7 @@ fn find(shard: &Shard) -> Result<Directory> {
     Ok(Directory { at, bytes: length, entries })
 }
 
-/// Number of entries, length and offset of the directory as the zip64 record has them, and where that lies.
+/// Number of entries, length and offset of the directory from the zip64 record, and the offset of that record.
 fn find_wide(shard: &Shard, end_at: u64) -> Result<Option<([u64; 3], u64)>> {
     let refuse = |fault| WeightsError::Pytorch { file: shard.file.clone(), fault };
     let mut locator = [0; LOCATOR_BYTES as usize];
@@ -137,7 +137,7 @@ fn find_wide(shard: &Shard, end_at: u64) -> Result<Option<([u64; 3], u64)>> {
     Ok(Some(([u64_at(&record, 32), u64_at(&record, 40), u64_at(&record, 48)], at)))
 }
 
-/// An entry as the directory lists it; `header` is where its own header lies.
+/// An entry as listed in the directory; `header` is the offset of its local header.
 struct Listed {
     name: String,
     header: u64,
@@ -177,7 +177,7 @@ fn parse(directory: &[u8], entries: u64) -> Result<Vec<Listed>, PytorchFault> {
     Ok(listed)
 }
 
-/// The sizes, those of them that say so taken from the zip64 field, which lists them in this order.
+/// Replaces sizes that are marked as 64-bit with those from the zip64 field, which lists them in this order.
 fn widen(sizes: [u32; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
     let mut wide = sizes.map(u64::from);
     if !sizes.contains(&u32::MAX) {
@@ -199,7 +199,7 @@ fn widen(sizes: [u32; 3], mut extra: &[u8]) -> Option<[u64; 3]> {
     }
 }
 
-/// Where the data of an entry lies: after its own header, which must have the same name.
+/// Locates the data of an entry: after its local header, which must have the same name.
 fn locate(shard: &Shard, listed: &Listed, directory: u64) -> Result<Entry> {
     let refuse = |fault| WeightsError::Pytorch { file: shard.file.clone(), fault };
     let differs = || refuse(PytorchFault::LocalHeader { entry: listed.name.clone() });

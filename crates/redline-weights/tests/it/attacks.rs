@@ -1,4 +1,4 @@
-//! The directories of `attacks/`, one test each: what the message says, word by word.
+//! The directories of `attacks/`, one test each: the exact error message.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

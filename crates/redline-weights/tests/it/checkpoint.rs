@@ -1,4 +1,4 @@
-//! Model directories as they are found: good ones, wrong ones, and files that change or are no files.
+//! Model directories: good ones, wrong ones, and files that change or are not regular files.
 
 use std::fs::{self, File};
 use std::path::Path;

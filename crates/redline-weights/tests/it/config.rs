@@ -1,4 +1,4 @@
-//! The typed getters of a configuration file, and what they say about a wrong one.
+//! The typed getters of a configuration file, and their error messages.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Random damage to valid files: never a panic, and what still opens is consistent.
+//! Random damage to valid files never causes a panic, and a file that still opens is consistent.
 
 use std::fmt::Debug;
 
@@ -11,18 +11,18 @@ const INDEX: &str = r#"{"metadata":{"total_size":42},"weight_map":{"a":"m.safete
 const CONFIG: &str =
     r#"{"hidden_size":64,"eps":1e-5,"scaling":{"type":"x","factor":8.0},"ids":[1,2],"tie":true,"none":null}"#;
 
-/// One change to a file; places are taken modulo its length.
+/// One change to a file; positions are taken modulo its length.
 #[derive(Debug, Clone)]
 enum Change {
     Set(usize, u8),
     Insert(usize, u8),
     Remove(usize, usize),
-    /// Copies a stretch of the file to another place.
+    /// Copies a range of the file to another position.
     Copy(usize, usize, usize),
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
-    // JSON's own characters keep the damage from being refused at the first character.
+    // JSON's own characters, so that damage is not always rejected at the first character.
     let byte = || prop_oneof![any::<u8>(), prop::sample::select(br#"{}[]:,"0123456789-.eFBI\u "#.to_vec())];
     let place = || any::<usize>();
     let change = prop_oneof![
@@ -50,7 +50,7 @@ fn damaged(mut bytes: Vec<u8>, changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-/// The file with its header length put right after the damage, so that the damage reaches the JSON.
+/// The file with the header length corrected after the damage, so that parsing reaches the JSON.
 fn with_damaged_header(changes: &[Change]) -> Vec<u8> {
     let header = damaged(HEADER.into(), changes);
     [&(header.len() as u64).to_le_bytes(), &header[..], &[0; 42]].concat()
@@ -60,7 +60,7 @@ fn whole() -> Vec<u8> {
     crate::file(HEADER, &[0; 42])
 }
 
-/// Every tensor has the bytes its shape and type ask for, and together they are all the data there is.
+/// Every tensor has as many bytes as its shape and type require, and together the tensors cover all data.
 fn consistent(checkpoint: &Checkpoint, bytes: &[u8]) {
     let mut data = 0;
     for name in checkpoint.names() {
@@ -103,14 +103,14 @@ proptest! {
             (Err(error), plain) => {
                 let message = error.to_string();
                 prop_assert!(message.starts_with("not a JSON object: ") && message.ends_with("\n  in `damaged`"));
-                // What is an object is refused for one reason only.
+                // A valid object is rejected for one reason only.
                 prop_assert!(!plain.is_ok_and(|v| v.is_object()) || message.contains("stands twice"), "{message}");
             }
         }
     }
 }
 
-/// Every getter gives the value that stands there, or an error that names the place where it is of another type.
+/// Every getter returns the stored value, or an error that names the key if the value has another type.
 fn same_values(config: &ConfigFile, values: &Map<String, Value>) {
     assert!(config.keys().eq(values.keys()));
     for (key, value) in values {
@@ -127,7 +127,7 @@ fn same_values(config: &ConfigFile, values: &Map<String, Value>) {
         let one = list().unwrap_or(std::slice::from_ref(value));
         let ids = one.iter().map(|v| u32::try_from(v.as_u64()?).ok()).collect();
         same(config.ids(key).map(|list| Some(list).filter(|_| !absent)), ids, absent);
-        // What must be there is refused where it is null.
+        // A required value is rejected if it is null.
         assert_eq!(config.usize(key).ok(), value.as_u64().map(|n| n as usize));
         match (config.object(key), value.as_object()) {
             (Ok(Some(inner)), Some(values)) => {
@@ -139,7 +139,7 @@ fn same_values(config: &ConfigFile, values: &Map<String, Value>) {
     }
 }
 
-/// What a getter found is what stands there; a value of another type is refused by name.
+/// A getter returns the stored value; a value of another type is an error that names the key.
 fn same<T: PartialEq + Debug>(found: Result<Option<T>>, there: Option<T>, absent: bool) {
     match found {
         Ok(found) => assert!(found == there && found.is_none() == absent, "{found:?}, not {there:?}"),

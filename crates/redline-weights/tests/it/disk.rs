@@ -1,4 +1,4 @@
-//! What a writer does to the disk, operation by operation: the order, death at every operation, an error at every operation.
+//! The disk operations of a writer: their order, and the effect of a crash or an error at every one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -32,7 +32,7 @@ fn recorded(write: impl FnOnce(Disk)) -> Vec<Operation> {
 /// How the n-th operation fails.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fault {
-    /// The process dies: neither it nor any later operation happens, not even those that clear up.
+    /// The process dies: neither this operation nor any later one happens, including cleanup.
     Death,
     /// The disk is full, for this operation only.
     Full,
@@ -75,7 +75,7 @@ fn write_dir(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
     writer.finish()
 }
 
-/// Writes an INFQ directory whose parts come in turns.
+/// Writes an INFQ directory with interleaved parts.
 fn write_infq(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
     let parts = vec![Part::new("", StoredDtype::U8, [4096]), Part::new("scales", Dtype::F32, [16])];
     let (name, encoding) = ("layers.0.weight".to_owned(), "w8".to_owned());
@@ -100,7 +100,7 @@ fn write_infq(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
 type WriteDir = fn(Disk, &Path) -> redline_weights::Result<()>;
 const DIRECTORIES: [WriteDir; 2] = [write_dir, write_infq];
 
-/// Every file created was synced after its last write and before `end`.
+/// Checks that every created file was synced after its last write and before `end`.
 fn files_are_synced(operations: &[Operation], end: usize) -> BTreeSet<PathBuf> {
     let mut created = BTreeSet::new();
     for operation in &operations[..end] {
@@ -127,12 +127,12 @@ fn a_directory_is_written_aside_synced_and_renamed_once() {
         let end = operations.iter().position(|o| *o == renamed).expect("the directory is renamed");
         let files = files_are_synced(&operations, end);
         assert!(files.len() >= 3 && files.iter().all(|file| file.parent() == Some(aside)), "{files:?}");
-        // The names of the files are durable before the directory gets its own, and that one is before success is reported.
+        // The file names are durable before the directory is renamed, and the rename is durable before success is reported.
         let last_file = operations.iter().rposition(|o| matches!(o, Operation::CreateFile(_))).unwrap();
         let synced = operations.iter().position(|o| *o == Operation::SyncDir(aside.clone()));
         assert!(synced > Some(last_file) && synced < Some(end), "{operations:?}");
         assert_eq!(operations[end + 1..], [Operation::SyncDir(folder.path().to_owned())]);
-        // Nothing touches the destination but the rename.
+        // Only the rename touches the destination.
         let touches = |o: &Operation| format!("{o:?}").contains(&format!("{destination:?}").replace('"', ""));
         assert_eq!(operations.iter().filter(|o| touches(o)).count(), 1, "{operations:?}");
     }
@@ -197,7 +197,7 @@ fn an_error_at_any_operation_leaves_no_debris() {
             let (fact, place) = error.split_once("\n  in `").expect("a fact and its place");
             assert!(fact.starts_with("cannot ") && fact.lines().count() == 1, "{error}");
             assert!(place.contains("model") || place.contains(folder.path().to_str().unwrap()), "{error}");
-            // The last operation syncs the rename: the directory is whole, only not known to be durable.
+            // The last operation syncs the rename: the directory is complete, only not known to be durable.
             let expect: &[&str] = if n + 1 == all { &["model"] } else { &[] };
             let left: Vec<_> = fs::read_dir(folder.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
             assert_eq!(left, expect, "operation {n}: {error}");
@@ -312,7 +312,7 @@ fn a_plan_is_the_old_or_the_new_one_wherever_its_writer_fails() {
             if !first {
                 store.write(&key, &old).unwrap();
             }
-            // With the directory there, an operation less is needed.
+            // An existing directory saves one operation.
             let written = store.clone().on(failing(n, fault)).write(&key, &new);
             assert_eq!(written.is_err(), first || n + 1 < all.len(), "operation {n}");
             let read = store.read(&key).expect("never a damaged plan");

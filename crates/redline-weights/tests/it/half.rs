@@ -1,4 +1,4 @@
-//! The 16-bit conversions, over all 65536 values and around every tie, against arithmetic in f64.
+//! The 16-bit conversions for all 65536 values and around every tie, checked against arithmetic in f64.
 
 use redline_weights::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
 
@@ -40,12 +40,12 @@ fn bf16_comes_back_from_f32() {
     }
 }
 
-/// Between neighbours: the midpoint goes to the even one, and the next floats below and above it to the
-/// nearer one.
+/// Between neighbours, the midpoint rounds to the even one; the next floats below and above it round to the nearer
+/// one.
 fn rounds_to_nearest_even(infinity: u16, widen: fn(u16) -> f32, narrow: fn(f32) -> u16) {
     for low in 0..infinity {
         let high = low + 1;
-        // The step from the largest finite value to infinity is as wide as the one before it.
+        // The step from the largest finite value to infinity is as wide as the one before.
         let step = if high == infinity { widen(low) - widen(low - 1) } else { widen(high) - widen(low) };
         let middle = widen(low) + step / 2.0;
         let even = if low % 2 == 0 { low } else { high };

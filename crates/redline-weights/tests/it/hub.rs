@@ -1,4 +1,4 @@
-//! From a `--model` argument to a directory.
+//! Resolving a `--model` argument to a directory.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! INFQ directories: what is written is read back, everything else is refused, and nothing half stays.
+//! INFQ directories: round trips, rejected input, and no partial directories.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ fn weight(name: &str, shape: &[usize], encoding: &str, parts: Vec<Part>) -> Weig
     Weight { name, shape: shape.to_vec(), encoding, attributes, outlier_columns: Vec::new(), parts }
 }
 
-/// Declared with the odd ones first, so that the file's order differs.
+/// Weights declared with odd sizes first, so that the order in the file differs.
 fn weights() -> Vec<Weight> {
     let outliers = Part::new("outliers", Dtype::BF16, [13, 2]);
     let packed = |rows: usize, columns: usize| Part::new("", StoredDtype::U8, [rows, columns]);
@@ -39,7 +39,7 @@ fn weights() -> Vec<Weight> {
         weight("norm.weight", &[7], "f32", vec![Part::new("", Dtype::F32, [7])]),
         projection,
         weight("odd", &[3, 1], "bytes", vec![packed(3, 1)]),
-        // 1 MiB and more, to be read in several blocks.
+        // Over 1 MiB, so that it is read in several blocks.
         weight(
             "embed.weight",
             &[1024, 1024],
@@ -49,7 +49,7 @@ fn weights() -> Vec<Weight> {
     ]
 }
 
-/// Bytes of a part, each different from its neighbours.
+/// Bytes of a part; neighbouring bytes differ.
 fn content(tensor: &str, bytes: usize) -> Vec<u8> {
     let seed = tensor.len() as u32;
     (0..bytes as u32).map(|nth| (nth.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
@@ -67,7 +67,7 @@ fn source() -> Checksum {
     Checksum::of(b"source")
 }
 
-/// Copied files and parts, in pieces of `piece` bytes; the parts of a weight take turns.
+/// Writes copied files and parts in pieces of `piece` bytes, with the parts of a weight interleaved.
 fn fill(writer: &mut InfqWriter, piece: usize) -> Result<()> {
     writer.write_file("config.json", b"{\"hidden_size\":128}")?;
     for weight in weights() {
@@ -126,7 +126,7 @@ fn refusal<T>(result: Result<T>) -> (String, Option<String>) {
     (message.split_once("\n  in `").expect(&message).0.to_owned(), error.hint().map(|hint| hint.to_string()))
 }
 
-/// Where each tensor lies in a safetensors file, in its order.
+/// The byte range of each tensor of a safetensors file, in file order.
 fn places(file: &[u8]) -> Vec<(Range<usize>, String)> {
     let data = 8 + u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let header: serde_json::Value = serde_json::from_slice(&file[8..data]).unwrap();
@@ -241,7 +241,7 @@ fn parts_are_aligned_as_far_as_the_format_allows() {
     assert_eq!(order, [proj, &scales, embed, "embed.weight.sums", "norm.weight", &outliers, "odd"]);
     assert!(tensors[..5].iter().all(|(range, _)| range.start % 64 == 0), "{tensors:?}");
     assert!(tensors[5..].iter().all(|(range, _)| range.start % 4 == 0), "{tensors:?}");
-    // Other tools read it too.
+    // Other tools can read it too.
     let checkpoint = Checkpoint::open(&model).unwrap();
     assert_eq!(checkpoint.info("layers.0.proj.weight").unwrap().shape, [16, 64]);
 }
@@ -352,7 +352,7 @@ fn damaged_and_foreign_directories_are_refused_by_name() {
     assert!(message.starts_with("cannot open the file: No such file"), "{message}");
 }
 
-/// Rewrites the manifest with a right checksum: what somebody could who means harm.
+/// Rewrites the manifest with a valid checksum, as an attacker could.
 fn forge(model: &Path, from: &str, to: &str) {
     let json = fs::read_to_string(model.join("infq.json")).unwrap();
     let (body, _) = json.rsplit_once(r#","checksum":""#).unwrap();
@@ -480,12 +480,12 @@ fn what_a_writer_holds_is_not_taken_for_left_over() {
     let dir = tempdir().unwrap();
     let model = dir.path().join("model");
     let mut first = InfqWriter::create(&model, scheme(), weights()).unwrap();
-    // Not of ours: another name, a file, another destination.
+    // Not left over by a writer of this destination: another name, a file, another destination.
     for name in [".model.tmp-x", ".model2.tmp-1", ".model.tmp-"] {
         fs::create_dir(dir.path().join(name)).unwrap();
     }
     fs::write(dir.path().join(".model.tmp-7"), "").unwrap();
-    // A directory that nobody holds.
+    // A directory without a lock holder.
     fs::create_dir(dir.path().join(".model.tmp-99-1")).unwrap();
     fs::write(dir.path().join(".model.tmp-99-1/model.safetensors"), "half").unwrap();
     drop(InfqWriter::create(&model, scheme(), weights()).unwrap());
@@ -496,10 +496,10 @@ fn what_a_writer_holds_is_not_taken_for_left_over() {
     Infq::open(&model).unwrap();
 }
 
-/// The file that tells the test below that it is the child, and after how many steps it dies.
+/// The file that marks the test below as the child process, and says after how many steps it dies.
 const CHILD: &str = "child";
 
-/// Runs this test again in `dir`, where it finds the file `CHILD`.
+/// Runs this test again in `dir`, which contains the file `CHILD`.
 #[cfg(unix)]
 fn child(dir: &Path, test: &str, steps: &str, before: &str) -> std::process::ExitStatus {
     fs::write(dir.join(CHILD), steps).unwrap();
@@ -517,7 +517,7 @@ fn a_writer_that_dies_leaves_the_target_alone_and_the_next_one_clears_up() {
     if let Ok(steps) = fs::read_to_string(CHILD) {
         let mut left: usize = steps.parse().unwrap();
         let mut step = || {
-            // Nothing is unwound, as after a kill.
+            // Abort without unwinding, as when killed.
             if left == 0 {
                 std::process::abort();
             }
@@ -559,12 +559,13 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         return;
     }
     let test = "infq::a_full_disk_is_an_error_and_leaves_nothing";
-    // Blocks of 512 bytes or of 1 KiB: between nothing and 1 MiB, and no signal instead of the error.
+    // Blocks are 512 bytes or 1 KiB, so the limits lie between 0 and 1 MiB. The signal is ignored, so that the write
+    // returns an error.
     for blocks in [0, 1, 8, 900] {
         let dir = tempdir().unwrap();
         let status = child(dir.path(), test, "", &format!("trap '' XFSZ; ulimit -f {blocks};"));
         assert!(!names(dir.path()).iter().any(|name| name.contains("model")), "{:?}", names(dir.path()));
-        // Below one block not even the proof can be written.
+        // Below one block not even the marker file can be written.
         if blocks > 0 {
             assert!(status.success(), "{blocks}");
             assert!(dir.path().join("refused").exists());

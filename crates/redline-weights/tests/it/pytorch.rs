@@ -1,4 +1,4 @@
-//! `pytorch_model.bin`: files of PyTorch itself, read like the safetensors of the same tensors, and damaged ones.
+//! `pytorch_model.bin`: files written by PyTorch give the same tensors as safetensors; damaged files are rejected.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,7 +87,7 @@ fn a_refusal_says_what_to_do() {
     }
 }
 
-/// A state dict of so many bytes of pickle in an archive of `pytorch_model.bin`'s form.
+/// An archive in the form of `pytorch_model.bin` with this pickle.
 fn with_pickle(pickle: &[u8]) -> Vec<u8> {
     let name = b"m/data.pkl";
     let length = (pickle.len() as u32).to_le_bytes();

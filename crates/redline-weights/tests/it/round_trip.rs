@@ -1,4 +1,4 @@
-//! What is written is read back, whatever its names, shapes, formats and chunks.
+//! Written tensors are read back unchanged, for all names, shapes, formats and chunk sizes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use redline_weights::{
     f32_to_f16_rne,
 };
 
-/// A tensor and its values, all of them finite in its format.
+/// A tensor with values that are finite in its format.
 fn tensor() -> impl Strategy<Value = (Dtype, Vec<usize>, Vec<f32>)> {
     let dtype = prop::sample::select(vec![Dtype::F32, Dtype::F16, Dtype::BF16]);
     (dtype, prop::collection::vec(0usize..6, 0..5)).prop_flat_map(|(dtype, shape)| {

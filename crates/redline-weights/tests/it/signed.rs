@@ -1,4 +1,4 @@
-//! Signed model directories: `tests/golden/sign.sh` signed a golden checkpoint with minisign.
+//! Signed model directories: a golden checkpoint signed with minisign by `tests/golden/sign.sh`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ fn key() -> SigningKey {
     SigningKey::parse(&fs::read_to_string(golden("signed/minisign.pub")).unwrap()).unwrap()
 }
 
-/// The checkpoint with its list and signature.
+/// A copy of the checkpoint with its list and signature.
 fn signed() -> TempDir {
     let dir = tempdir().unwrap();
     for from in ["llama-b", "signed"] {
@@ -32,7 +32,7 @@ fn signed() -> TempDir {
     dir
 }
 
-/// Why the directory is refused after a change.
+/// The error for the directory after a change.
 fn refused(change: impl FnOnce(&Path)) -> SignatureFault {
     let dir = signed();
     change(dir.path());
@@ -76,6 +76,8 @@ fn any_changed_byte_is_found() {
 fn files_that_come_or_go_are_found() {
     let fault = refused(|dir| fs::write(dir.join("chat_template.jinja"), "{{ evil }}").unwrap());
     assert_eq!(fault, SignatureFault::Unlisted { name: "chat_template.jinja".into() });
+    let fault = refused(|dir| fs::write(dir.join(".hidden"), "").unwrap());
+    assert_eq!(fault, SignatureFault::Unlisted { name: ".hidden".into() });
     let fault = refused(|dir| fs::remove_file(dir.join("config.json")).unwrap());
     assert_eq!(fault, SignatureFault::Missing { name: "config.json".into() });
     assert_eq!(refused(|dir| fs::remove_file(dir.join(LIST)).unwrap()), SignatureFault::NoList);
@@ -114,7 +116,7 @@ fn a_changed_list_or_signature_is_found() {
 
 #[test]
 fn the_key_of_somebody_else_is_refused() {
-    // Another key: made by minisign, its secret part thrown away.
+    // Another key made by minisign; its secret part was deleted.
     let other = SigningKey::parse("RWQf6LRCGA9i53mlYecO4IzT51TGPpvWucNSCh1CBM0QTaLn73Y7GFO3").unwrap();
     let dir = signed();
     let error = check_signed(dir.path(), &other).unwrap_err();

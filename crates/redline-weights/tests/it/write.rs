@@ -1,4 +1,4 @@
-//! Writing: declared and given must agree, and a directory appears whole or not at all.
+//! Writing: the data must match the declaration, and a directory appears completely or not at all.
 
 use std::fs;
 use std::io;
@@ -288,7 +288,7 @@ fn names_and_places_that_cannot_be_written() {
     assert!(error.starts_with("cannot create the directory: No such file or directory"), "{error}");
 }
 
-/// A writer that fails after so many bytes.
+/// A writer that fails after a number of bytes.
 #[derive(Debug)]
 struct Full(usize);
 

@@ -1,4 +1,4 @@
-//! `redline bench all`: every lane, each in a process of its own, so that one that fails takes no other with it.
+//! `redline bench all`: runs every lane in its own process, so that a failing lane does not stop the others.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -17,14 +17,14 @@ use crate::report::{self, FAILED, Failure};
 use crate::table::align;
 use crate::value::{self, ThreadCounts};
 
-/// The name of the command.
+/// The name of the subcommand.
 pub(super) const NAME: &str = "all";
-/// What it is, in help.
+/// The help text of the subcommand.
 pub(super) const ABOUT: &str = "Every lane, one after the other, each in a process of its own";
 
-/// Codes of lanes, the worst first.
+/// Exit codes of lanes, the worst first.
 const BY_SEVERITY: &[u8] = &[2, 6, 4, 5, 1, 3];
-/// Of a lane without the baseline that it is to be compared with.
+/// Exit code of a lane whose baseline is missing.
 const MISSING: u8 = 1;
 
 /// What every lane is run with.
@@ -59,14 +59,14 @@ pub(super) struct AllArgs {
     portable: bool,
 }
 
-/// How a lane ended.
+/// The result of one lane.
 struct Ended {
     lane: &'static str,
     code: u8,
     seconds: f64,
 }
 
-/// Runs the lanes and leaves with the worst of their codes.
+/// Runs the lanes and returns the worst of their exit codes.
 pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure> {
     let lanes = args.lanes()?;
     if let Some(dir) = &args.directory
@@ -96,12 +96,12 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
     output::verdict(&summary(&ended), worst(&codes))
 }
 
-/// The worst of these codes; 0 where every lane passed.
+/// Returns the worst of these exit codes, or 0 if every lane passed.
 fn worst(codes: &[u8]) -> u8 {
     BY_SEVERITY.iter().copied().find(|code| codes.contains(code)).unwrap_or(0)
 }
 
-/// The code of a lane's process: its own if a lane ends with it, otherwise that of a failure.
+/// The exit code of a lane's process, if a lane can end with it; otherwise the code of a failure.
 fn lane_code(code: Option<i32>) -> u8 {
     let code = code.and_then(|code| u8::try_from(code).ok());
     code.filter(|code| *code == 0 || BY_SEVERITY.contains(code)).unwrap_or(FAILED)
@@ -119,7 +119,7 @@ impl AllArgs {
         self.only.iter().map(named).collect()
     }
 
-    /// Runs a lane in a process of its own; the code it ended with, 1 where it crashed or could not be started.
+    /// Runs a lane in its own process. Returns its exit code, or 1 if it crashed or could not be started.
     fn process(&self, lane: &Lane) -> u8 {
         let (program, _) = env::binary();
         let code = match Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status() {
@@ -132,12 +132,12 @@ impl AllArgs {
         lane_code(code)
     }
 
-    /// The file of a lane's baseline, where baselines are compared or made.
+    /// The path of a lane's baseline, if baselines are compared or written.
     fn baseline_of(&self, lane: &Lane) -> Option<PathBuf> {
         self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)))
     }
 
-    /// Whether a baseline is to be compared with and is not there: a gate that cannot fail is none.
+    /// Whether the baseline to compare with is missing. A gate without a baseline could never fail.
     fn lacks_baseline(&self, lane: &Lane) -> bool {
         let missing = self.baseline_of(lane).filter(|path| !self.update_baseline && !path.exists());
         if let Some(path) = &missing {
@@ -167,7 +167,8 @@ impl AllArgs {
         let model = match lane.run {
             Run::Machine(_) => None,
             Run::Model(_) | Run::Text(_) => self.model.as_deref(),
-            // No model is measured by both: one that fills masks is the embedded one here.
+            // The two kinds of lane need different models, so this kind always runs the embedded one that fills
+            // masks.
             Run::Masked(_) => Some(demo_model::DIFFUSION.name),
         };
         add("--model", model.map(AsRef::as_ref));
@@ -185,7 +186,7 @@ impl AllArgs {
     }
 }
 
-/// A line per lane.
+/// One line per lane.
 fn summary(ended: &[Ended]) -> String {
     let words = |code: u8| match code {
         0 => "ok",
@@ -218,7 +219,7 @@ mod tests {
     fn the_worst_code_of_all_lanes_counts() {
         assert_eq!(worst(&[]), 0);
         assert_eq!(worst(&[0, 0]), 0);
-        // From the worst to the best: usage, wrong outputs, not comparable, invalid, slower or failed, inconclusive.
+        // From worst to best: usage, wrong outputs, not comparable, invalid, slower or failed, inconclusive.
         let order = [2, 6, 4, 5, 1, 3, 0];
         for (at, code) in order.iter().enumerate() {
             for better in &order[at..] {

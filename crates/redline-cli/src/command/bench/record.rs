@@ -1,4 +1,4 @@
-//! What becomes of a measurement: a table, a document, files, a comparison with an earlier run, a baseline.
+//! Output of a measurement: a table, a document, files, a comparison with an earlier run, a baseline.
 
 mod baseline;
 
@@ -52,7 +52,7 @@ pub(super) struct RecordArgs {
     pub(super) rules: RuleFlags,
 }
 
-/// A run that is being recorded: everything that can be refused is refused before the measurement.
+/// A run that is being recorded. Every invalid flag is rejected before the measurement starts.
 pub(super) struct Recorder<'a> {
     args: &'a RecordArgs,
     lane: &'static Lane,
@@ -65,7 +65,7 @@ pub(super) struct Recorder<'a> {
 }
 
 impl<'a> Recorder<'a> {
-    /// Reads the baseline and takes the directory.
+    /// Reads the baseline and reserves the output directory.
     pub(super) fn new(
         args: &'a RecordArgs,
         lane: &'static Lane,
@@ -103,7 +103,7 @@ impl<'a> Recorder<'a> {
         &self.machine
     }
 
-    /// Takes the rows of a case that is done, and writes them where a directory was given.
+    /// Records the rows of a finished case, and writes them to the output directory if there is one.
     pub(super) fn take(&self, rows: Vec<Row>) -> Result<(), LaneError> {
         self.rows.borrow_mut().extend(rows);
         let failed = |fact: String| LaneError::Record(fact);
@@ -111,13 +111,13 @@ impl<'a> Recorder<'a> {
         self.write(&run).map_err(|error| failed(error.fact()))
     }
 
-    /// Rows that take the place of all before.
+    /// Replaces all recorded rows.
     pub(super) fn replace(&self, rows: Vec<Row>) -> Result<(), Failure> {
         self.rows.replace(rows);
         self.write(&self.so_far(self.rows.borrow().clone())?)
     }
 
-    /// A run that is not finished.
+    /// An unfinished run with these rows.
     fn so_far(&self, rows: Vec<Row>) -> Result<Run, Failure> {
         Ok(Run { finished: false, ..self.run(rows)? })
     }
@@ -133,13 +133,13 @@ impl<'a> Recorder<'a> {
         LaneResult { lane: self.lane.name.to_owned(), machine: self.machine.clone(), rows }
     }
 
-    /// Writes the files of a run where they were asked for.
+    /// Writes the files of a run to the output directory, if there is one.
     pub(super) fn write(&self, run: &Run) -> Result<(), Failure> {
         let Some(place) = &self.place else { return Ok(()) };
         place.write(run).map_err(|error| refused(place.dir(), &error))
     }
 
-    /// What was measured before the measurement failed stays.
+    /// Turns an error into a failure. Rows measured before the error are kept.
     fn failed(&self, error: &LaneError) -> Failure {
         let rows = self.rows.borrow();
         match &self.place {
@@ -166,14 +166,14 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Gives the directory back where nothing was measured.
+    /// Removes the output directory if nothing was measured.
     pub(super) fn leave(&self) {
         if let Some(place) = self.place.as_ref().filter(|_| self.rows.borrow().is_empty()) {
             place.leave();
         }
     }
 
-    /// Shows and writes the result of one arm; the code of its rows, or of its comparison.
+    /// Shows and writes the result of one arm. Returns the exit code of its rows, or of the comparison.
     pub(super) fn finish(self, measured: Result<(), LaneError>) -> Result<ExitCode, Failure> {
         if let Err(error) = &measured {
             return Err(self.failed(error));
@@ -205,7 +205,7 @@ impl<'a> Recorder<'a> {
                 Some((String::new(), code)).filter(|_| code != 0)
             }
         };
-        // What was measured is shown even where it cannot be kept, and its code holds even where nobody reads.
+        // The result is shown even if writing it failed, and the exit code holds even if standard output is closed.
         let written = self.write(&run);
         let whole = compared.is_some() && run.comparison.is_object();
         let shown = self.show(&run, &result, whole);
@@ -223,7 +223,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// Puts the run in the baseline's place.
+    /// Replaces the baseline with this run.
     fn accept(&self, run: Run, result: &LaneResult, reason: &str) -> Result<ExitCode, Failure> {
         let Some(path) = &self.args.baseline else { return Ok(ExitCode::SUCCESS) };
         baseline::accept(
@@ -238,7 +238,7 @@ impl<'a> Recorder<'a> {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// A comparison; a document or values on standard output stay by themselves.
+    /// Prints a comparison; to standard error if standard output carries a document or values.
     fn tell(&self, table: &str) -> Result<(), Failure> {
         let data = self.args.json || self.args.output.as_deref().is_some_and(report::is_stdin);
         match (data, &self.baseline) {
@@ -251,7 +251,7 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    /// The result as it was asked for; `whole`: the run's document, since it holds a comparison.
+    /// Prints the result in the requested form. `whole` selects the run's document, which includes the comparison.
     fn show(&self, run: &Run, result: &LaneResult, whole: bool) -> Result<(), Failure> {
         if self.args.json {
             let text = if whole { run.json() } else { result.json() };
@@ -269,11 +269,11 @@ impl<'a> Recorder<'a> {
     }
 }
 
-/// What rows say by themselves, each with its line for standard error: one must not be believed, one misses a gate.
+/// The verdicts of the rows themselves (invalid, or a missed gate), each with its line for standard error.
 fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
     let mut found = Vec::new();
     for row in rows {
-        // A share of a limit is a matter of speed, which is not judged then.
+        // The share of a limit depends on speed, which a portable comparison does not judge.
         let invalid = row.invalid().filter(|_| !row.checked || !portable);
         found.extend(invalid.map(|why| (Verdict::Invalid, format!("invalid: {}: {why}\n", row.case))));
         let missed = row.missed().into_iter();
@@ -282,13 +282,13 @@ fn verdicts(rows: &[Row], portable: bool) -> Vec<(Verdict, String)> {
     found
 }
 
-/// The worst of these; 0 where there is none.
+/// Returns the exit code of the worst verdict, or 0 if there is none.
 fn code_of(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
     let mut verdicts = verdicts.into_iter().peekable();
     if verdicts.peek().is_some() { verdict::exit_code(verdicts) } else { 0 }
 }
 
-/// Refuses a file whose directory is not there, before anything is measured.
+/// Rejects a file whose directory does not exist, before anything is measured.
 fn writable(path: &Path) -> Result<(), Failure> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
     if report::is_stdin(path) || directory.is_none_or(Path::is_dir) {
@@ -298,7 +298,7 @@ fn writable(path: &Path) -> Result<(), Failure> {
     Err(Failure::usage(fact, "make the directory first"))
 }
 
-/// Refuses a layout that the lane does not have.
+/// Rejects a CSV style that the lane does not have.
 fn known_style(lane: &Lane, style: &str) -> Result<(), Failure> {
     if lane.styles.iter().any(|(name, _)| *name == style) {
         return Ok(());
@@ -309,7 +309,8 @@ fn known_style(lane: &Lane, style: &str) -> Result<(), Failure> {
     Err(Failure::usage(fact, format!("it has: {known}; without the flag, `--output` writes all columns")))
 }
 
-/// Comma-separated values: the seed's layout of this name, else the lane's columns, else a line per row and metric.
+/// Comma-separated values: in the style of this name if given, else the lane's columns, else a line per row and
+/// metric.
 fn values(lane: &Lane, result: &LaneResult, style: Option<&str>) -> Result<String, Failure> {
     let styled = style.and_then(|style| lane.styles.iter().find(|(name, _)| *name == style));
     let mut csv = Vec::new();
@@ -321,19 +322,19 @@ fn values(lane: &Lane, result: &LaneResult, style: Option<&str>) -> Result<Strin
     Ok(String::from_utf8_lossy(&csv).into_owned())
 }
 
-/// Where the summary of comma-separated values lies: `F_summary.json` beside `F.csv`.
+/// The path of the summary: `F_summary.json` beside `F.csv`.
 fn summary_path(path: &Path) -> PathBuf {
     let stem = path.file_stem().unwrap_or_default().to_string_lossy();
     path.with_file_name(format!("{stem}_summary.json"))
 }
 
-/// Writes a file as a whole.
+/// Writes a whole file.
 fn put(path: &Path, text: &str) -> Result<(), Failure> {
     write_file(path, text.as_bytes())
         .map_err(|error| Failure::failed(format!("{error}\n  in `{}`", path.display()), None))
 }
 
-/// A result that cannot be written as JSON.
+/// The failure of serializing a result as JSON.
 pub(super) fn written(error: &serde_json::Error) -> Failure {
     Failure::failed(error.to_string(), None)
 }

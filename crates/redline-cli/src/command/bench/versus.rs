@@ -24,9 +24,9 @@ use crate::output;
 use crate::report::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
 use crate::value;
 
-/// Processes of each arm unless told otherwise.
+/// Default number of processes per arm.
 const PROCESSES: usize = 4;
-/// Lines of a process's complaint that are shown.
+/// Lines of a process's standard error that are shown.
 const COMPLAINT: usize = 20;
 
 /// Against what to run.
@@ -45,17 +45,17 @@ pub(super) struct VersusArgs {
 }
 
 impl VersusArgs {
-    /// Whether there is a second arm.
+    /// Whether a second arm was requested.
     pub(super) fn asked(&self) -> bool {
         self.versus.is_some() || self.versus_binary.is_some()
     }
 
-    /// Processes that were asked for.
+    /// The requested number of processes.
     pub(super) fn processes(&self) -> Option<usize> {
         self.processes
     }
 
-    /// Refuses flags that only two arms have use for.
+    /// Rejects flags that have a use only with two arms.
     pub(super) fn check(&self, rules_given: bool, baseline: bool) -> Result<(), Failure> {
         let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
         if let Some(odd) = self.processes.filter(|n| self.asked() && n % 2 == 1) {
@@ -90,8 +90,8 @@ pub(super) struct Word {
     word: OsString,
 }
 
-/// The flags among `given` that say which model is measured and how it runs: neither the lane's own, nor threads and plans, which
-/// a lane chooses, nor a trace, which belongs to this process.
+/// The flags among `given` that select the model and how it runs. Excludes the lane's own flags, threads and plans, which the
+/// lane chooses, and traces, which belong to this process.
 pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
     let plans = ["plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
     let chosen = [&["model", "threads", "profile", "precision-trace", "profile-trace"][..], &plans].concat();
@@ -100,12 +100,12 @@ pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
     kept.map(|word| word.word.clone()).collect()
 }
 
-/// Whether a flag names a file that one process writes: several would write over each other.
+/// Whether a flag names a file that only one process may write.
 fn of_this_process(word: &Word) -> bool {
     ["precision-trace", "profile-trace"].contains(&word.long.as_str())
 }
 
-/// What this binary prints when it is run with these words; its complaint where it fails.
+/// Runs this binary with these words. Returns its standard output, or its standard error if it fails.
 pub(super) fn process(words: &[String], besides: &[OsString]) -> Result<String, String> {
     let (program, _) = env::binary();
     let words: Vec<OsString> = words.iter().map(OsString::from).chain(besides.iter().cloned()).collect();
@@ -118,9 +118,9 @@ pub(super) fn process(words: &[String], besides: &[OsString]) -> Result<String, 
 
 /// An arm: a program and its flags.
 struct Contestant {
-    /// What is started.
+    /// The executable to start.
     program: PathBuf,
-    /// Where it lies.
+    /// The path shown for it.
     path: PathBuf,
     words: Vec<OsString>,
     build: Build,
@@ -164,12 +164,12 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
     output::verdict(&format!("a     {a}\nb     {b}\n{}", comparison.table()), comparison.exit_code)
 }
 
-/// The rows of an arm with its name.
+/// Labels rows with their arm.
 fn named(arm: Arm, rows: Vec<Row>) -> Vec<Row> {
     rows.into_iter().map(|row| Row { arm: Some(arm.name().to_owned()), ..row }).collect()
 }
 
-/// Runs one arm in fresh processes, one after the other, and records them as one.
+/// Runs one arm in fresh processes, one after the other, and records them as one run.
 pub(super) fn alone(
     lane: &'static Lane,
     processes: usize,
@@ -191,7 +191,8 @@ pub(super) fn alone(
     recorder.finish(Ok(()))
 }
 
-/// A: this binary with the common flags. B: this or the other binary, with flags that replace common ones or add to them.
+/// Arm A is this binary with the common flags. Arm B is this or the other binary, with flags that override or extend the
+/// common ones.
 fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Result<[Contestant; 2], Failure> {
     let flags = split(args.versus.as_deref().unwrap_or_default())?;
     let replaced = |word: &Word| flags.iter().any(|flag| known_as(long(flag)) == Some(word.long.clone()));
@@ -216,7 +217,7 @@ fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Resul
     Ok([a, b])
 }
 
-/// The flags in the text of `--versus`.
+/// Splits the text of `--versus` into flags.
 fn split(text: &str) -> Result<Vec<String>, Failure> {
     let refused = |fact: String, hint: &str| Failure::usage(format!("{fact}\n  in `--versus`"), hint);
     let flags = shlex::split(text).ok_or_else(|| {
@@ -241,14 +242,14 @@ fn long(flag: &str) -> Option<&str> {
     Some(flag.strip_prefix("--")?.split('=').next().unwrap_or_default()).filter(|name| !name.is_empty())
 }
 
-/// The name under which this build knows a flag.
+/// The name under which this build knows a flag, resolving aliases.
 fn known_as(name: Option<&str>) -> Option<String> {
     let name = name?.replace('_', "-");
     let known = ALIASES.iter().find(|(_, aliases)| aliases.contains(&name.as_str()));
     Some(known.map_or(name, |(known, _)| (*known).to_owned()))
 }
 
-/// The build that another binary says it is.
+/// Asks another binary for its build.
 fn version(path: &Path) -> Result<Build, Failure> {
     let failed = |fact: String| {
         let hint = "`--versus-binary` takes a `redline` that was built elsewhere";
@@ -266,7 +267,7 @@ fn version(path: &Path) -> Result<Build, Failure> {
 
 fn start(program: &Path, words: &[impl AsRef<OsStr>]) -> io::Result<Output> {
     let mut command = Command::new(program);
-    // Their files belong to this process.
+    // Trace files belong to this process.
     for variable in [env::PRECISION_TRACE, env::PROFILE_TRACE] {
         command.env_remove(variable.name);
     }
@@ -274,7 +275,7 @@ fn start(program: &Path, words: &[impl AsRef<OsStr>]) -> io::Result<Output> {
 }
 
 impl Contestant {
-    /// The rows that a fresh process measures.
+    /// Runs a fresh process and returns its rows.
     fn measure(&self, lane: &Lane, place: &str) -> Result<Vec<Row>, Failure> {
         let words: Vec<&OsStr> = [OsStr::new("bench"), OsStr::new(lane.name), OsStr::new("--json")]
             .into_iter()
@@ -289,7 +290,7 @@ impl Contestant {
         };
         let code = output.status.code().and_then(|code| u8::try_from(code).ok());
         match code {
-            // A gate that was missed leaves a document too.
+            // A process that missed a gate leaves a document too.
             Some(0 | INVALID | FAILED) if code != Some(FAILED) || !output.stdout.is_empty() => {
                 let text = String::from_utf8_lossy(&output.stdout);
                 versus::printed_rows(&text).map_err(|error| {
@@ -305,21 +306,21 @@ impl Contestant {
         }
     }
 
-    /// Its command line.
+    /// The command line of this arm.
     fn line(&self, lane: &Lane) -> String {
         let words = [self.path.to_string_lossy(), "bench".into(), lane.name.into()];
         let flags = self.words.iter().map(|word| word.to_string_lossy());
         words.into_iter().chain(flags).collect::<Vec<_>>().join(" ")
     }
 
-    /// As `run.json` tells it.
+    /// The entry of this arm in `run.json`.
     fn told(&self) -> serde_json::Value {
         let flags: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
         json!({"binary": self.path.display().to_string(), "flags": flags, "engine": self.build})
     }
 }
 
-/// The last lines that a process wrote to standard error, set in.
+/// The last lines of a process's standard error, indented.
 fn complaint(stderr: &[u8]) -> String {
     let text = String::from_utf8_lossy(stderr);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
@@ -327,7 +328,7 @@ fn complaint(stderr: &[u8]) -> String {
     last.iter().flat_map(|line| ["\n  | ", line]).collect()
 }
 
-/// The processes of an arm as one.
+/// Merges the processes of an arm into one set of rows.
 fn merged(arm: Arm, processes: &[Vec<Row>]) -> Result<Vec<Row>, Failure> {
     versus::merge(processes).map_err(|error| {
         let fact = format!("{error}\n  in arm {}", arm.name());

@@ -1,4 +1,4 @@
-//! From the engine's outcome to JSON, and to a line for people.
+//! Converts the engine's outcome to JSON, and to a line for people.
 
 use redline_engine as engine;
 use redline_engine::{Algorithm, DiffuseOutcome, DiffuseRequest};
@@ -10,22 +10,22 @@ use crate::command::ending;
 use crate::figure;
 use crate::model::Loaded;
 
-/// What the answer repeats of the request.
+/// The parts of a request that the answer repeats.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct RequestEcho {
     seed: u64,
     trace: bool,
 }
 
-impl Told {
+impl RequestEcho {
     /// Of that request.
     pub(super) fn of(request: &DiffuseRequest, trace: bool) -> Self {
         Self { seed: request.sampling.seed, trace }
     }
 }
 
-/// The JSON document.
-pub(super) fn diffusion(loaded: &Loaded, told: Told, outcome: &DiffuseOutcome) -> Diffusion {
+/// Builds the JSON document.
+pub(super) fn diffusion(loaded: &Loaded, echo: RequestEcho, outcome: &DiffuseOutcome) -> Diffusion {
     Diffusion {
         object: "diffusion".to_owned(),
         model: loaded.name.clone(),
@@ -34,7 +34,7 @@ pub(super) fn diffusion(loaded: &Loaded, told: Told, outcome: &DiffuseOutcome) -
             token_ids: outcome.token_ids.clone(),
             finish_reason: ending::finish_reason(outcome.finish_reason),
             canvas: (outcome.prompt_masks > 0).then(|| outcome.canvas.clone()),
-            passes: told.trace.then(|| outcome.passes.iter().map(step).collect()),
+            passes: echo.trace.then(|| outcome.passes.iter().map(step).collect()),
         }],
         usage: Usage::new(outcome.prompt_tokens, filled(outcome), 0),
         meta: DiffusionMeta {
@@ -50,12 +50,12 @@ pub(super) fn diffusion(loaded: &Loaded, told: Told, outcome: &DiffuseOutcome) -
             peak_memory_bytes: outcome.peak_memory_bytes,
             kernel_path: outcome.kernel_path.clone(),
             threads: loaded.engine.info().threads,
-            seed: told.seed,
+            seed: echo.seed,
         },
     }
 }
 
-/// Masks that were filled.
+/// The number of masks filled.
 fn filled(outcome: &DiffuseOutcome) -> usize {
     outcome.passes.iter().map(|pass| pass.filled.len()).sum()
 }
@@ -82,7 +82,7 @@ fn algorithm(from: Algorithm) -> DiffusionAlgorithm {
     }
 }
 
-/// What it took, for people.
+/// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &Loaded, outcome: &DiffuseOutcome) -> String {
     let mut text = format!(
         "{} prompt tokens, {} masks filled in {} passes over {} rows, {}",

@@ -1,4 +1,4 @@
-//! A canvas as text: token by token, and as it looks after every pass.
+//! Renders a canvas as text: its tokens, and its state after every pass.
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _};
@@ -6,17 +6,17 @@ use std::io::{self, IsTerminal as _};
 use redline_engine::{DiffusionPass, Engine};
 use redline_tokenizer::{TextStream, Tokenizer};
 
-/// Columns of a frame.
+/// Width of a frame, in columns.
 const COLUMNS: usize = 84;
-/// What stands for a mask.
+/// The character shown for a mask.
 const MASK: &str = "░";
-/// Begins and ends what a terminal shows faintly, or as new.
+/// Terminal codes that begin and end faint text and new text.
 const FAINT: &str = "\x1b[2m";
 const NEW: &str = "\x1b[1;32m";
 const PLAIN: &str = "\x1b[0m";
 
-/// The texts of tokens, one for each: a character that several tokens make stands with the last of them, special tokens as they are
-/// written. `None` for masks. Without a tokenizer, the ids.
+/// The text of each token; `None` for masks. A character that spans several tokens is attached to the last of them. Special tokens
+/// are shown as written. Without a tokenizer, the ids.
 pub(super) fn texts(tokenizer: Option<&Tokenizer>, tokens: &[Option<u32>]) -> Vec<Option<String>> {
     let Some(tokenizer) = tokenizer else {
         return tokens.iter().map(|token| token.map(|id| format!(" {id}"))).collect();
@@ -44,26 +44,26 @@ pub(super) fn texts(tokenizer: Option<&Tokenizer>, tokens: &[Option<u32>]) -> Ve
     texts
 }
 
-/// The tokens of a canvas; `None`: a mask.
+/// The tokens of a canvas; `None` for a mask.
 pub(super) fn unmasked(engine: &Engine, canvas: &[u32]) -> Vec<Option<u32>> {
     let mask = engine.info().mask_id;
     canvas.iter().map(|&id| (Some(id) != mask).then_some(id)).collect()
 }
 
-/// Frames of a canvas that is being filled.
+/// Renders a canvas while it is being filled.
 pub(super) struct Frames<'a> {
     engine: &'a Engine,
-    /// `None`: a mask.
+    /// `None` is a mask.
     tokens: Vec<Option<u32>>,
     passes: usize,
-    /// In place and with colours.
+    /// Whether to redraw in place and use colours.
     terminal: bool,
-    /// Lines of the last frame.
+    /// Height of the last frame, in lines.
     height: usize,
 }
 
 impl<'a> Frames<'a> {
-    /// Of a canvas before its first pass.
+    /// Starts with a canvas before its first pass.
     pub(super) fn new(engine: &'a Engine, canvas: &[u32]) -> Self {
         Self {
             engine,
@@ -74,7 +74,7 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// The frame after a pass.
+    /// Renders the frame after a pass.
     pub(super) fn after(&mut self, pass: &DiffusionPass) -> String {
         self.passes += 1;
         for filled in &pass.filled {
@@ -99,7 +99,7 @@ impl<'a> Frames<'a> {
         frame
     }
 
-    /// The canvas in lines.
+    /// Renders the lines of the canvas.
     fn body(&self, texts: &[Option<String>], is_new: impl Fn(usize) -> bool) -> String {
         let (mut out, mut column) = (String::from("  "), 0);
         for (position, text) in texts.iter().enumerate() {

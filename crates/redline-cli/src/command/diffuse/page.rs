@@ -1,4 +1,4 @@
-//! The passes over a canvas as a small animated page: no script, nothing asked for.
+//! Renders the passes over a canvas as a small animated HTML page without scripts or external resources.
 
 use std::fmt::Write as _;
 
@@ -28,12 +28,12 @@ footer{color:var(--faint);font:13px/1.5 system-ui,sans-serif;margin-top:1.6rem}\
 hsl(125 60% 45%),hsl(35 60% 50%))}\
 @media(prefers-reduced-motion:reduce){main span.t{animation-duration:0s;animation-delay:0s}}";
 
-/// Hue of the first pass and of the last.
+/// Hues of the first and the last pass.
 const HUES: (f64, f64) = (215.0, 35.0);
-/// Seconds that all passes take together, and the most that one takes.
+/// Seconds for all passes together, and the maximum for one pass.
 const PACE: (f64, f64) = (12.0, 0.25);
 
-/// The page.
+/// Renders the page.
 pub(super) fn html(engine: &Engine, model: &str, outcome: &DiffuseOutcome) -> String {
     let mut of = vec![None; outcome.canvas.len()];
     for (number, pass) in outcome.passes.iter().enumerate() {

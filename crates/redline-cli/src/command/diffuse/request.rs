@@ -1,4 +1,4 @@
-//! From flags and lines to the engine's request.
+//! Converts flags and JSON lines to the engine's request.
 
 use redline_engine::{Algorithm, BlockCache, DiffuseRequest, Prompt, Sampling};
 use redline_wire::{DiffuseLine, DiffusionAlgorithm, DiffusionCache};
@@ -7,13 +7,13 @@ use super::DiffuseArgs;
 use crate::command::prompt;
 use crate::report::Failure;
 
-/// What the flags give: a request that lacks its prompt.
+/// The request that the flags give, without a prompt.
 #[derive(Clone, Debug)]
 pub(super) struct Template(DiffuseRequest);
 
-/// The flags, without a prompt.
+/// Builds the template from the flags.
 pub(super) fn template(args: &DiffuseArgs) -> Template {
-    let (course, flags) = (&args.course, &args.sampling);
+    let (schedule, flags) = (&args.schedule, &args.sampling);
     let sampling = Sampling {
         temperature: flags.temperature.unwrap_or(0.0),
         top_k: flags.top_k.unwrap_or(0),
@@ -22,16 +22,16 @@ pub(super) fn template(args: &DiffuseArgs) -> Template {
         seed: flags.seed.unwrap_or(0),
     };
     Template(DiffuseRequest {
-        steps: course.steps,
-        algorithm: course.algorithm,
-        eps: course.eps.unwrap_or(DiffuseRequest::EPS),
+        steps: schedule.steps,
+        algorithm: schedule.algorithm,
+        eps: schedule.eps.unwrap_or(DiffuseRequest::EPS),
         sampling,
-        alg_temp: course.alg_temp.unwrap_or(0.0),
-        block_length: course.block_length,
-        cfg_scale: course.cfg_scale.unwrap_or(0.0),
-        threshold: course.threshold,
-        cache: course.cache.unwrap_or_default(),
-        refresh: course.refresh,
+        alg_temp: schedule.alg_temp.unwrap_or(0.0),
+        block_length: schedule.block_length,
+        cfg_scale: schedule.cfg_scale.unwrap_or(0.0),
+        threshold: schedule.threshold,
+        cache: schedule.cache.unwrap_or_default(),
+        refresh: schedule.refresh,
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         timeout_s: args.timeout,
@@ -39,13 +39,13 @@ pub(super) fn template(args: &DiffuseArgs) -> Template {
     })
 }
 
-/// The template with the prompt that the flags must give.
+/// Completes the template with the prompt from the flags; it is an error if they give none.
 pub(super) fn complete(args: &DiffuseArgs, template: Template) -> Result<DiffuseRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
     Ok(DiffuseRequest { prompt, ..template.0 })
 }
 
-/// A line's request; keys that it leaves out are taken from the template.
+/// Builds the request of a line. Keys that the line omits come from the template.
 pub(super) fn from_line(line: DiffuseLine, Template(flags): &Template) -> DiffuseRequest {
     let flags = flags.clone();
     DiffuseRequest {

@@ -1,4 +1,4 @@
-//! From the engine's outcome to JSON, and to lines for people.
+//! Converts the engine's outcome to JSON, and to lines for people.
 
 use redline_engine as engine;
 use redline_engine::{GenerateOutcome, GenerateRequest};
@@ -9,22 +9,22 @@ use crate::command::{ending, taken};
 use crate::figure;
 use crate::model::Loaded;
 
-/// What the answer repeats of the request.
+/// The parts of a request that the answer repeats.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Told {
+pub(super) struct RequestEcho {
     kv_cache: bool,
     seed: u64,
 }
 
-impl Told {
+impl RequestEcho {
     /// Of that request.
     pub(super) fn of(request: &GenerateRequest) -> Self {
         Self { kv_cache: request.kv_cache, seed: request.sampling.seed }
     }
 }
 
-/// The JSON document.
-pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) -> TextCompletion {
+/// Builds the JSON document.
+pub(super) fn completion(loaded: &Loaded, echo: RequestEcho, outcome: GenerateOutcome) -> TextCompletion {
     TextCompletion {
         object: "text_completion".to_owned(),
         model: loaded.name.clone(),
@@ -47,9 +47,9 @@ pub(super) fn completion(loaded: &Loaded, told: Told, outcome: GenerateOutcome) 
             peak_memory_bytes: outcome.peak_memory_bytes,
             kernel_path: outcome.kernel_path,
             threads: loaded.engine.info().threads,
-            kv_cache: told.kv_cache,
+            kv_cache: echo.kv_cache,
             prefix_cache: outcome.prefix_cache.map(taken::prefix_cache),
-            seed: told.seed,
+            seed: echo.seed,
         },
     }
 }
@@ -62,7 +62,7 @@ fn token(from: engine::TokenLogprob) -> wire::TokenLogprob {
     wire::TokenLogprob { id: from.id, text: from.text, logprob: Finite(from.logprob) }
 }
 
-/// One line per new token: the token, its log-probability, then the most probable ones.
+/// One line per new token: the token, its log-probability, then the most probable tokens.
 pub(super) fn logprobs(positions: &[engine::PositionLogprobs]) -> String {
     let mut text = String::new();
     for position in positions {
@@ -76,7 +76,7 @@ pub(super) fn logprobs(positions: &[engine::PositionLogprobs]) -> String {
     text
 }
 
-/// What it took, for people.
+/// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &Loaded, outcome: &GenerateOutcome) -> String {
     let usage = outcome.usage;
     let mut text = format!(

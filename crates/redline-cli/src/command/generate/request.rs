@@ -1,4 +1,4 @@
-//! From flags and lines to the engine's request.
+//! Converts flags and JSON lines to the engine's request.
 
 use redline_engine::{GenerateRequest, PromptLogprobs, Sampling};
 use redline_wire::GenerateLine;
@@ -7,7 +7,7 @@ use super::{GenerateArgs, SamplingFlags};
 use crate::command::prompt;
 use crate::report::{self, Failure};
 
-/// What the flags give, before a prompt.
+/// The settings that the flags give, without a prompt.
 #[derive(Clone, Debug)]
 pub(super) struct Template {
     max_new_tokens: usize,
@@ -21,7 +21,7 @@ pub(super) struct Template {
     timeout_s: Option<f64>,
 }
 
-/// Sampling parameters that were given, and those that were not.
+/// Sampling parameters; `None` where a parameter was not given.
 #[derive(Clone, Copy, Debug, Default)]
 struct Chosen {
     temperature: Option<f32>,
@@ -37,7 +37,7 @@ impl Chosen {
         Self { temperature, top_k, top_p, min_p, seed }
     }
 
-    /// Greedy unless a temperature or a filter was given; a filter alone samples at temperature 1.
+    /// Greedy by default. A filter without a temperature samples at temperature 1.
     fn sampling(self) -> Sampling {
         let filtered = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
         let default = Sampling::default();
@@ -51,7 +51,7 @@ impl Chosen {
     }
 }
 
-/// The flags, without a prompt.
+/// Builds the template from the flags.
 pub(super) fn template(args: &GenerateArgs) -> Template {
     Template {
         max_new_tokens: args.max_new_tokens,
@@ -66,7 +66,7 @@ pub(super) fn template(args: &GenerateArgs) -> Template {
     }
 }
 
-/// The template with the prompt that the flags must give.
+/// Completes the template with the prompt from the flags; it is an error if they give none.
 pub(super) fn complete(args: &GenerateArgs, template: Template) -> Result<GenerateRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
     let sampling = template.sampling.sampling();
@@ -91,7 +91,7 @@ fn of_prompt(top: Option<usize>, from: usize) -> Option<PromptLogprobs> {
     top.map(|top| PromptLogprobs { from, top })
 }
 
-/// A line's request; keys that it leaves out are taken from the template.
+/// Builds the request of a line. Keys that the line omits come from the template.
 pub(super) fn from_line(line: GenerateLine, template: &Template) -> GenerateRequest {
     let flags = template.sampling;
     let sampling = Chosen {
@@ -184,7 +184,7 @@ mod tests {
             min_p: Some(0.125),
             seed: Some(1),
         });
-        // As text: requests have no equality.
+        // Compared as text, because requests do not implement `PartialEq`.
         let line = |json: &str| format!("{:#?}", from_line(serde_json::from_str(json).unwrap(), &template));
         let flags = GenerateRequest {
             sampling: Sampling { temperature: 0.25, top_k: 3, top_p: 0.5, min_p: 0.125, seed: 1 },

@@ -1,4 +1,4 @@
-//! From a comparison to JSON, and to a table for people.
+//! Converts a comparison to JSON, and to a table for people.
 
 use redline_lab::parity::{Choice, Line, Parity, TopChoice};
 use redline_wire as wire;
@@ -8,10 +8,10 @@ use super::Described;
 use crate::model::Loaded;
 use crate::table;
 
-/// Diverging activations that are listed unless all are asked for.
+/// Number of diverging activations listed by default.
 const SHOWN: usize = 8;
 
-/// The JSON document.
+/// Builds the JSON document.
 pub(super) fn document(loaded: &Loaded, described: &Described, found: &Parity, all: bool) -> wire::Parity {
     let info = loaded.engine.info();
     let first = found.first_divergence().and_then(|at| found.lines.get(at));
@@ -83,7 +83,7 @@ fn top1(step: usize, top: &TopChoice) -> wire::ParityTop {
     }
 }
 
-/// The first activations that diverge, or all, and what came of it.
+/// The first activations that diverge, or all of them, and the result.
 pub(super) fn table(found: &Parity, all: bool) -> String {
     let first = found.first_divergence();
     let listed: Vec<(usize, &Line)> =

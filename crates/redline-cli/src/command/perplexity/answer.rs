@@ -1,4 +1,4 @@
-//! From the engine's outcome to JSON, and to lines for people.
+//! Converts the engine's outcome to JSON, and to lines for people.
 
 use redline_engine as engine;
 use redline_engine::{ComparisonOutcome, PerplexityOutcome};
@@ -8,7 +8,7 @@ use super::Measured;
 use crate::figure;
 use crate::model::Loaded;
 
-/// The JSON document.
+/// Builds the JSON document.
 pub(super) fn document(loaded: &Loaded, reference: Option<&Loaded>, measured: &Measured) -> Perplexity {
     let outcome = measured.model();
     Perplexity {
@@ -28,7 +28,7 @@ pub(super) fn document(loaded: &Loaded, reference: Option<&Loaded>, measured: &M
     }
 }
 
-/// The reference with what was found out about it.
+/// The reference, with the comparison against it.
 fn compared<'a>(
     reference: Option<&'a Loaded>,
     measured: &'a Measured,
@@ -77,7 +77,7 @@ fn tokens_per_s(outcome: &PerplexityOutcome) -> Option<f64> {
     (outcome.compute_s > 0.0).then(|| outcome.tokens as f64 / outcome.compute_s)
 }
 
-/// The figures, one a line.
+/// The figures, one per line.
 pub(super) fn figures(reference: Option<&Loaded>, measured: &Measured) -> String {
     let outcome = measured.model();
     let mut text = format!(
@@ -118,7 +118,7 @@ fn scientific(estimate: engine::Estimate) -> String {
     format!("{:.3e}{error}", estimate.value)
 }
 
-/// What it took, for people.
+/// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &Loaded, measured: &Measured) -> String {
     let outcome = measured.model();
     let mut text = format!("{} tokens in {}", outcome.tokens, figure::seconds(outcome.compute_s));

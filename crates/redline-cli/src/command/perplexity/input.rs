@@ -1,4 +1,4 @@
-//! The text, from a file or standard input.
+//! Reads the text from a file or standard input.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use super::PerplexityArgs;
 use crate::report::{Failure, place};
 use crate::text;
 
-/// The text that the flags name.
+/// Reads the text that the flags name.
 pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
     match (&args.text, &args.ids) {
         (Some(path), _) => utf8(path).map(Prompt::Text),
@@ -20,7 +20,7 @@ pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
     }
 }
 
-/// What the file holds, which must be something.
+/// Reads a file as UTF-8; an empty file is an error.
 fn utf8(path: &Path) -> Result<String, Failure> {
     let text = text::read(path)?;
     if text.is_empty() {
@@ -30,7 +30,7 @@ fn utf8(path: &Path) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Ids separated by white space and commas.
+/// Parses ids separated by white space and commas.
 fn ids(path: &Path, text: &str) -> Result<Vec<i64>, Failure> {
     let mut ids = Vec::new();
     for (line, content) in (1..).zip(text.lines()) {

@@ -1,4 +1,4 @@
-//! From the engine's outcome to JSON, and to a line for people.
+//! Converts the engine's outcome to JSON, and to a line for people.
 
 use redline_engine as engine;
 use redline_engine::{ItemScore, ScoreOutcome};
@@ -7,7 +7,7 @@ use redline_wire::{Finite, ItemFault, MonteCarlo, ScoreMeta, Scoring};
 use crate::command::taken;
 use crate::model::Loaded;
 
-/// The JSON document.
+/// Builds the JSON document.
 pub(super) fn scoring(loaded: &Loaded, outcome: ScoreOutcome) -> Scoring {
     Scoring {
         object: "scoring".to_owned(),
@@ -44,12 +44,12 @@ fn monte_carlo(from: engine::MonteCarlo) -> MonteCarlo {
     MonteCarlo { samples: from.samples, seed: from.seed, sampled_labels: from.sampled_labels }
 }
 
-/// Something of every item, `None` where the item failed.
+/// Applies `of` to every item; `None` for items that failed.
 fn each<T>(outcome: &ScoreOutcome, of: impl Fn(&ItemScore) -> T) -> Vec<Option<T>> {
     each_known(outcome, |item| Some(of(item)))
 }
 
-/// Something that not every item has.
+/// Like `each`, for values that not every item has.
 fn each_known<T>(outcome: &ScoreOutcome, of: impl Fn(&ItemScore) -> Option<T>) -> Vec<Option<T>> {
     outcome.items.iter().map(|item| item.as_ref().ok().and_then(&of)).collect()
 }
@@ -58,7 +58,7 @@ fn finite(row: &[f32]) -> Vec<Finite<f32>> {
     row.iter().copied().map(Finite).collect()
 }
 
-/// What it took, for people.
+/// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &Loaded, outcome: &ScoreOutcome) -> String {
     let items = outcome.items.iter().map(|item| item.as_ref().ok().map(|i| (i.prompt_tokens, i.truncated)));
     taken::summary(loaded, &outcome.taken, (outcome.items.len(), "items"), items)

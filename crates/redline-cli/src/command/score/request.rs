@@ -1,4 +1,4 @@
-//! From flags and lines to the engine's request.
+//! Converts flags and JSON lines to the engine's request.
 
 use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
 use redline_wire::{ScoreLine, TextOrLabelIds};
@@ -8,7 +8,7 @@ use crate::command::prompt;
 use crate::lines;
 use crate::report::Failure;
 
-/// The flags as a request without query and items.
+/// Builds a request from the flags, without query and items.
 pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
     let (query, labels) = (Prompt::Text(String::new()), args.labels.0.clone());
     ScoreRequest {
@@ -34,7 +34,7 @@ pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
     }
 }
 
-/// The template with the query, the items and the labels that the flags must give.
+/// Completes the template with the query, items and labels, which the flags must give.
 pub(super) fn complete(args: &ScoreArgs, template: ScoreRequest) -> Result<ScoreRequest, Failure> {
     let query = prompt::given("query", args.query.as_deref(), args.query_ids.as_ref())?;
     if args.item.is_empty() && args.item_ids.is_empty() && args.items_file.is_none() {
@@ -64,7 +64,7 @@ fn items(args: &ScoreArgs) -> Result<Vec<Prompt>, Failure> {
     Ok(texts.chain(ids).collect())
 }
 
-/// A line's request; keys that it leaves out are taken from the template.
+/// Builds the request of a line. Keys that the line omits come from the template.
 pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<ScoreRequest, Failure> {
     let item_labels = line.item_labels.map(|lists| lists.into_iter().map(labels_of_item).collect());
     let labels = match (line.labels, line.label_token_ids) {
@@ -169,7 +169,7 @@ mod tests {
         let without = ScoreRequest { labels: Vec::new(), ..template() };
         let line: ScoreLine = serde_json::from_str(r#"{"query":"q","items":["a"]}"#).unwrap();
         assert!(from_line(line.clone(), &without).is_err());
-        // An explicit empty list is the engine's to refuse.
+        // An explicitly empty list is passed on, and the engine rejects it.
         let explicit = ScoreLine { labels: Some(vec![]), ..line };
         assert!(from_line(explicit, &template()).unwrap().labels.is_empty());
     }

@@ -1,16 +1,16 @@
-//! The answer as an aligned table.
+//! The scores as an aligned table.
 
 use redline_engine::{Label, Prompt, ScoreOutcome};
 
 use crate::figure;
 use crate::table;
 
-/// Characters of an item that are shown.
+/// Longest part of an item that is shown, in characters.
 const ITEM_WIDTH: usize = 40;
-/// Characters of a label that are shown.
+/// Longest part of a label that is shown, in characters.
 const LABEL_WIDTH: usize = 16;
 
-/// Ids of a label that are shown.
+/// Number of a label's token ids that are shown.
 const LABEL_IDS: usize = 3;
 
 /// One line per item, one column per label.

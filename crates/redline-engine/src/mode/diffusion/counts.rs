@@ -1,9 +1,9 @@
-//! How many masks are filled in which step.
+//! Number of masks that each step fills.
 
 use std::iter;
 
-/// Dream's schedule: from time 1 to `eps` in equal steps; in each, a mask is filled with the probability `1 - s/t` of going from
-/// time t to time s. All in f32, as in the reference: `torch.linspace` counts from the nearer end, with fused multiply-adds.
+/// Dream's schedule: from time 1 to `eps` in equal steps; a step from time t to time s fills a mask with probability `1 - s/t`.
+/// All in f32, as in the reference: `torch.linspace` counts from the nearer end, with fused multiply-adds.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Timesteps {
     pub(crate) eps: f32,
@@ -26,13 +26,13 @@ impl Timesteps {
         if i + 1 < self.steps { 1.0 - self.time(i + 1) / self.time(i) } else { 1.0 }
     }
 
-    /// How many of `masks` are filled in step `i`.
+    /// Number of `masks` filled in step `i`.
     pub(crate) fn count(self, i: usize, masks: usize) -> usize {
         (masks as f32 * self.probability(i)) as usize
     }
 }
 
-/// LLaDA's schedule: as many in each step, one more in the first ones where that does not come out even.
+/// LLaDA's schedule: the same number in each step, and one more in the first steps if there is a remainder.
 pub(crate) fn even(masks: usize, steps: usize, i: usize) -> usize {
     masks / steps + usize::from(i < masks % steps)
 }
@@ -65,7 +65,7 @@ mod tests {
         counts.chunk_by(|a, b| a == b).map(|run| (run[0], run.len())).collect()
     }
 
-    /// Vectors computed with PyTorch's arithmetic in f32.
+    /// Expected counts were computed with PyTorch's arithmetic in f32.
     #[test]
     fn dreams_counts_are_those_of_the_reference() {
         assert_eq!(dream(8, 4), [1, 2, 2, 3]);
@@ -78,7 +78,8 @@ mod tests {
         assert_eq!(runs(&dream(64, 48)), [(1, 33), (2, 14), (3, 1)]);
         assert_eq!(runs(&dream(100, 30)), [(3, 21), (4, 8), (5, 1)]);
         assert_eq!(runs(&dream(992, 124)), [(7, 1), (8, 13), (7, 1), (8, 108), (10, 1)]);
-        // As many in every step, one less in the first and one more in the last, but where rounding decides otherwise.
+        // The same number in every step, one less in the first and one more in the last, except where rounding decides
+        // otherwise.
         let mut others = Vec::new();
         for k in [1, 2, 3, 4, 8] {
             for steps in (2..=512).filter(|steps| k * steps < 980) {

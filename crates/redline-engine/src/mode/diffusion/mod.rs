@@ -1,16 +1,16 @@
 //! Generation by filling masks: a canvas of a prompt and masks, run pass after pass.
 
 mod counts;
-mod course;
-mod guess;
+mod prediction;
+mod schedule;
 
 use std::ops::Range;
 
 use redline_kernels::Rows;
 
 pub(crate) use self::counts::divisor;
-pub(crate) use self::course::{Course, Pass, Rules};
-pub(crate) use self::guess::{Guess, Guesser};
+pub(crate) use self::prediction::{Prediction, Predictor};
+pub(crate) use self::schedule::{Pass, Rules, Schedule};
 use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::outcome::{DiffuseOutcome, DiffusionPass, DiffusionProgress, FilledMask, FinishReason};
@@ -21,42 +21,42 @@ use crate::transcript::Transcript;
 
 /// A checked request.
 pub(crate) struct DiffuseJob {
-    /// The prompt, and masks after it; at least one mask.
+    /// The prompt, followed by masks; at least one mask.
     pub(crate) canvas: Vec<u32>,
     /// Tokens of the prompt.
     pub(crate) prompt_tokens: usize,
     pub(crate) mask: u32,
-    /// What ends the text, where it fills a mask.
+    /// Tokens that end the text if they fill a mask.
     pub(crate) end_ids: Vec<u32>,
     pub(crate) rules: Rules,
-    pub(crate) guesser: Guesser,
-    /// Guidance; 0: none.
+    pub(crate) predictor: Predictor,
+    /// Scale of classifier-free guidance; 0: none.
     pub(crate) cfg_scale: f32,
     pub(crate) kernel_path: String,
 }
 
-/// The sequence of the canvas itself; that without the prompt, which guidance moves away from, is the other.
+/// Index of the sequence with the prompt. Guidance moves away from the other sequence, whose prompt is masked.
 const CONDITIONED: u32 = 0;
 
 /// A canvas being filled.
 pub(crate) struct DiffuseTask {
     job: DiffuseJob,
-    course: Course,
+    schedule: Schedule,
     reply: Reply<DiffuseOutcome, DiffusionProgress>,
     transcript: Transcript,
     /// Positions that were masks at first.
     fillable: Vec<bool>,
-    /// Sequences that were opened.
+    /// Number of opened sequences.
     opened: u32,
-    /// Sequences that have not been run in this pass.
+    /// Number of sequences that have not been run in this pass.
     outstanding: u32,
     pass: Option<Pass>,
-    /// `(row, place in the pass's masks)`, ascending.
+    /// `(row, index in the pass's masks)`, ascending.
     rows: Vec<(usize, usize)>,
-    guesses: Vec<Option<Guess>>,
-    /// Logits of a row of one sequence, until the other's come.
+    predictions: Vec<Option<Prediction>>,
+    /// Logits of rows of one sequence, until the other sequence's arrive.
     partner: Vec<(u32, usize, Vec<f32>)>,
-    /// The first position that is not final, or that of the end.
+    /// The first position that is not final, or the end of the text.
     frontier: usize,
     end: Option<usize>,
     passes: Vec<DiffusionPass>,
@@ -72,7 +72,7 @@ impl DiffuseTask {
         let fillable: Vec<bool> = job.canvas.iter().map(|&id| id == job.mask).collect();
         let frontier = fillable.iter().position(|&fillable| fillable).unwrap_or(fillable.len());
         let mut task = Self {
-            course: Course::new(job.rules.clone()),
+            schedule: Schedule::new(job.rules.clone()),
             reply,
             transcript,
             fillable,
@@ -80,7 +80,7 @@ impl DiffuseTask {
             outstanding: 0,
             pass: None,
             rows: Vec::new(),
-            guesses: Vec::new(),
+            predictions: Vec::new(),
             partner: Vec::new(),
             frontier,
             end: None,
@@ -92,25 +92,25 @@ impl DiffuseTask {
         task
     }
 
-    /// Sequences: the canvas, and for guidance the same without its prompt.
+    /// Number of sequences: the canvas, and with guidance a copy whose prompt is masked.
     fn sequences(&self) -> u32 {
         if self.job.cfg_scale > 0.0 { 2 } else { 1 }
     }
 
-    /// Goes on to the next pass, if there is one.
+    /// Starts the next pass, if there is one.
     fn turn(&mut self) {
         let (canvas, mask) = (&self.job.canvas, self.job.mask);
-        self.pass = self.course.next(canvas.len(), &|p| canvas[p] == mask);
+        self.pass = self.schedule.next(canvas.len(), &|p| canvas[p] == mask);
         self.finished |= self.pass.is_none();
         let Some(pass) = &self.pass else { return };
         let shifted = self.job.rules.shifted;
         let row = |p: usize| if shifted { p.saturating_sub(1).max(pass.rows.start) } else { p };
         self.rows = pass.masks.iter().enumerate().map(|(place, &p)| (row(p), place)).collect();
-        self.guesses = vec![None; pass.masks.len()];
+        self.predictions = vec![None; pass.masks.len()];
         self.outstanding = self.sequences();
     }
 
-    /// The rows that are run, as sequence `index` has them.
+    /// The rows to run in sequence `index`.
     fn drawing(&self, index: u32) -> Drawing {
         let rows = self.pass.as_ref().map_or(0..0, |pass| pass.rows.clone());
         let shown = |p: usize| {
@@ -119,7 +119,7 @@ impl DiffuseTask {
         Drawing { from: rows.start, wanted: self.wanted(&rows), tokens: rows.map(shown).collect() }
     }
 
-    /// Rows whose logits are wanted of a pass over these.
+    /// The rows among `rows` whose logits are wanted.
     fn wanted(&self, rows: &Range<usize>) -> Vec<usize> {
         if !self.job.rules.savings {
             return rows.clone().collect();
@@ -129,15 +129,15 @@ impl DiffuseTask {
         wanted
     }
 
-    /// Guesses the masks that rows are about; row r of `values` is that at `positions[r]`.
-    fn guess(&mut self, logits: Logits<'_>, values: Rows<'_>, positions: &[usize]) {
+    /// Predicts masks from logits; row r of `values` is at `positions[r]`.
+    fn predict(&mut self, logits: Logits<'_>, values: Rows<'_>, positions: &[usize]) {
         let Some(pass) = &self.pass else { return };
         let exec = logits.exec;
         let places = |row: usize| {
             let first = self.rows.partition_point(|(r, _)| *r < row);
             self.rows[first..].iter().take_while(move |(r, _)| *r == row).map(|(_, place)| *place)
         };
-        // Two masks may have one row: the first two of a canvas or block, where logits are shifted.
+        // Two masks may share a row: the first two of a canvas or block, if rows are shifted.
         for nth in 0..2 {
             let some: Vec<Option<usize>> = positions.iter().map(|&row| places(row).nth(nth)).collect();
             let mut first = 0;
@@ -149,16 +149,16 @@ impl DiffuseTask {
                     continue;
                 }
                 let masks: Vec<usize> = run.iter().map(|&place| pass.masks[place]).collect();
-                let guesses = self.job.guesser.all(exec, values.some(rows), pass.step, &masks);
-                for (place, guess) in run.into_iter().zip(guesses) {
-                    self.guesses[place] = guess;
+                let predictions = self.job.predictor.all(exec, values.some(rows), pass.step, &masks);
+                for (place, prediction) in run.into_iter().zip(predictions) {
+                    self.predictions[place] = prediction;
                 }
             }
         }
     }
 
-    /// Guesses from what both sequences say: `u + (scale + 1) (c - u)`.
-    fn guess_guided(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+    /// Predicts from the logits c and u with and without the prompt: `u + (scale + 1) (c - u)`.
+    fn predict_guided(&mut self, places: &[RowPlace], logits: Logits<'_>) {
         let scale = self.job.cfg_scale + 1.0;
         let (mut positions, mut values) = (Vec::new(), Vec::new());
         for (r, place) in places.iter().enumerate() {
@@ -179,21 +179,21 @@ impl DiffuseTask {
             positions.push(position);
         }
         let width = logits.rows.width();
-        self.guess(logits, Rows::new(&values, positions.len(), width, width), &positions);
+        self.predict(logits, Rows::new(&values, positions.len(), width, width), &positions);
     }
 
-    /// The pass was run: fills masks.
+    /// Fills masks after the pass has been run.
     fn fill(&mut self) -> Result<(), EngineError> {
         let Some(pass) = self.pass.take() else { return Ok(()) };
-        let numbers = self.guesses.iter().zip(&pass.masks);
-        let guesses =
-            numbers.map(|(guess, p)| guess.ok_or_else(|| EngineError::NonFinite(format!("position {p}"))));
-        let guesses = guesses.collect::<Result<Vec<Guess>, _>>()?;
+        let numbers = self.predictions.iter().zip(&pass.masks);
+        let predictions = numbers
+            .map(|(prediction, p)| prediction.ok_or_else(|| EngineError::NonFinite(format!("position {p}"))));
+        let predictions = predictions.collect::<Result<Vec<Prediction>, _>>()?;
         let mut filled = Vec::new();
-        for position in self.course.filled(&pass, &guesses) {
+        for position in self.schedule.filled(&pass, &predictions) {
             let Ok(place) = pass.masks.binary_search(&position) else { continue };
-            let Guess { token, confidence } = guesses[place];
-            // A mask that becomes a mask is not filled.
+            let Prediction { token, confidence } = predictions[place];
+            // A mask whose prediction is the mask token stays unfilled.
             if token != self.job.mask {
                 self.job.canvas[position] = token;
                 filled.push(FilledMask { position, token, confidence });
@@ -206,7 +206,7 @@ impl DiffuseTask {
         Ok(())
     }
 
-    /// Lets out the text before the first mask that is left.
+    /// Reports the text before the first remaining mask.
     fn show(&mut self) -> Result<(), EngineError> {
         let mut text = String::new();
         while self.end.is_none()
@@ -231,7 +231,7 @@ impl DiffuseTask {
         }
     }
 
-    /// Whether the text is final, whatever becomes of the masks that are left.
+    /// Whether the text is final, independent of the remaining masks.
     fn is_final(&self) -> bool {
         self.job.rules.savings && (self.end.is_some() || self.transcript.stopped())
     }
@@ -261,10 +261,10 @@ impl Task for DiffuseTask {
 
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
         if self.sequences() == 2 {
-            return self.guess_guided(places, logits);
+            return self.predict_guided(places, logits);
         }
         let positions: Vec<usize> = places.iter().map(|place| place.position).collect();
-        self.guess(logits, logits.rows, &positions);
+        self.predict(logits, logits.rows, &positions);
     }
 
     fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
@@ -297,7 +297,7 @@ impl Task for DiffuseTask {
 }
 
 impl DiffuseTask {
-    /// The answer; what is held of the text so far is let out.
+    /// Builds the outcome, and releases the text that was held back.
     fn outcome(&mut self, ran: &Ran) -> Result<DiffuseOutcome, EngineError> {
         let filled: usize = self.passes.iter().map(|pass| pass.filled.len()).sum();
         if ran.ended == Some(Ended::Late) {

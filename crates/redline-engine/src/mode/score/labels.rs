@@ -1,4 +1,4 @@
-//! The labels of a request: which logits they take, and the scores that come of them.
+//! The labels of a request: the logits they need, and the scores computed from them.
 
 use super::ScoreJob;
 use crate::machine::LogitsRow;
@@ -11,26 +11,26 @@ pub(super) struct Row {
     pub(super) label_mass: Option<f32>,
 }
 
-/// The labels that some prompts are scored by.
+/// A list of labels by which prompts are scored.
 pub(super) struct LabelSet {
     /// The distinct labels, ascending.
     distinct: Vec<Vec<u32>>,
-    /// Where each label stands in `distinct`.
+    /// Index of each label in `distinct`.
     columns: Vec<usize>,
     /// The distinct first tokens, ascending.
     first: Vec<u32>,
 }
 
-/// What logits are evaluated over.
+/// The part of the head over which logits are evaluated.
 pub(super) enum Evaluated<'a> {
-    /// The rows of the head that belong to these ids, ascending.
+    /// The rows of the head for these ids, ascending.
     Labels(&'a [u32]),
-    /// All of it.
+    /// The whole head.
     Vocabulary,
 }
 
 impl Evaluated<'_> {
-    /// Where the logit of an id stands.
+    /// The column of an id's logit.
     fn column(&self, id: u32) -> usize {
         match self {
             Self::Labels(ids) => ids.partition_point(|&other| other < id),
@@ -61,7 +61,7 @@ impl LabelSet {
         &self.distinct
     }
 
-    /// The distinct labels that have further tokens, by their places.
+    /// Indices of the distinct labels that have several tokens.
     pub(super) fn long(&self) -> impl Iterator<Item = usize> {
         (0..self.distinct.len()).filter(|&label| self.distinct[label].len() > 1)
     }
@@ -71,8 +71,7 @@ impl LabelSet {
         &self.distinct[label]
     }
 
-    /// The row of a prompt whose labels have one token each, from its logits; `None` where the model's output is not a
-    /// number.
+    /// The scores of a prompt whose labels have one token each, from its logits; `None` if the model's output was not a number.
     pub(super) fn row(&self, row: &LogitsRow<'_>, over: &Evaluated<'_>, job: &ScoreJob) -> Option<Row> {
         let logit = |&column: &usize| f64::from(row.logits[over.column(self.distinct[column][0])]);
         let logits: Vec<f64> = self.columns.iter().map(logit).collect();
@@ -96,7 +95,7 @@ impl LabelSet {
         self.distinct.iter().map(logprob).collect()
     }
 
-    /// The row of a prompt from the summed log-probabilities of its distinct labels.
+    /// The scores of a prompt from the summed log-probabilities of its distinct labels.
     pub(super) fn long_row(&self, sums: &[f64], job: &ScoreJob) -> Option<Row> {
         let label = |&column: &usize| {
             let tokens = if job.mean { self.distinct[column].len() as f64 } else { 1.0 };
@@ -108,7 +107,7 @@ impl LabelSet {
         }
         let over = if job.softmax { log_softmax(&logprobs) } else { logprobs.clone() };
         let told = if job.full_logprobs { &logprobs } else { &over };
-        // A label may begin another: their probabilities do not add up.
+        // One label may be a prefix of another, so their probabilities do not add up.
         Some(Row { scores: exp(&over), logprobs: single(told), label_mass: None })
     }
 }

@@ -1,14 +1,14 @@
-//! Labels as masks behind the prompt, for models that fill masks.
+//! Scoring with models that fill masks: labels after the prompt, partly masked.
 //!
-//! Each item is run once for each way to cover tokens of its labels ([`super::maskings`]): a canvas of the prompt and of the label,
-//! some of it masks. Rows all see each other, so that prompts share nothing. What each canvas says is added up in the order of
-//! the maskings of a label, whenever it was run: a score has the same bits whatever runs beside it.
+//! Each item is run once for each way to mask tokens of its labels ([`super::maskings`]), as a canvas of the prompt and the
+//! partly masked label. All rows see each other, so prompts share nothing. The results of the canvases are added in the order
+//! of a label's maskings, whenever they were run, so a score has the same bits whatever runs beside it.
 
 use std::collections::VecDeque;
 
 use super::labels::{LabelSet, Row};
 use super::maskings::Maskings;
-use super::{Asked, ScoreJob, Shared};
+use super::{LabelLogits, ScoreJob, Shared};
 use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::outcome::{MonteCarlo, ScoreOutcome};
@@ -16,57 +16,57 @@ use crate::scheduler::{Done, Next, Opening};
 use crate::task::{Head, Ran, RowPlace, Task};
 use crate::ticket::Answer;
 
-/// How masks stand for tokens, and how many samples are drawn.
+/// The mask token, and how maskings are sampled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Masks {
-    /// The id that stands for a mask.
+    /// Id of the mask token.
     pub(crate) id: u32,
-    /// Whether row j is about token j + 1.
+    /// Whether row j predicts token j + 1.
     pub(crate) shifted: bool,
-    /// Most ways to cover the tokens of a label; at least 1.
+    /// Maximum number of maskings per label; at least 1.
     pub(crate) samples: usize,
     pub(crate) seed: u64,
 }
 
-/// What is known of an item.
+/// State of an item.
 #[derive(Default)]
-struct Found {
+struct ItemState {
     row: Option<Row>,
-    /// What each canvas says of each label that it tells of, the canvases in their order.
+    /// For each canvas, in order, its contributions to the labels that it covers.
     sums: Vec<Vec<f64>>,
-    /// Canvases that have not been run.
+    /// Number of canvases that have not been run yet.
     left: usize,
 }
 
-/// See the module.
+/// A score request for a model that fills masks.
 pub(crate) struct MaskedScoreTask {
     job: ScoreJob,
     reply: Answer<ScoreOutcome>,
-    asked: Asked,
+    logits: LabelLogits,
     masks: Masks,
-    /// Of each list of labels.
+    /// The maskings of each list of labels.
     maskings: Vec<Maskings>,
-    /// Items of which something is to be opened, and the next masking of the first.
+    /// Items with canvases that are not open yet; `next` is the next masking of the first.
     waiting: VecDeque<usize>,
     next: usize,
     /// Item and masking of every sequence.
     opened: Vec<(usize, usize)>,
-    found: Vec<Found>,
+    items: Vec<ItemState>,
     unscored: usize,
 }
 
 impl MaskedScoreTask {
     pub(crate) fn new(job: ScoreJob, masks: Masks, reply: Answer<ScoreOutcome>) -> Self {
-        let asked = Asked::of(&job);
+        let logits = LabelLogits::of(&job);
         let of = |set: &LabelSet| Maskings::of(set.distinct(), masks.samples, masks.seed);
         let waiting: VecDeque<usize> = job.items().collect();
         Self {
-            maskings: asked.sets.iter().map(of).collect(),
-            found: job.prompts.iter().map(|_| Found::default()).collect(),
+            maskings: logits.sets.iter().map(of).collect(),
+            items: job.prompts.iter().map(|_| ItemState::default()).collect(),
             unscored: waiting.len(),
             job,
             reply,
-            asked,
+            logits,
             masks,
             waiting,
             next: 0,
@@ -74,21 +74,21 @@ impl MaskedScoreTask {
         }
     }
 
-    /// The row that tells of the token at a position.
+    /// The row that predicts the token at a position.
     fn row(&self, position: usize) -> usize {
-        // A prompt has a token at least.
+        // A prompt has at least one token.
         if self.masks.shifted { position - 1 } else { position }
     }
 
-    /// All canvases of an item have been run.
+    /// Called when all canvases of an item have been run.
     fn scored(&mut self, item: usize) {
-        let set = self.job.labels_of(item);
-        let sums = std::mem::take(&mut self.found[item].sums);
-        if self.asked.long {
+        let set = self.job.labels.of(item);
+        let sums = std::mem::take(&mut self.items[item].sums);
+        if self.logits.long {
             let part = |&(masking, tell): &(usize, usize)| sums[masking][tell];
             let of_label = |parts: &Vec<(usize, usize)>| parts.iter().map(part).sum();
             let of_labels: Vec<f64> = self.maskings[set].labels.iter().map(of_label).collect();
-            self.found[item].row = self.asked.sets[set].long_row(&of_labels, &self.job);
+            self.items[item].row = self.logits.sets[set].long_row(&of_labels, &self.job);
         }
         self.unscored -= 1;
     }
@@ -104,19 +104,19 @@ impl Task for MaskedScoreTask {
     }
 
     fn labels(&self) -> Option<&[u32]> {
-        self.asked.labels()
+        self.logits.labels()
     }
 
     fn head(&self) -> Head {
-        self.asked.head()
+        self.logits.head()
     }
 
     fn open(&mut self) -> Option<Opening> {
         let item = *self.waiting.front()?;
-        let maskings = &self.maskings[self.job.labels_of(item)].all;
+        let maskings = &self.maskings[self.job.labels.of(item)].all;
         if self.next == 0 {
-            self.found[item].sums = maskings.iter().map(|masking| vec![0.0; masking.tells.len()]).collect();
-            self.found[item].left = maskings.len();
+            self.items[item].sums = maskings.iter().map(|masking| vec![0.0; masking.tells.len()]).collect();
+            self.items[item].left = maskings.len();
         }
         let masking = &maskings[self.next];
         let mut tokens = self.job.tokens(item);
@@ -137,15 +137,15 @@ impl Task for MaskedScoreTask {
         for (r, place) in places.iter().enumerate() {
             let row = logits.row(r);
             let (item, masking) = self.opened[place.index as usize];
-            let set = self.job.labels_of(item);
-            if !self.asked.long {
-                self.found[item].row = self.asked.sets[set].row(&row, &self.asked.over(), &self.job);
+            let set = self.job.labels.of(item);
+            if !self.logits.long {
+                self.items[item].row = self.logits.sets[set].row(&row, &self.logits.over(), &self.job);
                 continue;
             }
             let at = place.position - self.row(self.job.length(item));
-            let sums = &mut self.found[item].sums[masking];
+            let sums = &mut self.items[item].sums[masking];
             for ((label, weight), sum) in self.maskings[set].all[masking].tells.iter().zip(sums) {
-                let id = self.asked.sets[set].tokens(*label)[at];
+                let id = self.logits.sets[set].tokens(*label)[at];
                 *sum += weight * (f64::from(row.logits[id as usize]) - row.log_sum_exp);
             }
         }
@@ -154,8 +154,8 @@ impl Task for MaskedScoreTask {
     fn advance(&mut self, done: &[Done], _elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
         for done in done {
             let (item, _) = self.opened[done.index as usize];
-            self.found[item].left -= 1;
-            if self.found[item].left == 0 {
+            self.items[item].left -= 1;
+            if self.items[item].left == 0 {
                 self.scored(item);
             }
         }
@@ -167,8 +167,8 @@ impl Task for MaskedScoreTask {
     }
 
     fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
-        let Self { job, found, maskings, masks, reply, .. } = *self;
-        let rows = found.into_iter().map(|found| found.row).collect();
+        let Self { job, items, maskings, masks, reply, .. } = *self;
+        let rows = items.into_iter().map(|item| item.row).collect();
         let sampled_labels = maskings.iter().map(|maskings| maskings.sampled).sum();
         let Masks { samples, seed, .. } = masks;
         let monte_carlo = Some(MonteCarlo { samples, seed, sampled_labels });

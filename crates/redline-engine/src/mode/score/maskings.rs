@@ -1,42 +1,42 @@
-//! Which tokens of a label are covered by masks, how often, and how much each says of the label.
+//! Which tokens of a label are masked, how often, and with what weight.
 //!
 //! A model that fills masks bounds the log-likelihood of a label of L tokens by the mean, over k from 1 to L and over all
-//! choices of k of its tokens, of `L / k` times the sum of the log-probabilities of those k tokens, each given the prompt and the
-//! tokens that are not covered (LLaDA, arXiv 2502.09992, eq. 6 and `get_log_likelihood.py`). With no more choices than samples all
-//! are run, each with its weight in that mean, and the value is exact; else samples are drawn, their k spread evenly (the published code
-//! rounds halves to even, which draws some k more often than others).
+//! choices of k of its tokens, of `L / k` times the sum of the log-probabilities of those k tokens, each given the prompt and
+//! the unmasked tokens (LLaDA, arXiv 2502.09992, eq. 6 and `get_log_likelihood.py`). If there are no more choices than samples,
+//! all are run with their weights in that mean, and the value is exact. Otherwise choices are sampled, with k spread evenly
+//! (the published code rounds halves to even, which draws some k more often than others).
 
 use std::collections::BTreeMap;
 
 use crate::random::uniform;
 
-/// Tokens of a label, some covered.
+/// A label with some tokens masked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Masking {
     /// `None`: a mask.
     pub(crate) tokens: Vec<Option<u32>>,
-    /// The labels that look like this under these masks, by their places, and how much each masked token counts for them.
+    /// Indices of the labels that look the same with these masks, and the weight of each masked token for them.
     pub(crate) tells: Vec<(usize, f64)>,
 }
 
-/// All that is run for some labels.
+/// All maskings that are run for some labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Maskings {
     pub(crate) all: Vec<Masking>,
-    /// What tells of each label: places in `all` and in [`Masking::tells`], in an order that other labels do not change.
+    /// For each label, indices in `all` and in [`Masking::tells`], in an order that other labels do not change.
     pub(crate) labels: Vec<Vec<(usize, usize)>>,
-    /// Labels whose maskings are samples.
+    /// Number of labels whose maskings are sampled.
     pub(crate) sampled: usize,
 }
 
 impl Maskings {
-    /// Most ways to cover a label of so many tokens.
+    /// Maximum number of maskings for a label of `length` tokens.
     pub(crate) fn most(length: usize, samples: usize) -> usize {
         usize::try_from(ways(length)).map_or(samples, |ways| ways.min(samples))
     }
 
-    /// Of distinct labels, with at most so many samples of each. Labels of one length are covered alike, so that what tells two of
-    /// them apart is not the draw.
+    /// Creates the maskings of distinct labels, at most `samples` for each. Labels of equal length are masked alike, so that
+    /// differences between them do not come from the sampling.
     pub(crate) fn of(labels: &[Vec<u32>], samples: usize, seed: u64) -> Self {
         let mut found = Self::default();
         let mut places: BTreeMap<Vec<Option<u32>>, usize> = BTreeMap::new();
@@ -62,12 +62,12 @@ impl Maskings {
     }
 }
 
-/// Ways to cover at least one of so many tokens.
+/// Number of ways to mask at least one of `length` tokens.
 fn ways(length: usize) -> u64 {
     1u64.checked_shl(length as u32).map_or(u64::MAX, |sets| sets - 1)
 }
 
-/// Sets of covered tokens as bits, each with the weight of one token in it; and whether these are all there are.
+/// Sets of masked tokens as bits, with the weight of each masked token; and whether these are all sets.
 fn covers(length: usize, samples: usize, seed: u64) -> (Vec<(u64, f64)>, bool) {
     let all = ways(length);
     if all <= samples as u64 {
@@ -77,7 +77,7 @@ fn covers(length: usize, samples: usize, seed: u64) -> (Vec<(u64, f64)>, bool) {
     let mut weights: BTreeMap<u64, f64> = BTreeMap::new();
     let first = libm::floor(uniform(seed, counter(samples, 0)) * length as f64) as usize;
     for sample in 0..samples {
-        // Spread over 1..=length, from the first one on and round: each as often, up to one.
+        // Cycles through 1..=length from a random start, so that the counts of any two values differ by at most one.
         let covered = (first + sample * length / samples) % length + 1;
         let mut order: Vec<usize> = (0..length).collect();
         order.sort_by(|&a, &b| {
@@ -94,7 +94,7 @@ fn counter(sample: usize, token: usize) -> u64 {
     (sample as u64) << 32 | token as u64
 }
 
-/// Ways to choose k of n.
+/// The binomial coefficient: ways to choose k of n.
 fn choices(n: usize, k: u32) -> f64 {
     (0..k).fold(1.0, |product, i| product * (n as f64 - f64::from(i)) / f64::from(i + 1))
 }
@@ -103,7 +103,7 @@ fn choices(n: usize, k: u32) -> f64 {
 mod tests {
     use super::*;
 
-    /// The weight of every token of a label of so many tokens, over all of its maskings.
+    /// The total weight of each token of a label of `length` tokens, over all of its maskings.
     fn weights(length: usize, samples: usize, seed: u64) -> Vec<f64> {
         let (covers, _) = covers(length, samples, seed);
         (0..length)
@@ -130,7 +130,7 @@ mod tests {
             assert!(!exact && drawn.len() <= samples);
             let total: f64 = weights(length, samples, 3).iter().sum();
             assert!((total - length as f64).abs() < 1e-9, "{length} tokens count {total}");
-            // A masking of k tokens weighs length / (k samples) for each time that it was drawn.
+            // A masking of k tokens weighs length / (k samples) each time it is drawn.
             let mut of = vec![0.0; length + 1];
             for (cover, weight) in &drawn {
                 let covered = cover.count_ones() as usize;
@@ -141,7 +141,7 @@ mod tests {
         }
         assert_ne!(covers(8, 16, 0), covers(8, 16, 1));
         assert_eq!(covers(8, 16, 1), covers(8, 16, 1));
-        // Many samples: every token is covered in as many of them.
+        // With many samples, all tokens are masked about equally often.
         assert!(weights(9, 400, 5).iter().all(|weight| (weight - 1.0).abs() < 0.25));
     }
 

@@ -1,16 +1,16 @@
-//! Labels as the tokens that follow: prefill only.
+//! Scoring with autoregressive models: prefill only.
 //!
-//! The longest token prefix that all prompts share is one sequence; each prompt begins like it, or like a longer beginning
-//! that is stored elsewhere, and is opened when there is room for it. The head is evaluated at the last row of each prompt
-//! only. A label of several tokens continues each prompt: a sequence of its own, whose log-probability is the sum over its
-//! tokens, each given those before it.
+//! The longest token prefix common to all prompts is one sequence. Each prompt begins with it, or with a longer beginning that
+//! is stored elsewhere, and is opened when there is room for it. The head is evaluated at the last row of each prompt only. A
+//! label of several tokens continues each prompt as a separate sequence; its log-probability is the sum over its tokens, each
+//! given those before it.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::labels::{LabelSet, Row};
-use super::{Asked, ScoreJob, Shared};
+use super::{LabelLogits, ScoreJob, Shared};
 use crate::error::EngineError;
 use crate::machine::Logits;
 use crate::outcome::{PrefixCacheUse, ScoreOutcome};
@@ -19,10 +19,10 @@ use crate::scheduler::{Done, Next, Opening, Origin};
 use crate::task::{Cached, Head, Ran, RowPlace, Task};
 use crate::ticket::Answer;
 
-/// Prompts that are open at a time where labels of several tokens follow them: each stays until those have been run.
+/// Maximum number of open prompts if labels of several tokens follow them: each prompt stays open until those have been run.
 const CONTINUED: usize = 32;
 
-/// What a sequence is for. Prompts go by their items.
+/// The purpose of a sequence. Prompts are identified by their items.
 #[derive(Clone, Copy)]
 enum Purpose {
     Shared,
@@ -30,44 +30,44 @@ enum Purpose {
     Label { item: usize, label: usize },
 }
 
-/// What is known of a prompt.
+/// State of a prompt.
 #[derive(Default)]
-struct Found {
+struct ItemState {
     row: Option<Row>,
-    /// Its sequence.
+    /// Index of its sequence.
     index: u32,
-    /// Its tokens that earlier requests had stored before this one arrived.
+    /// Number of its tokens that earlier requests had stored before this request arrived.
     known: usize,
-    /// Its tokens that came from other requests.
+    /// Number of its tokens that were taken from other requests.
     cached: usize,
-    /// With labels of several tokens: the log-probability of each distinct label so far.
+    /// For labels of several tokens: the log-probability of each distinct label so far.
     sums: Vec<f64>,
-    /// Labels of several tokens that have not been run; `None` before the prompt has.
+    /// Number of labels of several tokens that have not been run; `None` before the prompt has been run.
     waiting: Option<usize>,
 }
 
-/// See the module.
+/// A score request for an autoregressive model.
 pub(crate) struct ScoreTask {
     job: ScoreJob,
     reply: Answer<ScoreOutcome>,
-    asked: Asked,
-    /// Items whose prompts are to be opened.
+    logits: LabelLogits,
+    /// Items whose prompts are not open yet.
     prompts: VecDeque<usize>,
-    /// Items and labels that are to be opened, because the prompt is stored.
+    /// Items and labels that can be opened, because the prompt is stored.
     continuations: BTreeSet<(usize, usize)>,
     /// Tokens that all prompts share, and whether they are stored.
     shared: Vec<u32>,
     shared_ready: bool,
-    /// Tokens of them that earlier requests had stored.
+    /// Number of shared tokens that earlier requests had stored.
     shared_known: usize,
     purposes: Vec<Purpose>,
-    found: Vec<Found>,
-    /// Prompts.
+    items: Vec<ItemState>,
+    /// Number of prompts.
     count: usize,
-    /// Prompts that have no row yet, and those of them that are open.
+    /// Number of prompts without scores, and the number of those that are open.
     unscored: usize,
     unfinished: usize,
-    /// Whether anything is kept for later requests.
+    /// Whether keys and values are kept for later requests.
     keeps: bool,
 }
 
@@ -80,8 +80,8 @@ impl ScoreTask {
             None => Vec::new(),
         };
         Self {
-            asked: Asked::of(&job),
-            found: job.prompts.iter().map(|_| Found::default()).collect(),
+            logits: LabelLogits::of(&job),
+            items: job.prompts.iter().map(|_| ItemState::default()).collect(),
             count: prompts.len(),
             unscored: prompts.len(),
             shared_ready: shared.is_empty(),
@@ -98,11 +98,11 @@ impl ScoreTask {
     }
 
     fn set(&self, item: usize) -> &LabelSet {
-        &self.asked.sets[self.job.labels_of(item)]
+        &self.logits.sets[self.job.labels.of(item)]
     }
 
     fn open_prompt(&mut self, item: usize) -> Opening {
-        self.found[item].index = self.purposes.len() as u32;
+        self.items[item].index = self.purposes.len() as u32;
         self.purposes.push(Purpose::Prompt(item));
         let tokens = self.job.tokens(item);
         let parent = (!self.shared.is_empty()).then_some((0, self.shared.len()));
@@ -116,39 +116,40 @@ impl ScoreTask {
         let prompt = tokens.len();
         let label = self.set(item).tokens(label);
         tokens.extend_from_slice(&label[..label.len() - 1]);
-        // A label goes before the prompts that come later: those that wait for their labels must not keep it out.
-        let (rank, parent) = (rank(item), Some((self.found[item].index, prompt)));
+        // A label has a lower rank than later prompts, so that prompts that wait for their labels cannot keep it out.
+        let (rank, parent) = (rank(item), Some((self.items[item].index, prompt)));
         Opening { tokens, wanted: prompt, rank, parent, ..Opening::default() }
     }
 
-    /// What becomes of the sequence of a prompt that has been run to its end.
+    /// What to do with the sequence of a prompt that has been run to its end.
     fn after_prompt(&mut self, item: usize, done: &Done) -> Next {
-        if self.found[item].waiting.is_none() {
-            self.found[item].cached = match done.origin {
+        if self.items[item].waiting.is_none() {
+            self.items[item].cached = match done.origin {
                 Origin::Parent => self.shared_known,
                 Origin::Running => done.began,
-                // It may be this request that left it.
-                Origin::Kept => done.began.min(self.found[item].known.max(self.shared_known)),
+                // The tokens may have been kept by this request itself.
+                Origin::Kept => done.began.min(self.items[item].known.max(self.shared_known)),
             };
-            let long: Vec<usize> = if self.asked.long { self.set(item).long().collect() } else { Vec::new() };
-            self.found[item].waiting = Some(long.len());
+            let long: Vec<usize> =
+                if self.logits.long { self.set(item).long().collect() } else { Vec::new() };
+            self.items[item].waiting = Some(long.len());
             self.continuations.extend(long.into_iter().map(|label| (item, label)));
         }
-        if self.found[item].waiting.is_some_and(|waiting| waiting > 0) {
+        if self.items[item].waiting.is_some_and(|waiting| waiting > 0) {
             Next::Hold
         } else {
             self.scored(item)
         }
     }
 
-    /// A prompt and all its labels have been run.
+    /// Called when a prompt and all its labels have been run.
     fn scored(&mut self, item: usize) -> Next {
-        if self.asked.long {
-            self.found[item].row = self.set(item).long_row(&self.found[item].sums, &self.job);
+        if self.logits.long {
+            self.items[item].row = self.set(item).long_row(&self.items[item].sums, &self.job);
         }
         self.unscored -= 1;
         self.unfinished -= 1;
-        // A page for the few tokens of a short item is better left to others.
+        // The few tokens of a short item are not worth a page.
         let alone = self.count == 1;
         if alone || self.job.length(item) >= self.shared.len() + PAGE_TOKENS {
             Next::Keep
@@ -157,12 +158,12 @@ impl ScoreTask {
         }
     }
 
-    /// Prompt tokens that earlier requests had stored, if that is known.
+    /// Use of the prefix cache, if it is known.
     fn prefix_cache(&self) -> Option<PrefixCacheUse> {
         let mut sum = self.keeps.then(PrefixCacheUse::default)?;
-        for (item, found) in self.found.iter().enumerate() {
+        for (item, state) in self.items.iter().enumerate() {
             if self.job.prompts[item].is_ok() {
-                sum.count(found.cached);
+                sum.count(state.cached);
             }
         }
         Some(sum)
@@ -179,22 +180,22 @@ impl Task for ScoreTask {
     }
 
     fn labels(&self) -> Option<&[u32]> {
-        self.asked.labels()
+        self.logits.labels()
     }
 
     fn head(&self) -> Head {
-        self.asked.head()
+        self.logits.head()
     }
 
     fn start(&mut self, cached: Cached<'_>) {
-        // Asked before anything is computed: what this request leaves does not count.
+        // Queried before anything is computed, so that keys and values of this request do not count.
         let salt = &self.job.cache_salt;
         self.keeps = cached(salt, &[]).is_some();
         if self.keeps {
-            for item in 0..self.found.len() {
+            for item in 0..self.items.len() {
                 let tokens = self.job.tokens(item);
                 let known = cached(&self.job.cache_salt, &tokens[..tokens.len().saturating_sub(1)]);
-                self.found[item].known = known.unwrap_or(0);
+                self.items[item].known = known.unwrap_or(0);
             }
         }
     }
@@ -215,7 +216,7 @@ impl Task for ScoreTask {
         if let Some((item, label)) = self.continuations.pop_first() {
             return Some(self.open_label(item, label));
         }
-        if self.asked.long && self.unfinished == CONTINUED {
+        if self.logits.long && self.unfinished == CONTINUED {
             return None;
         }
         let item = self.prompts.pop_front()?;
@@ -228,17 +229,17 @@ impl Task for ScoreTask {
             let row = logits.row(r);
             match self.purposes[place.index as usize] {
                 Purpose::Shared => {}
-                Purpose::Prompt(item) if self.asked.long => {
-                    self.found[item].sums = self.set(item).first_logprobs(&row);
+                Purpose::Prompt(item) if self.logits.long => {
+                    self.items[item].sums = self.set(item).first_logprobs(&row);
                 }
                 Purpose::Prompt(item) => {
-                    self.found[item].row = self.set(item).row(&row, &self.asked.over(), &self.job);
+                    self.items[item].row = self.set(item).row(&row, &self.logits.over(), &self.job);
                 }
                 Purpose::Label { item, label } => {
-                    // The row of the label's token n tells of its token n + 1.
+                    // The row of the label's token n predicts its token n + 1.
                     let next = place.position - self.job.length(item) + 1;
                     let id = self.set(item).tokens(label)[next];
-                    self.found[item].sums[label] += f64::from(row.logits[id as usize]) - row.log_sum_exp;
+                    self.items[item].sums[label] += f64::from(row.logits[id as usize]) - row.log_sum_exp;
                 }
             }
         }
@@ -258,10 +259,10 @@ impl Task for ScoreTask {
                 Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, done))),
                 Purpose::Label { item, .. } => {
                     updates.push((index, Next::Drop));
-                    let waiting = self.found[item].waiting.map_or(0, |waiting| waiting - 1);
-                    self.found[item].waiting = Some(waiting);
+                    let waiting = self.items[item].waiting.map_or(0, |waiting| waiting - 1);
+                    self.items[item].waiting = Some(waiting);
                     if waiting == 0 {
-                        updates.push((self.found[item].index, self.scored(item)));
+                        updates.push((self.items[item].index, self.scored(item)));
                     }
                 }
             }
@@ -275,18 +276,18 @@ impl Task for ScoreTask {
 
     fn answer(self: Box<Self>, outcome: Result<Ran, EngineError>) {
         let shared = Shared { tokens: self.shared.len(), cached: self.prefix_cache() };
-        let Self { job, found, reply, .. } = *self;
-        let rows = found.into_iter().map(|found| found.row).collect();
+        let Self { job, items, reply, .. } = *self;
+        let rows = items.into_iter().map(|item| item.row).collect();
         reply(outcome.and_then(|ran| job.outcome(rows, shared, ran)));
     }
 }
 
-/// The rank of the sequences of an item. What all share has rank 0.
+/// The rank of an item's sequences. The shared prefix has rank 0.
 fn rank(item: usize) -> u32 {
     1 + item as u32
 }
 
-/// Length of the longest common token prefix, leaving every prompt at least one token of its own; 0 for a single prompt.
+/// Length of the longest common token prefix that leaves every prompt at least one token of its own; 0 for a single prompt.
 fn shared_prefix(prompts: &[&PromptIds]) -> usize {
     if prompts.len() < 2 {
         return 0;
@@ -297,6 +298,7 @@ fn shared_prefix(prompts: &[&PromptIds]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::prompt::LabelLists;
 
     fn shared(prompts: &[&[u32]]) -> usize {
         let mut stem = None;
@@ -318,7 +320,7 @@ mod tests {
         assert_eq!(shared(&[&[1], &[1]]), 0);
     }
 
-    /// Twice as many items as may be open, each with a label of two tokens.
+    /// A request with twice as many items as may be open, each with a label of two tokens.
     fn continued() -> ScoreTask {
         let mut stem = None;
         let prompts = (0..2 * CONTINUED as u32).map(|item| {
@@ -327,8 +329,7 @@ mod tests {
         });
         let job = ScoreJob {
             prompts: prompts.collect(),
-            labels: vec![vec![vec![5], vec![6, 7]]],
-            labels_of: None,
+            labels: LabelLists { lists: vec![vec![vec![5], vec![6, 7]]], of_item: None },
             mean: false,
             softmax: false,
             full_logprobs: false,
@@ -352,12 +353,12 @@ mod tests {
     fn a_bounded_number_of_prompts_is_open_while_labels_follow() {
         let mut task = continued();
         assert_eq!(all_open(&mut task).len(), CONTINUED);
-        // A prompt that has been run is held, so none takes its place, but its label is opened.
+        // A prompt that has been run is held, so no other prompt takes its place, but its label is opened.
         assert_eq!(task.advance(&[done(0)], 0.0).unwrap(), [(0, Next::Hold)]);
         let opened = all_open(&mut task);
         assert_eq!((opened.len(), opened[0].parent), (1, Some((0, 2))));
-        // With its label the prompt ends, and one more is opened.
-        task.found[0].sums = vec![-1.0, -2.0];
+        // When its label has been run, the prompt ends, and another one is opened.
+        task.items[0].sums = vec![-1.0, -2.0];
         let ends = [(CONTINUED as u32, Next::Drop), (0, Next::Drop)];
         assert_eq!(task.advance(&[done(CONTINUED as u32)], 0.0).unwrap(), ends);
         assert_eq!(all_open(&mut task).len(), 1);

@@ -1,11 +1,11 @@
-//! What a request can have found in the prefix cache: tokens that requests with the same salt may have stored.
+//! Upper bounds for prefix cache use: tokens that requests with the same salt may have stored.
 
 /// Tokens that a request may store for others.
 #[derive(Clone, Debug)]
 pub(in crate::simulator) struct Stored {
     pub(in crate::simulator) salt: String,
     pub(in crate::simulator) sequences: Vec<Vec<u32>>,
-    /// Unknown tokens that may stand behind each of them.
+    /// Number of unknown tokens that may follow each of them.
     pub(in crate::simulator) more: usize,
 }
 
@@ -14,7 +14,7 @@ fn common(a: &[u32], b: &[u32]) -> usize {
 }
 
 impl Stored {
-    /// How many of these tokens it may have stored.
+    /// How many leading tokens of `tokens` it may have stored.
     fn shares(&self, salt: &str, tokens: &[u32]) -> usize {
         if self.salt != salt {
             return 0;
@@ -27,7 +27,7 @@ impl Stored {
     }
 }
 
-/// For each prompt, the most tokens that it can have got from `others`. The last token of a prompt is always run.
+/// For each prompt, the most tokens that it can have taken from `others`. The last token of a prompt is always run.
 pub(in crate::simulator) fn most<'a>(
     salt: &str,
     prompts: &[Vec<u32>],
@@ -40,8 +40,8 @@ pub(in crate::simulator) fn most<'a>(
     prompts.iter().map(most).collect()
 }
 
-/// The fewest tokens that prompts can be run with, where each may have got so many from others: what prompts of the
-/// request itself have in common may be run once.
+/// The fewest tokens that must be run for prompts, given how many each may have taken from others. Tokens that prompts of the
+/// request share may be run once.
 pub(in crate::simulator) fn fewest_computed(prompts: &[Vec<u32>], from_others: &[usize]) -> usize {
     let own = |(i, prompt): (usize, &Vec<u32>)| {
         let before = prompts[..i].iter().map(|other| common(other, prompt)).max().unwrap_or(0);

@@ -1,8 +1,8 @@
-//! What becomes of a canvas, pass by pass.
+//! Replays a canvas pass by pass.
 //!
-//! Dream's `diffusion_generate` and its four algorithms, LLaDA's `generate` with its two, Fast-dLLM's block caches and
-//! thresholds, written as their loops are. The passes that an answer tells of are followed one by one: which rows each
-//! runs, which masks it fills, and with what. Steps that can fill nothing need not be run where savings are allowed.
+//! Dream's `diffusion_generate` with its four algorithms, LLaDA's `generate` with its two, and Fast-dLLM's block caches and
+//! thresholds, written with the loops of the originals. The passes in an answer are followed one by one: which rows each runs,
+//! which masks it fills, and with what. If savings are allowed, steps that can fill nothing need not be run.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use super::{Verdict, by_weight, drawn, largest, random, total};
 use crate::outcome::{DiffuseOutcome, DiffusionPass, FinishReason};
 use crate::request::{Algorithm, BlockCache};
 
-/// What random numbers are for: the lowest bits of their counter. Above them stand the position and the step.
+/// The purpose of a random number: the lowest bits of its counter. The bits above hold the position and the step.
 const ORDER: u64 = 0;
 const TOKEN: u64 = 1;
 const CHOICE: u64 = 2;
@@ -21,54 +21,54 @@ fn number(seed: u64, step: usize, position: usize, purpose: u64) -> f64 {
     random(seed, (step as u64) << 34 | (position as u64) << 2 | purpose)
 }
 
-/// Distance of two keys below which rounding may decide which is larger.
+/// Difference of two keys below which rounding may decide which is larger.
 const CLOSE: f64 = 1e-5;
 
 fn close(a: f64, b: f64) -> bool {
     a != b && (a - b).abs() <= CLOSE
 }
 
-/// What a mask would become.
-struct Guess {
+/// The prediction of a mask.
+struct Prediction {
     position: usize,
     token: u32,
     confidence: f64,
-    /// Rounding decides about either.
+    /// Whether rounding may decide the token or the confidence.
     open: bool,
 }
 
 /// Which masks a pass fills.
 enum Fills {
-    /// These.
+    /// These masks.
     These(Vec<usize>),
-    /// So many, those of the largest keys.
+    /// This number of masks, those with the largest keys.
     Largest(usize),
-    /// The most probable one and all that are at least so probable.
+    /// The most probable mask, and all masks of at least this probability.
     AtLeast(f64),
 }
 
-/// What was found of an answer.
+/// Result of following an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::simulator) enum Followed {
-    /// All passes there are.
+    /// The answer has all passes.
     Whole,
     /// Passes are missing at the end.
     Part,
 }
 
-/// A canvas while the passes of an answer are followed.
+/// The state of a canvas while an answer is followed.
 struct Replay<'a> {
     asked: &'a Filling,
     canvas: Vec<u32>,
     /// The tokens that the keys and values of each position were computed from.
     stored: Vec<u32>,
     told: std::slice::Iter<'a, DiffusionPass>,
-    /// The first position that is not final, or that of the end.
+    /// The first position that is not final, or the end of the text.
     frontier: usize,
     end: Option<usize>,
 }
 
-/// Follows an answer. The error says where it goes wrong.
+/// Follows an answer. The error says where it is wrong.
 pub(in crate::simulator) fn follow(asked: &Filling, answer: &DiffuseOutcome) -> Result<Followed, String> {
     let canvas = asked.canvas.clone();
     let mut replay = Replay {
@@ -102,7 +102,7 @@ impl Replay<'_> {
         let rules = &self.asked.rules;
         let by_pass = rules.threshold.is_some() || self.caches();
         let steps = rules.steps / rules.blocks.len();
-        // Passes so far, those included that were left out.
+        // Passes so far, including those that were left out.
         let mut number = 0;
         for (b, block) in rules.blocks.iter().enumerate() {
             // Steps of this block, and passes that were run for it.
@@ -117,7 +117,7 @@ impl Replay<'_> {
                 let full = if by_pass { own == 0 } else { rules.savings && masks.is_empty() };
                 let over = match rules.threshold {
                     Some(_) => run > at_first,
-                    // The pass that opens a block of Dream's with a cache is a step, and one follows it at least.
+                    // With a cache, the first pass of one of Dream's blocks is a step, and at least one step follows it.
                     None => i >= if self.opens() { steps.max(2) } else { steps },
                 };
                 if full || over {
@@ -144,7 +144,7 @@ impl Replay<'_> {
                     return Ok(Followed::Whole);
                 }
             }
-            // With a cache, a block takes two passes at least, even if the second finds it full.
+            // With a cache, a block takes at least two passes, even if the first one fills it.
             number += usize::from(self.caches() && i == 1);
         }
         Ok(Followed::Whole)
@@ -159,12 +159,12 @@ impl Replay<'_> {
         self.asked.rules.cache != BlockCache::None && self.asked.rules.refresh != Some(1)
     }
 
-    /// Whether the first pass of a block fills the first position and no other (Dream with a cache).
+    /// Whether the first pass of a block fills only the first position (Dream with a cache).
     fn opens(&self) -> bool {
         self.caches() && self.asked.rules.shifted
     }
 
-    /// The rows of a pass before which a block had so many.
+    /// The rows of a pass of a block that had `before` passes already.
     fn rows(&self, block: &Range<usize>, before: usize) -> Range<usize> {
         let rules = &self.asked.rules;
         let again = rules.refresh.is_some_and(|every| before % every == 0);
@@ -175,14 +175,14 @@ impl Replay<'_> {
         }
     }
 
-    /// What a step fills; `None` where it can fill nothing and is left out.
+    /// The masks that a step fills; `None` if it can fill none and is left out.
     fn fills(&self, seen: &[usize], own: usize, at_first: usize, i: usize, step: usize) -> Option<Fills> {
         let rules = &self.asked.rules;
         if let Some(threshold) = rules.threshold {
             return Some(Fills::AtLeast(threshold));
         }
         let steps = rules.steps / rules.blocks.len();
-        // LLaDA: as many in each step, the remainder in the first ones.
+        // LLaDA: the same number in each step, with the remainder in the first steps.
         let even = at_first / steps + usize::from(i < at_first % steps);
         let order = |p: usize| self::number(rules.seed, step, p, ORDER);
         let fills = match self.asked.algorithm {
@@ -207,24 +207,26 @@ impl Replay<'_> {
     /// Follows one pass.
     fn pass(&mut self, told: &DiffusionPass, seen: &[usize], fills: &Fills) -> Result<(), String> {
         self.stored[told.rows.clone()].copy_from_slice(&self.canvas[told.rows.clone()]);
-        let guessed = match fills {
+        let predicted = match fills {
             Fills::These(positions) => positions,
             _ => seen,
         };
-        let guesses: Vec<Guess> =
-            guessed.iter().map(|&p| self.guess(p, told.rows.start, told.step)).collect();
+        let predictions: Vec<Prediction> =
+            predicted.iter().map(|&p| self.predict(p, told.rows.start, told.step)).collect();
         let positions: Vec<usize> = told.filled.iter().map(|filled| filled.position).collect();
-        if let Verdict::Exactly(expected) = self.filled(&guesses, fills, told.step)
+        if let Verdict::Exactly(expected) = self.filled(&predictions, fills, told.step)
             && positions != expected
         {
             return Err(format!("step {} fills {positions:?} instead of {expected:?}", told.step));
         }
         for filled in &told.filled {
-            let guess = guesses.iter().find(|guess| guess.position == filled.position);
-            let guess = guess.ok_or_else(|| format!("step {} fills {}", told.step, filled.position))?;
-            let same = filled.token == guess.token && close_or_equal(filled.confidence, guess.confidence);
-            if !guess.open && !same {
-                let expected = (guess.token, guess.confidence);
+            let prediction = predictions.iter().find(|prediction| prediction.position == filled.position);
+            let prediction =
+                prediction.ok_or_else(|| format!("step {} fills {}", told.step, filled.position))?;
+            let same =
+                filled.token == prediction.token && close_or_equal(filled.confidence, prediction.confidence);
+            if !prediction.open && !same {
+                let expected = (prediction.token, prediction.confidence);
                 return Err(format!("step {}: {filled:?} instead of {expected:?}", told.step));
             }
             self.canvas[filled.position] = filled.token;
@@ -240,18 +242,18 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The positions that a pass fills, ascending. What would become a mask stays one.
-    fn filled(&self, guesses: &[Guess], fills: &Fills, step: usize) -> Verdict<Vec<usize>> {
+    /// The positions that a pass fills, ascending. A mask whose prediction is the mask token stays.
+    fn filled(&self, predictions: &[Prediction], fills: &Fills, step: usize) -> Verdict<Vec<usize>> {
         let rules = &self.asked.rules;
         let mut keys: Vec<(usize, f64)> = Vec::new();
-        for guess in guesses {
-            let mut key = guess.confidence;
+        for prediction in predictions {
+            let mut key = prediction.confidence;
             if rules.alg_temp > 0.0 {
-                // A draw without replacement from softmax(confidence / temperature): the largest of these keys.
-                let u = number(rules.seed, step, guess.position, CHOICE).max(1.0 / (1u64 << 54) as f64);
+                // A sample without replacement from softmax(confidence / temperature): the largest of these keys.
+                let u = number(rules.seed, step, prediction.position, CHOICE).max(1.0 / (1u64 << 54) as f64);
                 key = key / f64::from(rules.alg_temp) - libm::log(-libm::log(u));
             }
-            keys.push((guess.position, key));
+            keys.push((prediction.position, key));
         }
         keys.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.0.cmp(&b.0)));
         let between = |n: usize| n > 0 && n < keys.len() && close(keys[n - 1].1, keys[n].1);
@@ -264,16 +266,16 @@ impl Replay<'_> {
                 (sure.map(|(_, key)| key.0).collect(), open)
             }
         };
-        if open || guesses.iter().any(|guess| guess.open) {
+        if open || predictions.iter().any(|prediction| prediction.open) {
             return Verdict::Open;
         }
-        let stays = |p: &usize| guesses.iter().any(|g| g.position == *p && g.token == self.asked.mask);
+        let stays = |p: &usize| predictions.iter().any(|g| g.position == *p && g.token == self.asked.mask);
         chosen.retain(|p| !stays(p));
         chosen.sort_unstable();
         Verdict::Exactly(chosen)
     }
 
-    /// The logits of the row that tells of a position, in a pass that begins at row `first`.
+    /// The logits of the row that predicts a position, in a pass that begins at row `first`.
     fn row(&self, position: usize, first: usize) -> Vec<f32> {
         let row = match (self.asked.rules.shifted, position) {
             (true, p) if p > first => p - 1,
@@ -285,7 +287,7 @@ impl Replay<'_> {
         if self.asked.cfg_scale == 0.0 {
             return conditioned.to_vec();
         }
-        // Guidance: away from what is said without the prompt.
+        // Guidance: away from the prediction without the prompt.
         let mut hidden = self.stored.clone();
         for (p, id) in hidden.iter_mut().enumerate() {
             if self.asked.canvas[p] != self.asked.mask {
@@ -297,15 +299,15 @@ impl Replay<'_> {
         conditioned.iter().zip(&unconditioned).map(|(c, u)| u + scale * (c - u)).collect()
     }
 
-    /// Temperature, top-p, top-k; the token, and how sure it is.
-    fn guess(&self, position: usize, first: usize, step: usize) -> Guess {
+    /// Temperature, top-p, top-k; then the token and its confidence.
+    fn predict(&self, position: usize, first: usize, step: usize) -> Prediction {
         let row = self.row(position, first);
         let sampling = &self.asked.sampling;
         let draws = sampling.temperature > 0.0;
         let temperature = if draws { f64::from(sampling.temperature) } else { 1.0 };
         let (mut kept, mut open) = by_weight(&row, temperature);
         if sampling.top_p < 1.0 {
-            // A token is left out if those before it reach more than this.
+            // A token is left out if the sum of those before it exceeds this.
             let enough = f64::from(sampling.top_p) * total(&kept);
             let count = (0..kept.len()).filter(|&n| total(&kept[..n]) <= enough).count();
             open |= (0..kept.len()).any(|n| super::close(total(&kept[..n]), enough));
@@ -326,18 +328,18 @@ impl Replay<'_> {
             Algorithm::TopkMargin => share(0) - share(1),
             Algorithm::Entropy => (0..kept.len()).map(|n| share(n) * libm::log(share(n))).sum(),
             Algorithm::LowConfidence => {
-                // Of the distribution as the model gave it.
+                // From the unfiltered distribution of the model.
                 let (all, _) = by_weight(&row, 1.0);
                 all.iter().filter(|(id, _)| *id == token).map(|(_, weight)| weight).sum::<f64>() / total(&all)
             }
             _ => kept.iter().filter(|(id, _)| *id == token).map(|(_, weight)| weight).sum::<f64>() / sum,
         };
-        Guess { position, token, confidence, open }
+        Prediction { position, token, confidence, open }
     }
 }
 
-/// Dream: `ts = torch.linspace(1, eps, steps + 1)`; from time t to s a mask is filled with the probability `1 - s / t`, in the
-/// last step in any case. In f32, as the published counts are; `linspace` counts from the nearer end.
+/// Dream: `ts = torch.linspace(1, eps, steps + 1)`; a step from time t to s fills a mask with probability `1 - s / t`, the last
+/// step with probability 1. In f32, like the published counts; `linspace` counts from the nearer end.
 fn share(eps: f32, steps: usize, i: usize) -> f32 {
     if i + 1 >= steps {
         return 1.0;

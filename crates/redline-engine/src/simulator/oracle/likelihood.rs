@@ -5,7 +5,7 @@ use super::super::scoring::Scoring;
 use super::random;
 use crate::mode::score::Masks;
 
-/// What an item is answered: bits do not depend on what else runs, so these are compared as bits.
+/// The expected answer for an item, compared bit by bit, because bits do not depend on what else runs.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::simulator) struct Scored {
     pub(in crate::simulator) scores: Vec<f32>,
@@ -25,17 +25,17 @@ pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32]) -> f64 {
     sum
 }
 
-/// The row that tells of token `at` behind a prompt, where the tokens there are `shown`; `None`: a mask.
+/// The row that predicts token `at` after a prompt, if the tokens there are `shown`; `None` is a mask.
 fn masked_row(prompt: &[u32], shown: &[Option<u32>], at: usize, masks: Masks) -> [f32; VOCABULARY] {
     let canvas = prompt.iter().copied().chain(shown.iter().map(|token| token.unwrap_or(masks.id)));
     logits(canvas_digest(canvas, prompt.len() + at - usize::from(masks.shifted)))
 }
 
-/// Sets of covered tokens of a label (bit `at` for token `at`), each with the weight of one covered token, ascending.
+/// Sets of masked tokens of a label (bit `at` for token `at`), each with the weight of one masked token, ascending.
 ///
-/// LLaDA, `get_log_likelihood.py`: draw k from 1 to L, cover k of L tokens, count each with `L / k`; the mean over the
-/// draws. With at least as many draws as sets there are, all sets are taken with their probability: `1 / L` for k, shared
-/// out to the sets of k tokens.
+/// LLaDA, `get_log_likelihood.py`: draw k from 1 to L, mask k of L tokens, weigh each with `L / k`; the mean over the draws.
+/// With at least as many draws as there are sets, all sets are taken with their probability: `1 / L` for k, divided evenly
+/// among the sets of k tokens.
 fn covered(length: usize, masks: Masks) -> Vec<(u64, f64)> {
     let sets = (1u128 << length) - 1;
     if sets <= masks.samples as u128 {
@@ -44,12 +44,12 @@ fn covered(length: usize, masks: Masks) -> Vec<(u64, f64)> {
         return (1..=sets as u64).map(|set| (set, weight(set))).collect();
     }
     let number = |sample: usize, token: usize| random(masks.seed, (sample as u64) << 32 | token as u64);
-    // The k are spread evenly over 1..=L, from a random one on.
+    // The k are spread evenly over 1..=L, starting at a random one.
     let start = (number(masks.samples, 0) * length as f64) as usize;
     let mut drawn: Vec<(u64, f64)> = Vec::new();
     for sample in 0..masks.samples {
         let k = (start + sample * length / masks.samples) % length + 1;
-        // The k tokens of the lowest random numbers.
+        // The k tokens with the lowest random numbers.
         let rank =
             |at: usize| (0..length).filter(|&b| (number(sample, b), b) < (number(sample, at), at)).count();
         let set = (0..length).filter(|&at| rank(at) < k).fold(0, |set, at| set | 1 << at);
@@ -63,7 +63,7 @@ fn covered(length: usize, masks: Masks) -> Vec<(u64, f64)> {
     drawn
 }
 
-/// The bound of a model that fills masks on the log-probability of a label after a prompt.
+/// The bound that a model that fills masks gives for the log-probability of a label after a prompt.
 fn masked_logprob(prompt: &[u32], label: &[u32], masks: Masks) -> f64 {
     let mut sum = 0.0;
     for (set, weight) in covered(label.len(), masks) {
@@ -95,7 +95,7 @@ fn exp(values: &[f64]) -> Vec<f32> {
 }
 
 impl Scoring {
-    /// What an item must be answered.
+    /// The expected answer for an item.
     pub(in crate::simulator) fn expected(&self, item: usize) -> Scored {
         let labels = self.labels_of(item);
         if self.labels.iter().flatten().any(|label| label.len() > 1) {
@@ -112,7 +112,7 @@ impl Scoring {
             return Scored { scores: exp(&among), logprobs: single(&among), label_mass: None };
         }
         let full: Vec<f64> = own.iter().map(|x| x - normaliser(&row)).collect();
-        // The share of the vocabulary that the distinct labels have.
+        // The total probability of the distinct labels.
         let is_label = |id: &usize| labels.iter().any(|label| label[0] as usize == *id);
         let share = |id: usize| libm::exp(f64::from(row[id]) - normaliser(&row));
         let mass: f64 = (0..VOCABULARY).filter(is_label).map(share).sum();
@@ -120,7 +120,7 @@ impl Scoring {
         Scored { scores, logprobs: single(&full), label_mass: Some(mass as f32) }
     }
 
-    /// With labels of several tokens: no share of the vocabulary, for one label may begin another.
+    /// For labels of several tokens. There is no total probability, because one label may be a prefix of another.
     fn of_long(&self, item: usize, labels: &[Vec<u32>]) -> Scored {
         let whole = labels.iter().map(|label| {
             let sum = match self.masks {

@@ -1,24 +1,24 @@
-//! What requests must be answered, written down naively from the published algorithms.
+//! The expected answers, written naively from the published algorithms.
 //!
-//! Nothing here calls the samplers, schedules, masks or confidences of the engine. The oracle shares two things with what it
-//! checks: the stand-in for the model ([`super::machine::logits`]), and the definition of the random numbers, which is
-//! written down a second time below. It computes each row from all tokens that the row sees, without a cache, and in f64.
-//! Where rounding alone could decide between two answers it leaves the question open ([`Verdict::Open`]).
+//! Nothing here calls the samplers, schedules, masks or confidences of the engine. The oracle shares two things with the code
+//! that it checks: the stand-in for the model ([`super::machine::logits`]), and the definition of the random numbers, which is
+//! written a second time below. It computes each row in f64 from all tokens that the row sees, without a cache. Where rounding
+//! alone could decide between two answers, it leaves the question open ([`Verdict::Open`]).
 
 pub(super) mod cached;
 pub(super) mod diffusion;
 pub(super) mod likelihood;
 pub(super) mod sampling;
 
-/// Relative distance of two weights or sums of weights below which rounding may decide.
+/// Relative difference of two weights or sums of weights below which rounding may decide.
 const CLOSE: f64 = 5e-6;
 
-/// What a choice must be.
+/// The expected choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Verdict<T> {
-    /// This and nothing else.
+    /// Exactly this choice.
     Exactly(T),
-    /// Rounding decides: any answer is right.
+    /// Rounding decides, so any choice is right.
     Open,
 }
 
@@ -65,8 +65,8 @@ fn largest(logits: &[f32]) -> u32 {
     best as u32
 }
 
-/// Ids with weights that are proportional to their probabilities at a temperature, the most probable first, equals by id;
-/// and whether rounding may change the order.
+/// Ids with weights proportional to their probabilities at a temperature, the most probable first, equals by id; and whether
+/// rounding may change the order.
 fn by_weight(logits: &[f32], temperature: f64) -> (Vec<(u32, f64)>, bool) {
     let top = f64::from(logits[largest(logits) as usize]);
     let weigh = |(id, &x): (usize, &f32)| (id as u32, libm::exp((f64::from(x) - top) / temperature));
@@ -80,7 +80,7 @@ fn total(of: &[(u32, f64)]) -> f64 {
     of.iter().map(|(_, weight)| weight).sum()
 }
 
-/// The first id whose cumulative weight exceeds the share `u` of all; and whether rounding may decide.
+/// The first id whose cumulative weight exceeds the share `u` of the total; and whether rounding may decide.
 fn drawn(of: &[(u32, f64)], u: f64) -> (u32, bool) {
     let target = u * total(of);
     let (mut sum, mut token, mut open) = (0.0, None, false);

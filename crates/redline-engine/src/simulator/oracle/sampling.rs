@@ -17,7 +17,7 @@ fn choice(row: &[f32], sampling: &Sampling, position: usize) -> Verdict<u32> {
         kept.truncate(sampling.top_k);
     }
     if sampling.top_p < 1.0 {
-        // The fewest that reach this together.
+        // Keep the fewest candidates whose sum reaches this.
         let enough = f64::from(sampling.top_p) * total(&kept);
         let mut count = 0;
         while count == 0 || count < kept.len() && total(&kept[..count]) < enough {
@@ -35,7 +35,7 @@ fn choice(row: &[f32], sampling: &Sampling, position: usize) -> Verdict<u32> {
     if open || close { Verdict::Open } else { Verdict::Exactly(token) }
 }
 
-/// Whether these tokens continue a prompt, as far as they go; and whether nothing follows them.
+/// Whether these tokens correctly continue a prompt, as far as they go; and whether the generation ends there.
 pub(in crate::simulator) fn continues(
     prompt: &[u32],
     new: &[u32],

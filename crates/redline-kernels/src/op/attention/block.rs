@@ -1,4 +1,4 @@
-//! Some tiles of query rows of one KV head, taken through the keys and values together.
+//! A block: some tiles of query rows of one KV head that process keys and values together.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use crate::format::Mac;
 use crate::format::bf16::{self, Bf16Mac, WidenMac, pack_row};
 use crate::format::float32::F32Mac;
 use crate::op::exp::exp;
-use crate::op::kv::{KvFormat, KvShape, PAGE_TOKENS, Segment, Sight};
+use crate::op::kv::{AttentionMask, KvFormat, KvShape, PAGE_TOKENS, Segment};
 use crate::tile::TILE_ROWS;
 
-/// Tiles of a block at most.
+/// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Rows of a block at most.
+/// Maximum number of rows in a block.
 const ROWS: usize = BLOCK_TILES * TILE_ROWS;
 
 /// Up to six query rows of one segment: token-major, then heads of the group.
@@ -36,7 +36,7 @@ impl<'a> Tile<'a> {
     }
 }
 
-/// See the module.
+/// Some tiles of query rows of one KV head.
 pub(super) struct Block<'a> {
     job: &'a Job<'a>,
     kv_head: usize,
@@ -45,7 +45,7 @@ pub(super) struct Block<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Of no tile.
+    /// Creates an empty block.
     pub(super) fn new(job: &'a Job<'a>, kv_head: usize) -> Self {
         Self { job, kv_head, tiles: [None; BLOCK_TILES], count: 0 }
     }
@@ -64,15 +64,15 @@ impl<'a> Block<'a> {
     }
 }
 
-/// What the rows of a tile see of a span; keys are counted from its beginning.
+/// The keys of a span that the rows of a tile see, counted from the start of the span.
 #[derive(Clone, Copy)]
 struct Seen {
     keys: [(usize, usize); TILE_ROWS],
-    /// The rows that see any.
+    /// The rows that see any of these keys.
     rows: (usize, usize),
-    /// From the first that any row sees to behind the last.
+    /// From the first key that any row sees to one past the last.
     any: (usize, usize),
-    /// The same of those that every such row sees; may be empty.
+    /// The range of keys that all of these rows see; may be empty.
     all: (usize, usize),
 }
 
@@ -86,11 +86,11 @@ struct State {
     started: bool,
 }
 
-/// Working memory of a block; every part is written before it is read. Rows follow each other tile by tile, six to a tile.
+/// Scratch memory of a block; every part is written before it is read. Rows are stored tile by tile, six per tile.
 struct Scratch {
     /// Queries in the input words of the cache's format, `[rows][steps]`.
     words: MaybeUninit<[u32; ROWS * MAX_HEAD_DIM]>,
-    /// The same values as f32, where pages are unpacked: `[rows][dimensions of the keys]`.
+    /// The same values as f32, for unpacked pages: `[rows][dimensions of the keys]`.
     floats: MaybeUninit<[f32; ROWS * MAX_HEAD_DIM]>,
     /// `[rows][keys of a span]`
     logits: MaybeUninit<[f32; ROWS * SPAN]>,
@@ -116,7 +116,7 @@ impl Block<'_> {
         self.job.kv_shape
     }
 
-    /// Values of a row of `o`.
+    /// Number of values in a row of `o`.
     fn width(&self) -> usize {
         self.shape().value_strips() * LANES
     }
@@ -127,7 +127,7 @@ impl Block<'_> {
 
     /// The keys that row `r` of a tile sees.
     fn visible(&self, tile: &Tile<'_>, r: usize) -> Range<usize> {
-        if let Sight::All(keys) = tile.segment.sight {
+        if let AttentionMask::Bidirectional(keys) = tile.segment.attention {
             return 0..keys;
         }
         let position = tile.segment.start + (tile.first + r) / self.job.group;
@@ -135,7 +135,7 @@ impl Block<'_> {
         first..position + 1
     }
 
-    /// Row and first column of the head of row `r` in the batch.
+    /// Row and first column in the batch of row `r`'s head.
     fn place(&self, tile: &Tile<'_>, r: usize) -> (usize, usize) {
         let index = tile.first + r;
         let head = self.kv_head * self.job.group + index % self.job.group;
@@ -170,7 +170,7 @@ impl Block<'_> {
         }
     }
 
-    /// Scaled queries in the input words of the cache's format, and as f32.
+    /// Stores the scaled queries in the input words of the cache's format, and as f32.
     #[inline(always)]
     fn load_queries(&self, t: usize, tile: &Tile<'_>, scratch: &mut Scratch) {
         let (head_dim, steps, dims) = (self.shape().head_dim, self.shape().steps(), self.shape().key_dims());
@@ -198,7 +198,7 @@ impl Block<'_> {
         }
     }
 
-    /// What a tile sees of the span that begins at `start`.
+    /// The keys that a tile sees of the span that begins at `start`.
     fn seen(&self, tile: &Tile<'_>, start: usize) -> Seen {
         let mut seen = Seen { rows: (usize::MAX, 0), any: (SPAN, 0), all: (0, SPAN), ..NOTHING };
         for r in 0..tile.rows {
@@ -207,7 +207,7 @@ impl Block<'_> {
             let (a, b) = (within(keys.start), within(keys.end));
             seen.keys[r] = (a, b);
             if a < b {
-                // Rows that see keys of this span are neighbours: both ends grow with the position.
+                // Rows that see keys of this span are adjacent, because both ends of their ranges grow with the position.
                 seen.rows = (seen.rows.0.min(r), r + 1);
                 seen.any = (seen.any.0.min(a), seen.any.1.max(b));
                 seen.all = (seen.all.0.max(a), seen.all.1.min(b));
@@ -216,14 +216,14 @@ impl Block<'_> {
         if seen.rows.1 == 0 { NOTHING } else { seen }
     }
 
-    /// The page that tile `t` reads as page `page` of the span; `None` if it sees nothing of it.
+    /// The page that tile `t` reads as page `page` of the span; `None` if it sees none of its keys.
     fn page_of(&self, t: usize, seen: &[Seen; BLOCK_TILES], start: usize, page: usize) -> Option<u32> {
         let (from, to) = seen[t].any;
         let sees = from < (page + 1) * PAGE_TOKENS && to > page * PAGE_TOKENS && from < to;
         sees.then(|| self.tile(t).segment.pages[start / PAGE_TOKENS + page])
     }
 
-    /// The next tiles, from `first` on, that are neighbours and read the same page, and what of it they read.
+    /// The next adjacent tiles, from `first` on, that read the same page, and the keys that they read of it.
     fn sharing(
         &self,
         first: usize,
@@ -237,7 +237,7 @@ impl Block<'_> {
         Some((HeadPage::new(self.job.kv, id, self.job.layer, self.kv_head), first..end))
     }
 
-    /// One span: logits, softmax, values, merge.
+    /// Processes one span: logits, softmax, values, merge.
     #[inline(always)]
     fn span<S: Isa, K: Mac, V: Mac>(
         &self,
@@ -274,7 +274,7 @@ impl Block<'_> {
         }
     }
 
-    /// Logits of every row of every tile, page by page.
+    /// Computes the logits of every row of every tile, page by page.
     #[inline(always)]
     fn logits<S: Isa, K: Mac>(&self, s: S, start: usize, seen: &[Seen; BLOCK_TILES], scratch: &mut Scratch) {
         let (steps, dims) = (self.shape().steps(), self.shape().key_dims());
@@ -331,7 +331,7 @@ impl Block<'_> {
                 for t in tiles {
                     let page = (&head, page, unpacked);
                     let (first, last) = seen[t].rows;
-                    // Keys that every row sees run together; what is before or after them, row by row.
+                    // Keys that all rows see are processed together, the keys before and after them row by row.
                     let (low, high) = seen[t].all;
                     if low >= high {
                         for r in first..last {
@@ -359,7 +359,7 @@ impl Block<'_> {
         }
     }
 
-    /// Adds `p v` of the keys of `keys` (counted in the span) that lie in a page to `rows` rows.
+    /// Adds `p v` for the keys `keys` (counted in the span) of one page to `rows` rows.
     #[inline(always)]
     fn weighted<S: Isa, V: Mac>(
         &self,
@@ -388,7 +388,7 @@ impl Block<'_> {
         }
     }
 
-    /// Merges the span's result of a row into what earlier spans left.
+    /// Merges the span's result of a row into the result of earlier spans.
     #[inline(always)]
     fn merge<S: Isa>(
         &self,

@@ -1,4 +1,4 @@
-//! Keys and values of one head in one page: as they are stored, or unpacked for several tiles of rows.
+//! Keys and values of one head in one page, as stored or unpacked for several tiles of rows.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::format::float32::F32Mac;
 use crate::op::kv::{KvPages, KvShape, PAGE_BLOCKS, PAGE_TOKENS};
 use crate::tile::{TileArgs, tiles};
 
-/// See the module.
+/// Keys and values of one head in one page, as stored.
 pub(super) struct HeadPage<'a> {
     shape: KvShape,
     words: &'a [u32],
@@ -60,7 +60,7 @@ impl<'a> HeadPage<'a> {
     }
 }
 
-/// Keys and values of one head in one page as f32, in the order in which they are stored.
+/// Keys and values of one head in one page, unpacked to f32 in the order in which they are stored.
 pub(super) struct Unpacked {
     /// `[blocks][dimensions][16 keys]`
     keys: MaybeUninit<[f32; PAGE_TOKENS * MAX_HEAD_DIM]>,
@@ -73,7 +73,7 @@ impl Unpacked {
         Self { keys: MaybeUninit::uninit(), values: MaybeUninit::uninit() }
     }
 
-    /// Takes the keys of a page of pairs of bf16.
+    /// Unpacks the keys of a bf16 page.
     #[inline(always)]
     pub(super) fn take_keys<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
         let to = self.keys.as_mut_ptr().cast::<f32>();
@@ -87,7 +87,7 @@ impl Unpacked {
         }
     }
 
-    /// Takes the values of a page of bf16.
+    /// Unpacks the values of a bf16 page.
     #[inline(always)]
     pub(super) fn take_values<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
         let to = self.values.as_mut_ptr().cast::<f32>();
@@ -98,7 +98,7 @@ impl Unpacked {
         }
     }
 
-    /// As [`HeadPage::keys_times`], with the keys that were taken, of `dims` dimensions.
+    /// As [`HeadPage::keys_times`], with the unpacked keys of `dims` dimensions.
     ///
     /// # Safety
     /// As there; the inputs are f32.
@@ -116,7 +116,7 @@ impl Unpacked {
         unsafe { keys::<S, F32Mac>(s, (self.keys.as_ptr().cast(), dims), blocks, x, y, rows) };
     }
 
-    /// As [`HeadPage::values_times`], with the values that were taken.
+    /// As [`HeadPage::values_times`], with the unpacked values.
     ///
     /// # Safety
     /// As there.

@@ -12,11 +12,11 @@ use crate::format::{Format, Mac};
 use crate::tile::{GROUP_STRIPS, TileArgs, tile_count, tile_rows, tiles};
 use crate::{Exec, Rows};
 
-/// Steps of k that a group of strips keeps in the second-level cache while all rows pass over it.
+/// Number of steps of k that a group of strips keeps in the second-level cache while all rows pass over it.
 const BLOCK_STEPS: usize = 256;
-/// The same of the variant with fewer, larger blocks.
+/// The same for the variant with fewer, larger blocks.
 const DEEP_STEPS: usize = 1024;
-/// From this many rows on, threads take whole groups of strips.
+/// Number of rows from which on threads take whole groups of strips.
 const GROUPED_ROWS: usize = 8;
 
 pub(super) fn run(
@@ -47,7 +47,7 @@ struct Job<'a> {
     x: *const u32,
     x_stride: usize,
     rows: usize,
-    /// Steps of k that stay cached while rows pass over them.
+    /// Number of steps of k that stay cached while rows pass over them.
     block: usize,
     outputs: Outputs<'a>,
 }
@@ -80,8 +80,8 @@ impl Kernel for Part<'_> {
     }
 }
 
-/// The strips of which tile `t` of `tiles` asks for the weights that follow, while it computes; a single tile computes less than it
-/// waits and asks for nothing.
+/// The strips whose next weights tile `t` of `tiles` prefetches while it computes. A single tile is bound by memory anyway and
+/// prefetches nothing.
 fn later(t: usize, tiles: usize) -> Option<[usize; 2]> {
     match (tiles, t) {
         (2, _) => Some([2 * t, 2 * t + 1]),
@@ -106,7 +106,7 @@ impl Part<'_> {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, steps and strips.
             unsafe {
                 for start in (0..steps).step_by(block) {
-                    // The next block of these strips, or the first of those that follow.
+                    // The next block of these strips, or the first block of the next strips.
                     let next = if start + block < steps { start + block } else { GROUP_STRIPS * steps };
                     for t in 0..tiles_of_rows {
                         let rows = tile_rows(job.rows, t);

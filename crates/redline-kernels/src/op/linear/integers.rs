@@ -1,5 +1,5 @@
-//! Linear layers with integer weights: by dot products of vectors, or many rows at once by tile registers where the tier
-//! has them. Both follow the same order.
+//! Linear layers with integer weights: with vector dot products, or for many rows with tile registers if the tier has them.
+//! Both follow the same order.
 
 mod tiles;
 
@@ -20,7 +20,7 @@ use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
 use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
 
-/// From so many rows on tile registers are used: with fewer, tiles of dot products wait less for their weights.
+/// Number of rows from which on tile registers are used; with fewer, vector dot products wait less for their weights.
 pub(super) const TILES_FROM_ROWS: usize = 25;
 
 pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
@@ -50,7 +50,7 @@ pub(super) fn run(
     };
     let apart = scratch.len() - x.rows * w.outliers().map_or(0, Outliers::steps);
     let (inputs, apart) = scratch.split_at_mut(apart);
-    // Inputs that begin with a cache line: no vector of them crosses two.
+    // Inputs start at a cache line, so that no vector of them crosses two lines.
     let line = inputs.as_ptr().align_offset(TILE_BYTES).min(LANES);
     let inputs = &mut inputs[line..];
     quantise(exec, layout, w.format(), x, w.outlier_columns(), inputs);
@@ -67,7 +67,7 @@ pub(super) fn run(
     }
 }
 
-/// Rows of the largest tile of a tier.
+/// Number of rows of the largest tile of a tier.
 struct TileRows;
 
 impl Kernel for TileRows {
@@ -93,26 +93,26 @@ fn gather(x: Rows<'_>, outliers: &Outliers, out: &mut [u32]) {
 struct Job<'a> {
     matrix: &'a Matrix,
     layout: InputLayout,
-    /// As [`InputLayout`] says.
+    /// Laid out as described by [`InputLayout`].
     inputs: &'a [u32],
     /// Inputs of outlier columns.
     apart: &'a [u32],
     outputs: Outputs<'a>,
 }
 
-/// Inputs of a tile that stay in the first-level cache while strips pass over them, in bytes.
+/// Bytes of a tile's inputs that stay in the first-level cache while strips pass over them.
 const CACHED_BYTES: usize = 32 << 10;
 /// Bytes of weights that stay in the second-level cache while tiles pass over them.
 const GROUP_BYTES: usize = 384 << 10;
 
-/// Weights are read once: a group of strips, one block of k, stays in the second-level cache while every tile of rows passes
-/// over it; a tile's inputs of that block stay in the first.
+/// Computes some strips. Weights are read once: one block of k of a group of strips stays in the second-level cache while every
+/// tile of rows passes over it; a tile's inputs of that block stay in the first.
 fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
     let Job { matrix, layout, .. } = job;
     let rows = layout.tile(0).len().max(1);
     let whole = layout.k.next_multiple_of(INPUT_GROUP);
     let cut = (CACHED_BYTES / rows / INPUT_GROUP * INPUT_GROUP).max(INPUT_GROUP);
-    // A single tile reads every weight once: it is not cut, so that its weights are one stream.
+    // A single tile reads every weight once; it is not cut, so that its weights are one stream.
     let block = if layout.tiles() > 1 { cut.min(whole) } else { whole };
     let strip_bytes = (matrix.strip_bytes().words / layout.k.div_ceil(block)).max(1);
     let group = (GROUP_BYTES / strip_bytes).max(1);
@@ -135,7 +135,7 @@ struct Tile<'a> {
     k: Range<usize>,
 }
 
-/// A tile whose format and number of rows are known to the compiler: each is a function of its own.
+/// A tile whose format and number of rows are known at compile time: each combination is a separate function.
 struct TileOfRows<'a, I, const R: usize> {
     tile: Tile<'a>,
     format: PhantomData<I>,
@@ -203,7 +203,7 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
 }
 
 impl Job<'_> {
-    /// What follows the integer sums of one strip: outlier columns, bias, activation.
+    /// The steps after the integer sums of one strip: outlier columns, bias, activation.
     ///
     /// # Safety
     /// The strip belongs to the calling member.
@@ -251,7 +251,7 @@ mod tests {
     use crate::op::linear::Epilogue;
     use crate::threads::Disjoint;
 
-    /// Runs the first tile of a matrix of this format, in tiles of so many rows.
+    /// Runs the first tile of a matrix of this format, in tiles of `tile_rows` rows.
     fn run_first_tile(format: Format, tile_rows: usize) {
         let matrix = Matrix::zeroed(format, 16, 32).unwrap();
         let layout = dot_layout(&matrix, tile_rows, tile_rows);

@@ -1,5 +1,5 @@
-//! The ways in which a linear layer can be run. Each gives the same bits; which is fastest depends on the machine, the shape and
-//! the number of rows, and can be measured.
+//! Variants of running a linear layer. All give the same bits; which one is fastest depends on the machine, the shape and the
+//! number of rows, and can be measured.
 
 use redline_simd::Simd;
 
@@ -21,21 +21,21 @@ pub enum Variant {
     Blocked,
     /// Floats: blocks of 1024 steps.
     Deep,
-    /// [`Variant::Dot`] on the calling thread alone: small layers do not repay waking others.
+    /// [`Variant::Dot`] on the calling thread alone, for layers too small to be worth waking other threads.
     DotAlone,
     /// [`Variant::Blocked`] on the calling thread alone.
     BlockedAlone,
 }
 
-/// From more rows on, half as many rows at a time is something else on the widest tier.
+/// Number of rows above which half as many rows at a time is a different variant on the widest tier.
 const HALF_ROWS: usize = 8;
-/// Weights of a layer that one thread may be enough for, in bytes times rows.
+/// Maximum size of a layer for which one thread may suffice, in bytes of weights times rows.
 const SMALL: usize = 1 << 20;
-/// Weights of the smallest piece that is worth claiming, some microseconds of work for up to eight rows, in bytes.
+/// Minimum size of a piece worth claiming, in bytes of weights: some microseconds of work for up to eight rows.
 const PIECE_BYTES: usize = 128 << 10;
 
 impl Variant {
-    /// Every variant there is.
+    /// All variants.
     pub const ALL: &[Variant] = &[
         Self::Dot,
         Self::DotHalf,
@@ -46,7 +46,7 @@ impl Variant {
         Self::BlockedAlone,
     ];
 
-    /// Most variants that [`Variant::candidates`] names.
+    /// Maximum number of variants that [`Variant::candidates`] returns.
     pub const MOST_CANDIDATES: usize = 3;
 
     /// The name in plans.
@@ -62,12 +62,12 @@ impl Variant {
         }
     }
 
-    /// The variant of that name.
+    /// Finds a variant by name.
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|variant| variant.name() == name)
     }
 
-    /// The variant for `rows` rows that needs no measuring.
+    /// Estimates the variant for `rows` rows without measuring.
     pub fn estimate(simd: Simd, matrix: &Matrix, rows: usize) -> Self {
         if !matrix.format().is_integer() {
             Self::Blocked
@@ -97,8 +97,8 @@ impl Variant {
         std::iter::once(estimate).chain(others).take(Self::MOST_CANDIDATES).collect()
     }
 
-    /// Who computes the strips of a matrix for `rows` rows. Tile registers ask for the weights of the next strips, so that a member's
-    /// strips follow each other.
+    /// How the strips of a matrix are shared out for `rows` rows. Tile registers prefetch the weights of the next strips, so a
+    /// member's strips must be consecutive.
     pub(super) fn sharing(self, matrix: &Matrix, rows: usize) -> Sharing {
         match self {
             Self::DotAlone | Self::BlockedAlone => Sharing::Alone,

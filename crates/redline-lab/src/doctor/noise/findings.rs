@@ -1,28 +1,28 @@
-//! What disturbs measurements, one function each: the evidence, what it means, what to do.
+//! The findings about noise, one function each: the evidence, what it means, what to do.
 
 use super::jitter::Jitter;
 use super::{Finding, Level, Readings};
 use crate::machine::{Activity, HugePages};
 use crate::number::{count, percent, short};
 
-/// Shares of time from which on something is noisy and unfit.
+/// Thresholds of the share of stolen time: noisy, unfit.
 const STOLEN: (f64, f64) = (0.005, 0.05);
 const WAITING: (f64, f64) = (0.05, 0.5);
-/// Shares of one processor that another process takes.
+/// Thresholds of another process's share of one processor.
 const BUSY: (f64, f64) = (0.05, 0.5);
-/// Times per second and thread that work is put off its processor.
+/// Thresholds of involuntary context switches per second and thread.
 const SWITCHES: (f64, f64) = (20.0, 200.0);
 /// A load average above this means that something else was running.
 const IDLE_LOAD: f64 = 0.5;
-/// A frequency below this share of the highest, and a change of it, matter.
+/// Frequencies below this share of the highest, and changes by as much, are reported.
 const LOW_CLOCK: f64 = 0.9;
 const DRIFT: f64 = 0.03;
-/// A step of the clock above this is coarse.
+/// A clock step above this is coarse.
 const COARSE_NS: u64 = 1000;
-/// How many other processes are named.
+/// Number of other processes that are named.
 const NAMED: usize = 3;
 
-/// Everything that was looked at, in the order of the report.
+/// All findings, in the order of the report.
 pub(super) fn all(readings: &Readings, jitter: &[Jitter]) -> Vec<Finding> {
     let mut all = vec![
         governor(readings),
@@ -66,7 +66,7 @@ impl Finding {
         self
     }
 
-    /// Bad from the first bound on, unfit from the second.
+    /// Noisy from the first bound on, unfit from the second.
     fn above(self, value: Option<f64>, bounds: (f64, f64), fact: &str, fix: &str) -> Self {
         match value {
             Some(value) if value >= bounds.1 => self.bad(Level::Unfit, fact, fix),
@@ -76,7 +76,7 @@ impl Finding {
     }
 }
 
-/// How much a counter grew.
+/// The increase of a counter during the probe.
 fn growth(readings: &Readings, counter: impl Fn(&Activity) -> Option<u64>) -> Option<u64> {
     Some(counter(&readings.after)?.saturating_sub(counter(&readings.before)?))
 }
@@ -88,7 +88,7 @@ pub(super) fn stolen_share(before: &Activity, after: &Activity) -> Option<f64> {
     (all > 0).then(|| stolen as f64 / all as f64)
 }
 
-/// Other processes that worked between two moments, with their shares of one processor, the busiest first.
+/// Other processes that ran between two moments, with their shares of one processor, the busiest first.
 pub(super) fn busy(before: &Activity, after: &Activity) -> Option<Vec<(String, f64)>> {
     let elapsed = after.ticks?.checked_sub(before.ticks?)? as f64 / after.cpus? as f64;
     if elapsed <= 0.0 {
@@ -120,7 +120,7 @@ fn governor(readings: &Readings) -> Finding {
     )
 }
 
-/// The frequency as the kernel tells it, or how the arithmetic changed its pace.
+/// The frequency reported by the kernel, or changes in the speed of the arithmetic.
 fn frequency(readings: &Readings, jitter: &[Jitter]) -> Finding {
     let seen: Vec<f64> = readings.frequencies.iter().filter_map(|f| f.now).collect();
     let most = readings.frequencies.iter().filter_map(|f| f.most).reduce(f64::max);

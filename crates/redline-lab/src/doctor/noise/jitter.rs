@@ -1,58 +1,58 @@
-//! How much repeated work scatters.
+//! The scatter of repeated work.
 //!
-//! The score of a kind is 100 times the sum of a quarter of the share of readings more than 2 % slower than the best, half the
-//! share of those more than 10 % slower, and a quarter of the spread over 20 % (at most 1). The spread is the distance of the
-//! tenth and the ninetieth percentile over the median: single interruptions do not move it.
+//! The score of a kind is 100 times the sum of: a quarter of the share of readings more than 2 % slower than the best, half
+//! the share of readings more than 10 % slower, and a quarter of the spread over 20 % (at most 1). The spread is the distance
+//! between the tenth and the ninetieth percentile over the median, so single interruptions do not change it.
 
 use serde::Serialize;
 
-/// The spread that counts in full.
+/// The spread at which its part of the score is full.
 const WIDE: f64 = 0.2;
-/// Readings of each of two speeds, at least, and the smallest share of them.
+/// Minimum number of readings at each of two speeds, and their minimum share.
 const LEAST: usize = 5;
 const LEAST_SHARE: f64 = 0.05;
-/// Two speeds differ by this much, and by so many times what readings of one scatter.
+/// Two speeds differ by at least this much, and by this many times the scatter at one speed.
 const APART: f64 = 0.03;
 const CLEAR: f64 = 4.0;
 
-/// What readings of one kind of work say.
+/// Statistics of the readings of one kind of work.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Jitter {
     /// `compute`, `memory` or `sleep`.
     pub kind: String,
-    /// From 0, all alike, to 100.
+    /// The score, from 0 (no scatter) to 100.
     pub score: f64,
-    /// How many readings there are.
+    /// Number of readings.
     pub n: usize,
-    /// The shortest.
+    /// The shortest reading.
     pub best_s: f64,
-    /// The middle one.
+    /// The median reading.
     pub median_s: f64,
-    /// The share of those more than 2 % slower than the best.
+    /// The share of readings more than 2 % slower than the best.
     pub slower_2: f64,
-    /// The share of those more than 10 % slower.
+    /// The share of readings more than 10 % slower than the best.
     pub slower_10: f64,
-    /// From the tenth to the ninetieth percentile, over the median.
+    /// The distance between the tenth and the ninetieth percentile, over the median.
     pub spread: f64,
-    /// The median of the last fifth over that of the first, less 1: positive is slower.
+    /// The median of the last fifth over the median of the first, minus 1; positive means slower.
     pub drift: f64,
     /// The two speeds, if there are two.
     pub speeds: Option<Speeds>,
 }
 
-/// Two speeds at which the same work was done.
+/// Two distinct speeds of the same work.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Speeds {
     /// The median of the faster readings.
     pub fast_s: f64,
-    /// The median of the slower ones.
+    /// The median of the slower readings.
     pub slow_s: f64,
-    /// The share of the slower ones.
+    /// The share of the slower readings.
     pub slow_share: f64,
 }
 
 impl Jitter {
-    /// Of readings in the order they were taken; `None` without a positive one.
+    /// Evaluates readings in the order they were taken; `None` without a positive reading.
     pub fn of(kind: &str, readings: &[f64]) -> Option<Self> {
         let readings: Vec<f64> = readings.iter().copied().filter(|v| v.is_finite() && *v > 0.0).collect();
         let sorted = sorted(&readings);
@@ -85,13 +85,13 @@ fn sorted(values: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// The value at a share of the way through sorted ones.
+/// The quantile of sorted values.
 fn at(sorted: &[f64], share: f64) -> Option<f64> {
     sorted.get(((sorted.len() as f64 * share) as usize).min(sorted.len().saturating_sub(1))).copied()
 }
 
-/// Splits sorted readings where the two sides scatter least around their means; two speeds they are if both are often met, lie
-/// far apart and leave the middle between them empty.
+/// Splits sorted readings where the two groups scatter least around their means. They count as two speeds if both are
+/// frequent, far apart and separated by a gap.
 fn speeds(sorted: &[f64]) -> Option<Speeds> {
     let n = sorted.len();
     let least = LEAST.max((n as f64 * LEAST_SHARE).ceil() as usize);
@@ -101,7 +101,7 @@ fn speeds(sorted: &[f64]) -> Option<Speeds> {
         let rest = n - i;
         if i >= least && rest >= least {
             let (low, high) = (below / i as f64, (all - below) / rest as f64);
-            // The variance between two groups, but for a constant.
+            // The variance between two groups, up to a constant factor.
             let between = i as f64 * rest as f64 * (high - low) * (high - low);
             if between > best {
                 (best, split) = (between, i);
@@ -116,7 +116,7 @@ fn speeds(sorted: &[f64]) -> Option<Speeds> {
     let (fast_s, slow_s) = (at(fast, 0.5)?, at(slow, 0.5)?);
     let scatter = |part: &[f64], middle: f64| {
         let distances: Vec<f64> = part.iter().map(|v| (v - middle).abs()).collect();
-        // Four fifths: neither side may hold many that belong to the other.
+        // The 80th percentile: neither group may contain many readings that belong to the other.
         at(&self::sorted(&distances), 0.8)
     };
     let wide = scatter(fast, fast_s)?.max(scatter(slow, slow_s)?);
@@ -143,7 +143,7 @@ mod tests {
 
     #[test]
     fn the_score_is_the_sum_of_its_parts() {
-        // A tenth is 5 % slower, a tenth 50 % slower, the rest alike; the spread ends at the slow ones.
+        // A tenth is 5 % slower, a tenth 50 % slower, all others are equal; the spread ends at the slow ones.
         let mut readings = vec![1.0; 80];
         readings.extend([1.05; 10]);
         readings.extend([1.5; 10]);
@@ -162,7 +162,7 @@ mod tests {
         let speeds = Jitter::of("compute", &readings).unwrap().speeds.unwrap();
         assert_eq!(speeds.slow_share, 0.3);
         assert!((speeds.slow_s / speeds.fast_s - 1.25).abs() < 1e-3, "{speeds:?}");
-        // One wide hill, a few stragglers, and a small step are no two speeds.
+        // One wide distribution, a few outliers, and a small step do not count as two speeds.
         let hill: Vec<f64> = (0..100).map(|i| 1.0 + 0.003 * f64::from(i)).collect();
         let stragglers: Vec<f64> = near(1.0, 97).chain(near(2.0, 3)).collect();
         let step: Vec<f64> = near(1.0, 50).chain(near(1.01, 50)).collect();

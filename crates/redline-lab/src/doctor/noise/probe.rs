@@ -1,4 +1,4 @@
-//! Takes the readings.
+//! Takes the readings of a noise probe.
 
 use std::fmt;
 use std::hint::black_box;
@@ -12,26 +12,26 @@ use crate::Clock;
 use crate::limits::FILL;
 use crate::machine::{Activity, Frequencies, Machine};
 
-/// A piece of arithmetic lasts about this long, or has so many rounds.
+/// Target duration of a piece of arithmetic, and its maximum number of rounds.
 const PIECE_NS: u64 = 2_000_000;
 const MAX_ROUNDS: usize = 1 << 22;
-/// How often the time of a piece is taken to find its size.
+/// Number of timings to find the size of a piece.
 const TRIES: usize = 3;
-/// How long a sleep is asked for.
+/// Requested duration of a sleep.
 const NAP: Duration = Duration::from_millis(1);
-/// Bytes that are read: twice the last-level cache, within these.
+/// Bounds of the buffer in bytes; its size is twice the last-level cache.
 const BUFFER: (u64, u64) = (64 << 20, 256 << 20);
-/// Readings of each kind, at most.
+/// Maximum number of readings of each kind.
 const MOST: usize = 100_000;
-/// Readings between two looks at the clock frequency.
+/// Number of readings between two readings of the clock frequency.
 const LOOK: usize = 16;
-/// Readings of the clock to find its step.
+/// Number of clock readings to find its step.
 const STEPS: usize = 1000;
 
-/// Why there are no readings.
+/// Why a probe failed.
 #[derive(Debug)]
 pub enum ProbeError {
-    /// The buffer could not be had.
+    /// The buffer could not be allocated.
     Memory(OutOfMemory),
     /// The threads could not be started.
     Threads(std::io::Error),
@@ -48,7 +48,7 @@ impl fmt::Display for ProbeError {
 
 impl std::error::Error for ProbeError {}
 
-/// Works for so many seconds with the threads that a benchmark would have, and reads what happens.
+/// Probes for this many seconds, with the threads that a benchmark would use.
 pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, ProbeError> {
     let threads = machine.default_threads();
     let team = Team::new(threads).map_err(ProbeError::Threads)?;
@@ -77,7 +77,7 @@ pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, 
     Ok(readings)
 }
 
-/// Readings of the arithmetic alone, on this thread, for so many seconds.
+/// Readings of the arithmetic alone, on this thread, for this many seconds.
 pub(super) fn canary(seconds: f64, clock: &Clock) -> Vec<f64> {
     let Ok(team) = Team::new(1) else { return Vec::new() };
     let exec = Exec { simd: Simd::best(), team: &team };
@@ -96,19 +96,19 @@ fn timed(clock: &Clock, work: impl FnOnce()) -> f64 {
     clock.time(work).1 as f64 * 1e-9
 }
 
-/// Words to read, at most a quarter of what is free.
+/// Number of words to read, at most a quarter of free memory.
 fn words(machine: &Machine) -> usize {
     let wanted =
         machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(2)).clamp(BUFFER.0, BUFFER.1);
     (wanted.min(machine.free_bytes() / 4) / 4).max(1) as usize
 }
 
-/// Rounds of arithmetic that fill a piece.
+/// Number of rounds of arithmetic in a piece.
 fn rounds(exec: Exec<'_>, clock: &Clock) -> usize {
     let mut rounds = 1 << 10;
     while rounds < MAX_ROUNDS {
         let once = || clock.time(|| black_box(work::multiply_add(exec, Arithmetic::F32, rounds))).1;
-        // The best of some: one that was interrupted would make pieces too small to time.
+        // The minimum of several: an interrupted timing would make pieces too small to time.
         if (0..TRIES).map(|_| once()).min() >= Some(PIECE_NS) {
             break;
         }
@@ -117,7 +117,7 @@ fn rounds(exec: Exec<'_>, clock: &Clock) -> usize {
     rounds
 }
 
-/// The smallest step that the clock makes.
+/// The smallest step of the clock.
 fn step(clock: &Clock) -> Option<u64> {
     let readings: Vec<u64> = (0..STEPS).map(|_| clock.now_ns()).collect();
     readings.windows(2).map(|two| two[1].saturating_sub(two[0])).filter(|step| *step > 0).min()
@@ -129,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// A clock that moves by so much with every look at it.
+    /// A clock that advances by `step` at every reading.
     fn ticking(step: u64) -> Clock {
         let now = AtomicU64::new(0);
         Clock::scripted(move || now.fetch_add(step, Ordering::Relaxed))
@@ -139,7 +139,7 @@ mod tests {
     fn a_probe_ends_with_as_many_readings_of_each_kind() {
         let mut machine = Machine::default();
         machine.memory.available_bytes = Some(1 << 20);
-        // Seven looks at the clock for each three readings.
+        // Seven clock readings for every three probe readings.
         let readings = probe(machine, 1.0, &ticking(10_000_000)).unwrap();
         let n = readings.compute.len();
         assert_eq!((n, readings.memory.len(), readings.sleep.len()), (15, 15, 15));
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn a_canary_ends() {
-        // Six looks at the clock find the size.
+        // Six clock readings determine the size.
         assert_eq!(canary(0.1, &ticking(7_000_000)).len(), 3);
     }
 

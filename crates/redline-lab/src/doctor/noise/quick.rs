@@ -1,4 +1,4 @@
-//! A look of a quarter of a second, before something is measured.
+//! A noise check of a quarter of a second, before a measurement.
 
 use super::findings::{busy, stolen_share};
 use super::jitter::Jitter;
@@ -7,17 +7,16 @@ use crate::Clock;
 use crate::machine::{Activity, Frequency, Machine};
 use crate::number::{percent, short};
 
-/// How long the arithmetic is watched.
+/// Duration of the arithmetic.
 const SECONDS: f64 = 0.15;
-/// From these on something is worth a warning: load average, stolen share, another process's share of a processor, spread of
-/// equal work.
+/// Thresholds for warnings: load average, stolen share, another process's share of a processor, spread of equal work.
 const LOAD: f64 = 0.5;
 const STOLEN: f64 = 0.005;
 const BUSY: f64 = 0.1;
 const SPREAD: f64 = 0.03;
 
-/// Looks, and returns the sentences to warn with and the counters of now. `since` are those of an earlier look: the shares are over
-/// the time from there; without them over this look alone.
+/// Checks the machine. Returns warnings and the current counters. Shares are computed since the counters `since` of an earlier
+/// check, or over this check alone.
 pub fn quick(machine: &Machine, since: Option<&Activity>, clock: &Clock) -> (Vec<String>, Activity) {
     let before = Activity::now();
     let canary = probe::canary(SECONDS, clock);
@@ -26,7 +25,7 @@ pub fn quick(machine: &Machine, since: Option<&Activity>, clock: &Clock) -> (Vec
     (told, after)
 }
 
-/// What is worth a warning of counters at an earlier moment, before and after watching `canary`, readings of equal work.
+/// The warnings from counters before and after a check and the readings `canary` of equal work.
 pub fn warnings(
     frequency: &Frequency,
     since: &Activity,

@@ -7,7 +7,7 @@ use super::{Entry, Kind, LANE, checked, label, per_second, rows, written};
 use crate::result::csv_line;
 use crate::run::Run;
 
-/// The first columns, in their order; counters follow.
+/// The first columns in order; counters follow.
 const COLUMNS: &[&str] = &[
     "name",
     "iterations",
@@ -20,12 +20,12 @@ const COLUMNS: &[&str] = &[
     "error_occurred",
     "error_message",
 ];
-/// How the names of statistics end.
+/// The suffixes of statistics in names.
 const STATISTICS: &[&str] = &["mean", "median", "stddev", "cv", "min", "max"];
-/// Fits of a complexity: never a case.
+/// Complexity fits, which are never cases.
 const FITS: &[&str] = &["_BigO", "_RMS"];
 
-/// The place of the header: what was printed before it may stand in the file, too.
+/// Finds the header. A file may contain other output before it.
 fn header(text: &str) -> Option<usize> {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -74,15 +74,15 @@ pub(super) fn read(text: &str) -> Result<Imported, BadFile> {
     Ok(Imported { lane: LANE.to_owned(), rows, failed, ..Imported::default() })
 }
 
-/// The case and the statistic that a name means, if it means one: names say it with their ends, so a case that is called like
-/// this is told from it by what else is in the file.
+/// Splits a name into case and statistic. Statistics are marked only by suffixes, so the other names in the file decide
+/// whether a name with such a suffix is a case itself.
 fn statistic<'a>(name: &'a str, names: &BTreeSet<String>) -> Option<(&'a str, &'a str)> {
     let (case, last) = name.rsplit_once('_')?;
     let all = ["mean", "median", "stddev"].iter().all(|other| names.contains(&format!("{case}_{other}")));
     (STATISTICS.contains(&last) && (all || names.contains(case))).then_some((case, last))
 }
 
-/// The entry of a line; `None` for fits and statistics that say nothing of a case.
+/// Parses a line; `None` for fits and for statistics that do not describe a case.
 fn entry(
     place: Place,
     titles: &csv::StringRecord,

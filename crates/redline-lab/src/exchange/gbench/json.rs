@@ -7,7 +7,7 @@ use super::{Entry, FIELDS, Kind, LANE, checked, label, per_second, rows, written
 use crate::result::Ordered;
 use crate::run::{Build, Run};
 
-/// What is taken of a context as the machine.
+/// Fields of the context that describe the machine.
 const MACHINE: &[&str] =
     &["host_name", "num_cpus", "mhz_per_cpu", "cpu_scaling_enabled", "aslr_enabled", "caches"];
 const WHOLE: &str = "a file of `--benchmark_format=json` holds `context` and `benchmarks`";
@@ -47,7 +47,7 @@ pub(super) fn read(text: &str) -> Result<Imported, BadFile> {
     })
 }
 
-/// What the context tells of the machine.
+/// The machine description in the context.
 fn machine(context: &Value) -> Value {
     let told: Map<String, Value> =
         MACHINE.iter().filter_map(|name| Some(((*name).to_owned(), context.get(*name)?.clone()))).collect();
@@ -66,7 +66,7 @@ fn machine(context: &Value) -> Value {
     Value::Object(machine)
 }
 
-/// An entry; `None` for fits and statistics that say nothing of a case.
+/// Parses an entry; `None` for fits and for statistics that do not describe a case.
 fn entry(place: Place, value: &Value) -> Result<Option<Entry>, BadFile> {
     let Some(fields) = value.as_object() else {
         return Err(BadFile::at(place, "this is no object", WHOLE));

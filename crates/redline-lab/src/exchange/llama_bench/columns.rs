@@ -1,4 +1,4 @@
-//! llama-bench's comma-separated values: every cell in quotes.
+//! llama-bench's comma-separated values, in which every cell is quoted.
 
 use serde_json::Map;
 

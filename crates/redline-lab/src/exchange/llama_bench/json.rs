@@ -1,4 +1,4 @@
-//! llama-bench's JSON: a list, or a line per test.
+//! llama-bench's JSON: a list, or one line per test.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use crate::run::Run;
 
 const SHAPE: &str = "a file of `llama-bench -o json` is a list of tests, of `-o jsonl` a test per line";
 
-/// Fields after the columns.
+/// Additional fields after the columns.
 const MORE: &[&str] = &["samples_ns", "samples_ts", "engine", "engine_version"];
 
 fn mentions(text: &str) -> bool {
@@ -69,7 +69,7 @@ pub(super) fn write(run: &Run) -> Result<Exported, NotExported> {
 
 pub(super) fn write_lines(run: &Run) -> Result<Exported, NotExported> {
     exported(run, |records| {
-        // Values of JSON are always JSON.
+        // Serializing a JSON value cannot fail.
         let line = |record: &Record| serde_json::to_string(&ordered(record)).unwrap_or_default() + "\n";
         records.iter().map(line).collect()
     })

@@ -1,4 +1,4 @@
-//! llama-bench's table: a line per test, its rate as mean and deviation.
+//! llama-bench's table: one line per test, with mean and deviation of the rate.
 
 use serde_json::{Map, Value};
 
@@ -11,7 +11,7 @@ use crate::run::Run;
 const SHAPE: &str =
     "the table of `llama-bench -o md` has columns `test` and `t/s`, such as pp512 and 123.45 ± 0.67";
 
-/// Titles that stand for columns.
+/// Titles that correspond to columns.
 const TITLES: &[(&str, &str)] = &[
     ("model", "model_type"),
     ("backend", "backends"),
@@ -26,10 +26,10 @@ const TITLES: &[(&str, &str)] = &[
     ("ot", "tensor_buft_overrides"),
     ("embd", "embeddings"),
 ];
-/// Titles of figures that follow from the model.
+/// Titles of values that follow from the model.
 const SIZES: &[&str] = &["size", "params"];
 
-/// The cells of a line of a table; a sign `|` in a cell stands behind a backslash.
+/// The cells of a table line. A `|` inside a cell is escaped with a backslash.
 fn cells(line: &str) -> Option<Vec<String>> {
     let inner = line.trim().strip_prefix('|')?;
     let (mut cells, mut cell, mut escaped) = (Vec::new(), String::new(), false);

@@ -1,4 +1,4 @@
-//! One test of llama-bench as a record of named values, whatever it was read from.
+//! One test of llama-bench as a record of named values, independent of the format.
 
 use serde_json::{Map, Value};
 
@@ -8,14 +8,14 @@ use super::{COLUMNS, Kind};
 /// A record.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
-    /// Where it stands.
+    /// Its position in the file.
     pub(super) place: Place,
     /// Its values by name.
     pub(super) fields: Map<String, Value>,
 }
 
 impl Record {
-    /// A record of so many names at most.
+    /// Creates a record; too many names are an error.
     pub(super) fn new(place: Place, fields: Map<String, Value>) -> Result<Self, BadFile> {
         if fields.len() > MAX_NAMES {
             let fact = format!("{} fields, more than {MAX_NAMES}", fields.len());
@@ -24,7 +24,7 @@ impl Record {
         Ok(Self { place, fields })
     }
 
-    /// A text that is not empty; a number as it is written.
+    /// A non-empty text; a number is returned as written.
     pub(super) fn text(&self, name: &str) -> Option<String> {
         let text = match self.fields.get(name)? {
             Value::String(text) => text.trim().to_owned(),
@@ -34,17 +34,17 @@ impl Record {
         (!text.is_empty()).then_some(text)
     }
 
-    /// A number; `None` where it is not told.
+    /// A number; `None` if it is missing.
     pub(super) fn number(&self, name: &str) -> Result<Option<f64>, BadFile> {
         self.fields.get(name).map_or(Ok(None), |value| values::number_of(self.place, name, value))
     }
 
-    /// A count; `None` where it is not told.
+    /// A count; `None` if it is missing.
     pub(super) fn count(&self, name: &str) -> Result<Option<u64>, BadFile> {
         self.number(name)?.map(|value| values::count(self.place, name, value)).transpose()
     }
 
-    /// A list of numbers from 0 on; `None` where it is not told.
+    /// A list of non-negative numbers; `None` if it is missing.
     pub(super) fn numbers(&self, name: &str) -> Result<Option<Vec<f64>>, BadFile> {
         let Some(value) = self.fields.get(name).filter(|value| !value.is_null()) else { return Ok(None) };
         let fault = |fact: String| BadFile::at(self.place, fact, "samples are numbers: is the file whole?");
@@ -57,7 +57,7 @@ impl Record {
         list.iter().enumerate().map(number).collect::<Result<Vec<_>, _>>().map(Some)
     }
 
-    /// A cell of a form that has texts only; `None` where it is not known.
+    /// A cell of a text-only format; `None` if the value is unknown.
     pub(super) fn cell(&self, name: &str) -> Option<String> {
         match self.fields.get(name)? {
             Value::Null => None,
@@ -67,13 +67,13 @@ impl Record {
         }
     }
 
-    /// The names that are there and are no columns.
+    /// Values whose names are not columns.
     pub(super) fn others(&self) -> impl Iterator<Item = (&String, &Value)> {
         self.fields.iter().filter(|(name, _)| !COLUMNS.iter().any(|(column, _)| column == name))
     }
 }
 
-/// A value as a column of that kind has it in JSON, of whatever a parameter holds.
+/// Converts the value of a parameter to the JSON type of a column.
 pub(super) fn typed(kind: Kind, value: &Value) -> Value {
     let number = || value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
     match kind {

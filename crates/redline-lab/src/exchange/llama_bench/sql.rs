@@ -1,4 +1,4 @@
-//! llama-bench's SQL: a table `test`, a statement per test.
+//! llama-bench's SQL: a table `test`, one statement per test.
 
 use serde_json::{Map, Value};
 
@@ -14,17 +14,17 @@ pub(super) fn recognises(text: &str) -> bool {
     text.contains("INSERT INTO test")
 }
 
-/// A word, a value or a sign of SQL.
+/// An SQL token.
 #[derive(Clone, Debug, PartialEq)]
 enum Token {
     /// A name, a keyword or a number.
     Word(String),
-    /// A text in quotes.
+    /// A quoted text.
     Text(String),
     Sign(char),
 }
 
-/// Tokens with their lines.
+/// Tokens with line numbers.
 struct Tokens<'a> {
     rest: std::iter::Peekable<std::str::Chars<'a>>,
     line: u64,
@@ -55,7 +55,7 @@ impl Tokens<'_> {
         }
     }
 
-    /// What follows a quote; two of them stand for one.
+    /// Reads a quoted text after its opening quote; a doubled quote stands for one.
     fn quoted(&mut self, quote: char, line: u64) -> Result<Token, BadFile> {
         let mut text = String::new();
         loop {
@@ -95,7 +95,7 @@ impl Tokens<'_> {
         BadFile::at(Place::Line(line), format!("{what} stands where {wanted} is needed"), SHAPE)
     }
 
-    /// What stands in brackets, after the opening one.
+    /// Reads a parenthesised list after its opening parenthesis.
     fn list(&mut self) -> Result<Vec<Value>, BadFile> {
         let mut list = Vec::new();
         loop {
@@ -124,7 +124,7 @@ pub(super) fn read(text: &str) -> Result<Imported, BadFile> {
     while let Some((line, token)) = tokens.next()? {
         match token {
             Token::Word(word) if word.eq_ignore_ascii_case("insert") => {}
-            // Other statements make the table.
+            // Other statements create the table.
             Token::Word(_) => {
                 while let Some((_, token)) = tokens.next()? {
                     if token == Token::Sign(';') {

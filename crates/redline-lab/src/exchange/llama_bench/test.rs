@@ -1,4 +1,4 @@
-//! A test of llama-bench and a row of a lane, each as the other.
+//! Converts between tests of llama-bench and rows of a lane.
 
 use serde_json::{Map, Value};
 
@@ -9,9 +9,9 @@ use crate::result::{Metric, Row};
 use crate::run::Run;
 use crate::stats::{Direction, Samples};
 
-/// The product of a rate and its time is the number of tokens, but for what rounding takes.
+/// Allowed deviation between rate times time and the number of tokens, due to rounding.
 const ROUNDING: f64 = 0.01;
-/// Columns that say what was measured when and where: no parameters.
+/// Columns that describe the measurement and are not parameters.
 const TOLD: &[&str] = &[
     "build_commit",
     "build_number",
@@ -29,35 +29,35 @@ const TOLD: &[&str] = &[
     "engine",
     "engine_version",
 ];
-/// How names of weight formats begin.
+/// Prefixes of weight format names.
 const WEIGHTS: &[&str] =
     &["Q", "IQ", "TQ", "F16", "F32", "BF16", "MXFP4", "NVFP4", "w4", "w8", "f32", "bf16"];
 
-/// What a record says of tokens and times.
+/// The tokens and times of a record.
 #[derive(Clone, Debug)]
 pub(super) struct Test {
     place: Place,
     /// Tokens of the prompt.
     prompt: u64,
-    /// Passes that generate a token each.
+    /// Number of passes that generate one token each.
     pub(super) new: u64,
-    /// Tokens that were stored before.
+    /// Number of tokens stored before.
     depth: u64,
     threads: Option<u64>,
     /// Tokens per second.
     rates: Vec<f64>,
-    /// Seconds; none where only a rate is told.
+    /// Seconds; empty if the file has only rates.
     seconds: Vec<f64>,
-    /// Whether there is a mean and no samples.
+    /// Whether there is only a mean without samples.
     aggregate: bool,
-    /// The deviation behind a mean.
+    /// The deviation that goes with a mean.
     deviation: Vec<f64>,
-    /// When it began.
+    /// Start time.
     pub(super) time: Option<String>,
 }
 
 impl Test {
-    /// Reads a record.
+    /// Parses a record.
     pub(super) fn of(record: &Record) -> Result<Self, BadFile> {
         let place = record.place;
         let count = |name: &str| Ok(record.count(name)?.unwrap_or(0));
@@ -99,7 +99,7 @@ impl Test {
         test.agree(tokens).map(|()| test)
     }
 
-    /// Refuses rates and times that cannot belong together.
+    /// Returns an error if rates and times do not match.
     fn agree(&self, tokens: f64) -> Result<(), BadFile> {
         let fault = |fact: String| Err(BadFile::at(self.place, fact, "is the file damaged?"));
         if self.rates.is_empty() {
@@ -116,7 +116,7 @@ impl Test {
             ));
         }
         let off = |(rate, seconds): &(&f64, &f64)| (*rate * *seconds / tokens - 1.0).abs() > ROUNDING;
-        // The mean of rates is above the rate of the mean, the more so the wider they scatter.
+        // The mean of rates is larger than the rate of the mean time, and more so the more the times scatter.
         match self.rates.iter().zip(&self.seconds).find(off).filter(|_| !self.aggregate) {
             Some((rate, seconds)) => fault(format!(
                 "{rate} tokens/s for {seconds} s are {:.1} tokens, not {tokens}",
@@ -126,7 +126,7 @@ impl Test {
         }
     }
 
-    /// The row of the test, without its figures; `generates` says that the lane is `generate`.
+    /// The row of the test, without its metrics. `generates` selects the lane `generate`.
     pub(super) fn row(&self, record: &Record, generates: bool) -> Row {
         let threads = self.threads.map(|n| format!("/t{n}")).unwrap_or_default();
         let (prompt, new, depth) = (self.prompt, self.new, self.depth);
@@ -156,7 +156,7 @@ impl Test {
         row = match (prompt, new) {
             (_, 0) if generates => row.param("prompt_tokens", prompt),
             (_, 0) => row.param("batch", 1).param("length", prompt),
-            // What is stored before is what our prompt leaves there.
+            // Stored tokens correspond to our prompt.
             (0, _) => row.param("prompt_tokens", depth).param("new_tokens", new + 1).param("kv_cache", true),
             _ => row.param("prompt_tokens", prompt).param("new_tokens", new + 1).param("kv_cache", true),
         };
@@ -176,7 +176,7 @@ impl Test {
     }
 }
 
-/// What else a record tells of a test: settings, in the order of the columns, then those that later versions have.
+/// The remaining settings of a test, in column order, then those of later versions.
 fn settings(record: &Record) -> impl Iterator<Item = (&String, &Value)> {
     let known = COLUMNS.iter().filter_map(|(name, _)| record.fields.get_key_value(*name));
     let plain = |value: &Value| {
@@ -187,18 +187,18 @@ fn settings(record: &Record) -> impl Iterator<Item = (&String, &Value)> {
         .filter(move |(name, value)| !TOLD.contains(&name.as_str()) && *name != "backends" && plain(value))
 }
 
-/// The format of weights in a name like `qwen2 7B Q4_K - Medium`.
+/// The weight format in a name like `qwen2 7B Q4_K - Medium`.
 fn weights(kind: &str) -> Option<String> {
     let words: Vec<&str> = kind.split(' ').collect();
     let at = words.iter().position(|word| WEIGHTS.iter().any(|format| word.starts_with(format)))?;
     Some(words[at..].join(" "))
 }
 
-/// The row with the figures of its processes.
+/// Adds the metrics of all processes to the row.
 pub(super) fn measured(mut row: Row, processes: &[&Test], generates: bool) -> Result<Row, BadFile> {
     let Some(first) = processes.first() else { return Ok(row) };
     let names = match (first.prompt, first.new) {
-        // The lane has no time of the prompt's pass, so ours is told and not judged.
+        // The lane has no prefill time for these tests, so ours is reported but not judged.
         (_, 0) if generates => ("prefill_tokens_per_s", "seconds", Direction::Info),
         (_, 0) => ("tokens_per_s", "seconds", Direction::Lower),
         (0, _) => ("decode_tokens_per_s", "decode_s", Direction::Lower),
@@ -218,7 +218,7 @@ pub(super) fn measured(mut row: Row, processes: &[&Test], generates: bool) -> Re
     Ok(row)
 }
 
-/// What a row measured: tokens of the prompt, passes, depth, and the rate.
+/// The measured shape of a row: prompt tokens, passes, depth, and the rate.
 fn shape(row: &Row) -> Result<(u64, u64, u64, &Samples), String> {
     let count = |name: &str| row.params.get(name).and_then(Value::as_u64);
     let rate = |name: &str| row.metrics.get(name).map(Metric::samples).filter(|s| s.n() > 0);
@@ -247,7 +247,7 @@ fn shape(row: &Row) -> Result<(u64, u64, u64, &Samples), String> {
     Err("it is neither a prompt nor a generation".to_owned())
 }
 
-/// The record of a row; why there is none.
+/// The record of a row, or why there is none.
 pub(super) fn record(run: &Run, row: &Row) -> Result<Record, String> {
     let (prompt, new, depth, rate) = shape(row)?;
     let tokens = (prompt + new) as f64;

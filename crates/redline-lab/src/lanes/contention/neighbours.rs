@@ -1,4 +1,4 @@
-//! Busy neighbours: threads that want a core all the time, as other processes on the machine do.
+//! Busy neighbours: threads that compute continuously, as other processes on the machine would.
 
 use std::hint::black_box;
 use std::io;
@@ -6,17 +6,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-/// Rounds of arithmetic between two looks at whether to stop: some microseconds.
+/// Rounds of arithmetic between two checks of the stop flag: some microseconds.
 const ROUNDS: u64 = 10_000;
 
-/// Threads that compute until this is dropped.
+/// Threads that compute until this value is dropped.
 pub(super) struct Neighbours {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Neighbours {
-    /// Starts so many threads.
+    /// Starts `count` threads.
     pub(super) fn start(count: usize) -> io::Result<Self> {
         let mut neighbours =
             Self { stop: Arc::new(AtomicBool::new(false)), threads: Vec::with_capacity(count) };
@@ -33,7 +33,7 @@ impl Drop for Neighbours {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // Arithmetic does not panic.
+            // Arithmetic cannot panic.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! The layer that is measured: its weights as often as it takes to fill memory, its inputs, and what its outputs must be.
+//! The measured layer: enough copies of its weights to exceed the caches, its inputs, and the check of its outputs.
 
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
@@ -10,40 +10,41 @@ use crate::limits::LimitError;
 use crate::random::{STEP, mix};
 use crate::roofline::Work;
 
-/// A sample has so many calls, one after the other, that it lasts about this long; but no more than [`MOST_CALLS`].
+/// Target duration of a sample, which consists of consecutive calls, at most [`MOST_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;
 const MOST_CALLS: usize = 1 << 16;
-/// Rows of weights that are made at a time.
+/// Rows of weights generated at a time.
 const CHUNK: usize = 256;
-/// Outputs and rows of inputs that are checked, at most.
+/// Maximum numbers of outputs and input rows that are checked.
 const CHECKED: (usize, usize) = (32, 4);
-/// Where weights and inputs come from.
+/// Seeds of weights and inputs.
 const SEEDS: (u64, u64) = (1, 2);
-/// Outputs of a strip; rows of outputs are padded to whole ones.
+/// Outputs per strip; output rows are padded to whole strips.
 const STRIP: usize = 16;
 
-/// A linear layer, ready to run with up to a number of rows of inputs.
+/// A linear layer, ready to run with up to a given number of input rows.
 pub(super) struct Layer<'a> {
     exec: Exec<'a>,
-    /// The same weights several times over, each in memory of its own.
+    /// Copies of the weights, each in its own memory.
     matrices: Vec<Matrix>,
-    /// The one whose turn it is.
+    /// The index of the next matrix.
     next: usize,
     x: Buffer<f32>,
     y: Buffer<f32>,
     scratch: Buffer<u32>,
 }
 
-/// What the outputs were found to be.
+/// The result of the check.
 pub(super) struct Checked {
-    /// Distance of the sampled outputs to the f32 product of the unquantised weights, over the length of that.
+    /// Distance of the sampled outputs to the f32 product of the unquantised weights, relative to that product's
+    /// norm.
     pub(super) l2_diff: f64,
     /// The digest of the sampled outputs.
     pub(super) digest: String,
 }
 
 impl<'a> Layer<'a> {
-    /// A layer `[n, k]` for up to `rows` rows, its weights so often that they take `bytes`.
+    /// A layer `[n, k]` for up to `rows` input rows, with enough copies of the weights to fill `bytes`.
     pub(super) fn new(
         exec: Exec<'a>,
         format: Format,
@@ -73,7 +74,7 @@ impl<'a> Layer<'a> {
         self.matrices[0].format()
     }
 
-    /// Outputs and inputs.
+    /// Numbers of outputs and inputs.
     pub(super) fn shape(&self) -> (usize, usize) {
         (self.matrices[0].rows(), self.matrices[0].cols())
     }
@@ -83,7 +84,7 @@ impl<'a> Layer<'a> {
         self.matrices.len() * self.matrices[0].bytes()
     }
 
-    /// What a call with `m` rows must do. Inputs and outputs are not counted: they may stay in caches.
+    /// The minimum work of a call with `m` rows. Inputs and outputs are not counted, because they may stay in caches.
     pub(super) fn work(&self, m: usize) -> Work {
         let (n, k) = self.shape();
         Work {
@@ -93,7 +94,7 @@ impl<'a> Layer<'a> {
         }
     }
 
-    /// Runs the next matrix over the first `m` rows of inputs.
+    /// Runs the next matrix with the first `m` rows of inputs.
     fn call(&mut self, m: usize) {
         let (n, k) = self.shape();
         let mut y = RowsMut::new(&mut self.y, m, n, n.next_multiple_of(STRIP));
@@ -135,7 +136,7 @@ impl<'a> Layer<'a> {
         Ok(Checked { l2_diff, digest: digest(found.iter().flat_map(|y| y.to_bits().to_le_bytes())) })
     }
 
-    /// The outputs of a matrix for some rows of the inputs, on one thread of the scalar tier.
+    /// The outputs of a matrix for some input rows, on one thread of the scalar tier.
     fn scalar(&self, matrix: &Matrix, rows: &[usize]) -> Result<Vec<f32>, LaneError> {
         let team = Team::new(1).map_err(LimitError::Threads)?;
         let simd = Simd::new(Tier::Scalar).map_err(|e| LaneError::Incorrect(e.to_string()))?;
@@ -151,7 +152,7 @@ impl<'a> Layer<'a> {
         Ok(y.chunks(stride).flat_map(|row| &row[..n]).copied().collect())
     }
 
-    /// How many calls with `m` rows a sample has: a power of two.
+    /// The number of calls with `m` rows in a sample: a power of two.
     pub(super) fn calls(&mut self, m: usize, clock: &Clock) -> usize {
         let mut calls = 1;
         while calls < MOST_CALLS && clock.time(|| self.repeat(m, calls)).1 < SAMPLE_NS {
@@ -164,19 +165,20 @@ impl<'a> Layer<'a> {
         (0..calls).for_each(|_| self.call(m));
     }
 
-    /// Seconds per call: one sample.
+    /// Measures one sample: seconds per call.
     pub(super) fn seconds(&mut self, m: usize, calls: usize, clock: &Clock) -> f64 {
         let ((), ns) = clock.time(|| self.repeat(m, calls));
         ns.max(1) as f64 * 1e-9 / calls as f64
     }
 }
 
-/// Rows `first..` of the weights, `k` values each, spread as trained ones are at their start.
+/// Generates the weights from row `first` on, `k` values each, with the spread of freshly initialised weights.
 fn weights(first: usize, k: usize, out: &mut [f32]) {
     noise(SEEDS.0, first * k, 0.035, out);
 }
 
-/// Values `first..` of an endless row of noise, uniform in `[-spread, spread)`: the finaliser of SplitMix64 over a counter.
+/// Generates the values from `first` on of an endless noise sequence, uniform in `[-spread, spread)`: SplitMix64's
+/// finaliser over a counter.
 fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
     for (i, value) in out.iter_mut().enumerate() {
         let z = STEP.wrapping_mul((first + i) as u64 + 1).wrapping_add(seed << 32);
@@ -184,7 +186,7 @@ fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
     }
 }
 
-/// The same matrix in memory of its own.
+/// Copies a matrix into its own memory.
 fn copy(matrix: &Matrix) -> Result<Matrix, LaneError> {
     let mut copied = Matrix::zeroed(matrix.format(), matrix.rows(), matrix.cols())?;
     let strips = 0..matrix.strips();
@@ -194,13 +196,13 @@ fn copy(matrix: &Matrix) -> Result<Matrix, LaneError> {
     Ok(copied)
 }
 
-/// At most `count` numbers below `end`, the first and the last among them.
+/// At most `count` evenly spread numbers below `end`, including the first and the last.
 fn spread(count: usize, end: usize) -> Vec<usize> {
     let count = count.min(end);
     (0..count).map(|i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) }).collect()
 }
 
-/// The length of `a - b` over that of `b`.
+/// The norm of `a - b` over the norm of `b`.
 fn distance(a: &[f32], b: &[f32]) -> f64 {
     let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
     let difference = length(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
@@ -231,7 +233,7 @@ mod tests {
         });
         let w4 = Format::parse("w4").unwrap();
         with_layer(w4, 100_000, |layer| {
-            // Four bits each and an f16 for every 64 of them, of which 96 take two.
+            // Four bits per value, and an f16 for every group of 64; 96 values have two groups.
             let one = 48 * 96 / 2 + 48 * 2 * 2;
             assert_eq!((layer.work(1).bytes, layer.work(1).operations), (f64::from(one), 2.0 * 40.0 * 96.0));
             assert!((100_000..100_000 + one as usize).contains(&layer.cycled_bytes()));
@@ -240,7 +242,7 @@ mod tests {
 
     #[test]
     fn a_sample_is_time_over_calls() {
-        // Readings are 0, 1, 2, 3, ... ms apart, so that what is timed takes 1, 3, 5, ... ms.
+        // Consecutive readings are 0, 1, 2, 3, ... ms apart, so timed calls take 1, 3, 5, ... ms.
         let (step, now) = (AtomicU64::new(0), AtomicU64::new(0));
         let clock = Clock::scripted(move || {
             let step = step.fetch_add(1_000_000, Ordering::Relaxed);

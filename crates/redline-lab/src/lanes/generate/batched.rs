@@ -1,4 +1,4 @@
-//! Several sequences that decode together.
+//! Decoding several sequences together.
 
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, ModelInfo, Prompt};
 
@@ -9,7 +9,7 @@ use crate::limits::Probe;
 use crate::roofline::{Arithmetics, Held, Work, held};
 use crate::{Direction, Row, Samples};
 
-/// The row of one batch. Its prompts are as long as `case`'s and begin differently.
+/// The row of one batch. Its prompts have the length of `case`'s prompt and begin differently.
 pub(super) fn row(
     bench: &Bench<'_>,
     engine: &Engine,
@@ -78,11 +78,11 @@ fn told(
     Ok(held(row, info.format.arithmetic(), work(info, case, batch), &timed)?)
 }
 
-/// What decoding the tokens after the first takes: in each pass the weights once, and of every sequence its keys and values
-/// before the new one.
+/// The minimum work of decoding the tokens after the first: each pass reads the weights once, and for every sequence its
+/// stored keys and values.
 pub(super) fn work(info: &ModelInfo, case: &Case, batch: usize) -> Work {
     let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
-    // Contexts of prompt, prompt + 1, ... tokens; the new token sees itself too.
+    // Contexts of prompt, prompt + 1, ... tokens; the new token attends to itself too.
     let context = case.prompt.len() as f64 + (case.new_tokens as f64 - 2.0) / 2.0;
     let pass = Work::of_pass(info, batch, batch * (context + 1.0), batch);
     Work {
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn weights_are_read_once_for_all_sequences() {
-        // Two decoding passes, of 4 and 5 tokens that are stored and one that is new.
+        // Two decoding passes, with 4 and 5 stored tokens and one new token.
         let case = Case { prompt: vec![1; 4], new_tokens: 3, runs: 1, warmups: 1 };
         let one = work(&info(), &case, 1);
         assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));

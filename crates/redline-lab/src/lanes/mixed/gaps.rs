@@ -1,22 +1,23 @@
 //! The time between neighbouring tokens of streams that decode together.
 
-/// Gaps between tokens, ms, ascending.
+/// Gaps between tokens in ms, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Gaps(Vec<f64>);
 
 impl Gaps {
-    /// Those after every stream had its first token, from the times at which each stream's tokens were chosen, seconds.
+    /// All gaps after every stream had its first token. Takes the times in seconds at which each stream's tokens were
+    /// chosen.
     pub(super) fn all(streams: &[Vec<f64>]) -> Self {
         Self::of(streams, |_| true)
     }
 
-    /// Those of [`all`](Self::all) that lie within one of the spans of time, `(from, to)`.
+    /// The gaps of [`all`](Self::all) that lie within one of the spans `(from, to)`.
     pub(super) fn within(spans: &[(f64, f64)], streams: &[Vec<f64>]) -> Self {
         Self::of(streams, |moment| spans.iter().any(|&(from, to)| (from..to).contains(&moment)))
     }
 
-    /// A gap is one pass or several, and passes are what requests arrive between and tokens are chosen after: a gap lies where
-    /// its middle lies, whatever rounding does to its ends.
+    /// A gap covers one or more passes. Requests arrive between passes and tokens are chosen after a pass, so the position of
+    /// a gap is that of its middle, which is robust against rounding at its ends.
     fn of(streams: &[Vec<f64>], counts: impl Fn(f64) -> bool) -> Self {
         let begun = streams.iter().filter_map(|times| times.first()).copied().fold(0.0, f64::max);
         let pairs = streams.iter().flat_map(|times| times.windows(2));
@@ -34,18 +35,18 @@ impl Gaps {
         Self(ascending.to_vec())
     }
 
-    /// How many there are.
+    /// Number of gaps.
     pub(super) fn n(&self) -> usize {
         self.0.len()
     }
 
-    /// The arithmetic mean; `None` of none.
+    /// The arithmetic mean; `None` if there are no gaps.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.n() > 0).then(|| self.0.iter().sum::<f64>() / self.n() as f64)
     }
 
-    /// The percentile `percent` (from 0 to 100), interpolated linearly between neighbours however few there are; `None` of
-    /// none.
+    /// The percentile `percent` (from 0 to 100), interpolated linearly between neighbours, for any number of gaps; `None`
+    /// if there are none.
     pub(super) fn percentile(&self, percent: f64) -> Option<f64> {
         let place = self.n().checked_sub(1)? as f64 * percent / 100.0;
         let (below, above) = (self.0.get(place.floor() as usize)?, self.0.get(place.ceil() as usize)?);
@@ -72,7 +73,8 @@ mod tests {
 
     #[test]
     fn gaps_count_once_every_stream_has_begun() {
-        // The second stream begins with the third token of the first, which was waiting for it: that gap does not count.
+        // The second stream begins with the third token of the first stream, which waited for it, so that gap does not
+        // count.
         let streams = [vec![2.0, 3.0, 4.0, 4.5], vec![4.0, 4.5, 4.75]];
         assert_eq!(Gaps::all(&streams), Gaps(vec![250.0, 500.0, 500.0]));
         assert_eq!(Gaps::all(&streams[..1]), Gaps(vec![500.0, 1000.0, 1000.0]));
@@ -81,7 +83,7 @@ mod tests {
 
     #[test]
     fn gaps_count_while_a_prompt_is_under_way() {
-        // Prompts from 2 to 4 and from 5 to 8, and a pass between them.
+        // Prompts from 2 to 4 and from 5 to 8, with a pass between them.
         let streams = [vec![1.0, 2.0, 4.0, 5.0, 8.0, 9.0, 10.0]];
         let prompts = [(2.0, 4.0), (5.0, 8.0)];
         assert_eq!(Gaps::within(&prompts, &streams), Gaps(vec![2000.0, 3000.0]));

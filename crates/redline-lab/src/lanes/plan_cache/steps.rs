@@ -1,8 +1,8 @@
-//! The five tests.
+//! The five tests of the lane `plan-cache`.
 
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Buckets, Cancel, Engine, GenerateOutcome, GenerateRequest, PlanPolicy, Prompt};
+use redline_engine::{Buckets, Cancel, Engine, GenerateOutcome, GenerateRequest, PlanPolicy, Prompt, Ticket};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -11,10 +11,10 @@ use crate::bench::{Bench, LaneError, Model, PlanSetup, Setup, asked};
 use crate::digest;
 use crate::{Direction, Row, Samples};
 
-/// New tokens of a call: those after the first are passes of one token.
+/// New tokens per call; those after the first are passes of one token.
 const NEW_TOKENS: usize = 3;
 
-/// What every test has.
+/// The context of the tests.
 pub(super) struct Steps<'a> {
     pub(super) bench: &'a Bench<'a>,
     pub(super) model: &'a Model<'a>,
@@ -37,7 +37,7 @@ impl Steps<'_> {
         Ok((self.model.load)(Setup { plans: Some(plans), ..Setup::new(self.threads) })?)
     }
 
-    /// The smallest size of a prompt.
+    /// The smallest prompt size.
     fn first_size(&self) -> usize {
         self.tokens.first().copied().unwrap_or(1)
     }
@@ -51,7 +51,8 @@ impl Steps<'_> {
             logprobs: Some(1),
             ..GenerateRequest::new(Prompt::Ids(prompt), NEW_TOKENS)
         };
-        let (outcome, ns) = self.bench.clock.time(|| engine.generate(request, &Cancel::new(), &mut |_| ()));
+        let (outcome, ns) =
+            self.bench.clock.time(|| engine.submit_generate(request, &Cancel::new()).and_then(Ticket::wait));
         Ok(Call { seconds: ns as f64 * 1e-9, outcome: outcome? })
     }
 
@@ -78,7 +79,7 @@ impl Steps<'_> {
             .metric("measurements", one("timings", counters.measurements as f64)?))
     }
 
-    /// Two processes, one after the other, each with a plan for every size; then the first request of an engine that finds them.
+    /// Two processes in sequence make a plan for every size; then the first request of an engine finds them.
     pub(super) fn precompile(&self) -> Result<Row, LaneError> {
         let folder = folder()?;
         let first = self.process(folder.path())?;
@@ -110,7 +111,7 @@ impl Steps<'_> {
             .metric("tuning_gain", Samples::new("x", Direction::Info, first.gains)?))
     }
 
-    /// Every size is missed once and never again, whatever comes between.
+    /// Every size misses once and never again, whatever runs in between.
     pub(super) fn batch_sizes(&self) -> Result<Row, LaneError> {
         let engine = self.load(PlanPolicy::Estimate, None)?;
         let sizes: Vec<usize> = self.tokens.iter().map(|&n| length(&engine, n)).collect();
@@ -140,7 +141,7 @@ impl Steps<'_> {
             .metric("second_misses", one("misses", 0.0)?))
     }
 
-    /// Whatever the policy, the same tokens with the same bits.
+    /// Every policy gives the same tokens with the same bits.
     pub(super) fn correctness(&self) -> Result<Row, LaneError> {
         let folder = folder()?;
         self.load(PlanPolicy::Tune, Some(folder.path()))?.precompile()?;
@@ -168,7 +169,7 @@ impl Steps<'_> {
             .metric("call", Samples::new("s", Direction::Lower, seconds)?))
     }
 
-    /// Calls that find their plans take no more memory than the first of their size.
+    /// Calls that find their plans take no more memory than the first call of their size.
     pub(super) fn memory(&self) -> Result<Row, LaneError> {
         let engine = self.load(PlanPolicy::Estimate, None)?;
         let largest = self.tokens.last().copied().unwrap_or(1);
@@ -193,7 +194,7 @@ impl Steps<'_> {
             .metric("peak_memory", Samples::new("bytes", Direction::Lower, peaks)?))
     }
 
-    /// `redline precompile` in a process of its own.
+    /// Runs `redline precompile` in a new process.
     fn process(&self, cache: &Path) -> Result<Precompiled, LaneError> {
         let list = |sizes: &[usize]| sizes.iter().map(usize::to_string).collect::<Vec<_>>().join(",");
         let words = [
@@ -211,10 +212,10 @@ impl Steps<'_> {
     }
 }
 
-/// Bytes by which memory may grow over calls that find their plans: what the engine remembers of passes.
+/// Allowed growth in bytes over calls that find their plans: the engine's records of passes.
 const MOST_GROWTH: f64 = (1 << 20) as f64;
 
-/// What `redline precompile --json` says.
+/// The output of `redline precompile --json`.
 #[derive(Debug, PartialEq)]
 struct Precompiled {
     seconds: f64,
@@ -239,12 +240,12 @@ impl Precompiled {
     }
 }
 
-/// Tokens of a prompt that the model holds together with its continuation.
+/// The largest prompt length up to `wanted` that fits the context together with its continuation.
 fn length(engine: &Engine, wanted: usize) -> usize {
     wanted.min(engine.info().context.saturating_sub(NEW_TOKENS)).max(1)
 }
 
-/// A row of a test.
+/// The row of a test.
 fn row(engine: &Engine, test: &'static str, grade: Grade) -> Row {
     let info = engine.info();
     let mut row = Row::new(format!("{test}/t{}/tp{}", info.threads, info.tp))

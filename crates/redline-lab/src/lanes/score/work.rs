@@ -1,26 +1,26 @@
-//! What is scored, and what scoring it must at least take.
+//! The scored texts, and the minimum work of scoring them.
 
 use redline_engine::{ModelInfo, Prompt, ScoreOutcome};
 
 use crate::bench::{LaneError, asked};
 use crate::roofline::{Work, keys_seen};
 
-/// Tokens of an item where the query is given by its number of tokens.
+/// Tokens of an item if the query is given by its number of tokens.
 const ITEM_TOKENS: usize = 4;
 
-/// Query and items of every request: texts as the seed's benchmark has them, or ids of given numbers.
+/// Query and items of every request: texts as in the seed's benchmark, or ids of a given number.
 pub(super) struct Workload {
     pub(super) query_tokens: Option<usize>,
     pub(super) item_tokens: Option<usize>,
 }
 
 impl Workload {
-    /// Whether texts are scored.
+    /// Whether the workload consists of texts.
     fn is_text(&self) -> bool {
         self.query_tokens.is_none() && self.item_tokens.is_none()
     }
 
-    /// Tokens of a query and an item, where they are given; else 1.
+    /// Tokens of a query and an item, if they are given; else 1.
     pub(super) fn most_tokens(&self) -> usize {
         if self.is_text() { 1 } else { self.query_length().saturating_add(self.item_length()) }
     }
@@ -33,7 +33,7 @@ impl Workload {
         self.item_tokens.unwrap_or(ITEM_TOKENS)
     }
 
-    /// What all items share.
+    /// The common query.
     pub(super) fn query(&self, vocab: usize) -> Prompt {
         if self.is_text() {
             return Prompt::Text("Benchmark query: ".repeat(10));
@@ -41,7 +41,7 @@ impl Workload {
         Prompt::Ids(asked::ids(self.query_length(), 0, vocab))
     }
 
-    /// Item `index`; neighbours begin differently.
+    /// Item `index`; neighbouring items begin differently.
     pub(super) fn item(&self, index: usize, vocab: usize) -> Prompt {
         if self.is_text() {
             return Prompt::Text(format!(" item {index}"));
@@ -50,7 +50,7 @@ impl Workload {
     }
 }
 
-/// So many different ids of the vocabulary.
+/// Distinct ids of the vocabulary, one per label.
 pub(super) fn label_ids(labels: usize, info: &ModelInfo) -> Result<Vec<i64>, LaneError> {
     if labels > info.vocab {
         let fact = format!("`--num-labels` is {labels}, but the vocabulary has {} tokens", info.vocab);
@@ -59,11 +59,12 @@ pub(super) fn label_ids(labels: usize, info: &ModelInfo) -> Result<Vec<i64>, Lan
     Ok((0..labels).map(|i| (i * (info.vocab / labels)) as i64).collect())
 }
 
-/// What a request took at least, by the tokens that were run: weights are read once; of the head, whose softmax is over labels,
-/// the rows of the labels only, for the last token of every item. The shared prefix was run once or came from the cache.
+/// The minimum work of a request for the tokens that were computed. Weights are read once. Because the softmax is over the
+/// labels, the head needs only their rows, for the last token of every item. A shared prefix was computed once or came from the
+/// cache.
 pub(super) fn of(info: &ModelInfo, outcome: &ScoreOutcome, labels: usize) -> Work {
     let (shared, items) = (outcome.taken.shared_prefix_tokens, outcome.items.len() as f64);
-    // Of one item, which every other shares.
+    // The cached tokens of one item, which all items share.
     let known = outcome.taken.usage.cached_tokens / outcome.items.len().max(1);
     let prefix = shared.saturating_sub(known);
     let tails = outcome.taken.computed_tokens.saturating_sub(prefix);
@@ -119,7 +120,7 @@ mod tests {
         // Ten tokens of prefix, two items of two tokens more.
         let cold = of(&info(), &outcome(0, 14), 3);
         assert_eq!(cold.bytes, 1000.0 - 100.0);
-        // Of each item's last row everything but the head over the vocabulary of 10, and three labels instead.
+        // For the last row of each item, the head computes three labels instead of the vocabulary of 10.
         assert_eq!(cold.operations, 14.0 * 100.0 + 2.0 * (50.0 - 2.0 * 4.0 * (10.0 - 3.0)));
         assert_eq!(cold.attention, 3.0 * (55.0 + 2.0 * (11.0 + 12.0)));
         let warm = of(&info(), &outcome(10, 4), 3);

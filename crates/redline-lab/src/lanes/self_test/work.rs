@@ -1,4 +1,4 @@
-//! What a process of an experiment does, and how it is disturbed.
+//! The work of a process in an experiment, and its disturbances.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,12 +14,12 @@ use crate::conditions;
 use crate::limits::LimitError;
 use crate::random;
 
-/// What is injected.
+/// An injected disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disturbance {
-    /// Nothing: whatever the machine has by itself.
+    /// Only the disturbances that the machine has anyway.
     None,
-    /// A sample in eight takes three times as long.
+    /// One sample in eight takes three times as long.
     Outliers,
     /// A busy thread for every processor.
     Load,
@@ -43,7 +43,7 @@ impl Disturbance {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
     }
 
-    /// How many times as much a sample does, by a random number.
+    /// The factor by which a sample's work grows, given a random number.
     fn factor(self, random: u64) -> f64 {
         match self {
             Self::Outliers if random % 8 == 0 => 3.0,
@@ -53,10 +53,10 @@ impl Disturbance {
     }
 }
 
-/// Rounds of multiply-adds of a sample of arm A: half a millisecond. Samples as long as a scheduler's slice take whole slices more
-/// or less where others compute, and 5 % of work then show in hardly any.
+/// Rounds of multiply-adds per sample of arm A: half a millisecond. Samples as long as a scheduler's time slice would gain or lose
+/// whole slices under load, and hide 5 % more work.
 const ROUNDS: usize = 1 << 17;
-/// Rounds of the canary: a quarter of it on each side.
+/// Rounds of the canary: a quarter of a sample, on each side.
 const CANARY_ROUNDS: usize = ROUNDS / 4;
 
 /// A fixed amount of work on one thread.
@@ -87,12 +87,12 @@ impl Work {
         Exec { simd: self.simd, team: &self.team }
     }
 
-    /// Rounds of a sample that nothing disturbs.
+    /// Rounds of an undisturbed sample.
     pub(super) fn rounds(&self) -> usize {
         self.rounds
     }
 
-    /// Nanoseconds that a million operations of the canary take.
+    /// Nanoseconds per million operations of the canary.
     fn canary_ns(&self, clock: &Clock) -> f64 {
         let (operations, ns) =
             clock.time(|| probe::multiply_add(self.exec(), Arithmetic::F32, CANARY_ROUNDS));
@@ -107,7 +107,7 @@ impl Work {
         ns.max(1) as f64 * 1e-9
     }
 
-    /// So many samples, each between two readings of the canary.
+    /// Takes `n` samples, each between two readings of the canary.
     pub(super) fn samples(&mut self, n: usize, clock: &Clock) -> Vec<Watched<f64>> {
         let work = std::cell::RefCell::new(self);
         let read = || work.borrow().canary_ns(clock);
@@ -117,7 +117,7 @@ impl Work {
     }
 }
 
-/// A thread that is busy until it is told to stop.
+/// Starts a thread that is busy until it is stopped.
 fn spin() -> (Arc<AtomicBool>, JoinHandle<()>) {
     let stop = Arc::new(AtomicBool::new(false));
     let told = Arc::clone(&stop);
@@ -133,7 +133,7 @@ impl Drop for Work {
     fn drop(&mut self) {
         for (stop, thread) in self.load.drain(..) {
             stop.store(true, Ordering::Relaxed);
-            // A thread that only spins does not panic.
+            // A spinning thread cannot panic.
             let _ = thread.join();
         }
     }

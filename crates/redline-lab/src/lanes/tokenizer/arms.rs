@@ -1,4 +1,4 @@
-//! Who encodes: the arms, their ids held against each other, and their turns.
+//! The encoders that are compared, the check of their ids, and their order.
 
 use redline_tokenizer::{PrefixCacheCounters, Tokenizer};
 
@@ -6,10 +6,10 @@ use super::texts::Input;
 use crate::bench::{Bench, LaneError};
 use crate::digest::of_ids;
 
-/// Characters of a text that a message shows.
+/// Characters of a text shown in a message.
 const SHOWN: usize = 60;
 
-/// Who encodes.
+/// An encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arm {
     Native,
@@ -18,7 +18,7 @@ pub(super) enum Arm {
 }
 
 impl Arm {
-    /// In the order of their rows.
+    /// The arms in row order.
     pub(super) const ALL: &[Self] = &[Self::Native, Self::Cached, Self::Library];
 
     pub(super) fn name(self) -> &'static str {
@@ -29,7 +29,7 @@ impl Arm {
         }
     }
 
-    /// The code that runs.
+    /// The name of the code that runs.
     pub(super) fn encodes(self) -> &'static str {
         match self {
             Self::Native => "native encoder",
@@ -39,7 +39,7 @@ impl Arm {
     }
 }
 
-/// The arms.
+/// The encoders.
 pub(super) struct Arms {
     pub(super) native: Tokenizer,
     pub(super) cached: Tokenizer,
@@ -51,7 +51,7 @@ pub(super) struct Arms {
 pub(super) struct Sample {
     pub(super) seconds: f64,
     pub(super) tokens: usize,
-    /// What its prefix cache was asked for meanwhile, if it has one.
+    /// The counters of its prefix cache for this batch, if it has one.
     pub(super) lookups: Option<PrefixCacheCounters>,
 }
 
@@ -72,7 +72,8 @@ impl Arms {
         }
     }
 
-    /// The ids of the texts: those of the library, which every other arm must give too, the cached one also when it knows them.
+    /// The ids of the texts from the library, after checking that every other arm gives the same; the cached arm is also
+    /// checked with a warm cache.
     pub(super) fn checked(&self, input: &Input) -> Result<Ids, LaneError> {
         let texts = input.texts();
         let ids = self.library.encode_batch(&texts, true, 1)?;
@@ -82,7 +83,7 @@ impl Arms {
         Ok(ids)
     }
 
-    /// One round over all arms; every second one goes backwards.
+    /// Runs a round over all arms; every second round goes backwards.
     pub(super) fn round(
         &self,
         bench: &Bench<'_>,
@@ -119,7 +120,7 @@ impl Arms {
             reused_bytes: after.reused_bytes.saturating_sub(before.reused_bytes),
         };
         Ok(Sample {
-            // A clock that did not move is a nanosecond late.
+            // If the clock did not advance, count a nanosecond.
             seconds: ns.max(1) as f64 * 1e-9,
             tokens: ids.iter().map(Vec::len).sum(),
             lookups: before.zip(tokenizer.prefix_cache()).map(since),
@@ -127,7 +128,7 @@ impl Arms {
     }
 }
 
-/// Refuses ids other than the library's, with the first text that has them.
+/// Returns an error for ids other than the library's, with the first text that has them.
 fn same(arm: Arm, input: &Input, expected: &Ids, found: &Ids) -> Result<(), LaneError> {
     if expected == found {
         return Ok(());

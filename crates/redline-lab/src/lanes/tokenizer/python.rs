@@ -1,4 +1,4 @@
-//! Figures of the Python package, from the file that `xtask/peers/tokenizer.py` writes: a line per repeat.
+//! Measurements of the Python package, from the file that `xtask/peers/tokenizer.py` writes: one line per repeat.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use super::arms;
 use super::texts::Input;
 use crate::bench::LaneError;
 
-/// What a line says.
+/// The content of a line.
 #[derive(Debug, serde::Deserialize)]
 struct Line {
     threads: usize,
@@ -19,20 +19,20 @@ struct Line {
     version: String,
 }
 
-/// The figures for one input.
+/// The measurements for one input.
 #[derive(Debug)]
 pub(super) struct Python {
     path: PathBuf,
     /// Tokens of all texts.
     pub(super) tokens: usize,
-    /// Of the package.
+    /// Version of the package.
     pub(super) version: String,
     digest: String,
     lines: Vec<Line>,
 }
 
 impl Python {
-    /// Reads figures, which must be about this input and hold every number of threads.
+    /// Reads measurements, which must be for this input and cover every number of threads.
     pub(super) fn read(path: &Path, input: &Input, threads: &[usize]) -> Result<Self, LaneError> {
         let refused = |fact: String| LaneError::Input(format!("{fact}\n  in `{}`", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
@@ -68,7 +68,7 @@ impl Python {
         Ok(Self { path: path.to_owned(), tokens, version, digest, lines })
     }
 
-    /// Python must have found the same ids.
+    /// Checks that Python found the same ids.
     pub(super) fn check(&self, ids: &[Vec<u32>]) -> Result<(), LaneError> {
         let digest = arms::digest(ids);
         if digest == self.digest {
@@ -84,7 +84,7 @@ impl Python {
         )))
     }
 
-    /// Seconds of every repeat with so many threads.
+    /// Seconds of every repeat with this number of threads.
     pub(super) fn seconds(&self, threads: usize) -> Vec<f64> {
         self.lines.iter().filter(|line| line.threads == threads).map(|line| line.seconds).collect()
     }

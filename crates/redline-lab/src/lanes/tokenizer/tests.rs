@@ -1,4 +1,4 @@
-//! The lane by a scripted clock.
+//! Tests of the lane with a scripted clock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -24,14 +24,15 @@ fn bench(clock: &Clock) -> Bench<'_> {
     }
 }
 
-/// One round that does not count, then `runs` that do.
+/// Runs one warm-up round, then `runs` rounds that count.
 fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError> {
     let watched = |value| Watched { value, condition: Condition::default() };
     let mut all = (0..=runs).map(|at| round(at).map(watched)).collect::<Result<Vec<_>, _>>()?;
     Ok((Warmup { runs: 1, seconds: 0.0, converged: true }, all.split_off(1)))
 }
 
-/// Runs the lane by a clock of which every sample is as long as its place in a round: 1, 2, 3 ms, then 3, 2, 1.
+/// Runs the lane with a clock by which a sample takes as many ms as its position in the round: 1, 2, 3 ms, then 3, 2,
+/// 1.
 fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>, LaneError> {
     let reads = AtomicU64::new(0);
     let now = AtomicU64::new(0);
@@ -69,7 +70,7 @@ fn arms_take_turns_over_every_kind_of_text() {
     assert_eq!(cases, expected);
     let [native, cached, library] = &rows[..3] else { panic!() };
     let close = |a: Vec<f64>, b: [f64; 3]| a.iter().zip(b).all(|(a, b)| (a / b - 1.0).abs() < 1e-9);
-    // The round that does not count went forwards, the next backwards.
+    // The warm-up round went forwards, the next one backwards.
     assert!(close(samples(native, "seconds"), [1e-3; 3]) && close(samples(library, "seconds"), [3e-3; 3]));
     assert!(close(samples(native, OVER_LIBRARY), [3.0; 3]) && close(samples(cached, OVER_LIBRARY), [1.5; 3]));
     assert!(samples(library, OVER_LIBRARY).is_empty() && samples(native, "prefix_hits").is_empty());
@@ -112,7 +113,7 @@ fn figures_of_python_are_another_arm() {
     assert_eq!(cases[3], "tokenizer/file/python/t1");
     assert_eq!((rows.len(), samples(&rows[3], "seconds").len()), (8, 3));
     assert!(samples(&rows[0], OVER_PYTHON).iter().all(|x| (x - 5.0).abs() < 1e-9));
-    // With two threads Python was as fast as we are.
+    // With two threads Python was as fast as the native encoder.
     let missed: Vec<(usize, Vec<String>)> =
         rows.iter().map(Row::missed).enumerate().filter(|(_, missed)| !missed.is_empty()).collect();
     assert!(missed.len() == 1 && missed[0].0 == 4 && missed[0].1[0].contains(OVER_PYTHON), "{missed:?}");

@@ -1,4 +1,4 @@
-//! The texts that are encoded: from a file, or made up of our own parts by a fixed sequence of numbers.
+//! The texts to encode: read from a file, or generated from built-in parts by a fixed number sequence.
 
 use std::path::Path;
 
@@ -10,12 +10,12 @@ use crate::random::{STEP, mix};
 pub(super) struct Input {
     /// The kind.
     pub(super) name: &'static str,
-    /// Never none.
+    /// The texts; at least one.
     pub(super) texts: Vec<String>,
 }
 
 impl Input {
-    /// The texts as the encoders take them.
+    /// The texts as slices.
     pub(super) fn texts(&self) -> Vec<&str> {
         self.texts.iter().map(String::as_str).collect()
     }
@@ -26,7 +26,7 @@ impl Input {
     }
 }
 
-/// The lines of a file; those without any text are left out.
+/// Reads the lines of a file, without blank lines.
 pub(super) fn read(path: &Path) -> Result<Input, LaneError> {
     let refused = |fact: String| LaneError::Input(format!("{fact}\n  in `{}`", path.display()));
     let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
@@ -41,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<Input, LaneError> {
     Ok(Input { name: "file", texts })
 }
 
-/// `count` texts of every kind, the same every time.
+/// Generates `count` texts of every kind, always the same.
 pub(super) fn of_our_own(count: usize) -> Vec<Input> {
     let of = |(seed, kind): (u64, &Kind)| {
         let mut numbers = Numbers(seed);
@@ -50,7 +50,7 @@ pub(super) fn of_our_own(count: usize) -> Vec<Input> {
     (0..).zip(KINDS).map(of).collect()
 }
 
-/// A kind of text, and how one is made.
+/// A kind of text, and the function that generates one.
 struct Kind {
     name: &'static str,
     make: fn(&mut Numbers) -> String,
@@ -62,7 +62,7 @@ const KINDS: &[Kind] = &[
     Kind { name: "chat", make: chat },
 ];
 
-/// A sequence of numbers that look random (SplitMix64).
+/// A pseudo-random number sequence (SplitMix64).
 struct Numbers(u64);
 
 impl Numbers {
@@ -167,7 +167,7 @@ fn sentence(numbers: &mut Numbers) -> String {
     }
 }
 
-/// With an article in small letters.
+/// A noun phrase with a lower-case article.
 fn lower(who: &str) -> String {
     let article = ["The ", "A ", "An ", "Our ", "Nobody "].iter().any(|article| who.starts_with(article));
     let (first, rest) = who.split_at(usize::from(article));
@@ -246,7 +246,7 @@ fn statement(numbers: &mut Numbers, language: u64) -> String {
     }
 }
 
-/// What all chats begin with.
+/// The common system prompt of all chats.
 const SYSTEM: &str = "<|im_start|>system\nYou are the assistant of a small public library. Answer in a few plain sentences, say so \
     when you are not sure, and never invent titles, authors or dates. Opening hours: Mon\u{2013}Fri 09:00\u{2013}18:30, Sat \
     10:00\u{2013}14:00.<|im_end|>\n";

@@ -4,7 +4,7 @@
 use super::{Family, Scan};
 use crate::native::classes::{LETTER, LINE_END, NUMBER, OTHER, SPACE};
 
-/// With numbers of up to so many digits.
+/// The rule with numbers of up to `DIGITS` digits.
 pub(in crate::native) struct Cl100k<const DIGITS: usize>;
 
 impl<const DIGITS: usize> Family for Cl100k<DIGITS> {

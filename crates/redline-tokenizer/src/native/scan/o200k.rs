@@ -6,7 +6,7 @@
 use super::{Family, Scan};
 use crate::native::classes::{HEAD, LETTER, LINE_END, NUMBER, OTHER, SPACE, TAIL};
 
-/// With numbers of up to so many digits, and with `(?i:'s|'t|'re|'ve|'m|'ll|'d)` or without.
+/// The rule with numbers of up to `DIGITS` digits, with or without `(?i:'s|'t|'re|'ve|'m|'ll|'d)`.
 pub(in crate::native) struct O200k<const DIGITS: usize, const CONTRACTIONS: bool>;
 
 impl<const DIGITS: usize, const CONTRACTIONS: bool> Family for O200k<DIGITS, CONTRACTIONS> {
@@ -17,7 +17,7 @@ impl<const DIGITS: usize, const CONTRACTIONS: bool> Family for O200k<DIGITS, CON
         if class & NUMBER != 0 {
             return text.numbers(end, DIGITS);
         }
-        // The first alternative with and without its first character, then the second one likewise.
+        // The first alternative with and without its optional first character, then the second one likewise.
         let leads = class & (LETTER | LINE_END) == 0;
         let starts = [if leads { Some(end) } else { None }, Some(at)];
         let found = starts.into_iter().flatten().find_map(|start| tailed(text, start));
@@ -36,7 +36,7 @@ impl<const DIGITS: usize, const CONTRACTIONS: bool> Family for O200k<DIGITS, CON
     }
 }
 
-/// `HEAD*TAIL+`: to the end of the tail that follows the heads; where none does, to the last of the heads that is also a tail.
+/// `HEAD*TAIL+`: up to the end of the tail after the heads; if there is none, up to the last head that is also a tail.
 fn tailed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
     let (mut at, mut last) = (start, None);
     loop {
@@ -51,7 +51,7 @@ fn tailed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
     }
 }
 
-/// `HEAD+TAIL*`, where no tail follows the heads.
+/// `HEAD+TAIL*`, if no tail follows the heads.
 fn headed(text: &mut Scan<'_>, start: usize) -> Option<usize> {
     let end = text.run(HEAD, start);
     if end > start { Some(text.tail(end)) } else { None }

@@ -1,4 +1,4 @@
-//! Chat templates: as transformers renders them, from where directories keep them, and hostile ones.
+//! Chat templates: rendered as in transformers, read from the files of a directory, and hostile ones.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -102,7 +102,7 @@ fn hostile_templates_end() {
     ] {
         assert!(render(source, "x").is_err(), "{source}");
     }
-    // Text of a message is text, whatever it looks like.
+    // The text of a message is never interpreted as template code.
     assert_eq!(
         render("{{ messages[0].content }}", "{{ 1 + 1 }}{% raw %}"),
         Ok("{{ 1 + 1 }}{% raw %}".into())

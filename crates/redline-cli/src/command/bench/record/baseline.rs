@@ -1,4 +1,4 @@
-//! Baselines: an earlier run to be held against, and a run that takes its place.
+//! Baselines: reading an earlier run to compare with, and replacing it.
 
 use std::path::{Path, PathBuf};
 
@@ -15,13 +15,13 @@ use crate::report::Failure;
 
 /// An earlier run.
 pub(super) enum Baseline {
-    /// With its samples.
+    /// A run with its samples.
     Run(Box<Run>),
-    /// Its comma-separated values alone.
+    /// Comma-separated values without samples.
     Values(Values),
 }
 
-/// The comma-separated values of an earlier run, and how they are compared.
+/// The comma-separated values of an earlier run, and the rule that compares them.
 pub(super) struct Values {
     path: PathBuf,
     text: String,
@@ -34,7 +34,7 @@ fn is_csv(path: &Path) -> bool {
 }
 
 impl Baseline {
-    /// Reads it; `None` where there is none yet and one is about to be made.
+    /// Reads a baseline; `None` if it does not exist yet and is about to be written.
     pub(super) fn read(path: &Path, lane: &'static Lane, making: bool) -> Result<Option<Self>, Failure> {
         if is_csv(path) && making && lane.baseline.is_none() {
             let fact = format!(
@@ -65,7 +65,7 @@ impl Baseline {
             Failure::usage(fact, "`--output FILE` of an earlier run writes one")
         })?;
         let values = Values { path: path.into(), text, rule, columns };
-        // What is no baseline is refused before anything is measured.
+        // Reject a malformed baseline before anything is measured.
         let nothing = LaneResult { lane: lane.name.into(), machine: Machine::default(), rows: Vec::new() };
         values.standings(&nothing)?;
         Ok(Some(Self::Values(values)))
@@ -87,14 +87,14 @@ impl Values {
         })
     }
 
-    /// How the cases stand, and what there is to say against it: one fell or is missing.
+    /// Returns the comparison table, and a verdict if a case got slower or is missing.
     pub(super) fn judge(&self, result: &LaneResult) -> Result<(String, Option<Verdict>), Failure> {
         let standings = self.standings(result)?;
         Ok((standings.table(), (!standings.passed()).then_some(Verdict::Slower)))
     }
 }
 
-/// Refuses a reason that says nothing and a build that no commit names, before anything is measured.
+/// Rejects an empty reason, and a build with uncommitted changes, before anything is measured.
 pub(super) fn acceptable_build(reason: &str) -> Result<(), Failure> {
     if reason.trim().is_empty() {
         return Err(Failure::usage(
@@ -109,8 +109,8 @@ pub(super) fn acceptable_build(reason: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Puts a run in the place of a baseline, with why and when. A run that must not be believed is refused; as a baseline of outputs and
-/// counts alone, one that was not checked.
+/// Replaces a baseline with a run, recording the reason and the time. An invalid run is rejected. A portable baseline (outputs and
+/// counts only) requires checked outputs instead.
 pub(super) fn accept(
     path: &Path,
     run: Run,
@@ -119,7 +119,7 @@ pub(super) fn accept(
     before: Option<&Baseline>,
     (reason, portable): (&str, bool),
 ) -> Result<(), Failure> {
-    // Of outputs and counts a share of a limit, which is a matter of speed, says nothing.
+    // In a portable baseline the share of a limit does not matter, because it depends on speed.
     let unchecked = run.rows.iter().find(|row| !row.checked).map(|row| format!("{}: not checked", row.case));
     if let Some(why) = if portable { unchecked.as_ref() } else { run.summary.invalid.first() } {
         let fact = format!("{why}\n  in the run that was to become `{}`", path.display());

@@ -1,9 +1,9 @@
-//! Many rows by tile registers.
+//! Linear layers for many rows with tile registers.
 //!
-//! The weights of four strips and a part of k are turned into signed bytes once (the panel, second-level cache); blocks of
-//! rows pass over it. Per group of k a tile of rows takes two products, of two strips each: while one pair of sums is
-//! being multiplied, the other is converted, scaled and added to the f32 sums, which lie in the first-level cache until
-//! the part of k is done. Meanwhile the outputs and the weights of the next panel are asked for, a few lines at a time.
+//! The weights of four strips and a part of k are converted to signed bytes once (the panel, kept in the second-level cache),
+//! and blocks of rows pass over it. For each group of k, a tile of rows takes two products of two strips each. While one pair
+//! of sums is being multiplied, the other is converted, scaled and added to the f32 sums, which stay in the first-level cache
+//! until the part of k is done. Meanwhile the outputs and the weights of the next panel are prefetched, a few lines at a time.
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -18,15 +18,15 @@ use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
 use crate::op::quantise::{Arrangement, InputLayout, Places};
 use crate::{Exec, Matrix};
 
-/// Strips of a panel.
+/// Number of strips in a panel.
 const STRIPS: usize = 4;
-/// Strips of a product.
+/// Number of strips in a product.
 const PAIR: usize = 2;
-/// k of a panel at most: whole groups, 128 KiB.
+/// Maximum number of k in a panel: whole groups, 128 KiB.
 const PANEL_K: usize = 2048;
-/// Tiles of rows whose f32 sums stay in the first-level cache together.
+/// Number of tiles of rows whose f32 sums stay in the first-level cache together.
 const BLOCK_TILES: usize = 2;
-/// Words of the sums of a product.
+/// Number of words of a product's sums.
 const SUMS: usize = TILE_ROWS * PAIR * LANES;
 
 pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
@@ -62,14 +62,14 @@ pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) 
 struct Part<'a> {
     job: Job<'a>,
     strips: Range<usize>,
-    /// k of a multiplication.
+    /// Number of k per multiplication.
     depth: usize,
 }
 
-/// With the format known to the compiler.
+/// A part whose format is known at compile time.
 struct Of<'a, I>(Part<'a>, &'a mut TileUnit, I);
 
-/// What a panel holds.
+/// The contents of a panel.
 #[derive(Clone)]
 struct Piece {
     strips: Range<usize>,
@@ -116,19 +116,20 @@ impl Part<'_> {
         self.job.layout.k.div_ceil(PANEL_K)
     }
 
-    /// Panels of this member.
+    /// Number of panels of this member.
     fn pieces(&self) -> usize {
         self.strips.len().div_ceil(STRIPS) * self.cuts()
     }
 
-    /// What panel `p` holds: all k of four strips before the next four, so that their outputs stay in the second-level cache.
+    /// The contents of panel `p`: all k of four strips before the next four strips, so that their outputs stay in the
+    /// second-level cache.
     fn piece(&self, p: usize) -> Piece {
         let strip = self.strips.start + p / self.cuts() * STRIPS;
         let k = p % self.cuts() * PANEL_K;
         Piece { strips: strip..self.strips.end.min(strip + STRIPS), k: k..self.job.layout.k.min(k + PANEL_K) }
     }
 
-    /// The weights of panel `p`, to be asked for in `units` turns; none behind the last panel.
+    /// The weights of panel `p`, to be prefetched in `units` turns; none after the last panel.
     fn ahead<I: Integer>(&self, p: usize, units: usize) -> Ahead {
         if p >= self.pieces() {
             return Ahead { next: std::ptr::null(), lines: 0, strip_lines: 0, strips: 0, turn: 0, done: 0 };
@@ -193,15 +194,15 @@ impl Part<'_> {
 struct Ahead {
     /// The next strip.
     next: *const u32,
-    /// Of a strip, in the panel.
+    /// Lines per strip in the panel.
     lines: usize,
-    /// Of a strip, in the matrix.
+    /// Lines per strip in the matrix.
     strip_lines: usize,
-    /// Left.
+    /// Strips that are left.
     strips: usize,
-    /// Lines that are asked for at a time.
+    /// Lines that are prefetched per turn.
     turn: usize,
-    /// Lines of the next strip that were asked for.
+    /// Lines of the next strip that were prefetched.
     done: usize,
 }
 
@@ -230,10 +231,10 @@ struct Block<'a> {
     tiles: Range<usize>,
 }
 
-/// A pair of strips of one tile of rows in one group, as the tile registers have multiplied it.
+/// The products of a pair of strips with one tile of rows in one group, computed by the tile registers.
 #[derive(Clone, Copy)]
 struct Product {
-    /// Counted from the first of the block.
+    /// Index of the tile in the block.
     tile: usize,
     /// k where the group begins.
     k: usize,
@@ -298,7 +299,7 @@ impl Block<'_> {
         }
     }
 
-    /// Asks for the outputs of some rows of a tile.
+    /// Prefetches the outputs of some rows of a tile.
     #[inline(always)]
     fn ask_outputs<S: Isa>(&self, s: S, tile: Range<usize>, rows: Range<usize>) {
         for row in tile.skip(rows.start).take(rows.len()) {
@@ -309,7 +310,7 @@ impl Block<'_> {
         }
     }
 
-    /// Sums from the outputs, or zero where k begins.
+    /// Loads the sums from the outputs, or sets them to zero at the beginning of k.
     ///
     /// # Safety
     /// `sums` holds a block, of rows and strips that exist.
@@ -331,7 +332,7 @@ impl Block<'_> {
         }
     }
 
-    /// Sums to the outputs.
+    /// Stores the sums to the outputs.
     ///
     /// # Safety
     /// As [`Block::take`].
@@ -351,7 +352,7 @@ impl Block<'_> {
         }
     }
 
-    /// `sums = fma(f32(products), w * x, sums)`: the integers of a product, scaled, to the f32 sums.
+    /// `sums = fma(f32(products), w * x, sums)`: scales the integers of a product and adds them to the f32 sums.
     ///
     /// # Safety
     /// `products` holds the product's sums, `sums` those of the block.

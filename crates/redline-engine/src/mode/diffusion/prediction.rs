@@ -1,7 +1,7 @@
-//! From the logits of a mask to a token and how sure it is.
+//! Predicts the token of a mask, most probable or sampled, and a confidence from the mask's logits.
 //!
-//! Order: temperature, top-p, top-k; then the token, and the confidence of what is left (Dream; LLaDA's is the probability
-//! before all that). Candidates are ordered by (probability, then token id).
+//! Order: temperature, top-p, top-k; then the token and its confidence in the filtered distribution (Dream; LLaDA's confidence
+//! is the probability before these steps). Candidates are ordered by (probability, then token id).
 
 use std::sync::OnceLock;
 
@@ -9,78 +9,78 @@ use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::summary::{Summary, summaries, summary};
 use redline_kernels::{Exec, Rows, Simd};
 
-use super::course::{Draw, counter};
+use super::schedule::{Draw, counter};
 use crate::machine::OUTPUT_ROWS;
 use crate::random::uniform;
 use crate::request::{Algorithm, Sampling};
 
-/// What a mask would become.
+/// The predicted token of a mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Guess {
+pub(crate) struct Prediction {
     pub(crate) token: u32,
-    /// The larger, the surer; what it is depends on the algorithm.
+    /// Larger is more confident; its meaning depends on the algorithm.
     pub(crate) confidence: f64,
 }
 
-/// How tokens are guessed.
+/// How tokens are predicted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Guesser {
+pub(crate) struct Predictor {
     pub(crate) algorithm: Algorithm,
     pub(crate) sampling: Sampling,
     pub(crate) simd: Simd,
 }
 
-/// Candidates looked at first, where not all are needed in order.
+/// Number of candidates sorted first, if not all are needed in order.
 const FIRST: usize = 64;
 
-impl Guesser {
-    /// Whether the largest logit is all that counts.
+impl Predictor {
+    /// Whether only the largest logit matters.
     fn is_greedy(&self) -> bool {
         let Sampling { temperature, top_k, top_p, .. } = self.sampling;
         temperature == 0.0 && top_k == 0 && top_p >= 1.0
     }
 
-    /// The guesses of masks at `positions`, one for each row; `None` where logits are not numbers.
+    /// Predictions of the masks at `positions`, one for each row; `None` if logits are not numbers.
     pub(crate) fn all(
         &self,
         exec: Exec<'_>,
         rows: Rows<'_>,
         step: usize,
         positions: &[usize],
-    ) -> Vec<Option<Guess>> {
+    ) -> Vec<Option<Prediction>> {
         if self.is_greedy() {
             let mut found = [Summary::default(); OUTPUT_ROWS];
             summaries(exec, rows, &mut found);
             return found[..rows.rows()].iter().map(|summary| self.greedy(summary)).collect();
         }
-        let found: Vec<OnceLock<Option<Guess>>> = vec![OnceLock::new(); rows.rows()];
+        let found: Vec<OnceLock<Option<Prediction>>> = vec![OnceLock::new(); rows.rows()];
         exec.team.split(rows.rows(), 1, 2, |some| {
             for r in some {
                 found[r].get_or_init(|| self.alone(rows.row(r), step, positions[r]));
             }
         });
-        found.into_iter().map(|guess| guess.into_inner().flatten()).collect()
+        found.into_iter().map(|prediction| prediction.into_inner().flatten()).collect()
     }
 
-    /// The guess of one mask.
-    pub(crate) fn alone(&self, logits: &[f32], step: usize, position: usize) -> Option<Guess> {
+    /// The prediction of one mask.
+    pub(crate) fn alone(&self, logits: &[f32], step: usize, position: usize) -> Option<Prediction> {
         if self.is_greedy() {
             return self.greedy(&summary(self.simd, logits));
         }
         self.one(logits, uniform(self.sampling.seed, counter(step, position, Draw::Token)))
     }
 
-    fn greedy(&self, summary: &Summary) -> Option<Guess> {
+    fn greedy(&self, summary: &Summary) -> Option<Prediction> {
         let confidence = match self.algorithm {
             Algorithm::TopkMargin => summary.margin(),
             Algorithm::Entropy => summary.negative_entropy(),
             _ => summary.probability(),
         };
-        summary.is_finite().then_some(Guess { token: summary.top, confidence })
+        summary.is_finite().then_some(Prediction { token: summary.top, confidence })
     }
 
-    /// A guess where something is drawn or filtered, with the random number for it.
-    fn one(&self, logits: &[f32], u: f64) -> Option<Guess> {
+    /// Predicts with sampling or filters, given the random number.
+    fn one(&self, logits: &[f32], u: f64) -> Option<Prediction> {
         let Sampling { temperature, top_k, top_p, .. } = self.sampling;
         let top = crate::sampler::greedy(logits)?;
         let max = logits[top as usize];
@@ -100,13 +100,13 @@ impl Guesser {
                 candidates.order.iter().map(|&id| share(id)).map(|p| p * libm::log(p)).sum()
             }
             Algorithm::LowConfidence => {
-                // Of the distribution as the model gave it.
+                // From the unfiltered distribution of the model.
                 let sum: f64 = logits.iter().map(|x| libm::exp(f64::from(x - max))).sum();
                 libm::exp(f64::from(logits[token as usize] - max)) / sum
             }
             Algorithm::MaskgitPlus | Algorithm::Origin | Algorithm::Random => share(token),
         };
-        Some(Guess { token, confidence })
+        Some(Prediction { token, confidence })
     }
 }
 
@@ -117,7 +117,7 @@ struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
-    /// All that have any weight, in no order yet.
+    /// All ids of non-zero weight, not sorted yet.
     fn of(weights: &'a [f32]) -> Self {
         let order = (0..weights.len() as u32).filter(|&id| weights[id as usize] > 0.0).collect();
         Self { weights, order }
@@ -131,7 +131,8 @@ impl<'a> Candidates<'a> {
         self.order.iter().map(|&id| self.weight(id)).sum()
     }
 
-    /// Those that reach `top_p` together, and of these those that are not less probable than the `top_k`-th; in order.
+    /// The most probable ids whose sum reaches `top_p`, and of these the ones that are not less probable than the `top_k`-th;
+    /// sorted.
     fn filtered(mut self, top_p: f32, top_k: usize) -> Self {
         if top_p < 1.0 {
             let enough = f64::from(top_p) * self.total();
@@ -157,7 +158,7 @@ impl<'a> Candidates<'a> {
             let least = self.weight(self.order[top_k - 1]);
             let weights = self.weights;
             let mut place = 0;
-            // Equals of the last one stay.
+            // Candidates as probable as the last one stay.
             self.order.retain(|&id| {
                 place += 1;
                 place <= top_k || f64::from(weights[id as usize]) >= least
@@ -167,7 +168,7 @@ impl<'a> Candidates<'a> {
         self
     }
 
-    /// Brings the first `count` into order.
+    /// Sorts the first `count` candidates.
     fn sort_first(&mut self, count: usize) {
         let weights = self.weights;
         let by_weight =
@@ -179,7 +180,7 @@ impl<'a> Candidates<'a> {
         self.order[..count].sort_unstable_by(by_weight);
     }
 
-    /// The first whose cumulative weight exceeds `target`.
+    /// The first candidate whose cumulative weight exceeds `target`.
     fn at(&self, target: f64) -> u32 {
         let mut sum = 0.0;
         let hit = self.order.iter().find(|&&id| {
@@ -198,18 +199,18 @@ mod tests {
         Candidates::of(weights).filtered(top_p, top_k).order
     }
 
-    fn guess(logits: &[f32], algorithm: Algorithm, sampling: Sampling, u: f64) -> Guess {
-        Guesser { algorithm, sampling, simd: Simd::best() }.one(logits, u).unwrap()
+    fn predict(logits: &[f32], algorithm: Algorithm, sampling: Sampling, u: f64) -> Prediction {
+        Predictor { algorithm, sampling, simd: Simd::best() }.one(logits, u).unwrap()
     }
 
-    /// The candidate behind the one that reaches top-p exactly is kept, as in the reference, which compares the sum before it.
+    /// The candidate after the one that reaches top-p exactly is kept, as in the reference, which compares the sum before it.
     #[test]
     fn a_candidate_is_kept_where_the_sum_before_it_equals_top_p() {
         assert_eq!(kept(&[1.0; 8], 0.5, 0), [0, 1, 2, 3, 4]);
         assert_eq!(kept(&[1.0; 8], 0.5f32.next_down(), 0), [0, 1, 2, 3]);
         assert_eq!(kept(&[0.25, 1.0, 0.75, 0.0, 1.0], 1.0, 0), [1, 4, 2, 0]);
         assert_eq!(kept(&[0.5, 1.0, 0.5], 1e-30, 0), [1]);
-        // More than are sorted at first.
+        // More candidates than are sorted first.
         assert_eq!(kept(&[1.0; 1000], 0.5, 0), (0..501).collect::<Vec<u32>>());
         assert_eq!(kept(&[1.0; 128], 0.5, 0), (0..65).collect::<Vec<u32>>());
     }
@@ -237,7 +238,7 @@ mod tests {
         let logits = [0.0, 2f32.ln(), 4f32.ln()];
         let warm = Sampling { temperature: 0.5, ..Sampling::default() };
         let check = |algorithm, sampling, u, token, confidence: f64| {
-            let found = guess(&logits, algorithm, sampling, u);
+            let found = predict(&logits, algorithm, sampling, u);
             assert_eq!(found.token, token);
             assert!((found.confidence - confidence).abs() < 1e-6, "{algorithm:?}: {found:?}, {confidence}");
         };
@@ -255,7 +256,7 @@ mod tests {
         check(Algorithm::MaskgitPlus, filtered, 0.9, 2, 4.0 / 6.0);
         check(Algorithm::TopkMargin, Sampling { top_k: 1, ..filtered }, 0.0, 2, 1.0);
         assert_eq!(
-            Guesser { algorithm: Algorithm::Entropy, sampling: warm, simd: Simd::best() }
+            Predictor { algorithm: Algorithm::Entropy, sampling: warm, simd: Simd::best() }
                 .one(&[f32::NAN], 0.1),
             None
         );

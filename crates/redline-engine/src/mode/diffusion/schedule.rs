@@ -1,17 +1,18 @@
-//! The course of a request: which rows are run in the next pass, which masks are looked at, and which of them are filled.
+//! The schedule of a request: which rows the next pass runs, which masks it predicts, and which of them it fills.
 //!
-//! Sources: Dream and DiffuCoder (`diffusion_generate`), LLaDA (`generate`), Fast-dLLM (block caches, thresholds). Pure: a canvas
-//! in, a pass out, guesses in, positions out. A pass that could fill nothing is left out, and so are the rows of masks that it
-//! could not fill: random numbers are a function of (seed, step, position), so that nothing else changes.
+//! Sources: Dream and DiffuCoder (`diffusion_generate`), LLaDA (`generate`), Fast-dLLM (block caches, thresholds). Pure
+//! functions: from a canvas to a pass, and from predictions to positions. Passes that could fill nothing are left out, and so
+//! are the rows of masks that a pass could not fill. This changes nothing else, because random numbers are a function of (seed,
+//! step, position).
 
 use std::ops::Range;
 
 use super::counts::{Timesteps, even};
-use super::guess::Guess;
+use super::prediction::Prediction;
 use crate::random::uniform;
 use crate::request::{Algorithm, BlockCache};
 
-/// How a request is run; checked.
+/// The checked options of a request.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules {
     pub(crate) algorithm: Algorithm,
@@ -19,12 +20,12 @@ pub(crate) struct Rules {
     pub(crate) eps: f32,
     pub(crate) alg_temp: f32,
     pub(crate) seed: u64,
-    /// What is filled together, from left to right; they cover every mask.
+    /// Ranges that are filled one after another, from left to right; together they cover every mask.
     pub(crate) blocks: Vec<Range<usize>>,
     pub(crate) threshold: Option<f64>,
     pub(crate) cache: BlockCache,
     pub(crate) refresh: Option<usize>,
-    /// Whether row j is about token j + 1.
+    /// Whether row j predicts token j + 1.
     pub(crate) shifted: bool,
     /// Whether passes and rows that cannot change anything are left out.
     pub(crate) savings: bool,
@@ -35,25 +36,25 @@ pub(crate) struct Rules {
 pub(crate) struct Pass {
     /// The rows that are run.
     pub(crate) rows: Range<usize>,
-    /// The masks whose tokens are guessed, ascending.
+    /// The masks whose tokens are predicted, ascending.
     pub(crate) masks: Vec<usize>,
-    /// For random numbers: which step it is.
+    /// The step, for random numbers.
     pub(crate) step: usize,
     rule: Rule,
 }
 
-/// Which of the masks that are looked at are filled.
+/// Which of the predicted masks are filled.
 #[derive(Clone, Debug, PartialEq)]
 enum Rule {
-    /// The surest ones, so many.
+    /// This number of masks, the most confident first.
     Most(usize),
-    /// The surest one, and all that are at least so sure.
-    Sure(f64),
-    /// These, whatever their tokens.
+    /// The most confident mask, and all masks of at least this confidence.
+    AtLeast(f64),
+    /// These masks, whatever their confidence.
     These(Vec<usize>),
 }
 
-/// What random numbers are for: the last part of a counter.
+/// The purpose of a random number: the last part of a counter.
 pub(crate) enum Draw {
     /// Whether, or in which order, a mask is filled.
     Order = 0,
@@ -68,31 +69,31 @@ pub(crate) fn counter(step: usize, position: usize, draw: Draw) -> u64 {
     (step as u64) << 34 | (position as u64) << 2 | draw as u64
 }
 
-/// See the module.
+/// The schedule of one request.
 #[derive(Debug)]
-pub(crate) struct Course {
+pub(crate) struct Schedule {
     rules: Rules,
     block: usize,
     /// Steps of this block so far.
     step: usize,
     /// Passes of this block so far.
     passes_of_block: usize,
-    /// Passes so far, those included that were left out.
+    /// Passes so far, including those that were left out.
     passes: usize,
     /// Masks of this block before its first step.
     masks: usize,
 }
 
-impl Course {
+impl Schedule {
     pub(crate) fn new(rules: Rules) -> Self {
         Self { rules, block: 0, step: 0, passes_of_block: 0, passes: 0, masks: 0 }
     }
 
-    /// The next pass over a canvas of so many tokens; `None` where there is nothing left to do.
+    /// The next pass over a canvas of `length` tokens; `None` if nothing is left to do.
     pub(crate) fn next(&mut self, length: usize, is_mask: &dyn Fn(usize) -> bool) -> Option<Pass> {
         loop {
             let block = self.rules.blocks.get(self.block)?.clone();
-            // Masks before it are those that the model filled with masks.
+            // Masks before the block are positions where the model predicted the mask token.
             let masks: Vec<usize> = (0..block.end).filter(|&p| is_mask(p)).collect();
             let own = masks.iter().filter(|&&p| p >= block.start).count();
             if self.step == 0 && self.passes_of_block == 0 {
@@ -100,7 +101,7 @@ impl Course {
             }
             let idle = if self.ends_when_full() { own == 0 } else { self.rules.savings && masks.is_empty() };
             if idle || self.is_over() {
-                // With a cache the reference runs two passes of every block, whatever the first one left.
+                // With a cache, the reference runs two passes for every block, even if the first one fills it.
                 self.passes += usize::from(self.caches() && self.step == 1);
                 (self.block, self.step, self.passes_of_block) = (self.block + 1, 0, 0);
                 continue;
@@ -114,22 +115,22 @@ impl Course {
         }
     }
 
-    /// Steps of a block.
+    /// Number of steps of a block.
     fn steps(&self) -> usize {
         self.rules.steps / self.rules.blocks.len()
     }
 
-    /// Whether a block is left as soon as it has no mask.
+    /// Whether a block ends as soon as it has no mask.
     fn ends_when_full(&self) -> bool {
         self.rules.threshold.is_some() || self.caches()
     }
 
-    /// Whether some passes are over a part of the canvas.
+    /// Whether some passes run a part of the canvas only.
     fn caches(&self) -> bool {
         self.rules.cache != BlockCache::None && self.rules.refresh != Some(1)
     }
 
-    /// Whether the pass that opens a block of Dream's fills the first mask and no other: its row is not in the passes that follow.
+    /// Whether the first pass of a block fills only the block's first mask (Dream): later passes do not include its row.
     fn opens(&self) -> bool {
         self.caches() && self.rules.shifted
     }
@@ -137,14 +138,14 @@ impl Course {
     /// Whether the block has had all its steps.
     fn is_over(&self) -> bool {
         match self.rules.threshold {
-            // Each fills one at least; a model that fills masks with masks would go on forever.
+            // Each pass fills at least one mask; without this limit, a model that predicts mask tokens would run forever.
             Some(_) => self.passes_of_block > self.masks,
-            // The pass that opens a block is its first step, and there is always one behind it.
+            // The first pass of a block is its first step, and at least one step follows it.
             None => self.step >= if self.opens() { self.steps().max(2) } else { self.steps() },
         }
     }
 
-    /// The next step of a block, if it can fill anything.
+    /// The pass for the next step of a block, if it can fill anything.
     fn pass(&self, block: Range<usize>, masks: &[usize], own: usize, length: usize) -> Option<Pass> {
         let Rules { threshold, savings, .. } = self.rules;
         let opening = self.passes_of_block == 0;
@@ -164,7 +165,7 @@ impl Course {
             return Some(Pass { rows, masks: masks.clone(), step, rule: Rule::These(masks) });
         }
         let rule = match threshold {
-            Some(least) => Rule::Sure(least),
+            Some(least) => Rule::AtLeast(least),
             None => self.counted(step, own, &masks),
         };
         let rule = match rule {
@@ -179,7 +180,7 @@ impl Course {
         Some(Pass { rows, masks, step, rule })
     }
 
-    /// What a step of a schedule fills.
+    /// The masks that a step of a schedule fills.
     fn counted(&self, step: usize, own: usize, masks: &[usize]) -> Rule {
         let Rules { algorithm, eps, seed, .. } = self.rules;
         let steps = self.steps();
@@ -192,29 +193,29 @@ impl Course {
             }
             Algorithm::Random => {
                 let keys: Vec<(usize, f64)> = masks.iter().map(|&p| (p, draw(p))).collect();
-                Rule::These(surest(keys, even(self.masks, steps, self.step)))
+                Rule::These(most_confident(keys, even(self.masks, steps, self.step)))
             }
             Algorithm::LowConfidence => Rule::Most(even(self.masks, steps, self.step)),
             _ => Rule::Most(times.count(self.step, own)),
         }
     }
 
-    /// The masks that a pass fills, ascending: guesses are those of its masks, in their order.
-    pub(crate) fn filled(&self, pass: &Pass, guesses: &[Guess]) -> Vec<usize> {
-        let keyed = pass.masks.iter().zip(guesses).map(|(&p, guess)| {
-            let confidence = guess.confidence;
+    /// The masks that a pass fills, ascending, given the predictions of its masks in order.
+    pub(crate) fn filled(&self, pass: &Pass, predictions: &[Prediction]) -> Vec<usize> {
+        let keyed = pass.masks.iter().zip(predictions).map(|(&p, prediction)| {
+            let confidence = prediction.confidence;
             if self.rules.alg_temp == 0.0 {
                 return (p, confidence);
             }
-            // The largest of these keys are a draw without replacement (Gumbel).
+            // The masks with the largest keys are a sample without replacement (Gumbel).
             let u = uniform(self.rules.seed, counter(pass.step, p, Draw::Choice)).max(f64::EPSILON / 4.0);
             (p, confidence / f64::from(self.rules.alg_temp) - libm::log(-libm::log(u)))
         });
         match &pass.rule {
             Rule::These(some) => some.clone(),
-            Rule::Most(count) => surest(keyed.collect(), *count),
-            Rule::Sure(least) => {
-                let mut filled = surest(keyed.clone().collect(), 1);
+            Rule::Most(count) => most_confident(keyed.collect(), *count),
+            Rule::AtLeast(least) => {
+                let mut filled = most_confident(keyed.clone().collect(), 1);
                 filled.extend(keyed.filter(|(_, confidence)| confidence >= least).map(|(p, _)| p));
                 filled.sort_unstable();
                 filled.dedup();
@@ -224,8 +225,8 @@ impl Course {
     }
 }
 
-/// The positions of the `count` largest keys, of equals the lowest positions; ascending.
-fn surest(mut keys: Vec<(usize, f64)>, count: usize) -> Vec<usize> {
+/// The positions of the `count` largest keys, ascending; among equal keys, the lowest positions.
+fn most_confident(mut keys: Vec<(usize, f64)>, count: usize) -> Vec<usize> {
     keys.sort_by(|(p, a), (q, b)| b.total_cmp(a).then(p.cmp(q)));
     let mut positions: Vec<usize> = keys.into_iter().take(count).map(|(p, _)| p).collect();
     positions.sort_unstable();
@@ -252,16 +253,16 @@ mod tests {
         }
     }
 
-    fn guesses(confidences: &[f64]) -> Vec<Guess> {
-        confidences.iter().map(|&confidence| Guess { token: 7, confidence }).collect()
+    fn predictions(confidences: &[f64]) -> Vec<Prediction> {
+        confidences.iter().map(|&confidence| Prediction { token: 7, confidence }).collect()
     }
 
-    /// Runs a canvas in which each pass fills the first of its masks only; the rows of every pass.
+    /// Runs a canvas in which each pass fills only its first mask. Returns the rows of every pass.
     fn rows(rules: Rules, first_mask: usize, length: usize) -> Vec<Range<usize>> {
         let mut masked: Vec<bool> = (0..length).map(|p| p >= first_mask).collect();
-        let mut course = Course::new(rules);
+        let mut schedule = Schedule::new(rules);
         let mut rows = Vec::new();
-        while let Some(pass) = course.next(length, &|p| masked[p]) {
+        while let Some(pass) = schedule.next(length, &|p| masked[p]) {
             masked[pass.masks[0]] = false;
             rows.push(pass.rows);
             assert!(rows.len() <= 2 * length, "it does not end");
@@ -272,17 +273,17 @@ mod tests {
 
     #[test]
     fn a_mask_that_equals_the_threshold_is_filled() {
-        let mut course = Course::new(rules(std::iter::once(2..7).collect()));
-        let pass = course.next(7, &|p| p >= 2).unwrap();
-        let filled = |confidences: &[f64]| course.filled(&pass, &guesses(confidences));
+        let mut schedule = Schedule::new(rules(std::iter::once(2..7).collect()));
+        let pass = schedule.next(7, &|p| p >= 2).unwrap();
+        let filled = |confidences: &[f64]| schedule.filled(&pass, &predictions(confidences));
         assert_eq!(filled(&[0.5, 0.5f64.next_down(), 0.9, 0.5f64.next_up(), 0.1]), [2, 4, 5]);
-        assert_eq!(filled(&[0.1, 0.3, 0.3, 0.2, 0.0]), [3], "the surest, of equals the first");
+        assert_eq!(filled(&[0.1, 0.3, 0.3, 0.2, 0.0]), [3], "the most confident, of equals the first");
     }
 
     #[test]
     fn every_nth_pass_of_a_block_is_over_all() {
         let with = |cache, refresh| rows(Rules { cache, refresh, ..rules(vec![2..8, 8..12]) }, 2, 12);
-        // W: all rows; the block's number else.
+        // W: the whole canvas; otherwise the number of the block.
         let drawn = |rows: Vec<Range<usize>>, parts: [Range<usize>; 2]| -> String {
             let letter = |rows| {
                 let part = parts.iter().position(|part| *part == rows);
@@ -305,13 +306,13 @@ mod tests {
     #[test]
     fn the_surest_are_taken_and_of_equals_the_first() {
         let keys = || vec![(9, 0.5), (4, 0.7), (6, 0.7), (5, 0.7), (1, 0.1)];
-        assert_eq!(surest(keys(), 2), [4, 5]);
-        assert_eq!(surest(keys(), 4), [4, 5, 6, 9]);
-        assert_eq!(surest(keys(), 9), [1, 4, 5, 6, 9]);
-        assert!(surest(keys(), 0).is_empty());
+        assert_eq!(most_confident(keys(), 2), [4, 5]);
+        assert_eq!(most_confident(keys(), 4), [4, 5, 6, 9]);
+        assert_eq!(most_confident(keys(), 9), [1, 4, 5, 6, 9]);
+        assert!(most_confident(keys(), 0).is_empty());
     }
 
-    /// Step, position and use of a random number each have bits of their own.
+    /// Step, position and purpose of a random number have separate bits.
     #[test]
     fn counters_are_distinct() {
         let mut all: Vec<u64> = Vec::new();

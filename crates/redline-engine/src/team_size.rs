@@ -236,7 +236,7 @@ struct SizeClass {
     since_trial: f64,
 }
 
-/// Chooses the number of threads for every pass; see the module.
+/// Chooses the number of threads for every pass, from what earlier passes cost.
 #[derive(Clone, Debug)]
 pub(crate) struct TeamSize {
     /// Numbers of threads to choose from, ascending; the last is all of them.

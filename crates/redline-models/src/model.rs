@@ -294,8 +294,8 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> 
     let mut first_row = 0;
     for segment in segments {
         let count = rest.partition_point(|row| *row < segment.first_row + segment.rows);
-        let (own, behind) = rest.split_at(count);
-        rest = behind;
+        let (own, later) = rest.split_at(count);
+        rest = later;
         let runs: Vec<&[usize]> = match segment.attention {
             AttentionMask::Causal => own.chunk_by(|a, b| a + 1 == *b).collect(),
             // What these rows see does not depend on their positions.

@@ -68,7 +68,7 @@ impl SignatureFault {
             }
             Self::Signature { .. } => "another key signed it, or the list was changed afterwards",
             Self::Unlisted { .. } | Self::Missing { .. } | Self::Digest { .. } => {
-                "the directory was changed after it was signed: get it again from whoever signed it"
+                "the directory was changed after it was signed: get it again from its publisher"
             }
         }
     }

@@ -223,6 +223,16 @@ pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
         expect: &["a.rs:1: one of 1 `cfg(feature)`, limit 0"],
     },
     Example {
+        check: "language",
+        tree: "//- a.rs\n/// See the module.\nstruct A; // for whoever asks\nconst B: &str = \"somebody\";\n//- CONTRIBUTING.md\nSomebody asks.\n",
+        expect: &[
+            "a.rs:1: `see the module.` in prose: say what the item is",
+            "a.rs:2: `whoever` in prose: say the caller, the user, another process",
+            "CONTRIBUTING.md:1: `somebody` in prose: say the caller, the user, another process",
+        ],
+    },
+    Example { check: "language", tree: "//- a.rs\n/// The module.\nfn somebody() {}\n//- README.md\nSomebody.\n", expect: &[] },
+    Example {
         check: "unfinished",
         tree: "//- a.rs\nfn f() { todo!() }\n#[ignore = \"slow\"]\n// FIXME later\nlet hack = \"HACK\"; // SHACK\n",
         expect: &["a.rs:1: `todo!`", "a.rs:2: `#[ignore`", "a.rs:3: `FIXME` in a comment: do it, or write an issue"],

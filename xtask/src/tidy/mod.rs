@@ -44,6 +44,7 @@ const CHECKS: &[Check] = &[
     Check { name: "module-docs", run: text::module_docs },
     Check { name: "feature-cfgs", run: text::feature_cfgs },
     Check { name: "unfinished", run: text::unfinished },
+    Check { name: "language", run: text::language },
     Check { name: "names", run: layout::names },
     Check { name: "documents", run: layout::documents },
     Check { name: "test-binaries", run: layout::test_binaries },

@@ -12,6 +12,38 @@ const UNFINISHED: &[&str] = &["todo !", "unimplemented !", "dbg !", "# [ ignore"
 /// Markers of unfinished work in comments.
 const CONFESSIONS: &[&str] = &["FIXME", "HACK"];
 
+/// Phrases that a reader has to decode, in lower case, with plain ones to use instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("see the module.", "what the item is"),
+    ("somebody", "the caller, the user, another process"),
+    ("whoever", "the caller, the user, another process"),
+    ("sees to it that", "ensures that"),
+    ("as it is where nothing is said", "the default"),
+    ("told of", "reported to"),
+    ("no thread can do no work", "a positive statement"),
+];
+
+/// Comments and documents are in plain English. README.md and the change log are not checked: they quote output and old names.
+pub(super) fn language(tree: &Tree) -> Findings {
+    let mut findings = Findings::default();
+    let mut texts: Vec<(String, String)> = Vec::new();
+    for source in tree.rust(&[""], &mut findings) {
+        texts.push((source.path.to_owned(), source.comments));
+    }
+    for path in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        texts.extend(tree.file(path).map(|file| (path.to_owned(), file.text.clone())));
+    }
+    for (path, text) in &texts {
+        for (index, line) in text.lines().enumerate() {
+            let line = line.to_lowercase();
+            for (phrase, plain) in PHRASES.iter().filter(|(phrase, _)| line.contains(phrase)) {
+                findings.broken(path, index + 1, format!("`{phrase}` in prose: say {plain}"));
+            }
+        }
+    }
+    findings
+}
+
 /// The first line of every Rust file is its documentation.
 pub(super) fn module_docs(tree: &Tree) -> Findings {
     let mut findings = Findings::default();

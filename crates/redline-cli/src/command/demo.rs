@@ -177,7 +177,7 @@ fn fill_masks(engine: &Engine) -> Result<(), Failure> {
         DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(Prompt::Text(prompt.clone()), NEW_MASKS) };
     let fast = DiffuseRequest { cache: BlockCache::Dual, threshold: Some(0.5), ..exact.clone() };
     output::piece(&format!(
-        "\nDiffuse: {NEW_MASKS} masks behind the same words, the surest first\n\n  {prompt} |"
+        "\nDiffuse: {NEW_MASKS} masks after the same words, the most confident first\n\n  {prompt} |"
     ))?;
     let mut lines = Lines { column: prompt.chars().count() };
     let exact = engine.submit_diffuse(exact, &Cancel::new()).and_then(Ticket::wait)?;

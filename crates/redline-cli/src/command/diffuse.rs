@@ -47,7 +47,7 @@ pub(super) struct DiffuseArgs {
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
-    /// Masks behind the prompt; 0 fills those of the prompt only
+    /// Masks after the prompt; 0 fills those of the prompt only
     #[arg(long, value_name = "N", default_value_t = 128)]
     max_new_tokens: usize,
     /// End before this text (repeatable)
@@ -56,7 +56,7 @@ pub(super) struct DiffuseArgs {
     /// Seconds that a request may take before it is given up
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
-    /// Go on behind an end-of-sequence token
+    /// Go on after an end-of-sequence token
     #[arg(long)]
     ignore_eos: bool,
     /// Print one JSON document

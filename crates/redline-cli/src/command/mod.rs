@@ -60,7 +60,7 @@ enum Command {
     Rerank(Box<rerank::RerankArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
-    /// Fill masks behind a prompt, or in it, with a diffusion model
+    /// Fill masks after a prompt, or in it, with a diffusion model
     Diffuse(Box<diffuse::DiffuseArgs>),
     /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),

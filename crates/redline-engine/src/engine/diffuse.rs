@@ -147,11 +147,11 @@ impl Engine {
         let (most, context) = (Buckets::MOST_TOKENS, self.info.context);
         if tokens > context {
             let fact = format!("{what}: {tokens} tokens exceed the context of {context}");
-            return Err(EngineError::request(fact, "shorten the prompt, or what stands behind it"));
+            return Err(EngineError::request(fact, "shorten the prompt, or what comes after it"));
         }
         if tokens > most {
             let fact = format!("{what}: {tokens} tokens exceed the largest pass, {most}");
-            return Err(EngineError::request(fact, "shorten the prompt, or what stands behind it"));
+            return Err(EngineError::request(fact, "shorten the prompt, or what comes after it"));
         }
         let info = &self.info;
         let activations = canvas_bytes(info.activation_bytes, info.activation_bytes_per_row, tokens);

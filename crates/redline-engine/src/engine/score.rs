@@ -41,24 +41,24 @@ impl Engine {
         match self.info.objective {
             Objective::Next => {
                 self.check_unsampled(&request)?;
-                let (labels, behind) = self.labels(&request)?;
+                let (labels, label_tail) = self.labels(&request)?;
                 // The page on which an item diverges from the shared prefix is its own, and so is the page on which a label
                 // diverges from its item.
-                let spare = if behind > 0 { 2 } else { 1 };
+                let spare = if label_tail > 0 { 2 } else { 1 };
                 let fits = |index: usize, tokens: usize| {
-                    self.check_room(format_args!("item {index}"), &[tokens + behind], spare)
+                    self.check_room(format_args!("item {index}"), &[tokens + label_tail], spare)
                 };
-                let job = self.score_job(request, labels, behind, &fits)?;
+                let job = self.score_job(request, labels, label_tail, &fits)?;
                 self.run(ScoreTask::new(job, answer), cancels, timeout_s)
             }
             Objective::Masked { shifted } => {
                 let masks = self.masks(&request, shifted)?;
-                let (labels, behind) = self.labels(&request)?;
+                let (labels, label_tail) = self.labels(&request)?;
                 check_masked(&labels, masks)?;
                 let fits = |index: usize, tokens: usize| {
-                    self.check_canvas(format_args!("item {index} with its labels"), tokens + behind, 1)
+                    self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1)
                 };
-                let job = self.score_job(request, labels, behind, &fits)?;
+                let job = self.score_job(request, labels, label_tail, &fits)?;
                 self.run(MaskedScoreTask::new(job, masks, answer), cancels, timeout_s)
             }
         }
@@ -66,7 +66,7 @@ impl Engine {
 
     /// The most tokens that any of these labels stores after a prompt. The last token of a label is predicted from those before
     /// it and not stored, unless the model fills masks: then all of them are.
-    pub(crate) fn behind<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
+    pub(crate) fn label_tail<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
         let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
         match self.info.objective {
             Objective::Next => longest.saturating_sub(1),
@@ -89,9 +89,9 @@ impl Engine {
     fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
         let limits = self.score_limits();
         let labels = limits.label_lists(request)?;
-        let behind = self.behind(labels.all());
-        if behind < limits.context {
-            return Ok((labels, behind));
+        let label_tail = self.label_tail(labels.all());
+        if label_tail < limits.context {
+            return Ok((labels, label_tail));
         }
         let tokens = labels.longest();
         let fact = format!("a label of {tokens} tokens leaves nothing of the context of {}", limits.context);
@@ -103,11 +103,11 @@ impl Engine {
         &self,
         request: ScoreRequest,
         labels: LabelLists,
-        behind: usize,
+        label_tail: usize,
         fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
     ) -> Result<ScoreJob, EngineError> {
         let limits = self.score_limits();
-        let mut prompts = Limits { context: limits.context - behind, ..limits }.items(&request)?;
+        let mut prompts = Limits { context: limits.context - label_tail, ..limits }.items(&request)?;
         for (index, prompt) in prompts.iter_mut().enumerate() {
             let Ok(tokens) = prompt else { continue };
             match fits(index, tokens.ids.len()) {

@@ -50,7 +50,7 @@ impl Judgement {
             Some(end) if !texts.is_empty() => {
                 let limits = engine.score_limits();
                 let labels = limits.labels(&self.labels, self.long_labels)?;
-                let context = limits.context.saturating_sub(engine.behind(&labels));
+                let context = limits.context.saturating_sub(engine.label_tail(&labels));
                 cut::all(&limits, context, &self.frame, &mut texts, end, noun)?
             }
             _ => vec![false; texts.len()],

@@ -439,7 +439,7 @@ mod tests {
             task.read(&[RowPlace { index: 0, position }], Logits { exec, rows, log_sum_exp: &[0.0] });
             let chosen = task.chosen.take().map(|token| token.id);
             let expected = Sampler::default().choose(exec.simd, &logits, &sampling, position + 1);
-            assert_eq!(chosen, expected, "behind position {position}");
+            assert_eq!(chosen, expected, "after position {position}");
         }
     }
 

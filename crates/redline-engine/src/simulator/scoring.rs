@@ -64,11 +64,11 @@ impl Scoring {
             seed: random.next(),
         });
         // The engine's limits: see `engine/score.rs`.
-        let (behind, spare) = match masks {
+        let (label_tail, spare) = match masks {
             None => (longest - 1, if longest > 1 { 2 } else { 1 }),
             Some(_) => (longest, 0),
         };
-        let items = items(random, (pages - spare) * PAGE_TOKENS - behind);
+        let items = items(random, (pages - spare) * PAGE_TOKENS - label_tail);
         let of = (labels.len() > 1).then(|| items.iter().map(|_| random.below(labels.len())).collect());
         let (softmax, full_logprobs, mean) = (random.once_in(2), random.once_in(2), random.once_in(2));
         let mut stem = None;

@@ -43,8 +43,8 @@ impl Summary {
 
     /// Margin of the most probable id over the second, in probability.
     pub fn margin(&self) -> f64 {
-        let behind = f64::from(self.second) - f64::from(self.max);
-        (1.0 - libm::exp(behind)) / self.sum
+        let gap = f64::from(self.second) - f64::from(self.max);
+        (1.0 - libm::exp(gap)) / self.sum
     }
 
     /// `sum of p ln p`: at most 0, and 0 if one id is certain.

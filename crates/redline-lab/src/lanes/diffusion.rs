@@ -29,7 +29,7 @@ pub const LANE: Lane = Lane {
     threshold: 0.05,
     flags: &[
         Flag { name: "prompt-tokens", value: "N", default: "32", help: "Tokens of each prompt" },
-        Flag { name: "new-tokens", value: "N", default: "64", help: "Masks behind each prompt" },
+        Flag { name: "new-tokens", value: "N", default: "64", help: "Masks after each prompt" },
         Flag { name: "prompts", value: "N", default: "2", help: "Prompts, one after the other" },
         Flag {
             name: "block-length",

@@ -27,7 +27,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Section {
             .to_owned(),
         "Metrics that are told and not judged stand in the data at the end of this file, as JSON.".to_owned(),
     ];
-    let intro = "Rows of one case stand below each other, whoever measured them.".to_owned();
+    let intro = "Rows of one case stand below each other, for all engines.".to_owned();
     Section { id: "results", title: "Results", intro, groups, notes }
 }
 

@@ -295,7 +295,7 @@ fn a_flipped_bit_anywhere_is_refused() {
 
 #[test]
 fn damaged_and_foreign_directories_are_refused_by_name() {
-    let hint = Some("the files are damaged: copy them again, or repeat `redline convert`".to_owned());
+    let hint = Some("the files are damaged: copy them again, or repeat `convert`".to_owned());
     let (_dir, model) = model();
     let (manifest, weights) = (model.join("infq.json"), model.join("model.safetensors"));
     let (json, tensors) = (fs::read_to_string(&manifest).unwrap(), fs::read(&weights).unwrap());
@@ -317,7 +317,7 @@ fn damaged_and_foreign_directories_are_refused_by_name() {
     assert!(message.starts_with("the manifest is wrong: EOF while parsing"), "{message}");
     let (message, advice) = with(&manifest, b"{\"format\":\"infq\",\"format_version\":2}");
     assert_eq!(message, "the manifest's `format_version` is 2, but only 1 is read");
-    assert_eq!(advice.unwrap(), "it was written by another version of redline: repeat `redline convert`");
+    assert_eq!(advice.unwrap(), "it was written by another version of redline: repeat `convert`");
     let (message, _) = with(&manifest, b"{\"format\":\"gguf\"}");
     assert_eq!(message, "the manifest's `format` is \"gguf\", not \"infq\"");
     let (message, _) = with(&manifest, b"[1]");
@@ -339,7 +339,7 @@ fn damaged_and_foreign_directories_are_refused_by_name() {
 
     let (message, advice) = with(&model.join("config.json"), b"{\"hidden_size\":256}");
     assert!(message.starts_with("the file has checksum "), "{message}");
-    let expect = "it was changed after the conversion: change it in the source and repeat `redline convert`";
+    let expect = "it was changed after the conversion: change it in the source and repeat `convert`";
     assert_eq!(advice.unwrap(), expect);
     let (message, advice) = with(&model.join("generation_config.json"), b"{}");
     assert_eq!(message, "the file is not listed in `infq.json`");

@@ -18,7 +18,6 @@ use crate::plan::PlanFlags;
 use crate::profile::{self, ProfileFile};
 use crate::progress;
 use crate::report::Failure;
-use crate::spelling::spelled;
 use crate::tokenizer;
 use crate::trace;
 use crate::value::{self, Device, Isa, Sizes};
@@ -235,7 +234,7 @@ impl ModelName {
         if let Some(embedded) = demo_model::EMBEDDED.iter().find(|embedded| embedded.name == self.name) {
             return Ok(Source::Embedded(**embedded));
         }
-        let failed = |error: WeightsError| Failure::failed(error.to_string(), spelled(error.hint()));
+        let failed = |error: WeightsError| Failure::advised(&error, error.hint());
         let dir = resolve_model(&self.name, &hub_roots(environment)).map_err(failed)?;
         if let Some(key) = &self.signed_by {
             progress::during("checking the signature", || check_signed(&dir, key)).map_err(failed)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use redline_engine::EngineError;
+use redline_engine::hint::Hint;
 
 use crate::spelling::spelled;
 
@@ -65,6 +66,11 @@ impl Failure {
         Self::Failed(Message { fact: fact.into(), hint })
     }
 
+    /// Failed work, with a library's hint.
+    pub(crate) fn advised(error: &dyn fmt::Display, hint: Option<Hint>) -> Self {
+        Self::failed(error.to_string(), spelled(hint))
+    }
+
     /// An invalid measurement.
     pub(crate) fn invalid(fact: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Invalid(Message { fact: fact.into(), hint: Some(hint.into()) })
@@ -116,7 +122,7 @@ impl Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
-        Self::failed(error.to_string(), spelled(error.hint()))
+        Self::advised(&error, error.hint())
     }
 }
 

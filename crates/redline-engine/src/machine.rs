@@ -187,7 +187,6 @@ impl Machine for ModelMachine {
 
     fn recover(&mut self) {
         self.team.resize(self.team.members());
-        self.observer = None;
     }
 
     fn profiled(&self, rows: usize) -> Option<(&Profile, Bucket)> {

@@ -181,6 +181,16 @@ impl<O, P> Ticket<O, P> {
         (Self { shared, cancel: Cancel::new(), cancels: true }, reply)
     }
 
+    /// Creates a ticket, and begins its request with the reply and with the handles that cancel it: `cancel` and the ticket's own.
+    pub(crate) fn begin(
+        cancel: &Cancel,
+        request: impl FnOnce(Reply<O, P>, Vec<Cancel>) -> Result<(), EngineError>,
+    ) -> Result<Self, EngineError> {
+        let (ticket, reply) = Self::new();
+        request(reply, vec![cancel.clone(), ticket.canceller()])?;
+        Ok(ticket)
+    }
+
     /// Ends the request before its next pass. A generation or a canvas returns what it has by then as its outcome; other
     /// requests end with [`EngineError::Cancelled`].
     pub fn cancel(&self) {

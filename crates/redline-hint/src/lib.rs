@@ -218,7 +218,7 @@ impl From<String> for Hint {
 
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.spelled(&Fields))
+        f.write_str(&self.spelled(&FieldNames))
     }
 }
 
@@ -238,9 +238,9 @@ pub trait Spelling {
 
 /// Settings as fields of a request, commands as functions.
 #[derive(Clone, Copy, Debug)]
-pub struct Fields;
+pub struct FieldNames;
 
-impl Spelling for Fields {
+impl Spelling for FieldNames {
     fn setting(&self, setting: Setting, value: Option<&str>) -> String {
         match value {
             Some(value) => format!("`{}` = {value}", setting.name()),

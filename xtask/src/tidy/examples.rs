@@ -224,11 +224,12 @@ pub const ALL: [Arch; 2] = [gpt2::ARCH, mistral::ARCH];
     },
     Example {
         check: "language",
-        tree: "//- a.rs\n/// See the module.\nstruct A; // for whoever asks\nconst B: &str = \"somebody\";\n//- CONTRIBUTING.md\nSomebody asks.\n",
+        tree: "//- a.rs\n/// See the module.\nstruct A; // for whoever asks\nconst B: &str = \"somebody\";\n//- CONTRIBUTING.md\nSomebody asks.\n//- docs/a.md\nWhoever.\n",
         expect: &[
             "a.rs:1: `see the module.` in prose: say what the item is",
             "a.rs:2: `whoever` in prose: say the caller, the user, another process",
             "CONTRIBUTING.md:1: `somebody` in prose: say the caller, the user, another process",
+            "docs/a.md:1: `whoever` in prose: say the caller, the user, another process",
         ],
     },
     Example { check: "language", tree: "//- a.rs\n/// The module.\nfn somebody() {}\n//- README.md\nSomebody.\n", expect: &[] },

@@ -30,9 +30,10 @@ pub(super) fn language(tree: &Tree) -> Findings {
     for source in tree.rust(&[""], &mut findings) {
         texts.push((source.path.to_owned(), source.comments));
     }
-    for path in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
-        texts.extend(tree.file(path).map(|file| (path.to_owned(), file.text.clone())));
-    }
+    let checked =
+        |path: &str| matches!(path, "ARCHITECTURE.md" | "CONTRIBUTING.md") || path.starts_with("docs/");
+    let documents = tree.files().filter(|file| checked(&file.path));
+    texts.extend(documents.map(|file| (file.path.clone(), file.text.clone())));
     for (path, text) in &texts {
         for (index, line) in text.lines().enumerate() {
             let line = line.to_lowercase();

@@ -102,6 +102,11 @@ impl Tree {
         self.files.iter().any(|f| f.path.starts_with(prefix))
     }
 
+    /// All files.
+    pub(super) fn files(&self) -> impl Iterator<Item = &File> {
+        self.files.iter()
+    }
+
     /// The file at this exact path.
     pub(super) fn file(&self, path: &str) -> Option<&File> {
         self.files.iter().find(|f| f.path == path)

@@ -14,7 +14,6 @@ use crate::model::{self, SignedFlag, WeightFlags, or_else};
 use crate::output;
 use crate::progress::Bar;
 use crate::report::{self, Failure, INTERRUPTED};
-use crate::spelling::spelled;
 use crate::value::{self, Isa};
 
 /// Flags of `convert`.
@@ -73,7 +72,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             report::say(format_args!("cancelled: nothing is written\n"));
             return Ok(ExitCode::from(INTERRUPTED));
         }
-        Err(error) => return Err(Failure::failed(error.to_string(), spelled(error.hint()))),
+        Err(error) => return Err(Failure::advised(&error, error.hint())),
     }
     output::line(&args.destination.display().to_string())?;
     Ok(ExitCode::SUCCESS)

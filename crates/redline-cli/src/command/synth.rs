@@ -15,7 +15,6 @@ use crate::model::{self, FormatFlags};
 use crate::output;
 use crate::progress;
 use crate::report::Failure;
-use crate::spelling::spelled;
 use crate::value::{self, BadValue};
 
 /// Flags of `synth`.
@@ -55,7 +54,7 @@ pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failu
         })
     };
     progress::during(&format!("writing {}", args.shape.name), write)?
-        .map_err(|error| Failure::failed(error.to_string(), spelled(error.hint())))?;
+        .map_err(|error| Failure::advised(&error, error.hint()))?;
     output::line(&args.dir.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

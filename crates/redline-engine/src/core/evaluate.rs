@@ -4,27 +4,15 @@
 //! releases them, waits, and is later run again from its first token. So no request waits for a waiting window, and no window
 //! for another.
 
+use std::sync::mpsc::SendError;
+
 use redline_kernels::op::kv::AttentionMask;
-use redline_models::kv::{KvError, SeqId};
+use redline_models::kv::SeqId;
 
 use super::{Core, seconds_between};
 use crate::error::EngineError;
-use crate::machine::{Machine, OUTPUT_ROWS, Outputs};
-use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader, Wanted};
-
-/// Why a pass was not run.
-enum NotRun {
-    /// There is no room for the window's keys and values.
-    NoRoom(KvError),
-    /// The pass failed.
-    Failed(EngineError),
-}
-
-impl<E: Into<EngineError>> From<E> for NotRun {
-    fn from(error: E) -> Self {
-        Self::Failed(error.into())
-    }
-}
+use crate::machine::{Logits, Machine, OUTPUT_ROWS, Outputs};
+use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader};
 
 impl<M: Machine> Core<M> {
     /// Queues the next pass of a window.
@@ -43,56 +31,62 @@ impl<M: Machine> Core<M> {
     /// Runs the first waiting pass if there is room for it. Returns whether anything was done.
     pub(super) fn evaluate_next(&mut self) -> bool {
         let Some(mut job) = self.evaluations.pop_front() else { return false };
-        let start = (self.clock)();
         let sequence = job.sequence.take().unwrap_or_else(|| self.cache.kv.create());
-        let answer = match self.evaluate_in(sequence, &mut job) {
-            Ok(reader) => {
-                let seconds = seconds_between(start, (self.clock)());
-                Ok(Evaluated { sequence, readings: reader.into_readings(), seconds })
-            }
-            Err(not_run) => {
+        let missing = job.tokens.len() - self.cache.kv.tokens(sequence);
+        let evaluated = match self.cache.reserve(sequence, missing) {
+            Err(_) if !self.tasks.is_empty() || self.windows > 0 => {
                 self.cache.kv.release(sequence);
-                match not_run {
-                    NotRun::NoRoom(_) if !self.tasks.is_empty() || self.windows > 0 => {
-                        self.evaluations.push_back(job);
-                        return false;
-                    }
-                    NotRun::NoRoom(error) => Err(error.into()),
-                    NotRun::Failed(error) => Err(error),
-                }
+                self.evaluations.push_back(job);
+                return false;
             }
+            Err(full) => Err(full.into()),
+            Ok(()) => self.evaluate_in(sequence, &job.tokens, Reader::new(job.next, job.wanted)),
         };
-        self.windows += usize::from(answer.is_ok());
-        if let Err(unheard) = job.reply.send(answer)
-            && let Ok(Evaluated { sequence, .. }) = unheard.0
-        {
-            self.release(sequence);
+        match &evaluated {
+            Ok(_) => self.windows += 1,
+            Err(_) => self.cache.kv.release(sequence),
+        }
+        // The caller may be gone.
+        if let Err(SendError(Ok(unheard))) = job.reply.send(evaluated) {
+            self.release(unheard.sequence);
         }
         true
     }
 
-    /// Runs the tokens of the window that are not stored yet.
-    fn evaluate_in(&mut self, sequence: SeqId, job: &mut EvaluateJob) -> Result<Reader, NotRun> {
-        let (stored, end) = (self.cache.kv.tokens(sequence), job.tokens.len());
-        self.machine.reserve(end, 0)?;
-        self.cache.reserve(sequence, end - stored).map_err(NotRun::NoRoom)?;
-        let wanted = end - job.next.len();
-        let mut reader =
-            Reader::new(std::mem::take(&mut job.next), std::mem::replace(&mut job.wanted, Wanted::Nothing));
-        for start in (stored..end).step_by(self.scheduler.rows()) {
-            let tokens = &job.tokens[start..end.min(start + self.scheduler.rows())];
+    /// Runs the tokens of the window that are not stored yet; there is room for them.
+    fn evaluate_in(
+        &mut self,
+        sequence: SeqId,
+        tokens: &[u32],
+        mut reader: Reader,
+    ) -> Result<Evaluated, EngineError> {
+        let start = (self.clock)();
+        self.machine.reserve(tokens.len(), 0)?;
+        let read_from = tokens.len() - reader.rows();
+        let chunk = self.scheduler.rows();
+        for first in (self.cache.kv.tokens(sequence)..tokens.len()).step_by(chunk) {
+            let end = tokens.len().min(first + chunk);
             self.batch.clear();
-            self.batch.push(sequence, start, tokens, AttentionMask::Causal);
-            let rows: Vec<usize> =
-                (wanted.max(start).min(start + tokens.len()) - start..tokens.len()).collect();
-            let groups: Vec<&[usize]> = rows.chunks(OUTPUT_ROWS).collect();
-            let sizes: Vec<usize> = groups.iter().map(|group| group.len()).collect();
-            self.machine.prepare(tokens.len(), &sizes)?;
-            let output = |rows: &&[usize]| Outputs { rows: rows.to_vec(), labels: None, normalise: true };
-            let outputs: Vec<_> = groups.iter().map(output).collect();
-            let ran = self.run_guarded(&outputs, &mut |group, logits| reader.read(logits, sizes[group]));
-            ran.map_err(EngineError::Panicked)?;
+            self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal);
+            let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
+            let groups = rows.chunks(OUTPUT_ROWS);
+            let outputs = groups.map(|rows| Outputs { rows: rows.to_vec(), labels: None, normalise: true });
+            self.run_pass(&outputs.collect::<Vec<_>>(), &mut |logits, rows| reader.read(logits, rows))?;
         }
-        Ok(reader)
+        let seconds = seconds_between(start, (self.clock)());
+        Ok(Evaluated { sequence, readings: reader.into_readings(), seconds })
+    }
+
+    /// Prepares and runs the batch on its own, with logits over the vocabulary. `read` receives the logits of each of `outputs`
+    /// and their number of rows.
+    pub(super) fn run_pass(
+        &mut self,
+        outputs: &[Outputs<'_, M::Labels>],
+        read: &mut dyn FnMut(Logits<'_>, usize),
+    ) -> Result<(), EngineError> {
+        let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
+        self.machine.prepare(self.batch.rows(), &sizes)?;
+        let ran = self.run_guarded(outputs, &mut |group, logits| read(logits, sizes[group]));
+        ran.map_err(EngineError::Panicked)
     }
 }

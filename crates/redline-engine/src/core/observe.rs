@@ -5,7 +5,6 @@ use std::sync::mpsc::Sender;
 use redline_kernels::memory::PeakMeter;
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::SeqId;
-use redline_models::model::Batch;
 use redline_models::spec::Objective;
 
 use super::Core;
@@ -49,7 +48,6 @@ impl Core<ModelMachine> {
         let longest = steps.iter().map(Vec::len).max().unwrap_or(0);
         let positions = if whole { longest } else { steps.iter().map(Vec::len).sum() };
         self.machine.reserve(positions, if whole { longest } else { 0 })?;
-        let mut batch = Batch::default();
         for (step, tokens) in steps.iter().enumerate() {
             self.machine.observer = Some((log.clone(), step));
             if whole {
@@ -60,16 +58,13 @@ impl Core<ModelMachine> {
                 if whole { (all, AttentionMask::Bidirectional(all)) } else { (chunk, AttentionMask::Causal) };
             for tokens in tokens.chunks(chunk.max(1)) {
                 self.cache.reserve(sequence, tokens.len())?;
-                batch.clear();
-                batch.push(sequence, self.cache.kv.tokens(sequence), tokens, attention);
+                self.batch.clear();
+                self.batch.push(sequence, self.cache.kv.tokens(sequence), tokens, attention);
                 let rows: Vec<usize> = (0..tokens.len()).collect();
                 let outputs = rows.chunks(OUTPUT_ROWS);
                 let outputs =
                     outputs.map(|rows| Outputs { rows: rows.to_vec(), labels: None, normalise: false });
-                let outputs: Vec<_> = outputs.collect();
-                let sizes: Vec<usize> = outputs.iter().map(|some| some.rows.len()).collect();
-                self.machine.prepare(tokens.len(), &sizes)?;
-                self.machine.run(&mut self.cache.kv, &batch, &outputs, &mut |_, _| ());
+                self.run_pass(&outputs.collect::<Vec<_>>(), &mut |_, _| ())?;
             }
         }
         Ok(())

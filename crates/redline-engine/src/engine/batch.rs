@@ -40,8 +40,6 @@ impl Engine {
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
             kernel_path: self.info.kernel_path.clone(),
         };
-        let (ticket, reply) = Ticket::new();
-        self.run(BatchTask::new(job, reply), vec![cancel.clone(), ticket.canceller()], None)?;
-        Ok(ticket)
+        Ticket::begin(cancel, |reply, cancels| self.run(BatchTask::new(job, reply), cancels, None))
     }
 }

@@ -102,10 +102,9 @@ impl Engine {
             kernel_path: self.info.kernel_path.clone(),
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        let (ticket, reply) = Ticket::new();
-        let cancels = vec![cancel.clone(), ticket.canceller()];
-        self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s)?;
-        Ok(ticket)
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s)
+        })
     }
 
     /// Id of the mask token.

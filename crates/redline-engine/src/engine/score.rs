@@ -24,10 +24,9 @@ impl Engine {
 
     /// Starts a score request. Other requests may be submitted before this one is finished.
     pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
-        let (ticket, reply) = Ticket::new();
-        let cancels = vec![cancel.clone(), ticket.canceller()];
-        self.run_score(request, cancels, Box::new(|outcome| reply.finish(outcome)))?;
-        Ok(ticket)
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run_score(request, cancels, Box::new(|outcome| reply.finish(outcome)))
+        })
     }
 
     /// Starts a score request.

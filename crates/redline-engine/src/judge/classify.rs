@@ -1,7 +1,7 @@
 //! Classification: the probability that the model would write each class after a text.
 
 use super::template::{Frame, Shared};
-use super::{Judgement, label_behind, scored, some_label};
+use super::{Judgement, label_after, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -111,7 +111,7 @@ impl ClassifyRequest {
             noun: "text",
             frame,
             texts: self.texts,
-            labels: self.classes.iter().map(|class| label_behind(template, class)).collect(),
+            labels: self.classes.iter().map(|class| label_after(template, class)).collect(),
             long_labels: self.long_labels,
             truncate: self.truncate,
             item_errors: self.item_errors,

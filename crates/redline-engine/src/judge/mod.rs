@@ -64,14 +64,13 @@ impl Judgement {
             timeout_s: self.timeout_s,
             ..ScoreRequest::new(Prompt::Text(self.frame.head), items, self.labels)
         };
-        let (ticket, reply) = Ticket::new();
-        let answer = move |outcome: Result<ScoreOutcome, EngineError>| {
-            let judged = outcome.map(|outcome| judge(renamed_items(noun, outcome), cut));
-            reply.finish(judged.map_err(|error| called(noun, error)));
-        };
-        let cancels = vec![cancel.clone(), ticket.canceller()];
-        engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(noun, error))?;
-        Ok(ticket)
+        Ticket::begin(cancel, |reply, cancels| {
+            let answer = move |outcome: Result<ScoreOutcome, EngineError>| {
+                let judged = outcome.map(|outcome| judge(renamed_items(noun, outcome), cut));
+                reply.finish(judged.map_err(|error| called(noun, error)));
+            };
+            engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(noun, error))
+        })
     }
 }
 
@@ -109,7 +108,7 @@ fn renamed(noun: &str, message: &str) -> String {
 
 /// Adapts a label to the template. The default templates end without a space, and most vocabularies have words with a leading
 /// space. With a custom template, labels are used unchanged.
-fn label_behind(template: Option<&str>, label: &Label) -> Label {
+fn label_after(template: Option<&str>, label: &Label) -> Label {
     match label {
         Label::Text(text) if template.is_none() && !text.starts_with(char::is_whitespace) => {
             Label::Text(format!(" {text}"))

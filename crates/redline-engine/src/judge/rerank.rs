@@ -3,7 +3,7 @@
 use redline_hint::{Setting, hint};
 
 use super::template::{Frame, Shared};
-use super::{Judgement, label_behind, scored, some_label};
+use super::{Judgement, label_after, scored, some_label};
 use crate::cancel::Cancel;
 use crate::engine::Engine;
 use crate::error::EngineError;
@@ -99,7 +99,7 @@ impl RerankRequest {
 
     /// Yes and no, adapted to the template.
     fn labels(&self) -> Vec<Label> {
-        [&self.yes, &self.no].map(|label| label_behind(self.template.as_deref(), label)).into()
+        [&self.yes, &self.no].map(|label| label_after(self.template.as_deref(), label)).into()
     }
 
     fn frame(&self) -> Result<Frame, EngineError> {

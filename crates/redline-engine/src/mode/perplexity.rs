@@ -106,6 +106,11 @@ impl Reader {
         }
     }
 
+    /// Number of rows to read.
+    pub(crate) fn rows(&self) -> usize {
+        self.next.len()
+    }
+
     /// Returns the results.
     pub(crate) fn into_readings(self) -> Readings {
         self.readings

@@ -32,7 +32,7 @@ pub(crate) use self::machine::{Digests, Ledger};
 use self::oracle::cached::Stored;
 use self::request::{End, Mix, Pending, Scene, Work};
 use crate::cache::Cache;
-use crate::core::Core;
+use crate::core::{Core, message};
 use crate::profile::ProfileEvent;
 use crate::runner::Inbox;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
@@ -118,11 +118,7 @@ impl Random {
 /// Runs the schedule of a seed. The error says what went wrong; the seed alone reproduces it.
 pub fn simulate(seed: u64) -> Result<Report, String> {
     let run = catch_unwind(AssertUnwindSafe(|| Schedule::new(seed)?.run()));
-    let outcome = run.unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string));
-        Err(format!("panic: {}", text.unwrap_or_default()))
-    });
+    let outcome = run.unwrap_or_else(|panic| Err(format!("panic: {}", message(&*panic))));
     outcome.map_err(|fact| format!("seed {seed}: {fact}"))
 }
 

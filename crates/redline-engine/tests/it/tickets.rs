@@ -281,6 +281,9 @@ fn a_panic_in_a_pass_fails_its_requests_and_the_engine_goes_on() {
     let likelihood = PerplexityRequest { text: text("In the beginning"), window: None };
     assert!(refusal(engine.perplexity(likelihood.clone(), &Cancel::new())).contains("a broken pass"));
     panics.store(false, Ordering::SeqCst);
+    let broken: redline_engine::ActivationLog = Arc::new(|_, _| panic!("a broken observer"));
+    assert!(refusal(engine.observe(vec![vec![5, 6]], broken)).contains("a broken observer"));
+    engine.observe(vec![vec![5, 6]], Arc::new(|_, _| ())).unwrap();
     let after = engine.score(pledge()).unwrap();
     assert_eq!(bits(&scores(&before)), bits(&scores(&after)));
     assert!(engine.perplexity(likelihood, &Cancel::new()).is_ok());

@@ -20,7 +20,6 @@ use crate::command::compare::RuleFlags;
 use crate::env;
 use crate::output;
 use crate::report::{self, Failure};
-use crate::spelling::spelled;
 use baseline::Baseline;
 
 /// Where results go, and what they are compared with.
@@ -162,7 +161,7 @@ impl<'a> Recorder<'a> {
                 Failure::usage(fact.as_str(), format!("`redline bench {} --help`", self.lane.name))
             }
             LaneError::Incorrect(fact) => Failure::incorrect(fact.as_str()),
-            other => Failure::failed(other.to_string(), spelled(other.hint())),
+            other => Failure::advised(&other, other.hint()),
         }
     }
 

@@ -250,6 +250,10 @@ impl Task for DiffuseTask {
         Head::Vocabulary { normalise: false }
     }
 
+    fn start(&mut self, _cached: Cached<'_>) {
+        self.reply.progress(DiffusionProgress::Canvas(self.job.canvas.clone()));
+    }
+
     fn open(&mut self) -> Option<Opening> {
         if self.opened == self.sequences() {
             return None;
@@ -284,10 +288,6 @@ impl Task for DiffuseTask {
 
     fn finished(&self) -> bool {
         self.finished
-    }
-
-    fn start(&mut self, _cached: Cached<'_>) {
-        self.reply.progress(DiffusionProgress::Canvas(self.job.canvas.clone()));
     }
 
     fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {

@@ -152,6 +152,9 @@ fn mix(z: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::{Simd, Team};
+    use redline_weights::{Checkpoint, ConfigFile};
+
     use super::*;
 
     #[test]
@@ -165,5 +168,105 @@ mod tests {
         }
         assert_eq!(parts, whole);
         assert_ne!(whole[..700], whole[700..1400]);
+    }
+    const TINY: Shape = Shape {
+        name: "tiny",
+        vocab: 160,
+        eos: 3,
+        format: Format::F32,
+        config: r#""architectures": ["Qwen2ForCausalLM"],
+  "vocab_size": 160, "max_position_embeddings": 64, "hidden_size": 32, "intermediate_size": 48,
+  "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
+  "rms_norm_eps": 1e-05, "rope_theta": 10000.0, "tie_word_embeddings": false"#,
+    };
+
+    fn on_team(work: impl FnOnce(Exec<'_>)) {
+        work(Exec { simd: Simd::best(), team: &Team::new(1).unwrap() });
+    }
+
+    fn written(shape: &Shape, to: &Path, format: Format, seed: u64) {
+        on_team(|exec| write(exec, shape, to, format, seed, b"{}").unwrap());
+    }
+
+    /// Names, shapes and values of a checkpoint.
+    fn values(dir: &Path) -> BTreeMap<String, Vec<f32>> {
+        let checkpoint = Checkpoint::open(dir).unwrap();
+        let spec = TINY.spec().unwrap();
+        let tensor = |tensor: &Tensor| {
+            let mut values = vec![0.0; tensor.shape.iter().product()];
+            checkpoint.read_f32(&spec.prefixed(&tensor.name), &mut values).unwrap();
+            (tensor.name.clone(), values)
+        };
+        spec.tensors().iter().map(tensor).collect()
+    }
+
+    #[test]
+    fn a_written_model_has_its_shape_and_depends_on_the_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = |name: &str| folder.path().join(name);
+        for (name, format, seed) in [
+            ("f32", Format::F32, 1),
+            ("again", Format::F32, 1),
+            ("other", Format::F32, 2),
+            ("bf16", Format::Bf16, 1),
+        ] {
+            written(&TINY, &dir(name), format, seed);
+        }
+        let (f32s, bf16s) = (values(&dir("f32")), values(&dir("bf16")));
+        assert_eq!(f32s, values(&dir("again")));
+        for (name, of) in &values(&dir("other")) {
+            assert_ne!(of, &f32s[name], "{name} with another seed");
+        }
+        for (name, of) in &f32s {
+            let rounded: Vec<f32> = of.iter().map(|&x| bf16_to_f32(f32_to_bf16_rne(x))).collect();
+            assert_eq!(rounded, bf16s[name], "{name} in bf16");
+            assert!(of.windows(2).all(|pair| pair[0] != pair[1]), "{name} repeats a value");
+            let (centre, spread) = match name {
+                _ if name.ends_with("norm.weight") => (1.0, 0.1),
+                _ if name.ends_with("bias") => (0.0, 0.02),
+                _ => (0.0, 0.035),
+            };
+            assert!(of.iter().all(|x| (x - centre).abs() <= spread * 1.0001), "{name}");
+            assert!(of.iter().any(|x| (x - centre).abs() > spread * 0.7), "{name}");
+        }
+        let config = ConfigFile::open(&dir("bf16").join("config.json")).unwrap();
+        assert_eq!(
+            (config.opt_str("torch_dtype").unwrap(), config.ids("eos_token_id").unwrap()),
+            (Some("bfloat16"), vec![3])
+        );
+        let generation = ConfigFile::open(&dir("f32").join("generation_config.json")).unwrap();
+        assert_eq!(
+            (generation.ids("bos_token_id").unwrap(), generation.ids("eos_token_id").unwrap()),
+            (vec![0], vec![3])
+        );
+        assert_eq!(std::fs::read(dir("f32").join("tokenizer.json")).unwrap(), b"{}");
+    }
+
+    /// A packed model is what `convert` makes of the checkpoint in the shape's own format.
+    #[test]
+    fn a_packed_model_is_the_converted_checkpoint() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = |name: &str| folder.path().join(name);
+        for stored in [Format::F32, Format::Bf16] {
+            let shape = Shape { format: stored, ..TINY };
+            for format in [Format::W8 { group: 128 }, Format::W4 { group: 32 }] {
+                let (plain, packed, converted) = (
+                    format!("plain {stored}"),
+                    format!("packed {stored} {format}"),
+                    format!("converted {stored} {format}"),
+                );
+                if !dir(&plain).exists() {
+                    written(&shape, &dir(&plain), stored, 9);
+                }
+                written(&shape, &dir(&packed), format, 9);
+                let options = ConvertOptions { format, outliers: 0.0 };
+                let (from, to) = (dir(&plain), dir(&converted));
+                on_team(|exec| crate::convert(exec, &from, &to, options, &mut |_| Ok(())).unwrap());
+                for name in ["model.safetensors", "config.json", "generation_config.json", "tokenizer.json"] {
+                    let read = |of: &str| std::fs::read(dir(of).join(name)).unwrap();
+                    assert!(read(&packed) == read(&converted), "{name} of {packed}");
+                }
+            }
+        }
     }
 }

@@ -13,13 +13,13 @@ pub(crate) struct Affixes {
     pub(crate) trims: Vec<bool>,
 }
 
-const KNOWN: &str = "`TemplateProcessing`, `RobertaProcessing`, `BertProcessing`, `ByteLevel`, `Sequence`";
+const KNOWN: &str = "`ByteLevel`, one of `TemplateProcessing`, `RobertaProcessing` and `BertProcessing`, and a `Sequence` of these";
 
 impl Affixes {
     /// Reads the `post_processor` of a `tokenizer.json`, for a single text (pairs are not used here).
     pub(crate) fn from_json(place: &str, value: &Value) -> Result<Self, TokenizerError> {
         let mut affixes = Self::default();
-        affixes.surround(place, value)?;
+        affixes.surround(place, value, &mut false)?;
         Ok(affixes)
     }
 
@@ -29,11 +29,17 @@ impl Affixes {
         }
     }
 
-    /// Adds the ids that one processor puts around everything before it.
-    fn surround(&mut self, place: &str, value: &Value) -> Result<(), TokenizerError> {
+    /// Adds the ids that one processor puts around the text. `added`: whether an earlier one has put ids there.
+    fn surround(&mut self, place: &str, value: &Value, added: &mut bool) -> Result<(), TokenizerError> {
         let kind = match value {
             Value::Null => return Ok(()),
             _ => value["type"].as_str().unwrap_or("without a type"),
+        };
+        let unsupported = |found: &str| TokenizerError::Unsupported {
+            place: place.to_owned(),
+            part: "post-processor",
+            found: found.to_owned(),
+            known: KNOWN.to_owned(),
         };
         match kind {
             "ByteLevel" => {
@@ -43,11 +49,16 @@ impl Affixes {
             "Sequence" => {
                 let list = value["processors"].as_array();
                 let list = list.ok_or_else(|| form(place, "`post_processor.processors` is not a list"))?;
-                list.iter().try_for_each(|processor| self.surround(place, processor))
+                list.iter().try_for_each(|processor| self.surround(place, processor, added))
+            }
+            // A second one would take the ids of the first for the text: the library gives it a list of parts.
+            "TemplateProcessing" | "RobertaProcessing" | "BertProcessing" if *added => {
+                Err(unsupported(&format!("second {kind}")))
             }
             "TemplateProcessing" => {
+                *added = true;
                 let (before, after) = template(place, value)?;
-                self.prefix.splice(0..0, before);
+                self.prefix.extend(before);
                 self.suffix.extend(after);
                 Ok(())
             }
@@ -56,19 +67,15 @@ impl Affixes {
                     let id = value[name][1].as_u64().and_then(|id| u32::try_from(id).ok());
                     id.ok_or_else(|| form(place, format!("`post_processor.{name}` is not a token and an id")))
                 };
-                self.prefix.insert(0, id("cls")?);
+                *added = true;
+                self.prefix.push(id("cls")?);
                 self.suffix.push(id("sep")?);
                 if kind == "RobertaProcessing" {
                     self.trim(value);
                 }
                 Ok(())
             }
-            _ => Err(TokenizerError::Unsupported {
-                place: place.to_owned(),
-                part: "post-processor",
-                found: kind.to_owned(),
-                known: KNOWN.to_owned(),
-            }),
+            _ => Err(unsupported(kind)),
         }
     }
 }

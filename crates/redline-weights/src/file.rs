@@ -70,3 +70,27 @@ pub(crate) fn is_plain_name(name: &str) -> bool {
     let plain = matches!(components.next(), Some(Component::Normal(only)) if only == name);
     plain && components.next().is_none() && !name.contains(['/', '\\', ':', '\0'])
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_up_to_the_limit_are_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ten");
+        fs::write(&path, [7; 10]).unwrap();
+        assert_eq!(read_file(&path, 10).unwrap(), [7; 10]);
+        let refused = read_file(&path, 9).unwrap_err();
+        assert!(matches!(refused, WeightsError::FileTooLarge { bytes: 10, limit: 9, .. }), "{refused}");
+        assert!(matches!(read_file(folder.path(), 10).unwrap_err(), WeightsError::NotAFile { .. }));
+    }
+
+    /// Files of the kernel have the length 0 until they are read.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_is_longer_than_it_says_is_too_large() {
+        let refused = read_file(Path::new("/proc/self/status"), 16).unwrap_err();
+        assert!(matches!(refused, WeightsError::FileTooLarge { bytes: 17, limit: 16, .. }), "{refused}");
+    }
+}

@@ -52,9 +52,6 @@ pub(super) fn summary(
         taken.shared_prefix_tokens,
         figure::seconds(taken.compute_s),
     );
-    if taken.usage.cached_tokens > 0 {
-        text.push_str(&format!(", {} from the prefix cache", taken.usage.cached_tokens));
-    }
     let threads = loaded.engine.info().threads;
     text.push_str(&figure::ran(taken.peak_memory_bytes, &taken.kernel_path, threads));
     if let Some((tokens, _)) = prompts.clone().flatten().find(|(_, truncated)| *truncated) {

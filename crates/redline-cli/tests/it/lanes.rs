@@ -305,3 +305,23 @@ fn memory_of_a_model_and_of_a_batch() {
     assert_eq!(whole.len(), 2);
     assert_eq!(median(&whole[1], "kv"), 2.0 * median(&whole[0], "kv"));
 }
+
+/// Models that fill masks: canvases are filled in one step, and their rows are not the rows of texts.
+#[test]
+fn lanes_of_a_model_that_fills_masks() {
+    let masked = ["--model", "demo-diffusion"];
+    let rows_of = |name, more: &[&str]| rows(name, &[&masked[..], more].concat());
+    let forward = rows_of("forward", &["--length", "7,40"]);
+    let cases: Vec<&str> = forward.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["forward/b1/l7/t1", "forward/b3/l7/t1", "forward/b1/l40/t1", "forward/b3/l40/t1"]);
+    adds_up(&forward[3], 120.0);
+    let digests: Vec<&Value> = forward.iter().map(|row| &row["digest"]).collect();
+    assert!(digests.iter().enumerate().all(|(i, digest)| !digests[..i].contains(digest)), "{digests:?}");
+    let again = rows_of("forward", &["--length", "7,40", "--threads", "2"]);
+    for (one, two) in forward.iter().zip(&again) {
+        assert_eq!(one["digest"], two["digest"], "with two threads");
+    }
+    let memory = rows_of("memory", &[]);
+    assert_eq!(median(&memory[1], "kv"), 2.0 * median(&memory[0], "kv"));
+    assert!(memory.iter().all(|row| median(row, "peak") >= median(row, "loaded") + median(row, "kv")));
+}

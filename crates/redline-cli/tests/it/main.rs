@@ -37,6 +37,7 @@ mod score_rules;
 mod seeds;
 mod signed;
 mod synth;
+mod text_answers;
 mod tokenize;
 mod tokenizer_lane;
 mod usage;

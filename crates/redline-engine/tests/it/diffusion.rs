@@ -382,6 +382,24 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     refused(&dream, with(|r| (r.savings, r.cache) = (false, BlockCache::Dual)), "leave one of them out");
     refused(&dream, with(|r| r.refresh = Some(2)), "`refresh` is for a block cache");
     refused(&dream, with(|r| r.eps = 1.0), "`eps` is 1");
+    refused(&dream, with(|r| r.eps = 0.0), "`eps` is 0");
+    refused(&dream, with(|r| r.eps = f32::NAN), "`eps` is NaN");
+    refused(&dream, with(|r| r.cfg_scale = f32::INFINITY), "`cfg_scale` is inf");
+    refused(&dream, with(|r| r.alg_temp = -0.5), "`alg_temp` is -0.5");
+    refused(&dream, with(|r| r.alg_temp = f32::INFINITY), "`alg_temp` is inf");
+    refused(&dream, with(|r| r.sampling.min_p = 0.5), "`min_p`");
+    refused(&dream, with(|r| (r.refresh, r.cache) = (Some(0), BlockCache::Dual)), "`refresh` is 0 passes");
+    refused(&dream, with(|r| (r.savings, r.threshold) = (false, Some(0.9))), "no exact savings");
+    for algorithm in [Algorithm::Origin, Algorithm::Random] {
+        let mut random = with(|r| r.alg_temp = 0.5);
+        random.algorithm = Some(algorithm);
+        refused(&dream, random, "`alg_temp` applies to confidences");
+    }
+    refused(&dream, with(|r| r.stop = vec!["end".to_owned()]), "tokenizer");
+    let mut over = base();
+    over.prompt = Prompt::Ids(vec![154; dream.info().context + 1]);
+    over.max_new_tokens = 0;
+    refused(&dream, over, "257 tokens and 0 new ones exceed the context of 256");
     refused(&dream, with(|r| r.cfg_scale = -1.0), "`cfg_scale` is -1");
     refused(&dream, with(|r| r.sampling.temperature = -1.0), "temperature");
     refused(&dream, with(|r| r.stop = vec![String::new()]), "stop string");
@@ -393,15 +411,38 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     assert!(error.to_string().contains("fills masks"), "{error}");
     let without_mask = without_mask_id();
     refused(&Engine::load(options(&without_mask.1)).unwrap(), base(), "names no mask");
+    let outside = with_config(|config| config["mask_token_id"] = 157.into());
+    let message = "the mask's id 157 is outside 0..157";
+    refused(&Engine::load(options(&outside.1)).unwrap(), base(), message);
+}
+
+/// Without a tokenizer and without a prompt, the whole canvas is masks.
+#[test]
+fn nothing_before_the_masks_is_a_canvas_of_masks() {
+    let engine = engine("dream-a", 1);
+    let fill =
+        |prompt: Prompt, new| engine.diffuse(DiffuseRequest::new(prompt, new), &Cancel::new(), &mut |_| ());
+    let ids = fill(Prompt::Ids(Vec::new()), 6).unwrap();
+    assert_eq!((ids.prompt_tokens, ids.token_ids.len()), (0, 6));
+    let text = fill(Prompt::Text(String::new()), 6).unwrap();
+    assert_eq!(text.token_ids, ids.token_ids);
+    assert!(fill(Prompt::Ids(Vec::new()), 0).is_err());
 }
 
 /// A checkpoint whose configuration names no mask.
 fn without_mask_id() -> (tempfile::TempDir, PathBuf) {
+    with_config(|config| {
+        config.as_object_mut().unwrap().remove("mask_token_id").unwrap();
+    })
+}
+
+/// A checkpoint with a changed configuration.
+fn with_config(change: impl Fn(&mut serde_json::Value)) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().to_owned();
     let config = std::fs::read_to_string(golden_dir("dream-a").join("config.json")).unwrap();
     let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
-    config.as_object_mut().unwrap().remove("mask_token_id").unwrap();
+    change(&mut config);
     std::fs::write(dir.join("config.json"), config.to_string()).unwrap();
     std::fs::copy(golden_dir("dream-a").join("model.safetensors"), dir.join("model.safetensors")).unwrap();
     (folder, dir)

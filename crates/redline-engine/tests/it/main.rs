@@ -13,6 +13,7 @@ mod likelihood;
 mod memory;
 mod mixture;
 mod models;
+mod not_finite;
 mod peak_memory;
 mod perplexity;
 mod plans;

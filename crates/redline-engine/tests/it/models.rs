@@ -56,6 +56,11 @@ const LONG: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":32,"in
 
 /// A tiny random model whose context is longer than one pass.
 pub(crate) fn long(dir: &Path) -> Engine {
+    Engine::load(options(&tiny(dir, |_, _| ()))).unwrap()
+}
+
+/// Writes the tiny model, after `edit` has changed the values of each named tensor.
+pub(crate) fn tiny(dir: &Path, edit: impl Fn(&str, &mut [f32])) -> PathBuf {
     let config = ConfigFile::from_bytes("config.json", LONG.as_bytes()).unwrap();
     let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
     let tensors = spec.tensors();
@@ -70,7 +75,7 @@ pub(crate) fn long(dir: &Path) -> Engine {
     writer
         .safetensors("model.safetensors", &files, |out| {
             for tensor in &tensors {
-                let values: Vec<f32> = (0..tensor.shape.iter().product::<usize>())
+                let mut values: Vec<f32> = (0..tensor.shape.iter().product::<usize>())
                     .map(|_| {
                         state = state
                             .wrapping_mul(6_364_136_223_846_793_005)
@@ -79,13 +84,14 @@ pub(crate) fn long(dir: &Path) -> Engine {
                         if tensor.role == Role::Scale { 1.0 + 0.1 * x } else { 0.3 * x }
                     })
                     .collect();
+                edit(&tensor.name, &mut values);
                 out.write_f32(&values)?;
             }
             Ok(())
         })
         .unwrap();
     writer.finish().unwrap();
-    Engine::load(options(&to)).unwrap()
+    to
 }
 
 /// A memory budget of `pages` pages of keys and values; for a model that fills masks, canvases of `canvas` tokens get the same

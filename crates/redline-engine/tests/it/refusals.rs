@@ -1,8 +1,13 @@
 //! Invalid requests and options give a clear error, and the engine continues.
 
-use redline_engine::{Cancel, Engine, GenerateRequest, Options, Sampling, Source};
+use std::sync::Arc;
 
-use crate::models::{demo, demo_dir, generation, golden, ids, options, refusal, text};
+use redline_engine::{
+    Cancel, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs, Sampling, ScoreRequest,
+    Source,
+};
+
+use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, options, refusal, request, text};
 
 fn generate(engine: &Engine, request: GenerateRequest) -> String {
     refusal(engine.generate(request, &Cancel::new(), &mut |_| ()))
@@ -42,6 +47,7 @@ fn sampling_out_of_range() {
 fn options_that_cannot_be_met() {
     let load = |options: Options| refusal(Engine::load(options));
     assert!(load(Options { threads: 0, ..options(&demo_dir()) }).contains("0 threads"));
+    assert!(load(Options { threads: 1025, ..options(&demo_dir()) }).contains("1025 threads exceed 1024"));
     assert!(load(Options { max_context: Some(0), ..options(&demo_dir()) }).contains("0 tokens"));
     let message = load(Options { max_context: Some(1_000_000), ..options(&demo_dir()) });
     assert!(message.contains("1000000") && message.contains("512"), "{message}");
@@ -56,4 +62,107 @@ fn a_smaller_context_is_kept() {
     assert_eq!(engine.info().context, 10);
     assert!(generate(&engine, generation(text("In the beginning"), 20)).contains("context of 10"));
     assert_eq!(demo().info().context, 512);
+}
+
+#[test]
+fn unknown_ids_are_listed_up_to_eight() {
+    let engine = golden();
+    let message =
+        |count: i64| generate(&engine, generation(ids(&(1..=count).map(|i| 999 + i).collect::<Vec<_>>()), 4));
+    let eight = message(8);
+    assert!(
+        eight.contains("8 token ids outside 0..131: 1000, 1001, ") && eight.contains(", 1007\n"),
+        "{eight}"
+    );
+    let nine = message(9);
+    assert!(nine.contains("9 token ids outside") && nine.contains(", 1007, ...\n"), "{nine}");
+    assert!(message(1).contains("1 token id outside 0..131: 1000\n"), "{}", message(1));
+    let last = generate(&engine, generation(ids(&[130, 131]), 4));
+    assert!(last.contains("1 token id outside 0..131: 131"), "{last}");
+}
+
+#[test]
+fn more_than_a_request_may_ask_for() {
+    let engine = golden();
+    let most = 1 << 14;
+    let with = |logprobs, top: Option<usize>| GenerateRequest {
+        logprobs,
+        prompt_logprobs: top.map(|top| PromptLogprobs { from: 0, top }),
+        ..generation(ids(&[1]), 2)
+    };
+    for (logprobs, top) in [(Some(most + 1), None), (None, Some(most + 1)), (Some(1), Some(most + 1))] {
+        let message = generate(&engine, with(logprobs, top));
+        assert!(
+            message.contains("16385 log-probabilities") && message.contains("at most 16384"),
+            "{message}"
+        );
+    }
+    engine.generate(with(Some(most), Some(most)), &Cancel::new(), &mut |_| ()).unwrap();
+    let stop = GenerateRequest { stop: vec!["x".to_owned()], ..generation(ids(&[1]), 2) };
+    assert!(generate(&engine, stop).contains("tokenizer"));
+}
+
+#[test]
+fn steps_that_cannot_be_observed() {
+    let engine = golden();
+    let (context, vocab) = (engine.info().context, engine.info().vocab as u32);
+    let observe = |steps: Vec<Vec<u32>>| engine.observe(steps, Arc::new(|_, _| ()));
+    assert!(refusal(observe(vec![vec![1], vec![], vec![2]])).contains("step 1 has no tokens"));
+    assert!(refusal(observe(Vec::new())).contains("0 tokens in 0 steps"));
+    let long = refusal(observe(vec![vec![1; context], vec![2]]));
+    assert!(
+        long.contains(&format!("{} tokens in 2 steps, for a context of {context}", context + 1)),
+        "{long}"
+    );
+    let unknown = refusal(observe(vec![vec![0, vocab - 1], vec![vocab]]));
+    assert!(unknown.contains(&format!("token id {vocab} exceeds the vocabulary of {vocab}")), "{unknown}");
+    observe(vec![vec![1; context - 1], vec![vocab - 1]]).unwrap();
+}
+
+/// A tokenizer that knows more tokens than the model has rows, as when the files of two models were mixed.
+#[test]
+fn a_tokenizer_of_another_model_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(golden_dir().join(name), folder.path().join(name)).unwrap();
+    }
+    std::fs::copy(demo_dir().join("tokenizer.json"), folder.path().join("tokenizer.json")).unwrap();
+    let engine = Engine::load(options(folder.path())).unwrap();
+    let message = generate(&engine, generation(text("In the beginning"), 4));
+    assert!(
+        message.contains("but the model has 131 rows\n") && message.contains("another model"),
+        "{message}"
+    );
+    let items = || vec![ids(&[2])];
+    let label = |text: &str| vec![Label::Text(text.to_owned())];
+    let score = |request: ScoreRequest| refusal(engine.score(request));
+    let message = score(request(ids(&[1]), items(), label(" the")));
+    assert!(
+        message.contains("label \" the\" contains token id") && message.contains("131 rows"),
+        "{message}"
+    );
+    let long =
+        ScoreRequest { long_labels: LongLabels::Sum, ..request(ids(&[1]), items(), label(" the king")) };
+    let message = score(long);
+    assert!(message.contains("contains token id") && message.contains("131 rows"), "{message}");
+    let message = score(request(text("In the"), vec![text(" beginning")], vec![Label::Ids(vec![3])]));
+    assert!(
+        message.contains("item 0 contains token id") || message.contains("contains token id"),
+        "{message}"
+    );
+}
+
+#[test]
+fn labels_that_are_too_long() {
+    let engine = golden();
+    let with = |tokens: usize, long_labels| {
+        let asked = request(ids(&[1]), vec![ids(&[2])], vec![Label::Ids(vec![3; tokens])]);
+        engine.score(ScoreRequest { long_labels, ..asked })
+    };
+    with(64, LongLabels::Sum).unwrap();
+    let message = refusal(with(65, LongLabels::Sum));
+    assert!(message.contains("a label is 65 tokens") && message.contains("at most 64"), "{message}");
+    let message = refusal(with(65, LongLabels::Refuse));
+    assert!(message.contains("is 65 tokens") && message.contains("`long_labels` = sum"), "{message}");
+    assert!(refusal(with(0, LongLabels::Sum)).contains("is 0 tokens"));
 }

@@ -89,6 +89,48 @@ fn keys_whose_defaults_belong_to_one_model() {
 }
 
 #[test]
+fn windows_of_layers() {
+    let qwen3 = LLAMA
+        .replace("LlamaForCausalLM", "Qwen3ForCausalLM")
+        .replace("\"vocab_size\"", "\"head_dim\":16,\"vocab_size\"");
+    let types = |types: &str, rest: &str| format!(r#"{{"layer_types":[{types}]{rest}}}"#);
+    let (full, sliding) = (r#""full_attention""#, r#""sliding_attention""#);
+    let used = r#","use_sliding_window":true,"sliding_window":8"#;
+    assert!(refusal(&qwen3, &types(&format!("{full},{full}"), "")).starts_with("accepted"));
+    assert!(refusal(&qwen3, &types(&format!("{full},{sliding}"), used)).starts_with("accepted"));
+    refused(&qwen3, &types(full, ""), &["layer_types", "1 entries for 2 layers"]);
+    refused(&qwen3, &types(&format!("{full},{full},{full}"), used), &["3 entries for 2 layers"]);
+    refused(&qwen3, &types(&format!("{full},{sliding}"), ""), &["no `sliding_window` is in use"]);
+    refused(
+        &qwen3,
+        &types(&format!("{full},\"chunked_attention\""), used),
+        &["layer_types", "`full_attention` and"],
+    );
+    let none = r#","use_sliding_window":true,"sliding_window":0"#;
+    refused(&qwen3, &types(&format!("{full},{sliding}"), none), &["sliding_window", "at least 1"]);
+}
+
+#[test]
+fn heads_and_rotary_settings() {
+    refused(LLAMA, r#"{"num_key_value_heads":0}"#, &["num_key_value_heads", "0"]);
+    let llama3 = |change: &str| {
+        format!(
+            r#"{{"rope_scaling":{{"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,
+            "original_max_position_embeddings":32{change}}}}}"#
+        )
+    };
+    assert!(refusal(LLAMA, &llama3("")).starts_with("accepted"));
+    assert!(refusal(LLAMA, &llama3(r#","factor":1.0"#)).starts_with("accepted"));
+    refused(LLAMA, &llama3(r#","factor":0.5"#), &["factor", "at least 1"]);
+    refused(LLAMA, &llama3(r#","high_freq_factor":1.0"#), &["high_freq_factor", "above `low_freq_factor`"]);
+    refused(LLAMA, &llama3(r#","partial_rotary_factor":0.5"#), &["partial_rotary_factor"]);
+    assert!(refusal(LLAMA, &llama3(r#","partial_rotary_factor":1.0"#)).starts_with("accepted"));
+    refused(LLAMA, r#"{"rope_theta":0.0}"#, &["rope_theta", "positive"]);
+    let both = r#"{"rope_theta":null,"rope_parameters":{"rope_type":"default","rope_theta":0.0}}"#;
+    refused(LLAMA, both, &["rope_theta"]);
+}
+
+#[test]
 fn both_spellings_of_rope_scaling_at_once() {
     let both =
         r#"{"rope_scaling":{"type":"default"},"rope_parameters":{"rope_type":"default","rope_theta":1e4}}"#;

@@ -241,3 +241,50 @@ impl Places {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The definition: the leftmost pair of the best rank is joined, until there is none.
+    fn joined_one_by_one(merges: &[[u32; 3]], mut symbols: Vec<u32>) -> Vec<u32> {
+        loop {
+            let pairs = symbols.windows(2).enumerate();
+            let ranked = pairs.filter_map(|(at, pair)| {
+                let rank = merges.iter().position(|merge| merge[..2] == *pair)?;
+                Some((rank, at))
+            });
+            let Some((rank, at)) = ranked.min() else { return symbols };
+            symbols.splice(at..at + 2, [merges[rank][2]]);
+        }
+    }
+
+    fn below(state: &mut u64, n: u64) -> u64 {
+        *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (*state >> 33) % n
+    }
+
+    /// Ranks in any order: a merge may lead to a pair of a better rank, and that to one of the rank whose positions are being
+    /// taken.
+    #[test]
+    fn words_of_every_length_are_joined_as_defined() {
+        let mut state = 5;
+        let mut queue = Queue::default();
+        for _ in 0..3000 {
+            let mut merges: Vec<[u32; 3]> = Vec::new();
+            for id in 3..12 {
+                let mut part = || below(&mut state, u64::from(id)) as u32;
+                let (left, right) = (part(), part());
+                if !merges.iter().any(|merge| merge[..2] == [left, right]) {
+                    merges.insert(below(&mut state, merges.len() as u64 + 1) as usize, [left, right, id]);
+                }
+            }
+            let table = Merges::new(&merges);
+            let length = below(&mut state, 90) as usize;
+            let word: Vec<u32> = (0..length).map(|_| below(&mut state, 3) as u32).collect();
+            let mut symbols = word.clone();
+            table.apply(&mut symbols, &mut queue);
+            assert_eq!(symbols, joined_one_by_one(&merges, word), "{merges:?}");
+        }
+    }
+}

@@ -18,4 +18,5 @@ mod repository;
 mod stream;
 mod strings;
 mod tokens;
+mod variations;
 mod vocabulary;

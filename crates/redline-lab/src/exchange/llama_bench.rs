@@ -1,15 +1,13 @@
-//! llama-bench of llama.cpp: JSON, JSON lines, comma-separated values, SQL and its markdown table.
+//! llama-bench of llama.cpp: JSON, JSON lines and comma-separated values.
 //!
 //! Its tests are `pp N` (a prompt of N tokens), `tg N` (N passes of one token) and both together, each after `n_depth` stored
 //! tokens. They become cases of our lanes: prompts become cases of `forward`, or of `generate` if tokens are generated too. A `tg
-//! N` is a decoding of N + 1 new tokens, because the first of ours comes from the prompt's pass. JSON contains the samples. The
-//! other forms have only a mean, which becomes the single sample and is marked by the parameter `aggregate`.
+//! N` is a decoding of N + 1 new tokens, because the first of ours comes from the prompt's pass. JSON contains the samples.
+//! Comma-separated values have only a mean, which becomes the single sample and is marked by the parameter `aggregate`.
 
 mod columns;
 mod json;
-mod markdown;
 mod record;
-mod sql;
 mod test;
 
 use std::collections::BTreeMap;
@@ -36,22 +34,6 @@ pub(super) const JSONL: Format = Format {
     about: "llama-bench -o jsonl: a test per line",
     write: json::write_lines,
     read: Some(Reader { recognises: json::recognises_lines, read: json::read_lines }),
-};
-
-/// The markdown table format.
-pub(super) const MARKDOWN: Format = Format {
-    name: "llama-bench-md",
-    about: "llama-bench -o md: a table of means",
-    write: markdown::write,
-    read: Some(Reader { recognises: markdown::recognises, read: markdown::read }),
-};
-
-/// The SQL format.
-pub(super) const SQL: Format = Format {
-    name: "llama-bench-sql",
-    about: "llama-bench -o sql: a table `test` of means",
-    write: sql::write,
-    read: Some(Reader { recognises: sql::recognises, read: sql::read }),
 };
 
 /// The format with comma-separated values.

@@ -35,8 +35,6 @@ pub const ALL: &[Format] = &[
     gbench::CSV,
     llama_bench::JSON,
     llama_bench::JSONL,
-    llama_bench::MARKDOWN,
-    llama_bench::SQL,
     llama_bench::CSV,
     bmf::FORMAT,
     github_action::BIGGER,

@@ -37,8 +37,6 @@ fn formats_have_names_of_their_own_and_recognise_only_themselves() {
         ("gbench-csv", "name,iterations,real_time,cpu_time,time_unit\n".to_owned()),
         ("llama-bench-json", format!("[{TEST}]")),
         ("llama-bench-jsonl", format!("{TEST}\n{TEST}\n")),
-        ("llama-bench-md", "| model | test | t/s |\n".to_owned()),
-        ("llama-bench-sql", "INSERT INTO test (a) VALUES ('b');".to_owned()),
         ("llama-bench-csv", "n_prompt,n_gen,avg_ts\n".to_owned()),
     ];
     for (name, text) in &texts {
@@ -125,24 +123,6 @@ fn damaged_tests_are_refused_with_their_place() {
 }
 
 #[test]
-fn damaged_sql_and_tables_are_refused_with_their_line() {
-    let sql =
-        |rest: &str| format!("CREATE TABLE test (\n a TEXT\n);\nINSERT INTO test (n_prompt, avg_ts) {rest}");
-    refused(&sql("VALUES ('512'"), Place::Line(4), "the end stands where");
-    refused(&sql("VALUES ('512', '1"), Place::Line(4), "a quote has no end");
-    refused(&sql("VALUES ('512');"), Place::Line(4), "1 values for 2 columns");
-    refused(&sql("VALUES ('512', 'x');"), Place::Line(4), "`avg_ts` is `x`");
-    refused(&sql("SELECT 1;"), Place::Line(4), "`SELECT` stands where `values` is needed");
-    refused(&sql("VALUES ('512', (1));"), Place::Line(4), "a value");
-    let table = |line: &str| format!("| model | test | t/s |\n| --- | --- | --- |\n{line}\n");
-    refused(&table("| a | pp512 |"), Place::Line(3), "2 cells under 3 titles");
-    refused(&table("| a | zz512 | 1 ± 1 |"), Place::Line(3), "`zz512` is no test");
-    refused(&table("| a | pp | 1 ± 1 |"), Place::Line(3), "`pp` is no test");
-    refused(&table("| a | pp5 | fast |"), Place::Line(3), "`t/s` is `fast`");
-    refused(&table("| a | pp5 | -1 |"), Place::Line(3), "below 0");
-}
-
-#[test]
 fn what_is_too_much_is_refused() {
     let lines: Vec<String> = (0..=MAX_CASES).map(|i| ENTRY.replace("\"a\"", &format!("\"{i}\""))).collect();
     let text = gbench(&lines.join(","));
@@ -212,7 +192,7 @@ fn what_cannot_be_said_is_told() {
     let exported = export(&run, format("llama-bench-jsonl").unwrap(), false).unwrap();
     assert!(exported.notes.join("\n").contains("`gemm` is left out: it is neither"), "{:?}", exported.notes);
     run.rows.remove(0);
-    let error = export(&run, format("llama-bench-sql").unwrap(), true).unwrap_err();
+    let error = export(&run, format("llama-bench-csv").unwrap(), true).unwrap_err();
     assert!(error.fact.contains("no row of lane `forward`"), "{error}");
     let error = export(&run, format("github-action-smaller").unwrap(), true).unwrap_err();
     assert!(error.hint.contains("`--to github-action`"), "{error}");

@@ -20,7 +20,7 @@ pub(crate) struct PlanFlags {
     plan_cache: Option<PlanDir>,
     /// A pass without a plan: tune (measure and store one), estimate (default), forbid (an error), or off (nothing is kept or
     /// looked for) [env: REDLINE_PLAN_POLICY]
-    #[arg(long, value_name = "POLICY", value_parser = value::plan_policy)]
+    #[arg(long, value_name = "POLICY", value_parser = value::named::<PlanPolicy>)]
     plan_policy: Option<PlanPolicy>,
     /// Tokens of passes that have a plan; default 64,128,256,512,1024,2048,4096,8192, those up to --max-chunk
     #[arg(long, value_name = "N,..", value_parser = value::sizes)]
@@ -57,7 +57,8 @@ impl PlanFlags {
     pub(crate) fn resolve(&self, environment: Environment) -> Result<PlanOptions, Failure> {
         let given = or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))?;
         let cache = given.map_or_else(|| default_dir(environment), |dir| dir.0);
-        let named = or_else(self.plan_policy, || environment.value(env::PLAN_POLICY, value::plan_policy))?;
+        let named =
+            or_else(self.plan_policy, || environment.value(env::PLAN_POLICY, value::named::<PlanPolicy>))?;
         let max_chunk = or_else(self.max_chunk, || environment.value(env::MAX_CHUNK, value::chunk))?;
         let loud = or_else(self.log_plans, || environment.value(env::LOG_PLANS, value::on_off))?;
         let tokens = self.plan_tokens.as_ref().map_or(Buckets::TOKENS, |sizes| &sizes.0);

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use redline_engine::EngineError;
-use redline_engine::hint::Hint;
+use redline_engine::settings::Hint;
 
 use crate::spelling::spelled;
 

@@ -1,6 +1,6 @@
 //! Spells hints for the command line: settings become flags, commands are written as typed.
 
-use redline_engine::hint::{Command, Hint, Setting, Spelling};
+use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
 use crate::env::{self, Variable};
 
@@ -64,7 +64,7 @@ pub(crate) fn spelled(hint: Option<Hint>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::hint::hint;
+    use redline_engine::settings::hint;
 
     use super::*;
     use crate::command;

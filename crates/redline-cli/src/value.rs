@@ -3,7 +3,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Algorithm, BlockCache, Buckets, MAX_DEVICES, PlanPolicy};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use redline_engine::settings::Named;
+use redline_engine::{Buckets, MAX_DEVICES};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
@@ -180,12 +182,6 @@ pub(crate) fn plan_dir(text: &str) -> Result<PlanDir, BadValue> {
         "off" => Ok(PlanDir(None)),
         _ => Ok(PlanDir(Some(text.into()))),
     }
-}
-
-/// Parses the policy for missing plans.
-pub(crate) fn plan_policy(text: &str) -> Result<PlanPolicy, BadValue> {
-    let names: Vec<_> = PlanPolicy::ALL.iter().map(|policy| policy.name()).collect();
-    PlanPolicy::parse(text).map_or_else(|| bad("no such policy", format!("one of {}", names.join(", "))), Ok)
 }
 
 /// Sizes of passes.
@@ -371,18 +367,15 @@ pub(crate) fn threshold(text: &str) -> Result<f32, BadValue> {
     })
 }
 
-/// Parses the name of a mask-filling algorithm.
-pub(crate) fn algorithm(text: &str) -> Result<Algorithm, BadValue> {
-    let found = Algorithm::ALL.iter().copied().find(|algorithm| algorithm.name() == text.replace('_', "-"));
-    let names: Vec<_> = Algorithm::ALL.iter().map(|algorithm| algorithm.name()).collect();
-    found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", names.join(", "))), Ok)
+/// Parses the name of a choice. The help lists the names.
+pub(crate) fn choice<T: Named + Send + Sync>() -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(T::NAMES).try_map(|name| named(&name))
 }
 
-/// Parses the name of a block cache.
-pub(crate) fn block_cache(text: &str) -> Result<BlockCache, BadValue> {
-    let found = BlockCache::ALL.iter().copied().find(|cache| cache.name() == text);
-    let names: Vec<_> = BlockCache::ALL.iter().map(|cache| cache.name()).collect();
-    found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", names.join(", "))), Ok)
+/// Parses the name of a choice, which may have underscores instead of hyphens.
+pub(crate) fn named<T: Named>(text: &str) -> Result<T, BadValue> {
+    let found = T::parse(&text.replace('_', "-"));
+    found.map_or_else(|| bad(format!("`{text}` is not known"), format!("one of {}", T::NAMES.join(", "))), Ok)
 }
 
 fn number(text: &str, hint: &str, fits: impl Fn(f32) -> bool) -> Result<f32, BadValue> {
@@ -395,6 +388,8 @@ fn number(text: &str, hint: &str, fits: impl Fn(f32) -> bool) -> Result<f32, Bad
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::Algorithm;
+
     use super::*;
 
     #[test]
@@ -539,17 +534,11 @@ mod tests {
             assert_eq!(profile(name), Ok(*one));
         }
         for &one in Algorithm::ALL {
-            assert_eq!(algorithm(one.name()), Ok(one));
-            assert_eq!(algorithm(&one.name().replace('-', "_")), Ok(one));
-        }
-        for &one in BlockCache::ALL {
-            assert_eq!(block_cache(one.name()), Ok(one));
+            assert_eq!(named(one.name()), Ok(one));
+            assert_eq!(named(&one.name().replace('-', "_")), Ok(one));
         }
         for &one in KvFormat::ALL {
             assert_eq!(kv_format(one.name()), Ok(one));
-        }
-        for &one in PlanPolicy::ALL {
-            assert_eq!(plan_policy(one.name()), Ok(one));
         }
     }
 }

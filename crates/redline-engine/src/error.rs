@@ -1,10 +1,10 @@
 //! Errors of requests and of loading a model.
 
-use redline_hint::{Command, Hint, Setting, hint};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{OutOfMemory, Unavailable};
 use redline_models::ModelError;
 use redline_models::kv::KvError;
+use redline_settings::{Command, Hint, Setting, hint};
 use redline_tokenizer::TokenizerError;
 use redline_weights::WeightsError;
 

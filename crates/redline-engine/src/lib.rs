@@ -46,12 +46,12 @@ pub use plan::{
     PlanPolicy,
 };
 pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
-pub use redline_hint as hint;
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
 pub use redline_models::model::OperationCounts;
 pub use redline_models::profile::{Operation, Profile, Span};
 pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
+pub use redline_settings as settings;
 pub use request::{
     Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LongLabels,
     PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,

@@ -1,5 +1,7 @@
 //! Outcomes of requests: plain types with full f32 precision, nothing rounded.
 
+pub use redline_settings::FinishReason;
+
 use crate::request::Algorithm;
 
 /// Token counts of a request.
@@ -117,17 +119,6 @@ pub struct MonteCarlo {
     /// Number of labels, distinct within their list, whose maskings were sampled. All maskings of the other labels were run, so
     /// their scores are exact.
     pub sampled_labels: usize,
-}
-
-/// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FinishReason {
-    /// An end-of-sequence token or a stop string.
-    Stop,
-    /// `max_new_tokens` reached.
-    Length,
-    /// The caller cancelled.
-    Cancelled,
 }
 
 /// One token with its log-probability over the whole vocabulary (before any sampling filter).

@@ -342,3 +342,21 @@ impl<O, P> std::fmt::Debug for Ticket<O, P> {
         f.debug_struct("Ticket").field("is_ready", &self.is_ready()).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ticket_is_ready_with_its_outcome_not_with_progress() {
+        let (mut ticket, reply) = Ticket::<u32, &str>::new();
+        assert!(!ticket.is_ready());
+        assert!(reply.progress("half"));
+        assert!(!ticket.is_ready(), "progress that was not read is no outcome");
+        reply.finish(Ok(7));
+        assert!(ticket.is_ready());
+        assert!(matches!(ticket.event(), Some(Event::Progress("half"))) && ticket.is_ready());
+        assert!(matches!(ticket.event(), Some(Event::Done(Ok(7)))));
+        assert!(ticket.event().is_none() && ticket.is_ready());
+    }
+}

@@ -128,6 +128,18 @@ mod tests {
     }
 
     #[test]
+    fn as_much_is_held_back_as_any_stop_string_needs() {
+        for stops in [["END", "xyz"], ["xyz", "END"]] {
+            let (out, text, stopped) = run(&stops, &["one E", "N", "D two"]);
+            assert_eq!(out, ["one ", "", "", ""]);
+            assert_eq!((text.as_str(), stopped), ("one ", true));
+        }
+        let (out, ..) = run(&["ab", "bcd"], &["xab", "y"]);
+        assert_eq!(out, ["x", "", ""]);
+        assert_eq!(run(&["bX", "abcd"], &["1ab", "c", "d"]).0, ["1", "", "", ""]);
+    }
+
+    #[test]
     fn the_earliest_stop_string_wins() {
         let (_, text, stopped) = run(&["b", "abc"], &["xabc"]);
         assert_eq!((text.as_str(), stopped), ("x", true));

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use redline_hint::{Hint, Setting, hint};
 use redline_kernels::OutOfMemory;
+use redline_settings::{Hint, Setting, hint};
 use redline_weights::WeightsError;
 
 /// Why a checkpoint cannot be loaded.

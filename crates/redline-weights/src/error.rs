@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use redline_hint::Hint;
+use redline_settings::Hint;
 
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};

@@ -1,10 +1,11 @@
 //! `diffuse`: requests and answers.
 
+use redline_settings::{Algorithm, BlockCache, FinishReason};
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
-use crate::generate::FinishReason;
 use crate::input::{Strings, TextOrIds};
+use crate::named;
 use crate::usage::Usage;
 
 /// One request to fill masks, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -20,8 +21,8 @@ pub struct DiffuseLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Which masks are filled first.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub algorithm: Option<DiffusionAlgorithm>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub algorithm: Option<Algorithm>,
     /// Temperature of the choice between masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub alg_temp: Option<f32>,
@@ -50,8 +51,8 @@ pub struct DiffuseLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub threshold: Option<f32>,
     /// What is cached within a block.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cache: Option<DiffusionCache>,
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub cache: Option<BlockCache>,
     /// Number of passes over a block between two passes over the whole canvas.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refresh: Option<usize>,
@@ -64,36 +65,6 @@ pub struct DiffuseLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
-}
-
-/// The order in which masks are filled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DiffusionAlgorithm {
-    /// Each mask with equal probability.
-    Origin,
-    /// Masks with the most probable token first.
-    MaskgitPlus,
-    /// Masks with the largest probability margin between the first and the second token first.
-    TopkMargin,
-    /// Masks with the lowest entropy first.
-    Entropy,
-    /// Masks with the most probable token first, block by block.
-    LowConfidence,
-    /// Masks in random order, block by block.
-    Random,
-}
-
-/// Which keys and values are cached within a block.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum DiffusionCache {
-    /// None: everything is recomputed.
-    None,
-    /// Those before the block.
-    Prefix,
-    /// Those of all positions outside the block.
-    Dual,
 }
 
 /// Answer to a request to fill masks.
@@ -119,6 +90,7 @@ pub struct DiffusionChoice {
     /// The tokens after the prompt, including an end-of-sequence token.
     pub token_ids: Vec<u32>,
     /// Why the request ended.
+    #[serde(with = "named")]
     pub finish_reason: FinishReason,
     /// All tokens of the canvas, if the prompt had masks.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -149,7 +121,8 @@ pub struct DiffusionStep {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionMeta {
     /// The algorithm that chose the masks.
-    pub algorithm: DiffusionAlgorithm,
+    #[serde(with = "named")]
+    pub algorithm: Algorithm,
     /// Number of forward passes.
     pub passes: usize,
     /// Rows computed, summed over all passes.

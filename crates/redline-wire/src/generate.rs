@@ -1,9 +1,11 @@
 //! `generate`: requests and answers.
 
+use redline_settings::FinishReason;
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::{Strings, TextOrIds};
+use crate::named;
 use crate::usage::{PrefixCacheUse, Usage};
 
 /// One generation request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -56,18 +58,6 @@ pub struct GenerateLine {
     pub prompt_logprobs_from: Option<usize>,
 }
 
-/// Why generation ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FinishReason {
-    /// An end-of-sequence token or a stop string.
-    Stop,
-    /// `max_new_tokens` reached.
-    Length,
-    /// The caller cancelled.
-    Cancelled,
-}
-
 /// Answer to a generation request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TextCompletion {
@@ -91,6 +81,7 @@ pub struct Choice {
     /// The new token ids, including an end-of-sequence token.
     pub token_ids: Vec<u32>,
     /// Why it ended.
+    #[serde(with = "named")]
     pub finish_reason: FinishReason,
     /// Log-probabilities per new token, on request.
     pub logprobs: Option<Vec<PositionLogprobs>>,

@@ -1,6 +1,6 @@
 //! The JSON types of requests and answers.
 //!
-//! The types depend only on serde, not on the engine; callers convert between the two. Requests reject unknown keys
+//! The types depend on serde and on the names of settings, not on the engine; callers convert between the two. Requests reject unknown keys
 //! by name, and a value of the wrong type is reported with the expected type. Answers print every `f32` with the
 //! fewest digits that parse back to the same `f32`, and cannot contain NaN or infinity.
 
@@ -12,6 +12,7 @@ mod finite;
 mod generate;
 mod input;
 mod judge;
+mod named;
 mod parity;
 mod perplexity;
 mod plan;
@@ -22,21 +23,18 @@ mod took;
 mod trace;
 mod usage;
 
-pub use diffuse::{
-    DiffuseLine, Diffusion, DiffusionAlgorithm, DiffusionCache, DiffusionChoice, DiffusionMeta, DiffusionStep,
-};
+pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
-pub use generate::{
-    Choice, FinishReason, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob,
-};
+pub use generate::{Choice, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob};
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{Profile, ProfileArgs, ProfileEvent};
-pub use score::{ItemFault, LongLabels, MonteCarlo, ScoreLine, ScoreMeta, Scoring, Tokenization, Truncate};
+pub use redline_settings::{Algorithm, BlockCache, FinishReason, LongLabels, Tokenization, Truncate};
+pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use took::Took;
 pub use trace::TraceLine;

@@ -1,41 +1,13 @@
 //! `score`: requests and answers.
 
+use redline_settings::{LongLabels, Tokenization, Truncate};
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
+use crate::named;
 use crate::took::Took;
 use crate::usage::Usage;
-
-/// How query and item become one token sequence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tokenization {
-    /// The texts are concatenated, then tokenised as one string.
-    Concat,
-    /// Query and item are tokenised apart.
-    Separate,
-}
-
-/// How the score of a label of several tokens is computed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum LongLabels {
-    /// The product of the probabilities of its tokens.
-    Sum,
-    /// The geometric mean of the probabilities of its tokens.
-    Mean,
-}
-
-/// Which end of a prompt longer than the context is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Truncate {
-    /// Tokens at the beginning are dropped.
-    Left,
-    /// Tokens at the end are dropped.
-    Right,
-}
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -55,7 +27,7 @@ pub struct ScoreLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_labels: Option<Vec<Vec<TextOrLabelIds>>>,
     /// How the score of a label of several tokens is computed.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
     pub long_labels: Option<LongLabels>,
     /// Apply the softmax over the labels only.
     #[serde(default, alias = "softmax", skip_serializing_if = "Option::is_none")]
@@ -64,10 +36,10 @@ pub struct ScoreLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item_first: Option<bool>,
     /// How query and item become tokens.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
     pub tokenization: Option<Tokenization>,
     /// Which end of a prompt longer than the context is dropped. If absent or `null`, such a prompt is an error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
     pub truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request.
     #[serde(default, skip_serializing_if = "Option::is_none")]

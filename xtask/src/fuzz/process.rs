@@ -43,7 +43,7 @@ impl Binary {
             .args(arguments)
             .current_dir(crate::root())
             .env_clear()
-            .env("HOME", "/nonexistent")
+            .env("HOME", &self.folder)
             .stdin(Stdio::null())
             .stdout(create(&out)?)
             .stderr(create(&err)?)

@@ -4,16 +4,16 @@ use super::tree::{Findings, Tree};
 
 /// The layers from the bottom up: each crate with the lower crates that it may import.
 const EDGES: &[(&str, &[&str])] = &[
-    ("redline-hint", &[]),
+    ("redline-settings", &[]),
     ("redline-simd", &[]),
     ("redline-kernels", &["redline-simd"]),
-    ("redline-weights", &["redline-hint"]),
+    ("redline-weights", &["redline-settings"]),
     ("redline-tokenizer", &[]),
-    ("redline-wire", &[]),
-    ("redline-models", &["redline-kernels", "redline-weights", "redline-hint"]),
+    ("redline-wire", &["redline-settings"]),
+    ("redline-models", &["redline-kernels", "redline-weights", "redline-settings"]),
     (
         "redline-engine",
-        &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels", "redline-hint"],
+        &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels", "redline-settings"],
     ),
     (
         "redline-lab",

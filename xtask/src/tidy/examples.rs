@@ -34,7 +34,7 @@ redline-engine.workspace = true\n[dev-dependencies]\nredline-lab.workspace = tru
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-redline-hint.workspace = true\n[dev-dependencies]\nredline-weights.workspace = true\n",
+redline-settings.workspace = true\n[dev-dependencies]\nredline-weights.workspace = true\n",
         expect: &[
             "crates/redline-models/Cargo.toml: `redline-models` does not use `redline-weights`: take the edge out of EDGES",
         ],
@@ -42,7 +42,7 @@ redline-hint.workspace = true\n[dev-dependencies]\nredline-weights.workspace = t
     Example {
         check: "edges",
         tree: "//- crates/redline-models/Cargo.toml\n[dependencies]\nredline-kernels.workspace = true
-redline-hint.workspace = true\nredline-weights.workspace = true\n",
+redline-settings.workspace = true\nredline-weights.workspace = true\n",
         expect: &[],
     },
     Example {
@@ -129,9 +129,9 @@ redline-hint.workspace = true\nredline-weights.workspace = true\n",
         tree: "//- crates/redline-engine/src/error.rs\n//! Of `--memory`.\nconst A: &str = \"give more `--memory`\";
 const B: &str = \"leave out\\n--format\";\nconst C: &str = \"set REDLINE_FORMAT\";\nconst D: &str = \"take `redline diffuse`\";\n",
         expect: &[
-            "crates/redline-engine/src/error.rs:2: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
-            "crates/redline-engine/src/error.rs:4: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
-            "crates/redline-engine/src/error.rs:5: the words of the command line in a library: name a `Setting` or a `Command` of redline-hint",
+            "crates/redline-engine/src/error.rs:2: the words of the command line in a library: name a `Setting` or a `Command` of redline-settings",
+            "crates/redline-engine/src/error.rs:4: the words of the command line in a library: name a `Setting` or a `Command` of redline-settings",
+            "crates/redline-engine/src/error.rs:5: the words of the command line in a library: name a `Setting` or a `Command` of redline-settings",
         ],
     },
     Example {

@@ -140,7 +140,7 @@ pub(super) fn writes(tree: &Tree) -> Findings {
 
 /// Libraries that any front end may call.
 const LIBRARIES: &[&str] = &[
-    "crates/redline-hint/src/",
+    "crates/redline-settings/src/",
     "crates/redline-simd/src/",
     "crates/redline-kernels/src/",
     "crates/redline-weights/src/",
@@ -170,7 +170,7 @@ pub(super) fn front_ends(tree: &Tree) -> Findings {
         {
             let names = names_flag(line) || line.contains("`redline ") || line.contains("REDLINE_");
             if names {
-                let message = "the words of the command line in a library: name a `Setting` or a `Command` of redline-hint";
+                let message = "the words of the command line in a library: name a `Setting` or a `Command` of redline-settings";
                 findings.broken(source.path, index + 1, message);
             }
         }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Label, LongLabels, Truncate};
+use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Label, LongLabels};
 use redline_wire::{ClassResult, Classification, Finite};
 
 use super::judge::{self, JudgeFlags};
@@ -85,7 +85,7 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
     let request = ClassifyRequest {
         template: args.template.clone(),
         long_labels: if args.mean { LongLabels::Mean } else { LongLabels::Sum },
-        truncate: args.flags.truncate.map(Truncate::from),
+        truncate: args.flags.truncate,
         item_errors: args.flags.item_errors,
         timeout_s: args.flags.timeout,
         ..ClassifyRequest::new(Vec::new(), args.class.iter().cloned().map(Label::Text).collect())

@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use clap::Args;
-use redline_engine::{EngineError, Taken};
+use redline_engine::{EngineError, Taken, Truncate};
 use redline_wire::JudgeMeta;
 
-use super::score::TruncateFlag;
 use super::{Context, taken};
 use crate::lines;
 use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelName};
@@ -18,8 +17,8 @@ use crate::value;
 #[derive(Debug, Args)]
 pub(super) struct JudgeFlags {
     /// Which end of a text is cut where its prompt is longer than the context; without it such a text is an error
-    #[arg(long, value_enum, value_name = "END")]
-    pub(super) truncate: Option<TruncateFlag>,
+    #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
+    pub(super) truncate: Option<Truncate>,
     /// Report a text's error in its place instead of failing the whole request
     #[arg(long)]
     pub(super) item_errors: bool,

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{ItemError, Label, Ranked, RerankOutcome, RerankRequest, Truncate};
+use redline_engine::{ItemError, Label, Ranked, RerankOutcome, RerankRequest};
 use redline_wire::{Finite, RerankResult, Reranking};
 
 use super::judge::{self, JudgeFlags};
@@ -92,7 +92,7 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
         yes: Label::Text(args.yes.clone()),
         no: Label::Text(args.no.clone()),
         top_n: args.top_n,
-        truncate: args.flags.truncate.map(Truncate::from),
+        truncate: args.flags.truncate,
         item_errors: args.flags.item_errors,
         timeout_s: args.flags.timeout,
         ..RerankRequest::new(query, Vec::new())

@@ -1,6 +1,6 @@
 //! `diffuse`.
 
-use redline_wire::{Diffusion, DiffusionAlgorithm, FinishReason, Scoring};
+use redline_wire::{Algorithm, Diffusion, FinishReason, Scoring};
 
 use crate::harness::{Run, redline, redline_reading, tiers};
 
@@ -33,7 +33,7 @@ fn the_document_has_the_documented_shape() {
     assert_eq!(passes.iter().map(|pass| pass.positions.len()).sum::<usize>(), 16);
     assert_eq!(answer.usage.completion_tokens, 16);
     assert_eq!(answer.meta.computed_tokens, 15 * (answer.usage.prompt_tokens + 16));
-    assert_eq!(answer.meta.algorithm, DiffusionAlgorithm::Entropy);
+    assert_eq!(answer.meta.algorithm, Algorithm::Entropy);
     assert!(answer.meta.tokens_per_s.unwrap().0 > 0.0 && answer.meta.peak_memory_bytes.unwrap() > 0);
     assert!(diffuse(&[]).choices[0].passes.is_none());
 }

@@ -52,7 +52,7 @@ fn policies_do_what_they_say_and_change_no_score() {
     let found = score(&[SCORE, &[&cache, "--plan-policy", "forbid"]].concat());
     assert_eq!((bits(&found), found.meta.took.cache_miss_count), (expected, 0));
     for (flag, facts) in [
-        ("--plan-policy=always", &["no such policy", "tune, estimate, forbid, off"][..]),
+        ("--plan-policy=always", &["`always` is not known", "tune, estimate, forbid, off"][..]),
         ("--max-chunk=0", &["nothing to do"]),
         ("--max-chunk=9000", &["9000 tokens", "8192"]),
         ("--plan-tokens=64,x", &["--plan-tokens"]),

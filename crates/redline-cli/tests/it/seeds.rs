@@ -186,8 +186,9 @@ fn is_a_test(path: &str) -> bool {
     let [package, modules @ .., name] = &parts[..] else { return false };
     let folder =
         if package.starts_with("redline-") { format!("crates/{package}") } else { (*package).to_owned() };
-    let files =
-        ["tests/it", "src"].map(|side| root().join(format!("{folder}/{side}/{}.rs", modules.join("/"))));
+    let module = modules.join("/");
+    let files = ["tests/it/{}.rs", "src/{}.rs", "src/{}/mod.rs"];
+    let files = files.map(|file| root().join(&folder).join(file.replace("{}", &module)));
     let text: String = files.iter().filter_map(|file| fs::read_to_string(file).ok()).collect();
     text.find(&format!("fn {name}(")).is_some_and(|at| text[..at].trim_end().ends_with("#[test]"))
 }

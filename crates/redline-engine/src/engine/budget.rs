@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use redline_hint::{Setting, hint};
 use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_settings::{Setting, hint};
 
 use super::Engine;
 use crate::error::EngineError;

@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
-use redline_hint::{Command, Hint, Setting, hint};
 use redline_models::spec::Objective;
+use redline_settings::{Command, Hint, Setting, hint};
 
 use super::budget::canvas_bytes;
 use super::{Engine, checked_timeout};

@@ -1,7 +1,7 @@
 //! Score requests: invalid requests are refused here.
 
-use redline_hint::{Setting, hint};
 use redline_models::spec::Objective;
+use redline_settings::{Setting, hint};
 
 use super::{Engine, checked_timeout};
 use crate::cancel::Cancel;

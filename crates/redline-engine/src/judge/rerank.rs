@@ -1,6 +1,6 @@
 //! Reranking: orders documents by the probability that the model would write yes after query and document.
 
-use redline_hint::{Setting, hint};
+use redline_settings::{Setting, hint};
 
 use super::template::{Frame, Shared};
 use super::{Judgement, label_after, scored, some_label};

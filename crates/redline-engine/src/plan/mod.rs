@@ -23,41 +23,9 @@ use redline_weights::{Fields, PlanStore};
 pub use self::bucket::{Bucket, BucketMode, Buckets};
 use self::key::Key;
 pub(crate) use self::key::Machine;
+pub use redline_settings::PlanPolicy;
+
 use crate::options::Clock;
-
-/// What happens when there is no plan for a bucket.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PlanPolicy {
-    /// The plan is made by measuring, and stored.
-    Tune,
-    /// The plan is estimated, and kept in memory.
-    #[default]
-    Estimate,
-    /// The requests of the pass fail.
-    Forbid,
-    /// Plans are estimated anew for every pass, and neither stored nor looked up: for debugging, and as a reference.
-    Off,
-}
-
-impl PlanPolicy {
-    /// All policies.
-    pub const ALL: &[PlanPolicy] = &[Self::Tune, Self::Estimate, Self::Forbid, Self::Off];
-
-    /// The name used by `--plan-policy`.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Tune => "tune",
-            Self::Estimate => "estimate",
-            Self::Forbid => "forbid",
-            Self::Off => "off",
-        }
-    }
-
-    /// Returns the policy with that name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|policy| policy.name() == name)
-    }
-}
 
 /// An event in the life of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! A long text cut into windows.
 
-use redline_hint::{Setting, hint};
+use redline_settings::{Setting, hint};
 
 use super::Limits;
 use crate::error::EngineError;

@@ -147,6 +147,13 @@ fn every_token_has_its_time() {
         assert!(outcome.arrived_s > before, "after the last token of the request before");
         before = outcome.arrived_s + times[5];
     }
+    let (outcome, _) = run(&engine, generation(text("In the beginning"), 6));
+    assert_eq!(
+        outcome.decode_tokens_per_s,
+        Some(5.0 / outcome.decode_s),
+        "the prompt's pass gives the first token"
+    );
+    assert_eq!(run(&engine, generation(text("In the beginning"), 1)).0.decode_tokens_per_s, None);
     let cancel = Cancel::new();
     let stop = &mut |_: &str| cancel.cancel();
     let cut = engine.generate(generation(text("In the beginning"), 400), &cancel, stop).unwrap();

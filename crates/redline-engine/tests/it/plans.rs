@@ -324,6 +324,31 @@ fn files_that_are_no_plans_are_dropped_and_told() {
     }
 }
 
+/// Whole files whose variants are unknown, missing, or of another format.
+#[test]
+fn plans_that_cannot_run_here_are_dropped_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = PlanStore::new(folder.path().join("own"));
+    planned(PlanPolicy::Tune, Some(own.dir()), as_is).engine.precompile().unwrap();
+    for (name, variant) in [("unknown", Some("sideways")), ("of int8", Some("dot")), ("missing", None)] {
+        let other = PlanStore::new(folder.path().join(name));
+        for key in own.keys() {
+            let mut choices = own.read(&key).unwrap().unwrap();
+            let site = choices.keys().next().unwrap().clone();
+            match variant {
+                Some(variant) => drop(choices.insert(site, variant.into())),
+                None => drop(choices.remove(&site)),
+            }
+            other.write(&key, &choices).unwrap();
+        }
+        let planned = planned(PlanPolicy::Estimate, Some(other.dir()), as_is);
+        planned.engine.precompile().unwrap();
+        let dropped = |event: &&PlanEvent| matches!(event, PlanEvent::Dropped { reason, .. } if reason.contains("cannot be run"));
+        assert_eq!(planned.events().iter().filter(dropped).count(), own.keys().len(), "{name}");
+        assert_eq!((planned.counters().loads, planned.counters().misses), (0, 9), "{name}");
+    }
+}
+
 #[test]
 fn a_cache_that_cannot_be_written_is_told_and_done_without() {
     let folder = tempfile::tempdir().unwrap();

@@ -235,3 +235,17 @@ pub(crate) trait Integer: 'static {
 const fn block_words(weights: usize) -> usize {
     BLOCK / weights * LANES
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_that_is_not_the_default_is_shown() {
+        let shown: Vec<String> = Format::ALL.iter().map(Format::to_string).collect();
+        assert_eq!(shown, ["f32", "bf16", "w8", "w4"]);
+        let with = |format: Format, group| format.with_group(group).unwrap().to_string();
+        assert_eq!((with(w8::FORMAT, 0), with(w8::FORMAT, 128)), ("w8g0".into(), "w8".into()));
+        assert_eq!((with(w4::FORMAT, 32), with(w4::FORMAT, 64)), ("w4g32".into(), "w4".into()));
+    }
+}

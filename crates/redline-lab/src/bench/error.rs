@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redline_engine::EngineError;
-use redline_engine::hint::Hint;
+use redline_engine::settings::Hint;
 use redline_kernels::OutOfMemory;
 use redline_tokenizer::TokenizerError;
 

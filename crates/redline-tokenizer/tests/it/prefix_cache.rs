@@ -58,6 +58,9 @@ fn what_it_did_is_counted() {
         assert!(if n == 0 { more == 0 } else { (32..=64).contains(&more) }, "{more} bytes of 64");
         reused = counters.reused_bytes;
     }
+    // 64 bytes end within "every", which following text could change: what is kept ends before it.
+    assert!(prompt[..64].ends_with(" for ev"), "{}", &prompt[..64]);
+    assert!((reused / 9) as usize <= 64 - " ev".len() && reused % 9 == 0, "{reused} bytes in 9 texts");
     // Too short to be looked up.
     tokenizer.encode(&prompt[..60], true).unwrap();
     assert_eq!((counters(&tokenizer).hits, counters(&tokenizer).misses), (9, 1));

@@ -1,6 +1,6 @@
 //! Faults of an INFQ directory, one variant per rule.
 
-use redline_hint::{Command, Hint, hint};
+use redline_settings::{Command, Hint, hint};
 
 use crate::checksum::Checksum;
 use crate::dtype::StoredDtype;

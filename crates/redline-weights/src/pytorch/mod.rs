@@ -115,3 +115,16 @@ fn is_contiguous(shape: &[usize], strides: &[usize]) -> bool {
         fits
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strides_of_dimensions_of_size_one_do_not_matter() {
+        assert!(is_contiguous(&[2, 3], &[3, 1]) && !is_contiguous(&[2, 3], &[1, 2]));
+        assert!(is_contiguous(&[2, 1, 3], &[3, 77, 1]) && is_contiguous(&[1, 3], &[0, 1]));
+        assert!(is_contiguous(&[1], &[5]) && is_contiguous(&[], &[]) && is_contiguous(&[0, 3], &[9, 9]));
+        assert!(!is_contiguous(&[2, 3], &[1]) && !is_contiguous(&[2], &[2]) && !is_contiguous(&[0], &[]));
+    }
+}

@@ -1,10 +1,8 @@
 //! Converts the engine's outcome to JSON, and to a line for people.
 
 use redline_engine as engine;
-use redline_engine::{Algorithm, DiffuseOutcome, DiffuseRequest};
-use redline_wire::{
-    Diffusion, DiffusionAlgorithm, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, Usage,
-};
+use redline_engine::{DiffuseOutcome, DiffuseRequest};
+use redline_wire::{Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, Usage};
 
 use crate::command::ending;
 use crate::figure;
@@ -32,13 +30,13 @@ pub(super) fn diffusion(loaded: &Loaded, echo: RequestEcho, outcome: &DiffuseOut
         choices: vec![DiffusionChoice {
             text: outcome.text.clone(),
             token_ids: outcome.token_ids.clone(),
-            finish_reason: ending::finish_reason(outcome.finish_reason),
+            finish_reason: outcome.finish_reason,
             canvas: (outcome.prompt_masks > 0).then(|| outcome.canvas.clone()),
             passes: echo.trace.then(|| outcome.passes.iter().map(step).collect()),
         }],
         usage: Usage::new(outcome.prompt_tokens, filled(outcome), 0),
         meta: DiffusionMeta {
-            algorithm: algorithm(outcome.algorithm),
+            algorithm: outcome.algorithm,
             passes: outcome.passes.len(),
             computed_tokens: outcome.computed_tokens,
             tokens_per_pass: outcome.tokens_per_pass.map(Finite),
@@ -68,17 +66,6 @@ fn step(pass: &engine::DiffusionPass) -> DiffusionStep {
         positions: pass.filled.iter().map(|filled| filled.position).collect(),
         token_ids: pass.filled.iter().map(|filled| filled.token).collect(),
         confidences: pass.filled.iter().map(|filled| Finite(filled.confidence)).collect(),
-    }
-}
-
-fn algorithm(from: Algorithm) -> DiffusionAlgorithm {
-    match from {
-        Algorithm::Origin => DiffusionAlgorithm::Origin,
-        Algorithm::MaskgitPlus => DiffusionAlgorithm::MaskgitPlus,
-        Algorithm::TopkMargin => DiffusionAlgorithm::TopkMargin,
-        Algorithm::Entropy => DiffusionAlgorithm::Entropy,
-        Algorithm::LowConfidence => DiffusionAlgorithm::LowConfidence,
-        Algorithm::Random => DiffusionAlgorithm::Random,
     }
 }
 

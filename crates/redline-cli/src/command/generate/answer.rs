@@ -31,7 +31,7 @@ pub(super) fn completion(loaded: &Loaded, echo: RequestEcho, outcome: GenerateOu
         choices: vec![Choice {
             text: outcome.text,
             token_ids: outcome.token_ids,
-            finish_reason: ending::finish_reason(outcome.finish_reason),
+            finish_reason: outcome.finish_reason,
             logprobs: outcome.logprobs.map(|all| all.into_iter().map(position).collect()),
             prompt_logprobs: outcome
                 .prompt_logprobs

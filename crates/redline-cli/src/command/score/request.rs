@@ -1,9 +1,9 @@
 //! Converts flags and JSON lines to the engine's request.
 
-use redline_engine::{Label, LongLabels, Prompt, ScoreRequest, Tokenization, Truncate};
+use redline_engine::{Label, Prompt, ScoreRequest};
 use redline_wire::{ScoreLine, TextOrLabelIds};
 
-use super::{LongLabelsFlag, ScoreArgs, TokenizationFlag};
+use super::ScoreArgs;
 use crate::command::prompt;
 use crate::lines;
 use crate::report::Failure;
@@ -12,19 +12,12 @@ use crate::report::Failure;
 pub(super) fn template(args: &ScoreArgs) -> ScoreRequest {
     let (query, labels) = (Prompt::Text(String::new()), args.labels.0.clone());
     ScoreRequest {
-        long_labels: match args.long_labels {
-            None => LongLabels::Refuse,
-            Some(LongLabelsFlag::Sum) => LongLabels::Sum,
-            Some(LongLabelsFlag::Mean) => LongLabels::Mean,
-        },
+        long_labels: args.long_labels,
         softmax: args.softmax,
         item_first: args.item_first,
         full_logprobs: args.full_logprobs,
-        tokenization: match args.tokenization {
-            TokenizationFlag::Concat => Tokenization::Concat,
-            TokenizationFlag::Separate => Tokenization::Separate,
-        },
-        truncate: args.truncate.map(Truncate::from),
+        tokenization: args.tokenization,
+        truncate: args.truncate,
         item_errors: args.item_errors,
         return_token_ids: args.return_token_ids,
         mc_samples: args.mc_samples,
@@ -83,23 +76,12 @@ pub(super) fn from_line(line: ScoreLine, template: &ScoreRequest) -> Result<Scor
         items: line.items.0.into_iter().map(prompt::of_line).collect(),
         labels,
         item_labels,
-        long_labels: line.long_labels.map_or(template.long_labels, |how| match how {
-            redline_wire::LongLabels::Sum => LongLabels::Sum,
-            redline_wire::LongLabels::Mean => LongLabels::Mean,
-        }),
+        long_labels: line.long_labels.unwrap_or(template.long_labels),
         softmax: line.apply_softmax.unwrap_or(template.softmax),
         item_first: line.item_first.unwrap_or(template.item_first),
         full_logprobs: line.full_logprobs.unwrap_or(template.full_logprobs),
-        tokenization: line.tokenization.map_or(template.tokenization, |how| match how {
-            redline_wire::Tokenization::Concat => Tokenization::Concat,
-            redline_wire::Tokenization::Separate => Tokenization::Separate,
-        }),
-        truncate: line.truncate.map_or(template.truncate, |end| {
-            Some(match end {
-                redline_wire::Truncate::Left => Truncate::Left,
-                redline_wire::Truncate::Right => Truncate::Right,
-            })
-        }),
+        tokenization: line.tokenization.unwrap_or(template.tokenization),
+        truncate: line.truncate.or(template.truncate),
         item_errors: line.item_errors.unwrap_or(template.item_errors),
         return_token_ids: line.return_token_ids.unwrap_or(template.return_token_ids),
         mc_samples: line.mc_samples.or(template.mc_samples),
@@ -119,6 +101,8 @@ fn labels_of_item(labels: Vec<TextOrLabelIds>) -> Vec<Label> {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::{LongLabels, Tokenization, Truncate};
+
     use super::*;
 
     fn template() -> ScoreRequest {

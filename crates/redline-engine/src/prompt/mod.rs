@@ -5,7 +5,7 @@ mod windows;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use redline_hint::{Setting, hint};
+use redline_settings::{Setting, hint};
 use redline_tokenizer::{Beginning, Tokenizer};
 
 use crate::error::EngineError;

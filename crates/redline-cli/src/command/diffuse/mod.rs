@@ -95,7 +95,7 @@ struct ScheduleFlags {
     steps: Option<usize>,
     /// Which masks first: origin, maskgit-plus, topk-margin, entropy (Dream), low-confidence, random (LLaDA); default: entropy or
     /// low-confidence, as the model's family has it
-    #[arg(long, value_name = "NAME", value_parser = value::algorithm)]
+    #[arg(long, value_name = "NAME", value_parser = value::named::<Algorithm>)]
     algorithm: Option<Algorithm>,
     /// Temperature of the choice among masks; 0 takes the most confident [default: 0]
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
@@ -113,7 +113,7 @@ struct ScheduleFlags {
     threshold: Option<f32>,
     /// Within a block, keep the keys and values of what stands before it (prefix) or of everything else (dual) from the block's
     /// first pass (Fast-dLLM). Faster, but an approximation: measure the quality [default: none]
-    #[arg(long, value_name = "WHICH", value_parser = value::block_cache)]
+    #[arg(long, value_name = "WHICH", value_parser = value::named::<BlockCache>)]
     cache: Option<BlockCache>,
     /// With --cache: a pass over everything after so many passes of a block
     #[arg(long, value_name = "N", value_parser = value::count)]

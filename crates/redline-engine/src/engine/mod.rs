@@ -12,13 +12,13 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use redline_hint::{Command, Setting, hint};
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::model::OperationCounts;
 use redline_models::spec::Objective;
 use redline_models::{LoadOptions, Model, Weights, load};
+use redline_settings::{Command, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 

@@ -2,95 +2,13 @@
 //!
 //! A library does not know whether its caller types flags, sends JSON or calls a function. So where a hint names a setting or a
 //! command, it holds the [`Setting`] or the [`Command`] itself, and the front end spells it, through [`Spelling`].
-#![forbid(unsafe_code)]
 
 use std::borrow::Cow;
 use std::fmt;
 
-/// Something that a caller can set: of a request, or of how a model is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Setting {
-    /// Masks of a block.
-    BlockLength,
-    /// How keys and values of a canvas are reused.
-    Cache,
-    /// Weight format.
-    Format,
-    /// The labels of a score request.
-    Labels,
-    /// How labels of several tokens count.
-    LongLabels,
-    /// Tokens of the longest sequence.
-    MaxContext,
-    /// New tokens of a request.
-    MaxNewTokens,
-    /// Samples of a Monte Carlo estimate.
-    McSamples,
-    /// Bytes that the model and its requests may take.
-    Memory,
-    /// Share of columns that integer formats keep apart.
-    Outliers,
-    /// What is done about a pass without a plan.
-    PlanPolicy,
-    /// Steps of a diffusion.
-    Steps,
-    /// Threads of the team.
-    Threads,
-    /// Instruction tier.
-    Tier,
-    /// Documents that are ranked.
-    TopN,
-    /// Which end of a text is cut where it is too long.
-    Truncate,
-    /// Tokens of a window of text.
-    Window,
-}
+use crate::{Command, Setting};
 
 impl Setting {
-    /// Every setting.
-    pub const ALL: &[Self] = &[
-        Self::BlockLength,
-        Self::Cache,
-        Self::Format,
-        Self::Labels,
-        Self::LongLabels,
-        Self::MaxContext,
-        Self::MaxNewTokens,
-        Self::McSamples,
-        Self::Memory,
-        Self::Outliers,
-        Self::PlanPolicy,
-        Self::Steps,
-        Self::Threads,
-        Self::Tier,
-        Self::TopN,
-        Self::Truncate,
-        Self::Window,
-    ];
-
-    /// The name of the field, as requests and options have it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::BlockLength => "block_length",
-            Self::Cache => "cache",
-            Self::Format => "format",
-            Self::Labels => "labels",
-            Self::LongLabels => "long_labels",
-            Self::MaxContext => "max_context",
-            Self::MaxNewTokens => "max_new_tokens",
-            Self::McSamples => "mc_samples",
-            Self::Memory => "memory",
-            Self::Outliers => "outliers",
-            Self::PlanPolicy => "plan_policy",
-            Self::Steps => "steps",
-            Self::Threads => "threads",
-            Self::Tier => "tier",
-            Self::TopN => "top_n",
-            Self::Truncate => "truncate",
-            Self::Window => "window",
-        }
-    }
-
     /// Advice to leave the setting out, wherever it is given.
     pub fn unset(self) -> Word {
         Word::Unset(self)
@@ -99,37 +17,6 @@ impl Setting {
     /// The setting with a value to give it.
     pub fn to(self, value: impl fmt::Display) -> Word {
         Word::Setting(self, Some(value.to_string()))
-    }
-}
-
-/// Something that a caller can have done instead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Command {
-    /// Packs a model into a weight format.
-    Convert,
-    /// Fills masks.
-    Diffuse,
-    /// Tells what the machine can do.
-    Doctor,
-    /// Continues a prompt.
-    Generate,
-    /// Makes plans for every bucket.
-    Precompile,
-}
-
-impl Command {
-    /// Every command.
-    pub const ALL: &[Self] = &[Self::Convert, Self::Diffuse, Self::Doctor, Self::Generate, Self::Precompile];
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Convert => "convert",
-            Self::Diffuse => "diffuse",
-            Self::Doctor => "doctor",
-            Self::Generate => "generate",
-            Self::Precompile => "precompile",
-        }
     }
 }
 
@@ -177,7 +64,7 @@ pub struct Hint(Vec<Word>);
 /// A [`Hint`] from its parts: texts, settings, commands.
 ///
 /// ```
-/// use redline_hint::{Setting, hint};
+/// use redline_settings::{Setting, hint};
 /// let hint = hint!["shorten the prompt, or give more ", Setting::Memory];
 /// assert_eq!(hint.to_string(), "shorten the prompt, or give more `memory`");
 /// ```
@@ -255,8 +142,6 @@ impl Spelling for FieldNames {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
 
     struct Shout;
@@ -279,12 +164,5 @@ mod tests {
         assert_eq!(hint.to_string(), "take `diffuse`, or `steps` = 8 and leave out `cache`");
         assert_eq!(hint.spelled(&Shout), "take DIFFUSE, or STEPS!8 and leave out CACHE!");
         assert_eq!(Hint::from("text").spelled(&Shout), Hint::from(String::from("text")).to_string());
-    }
-
-    #[test]
-    fn names_are_distinct() {
-        let settings: BTreeSet<&str> = Setting::ALL.iter().map(|setting| setting.name()).collect();
-        let commands: BTreeSet<&str> = Command::ALL.iter().map(|command| command.name()).collect();
-        assert_eq!((settings.len(), commands.len()), (Setting::ALL.len(), Command::ALL.len()));
     }
 }

@@ -2,7 +2,8 @@
 
 mod diffuse;
 
-pub use diffuse::{Algorithm, BlockCache, DiffuseRequest};
+pub use diffuse::DiffuseRequest;
+pub use redline_settings::{Algorithm, BlockCache, LongLabels, Tokenization, Truncate};
 
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,37 +28,6 @@ pub enum Label {
     Text(String),
     /// Its token ids: one, or more if [`LongLabels`] allows it.
     Ids(Vec<i64>),
-}
-
-/// How a label of several tokens is scored.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum LongLabels {
-    /// Such labels are refused.
-    #[default]
-    Refuse,
-    /// By the probability of all its tokens in sequence: log-probabilities are added.
-    Sum,
-    /// By their geometric mean: the sum is divided by the number of tokens.
-    Mean,
-}
-
-/// How query and item become one token sequence.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Tokenization {
-    /// The texts are concatenated, then tokenised as one string (the default).
-    #[default]
-    Concat,
-    /// Query and item are tokenised separately; special tokens are added only to the first of the two.
-    Separate,
-}
-
-/// Which end of an over-long prompt is dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Truncate {
-    /// Drop tokens at the beginning.
-    Left,
-    /// Drop tokens at the end.
-    Right,
 }
 
 /// `score`: for each item, the probability of each label as the next token after query and item.

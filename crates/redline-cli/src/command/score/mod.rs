@@ -8,8 +8,8 @@ mod table;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{Args, ValueEnum};
-use redline_engine::{Cancel, EngineError, ScoreOutcome, ScoreRequest, Truncate};
+use clap::Args;
+use redline_engine::{Cancel, EngineError, LongLabels, ScoreOutcome, ScoreRequest, Tokenization, Truncate};
 use redline_wire::ScoreLine;
 
 use self::labels::Labels;
@@ -54,8 +54,8 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     labels: Labels,
     /// Take labels of several tokens: by the probability of all of them (sum) or its geometric mean per token (mean)
-    #[arg(long, value_enum, value_name = "HOW")]
-    long_labels: Option<LongLabelsFlag>,
+    #[arg(long, value_parser = value::choice::<LongLabels>(), default_value_t, value_name = "HOW")]
+    long_labels: LongLabels,
     /// Softmax over the labels only, instead of the true probability over the vocabulary
     #[arg(long)]
     softmax: bool,
@@ -66,8 +66,8 @@ pub(super) struct ScoreArgs {
     #[arg(long)]
     full_logprobs: bool,
     /// How query and item become tokens: joined as text (concat), or tokenised apart (separate)
-    #[arg(long, value_enum, default_value_t = TokenizationFlag::Concat, value_name = "HOW")]
-    tokenization: TokenizationFlag,
+    #[arg(long, value_parser = value::choice::<Tokenization>(), default_value_t, value_name = "HOW")]
+    tokenization: Tokenization,
     /// With a model that fills masks: most ways in which masks cover the tokens of a label [default: 128]; a label that has no more
     /// (7 tokens or fewer) is scored exactly, for others so many ways are drawn
     #[arg(long, value_name = "N")]
@@ -76,8 +76,8 @@ pub(super) struct ScoreArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Which end of a prompt longer than the context is dropped; without it such a prompt is an error
-    #[arg(long, value_enum, value_name = "END")]
-    truncate: Option<TruncateFlag>,
+    #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
+    truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request
     #[arg(long)]
     item_errors: bool,
@@ -97,36 +97,6 @@ pub(super) struct ScoreArgs {
     machine: MachineFlags,
     #[command(flatten)]
     memory: MemoryFlags,
-}
-
-/// `--long-labels`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum LongLabelsFlag {
-    Sum,
-    Mean,
-}
-
-/// `--tokenization`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TokenizationFlag {
-    Concat,
-    Separate,
-}
-
-/// `--truncate`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TruncateFlag {
-    Left,
-    Right,
-}
-
-impl From<TruncateFlag> for Truncate {
-    fn from(end: TruncateFlag) -> Self {
-        match end {
-            TruncateFlag::Left => Self::Left,
-            TruncateFlag::Right => Self::Right,
-        }
-    }
 }
 
 /// Scores the request from the flags, or answers a file of requests.

@@ -1,0 +1,16 @@
+//! What callers can set: the names of settings and commands, the values of those settings that are a choice, and hints that
+//! name them.
+//!
+//! Every front end, the JSON types and the engine share these, so that each is typed once.
+
+#![forbid(unsafe_code)]
+
+mod choice;
+mod hint;
+mod setting;
+
+pub use choice::{
+    Algorithm, BlockCache, FinishReason, LongLabels, Named, PlanPolicy, Tokenization, Truncate,
+};
+pub use hint::{FieldNames, Hint, Spelling, Word};
+pub use setting::{Command, Setting};

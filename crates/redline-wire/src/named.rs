@@ -1,0 +1,55 @@
+//! Choices as JSON strings: the names of their values.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use redline_settings::Named;
+use serde::de::{Deserializer, Error, Visitor};
+use serde::ser::Serializer;
+
+pub(crate) fn serialize<T: Named, S: Serializer>(value: &T, to: S) -> Result<S::Ok, S::Error> {
+    to.serialize_str(value.name())
+}
+
+pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<T, D::Error> {
+    from.deserialize_str(Name(PhantomData))
+}
+
+struct Name<T>(PhantomData<T>);
+
+impl<T: Named> Visitor<'_> for Name<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "one of the strings {}", T::NAMES.join(", "))
+    }
+
+    fn visit_str<E: Error>(self, name: &str) -> Result<T, E> {
+        T::parse(name).ok_or_else(|| E::unknown_variant(name, T::NAMES))
+    }
+}
+
+/// A choice that may be absent or `null`.
+pub(crate) mod optional {
+    use redline_settings::Named;
+    use serde::de::{Deserialize, Deserializer};
+    use serde::ser::Serializer;
+
+    #[expect(clippy::ref_option, reason = "serde passes the field")]
+    pub(crate) fn serialize<T: Named, S: Serializer>(value: &Option<T>, to: S) -> Result<S::Ok, S::Error> {
+        match value {
+            Some(value) => to.serialize_some(value.name()),
+            None => to.serialize_none(),
+        }
+    }
+
+    pub(crate) fn deserialize<'de, T: Named, D: Deserializer<'de>>(from: D) -> Result<Option<T>, D::Error> {
+        struct Some<T>(T);
+        impl<'de, T: Named> Deserialize<'de> for Some<T> {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                super::deserialize(from).map(Self)
+            }
+        }
+        Ok(Option::<Some<T>>::deserialize(from)?.map(|some| some.0))
+    }
+}

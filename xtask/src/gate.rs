@@ -33,11 +33,11 @@ pub(crate) fn gate(arguments: &[String]) -> Result<(), Failure> {
     let [name] = arguments else {
         return Err(Failure::Usage(format!("one gate at a time, got {}\n\n{hint}", arguments.len())));
     };
-    let asked: Vec<&Gate> = GATES.iter().filter(|gate| name == "all" || name == gate.name).collect();
-    if asked.is_empty() {
+    let gates: Vec<&Gate> = GATES.iter().filter(|gate| name == "all" || name == gate.name).collect();
+    if gates.is_empty() {
         return Err(Failure::Usage(format!("no gate `{name}`\n\n{hint}")));
     }
-    asked.into_iter().try_for_each(run)
+    gates.into_iter().try_for_each(run)
 }
 
 fn run(gate: &Gate) -> Result<(), Failure> {

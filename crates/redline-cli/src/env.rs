@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use crate::report::Failure;
+use crate::message::Failure;
 use crate::value::BadValue;
 
 /// One environment variable.
@@ -107,7 +107,8 @@ pub(crate) fn of_lane(lane: &str, flag: &str) -> Option<&'static Variable> {
 /// The list of variables for `redline --help`.
 pub(crate) fn help() -> String {
     let mut text =
-        "Environment variables (a flag wins over its variable; an empty variable is not set):\n".to_owned();
+        "Environment variables (a flag overrides its variable; an empty variable counts as not set):\n"
+            .to_owned();
     let width = VARIABLES.iter().map(|variable| variable.name.len()).max().unwrap_or(0);
     for variable in VARIABLES {
         let _ = writeln!(text, "  {:<width$} {}", variable.name, variable.help);
@@ -171,6 +172,14 @@ impl Environment {
             Failure::usage(fact, format!("{}; a flag `{}` wins over the variable", bad.hint, variable.help))
         })
     }
+}
+
+/// The value of a flag, or what the environment or a default gives if the flag is absent.
+pub(crate) fn or_else<T>(
+    flag: Option<T>,
+    other: impl FnOnce() -> Result<Option<T>, Failure>,
+) -> Result<Option<T>, Failure> {
+    if flag.is_some() { Ok(flag) } else { other() }
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use redline_engine::Cancel;
 
-use crate::report::{Failure, INTERRUPTED};
+use crate::message::{Failure, INTERRUPTED};
 
 /// A function that is called when the work is cancelled.
 type Listener = Box<dyn Fn() + Send>;
@@ -62,5 +62,41 @@ impl Interrupt {
         let result = work(&self.cancel);
         self.working.store(false, Ordering::SeqCst);
         result
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use super::*;
+
+    #[test]
+    fn a_listener_is_called_whether_the_work_is_cancelled_before_or_after() {
+        for before in [false, true] {
+            let called = Arc::new(AtomicUsize::new(0));
+            let count = Arc::clone(&called);
+            let interrupt = Interrupt::default();
+            if before {
+                interrupt.cancel();
+            }
+            interrupt.listen(move || {
+                count.fetch_add(1, Ordering::SeqCst);
+            });
+            assert_eq!(called.load(Ordering::SeqCst), usize::from(before));
+            if !before {
+                interrupt.cancel();
+            }
+            assert_eq!(called.load(Ordering::SeqCst), 1);
+        }
+    }
+
+    #[test]
+    fn the_work_counts_as_under_way_until_it_returns() {
+        let interrupt = Interrupt::default();
+        let working = || interrupt.working.load(Ordering::SeqCst);
+        assert!(!working());
+        assert!(interrupt.during(|_| working()));
+        assert!(!working());
     }
 }

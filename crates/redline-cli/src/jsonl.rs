@@ -12,20 +12,20 @@ use redline_wire::LineFault;
 use serde::de::DeserializeOwned;
 
 use crate::interrupt::Interrupt;
+use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::output;
-use crate::report::{self, FAILED, Failure, INTERRUPTED};
 
-/// The result of answering a file of requests.
+/// How a file of requests was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
     /// Number of lines answered with an error.
     pub(crate) faults: u64,
-    /// Whether an answer stopped the work before the end of the input.
+    /// Whether an answer or an interrupt stopped the work before the end of the input.
     pub(crate) stopped: bool,
 }
 
 impl Tally {
-    /// The exit code of a command that answered lines.
+    /// The exit code of the command.
     pub(crate) fn code(self) -> ExitCode {
         match self {
             Self { stopped: true, .. } => ExitCode::from(INTERRUPTED),
@@ -37,45 +37,45 @@ impl Tally {
 
 /// The answer to a line.
 pub(crate) struct Answer {
-    /// A JSON document on one line.
+    /// A JSON document without line breaks.
     pub(crate) json: String,
-    /// Whether to begin no further request.
+    /// Whether to stop: no further request is begun.
     pub(crate) stop: bool,
 }
 
-/// Turns requests into answers.
+/// A command that answers requests.
 pub(crate) trait Answers {
     /// A parsed line.
     type Request: DeserializeOwned;
-    /// The part of a request that its answer needs.
+    /// What the answer needs to know of the request.
     type Context;
     /// The result of running a request.
     type Outcome: Send + 'static;
 
-    /// Begins a request, whose outcome goes to `done`.
+    /// Begins a request. Its outcome is sent to `done`.
     fn begin(&mut self, request: Self::Request, done: Done<Self::Outcome>) -> Result<Self::Context, Failure>;
 
     /// Builds the answer from the outcome.
     fn answer(&mut self, context: Self::Context, outcome: Self::Outcome) -> Result<Answer, Failure>;
 }
 
-/// Receives the outcome of a request, from any thread.
+/// Where the outcome of a request is sent, from any thread.
 pub(crate) struct Done<O> {
-    /// The number of the request.
+    /// The number of the request: 0 for the first one.
     request: u64,
     messages: Sender<Message<O>>,
 }
 
 impl<O: Send + 'static> Done<O> {
-    /// Hands the outcome over.
+    /// Sends the outcome.
     pub(crate) fn with(self, outcome: O) {
-        // The work may have ended with an error in the meantime.
+        // Nobody receives it if the work has ended with an error in the meantime.
         let _ = self.messages.send(Message::Done(self.request, outcome));
     }
 }
 
 impl<O: Send + 'static> Done<Result<O, EngineError>> {
-    /// Hands over the outcome of a ticket as soon as it arrives.
+    /// Sends the outcome of a ticket as soon as it arrives.
     pub(crate) fn with_outcome_of<P: 'static>(self, ticket: Ticket<O, P>) {
         let mut done = Some(self);
         ticket.send_to(move |event| {
@@ -93,14 +93,14 @@ pub(crate) type Input = Box<dyn BufRead + Send>;
 
 /// Opens a file, or standard input for `-`.
 pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
-    if report::is_stdin(path) {
+    if message::is_stdin(path) {
         return Ok(Box::new(BufReader::new(io::stdin())));
     }
     let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
     Ok(Box::new(BufReader::new(file)))
 }
 
-/// Maximum number of requests under way at a time.
+/// Maximum number of pending requests.
 const WINDOW: usize = 64;
 
 /// An event that the work waits for.
@@ -116,17 +116,19 @@ enum Message<O> {
 }
 
 /// A request that has not been answered yet.
-struct UnderWay<A: Answers> {
+struct Pending<A: Answers> {
     /// The number of its line.
     line: u64,
-    /// The context needed to answer the request, or the reason why it was refused.
-    begun: Result<A::Context, Failure>,
+    /// The context of its answer, or the error if it could not be begun.
+    context: Result<A::Context, Failure>,
+    /// The outcome, once it has arrived.
     outcome: Option<A::Outcome>,
 }
 
-impl<A: Answers> UnderWay<A> {
+impl<A: Answers> Pending<A> {
+    /// Whether the request can be answered.
     fn is_ready(&self) -> bool {
-        self.begun.is_err() || self.outcome.is_some()
+        self.context.is_err() || self.outcome.is_some()
     }
 }
 
@@ -134,64 +136,65 @@ impl<A: Answers> UnderWay<A> {
 struct Work<'a, A: Answers> {
     answers: &'a mut A,
     /// Requests in the order of their lines.
-    under_way: VecDeque<UnderWay<A>>,
-    /// The number of the first request in the queue.
+    pending: VecDeque<Pending<A>>,
+    /// The number of the first pending request.
     first: u64,
     /// Where outcomes are sent.
     messages: Sender<Message<A::Outcome>>,
     /// Whether more lines may come.
-    more: bool,
+    has_more: bool,
     /// The error that ended the input early, if any.
-    unread: Option<io::Error>,
+    read_error: Option<io::Error>,
     tally: Tally,
 }
 
 impl<A: Answers> Work<'_, A> {
+    /// Handles a message: begins the request of a line, or records an outcome, the end of the input or an interrupt.
     fn receive(&mut self, message: Message<A::Outcome>) {
         match message {
             Message::Line(..) if self.tally.stopped => {}
             Message::Line(line, raw) => {
-                let request = self.first + self.under_way.len() as u64;
+                let request = self.first + self.pending.len() as u64;
                 let done = Done { request, messages: self.messages.clone() };
-                let begun = parse(&raw).and_then(|request| self.answers.begin(request, done));
-                self.under_way.push_back(UnderWay { line, begun, outcome: None });
+                let context = parse(&raw).and_then(|request| self.answers.begin(request, done));
+                self.pending.push_back(Pending { line, context, outcome: None });
             }
-            Message::End(error) => (self.more, self.unread) = (false, error),
+            Message::End(error) => (self.has_more, self.read_error) = (false, error),
             Message::Done(request, outcome) => {
-                let place = request.checked_sub(self.first).and_then(|place| usize::try_from(place).ok());
-                if let Some(under_way) = place.and_then(|place| self.under_way.get_mut(place)) {
-                    under_way.outcome = Some(outcome);
+                let index = request.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
+                if let Some(pending) = index.and_then(|index| self.pending.get_mut(index)) {
+                    pending.outcome = Some(outcome);
                 }
             }
             Message::Interrupt => self.tally.stopped = true,
         }
     }
 
-    /// Whether the first request can be answered.
+    /// Whether the first pending request can be answered.
     fn is_ready(&self) -> bool {
-        self.under_way.front().is_some_and(UnderWay::is_ready)
+        self.pending.front().is_some_and(Pending::is_ready)
     }
 
-    /// Whether all requests are answered and no more lines come.
+    /// Whether all requests are answered and no further one is begun.
     fn is_over(&self) -> bool {
-        self.under_way.is_empty() && (!self.more || self.tally.stopped)
+        self.pending.is_empty() && (!self.has_more || self.tally.stopped)
     }
 
-    /// The answer to the first request, if its outcome has arrived.
+    /// The answer to the first pending request, if it can be answered.
     fn answer(&mut self) -> Result<Option<String>, Failure> {
-        let Some(UnderWay { line, begun, outcome }) = self.under_way.pop_front_if(|first| first.is_ready())
+        let Some(Pending { line, context, outcome }) = self.pending.pop_front_if(|first| first.is_ready())
         else {
             return Ok(None);
         };
         self.first += 1;
-        let answer = match (begun, outcome) {
+        let answer = match (context, outcome) {
             (Ok(context), Some(outcome)) => self.answers.answer(context, outcome),
-            (Ok(_), None) => unreachable!("a request is answered only when its outcome has come"),
+            (Ok(_), None) => unreachable!("a request is answered only after its outcome has arrived"),
             (Err(refused), _) => Err(refused),
         };
         match answer {
             Ok(Answer { json, stop }) => {
-                // Requests under way are still answered.
+                // Pending requests are still answered.
                 self.tally.stopped |= stop;
                 Ok(Some(json))
             }
@@ -209,9 +212,9 @@ impl<A: Answers> Work<'_, A> {
     }
 }
 
-/// Answers every line that is not blank, in order. Up to `WINDOW` requests are under way at a time, and each answer is
-/// written as soon as all earlier ones are. A line that cannot be answered gets an error object in its place. Only input
-/// that cannot be read and output that cannot be written end the work.
+/// Answers every line that is not blank, in order. Up to `WINDOW` requests are pending at a time, and each answer is written as
+/// soon as all earlier ones have been. A line that cannot be answered gets an error object in its place. No further request is
+/// begun after a read error, an interrupt, or an answer that says to stop; a write error ends the work at once.
 pub(crate) fn answer_all<A: Answers>(
     path: &Path,
     input: Input,
@@ -226,41 +229,40 @@ pub(crate) fn answer_all<A: Answers>(
             let _ = send.send(Message::Interrupt);
         });
     }
-    let permits = read_aside(input, send.clone())?;
+    let permits = spawn_reader(input, send.clone())?;
     let tally = Tally::default();
-    let (under_way, more) = (VecDeque::new(), true);
-    let mut work = Work { answers, under_way, first: 0, messages: send, more, unread: None, tally };
+    let (pending, has_more) = (VecDeque::new(), true);
+    let mut work = Work { answers, pending, first: 0, messages: send, has_more, read_error: None, tally };
     while !work.is_over() {
         if !work.is_ready() {
             match messages.recv() {
                 Ok(message) => work.receive(message),
-                Err(_) => unreachable!("the work itself holds an end to send from"),
+                Err(_) => unreachable!("the work itself holds a sender"),
             }
         }
-        // Begin everything that has already arrived before answering, so that as many requests as possible run
-        // together.
+        // Begin the requests of all lines that have arrived before answering, so that as many as possible run together.
         while let Ok(message) = messages.try_recv() {
             work.receive(message);
         }
         if let Some(answer) = work.answer()? {
             write(&answer)?;
-            // The reader thread ends with the input.
+            // The send fails if the input has ended, and the reader thread with it.
             let _ = permits.send(());
         }
     }
-    // Lines before the read error are answered.
-    work.unread.map_or(Ok(work.tally), |error| Err(Failure::reading(path, &error)))
+    // The lines before the read error have been answered.
+    work.read_error.map_or(Ok(work.tally), |error| Err(Failure::reading(path, &error)))
 }
 
-/// Reads lines on its own thread, one for each permit. There are as many permits as requests may be under way. The thread ends
-/// with the input, or when no permits are left.
-fn read_aside<O: Send + 'static>(
+/// Starts a thread that reads lines, one for each permit. The first `WINDOW` permits are granted here; the caller sends one for
+/// each answer, so that no more than `WINDOW` requests are pending. The thread ends with the input or with the work.
+fn spawn_reader<O: Send + 'static>(
     mut input: Input,
     messages: Sender<Message<O>>,
 ) -> Result<Sender<()>, Failure> {
-    let (permit, permits): (_, Receiver<()>) = channel();
+    let (grant, permits): (_, Receiver<()>) = channel();
     for _ in 0..WINDOW {
-        let _ = permit.send(());
+        let _ = grant.send(());
     }
     let read = move || {
         let mut number = 0;
@@ -278,20 +280,21 @@ fn read_aside<O: Send + 'static>(
         };
         while permits.recv().is_ok() {
             let message = next();
-            let last = matches!(message, Message::End(_));
-            if messages.send(message).is_err() || last {
+            let is_last = matches!(message, Message::End(_));
+            if messages.send(message).is_err() || is_last {
                 return;
             }
         }
     };
     let started = std::thread::Builder::new().name("redline-lines".to_owned()).spawn(read);
     started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
-    Ok(permit)
+    Ok(grant)
 }
 
+/// Parses a line. The error names the column.
 fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
     serde_json::from_slice(raw.trim_ascii_end()).map_err(|error| {
-        // Each line is parsed on its own as line 1, so only the column is informative.
+        // Each line is parsed as a text of its own, so its number is always 1.
         let fact = error.to_string().replace(" at line 1 column ", " at column ");
         Failure::failed(
             fact,
@@ -343,6 +346,7 @@ mod tests {
         assert_eq!((&*lines[0], &*lines[4]), ("2", "8"));
         assert_eq!(lines[1], r#"{"object":"error","line":2,"message":"13 is unlucky","hint":null}"#);
         assert!(lines[2].contains(r#""line":4,"#) && lines[2].contains("at column 1"), "{}", lines[2]);
+        assert!(lines[2].contains(r#""hint":"each line is one JSON object"#), "{}", lines[2]);
         assert!(lines[3].contains(r#""line":5,"#), "{}", lines[3]);
         assert_eq!(tally, Tally { faults: 3, stopped: false });
         let (lines, tally) = run(b"14\n1");
@@ -390,7 +394,7 @@ mod tests {
 
     #[test]
     fn no_more_than_a_window_is_under_way() {
-        /// Tracks how many requests are under way, and the maximum. Answers come in pairs, the later one first.
+        /// Counts the pending requests, and their maximum number. Outcomes arrive in pairs, that of the later request first.
         #[derive(Default)]
         struct Counted {
             now: usize,
@@ -495,7 +499,7 @@ mod tests {
         many.extend(b"3\r\n".repeat(500));
         let (lines, tally) = run(many.leak());
         assert_eq!(lines[..2], ["2", "198"]);
-        // Requests under way are answered, and no more are begun.
+        // Pending requests are answered, and no further ones are begun.
         assert!(tally.stopped && lines.len() < 2 + WINDOW, "{} lines", lines.len());
     }
 }

@@ -2,20 +2,18 @@
 
 #![forbid(unsafe_code)]
 
-mod built;
 mod command;
 mod demo_model;
+mod display;
 mod env;
-mod figure;
 mod interrupt;
 mod jsonl;
-mod lines;
+mod message;
 mod model;
 mod output;
 mod plan;
 mod profile;
 mod progress;
-mod report;
 mod spelling;
 mod table;
 mod text;
@@ -23,6 +21,7 @@ mod tokenizer;
 mod trace;
 mod usage;
 mod value;
+mod version;
 
 use std::process::ExitCode;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use clap::Args;
+use redline_api::LoadedModel;
 use redline_engine::{Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, Source, TraceLog};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -13,12 +14,11 @@ use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
 use crate::demo_model;
-use crate::env::{self, Environment};
+use crate::env::{self, Environment, or_else};
+use crate::message::{self, Failure};
 use crate::plan::PlanFlags;
 use crate::profile::{self, ProfileFile};
 use crate::progress;
-use crate::report::Failure;
-use crate::tokenizer;
 use crate::trace;
 use crate::value::{self, Device, Isa, Sizes};
 
@@ -60,8 +60,8 @@ pub(crate) struct MemoryFlags {
     /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
     memory: Option<u64>,
-    /// Keep keys and values of earlier requests for those that begin alike: on or off; default on [env:
-    /// REDLINE_PREFIX_CACHE]
+    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on or off; default on
+    /// [env: REDLINE_PREFIX_CACHE]
     #[arg(long, value_name = "WHICH", value_parser = value::on_off)]
     prefix_cache: Option<bool>,
 }
@@ -86,7 +86,7 @@ pub(crate) struct BackendFlags {
     tier: TierFlags,
     #[command(flatten)]
     weights: WeightFlags,
-    /// Logical devices, from 1 to 8, that share the model out by outputs and heads [env: REDLINE_TP]
+    /// Tensor parallelism: number of logical devices, from 1 to 8, among which outputs and heads are divided [env: REDLINE_TP]
     #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
     /// Format of the KV cache: f32 or bf16; default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
@@ -95,12 +95,12 @@ pub(crate) struct BackendFlags {
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
-    /// Write a JSON line per pass and layer into this file: range, mean, root mean square and digest of the residual stream
+    /// Write a JSON line per pass and layer to this file: range, mean, root mean square and digest of the residual stream
     /// [env: REDLINE_PRECISION_TRACE]
     #[arg(long, value_name = "FILE")]
     precision_trace: Option<PathBuf>,
-    /// Write where the time goes into this file, as Chrome-trace JSON (opens in Perfetto): requests, passes, layers,
-    /// operations, threads [env: REDLINE_PROFILE_TRACE]
+    /// Write a profile to this file, as Chrome-trace JSON (opens in Perfetto): when requests, passes, layers, operations and
+    /// threads ran [env: REDLINE_PROFILE_TRACE]
     #[arg(long, value_name = "FILE")]
     profile_trace: Option<PathBuf>,
     #[command(flatten)]
@@ -110,10 +110,10 @@ pub(crate) struct BackendFlags {
 /// A format of weights.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// Format of weights: f32, bf16, w8 or w4; default: the model's own, but `convert` must be told [env: REDLINE_FORMAT]
+    /// Format of weights: f32, bf16, w8 or w4; default: the model's own; `convert` has no default [env: REDLINE_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::format)]
     format: Option<Format>,
-    /// Inputs that share a scale: w8 128 (default) or 0 for one scale per output; w4 32, 64 (default) or 128
+    /// Number of inputs that share a scale; w8: 128 (default), or 0 for one scale per output; w4: 32, 64 (default) or 128
     #[arg(long, value_name = "N")]
     group: Option<usize>,
 }
@@ -123,7 +123,7 @@ pub(crate) struct FormatFlags {
 pub(crate) struct WeightFlags {
     #[command(flatten)]
     format: FormatFlags,
-    /// Share of every layer's input columns that w8 and w4 keep as bf16: those with the largest weights
+    /// Share of the input columns of every layer that w8 and w4 keep as bf16: the columns with the largest weights
     #[arg(long, value_name = "FRACTION", default_value_t = 0.0, value_parser = value::fraction)]
     pub(crate) outliers: f64,
 }
@@ -364,21 +364,6 @@ impl BackendFlags {
     }
 }
 
-pub(crate) fn or_else<T>(
-    flag: Option<T>,
-    other: impl FnOnce() -> Result<Option<T>, Failure>,
-) -> Result<Option<T>, Failure> {
-    if flag.is_some() { Ok(flag) } else { other() }
-}
-
-/// A loaded model, with the name used in answers.
-pub(crate) struct Loaded {
-    /// The engine.
-    pub(crate) engine: Engine,
-    /// The name.
-    pub(crate) name: String,
-}
-
 /// Capacity of an engine's request queue; more than any command has under way.
 const QUEUE: usize = 256;
 
@@ -485,16 +470,16 @@ impl Settings {
     }
 
     /// Loads a model.
-    pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<Loaded, Failure> {
+    pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<LoadedModel, Failure> {
         let options = self.backend.options(model.source(environment)?, self.threads);
         let model = &model.name;
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;
         if self.tells_fallback {
-            engine.tokenizer().into_iter().for_each(|it| tokenizer::tell_fallback(model, it));
+            engine.tokenizer().into_iter().for_each(|it| message::warn_of_fallback(model, it));
         }
         // A model in the hub cache lies in a directory named after its commit.
         let name = if Path::new(model).is_dir() { engine.info().name.clone() } else { model.to_owned() };
-        Ok(Loaded { engine, name })
+        Ok(LoadedModel { engine, name })
     }
 }
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use redline_weights::write_file;
 use serde::Serialize;
 
-use crate::report::Failure;
+use crate::message::Failure;
 
 /// Serializes a document on one line, without a line end.
 pub(crate) fn json(document: &impl Serialize) -> Result<String, Failure> {

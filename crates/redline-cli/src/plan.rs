@@ -6,32 +6,31 @@ use std::sync::Arc;
 use clap::Args;
 use redline_engine::{Buckets, PlanEvent, PlanOptions, PlanPolicy};
 
-use crate::env::{self, Environment};
-use crate::model::or_else;
-use crate::report::{self, Failure};
+use crate::env::{self, Environment, or_else};
+use crate::message::{self, Failure};
 use crate::value::{self, PlanDir, Sizes};
 
 /// How passes are planned.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Plans")]
 pub(crate) struct PlanFlags {
-    /// Where plans are kept: a directory, or off; default: `redline/plans` in the user's cache [env: REDLINE_PLAN_CACHE]
+    /// Where plans are stored: a directory, or off; default: `redline/plans` in the user's cache [env: REDLINE_PLAN_CACHE]
     #[arg(long, value_name = "DIR", value_parser = value::plan_dir)]
     plan_cache: Option<PlanDir>,
-    /// A pass without a plan: tune (measure and store one), estimate (default), forbid (an error), or off (nothing is kept or
-    /// looked for) [env: REDLINE_PLAN_POLICY]
+    /// What to do for a pass without a plan: tune (measure and store one), estimate (default), or forbid (an error); off: plans
+    /// are neither looked for nor kept [env: REDLINE_PLAN_POLICY]
     #[arg(long, value_name = "POLICY", value_parser = value::named::<PlanPolicy>)]
     plan_policy: Option<PlanPolicy>,
-    /// Tokens of passes that have a plan; default 64,128,256,512,1024,2048,4096,8192, those up to --max-chunk
+    /// Sizes of passes, in tokens, that have a plan; default: 64,128,256,512,1024,2048,4096,8192, as far as --max-chunk allows
     #[arg(long, value_name = "N,..", value_parser = value::sizes)]
     plan_tokens: Option<Sizes>,
-    /// Sequences that decode together, and rows of logits, that have a plan; default 1,2,4,8,16,32,64,128,256
+    /// Numbers of sequences that decode together, and of rows of logits, that have a plan; default: 1,2,4,8,16,32,64,128,256
     #[arg(long, value_name = "N,..", value_parser = value::sizes)]
     plan_rows: Option<Sizes>,
-    /// Tokens of the largest pass; default 512 [env: REDLINE_MAX_CHUNK]
+    /// Maximum number of tokens in a pass; default 512 [env: REDLINE_MAX_CHUNK]
     #[arg(long, value_name = "N", value_parser = value::chunk)]
     max_chunk: Option<usize>,
-    /// Name every pass that had no plan, and how its key differs from the stored ones: on (also without a value) or off [env:
+    /// Report every pass that had no plan, and how its key differs from the stored ones: on (also without a value) or off [env:
     /// REDLINE_LOG_PLANS]
     #[arg(
         long,
@@ -84,22 +83,22 @@ fn say(event: &PlanEvent) {
     match event {
         PlanEvent::Miss { bucket, differs } => {
             let why = if differs.is_empty() { "nothing is stored".to_owned() } else { differs.clone() };
-            report::say(format_args!("plan: {bucket} missing: {why}\n"));
+            message::say(format_args!("plan: {bucket} missing: {why}\n"));
         }
         PlanEvent::Dropped { path, reason } => {
-            report::say(format_args!(
+            message::say(format_args!(
                 "warning: a stored plan is not used: {reason}\n  in `{}`\n",
                 path.display()
             ));
         }
         PlanEvent::Busy { bucket } => {
-            report::say(format_args!(
+            message::say(format_args!(
                 "warning: other processes kept cores busy while {bucket} was measured; its plan is the estimate\n\n\
                  hint: remove the stored plans and measure again when the machine is quiet\n"
             ));
         }
         PlanEvent::NotStored { dir, reason } => {
-            report::say(format_args!("warning: a plan is not stored: {reason}\n  in `{}`\n", dir.display()));
+            message::say(format_args!("warning: a plan is not stored: {reason}\n  in `{}`\n", dir.display()));
         }
     }
 }

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redline_engine::{Operation, ProfileEvent as Event, ProfileLog, ProfiledPass, Span};
-use redline_wire::{Finite, ProfileArgs, ProfileEvent};
+use redline_wire::{Finite, TraceArgs, TraceEvent};
 
-use crate::report::{self, Failure};
+use crate::message::{self, Failure};
 
 /// The text before the events.
 const HEAD: &[u8] = b"{\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
@@ -69,15 +69,10 @@ impl ProfileFile {
             let (mut events, mut dropped) = (Events { pid, all: Vec::new() }, 0);
             match event {
                 Event::Started { kernel_path, threads } => events.names(kernel_path, *threads),
-                Event::Arrived { request, at } => events.request("b", *request, *at, ProfileArgs::default()),
+                Event::Arrived { request, at } => events.request("b", *request, *at, TraceArgs::default()),
                 Event::Ended { request, at, computed_tokens, fault } => {
                     let (tokens, fault) = (Some(*computed_tokens), fault.map(Cow::Borrowed));
-                    events.request(
-                        "e",
-                        *request,
-                        *at,
-                        ProfileArgs { tokens, fault, ..ProfileArgs::default() },
-                    );
+                    events.request("e", *request, *at, TraceArgs { tokens, fault, ..TraceArgs::default() });
                 }
                 Event::Pass(pass) => {
                     dropped = pass.profile.dropped();
@@ -90,12 +85,12 @@ impl ProfileFile {
 }
 
 impl Shared {
-    fn write(&self, events: &[ProfileEvent], dropped: u64) {
+    fn write(&self, events: &[TraceEvent], dropped: u64) {
         let Ok(mut writing) = self.writing.lock() else { return };
         if let Some(Err(error)) = writing.as_mut().map(|file| file.write(events, dropped)) {
             *writing = None;
             let path = self.path.display();
-            report::say(format_args!("warning: the profile ends here: {error}\n  in `{path}`\n"));
+            message::say(format_args!("warning: the profile ends here: {error}\n  in `{path}`\n"));
         }
     }
 }
@@ -110,14 +105,14 @@ impl Drop for Shared {
         if writing.dropped > 0 {
             let (dropped, path) = (writing.dropped, self.path.display());
             let fact = "spans of the profile found no room and are left out";
-            report::say(format_args!("warning: {dropped} {fact}\n  in `{path}`\n"));
+            message::say(format_args!("warning: {dropped} {fact}\n  in `{path}`\n"));
         }
     }
 }
 
 impl Writing {
     /// Appends events in a single write.
-    fn write(&mut self, events: &[ProfileEvent], dropped: u64) -> io::Result<()> {
+    fn write(&mut self, events: &[TraceEvent], dropped: u64) -> io::Result<()> {
         self.dropped += dropped;
         let mut piece = Vec::new();
         if self.events == 0 {
@@ -144,7 +139,7 @@ impl Writing {
 /// The events of one engine.
 struct Events {
     pid: u32,
-    all: Vec<ProfileEvent>,
+    all: Vec<TraceEvent>,
 }
 
 impl Events {
@@ -155,9 +150,9 @@ impl Events {
         ph: &'static str,
         tid: u32,
         at: u64,
-    ) -> &mut ProfileEvent {
-        let args = ProfileArgs::default();
-        let event = ProfileEvent {
+    ) -> &mut TraceEvent {
+        let args = TraceArgs::default();
+        let event = TraceEvent {
             name,
             cat: cat.into(),
             ph: ph.into(),
@@ -190,7 +185,7 @@ impl Events {
     }
 
     /// The begin or end event of a request. Requests overlap, so they cannot be spans of a track.
-    fn request(&mut self, ph: &'static str, request: u64, at: u64, args: ProfileArgs) {
+    fn request(&mut self, ph: &'static str, request: u64, at: u64, args: TraceArgs) {
         let id = (u64::from(self.pid) << 32) | request;
         let event = self.push(format!("request {request}").into(), "request", ph, 0, at);
         event.id = Some(format!("{id:#x}"));
@@ -201,14 +196,14 @@ impl Events {
     fn pass(&mut self, number: u64, pass: &ProfiledPass<'_>) {
         let profile = pass.profile;
         let (start, end) = profile.pass();
-        let args = ProfileArgs {
+        let args = TraceArgs {
             pass: Some(number),
             requests: Some(pass.requests.to_vec()),
             tokens: Some(pass.tokens),
             sequences: Some(pass.sequences),
             outputs: Some(pass.outputs),
             plan: Some(pass.bucket.to_string()),
-            ..ProfileArgs::default()
+            ..TraceArgs::default()
         };
         self.span(format!("pass {number}").into(), "pass", PASSES, (start, end)).args = args;
         for span in profile.spans() {
@@ -220,7 +215,7 @@ impl Events {
                 let Some(span) = profile.spans().get(work.label as usize) else { continue };
                 let tid = THREADS + member as u32;
                 let event = self.span(name(span), "thread", tid, (work.start, work.end));
-                event.args = ProfileArgs { pass: Some(number), layer: span.layer, ..ProfileArgs::default() };
+                event.args = TraceArgs { pass: Some(number), layer: span.layer, ..TraceArgs::default() };
             }
         }
     }
@@ -231,7 +226,7 @@ impl Events {
         cat: &'static str,
         tid: u32,
         (start, end): (u64, u64),
-    ) -> &mut ProfileEvent {
+    ) -> &mut TraceEvent {
         let event = self.push(name, cat, "X", tid, start);
         event.dur = Some(microseconds(end.saturating_sub(start)));
         event
@@ -253,15 +248,74 @@ fn name(span: &Span) -> Cow<'static, str> {
     }
 }
 
-fn args_of(pass: u64, span: &Span) -> ProfileArgs {
-    let args = ProfileArgs { pass: Some(pass), layer: span.layer, ..ProfileArgs::default() };
+fn args_of(pass: u64, span: &Span) -> TraceArgs {
+    let args = TraceArgs { pass: Some(pass), layer: span.layer, ..TraceArgs::default() };
     let Some(operation) = span.operation else { return args };
-    ProfileArgs {
+    TraceArgs {
         m: Some(operation.m),
         n: Some(operation.n),
         k: operation.k,
         format: operation.format.map(|format| format.to_string()),
         variant: operation.variant.map(|variant| variant.name().into()),
         ..args
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_wire::TraceDocument;
+
+    use super::*;
+
+    #[test]
+    fn every_engine_is_a_process_with_tracks_and_requests_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile.json");
+        let file = open(&path).unwrap();
+        for log in [file.log(), file.log()] {
+            log(&Event::Started { kernel_path: "scalar/f32", threads: 2 });
+            log(&Event::Arrived { request: 7, at: 1_500 });
+            log(&Event::Ended { request: 7, at: 2_250, computed_tokens: 3, fault: None });
+        }
+        let text = std::fs::read_to_string(&path).unwrap();
+        let events = serde_json::from_str::<TraceDocument>(&text).unwrap().trace_events;
+        let requests: Vec<_> = events
+            .iter()
+            .filter(|event| event.cat == "request")
+            .map(|event| (event.pid, &*event.ph, event.ts.0, event.id.as_deref().unwrap(), event.args.tokens))
+            .collect();
+        let expected = [
+            (1, "b", 1.5, "0x100000007", None),
+            (1, "e", 2.25, "0x100000007", Some(3)),
+            (2, "b", 1.5, "0x200000007", None),
+            (2, "e", 2.25, "0x200000007", Some(3)),
+        ];
+        assert_eq!(requests, expected, "in microseconds");
+        let names: Vec<_> = events
+            .iter()
+            .filter_map(|event| Some((event.pid, event.tid, event.args.name.as_deref()?)))
+            .collect();
+        let of = |pid: u32| {
+            [(pid, 0, "redline scalar/f32"), (pid, 1, "passes"), (pid, 2, "thread 0"), (pid, 3, "thread 1")]
+        };
+        assert_eq!(names, [of(1), of(2)].concat());
+        let sorted: Vec<_> =
+            events.iter().filter_map(|event| Some((event.tid, event.args.sort_index?))).collect();
+        assert_eq!(sorted, [(1, 1), (2, 2), (3, 3), (1, 1), (2, 2), (3, 3)]);
+    }
+
+    #[test]
+    fn spans_are_named_after_their_operation_or_their_layer() {
+        let (site, format, variant) = (None, None, None);
+        let operation = Operation { name: "attention", site, m: 2, n: 8, k: Some(5), format, variant };
+        let span = |operation| Span { layer: Some(3), operation, start: 0, end: 1 };
+        assert_eq!((&*name(&span(Some(operation))), &*name(&span(None))), ("attention", "layer 3"));
+        let args = args_of(9, &span(Some(operation)));
+        assert_eq!(
+            (args.pass, args.layer, args.m, args.n, args.k),
+            (Some(9), Some(3), Some(2), Some(8), Some(5))
+        );
+        let layer = args_of(9, &span(None));
+        assert_eq!((layer.pass, layer.layer, layer.m), (Some(9), Some(3), None));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
-use crate::report;
+use crate::message;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Time before an indicator appears.
@@ -84,7 +84,7 @@ impl Cases {
     pub(crate) fn done(&self, case: &str) {
         match &self.bar {
             Some(bar) => bar.set_message(case.to_owned()),
-            None => report::say(format_args!("{case}\n")),
+            None => message::say(format_args!("{case}\n")),
         }
     }
 

@@ -1,8 +1,14 @@
-//! Spells hints for the command line: settings become flags, commands are written as typed.
+//! Spells hints for the command line: settings become flags, commands are written as typed. Converts errors with hints to
+//! failures.
 
+use std::fmt;
+
+use redline_api::ApiError;
+use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
 use crate::env::{self, Variable};
+use crate::message::Failure;
 
 /// Spells settings as flags.
 struct Flags;
@@ -12,6 +18,7 @@ fn flag(setting: Setting) -> &'static str {
     match setting {
         Setting::BlockLength => "--block-length",
         Setting::Cache => "--cache",
+        Setting::Chat => "--chat",
         Setting::Format => "--format",
         Setting::Labels => "--label",
         Setting::LongLabels => "--long-labels",
@@ -62,6 +69,29 @@ pub(crate) fn spelled(hint: Option<Hint>) -> Option<String> {
     hint.map(|hint| hint.spelled(&Flags))
 }
 
+impl Failure {
+    /// Failed work, with a library's hint.
+    pub(crate) fn advised(error: &dyn fmt::Display, hint: Option<Hint>) -> Self {
+        Self::failed(error.to_string(), spelled(hint))
+    }
+}
+
+impl From<ApiError> for Failure {
+    fn from(error: ApiError) -> Self {
+        let hint = spelled(error.hint());
+        if error.is_usage() {
+            return Self::usage(error.to_string(), hint.unwrap_or_default());
+        }
+        Self::failed(error.to_string(), hint)
+    }
+}
+
+impl From<EngineError> for Failure {
+    fn from(error: EngineError) -> Self {
+        Self::advised(&error, error.hint())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use redline_engine::settings::hint;
@@ -95,6 +125,22 @@ mod tests {
         }
         for command in Command::ALL {
             assert!(cli.find_subcommand(command.name()).is_some(), "{command:?}");
+        }
+    }
+
+    #[test]
+    fn a_flag_is_called_as_its_setting() {
+        let dashed = |name: &str| {
+            let dash = |c: char| [c.is_ascii_uppercase().then_some('-'), Some(c.to_ascii_lowercase())];
+            format!("-{}", name.chars().flat_map(dash).flatten().collect::<String>())
+        };
+        for &setting in Setting::ALL {
+            let expected = match setting {
+                Setting::Labels => "--label".to_owned(),
+                Setting::Tier => "--isa".to_owned(),
+                setting => dashed(&format!("{setting:?}")),
+            };
+            assert_eq!(flag(setting), expected);
         }
     }
 }

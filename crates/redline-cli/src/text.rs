@@ -1,10 +1,10 @@
-//! Reads a text from a file or standard input, unchanged.
+//! Reads a text from a file or standard input: unchanged, or as lines.
 
 use std::io::Read as _;
 use std::path::Path;
 
 use crate::jsonl;
-use crate::report::{self, Failure};
+use crate::message::{self, Failure};
 
 /// Reads the whole file. Invalid UTF-8 is an error that names its offset.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
@@ -16,8 +16,16 @@ pub(crate) fn read(path: &Path) -> Result<String, Failure> {
         let fact = format!(
             "byte {at} is {:#04x}, which is not UTF-8 there\n  in {}, line {line}",
             error.as_bytes()[at],
-            report::place(path)
+            message::place(path)
         );
-        Failure::failed(fact, Some("convert the text to UTF-8; binary files are no text".to_owned()))
+        Failure::failed(
+            fact,
+            Some("convert the file, for example with `iconv -t utf-8`; binary files are no text".to_owned()),
+        )
     })
+}
+
+/// Reads the lines of a file. A final line end does not begin another line; an empty line is an empty text.
+pub(crate) fn read_lines(path: &Path) -> Result<Vec<String>, Failure> {
+    Ok(read(path)?.lines().map(str::to_owned).collect())
 }

@@ -9,8 +9,8 @@ use redline_weights::Infq;
 
 use crate::demo_model;
 use crate::env::Environment;
+use crate::message::Failure;
 use crate::model::{ModelFlag, ModelName};
-use crate::report::{self, Failure};
 
 /// A model, or a tokenizer alone.
 #[derive(Debug, Args)]
@@ -87,15 +87,5 @@ impl TokenizerSource {
             Place::Directory(dir) => Tokenizer::from_dir_with(dir, encoder),
             Place::Embedded(json) => Tokenizer::from_bytes_with("tokenizer.json", json, encoder),
         }
-    }
-}
-
-/// Reports on one line that the library encodes instead of the native encoder, and why.
-pub(crate) fn tell_fallback(name: &str, tokenizer: &Tokenizer) {
-    if let Some(reason) = tokenizer.fallback() {
-        let reason = reason.replace('\n', " ");
-        report::say(format_args!(
-            "warning: the `tokenizers` crate of Hugging Face encodes for `{name}`, as the native encoder does not cover it: {reason}\n"
-        ));
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use redline_engine::{Observation, TraceLog};
 use redline_wire::{Finite, TraceLine};
 
-use crate::report::{self, Failure};
+use crate::message::{self, Failure};
 
 /// The open file and the number of passes so far; `None` after a write failed.
 type Writing = Option<(BufWriter<File>, u64)>;
@@ -24,7 +24,7 @@ pub(crate) fn writer(path: &Path) -> Result<TraceLog, Failure> {
         let Ok(mut writing) = writing.lock() else { return };
         if let Err(error) = write(&mut writing, observations) {
             *writing = None;
-            report::say(format_args!("warning: the trace ends here: {error}\n  in `{}`\n", path.display()));
+            message::say(format_args!("warning: the trace ends here: {error}\n  in `{}`\n", path.display()));
         }
     }))
 }
@@ -53,4 +53,45 @@ fn write(writing: &mut Writing, observations: &[Observation]) -> std::io::Result
     *pass += 1;
     // Flush, so that a reader always finds whole passes, also after a crash.
     file.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_figure_has_its_place_and_the_first_pass_replaces_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("trace.jsonl");
+        let read = || std::fs::read_to_string(&path).unwrap();
+        std::fs::write(&path, "of an earlier run\n").unwrap();
+        let log = writer(&path).unwrap();
+        assert_eq!(read(), "of an earlier run\n");
+        let embedding = Observation {
+            layer: None,
+            rows: 3,
+            min: -2.0,
+            max: 4.0,
+            mean: 0.5,
+            rms: 1.5,
+            non_finite: 1,
+            digest: 0x2a,
+        };
+        log(&[embedding, Observation { layer: Some(0), ..embedding }]);
+        log(&[embedding]);
+        let text = read();
+        let lines: Vec<TraceLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let line = |pass, layer| TraceLine {
+            pass,
+            layer,
+            rows: 3,
+            min: Finite(-2.0),
+            max: Finite(4.0),
+            mean: Finite(0.5),
+            rms: Finite(1.5),
+            non_finite: 1,
+            digest: "000000000000002a".to_owned(),
+        };
+        assert_eq!(lines, [line(0, None), line(0, Some(0)), line(1, None)]);
+    }
 }

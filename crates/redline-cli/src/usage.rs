@@ -6,7 +6,7 @@ use std::ffi::OsString;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
-use crate::report::Failure;
+use crate::message::Failure;
 use crate::value::BadValue;
 
 /// Converts clap's error about `arguments`. Help and version are printed instead, and the result is `None`.

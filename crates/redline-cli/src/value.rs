@@ -9,7 +9,7 @@ use redline_engine::{Buckets, MAX_DEVICES};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
-use redline_lab::lanes::Profile;
+use redline_lab::lanes::LaneProfile;
 use redline_weights::SigningKey;
 
 /// An invalid value.
@@ -292,8 +292,8 @@ pub(crate) fn processes(text: &str) -> Result<usize, BadValue> {
 }
 
 /// Parses the profile of a lane.
-pub(crate) fn profile(text: &str) -> Result<Profile, BadValue> {
-    match Profile::ALL.iter().find(|(name, _)| *name == text) {
+pub(crate) fn profile(text: &str) -> Result<LaneProfile, BadValue> {
+    match LaneProfile::ALL.iter().find(|(name, _)| *name == text) {
         Some((_, profile)) => Ok(*profile),
         None => bad("no profile", "smoke, standard or full"),
     }
@@ -331,9 +331,9 @@ pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
         _ => return bad(format!("no unit `{unit}`"), "a size such as 8GiB, 512MiB or a number of bytes"),
     };
     match number.parse::<f64>() {
-        // Sizes of 2^63 bytes and more are rejected.
-        Ok(n) if n > 0.0 && n * 2f64.powi(shift) < 2f64.powi(63) => Ok((n * 2f64.powi(shift)) as u64),
-        Ok(_) => bad("out of range", "a size such as 8GiB, above 0"),
+        // Sizes below a byte, and of 2^63 bytes and more, are rejected.
+        Ok(n) if (1.0..2f64.powi(63)).contains(&(n * 2f64.powi(shift))) => Ok((n * 2f64.powi(shift)) as u64),
+        Ok(_) => bad("out of range", "a size such as 8GiB, of at least one byte"),
         Err(_) => bad(format!("`{text}` is not a size"), "a size such as 8GiB, 512MiB or a number of bytes"),
     }
 }
@@ -521,6 +521,7 @@ mod tests {
         }
         assert_eq!(bytes("8388607TiB"), Ok(8388607 << 40));
         assert!(bytes("8388608TiB").is_err(), "2^63 bytes");
+        assert!(["0", "0.5", "0.9B", "0.0001k"].iter().all(|less| bytes(less).is_err()), "less than a byte");
         assert_eq!(sizes("64, 128"), Ok(Sizes(vec![64, 128])));
     }
 
@@ -530,7 +531,7 @@ mod tests {
         assert_eq!((plan_dir("off"), plan_dir("d")), (Ok(PlanDir(None)), Ok(PlanDir(Some("d".into())))));
         assert!(plan_dir("").is_err());
         assert!(device("auto").is_ok() && device("cpu").is_ok() && device("cuda").is_err());
-        for (name, one) in Profile::ALL {
+        for (name, one) in LaneProfile::ALL {
             assert_eq!(profile(name), Ok(*one));
         }
         for &one in Algorithm::ALL {

@@ -1,14 +1,12 @@
 //! Scores labels as continuations of a prompt: `cargo run --release -p redline-engine --example score -- MODEL_DIRECTORY`.
 
 use std::error::Error;
-use std::sync::Arc;
 
 use redline_engine::{Engine, Label, Options, Prompt, ScoreRequest, Source};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let model = std::env::args().nth(1).unwrap_or_else(|| "models/demo".into());
-    // The clock is used for durations only; with this one, they are 0.
-    let engine = Engine::load(Options::new(Source::Directory(model.into()), Arc::new(|| 0)))?;
+    let engine = Engine::load(Options::new(Source::Directory(model.into())))?;
     let text = |text: &str| Prompt::Text(text.into());
     let labels = [" earth", " sea", " king"];
     let request = ScoreRequest::new(

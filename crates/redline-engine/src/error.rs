@@ -153,3 +153,19 @@ fn differing(differs: &str) -> String {
 fn partly(tokens: Option<usize>) -> String {
     tokens.map_or_else(String::new, |tokens| format!(", {tokens} new tokens were there"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_told_in_tokens_and_lateness_with_what_there_was() {
+        let full = EngineError::from(KvError::Full { pages: 3 });
+        let room = "the memory budget leaves room for 192 tokens of keys and values, and all are in use";
+        assert_eq!(full.to_string(), room);
+        let late = |tokens| EngineError::Late { seconds: 1.23456, tokens }.to_string();
+        let begin = "the request was not finished within its time: 1.235 s have passed";
+        assert_eq!(late(None), begin);
+        assert_eq!(late(Some(0)), format!("{begin}, 0 new tokens were there"));
+    }
+}

@@ -5,47 +5,41 @@
 //! tokenizer crates.
 #![forbid(unsafe_code)]
 
-mod cache;
+mod answer;
 mod cancel;
-mod core;
-mod engine;
+mod clock;
 mod error;
-mod judge;
-mod machine;
+mod front;
+mod heartbeat;
+mod memory;
 mod mode;
 mod options;
-mod outcome;
 mod plan;
-mod prefix_cache;
-mod profile;
-mod prompt;
-mod random;
 mod request;
-mod runner;
-mod sampler;
 mod scheduler;
 pub mod simulator;
-mod statistics;
-mod task;
-mod team_size;
-mod ticket;
-mod transcript;
 
-pub use cancel::Cancel;
-pub use engine::{Engine, MAX_DEVICES, ModelInfo};
-pub use error::EngineError;
-pub use judge::{Classified, ClassifyOutcome, ClassifyRequest, Ranked, RerankOutcome, RerankRequest};
-pub use options::{ActivationLog, Clock, Embedded, Options, Source, TraceLog};
-pub use outcome::{
-    BatchOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass, DiffusionProgress, Divergence, EngineUse,
-    Estimate, FilledMask, FinishReason, GenerateOutcome, ItemError, ItemScore, MonteCarlo, PerplexityOutcome,
-    PositionLogprobs, PrefixCacheUse, ScoreOutcome, Taken, TokenLogprob, Usage,
+pub use answer::outcome::{
+    BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass,
+    DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason, GenerateOutcome, ItemError,
+    ItemScore, MaskSamples, PerplexityOutcome, PositionLogprobs, PrefixCacheCounts, Ranked, RequestCost,
+    RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
 };
+pub use answer::ticket::{
+    BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
+};
+pub use cancel::Cancel;
+pub use clock::monotonic_clock;
+pub use error::EngineError;
+pub use front::{Engine, MAX_DEVICES, ModelInfo};
+pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
+pub use options::{ActivationLog, ClockFn, Embedded, Options, Source, TraceLog};
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
 };
-pub use profile::{ProfileEvent, ProfileLog, ProfiledPass};
+pub use redline_kernels::op::kv::KvFormat;
+pub use redline_kernels::{Format, Tier};
 pub use redline_models::activation::{Activation, ActivationId, ActivationName};
 pub use redline_models::model::OperationCounts;
 pub use redline_models::profile::{Operation, Profile, Span};
@@ -56,9 +50,7 @@ pub use request::{
     Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LongLabels,
     PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
 };
-pub use ticket::{
-    BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
-};
+pub use request::{ClassifyRequest, RerankRequest};
 
 /// Maximum number of prompts in an [`Engine::generate_batch`] request.
-pub const MAX_BATCH: usize = machine::OUTPUT_ROWS;
+pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

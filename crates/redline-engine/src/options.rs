@@ -8,10 +8,11 @@ use redline_kernels::{Format, Tier};
 use redline_models::activation::Activation;
 use redline_models::trace::Observation;
 
+use crate::clock::monotonic_clock;
+use crate::heartbeat::profile::ProfileLog;
 use crate::plan::PlanOptions;
-use crate::profile::ProfileLog;
 
-pub use redline_kernels::Clock;
+pub use redline_kernels::ClockFn;
 
 /// Receives the observations of a pass, on the engine's thread.
 pub type TraceLog = Arc<dyn Fn(&[Observation]) + Send + Sync>;
@@ -80,8 +81,8 @@ pub struct Options {
     pub trace: Option<TraceLog>,
     /// Receives a profile of every pass; collecting it takes time.
     pub profile: Option<ProfileLog>,
-    /// The clock, in nanoseconds, for the durations in answers.
-    pub clock: Clock,
+    /// The clock: nanoseconds that never decrease. Durations in answers, time limits and the estimated cost of passes are read from it.
+    pub clock: ClockFn,
     /// Overwrite released pages of keys and values, and the activations before every pass, with NaN. It takes time and changes
     /// no result; tests use it to show that nothing depends on stale memory.
     pub poison: bool,
@@ -89,9 +90,8 @@ pub struct Options {
 
 impl Options {
     /// Creates options with these values. Other fields take their defaults: one thread, the fastest tier, the checkpoint's
-    /// formats, no memory limit, a prefix cache, up to 256 requests at a time, estimated plans. `clock` returns the time in
-    /// nanoseconds and never goes back.
-    pub fn new(source: Source, clock: Clock) -> Self {
+    /// formats, no memory limit, a prefix cache, up to 256 requests at a time, estimated plans, a monotonic clock.
+    pub fn new(source: Source) -> Self {
         Self {
             source,
             threads: 1,
@@ -109,7 +109,7 @@ impl Options {
             plans: PlanOptions::default(),
             trace: None,
             profile: None,
-            clock,
+            clock: monotonic_clock(),
             poison: false,
         }
     }

@@ -18,7 +18,7 @@ pub use format::Format;
 pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory, Pages};
 pub use redline_simd::{Simd, Tier, Unavailable, processor, set_default_float_environment};
-pub use threads::{Clock, Participation, Stopwatch, Team, with_team};
+pub use threads::{ClockFn, Participation, Stopwatch, Team, with_team};
 
 /// The instructions and the threads that operations run on.
 #[derive(Clone, Copy, Debug)]

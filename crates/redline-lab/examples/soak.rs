@@ -14,6 +14,7 @@ use redline_engine::{
 use redline_kernels::memory::{CountingAllocator, current_bytes};
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_lab::Clock;
+use redline_models::random::{STEP, mix};
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator = CountingAllocator;
@@ -61,10 +62,8 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ (mixed >> 31)) % end
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0) % end
     }
 
     /// A text that was not used before.
@@ -81,7 +80,8 @@ fn load(clock: &Clock) -> Result<Engine, String> {
         threads: 2,
         adaptive_threads: true,
         memory,
-        ..Options::new(source.clone(), clock.as_fn())
+        clock: clock.as_fn(),
+        ..Options::new(source.clone())
     };
     let info = Engine::load(options(None)).map_err(|e| e.to_string())?.info().clone();
     let pages = PAGES * PAGE_TOKENS as u64 * info.kv_bytes_per_token;

@@ -4,11 +4,9 @@
 //! [`crate::compare`] compares runs that were stored with their samples.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
-use crate::number;
 use crate::result::{Column, LaneResult};
-use crate::table::Table;
+use crate::table::{Table, or_dash};
 
 /// The columns of a lane's baseline, and the allowed drop.
 #[derive(Clone, Copy, Debug)]
@@ -23,36 +21,27 @@ pub struct Rule {
 }
 
 /// Why a file is not a valid baseline.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum BadBaseline {
     /// Not comma-separated values.
+    #[error("{0}")]
     Csv(csv::Error),
     /// A column is missing.
+    #[error("the column `{0}` is missing")]
     Column(&'static str),
     /// All columns that identify a case are missing.
+    #[error("none of the columns {} is there", .0.join(", "))]
     Keys(&'static [&'static str]),
     /// A value is not a positive number; line and text.
+    #[error("line {0}: `{1}` is no positive number")]
     Value(u64, String),
     /// A second line for the same case; its number, and the case.
+    #[error("line {0}: {1} stands twice")]
     Twice(u64, String),
     /// The file has no lines.
+    #[error("there is no line of values")]
     Empty,
 }
-
-impl fmt::Display for BadBaseline {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Csv(e) => e.fmt(f),
-            Self::Column(name) => write!(f, "the column `{name}` is missing"),
-            Self::Keys(names) => write!(f, "none of the columns {} is there", names.join(", ")),
-            Self::Value(line, text) => write!(f, "line {line}: `{text}` is no positive number"),
-            Self::Twice(line, case) => write!(f, "line {line}: {case} stands twice"),
-            Self::Empty => f.write_str("there is no line of values"),
-        }
-    }
-}
-
-impl std::error::Error for BadBaseline {}
 
 /// The result for one case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,7 +69,7 @@ impl Standing {
 
 /// The values of a case, and the result.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct BaselineLine {
     /// The values of the identifying columns, in file order.
     pub case: Vec<String>,
     /// The value of this run.
@@ -97,7 +86,7 @@ pub struct Standings {
     names: Vec<&'static str>,
     value: &'static str,
     /// Cases in the order of the run, then the missing ones.
-    pub lines: Vec<Line>,
+    pub lines: Vec<BaselineLine>,
 }
 
 /// Compares a run with the text of an earlier one.
@@ -109,11 +98,8 @@ pub fn compare(
 ) -> Result<Standings, BadBaseline> {
     let (names, mut base) = read(rule, text)?;
     let cell = |row, name: &str| {
-        columns
-            .iter()
-            .find(|column| column.name == name)
-            .map(|column| column.cell.of(row))
-            .unwrap_or_default()
+        let column = columns.iter().find(|column| column.name == name);
+        column.map(|column| column.cell.of(row)).unwrap_or_default()
     };
     let mut lines = Vec::new();
     let mut seen = Vec::new();
@@ -127,15 +113,14 @@ pub fn compare(
             _ => Standing::Regression,
         };
         seen.push(case.clone());
-        lines.push(Line { case, current, baseline, standing });
+        lines.push(BaselineLine { case, current, baseline, standing });
     }
     base.retain(|case, _| !seen.contains(case));
-    lines.extend(base.into_iter().map(|(case, value)| Line {
-        case,
-        current: None,
-        baseline: Some(value),
-        standing: Standing::Missing,
-    }));
+    let missing = |(case, value)| {
+        let (baseline, standing) = (Some(value), Standing::Missing);
+        BaselineLine { case, current: None, baseline, standing }
+    };
+    lines.extend(base.into_iter().map(missing));
     Ok(Standings { names, value: rule.value, lines })
 }
 
@@ -158,7 +143,7 @@ fn read(rule: &Rule, text: &str) -> Result<Base, BadBaseline> {
     for record in reader.records() {
         let record = record.map_err(BadBaseline::Csv)?;
         let cell = |at: usize| record.get(at).unwrap_or_default().to_owned();
-        let value: Option<f64> = cell(value_at).parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
+        let value = cell(value_at).parse().ok().filter(|v: &f64| v.is_finite() && *v > 0.0);
         let line = record.position().map_or(0, csv::Position::line);
         let value = value.ok_or_else(|| BadBaseline::Value(line, cell(value_at)))?;
         let case: Vec<String> = keys.iter().map(|&(_, at)| cell(at)).collect();
@@ -182,14 +167,13 @@ impl Standings {
 
     /// One line per case, then a summary.
     pub fn table(&self) -> String {
-        let mut titles: Vec<(&'static str, bool)> = self.names.iter().map(|name| (*name, true)).collect();
-        titles.extend([(self.value, true), ("baseline", true), ("change", true), ("", false)]);
-        let mut table = Table::new(&titles);
-        let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
+        let titles = self.names.iter().chain([&self.value]).map(|name| format!(">{name}|"));
+        let mut table = Table::new(&(titles.collect::<String>() + ">baseline|>change|"));
         for line in &self.lines {
             let change = line.current.zip(line.baseline).map(|(now, base)| (now - base) / base * 100.0);
             let change = change.map_or("-".to_owned(), |percent| format!("{percent:+.1} %"));
-            let figures = [cell(line.current), cell(line.baseline), change, line.standing.word().to_owned()];
+            let figures =
+                [or_dash(line.current), or_dash(line.baseline), change, line.standing.word().to_owned()];
             table.push([line.case.clone(), figures.to_vec()].concat());
         }
         let count = |standing| self.lines.iter().filter(|line| line.standing == standing).count();
@@ -230,11 +214,9 @@ mod tests {
         // The file lacks column c and has an unknown one.
         let text = "b,a,other,v\n2,1,x,100\n4,1,y, 100\n8,1,z,100\n";
         let all = standings(&[(1, 2, 90.0), (1, 4, 89.9), (1, 16, 1.0)], text);
-        let of = |i: usize| all.lines[i].standing;
-        assert_eq!(
-            [of(0), of(1), of(2), of(3)],
-            [Standing::Ok, Standing::Regression, Standing::New, Standing::Missing]
-        );
+        let outcomes: Vec<Standing> = all.lines.iter().map(|line| line.standing).collect();
+        let expected = [Standing::Ok, Standing::Regression, Standing::New, Standing::Missing];
+        assert_eq!(outcomes, expected);
         assert!(!all.passed());
         let table = all.table();
         for words in
@@ -257,12 +239,30 @@ mod tests {
     #[test]
     fn what_is_no_baseline_is_refused() {
         let fact = |text: &str| compare(&RULE, COLUMNS, &result(&[]), text).unwrap_err().to_string();
-        assert!(fact("a,b\n1,2\n").contains("`v` is missing"));
-        assert!(fact("x,v\n1,2\n").contains("a, b, c"));
-        assert!(fact("a,v\n1,2\n2,fast\n").contains("line 3: `fast`"));
-        assert!(fact("a,v\n1,-2\n").contains("line 2") && fact("a,v\n1,NaN\n").contains("line 2"));
-        assert!(fact("a,b,v\n1,2,3\n1,2,4\n").contains("line 3: a 1, b 2 stands twice"));
-        assert!(fact("\u{feff}a,v\n1,x\n").contains("line 2: `x`"));
-        assert!(fact("a,v\n").contains("no line") && !fact("a,v\n1\n").is_empty());
+        for (text, part) in [
+            ("a,b\n1,2\n", "`v` is missing"),
+            ("x,v\n1,2\n", "a, b, c"),
+            ("a,v\n1,2\n2,fast\n", "line 3: `fast`"),
+            ("a,v\n1,-2\n", "line 2"),
+            ("a,v\n1,NaN\n", "line 2"),
+            ("a,b,v\n1,2,3\n1,2,4\n", "line 3: a 1, b 2 stands twice"),
+            ("\u{feff}a,v\n1,x\n", "line 2: `x`"),
+            ("a,v\n", "no line"),
+            ("a,v\n1\n", "fields"),
+        ] {
+            assert!(fact(text).contains(part), "{text:?}: {}", fact(text));
+        }
+        for bad in ["0", "-0", "inf", "1e999", ""] {
+            assert_eq!(fact(&format!("a,v\n1,{bad}\n")), format!("line 2: `{bad}` is no positive number"));
+        }
+    }
+
+    #[test]
+    fn a_case_without_a_value_is_a_regression() {
+        let mut bare = result(&[(1, 2, 100.0)]);
+        bare.rows[0].metrics = crate::result::Ordered::default();
+        let all = compare(&RULE, COLUMNS, &bare, "a,b,v\n1,2,100\n").unwrap();
+        assert_eq!((all.lines[0].standing, all.lines[0].current), (Standing::Regression, None));
+        assert!(!all.passed());
     }
 }

@@ -3,7 +3,8 @@
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
 
 use crate::Clock;
-use crate::conditions::{self, Condition};
+pub(crate) use crate::conditions::Watched;
+use crate::conditions::take;
 use crate::limits::{self, LimitError};
 
 /// A fixed loop of multiply-adds from registers.
@@ -13,33 +14,21 @@ pub(crate) struct Canary {
     simd: Simd,
 }
 
-/// A sample and its conditions.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Watched<T> {
-    pub(crate) value: T,
-    pub(crate) condition: Condition,
-}
-
 impl Canary {
-    /// Creates a canary with `threads` threads.
     pub(crate) fn new(threads: usize, simd: Simd) -> Result<Self, LimitError> {
         Ok(Self { team: Team::new(threads).map_err(LimitError::Threads)?, simd })
     }
 
-    /// Nanoseconds per million operations.
-    pub(crate) fn read(&self, clock: &Clock) -> f64 {
-        1e15 / limits::peak(Exec { simd: self.simd, team: &self.team }, Arithmetic::F32, clock)
-    }
-
-    /// Takes `n` samples, each between two readings.
+    /// Takes `n` samples, each between two readings: nanoseconds per million operations.
     pub(crate) fn watch<T, E>(
         &self,
         n: usize,
         clock: &Clock,
         sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Watched<T>>, E> {
-        let taken = conditions::take(n, clock, || self.read(clock), |ns| ns, sample)?;
-        Ok(taken.into_iter().map(|t| Watched { value: t.value, condition: t.condition }).collect())
+        let exec = Exec { simd: self.simd, team: &self.team };
+        let read = || 1e15 / limits::peak(exec, Arithmetic::F32, clock);
+        Ok(take(n, clock, read, |ns| *ns, sample)?.0)
     }
 }
 

@@ -11,6 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::Clock;
 use crate::machine::Counters;
 use crate::number;
+use crate::stats::sorted;
 
 /// Allowed deviation of the canary from the median of its case.
 const CANARY: f64 = 0.02;
@@ -157,16 +158,15 @@ impl Condition {
             involuntary_switches: since(|a| a.involuntary_switches),
             ..Self::default()
         };
-        let fell = before.mhz.zip(after.mhz).is_some_and(|(b, a)| a < b * (1.0 - FREQUENCY));
-        let aside = condition.involuntary_switches.is_some_and(|n| n as f64 > 1.0 + SWITCHES_PER_S * seconds);
-        for (taint, there) in [
+        let switched = condition.involuntary_switches.map(|n| n as f64);
+        for (taint, happened) in [
             (Taint::Steal, condition.steal.is_some_and(|share| share > STEAL)),
             (Taint::Faults, condition.major_faults.is_some_and(|n| n > 0)),
-            (Taint::Switches, aside),
+            (Taint::Switches, switched.is_some_and(|n| n > 1.0 + SWITCHES_PER_S * seconds)),
             (Taint::Throttled, since(|a| a.throttled).is_some_and(|n| n > 0)),
-            (Taint::Frequency, fell),
+            (Taint::Frequency, before.mhz.zip(after.mhz).is_some_and(|(b, a)| a < b * (1.0 - FREQUENCY))),
         ] {
-            if there {
+            if happened {
                 condition.tainted.insert(taint);
             }
         }
@@ -177,8 +177,7 @@ impl Condition {
 /// Taints the conditions whose canary, before or after the sample, deviates from the median of all readings. `readings`
 /// (nanoseconds) has one entry before the first sample and one after each.
 pub(crate) fn judge_canaries<'a>(readings: &[f64], conditions: impl Iterator<Item = &'a mut Condition>) {
-    let mut sorted = readings.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
+    let sorted = sorted(readings);
     let Some(&middle) = sorted.get(sorted.len() / 2) else { return };
     let off = |reading: f64| (reading / middle - 1.0).abs() > CANARY;
     for (pair, condition) in readings.windows(2).zip(conditions) {
@@ -189,42 +188,40 @@ pub(crate) fn judge_canaries<'a>(readings: &[f64], conditions: impl Iterator<Ite
     }
 }
 
-/// A sample with the readings before and after it.
-pub(crate) struct Taken<T, R> {
+/// A sample and its conditions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Watched<T> {
     pub(crate) value: T,
-    pub(crate) before: R,
-    pub(crate) after: R,
     pub(crate) condition: Condition,
 }
 
-/// Takes `n` samples, each between two readings. `canary_ns` returns the duration of the canary in a reading.
-pub(crate) fn take<T, R: Copy, E>(
+/// Takes `n` samples, each between two readings. Returns the samples, and the readings: one before the first sample and one after
+/// each. `canary_ns` returns the duration of the canary in a reading.
+pub(crate) fn take<T, R, E>(
     n: usize,
     clock: &Clock,
     mut read: impl FnMut() -> R,
-    canary_ns: impl Fn(R) -> f64,
+    canary_ns: impl Fn(&R) -> f64,
     mut sample: impl FnMut(usize) -> Result<T, E>,
-) -> Result<Vec<Taken<T, R>>, E> {
-    let mut before = read();
-    let mut canaries = vec![canary_ns(before)];
-    let mut taken = Vec::with_capacity(n);
+) -> Result<(Vec<Watched<T>>, Vec<R>), E> {
+    let mut readings = vec![read()];
+    let mut samples = Vec::with_capacity(n);
     for i in 0..n {
-        let counted = Counters::now();
+        let before = Counters::now();
         let start_ns = clock.now_ns();
         let value = sample(i)?;
         let seconds = clock.elapsed_s(start_ns);
-        let condition = Condition { start_ns, ..Condition::between(&counted, &Counters::now(), seconds) };
-        let after = read();
-        canaries.push(canary_ns(after));
-        taken.push(Taken { value, before, after, condition });
-        before = after;
+        let condition = Condition { start_ns, ..Condition::between(&before, &Counters::now(), seconds) };
+        samples.push(Watched { value, condition });
+        readings.push(read());
     }
-    judge_canaries(&canaries, taken.iter_mut().map(|t| &mut t.condition));
-    Ok(taken)
+    let canaries: Vec<f64> = readings.iter().map(canary_ns).collect();
+    judge_canaries(&canaries, samples.iter_mut().map(|sample| &mut sample.condition));
+    Ok((samples, readings))
 }
 
 /// A summary of tainted samples, causes and advice; empty if no sample is tainted.
-pub(crate) fn told<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> String {
+pub(crate) fn summary<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) -> String {
     let all = conditions.clone().count();
     let tainted = conditions.clone().filter(|c| !c.tainted.is_empty()).count();
     if tainted == 0 {
@@ -245,31 +242,46 @@ pub(crate) fn told<'a>(conditions: impl Iterator<Item = &'a Condition> + Clone) 
 mod tests {
     use super::*;
 
+    const BEFORE: Counters = Counters {
+        minor_faults: Some(1),
+        major_faults: Some(3),
+        voluntary_switches: Some(100),
+        involuntary_switches: Some(10),
+        ticks: Some(1000),
+        stolen_ticks: Some(5),
+        throttled: Some(1),
+        mhz: Some(3000.0),
+    };
+    const QUIET: Counters = Counters {
+        minor_faults: Some(9),
+        voluntary_switches: Some(130),
+        involuntary_switches: Some(11),
+        ticks: Some(2000),
+        mhz: Some(2950.0),
+        ..BEFORE
+    };
+
     #[test]
-    fn differences_taint() {
-        let before = Counters {
-            major_faults: Some(3),
-            involuntary_switches: Some(10),
-            ticks: Some(1000),
-            stolen_ticks: Some(5),
-            throttled: Some(1),
-            mhz: Some(3000.0),
-            ..Counters::default()
+    fn differences_taint_each_from_its_own_limit_on() {
+        let names = |after: Counters, seconds| {
+            Condition::between(&BEFORE, &after, seconds).tainted.names().collect::<Vec<_>>()
         };
-        let names = |after: &Counters, seconds| {
-            Condition::between(&before, after, seconds).tainted.names().collect::<Vec<_>>()
-        };
-        let quiet =
-            Counters { ticks: Some(2000), mhz: Some(2950.0), involuntary_switches: Some(11), ..before };
-        assert!(names(&quiet, 0.001).is_empty());
-        assert_eq!(names(&Counters { stolen_ticks: Some(11), ..quiet }, 1.0), ["steal"]);
-        assert_eq!(names(&Counters { major_faults: Some(4), ..quiet }, 1.0), ["faults"]);
-        assert_eq!(names(&Counters { involuntary_switches: Some(112), ..quiet }, 1.0), ["switches"]);
-        assert!(names(&Counters { involuntary_switches: Some(111), ..quiet }, 1.0).is_empty());
-        assert_eq!(
-            names(&Counters { throttled: Some(2), mhz: Some(2900.0), ..quiet }, 1.0),
-            ["throttled", "frequency"]
-        );
+        assert!(names(QUIET, 0.001).is_empty());
+        for (after, expected) in [
+            (Counters { stolen_ticks: Some(10), ..QUIET }, &[][..]),
+            (Counters { stolen_ticks: Some(11), ..QUIET }, &["steal"]),
+            (Counters { major_faults: Some(4), ..QUIET }, &["faults"]),
+            (Counters { involuntary_switches: Some(111), ..QUIET }, &[]),
+            (Counters { involuntary_switches: Some(112), ..QUIET }, &["switches"]),
+            (Counters { throttled: Some(2), mhz: Some(2909.0), ..QUIET }, &["throttled", "frequency"]),
+            (Counters { mhz: Some(2911.0), ..QUIET }, &[]),
+            (Counters { mhz: Some(9000.0), ..QUIET }, &[]),
+            // Nothing is stolen of no time.
+            (BEFORE, &[]),
+        ] {
+            assert_eq!(names(after, 1.0), expected, "{after:?}");
+        }
+        assert_eq!(Condition::between(&BEFORE, &BEFORE, 0.001).steal, None);
         let unknown = Condition::between(&Counters::default(), &Counters::default(), 1.0);
         assert_eq!(unknown, Condition::default());
     }
@@ -281,34 +293,19 @@ mod tests {
         let tainted: Vec<bool> = conditions.iter().map(|c| c.tainted.has(Taint::Canary)).collect();
         assert_eq!(tainted, [false, true, true, false]);
         assert_eq!(conditions[1].canary_ns, Some(105.5));
-        let text = told(conditions.iter());
+        let text = summary(conditions.iter());
         assert!(text.starts_with("tainted: 2 of 4 samples") && text.contains("canary"), "{text}");
-        assert!(told([Condition::default()].iter()).is_empty());
+        assert!(summary([Condition::default()].iter()).is_empty());
     }
 
     #[test]
-    fn each_limit_taints_from_its_own_figure_on() {
-        // A canary reading 2 % off, a steal of 0.5 %, a clock 3 % slower.
+    fn a_canary_taints_when_it_is_2_percent_off() {
         for (reading, off) in [(101.9, false), (102.1, true), (98.1, false), (97.9, true)] {
             let mut conditions = [Condition::default(); 4];
             judge_canaries(&[100.0, 100.0, 100.0, 100.0, reading], conditions.iter_mut());
-            assert_eq!(
-                conditions.map(|c| c.tainted.has(Taint::Canary)),
-                [false, false, false, off],
-                "{reading}"
-            );
+            let tainted = conditions.map(|c| c.tainted.has(Taint::Canary));
+            assert_eq!(tainted, [false, false, false, off], "{reading}");
         }
-        let before =
-            Counters { ticks: Some(0), stolen_ticks: Some(0), mhz: Some(3000.0), ..Counters::default() };
-        let of = |after: Counters| Condition::between(&before, &after, 1.0).tainted;
-        let stolen = |stolen| of(Counters { ticks: Some(1000), stolen_ticks: Some(stolen), ..before });
-        assert_eq!((stolen(5).has(Taint::Steal), stolen(6).has(Taint::Steal)), (false, true));
-        let slower = |mhz| of(Counters { mhz: Some(mhz), ..before });
-        assert_eq!(
-            (slower(2911.0).has(Taint::Frequency), slower(2909.0).has(Taint::Frequency)),
-            (false, true)
-        );
-        assert!(slower(9000.0).is_empty(), "faster is no harm");
     }
 
     #[test]
@@ -318,12 +315,12 @@ mod tests {
             reading += 1;
             reading
         };
-        let taken = take(3, &Clock::scripted(|| 7), read, |n| 100.0 * f64::from(n), Ok::<_, ()>).unwrap();
-        let pairs: Vec<(i32, i32)> = taken.iter().map(|t| (t.before, t.after)).collect();
-        assert_eq!(pairs, [(1, 2), (2, 3), (3, 4)]);
-        assert_eq!(taken.iter().map(|t| t.value).collect::<Vec<_>>(), [0, 1, 2]);
-        assert_eq!(taken[0].condition.canary_ns, Some(150.0));
-        assert!(taken.iter().all(|t| t.condition.start_ns == 7));
+        let canary_ns = |n: &i32| 100.0 * f64::from(*n);
+        let (samples, readings) = take(3, &Clock::scripted(|| 7), read, canary_ns, Ok::<_, ()>).unwrap();
+        assert_eq!(readings, [1, 2, 3, 4]);
+        assert_eq!(samples.iter().map(|s| s.value).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(samples[0].condition.canary_ns, Some(150.0));
+        assert!(samples.iter().all(|s| s.condition.start_ns == 7));
     }
 
     #[test]
@@ -335,5 +332,29 @@ mod tests {
         assert_eq!(text, r#"["canary","steal"]"#);
         assert_eq!(serde_json::from_str::<Taints>(&text).unwrap(), taints);
         assert_eq!(serde_json::from_str::<Taints>(r#"["moon"]"#).unwrap(), Taints::default());
+    }
+
+    #[test]
+    fn a_condition_holds_what_was_counted_meanwhile() {
+        let mut tainted = Taints::default();
+        tainted.insert(Taint::Faults);
+        let after = Counters {
+            major_faults: Some(5),
+            involuntary_switches: Some(17),
+            ticks: Some(3000),
+            stolen_ticks: Some(10),
+            ..QUIET
+        };
+        let expected = Condition {
+            start_ns: 0,
+            canary_ns: None,
+            steal: Some(0.0025),
+            mhz: Some(2950.0),
+            major_faults: Some(2),
+            voluntary_switches: Some(30),
+            involuntary_switches: Some(7),
+            tainted,
+        };
+        assert_eq!(Condition::between(&BEFORE, &after, 1.0), expected);
     }
 }

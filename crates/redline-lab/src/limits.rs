@@ -8,9 +8,10 @@ use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use crate::Clock;
-use crate::conditions::{self, Taken};
+use crate::conditions::{self, Watched};
 use crate::machine::Machine;
 use crate::roofline::{Arithmetics, Held, Limits};
+use crate::stats::sorted;
 
 /// Minimum duration of a reading.
 const READING_NS: u64 = 20_000_000;
@@ -19,33 +20,21 @@ const MIN_PASSES: usize = 5;
 /// Minimum duration of a pass of multiply-adds, and its maximum number of rounds.
 const PASS_NS: u64 = 1_000_000;
 const MAX_ROUNDS: usize = 1 << 22;
-/// The method of reading limits. Rename it when the readings change, because then they cannot steady a comparison of
-/// builds.
-pub const METHOD: &str = "probe/1";
 /// The value that fills buffers. It is not 0, so that every page is allocated instead of being the shared zero page.
 pub(crate) const FILL: u32 = 1;
 /// Minimum buffer in bytes, to distinguish memory from caches.
 const LEAST_BUFFER: u64 = 512 << 20;
 
 /// Why a limit could not be measured.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LimitError {
     /// The buffer could not be allocated.
+    #[error("no buffer to measure the bandwidth with: {0}")]
     Memory(OutOfMemory),
     /// The threads could not be started.
+    #[error("no threads to measure with: {0}")]
     Threads(std::io::Error),
 }
-
-impl std::fmt::Display for LimitError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Memory(e) => write!(f, "no buffer to measure the bandwidth with: {e}"),
-            Self::Threads(e) => write!(f, "no threads to measure with: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for LimitError {}
 
 /// Size of a buffer for which caches hardly help: four times the last-level cache, at least 512 MiB. If `buffers` of
 /// that size exceed a quarter of free memory, the size is halved until they fit.
@@ -97,7 +86,6 @@ impl Probe {
         peak(self.exec(), arithmetic, clock)
     }
 
-    /// Reads the current limits.
     fn read(&self, arithmetics: Arithmetics, clock: &Clock) -> Limits {
         let bandwidth = self.read_bandwidth(clock);
         let mut seen: Vec<(Arithmetic, f64)> = Vec::new();
@@ -124,46 +112,57 @@ impl Probe {
         sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Held<T>>, E> {
         let read = || self.read(arithmetics, clock);
-        let taken = conditions::take(n, clock, read, |limits| 1e15 / limits.peak, sample)?;
-        let held = |t: Taken<T, Limits>| Held {
-            value: t.value,
-            limits: t.before.midpoint(t.after),
-            condition: t.condition,
+        let (samples, readings) = conditions::take(n, clock, read, |limits| 1e15 / limits.peak, sample)?;
+        let held = |(sample, around): (Watched<T>, &[Limits])| Held {
+            value: sample.value,
+            limits: around[0].midpoint(around[1]),
+            condition: sample.condition,
         };
-        Ok(taken.into_iter().map(held).collect())
+        Ok(samples.into_iter().zip(readings.windows(2)).map(held).collect())
     }
 }
 
 /// Bytes per second at which the team reads `words`, with `streams` streams per thread.
 pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &Clock) -> f64 {
-    let seconds = median_seconds(clock, || {
-        black_box(probe::read(exec, words, streams));
-    });
-    size_of_val(words) as f64 / seconds
+    size_of_val(words) as f64 / median_seconds(clock, || probe::read(exec, words, streams))
+}
+
+/// Rounds of multiply-adds that take `least_ns` or longer: the shortest of `tries` timings counts.
+pub(crate) fn rounds(
+    exec: Exec<'_>,
+    arithmetic: Arithmetic,
+    clock: &Clock,
+    least_ns: u64,
+    tries: usize,
+) -> usize {
+    let mut rounds = 1 << 10;
+    while rounds < MAX_ROUNDS {
+        let timed = || clock.time(|| black_box(probe::multiply_add(exec, arithmetic, rounds))).1;
+        if (0..tries).map(|_| timed()).min() >= Some(least_ns) {
+            break;
+        }
+        rounds *= 2;
+    }
+    rounds
 }
 
 /// Operations per second on registers, summed over all threads.
 pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64 {
-    let mut rounds = 1 << 10;
-    let operations = loop {
-        let (operations, ns) = clock.time(|| probe::multiply_add(exec, arithmetic, rounds));
-        if ns >= PASS_NS || rounds >= MAX_ROUNDS {
-            break operations;
-        }
-        rounds *= 2;
-    };
-    operations
-        / median_seconds(clock, || {
-            black_box(probe::multiply_add(exec, arithmetic, rounds));
-        })
+    let rounds = rounds(exec, arithmetic, clock, PASS_NS, 1);
+    let mut operations = 0.0;
+    let seconds = median_seconds(clock, || {
+        operations = probe::multiply_add(exec, arithmetic, rounds);
+        operations
+    });
+    operations / seconds
 }
 
 /// Seconds of the median pass of a reading, so that an interrupted pass does not count.
-fn median_seconds(clock: &Clock, mut pass: impl FnMut()) -> f64 {
+fn median_seconds<R>(clock: &Clock, mut pass: impl FnMut() -> R) -> f64 {
     let start = clock.now_ns();
     let mut passes = Vec::new();
     while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
-        passes.push(clock.time(&mut pass).1.max(1));
+        passes.push(black_box(clock.time(&mut pass)).1.max(1));
     }
     passes.sort_unstable();
     passes[passes.len() / 2] as f64 * 1e-9
@@ -172,9 +171,8 @@ fn median_seconds(clock: &Clock, mut pass: impl FnMut()) -> f64 {
 /// Bytes per second at which `threads` threads read a buffer of `bytes` bytes: the median of five readings.
 pub fn read_bandwidth(threads: usize, bytes: usize, clock: &Clock) -> Result<f64, LimitError> {
     let probe = Probe::new(threads, Simd::best(), bytes)?;
-    let mut readings: Vec<f64> = (0..5).map(|_| probe.read_bandwidth(clock)).collect();
-    readings.sort_by(f64::total_cmp);
-    Ok(readings[2])
+    let readings: Vec<f64> = (0..5).map(|_| probe.read_bandwidth(clock)).collect();
+    Ok(sorted(&readings)[2])
 }
 
 #[cfg(test)]
@@ -183,21 +181,15 @@ mod tests {
 
     use super::*;
 
-    /// A clock that advances by `step_ns` at every reading.
-    fn ticking(step_ns: u64) -> Clock {
-        let next = AtomicU64::new(0);
-        Clock::scripted(move || next.fetch_add(step_ns, Ordering::Relaxed))
-    }
-
     #[test]
     fn a_limit_is_work_over_time() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
-        assert_eq!(probe.read_bandwidth(&ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
-        let clock = ticking(10_000_000);
+        assert_eq!(probe.read_bandwidth(&Clock::ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
+        let clock = Clock::ticking(10_000_000);
         let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
         assert_eq!(probe.arithmetic_peak(Arithmetic::Int8, &clock), operations / (1e7 * 1e-9));
         // A faster machine runs more rounds until a pass can be timed; the quotient stays the same.
-        let doubled = probe.arithmetic_peak(Arithmetic::F32, &ticking(PASS_NS - 1));
+        let doubled = probe.arithmetic_peak(Arithmetic::F32, &Clock::ticking(PASS_NS - 1));
         let once = probe::multiply_add(probe.exec(), Arithmetic::F32, MAX_ROUNDS);
         assert_eq!(doubled, once / ((PASS_NS - 1) as f64 * 1e-9));
     }
@@ -218,21 +210,18 @@ mod tests {
     #[test]
     fn samples_stand_between_two_readings() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
-        let held = probe
-            .hold(3, Arithmetics::of_weights(Arithmetic::F32), &ticking(10_000_000), Ok::<_, LimitError>)
-            .unwrap();
+        let (arithmetics, clock) = (Arithmetics::of_weights(Arithmetic::F32), Clock::ticking(10_000_000));
+        let held = probe.hold(3, arithmetics, &clock, Ok::<_, LimitError>).unwrap();
         assert_eq!(held.iter().map(|h| h.value).collect::<Vec<_>>(), [0, 1, 2]);
         assert!(held.iter().all(|h| h.limits.bandwidth == 4096.0 / (1e7 * 1e-9)));
-        let failed = probe.hold(3, Arithmetics::of_weights(Arithmetic::F32), &ticking(10_000_000), |i| {
-            if i < 1 { Ok(i) } else { Err(i) }
-        });
+        let failed = probe.hold(3, arithmetics, &clock, |i| if i < 1 { Ok(i) } else { Err(i) });
         assert_eq!(failed.err(), Some(1));
     }
 
     #[test]
     fn attention_is_bounded_by_both_of_its_arithmetics() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
-        let clock = ticking(10_000_000);
+        let clock = Clock::ticking(10_000_000);
         let peak = |arithmetic| probe.arithmetic_peak(arithmetic, &clock);
         let (fast, slow) = (peak(Arithmetic::Int8), peak(Arithmetic::F32));
         assert!(fast > slow, "they differ, or nothing is shown: {fast} {slow}");

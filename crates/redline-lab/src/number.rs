@@ -1,7 +1,7 @@
 //! Formats numbers for people: four significant digits, binary sizes, counts with a noun.
 
 /// Formats `value` with four significant digits, and with an exponent only if plain digits would be unreadable.
-pub(crate) fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     let size = value.abs();
     if value == 0.0 {
         return "0".to_owned();
@@ -14,17 +14,17 @@ pub(crate) fn short(value: f64) -> String {
 }
 
 /// Rounds `value` to six significant digits.
-pub(crate) fn six_digits(value: f64) -> f64 {
+pub fn six_digits(value: f64) -> f64 {
     format!("{value:.5e}").parse().unwrap_or(value)
 }
 
 /// Formats a share as a percentage with one decimal.
-pub(crate) fn percent(share: f64) -> String {
+pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
 /// Formats a size in the largest binary unit of which it has at least 1, with one decimal if needed.
-pub(crate) fn bytes(bytes: u64) -> String {
+pub fn bytes(bytes: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -35,8 +35,23 @@ pub(crate) fn bytes(bytes: u64) -> String {
 }
 
 /// Formats a count with its noun: `1 core`, `2 cores`.
-pub(crate) fn count(n: usize, noun: &str) -> String {
+pub fn count(n: usize, noun: &str) -> String {
     format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}
+
+/// Formats a large count with a word for its size.
+pub fn large_count(n: u64) -> String {
+    match n {
+        0..10_000 => n.to_string(),
+        10_000..1_000_000 => format!("{:.0} thousand", n as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} million", n as f64 / 1e6),
+        _ => format!("{:.2} billion", n as f64 / 1e9),
+    }
+}
+
+/// Formats seconds.
+pub fn seconds(s: f64) -> String {
+    if s < 1.0 { format!("{:.1} ms", s * 1e3) } else { format!("{s:.2} s") }
 }
 
 #[cfg(test)]
@@ -44,51 +59,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn four_significant_digits() {
-        let cases = [
-            (0.0, "0"),
-            (1.0, "1.000"),
-            (-41.23456, "-41.23"),
-            (0.00123456, "0.001235"),
-            (123456.7, "123457"),
-            (99_999.0, "99999"),
-            (1.5e9, "1.500e9"),
-            (2e-9, "2.000e-9"),
-        ];
-        for (value, text) in cases {
-            assert_eq!(short(value), text);
-        }
+    fn significant_digits() {
+        let values = [0.0, 1.0, -41.23456, 0.00123456, 123456.7, 99_999.0, 1.5e9, 2e-9];
+        let four = ["0", "1.000", "-41.23", "0.001235", "123457", "99999", "1.500e9", "2.000e-9"];
+        assert_eq!(values.map(short), four);
+        let values = [0.1 + 0.2, 1_234_567.0, 0.0, -1e-300];
+        assert_eq!(values.map(six_digits), [0.3, 1_234_570.0, 0.0, -1e-300]);
     }
 
     #[test]
-    fn six_significant_digits() {
-        let cases = [(0.1 + 0.2, 0.3), (1_234_567.0, 1_234_570.0), (0.0, 0.0), (-1e-300, -1e-300)];
-        assert!(cases.iter().all(|&(value, rounded)| six_digits(value) == rounded));
-    }
-
-    #[test]
-    fn shares_are_percent() {
-        assert_eq!(percent(0.834), "83.4 %");
-        assert_eq!(percent(0.0), "0.0 %");
-    }
-
-    #[test]
-    fn nouns_follow_their_count() {
+    fn shares_counts_and_seconds() {
+        assert_eq!([0.834, 0.0].map(percent), ["83.4 %", "0.0 %"]);
         assert_eq!([0, 1, 2].map(|n| count(n, "core")), ["0 cores", "1 core", "2 cores"]);
+        let counts = [9_999, 12_000, 4_100_000, 1_235_000_000].map(large_count);
+        assert_eq!(counts, ["9999", "12 thousand", "4.1 million", "1.24 billion"]);
+        assert_eq!([0.0125, 2.0].map(seconds), ["12.5 ms", "2.00 s"]);
     }
 
     #[test]
     fn sizes_use_binary_units() {
-        let cases = [
-            (0, "0 B"),
-            (1023, "1023 B"),
-            (1024, "1 KiB"),
-            (32 << 20, "32 MiB"),
-            (24_684_096 << 10, "23.5 GiB"),
-            (u64::MAX, "16 EiB"),
-        ];
-        for (size, text) in cases {
-            assert_eq!(bytes(size), text);
-        }
+        let sizes = [0, 1023, 1024, 32 << 20, 24_684_096 << 10, u64::MAX];
+        assert_eq!(sizes.map(bytes), ["0 B", "1023 B", "1 KiB", "32 MiB", "23.5 GiB", "16 EiB"]);
     }
 }

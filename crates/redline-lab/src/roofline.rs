@@ -5,8 +5,10 @@ use redline_kernels::Arithmetic;
 use serde::{Deserialize, Serialize};
 
 use crate::conditions::Condition;
-use crate::result::Row;
 use crate::stats::{Direction, NotFinite, Samples};
+
+/// The method of reading limits. Rename it when the readings change, because then they cannot steady a comparison of builds.
+pub const METHOD: &str = "probe/1";
 
 /// The limits of a machine at some moment.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,19 +68,27 @@ impl Work {
     pub fn of_sequence(info: &ModelInfo, n: usize) -> Self {
         Self::of_pass(info, n as f64, keys_seen(0, n), 1.0)
     }
+
+    /// Operations of both kinds.
+    pub fn all_operations(&self) -> f64 {
+        self.operations + self.attention
+    }
+}
+
+impl std::iter::Sum for Work {
+    fn sum<I: Iterator<Item = Self>>(works: I) -> Self {
+        works.fold(Self::default(), |sum, work| Self {
+            bytes: sum.bytes + work.bytes,
+            operations: sum.operations + work.operations,
+            attention: sum.attention + work.attention,
+        })
+    }
 }
 
 /// The total number of keys that `n` tokens attend to, after `stored` earlier tokens.
 pub fn keys_seen(stored: usize, n: usize) -> f64 {
     let (stored, n) = (stored as f64, n as f64);
     n * stored + n * (n + 1.0) / 2.0
-}
-
-impl Work {
-    /// Operations of both kinds.
-    pub fn all_operations(&self) -> f64 {
-        self.operations + self.attention
-    }
 }
 
 /// The limits of a case, as stored with it.
@@ -96,18 +106,17 @@ pub struct Ceilings {
 
 impl Ceilings {
     /// The medians of the readings around the samples; `None` without samples.
-    fn of(arithmetic: Arithmetic, timed: &[Held<f64>]) -> Result<Option<Self>, NotFinite> {
-        let median = |unit: &str, limit: fn(&Limits) -> f64| {
+    pub(crate) fn of(arithmetic: Arithmetic, timed: &[Held<f64>]) -> Result<Option<Self>, NotFinite> {
+        let median = |limit: fn(&Limits) -> f64| {
             let readings = timed.iter().map(|t| limit(&t.limits)).collect();
-            Samples::new(unit, Direction::Info, readings).map(|samples| samples.median())
+            Samples::new("", Direction::Info, readings).map(|samples| samples.median())
         };
-        let bandwidth = median("B/s", |l| l.bandwidth)?;
-        let peaks = median("OP/s", |l| l.peak)?.zip(median("OP/s", |l| l.attention_peak)?);
+        let peaks = median(|l| l.peak)?.zip(median(|l| l.attention_peak)?);
         let of = |(bandwidth, (peak, attention_peak))| {
             let arithmetic = Some(arithmetic.name().to_owned());
             Self { bandwidth, peak, attention_peak, arithmetic }
         };
-        Ok(bandwidth.zip(peaks).map(of))
+        Ok(median(|l| l.bandwidth)?.zip(peaks).map(of))
     }
 
     /// Converts to limits.
@@ -155,7 +164,7 @@ impl Limits {
     }
 
     /// Whether attention takes longer to compute than the weights.
-    fn attention_bounds(&self, work: Work) -> bool {
+    pub(crate) fn attention_bounds(&self, work: Work) -> bool {
         work.attention / self.attention_peak > work.operations / self.peak
     }
 
@@ -165,41 +174,12 @@ impl Limits {
     }
 }
 
-/// Adds the work and its limits to a row.
-pub fn placed(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
-    Ok(Row { work: Some(work), ceilings: Ceilings::of(arithmetic, timed)?, ..row })
-}
-
-/// Adds to a row the limit that bounds its work in most samples, its readings, the share that was reached, and the values of
-/// [`placed`]. `timed` holds the seconds of each sample.
-pub fn held(row: Row, arithmetic: Arithmetic, work: Work, timed: &[Held<f64>]) -> Result<Row, NotFinite> {
-    let reading = timed.iter().filter(|t| t.limits.reading_bounds(work)).count() * 2 >= timed.len();
-    let attention = timed.iter().filter(|t| t.limits.attention_bounds(work)).count() * 2 > timed.len();
-    let (name, unit) = if reading {
-        ("read_bandwidth".to_owned(), "GB/s")
-    } else if attention {
-        ("attention_peak".to_owned(), "GOP/s")
-    } else {
-        (format!("{}_peak", arithmetic.name()), "GOP/s")
-    };
-    let limit = |t: &Held<f64>| match (reading, attention) {
-        (true, _) => t.limits.bandwidth * 1e-9,
-        (false, true) => t.limits.attention_peak * 1e-9,
-        (false, false) => t.limits.peak * 1e-9,
-    };
-    let share = timed.iter().map(|t| t.limits.seconds(work) / t.value).collect();
-    let share = Samples::new("share", Direction::Info, share)?;
-    let limits = Samples::new(unit, Direction::Info, timed.iter().map(limit).collect())?;
-    let conditions = timed.iter().map(|t| t.condition).collect();
-    let row = row.limit(name, share.median()).conditions(conditions);
-    placed(row.metric("share", share).metric("limit", limits), arithmetic, work, timed)
-}
-
 #[cfg(test)]
 mod tests {
     use redline_engine::OperationCounts;
 
     use super::*;
+    use crate::result::{Row, held};
 
     const LIMITS: Limits = Limits { bandwidth: 10e9, peak: 100e9, attention_peak: 50e9 };
 
@@ -214,40 +194,36 @@ mod tests {
         assert_eq!(LIMITS.seconds(Work { attention: 25e9, ..prefill }), 1.0);
     }
 
+    /// A row with a sample of one second at each of these limits.
+    fn row_at(work: Work, limits: &[Limits]) -> Row {
+        let timed = limits.iter().map(|&limits| Held { value: 1.0, limits, condition: Condition::default() });
+        held(Row::new("a"), Arithmetic::F32, work, &timed.collect::<Vec<_>>()).unwrap()
+    }
+
     #[test]
     fn a_row_names_its_limit_and_share() {
-        let timed = |seconds: &[f64]| {
-            seconds
-                .iter()
-                .map(|&value| Held { value, limits: LIMITS, condition: Condition::default() })
-                .collect::<Vec<_>>()
+        let work = |operations, attention| Work { bytes: 1e9, operations, attention };
+        let row = |work, seconds: &[f64]| {
+            let timed =
+                seconds.iter().map(|&value| Held { value, limits: LIMITS, condition: Condition::default() });
+            held(Row::new("a"), Arithmetic::Int8, work, &timed.collect::<Vec<_>>()).unwrap()
         };
-        let row =
-            |work, seconds: &[f64]| held(Row::new("a"), Arithmetic::Int8, work, &timed(seconds)).unwrap();
-        let reading = row(Work { bytes: 1e9, operations: 2e9, attention: 0.0 }, &[0.2, 0.1, 0.4]);
-        assert_eq!((reading.limit.as_deref(), reading.share_of_limit), (Some("read_bandwidth"), Some(0.5)));
-        let limit = reading.metrics.get("limit").unwrap().samples();
-        assert_eq!((limit.unit(), limit.values()), ("GB/s", &[10.0; 3][..]));
-        let computing = row(Work { bytes: 1e9, operations: 50e9, attention: 0.0 }, &[0.5]);
-        assert_eq!((computing.limit.as_deref(), computing.share_of_limit), (Some("int8_peak"), Some(1.0)));
-        assert_eq!(computing.metrics.get("limit").unwrap().samples().values(), [100.0]);
-        let attending = row(Work { bytes: 1e9, operations: 25e9, attention: 50e9 }, &[2.5]);
-        assert_eq!(
-            (attending.limit.as_deref(), attending.share_of_limit),
-            (Some("attention_peak"), Some(0.5))
-        );
-        assert_eq!(attending.metrics.get("limit").unwrap().samples().values(), [50.0]);
-        let work = Work { bytes: 1e9, operations: 25e9, attention: 50e9 };
-        assert_eq!((attending.work, work.all_operations()), (Some(work), 75e9));
+        for (row, name, share, unit, readings) in [
+            (row(work(2e9, 0.0), &[0.2, 0.1, 0.4]), "read_bandwidth", 0.5, "GB/s", &[10.0; 3][..]),
+            (row(work(50e9, 0.0), &[0.5]), "int8_peak", 1.0, "GOP/s", &[100.0]),
+            (row(work(25e9, 50e9), &[2.5]), "attention_peak", 0.5, "GOP/s", &[50.0]),
+        ] {
+            assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some(name), Some(share)));
+            let limit = row.metrics.get("limit").unwrap().samples();
+            assert_eq!((limit.unit(), limit.values()), (unit, readings));
+        }
+        let attending = row(work(25e9, 50e9), &[2.5]);
+        assert_eq!((attending.work, work(25e9, 50e9).all_operations()), (Some(work(25e9, 50e9)), 75e9));
         let ceilings = attending.ceilings.unwrap();
         assert_eq!((ceilings.limits(), ceilings.arithmetic.as_deref()), (LIMITS, Some("int8")));
-        assert_eq!(held(Row::new("b"), Arithmetic::F32, work, &[]).unwrap().ceilings, None);
+        assert_eq!(row_at(work(25e9, 50e9), &[]).ceilings, None);
         // Less time than the machine needs means that the accounting is wrong.
-        assert!(
-            Row { checked: true, ..row(Work { bytes: 1e9, operations: 0.0, attention: 0.0 }, &[0.05]) }
-                .invalid()
-                .is_some()
-        );
+        assert!(Row { checked: true, ..row(work(0.0, 0.0), &[0.05]) }.invalid().is_some());
     }
 
     #[test]
@@ -280,24 +256,18 @@ mod tests {
         // At 10 GB/s and 100 GOP/s both take 0.1 s. Slower memory or slower arithmetic becomes the bound.
         let reading = Limits { bandwidth: 5e9, ..LIMITS };
         let computing = Limits { peak: 50e9, ..LIMITS };
-        let row = |limits: &[Limits]| {
-            let timed: Vec<_> = limits
-                .iter()
-                .map(|&limits| Held { value: 1.0, limits, condition: Condition::default() })
-                .collect();
-            held(Row::new("a"), Arithmetic::F32, work, &timed).unwrap().limit.unwrap()
-        };
+        let row = |limits: &[Limits]| row_at(work, limits).limit.unwrap();
         assert_eq!(row(&[LIMITS]), "read_bandwidth", "a tie is one of reading");
         assert_eq!(row(&[reading, computing]), "read_bandwidth");
         assert_eq!(row(&[reading, computing, computing]), "f32_peak");
         assert_eq!(row(&[reading, reading, computing]), "read_bandwidth");
         // The ceilings are the medians of the readings.
-        let timed = [3e9, 1e9, 2e9].map(|bandwidth| Held {
-            value: 1.0,
-            limits: Limits { bandwidth, peak: bandwidth * 10.0, attention_peak: bandwidth * 7.0 },
-            condition: Condition::default(),
+        let readings = [3e9, 1e9, 2e9].map(|bandwidth| Limits {
+            bandwidth,
+            peak: bandwidth * 10.0,
+            attention_peak: bandwidth * 7.0,
         });
-        let ceilings = held(Row::new("a"), Arithmetic::F32, work, &timed).unwrap().ceilings.unwrap();
+        let ceilings = row_at(work, &readings).ceilings.unwrap();
         let median = Limits { bandwidth: 2e9, peak: 20e9, attention_peak: 14e9 };
         assert_eq!((ceilings.limits(), ceilings.arithmetic.as_deref()), (median, Some("f32")));
     }

@@ -1,44 +1,52 @@
 //! Plain text in aligned columns.
 
+use crate::number;
+
 /// A table with titles; every line has as many cells as there are titles.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Table {
-    titles: Vec<&'static str>,
-    numeric: Vec<bool>,
+    /// Whether each column is aligned to the right.
+    right: Vec<bool>,
+    /// The titles, then the lines.
     lines: Vec<Vec<String>>,
 }
 
 impl Table {
-    /// Creates a table with these columns: title, and whether cells are numbers (right-aligned).
-    pub(crate) fn new(columns: &[(&'static str, bool)]) -> Self {
-        let (titles, numeric) = columns.iter().copied().unzip();
-        Self { titles, numeric, lines: Vec::new() }
+    /// Creates a table with these titles, separated by `|`. A column of numbers, with `>` before its title, is right-aligned.
+    pub(crate) fn new(titles: &str) -> Self {
+        let titles = titles.split('|');
+        let right = titles.clone().map(|title| title.starts_with('>')).collect();
+        Self { right, lines: vec![titles.map(|title| title.trim_start_matches('>').to_owned()).collect()] }
     }
 
     /// Adds a line; missing cells are blank.
     pub(crate) fn push(&mut self, mut line: Vec<String>) {
-        line.resize(self.titles.len(), String::new());
+        line.resize(self.right.len(), String::new());
         self.lines.push(line);
     }
 
     /// The text, with two spaces between columns and none at the end of a line.
     pub(crate) fn render(&self) -> String {
-        let titles: Vec<String> = self.titles.iter().map(ToString::to_string).collect();
-        let lines: Vec<&Vec<String>> = std::iter::once(&titles).chain(&self.lines).collect();
-        let width = |column: usize| lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..titles.len()).map(width).collect();
-        let mut text = String::new();
-        for line in lines {
-            let cells: Vec<String> = (0..titles.len()).map(|i| self.cell(i, &line[i], widths[i])).collect();
-            text.push_str(cells.join("  ").trim_end());
-            text.push('\n');
-        }
-        text
+        let width = |column: usize| self.lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        let line = |cells: &Vec<String>| {
+            let aligned = cells.iter().zip(&widths).zip(&self.right).map(|((cell, &width), right)| {
+                if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            });
+            aligned.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
+        };
+        self.lines.iter().map(line).collect()
     }
+}
 
-    fn cell(&self, column: usize, cell: &str, width: usize) -> String {
-        if self.numeric[column] { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
-    }
+/// The text of a cell; empty without a value.
+pub(crate) fn or_blank(value: Option<impl ToString>) -> String {
+    value.map(|value| value.to_string()).unwrap_or_default()
+}
+
+/// A number with few digits; `-` without a value.
+pub(crate) fn or_dash(value: Option<f64>) -> String {
+    value.map_or_else(|| "-".to_owned(), number::short)
 }
 
 #[cfg(test)]
@@ -47,15 +55,11 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let mut table = Table::new(&[("case", false), ("µs", true), ("note", false)]);
+        let mut table = Table::new("case|>µs|note");
         table.push(vec!["a".into(), "1.5".into()]);
         table.push(vec!["longer".into(), "10.25".into(), "x".into()]);
         assert_eq!(table.render(), "case       µs  note\na         1.5\nlonger  10.25  x\n");
-    }
-
-    #[test]
-    fn an_empty_table_is_its_titles() {
-        assert_eq!(Table::new(&[("a", false), ("b", true)]).render(), "a  b\n");
-        assert_eq!(Table::new(&[]).render(), "\n");
+        assert_eq!(Table::new("a|>b").render(), "a  b\n", "an empty table is its titles");
+        assert_eq!(Table::new("").render(), "\n");
     }
 }

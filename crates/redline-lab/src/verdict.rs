@@ -76,34 +76,29 @@ impl Verdict {
         (Self::New, 0),
     ];
 
-    /// The name of the verdict.
-    pub fn name(self) -> &'static str {
+    const fn label(self) -> (&'static str, &'static str) {
         match self {
-            Self::Same => "same",
-            Self::Faster => "faster",
-            Self::Slower => "slower",
-            Self::Inconclusive => "inconclusive",
-            Self::TooNoisy => "too noisy",
-            Self::NotComparable => "not comparable",
-            Self::Missing => "missing",
-            Self::New => "new",
-            Self::Invalid => "invalid",
-            Self::Incorrect => "incorrect",
+            Self::Same => ("=", "same"),
+            Self::Faster => ("✓", "faster"),
+            Self::Slower => ("✗", "slower"),
+            Self::Inconclusive => ("?", "inconclusive"),
+            Self::TooNoisy => ("~", "too noisy"),
+            Self::NotComparable => ("≠", "not comparable"),
+            Self::Missing => ("✗", "missing"),
+            Self::New => ("+", "new"),
+            Self::Invalid => ("!", "invalid"),
+            Self::Incorrect => ("!", "incorrect"),
         }
     }
 
     /// A symbol shown before the name, so that a column of verdicts is easy to scan.
     pub fn symbol(self) -> &'static str {
-        match self {
-            Self::Same => "=",
-            Self::Faster => "✓",
-            Self::Slower | Self::Missing => "✗",
-            Self::Inconclusive => "?",
-            Self::TooNoisy => "~",
-            Self::NotComparable => "≠",
-            Self::New => "+",
-            Self::Invalid | Self::Incorrect => "!",
-        }
+        self.label().0
+    }
+
+    /// The name of the verdict.
+    pub fn name(self) -> &'static str {
+        self.label().1
     }
 }
 
@@ -121,44 +116,52 @@ pub fn exit_code(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
 }
 
 /// The exchangeable units of a comparison.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
     /// Medians of processes.
     Processes,
     /// Samples, because an arm has only one process.
+    #[default]
     Samples,
 }
 
-impl Basis {
-    /// The name of the basis.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Processes => "processes",
-            Self::Samples => "samples",
-        }
+impl fmt::Display for Basis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
 /// The improvement as a ratio: new / base if higher is better or there is no direction, base / new if lower is better.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+///
+/// When read, only `ratio` is required.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Effect {
     /// The ratio of the geometric means.
     pub ratio: f64,
-    /// Lower end of its interval; `None` with fewer than two values on a side.
+    /// Lower end of its 95 % interval; `None` with fewer than two values on a side. No verdict depends on this interval.
     pub low: Option<f64>,
     /// Upper end.
     pub high: Option<f64>,
+    /// The interval that decides *same*: 90 %. `None` if nothing was judged.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub equivalence: Option<[f64; 2]>,
+    /// The interval that decides *faster* and *slower*: 99 %, or 99.9 % in a measurement that is too noisy.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alarm: Option<[f64; 2]>,
     /// The smallest difference that would be found in four of five such measurements: 0.1 is 10 %.
     pub detectable: Option<f64>,
     /// The exchangeable units.
+    #[serde(default)]
     pub basis: Basis,
     /// Whether samples were scaled to the same speed of the machine.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub steadied: bool,
     /// Number of units in the base.
+    #[serde(default)]
     pub base_n: usize,
     /// Number of units in the new run.
+    #[serde(default)]
     pub new_n: usize,
 }
 
@@ -197,11 +200,12 @@ impl Effect {
         let (b, n) = (Logs::of(&base_values)?, Logs::of(&new_values)?);
         let ratio = oriented(new.direction(), n.mean - b.mean);
         let spread = (b.n > 1.0 && n.n > 1.0).then(|| welch(b, n));
-        let bounded = |log: f64| log.exp().min(f64::MAX);
         let effect = Self {
             ratio: bounded(ratio),
             low: spread.map(|s| bounded(ratio - s.reach)),
             high: spread.map(|s| bounded(ratio + s.reach)),
+            equivalence: None,
+            alarm: None,
             detectable: spread.map(|s| bounded(s.detectable) - 1.0),
             basis,
             steadied: false,
@@ -210,6 +214,11 @@ impl Effect {
         };
         Some((effect, Log { ratio, spread }))
     }
+}
+
+/// The finite number with this logarithm.
+fn bounded(log: f64) -> f64 {
+    log.exp().min(f64::MAX)
 }
 
 /// The uncertainty of the difference of two means.
@@ -245,38 +254,36 @@ pub struct Judgement {
 /// Judges `new` against `base`. `threshold` is the relative difference that matters, such as 0.03. The [module
 /// documentation](self) states the rule. Swapping the arms swaps faster and slower, missing and new; units cancel.
 pub fn judge(base: &Samples, new: &Samples, threshold: f64) -> Judgement {
-    let without =
-        |verdict, why: String| Judgement { verdict, effect: None, why: (!why.is_empty()).then_some(why) };
+    let without = |verdict, why: Option<String>| Judgement { verdict, effect: None, why };
     if base.unit() != new.unit() {
-        return without(Verdict::NotComparable, format!("`{}` against `{}`", base.unit(), new.unit()));
+        return without(Verdict::NotComparable, Some(format!("`{}` against `{}`", base.unit(), new.unit())));
     }
     if base.direction() != new.direction() || base.direction() == Direction::Info {
         let (base, new) = (base.direction().name(), new.direction().name());
-        return without(Verdict::NotComparable, format!("better is `{base}` against `{new}`"));
+        return without(Verdict::NotComparable, Some(format!("better is `{base}` against `{new}`")));
     }
     match (base.headline(), new.headline()) {
-        (None, None) => without(Verdict::Inconclusive, "no samples".to_owned()),
-        (Some(_), None) => without(Verdict::Missing, String::new()),
-        (None, Some(_)) => without(Verdict::New, String::new()),
-        (Some(old), Some(now)) => match Effect::with_log(base, new) {
-            Some((effect, log)) => {
-                let headlines = oriented(new.direction(), now.ln() - old.ln());
-                decide(effect, &log, headlines, threshold)
-            }
-            None => not_positive(base, new),
-        },
+        (None, None) => without(Verdict::Inconclusive, Some("no samples".to_owned())),
+        (Some(_), None) => without(Verdict::Missing, None),
+        (None, Some(_)) => without(Verdict::New, None),
+        (Some(old), Some(now)) => Effect::with_log(base, new).map_or_else(
+            || not_positive(base, new),
+            |(effect, log)| decide(effect, &log, oriented(new.direction(), now.ln() - old.ln()), threshold),
+        ),
     }
 }
 
 fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgement {
-    let told = |verdict, why| Judgement { verdict, effect: Some(effect), why };
     let Some(spread) = log.spread else {
         let why = format!("{} and {} samples: an interval needs 2", effect.base_n, effect.new_n);
-        return told(Verdict::Inconclusive, Some(why));
+        return Judgement { verdict: Verdict::Inconclusive, effect: Some(effect), why: Some(why) };
     };
     let band = threshold.ln_1p();
     let noisy = spread.detectable.exp_m1() > NOISY * threshold;
     let sure = if noisy { spread.very_sure } else { spread.sure };
+    let interval = |reach: f64| Some([log.ratio - reach, log.ratio + reach].map(bounded));
+    let effect = Effect { equivalence: interval(spread.equal), alarm: interval(sure), ..effect };
+    let told = |verdict, why| Judgement { verdict, effect: Some(effect), why };
     if log.ratio.abs() + spread.equal < band && headlines.abs() < band {
         return told(Verdict::Same, None);
     }
@@ -292,11 +299,10 @@ fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgemen
 /// Values without a ratio are the same if all of them are equal.
 fn not_positive(base: &Samples, new: &Samples) -> Judgement {
     let first = base.values().first();
-    let equal =
-        base.n() > 1 && new.n() > 1 && base.values().iter().chain(new.values()).all(|v| Some(v) == first);
-    let why = (!equal).then(|| "a ratio needs positive values".to_owned());
+    let mut values = base.values().iter().chain(new.values());
+    let equal = base.n() > 1 && new.n() > 1 && values.all(|v| Some(v) == first);
     let verdict = if equal { Verdict::Same } else { Verdict::Inconclusive };
-    Judgement { verdict, effect: None, why }
+    Judgement { verdict, effect: None, why: (!equal).then(|| "a ratio needs positive values".to_owned()) }
 }
 
 #[cfg(test)]
@@ -310,9 +316,9 @@ mod tests {
         let verdict = |ratio: f64, headlines: f64| {
             decide(effect, &Log { ratio, spread: log.spread }, headlines, 0.03).verdict
         };
-        for (ratio, found) in [(0.2, Verdict::Faster), (-0.2, Verdict::Slower)] {
+        for (ratio, expected) in [(0.2, Verdict::Faster), (-0.2, Verdict::Slower)] {
             for agrees in [ratio, 0.0, -0.1 * ratio] {
-                assert_eq!(verdict(ratio, agrees), found, "{agrees}");
+                assert_eq!(verdict(ratio, agrees), expected, "{agrees}");
             }
             assert_eq!(verdict(ratio, -ratio), Verdict::Inconclusive);
         }

@@ -2,11 +2,9 @@
 //!
 //! Each process is fresh, and so is its memory layout. The order A B B A cancels linear drift.
 
-use std::fmt;
-
 use serde::Deserialize;
 
-use crate::result::{Metric, Ordered, Row};
+use crate::result::{Metric, Row};
 use crate::stats::{NotFinite, Samples};
 use crate::warmup::Warmup;
 
@@ -35,26 +33,18 @@ pub fn schedule(processes: usize) -> impl Iterator<Item = Arm> {
 }
 
 /// Why the processes of an arm could not be merged.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum MergeError {
     /// They measured different cases or metrics.
+    #[error("{0}")]
     Cases(String),
     /// Equal flags gave different outputs, so the outputs are wrong.
+    #[error("{0}")]
     Outputs(String),
     /// A measurement is not finite.
-    Samples(NotFinite),
+    #[error(transparent)]
+    Samples(#[from] NotFinite),
 }
-
-impl fmt::Display for MergeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cases(fact) | Self::Outputs(fact) => f.write_str(fact),
-            Self::Samples(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for MergeError {}
 
 /// The part of a process's document that is read.
 #[derive(Deserialize)]
@@ -71,12 +61,10 @@ pub fn printed_rows(text: &str) -> serde_json::Result<Vec<Row>> {
 /// process. Its share of a limit is the median over the processes, its warm-up the longest.
 pub fn merge(processes: &[Vec<Row>]) -> Result<Vec<Row>, MergeError> {
     let Some(first) = processes.first() else { return Ok(Vec::new()) };
-    if let Some(other) =
-        processes.iter().find(|rows| !rows.iter().map(|r| &r.case).eq(first.iter().map(|r| &r.case)))
-    {
-        let names = |rows: &[Row]| rows.iter().map(|r| r.case.as_str()).collect::<Vec<_>>().join(", ");
-        let fact = format!("one process measured {}, another {}", names(first), names(other));
-        return Err(MergeError::Cases(fact));
+    let cases = |rows: &[Row]| rows.iter().map(|row| row.case.clone()).collect::<Vec<_>>();
+    if let Some(other) = processes.iter().find(|rows| cases(rows) != cases(first)) {
+        let (first, other) = (cases(first).join(", "), cases(other).join(", "));
+        return Err(MergeError::Cases(format!("one process measured {first}, another {other}")));
     }
     (0..first.len()).map(|at| merged(&processes.iter().map(|rows| &rows[at]).collect::<Vec<_>>())).collect()
 }
@@ -84,23 +72,17 @@ pub fn merge(processes: &[Vec<Row>]) -> Result<Vec<Row>, MergeError> {
 fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
     let first = rows[0];
     if let Some(other) = rows.iter().find(|row| row.digest != first.digest) {
-        let text = |row: &Row| row.digest.clone().unwrap_or_else(|| "none".to_owned());
-        let fact = format!(
-            "outputs of `{}` differ between processes with equal flags: digests {} and {}",
-            first.case,
-            text(first),
-            text(other)
-        );
+        let digest = |row: &Row| row.digest.clone().unwrap_or_else(|| "none".to_owned());
+        let (case, digests) = (&first.case, format!("{} and {}", digest(first), digest(other)));
+        let fact =
+            format!("outputs of `{case}` differ between processes with equal flags: digests {digests}");
         return Err(MergeError::Outputs(fact));
     }
     let shares: Vec<f64> = rows.iter().filter_map(|row| row.share_of_limit).collect();
-    let shares = Samples::new("share", crate::Direction::Info, shares).map_err(MergeError::Samples)?;
-    let mut metrics = Ordered::default();
-    for (name, _) in first.metrics.iter() {
-        metrics.insert(name, metric(name, rows)?);
-    }
+    let shares = Samples::new("share", crate::Direction::Info, shares)?;
+    let metrics = first.metrics.iter().map(|(name, _)| Ok((name, metric(name, rows)?)));
     Ok(Row {
-        metrics,
+        metrics: metrics.collect::<Result<_, MergeError>>()?,
         share_of_limit: shares.median(),
         checked: rows.iter().all(|row| row.checked),
         conditions: rows.iter().flat_map(|row| row.conditions.iter().cloned()).collect(),
@@ -114,11 +96,10 @@ fn merged(rows: &[&Row]) -> Result<Row, MergeError> {
 }
 
 fn metric(name: &str, rows: &[&Row]) -> Result<Metric, MergeError> {
-    let missing = || MergeError::Cases(format!("`{}`: a process did not measure {name}", rows[0].case));
     let metrics: Option<Vec<&Samples>> =
         rows.iter().map(|row| row.metrics.get(name).map(Metric::samples)).collect();
+    let missing = || MergeError::Cases(format!("`{}`: a process did not measure {name}", rows[0].case));
     let metrics = metrics.ok_or_else(missing)?;
-    let (unit, direction) = (metrics[0].unit(), metrics[0].direction());
     let processes: Vec<Vec<f64>> = metrics.iter().map(|s| s.values().to_vec()).collect();
-    Samples::by_process(unit, direction, &processes).map(Metric::from).map_err(MergeError::Samples)
+    Ok(Samples::by_process(metrics[0].unit(), metrics[0].direction(), &processes)?.into())
 }

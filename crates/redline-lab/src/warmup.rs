@@ -58,11 +58,10 @@ impl First {
 /// few page faults or as many as the run before (an allocator that returns pages faults them in again every time).
 fn flat(counters: &[First]) -> bool {
     let [.., before, last] = counters else { return false };
-    let filled = last.minor - before.minor.min(last.minor);
+    let faults = |from: &First, to: &First| to.minor.saturating_sub(from.minor);
+    let filled = faults(before, last);
     let settled = match counters {
-        [.., earlier, before, _] => {
-            filled as f64 >= 0.8 * (before.minor - earlier.minor.min(before.minor)) as f64
-        }
+        [.., earlier, before, _] => filled as f64 >= 0.8 * faults(earlier, before) as f64,
         _ => false,
     };
     let most = counters[..counters.len() - 1].iter().map(|c| c.allocated).max().unwrap_or(0);
@@ -103,29 +102,29 @@ mod tests {
 
     use super::*;
 
-    fn after(runs: &[(u64, u64, u64, u64)]) -> Vec<First> {
-        runs.iter()
-            .map(|&(misses, major, minor, allocated)| First { misses, major, minor, allocated })
-            .collect()
+    /// The counters after runs: plans, pages from a disk, other page faults, bytes allocated.
+    fn is_flat(runs: &[(u64, u64, u64, u64)]) -> bool {
+        let first = |&(misses, major, minor, allocated)| First { misses, major, minor, allocated };
+        flat(&runs.iter().map(first).collect::<Vec<_>>())
     }
 
     #[test]
     fn flat_is_when_nothing_is_new() {
         let start = (0, 0, 0, 0);
-        assert!(!flat(&after(&[])) && !flat(&after(&[start])));
-        assert!(flat(&after(&[start, (0, 0, 64, 0)])));
+        assert!(!is_flat(&[]) && !is_flat(&[start]));
+        assert!(is_flat(&[start, (0, 0, 64, 0)]));
         // The first run has many page faults, the second few.
-        assert!(!flat(&after(&[start, (0, 0, 9000, 0)])));
-        assert!(flat(&after(&[start, (0, 0, 9000, 0), (0, 0, 9010, 0)])));
+        assert!(!is_flat(&[start, (0, 0, 9000, 0)]));
+        assert!(is_flat(&[start, (0, 0, 9000, 0), (0, 0, 9010, 0)]));
         // Decreasing at first, then constant.
-        assert!(!flat(&after(&[start, (0, 0, 9000, 0), (0, 0, 13_000, 0)])));
-        assert!(flat(&after(&[(0, 0, 9000, 0), (0, 0, 13_000, 0), (0, 0, 16_500, 0)])));
-        assert!(!flat(&after(&[start, (1, 0, 0, 0)])) && !flat(&after(&[start, (0, 1, 0, 0)])));
-        assert!(flat(&after(&[(1, 1, 0, 0), (1, 1, 0, 0)])));
+        assert!(!is_flat(&[start, (0, 0, 9000, 0), (0, 0, 13_000, 0)]));
+        assert!(is_flat(&[(0, 0, 9000, 0), (0, 0, 13_000, 0), (0, 0, 16_500, 0)]));
+        assert!(!is_flat(&[start, (1, 0, 0, 0)]) && !is_flat(&[start, (0, 1, 0, 0)]));
+        assert!(is_flat(&[(1, 1, 0, 0), (1, 1, 0, 0)]));
         // Memory that was already held before is not new.
         let held = 1 << 20;
-        assert!(!flat(&after(&[start, (0, 0, 0, held)])));
-        assert!(flat(&after(&[start, (0, 0, 0, held), (0, 0, 0, 0), (0, 0, 0, held)])));
+        assert!(!is_flat(&[start, (0, 0, 0, held)]));
+        assert!(is_flat(&[start, (0, 0, 0, held), (0, 0, 0, 0), (0, 0, 0, held)]));
     }
 
     #[test]
@@ -150,5 +149,19 @@ mod tests {
         let never = warmed(2, u64::MAX);
         assert_eq!((never.runs, never.converged), (2 + MOST_RUNS, false));
         assert_eq!(warm_up(&clock, 1, || 0, |_| Err(7)), Err(7));
+    }
+
+    #[test]
+    fn warming_up_takes_half_a_minute_more_at_most() {
+        // Seven seconds pass between two readings of the clock, and every run makes a plan.
+        let clock = Clock::ticking(7_000_000_000);
+        let plans = Cell::new(0);
+        let misses = || {
+            plans.set(plans.get() + 1);
+            plans.get()
+        };
+        let warmed = warm_up(&clock, 1, misses, |_| Ok::<_, ()>(())).unwrap();
+        // 7, 14, 21, 28 and 35 seconds after the requested run.
+        assert_eq!((warmed.runs, warmed.converged), (5, false));
     }
 }

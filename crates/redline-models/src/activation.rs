@@ -4,9 +4,6 @@ use std::fmt;
 
 use redline_kernels::Rows;
 
-use crate::block::mlp::Mlp;
-use crate::model::Model;
-
 /// The kind of an activation. `docs/parity.md` says where each stands in a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ActivationName {
@@ -129,46 +126,4 @@ pub struct Activation<'a> {
     pub id: ActivationId,
     /// `[rows, width]`
     pub values: Rows<'a>,
-}
-
-impl Model {
-    /// Every activation of a pass with the width of its rows, in the order in which a [`crate::step::Watchers`] receives them.
-    pub fn activations(&self) -> Vec<(ActivationId, usize)> {
-        use ActivationName as Name;
-        let hidden = self.facts.hidden;
-        let outside = |name, width| (ActivationId { layer: None, name }, width);
-        let mut all = vec![outside(Name::Embedding, hidden)];
-        for (index, layer) in self.decoder.layers.iter().enumerate() {
-            let attention = &layer.attention;
-            let query = attention.shape.heads * attention.head_dim;
-            let key = attention.kv_heads * attention.head_dim;
-            let mut push = |name, width| all.push((ActivationId { layer: Some(index), name }, width));
-            push(Name::AttentionNorm, hidden);
-            push(Name::Query, query);
-            push(Name::Key, key);
-            push(Name::Value, key);
-            if attention.head_norms.is_some() {
-                push(Name::QueryNorm, query);
-                push(Name::KeyNorm, key);
-            }
-            if self.rope.is_some() {
-                push(Name::QueryRope, query);
-                push(Name::KeyRope, key);
-            }
-            push(Name::Attention, query);
-            push(Name::AttentionOutput, hidden);
-            push(Name::ResidualMid, hidden);
-            push(Name::MlpNorm, hidden);
-            let inner = layer.mlp.layers().1.matrix().cols();
-            if matches!(layer.mlp, Mlp::SwiGlu { .. }) {
-                push(Name::Gate, inner);
-                push(Name::Up, inner);
-            }
-            push(Name::MlpHidden, inner);
-            push(Name::MlpOutput, hidden);
-            push(Name::Residual, hidden);
-        }
-        all.extend([outside(Name::FinalNorm, hidden), outside(Name::Logits, self.facts.vocab)]);
-        all
-    }
 }

@@ -1,7 +1,5 @@
 //! Errors of loading and converting models.
 
-use std::fmt::Write as _;
-
 use redline_kernels::OutOfMemory;
 use redline_settings::{Hint, Setting, hint};
 use redline_weights::WeightsError;
@@ -19,6 +17,8 @@ pub enum ModelError {
         name: String,
         /// The configuration.
         file: String,
+        /// The names of all architectures.
+        known: Vec<&'static str>,
     },
     /// The checkpoint holds tensors that no part of the architecture reads.
     #[error("{count} tensors are not part of this architecture: {names}\n  in `{file}`")]
@@ -79,8 +79,13 @@ pub enum ModelError {
     #[error("{0}")]
     Memory(#[from] OutOfMemory),
     /// A shape name that `synth` does not know.
-    #[error("there is no shape `{0}`")]
-    UnknownShape(String),
+    #[error("there is no shape `{name}`")]
+    UnknownShape {
+        /// The name.
+        name: String,
+        /// The names of all shapes.
+        known: Vec<&'static str>,
+    },
 }
 
 impl ModelError {
@@ -103,20 +108,14 @@ impl ModelError {
     pub fn hint(&self) -> Option<Hint> {
         match self {
             Self::Weights(e) => e.hint(),
-            Self::UnknownArchitecture { .. } => {
-                Some(format!("known architectures: {}", crate::arch::names().join(", ")).into())
+            Self::UnknownArchitecture { known, .. } => {
+                Some(format!("known architectures: {}", known.join(", ")).into())
             }
             Self::UnexpectedTensors { .. } => Some(
                 "`config.json` describes another variant (layers, biases, tied head) than these weights"
                     .into(),
             ),
-            Self::UnknownShape(_) => {
-                let mut names = String::from("shapes: ");
-                for (i, shape) in crate::synth::SHAPES.iter().enumerate() {
-                    let _ = write!(names, "{}{}", if i == 0 { "" } else { ", " }, shape.name);
-                }
-                Some(names.into())
-            }
+            Self::UnknownShape { known, .. } => Some(format!("shapes: {}", known.join(", ")).into()),
             Self::Memory(_) => {
                 Some(hint!["use a smaller ", Setting::Format, ", or a machine with more memory"])
             }

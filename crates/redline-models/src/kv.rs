@@ -359,4 +359,34 @@ mod tests {
         kv.truncate(id, 0);
         assert_eq!(kv.pages_in_use(), 0);
     }
+
+    #[test]
+    fn a_page_that_cannot_be_copied_stays_shared() {
+        let mut kv = cache();
+        let parent = kv.create();
+        kv.reserve(parent, 100).unwrap();
+        kv.store(parent, 100);
+        let (child, other) = (kv.fork(parent, 100), kv.create());
+        kv.reserve(other, 3 * PAGE_TOKENS).unwrap();
+        assert_eq!(kv.reserve(child, 0), Ok(()), "nothing will be written");
+        assert_eq!(kv.reserve(child, 1), Err(KvError::Full { pages: 5 }));
+        assert_eq!(kv.pages(child), kv.pages(parent));
+        kv.release(parent);
+        assert_eq!(kv.pages_in_use(), 5, "the child owns its pages");
+        kv.reserve(child, 28).unwrap();
+        assert_eq!((kv.pages_in_use(), kv.pages(child).len()), (5, 2));
+        kv.release(child);
+        kv.release(other);
+        assert_eq!((kv.pages_in_use(), kv.sequences()), (0, 0));
+    }
+
+    #[test]
+    fn tokens_that_are_stored_again_are_no_end() {
+        let mut kv = cache();
+        let id = kv.create();
+        kv.reserve(id, 100).unwrap();
+        kv.store(id, 100);
+        kv.store(id, 40);
+        assert_eq!(kv.tokens(id), 100);
+    }
 }

@@ -18,6 +18,8 @@ pub mod model;
 mod packing;
 pub mod plan;
 pub mod profile;
+pub mod random;
+mod rehearsal;
 mod rotary;
 pub mod spec;
 pub mod step;

@@ -8,9 +8,10 @@ use redline_kernels::op::linear::{Variant, scratch_words};
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
-use crate::activation::ActivationName;
+use crate::activation::{ActivationId, ActivationName};
 use crate::block::decoder::Decoder;
 use crate::block::linear::Linear;
+use crate::block::mlp::Mlp;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::Plan;
 use crate::spec::Objective;
@@ -58,7 +59,7 @@ pub struct OperationCounts {
 
 /// Some tokens of one sequence, to be run in one pass.
 #[derive(Clone, Copy, Debug)]
-pub struct Part {
+pub struct BatchPart {
     /// The sequence. Earlier tokens that its rows see are in the cache, and room for the new ones is reserved.
     pub sequence: SeqId,
     /// Position of the first token.
@@ -74,7 +75,7 @@ pub struct Part {
 pub struct Batch {
     tokens: Vec<u32>,
     positions: Vec<u32>,
-    parts: Vec<Part>,
+    parts: Vec<BatchPart>,
 }
 
 impl Batch {
@@ -82,7 +83,7 @@ impl Batch {
     pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32], attention: AttentionMask) {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
-        self.parts.push(Part { sequence, start, tokens: tokens.len(), attention });
+        self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), attention });
     }
 
     /// Empties the batch.
@@ -103,7 +104,7 @@ impl Batch {
     }
 
     /// The sequences that the rows belong to, in the order of the rows.
-    pub fn parts(&self) -> &[Part] {
+    pub fn parts(&self) -> &[BatchPart] {
         &self.parts
     }
 }
@@ -154,6 +155,8 @@ impl Model {
         bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, Matrix::bytes);
         for layer in &self.decoder.layers {
             bytes += layer.attention_norm.bytes() + layer.mlp_norm.bytes();
+            let head_norms = layer.attention.head_norms.as_ref();
+            bytes += head_norms.map_or(0, |(query, key)| query.bytes() + key.bytes());
             bytes += layer.attention.qkv.bytes() + layer.attention.output.bytes();
             let (first, second) = layer.mlp.layers();
             bytes += first.bytes() + second.bytes();
@@ -245,7 +248,7 @@ impl Model {
         let mut segments = Vec::with_capacity(batch.parts.len());
         let mut first_row = 0;
         for part in &batch.parts {
-            let Part { sequence, start, tokens: rows, attention } = *part;
+            let BatchPart { sequence, start, tokens: rows, attention } = *part;
             segments.push(Segment { pages: tables.of(sequence), start, first_row, rows, attention });
             first_row += rows;
         }
@@ -280,7 +283,6 @@ impl Model {
     ) -> Act {
         let x = s.gather(x, rows);
         let h = s.norm(x, &self.decoder.final_norm);
-        s.show(ActivationName::FinalNorm, h);
         let logits = s.matmul(h, head, variant);
         s.show(ActivationName::Logits, logits);
         logits
@@ -312,4 +314,46 @@ fn narrowed<'a>(segments: &[Segment<'a>], wanted: &[usize]) -> Vec<Segment<'a>> 
         }
     }
     all
+}
+
+impl Model {
+    /// Every activation of a pass with the width of its rows, in the order in which a [`crate::step::Watchers`] receives them.
+    pub fn activations(&self) -> Vec<(ActivationId, usize)> {
+        use ActivationName as Name;
+        let hidden = self.facts.hidden;
+        let outside = |name, width| (ActivationId { layer: None, name }, width);
+        let mut all = vec![outside(Name::Embedding, hidden)];
+        for (index, layer) in self.decoder.layers.iter().enumerate() {
+            let attention = &layer.attention;
+            let query = attention.shape.heads * attention.head_dim;
+            let key = attention.kv_heads * attention.head_dim;
+            let mut push = |name, width| all.push((ActivationId { layer: Some(index), name }, width));
+            push(Name::AttentionNorm, hidden);
+            push(Name::Query, query);
+            push(Name::Key, key);
+            push(Name::Value, key);
+            if attention.head_norms.is_some() {
+                push(Name::QueryNorm, query);
+                push(Name::KeyNorm, key);
+            }
+            if self.rope.is_some() {
+                push(Name::QueryRope, query);
+                push(Name::KeyRope, key);
+            }
+            push(Name::Attention, query);
+            push(Name::AttentionOutput, hidden);
+            push(Name::ResidualMid, hidden);
+            push(Name::MlpNorm, hidden);
+            let inner = layer.mlp.layers().1.matrix().cols();
+            if matches!(layer.mlp, Mlp::SwiGlu { .. }) {
+                push(Name::Gate, inner);
+                push(Name::Up, inner);
+            }
+            push(Name::MlpHidden, inner);
+            push(Name::MlpOutput, hidden);
+            push(Name::Residual, hidden);
+        }
+        all.extend([outside(Name::FinalNorm, hidden), outside(Name::Logits, self.facts.vocab)]);
+        all
+    }
 }

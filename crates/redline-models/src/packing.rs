@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use redline_kernels::Format;
-use redline_weights::{Infq, Part, Scheme, StoredDtype, Weight};
+use redline_weights::{Infq, Scheme, StoredDtype, Weight, WeightPart};
 
 use crate::ModelError;
 
@@ -39,14 +39,18 @@ fn attributes(format: Format) -> BTreeMap<String, u64> {
 pub(crate) fn declare(name: String, rows: usize, cols: usize, format: Format, columns: Vec<u32>) -> Weight {
     let strips = rows.div_ceil(STRIP);
     let bytes = format.strip_bytes(cols, columns.len());
-    let mut parts = vec![Part::new(Plane::Words.suffix(), StoredDtype::U8, [strips, bytes.words])];
+    let mut parts = vec![WeightPart::new(Plane::Words.suffix(), StoredDtype::U8, [strips, bytes.words])];
     if bytes.scales > 0 {
         let (dtype, size) =
             if format.group() == Some(0) { (StoredDtype::F32, 4) } else { (StoredDtype::F16, 2) };
-        parts.push(Part::new(Plane::Scales.suffix(), dtype, [strips, bytes.scales / size / STRIP, STRIP]));
+        parts.push(WeightPart::new(
+            Plane::Scales.suffix(),
+            dtype,
+            [strips, bytes.scales / size / STRIP, STRIP],
+        ));
     }
     if bytes.outliers > 0 {
-        parts.push(Part::new(Plane::Outliers.suffix(), StoredDtype::U8, [strips, bytes.outliers]));
+        parts.push(WeightPart::new(Plane::Outliers.suffix(), StoredDtype::U8, [strips, bytes.outliers]));
     }
     Weight {
         name,
@@ -66,7 +70,7 @@ pub(crate) fn declare_values(name: String, len: usize) -> Weight {
         encoding: Format::F32.name().to_owned(),
         attributes: BTreeMap::new(),
         outlier_columns: Vec::new(),
-        parts: vec![Part::new(Plane::Words.suffix(), StoredDtype::F32, [len])],
+        parts: vec![WeightPart::new(Plane::Words.suffix(), StoredDtype::F32, [len])],
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use redline_kernels::op::linear::Variant;
-use redline_kernels::threads::{UNLABELLED, Work};
+use redline_kernels::threads::{UNLABELLED, WorkSpan};
 use redline_kernels::{Format, Matrix, Stopwatch};
 
 use crate::plan::Site;
@@ -70,7 +70,7 @@ pub struct Profile {
 
 /// A span that has begun; `None` if there was no room.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Begun(Option<usize>);
+pub(crate) struct SpanStart(Option<usize>);
 
 impl Profile {
     /// Reserves room for `room` spans. The stopwatch is the team's.
@@ -107,7 +107,7 @@ impl Profile {
     }
 
     /// The work items of a team member; labels are indices of [`Profile::spans`].
-    pub fn works(&self, member: usize) -> impl Iterator<Item = Work> {
+    pub fn works(&self, member: usize) -> impl Iterator<Item = WorkSpan> {
         self.stopwatch.works(member)
     }
 
@@ -117,22 +117,22 @@ impl Profile {
     }
 
     /// Begins a span: of an operation, or of a whole layer.
-    pub(crate) fn begin(&mut self, layer: Option<usize>, operation: Option<Operation>) -> Begun {
+    pub(crate) fn begin(&mut self, layer: Option<usize>, operation: Option<Operation>) -> SpanStart {
         let index = self.spans.len();
         if index == self.spans.capacity() {
             self.dropped += 1;
-            return Begun(None);
+            return SpanStart(None);
         }
         let start = self.stopwatch.now();
         self.spans.push(Span { layer, operation, start, end: start });
         if operation.is_some() {
             self.stopwatch.set_label(u32::try_from(index).unwrap_or(UNLABELLED));
         }
-        Begun(Some(index))
+        SpanStart(Some(index))
     }
 
     /// Ends a span.
-    pub(crate) fn end(&mut self, begun: Begun) {
+    pub(crate) fn end(&mut self, begun: SpanStart) {
         self.stopwatch.set_label(UNLABELLED);
         let now = self.stopwatch.now();
         if let Some(span) = begun.0.and_then(|index| self.spans.get_mut(index)) {

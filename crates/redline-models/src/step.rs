@@ -1,7 +1,7 @@
-//! One pass over a batch, as the blocks see it.
+//! One pass over a batch, as the blocks see it: the operations that they call, and the memory for activations.
 //!
-//! [`Act`] is a handle into the [`Arena`], memory that is reserved beforehand. Blocks allocate from it like from a stack, and
-//! release whole layers. Nothing here can fail and nothing allocates memory.
+//! That memory, the [`Arena`], is reserved before the first pass. Blocks allocate activations from it as from a stack, and each is a
+//! handle, [`Act`]. All activations of a layer are released together. No operation returns an error or allocates memory.
 
 use redline_kernels::op::activation::silu_gate;
 use redline_kernels::op::add::add;
@@ -18,23 +18,24 @@ use crate::activation::{Activation, ActivationId, ActivationName};
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::plan::{Plan, Site};
-use crate::profile::{Begun, Operation, Profile};
+use crate::profile::{Operation, Profile, SpanStart};
 use crate::trace::{Observation, Observations};
 
 /// Activations: `[rows, width]` in the arena, rows `stride` values apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Act {
-    at: usize,
+    /// Index of the first value in the arena.
+    start: usize,
     rows: usize,
     width: usize,
     stride: usize,
 }
 
 impl Act {
-    /// Columns `first..first + width` of the same rows.
+    /// A view of the columns `first..first + width`.
     pub fn columns(self, first: usize, width: usize) -> Self {
         assert!(first + width <= self.width, "columns {first}..{} of {}", first + width, self.width);
-        Self { at: self.at + first, width, ..self }
+        Self { start: self.start + first, width, ..self }
     }
 
     /// Number of rows.
@@ -42,13 +43,13 @@ impl Act {
         self.rows
     }
 
-    /// The range of the values in the arena.
+    /// The range in the arena from the first value to the last, without the padding of the last row.
     fn range(self) -> std::ops::Range<usize> {
-        self.at..self.at + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
+        self.start..self.start + if self.rows == 0 { 0 } else { (self.rows - 1) * self.stride + self.width }
     }
 }
 
-/// Number of values in a row, rounded up so that whole strips of outputs can be written.
+/// Width of a row, rounded up so that whole strips (sixteen outputs) can be written.
 pub fn padded(width: usize) -> usize {
     width.next_multiple_of(16)
 }
@@ -57,7 +58,7 @@ pub fn padded(width: usize) -> usize {
 #[derive(Debug)]
 pub struct Arena {
     values: Buffer<f32>,
-    /// Inputs of linear layers in the format of their weights.
+    /// Inputs of a linear layer, packed for the format of its weights.
     words: Buffer<u32>,
 }
 
@@ -71,7 +72,7 @@ pub struct ArenaSize {
 }
 
 impl ArenaSize {
-    /// Bytes of both.
+    /// Total size in bytes.
     pub fn bytes(self) -> u64 {
         4 * (self.values as u64 + self.words as u64)
     }
@@ -83,8 +84,8 @@ impl Arena {
         Ok(Self { values: Buffer::zeroed(size.values)?, words: Buffer::zeroed(size.words)? })
     }
 
-    /// Overwrites everything with values that would show in any result that depends on them. No pass may depend on the contents
-    /// that an earlier one left.
+    /// Overwrites everything with values that change any result that depends on them. This reveals a pass that reads what an
+    /// earlier pass left.
     pub fn poison(&mut self) {
         self.values.fill(f32::NAN);
         // Two bf16 NaNs; as integers, large values.
@@ -97,7 +98,7 @@ impl Arena {
     }
 }
 
-/// Observers of a pass. They change neither results nor their order; without observers they cost a branch per operation.
+/// Observers of a pass. They change no result. Without observers, each operation costs one additional branch.
 #[derive(Default)]
 pub struct Watchers<'a> {
     /// Records statistics of the residual stream.
@@ -112,12 +113,13 @@ pub struct Watchers<'a> {
 pub struct Step<'a> {
     exec: Exec<'a>,
     arena: &'a mut Arena,
+    /// Number of values of the arena that are allocated.
     used: usize,
     tokens: &'a [u32],
     positions: &'a [u32],
-    /// Segments whose keys and values are stored.
+    /// Segments whose keys and values are stored: the whole batch.
     stored: CheckedSegments<'a>,
-    /// Segments whose queries attend: the same ones, or parts of them in the last layer ([`Step::narrow`]).
+    /// Segments whose queries attend: the same, or in the last layer only the wanted rows ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
     kv: &'a mut KvPages,
@@ -128,16 +130,16 @@ pub struct Step<'a> {
     watchers: Watchers<'a>,
 }
 
-/// Something that may be timed.
+/// The start of a layer or operation; `None` without a profile.
 #[derive(Clone, Copy)]
-pub(crate) struct Timed(Option<Begun>);
+pub(crate) struct Timed(Option<SpanStart>);
 
 /// The rows that are needed after the last layer.
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted<'a> {
-    /// Ascending.
+    /// Their indices in the batch, ascending.
     pub rows: &'a [usize],
-    /// Their segments, in the order of the rows; first rows are counted among the wanted rows.
+    /// Their segments, in the same order. `first_row` of a segment is an index of `rows`.
     pub segments: &'a [Segment<'a>],
 }
 
@@ -153,7 +155,7 @@ pub struct StepInput<'a> {
     pub wanted: Wanted<'a>,
     /// Keys and values.
     pub kv: &'a mut KvPages,
-    /// The plan for linear layers; sites without a plan use the estimate.
+    /// The plan for linear layers; a layer that it does not cover runs in the estimated variant.
     pub plan: Option<&'a Plan>,
     /// Observers of the pass.
     pub watchers: Watchers<'a>,
@@ -185,19 +187,19 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Token ids of the batch.
+    /// Token ids of the batch, one per row.
     pub fn tokens(&self) -> &'a [u32] {
         self.tokens
     }
 
-    /// Positions of the batch.
+    /// Position of each row of the batch in its sequence.
     pub fn positions(&self) -> &'a [u32] {
         self.positions
     }
 
     /// Allocates `rows` rows of `width` values with unspecified contents.
     pub fn alloc(&mut self, rows: usize, width: usize) -> Act {
-        let act = Act { at: self.used, rows, width, stride: padded(width) };
+        let act = Act { start: self.used, rows, width, stride: padded(width) };
         self.used += rows * act.stride;
         assert!(self.used <= self.arena.values.len(), "the arena holds {} values", self.arena.values.len());
         act
@@ -223,10 +225,10 @@ impl<'a> Step<'a> {
         RowsMut::new(&mut self.arena.values[x.range()], x.rows, x.width, x.stride)
     }
 
-    /// Borrows `from` for reading and `to` for writing, with its padding. They must not overlap.
-    fn both(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
-        let whole = to.at..to.at + to.rows * to.stride;
-        let [a, b] = values.get_disjoint_mut([from.range(), whole]).expect("activations do not overlap");
+    /// Borrows `from` for reading, and `to` with its padding for writing. They must not overlap.
+    fn input_and_output(values: &mut Buffer<f32>, from: Act, to: Act) -> (Rows<'_>, RowsMut<'_>) {
+        let padded = to.start..to.start + to.rows * to.stride;
+        let [a, b] = values.get_disjoint_mut([from.range(), padded]).expect("activations do not overlap");
         (Rows::new(a, from.rows, from.width, from.stride), RowsMut::new(b, to.rows, to.width, to.stride))
     }
 
@@ -250,8 +252,8 @@ impl<'a> Step<'a> {
 
     /// Ends an operation.
     fn end(&mut self, timed: Timed) {
-        if let (Some(profile), Some(begun)) = (&mut self.watchers.profile, timed.0) {
-            profile.end(begun);
+        if let (Some(profile), Some(start)) = (&mut self.watchers.profile, timed.0) {
+            profile.end(start);
         }
     }
 
@@ -265,22 +267,22 @@ impl<'a> Step<'a> {
         y
     }
 
-    /// `layer(x)`.
+    /// The outputs of a linear layer: `x W^T`, with its bias and activation.
     pub fn linear(&mut self, x: Act, layer: &Linear) -> Act {
         let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
         // A plan applies to the rows of the whole pass, not to the wanted rows.
         let plan = self.plan.filter(|_| x.rows == self.tokens.len());
         let variant = plan.and_then(|plan| plan.of(layer.site()));
-        self.product(x, layer.matrix(), layer.site(), epilogue, variant)
+        self.run_linear(x, layer.matrix(), layer.site(), epilogue, variant)
     }
 
-    /// `x W^T` for the head, or some rows of it.
+    /// `x W^T`, where `matrix` is the head or some of its rows.
     pub fn matmul(&mut self, x: Act, matrix: &Matrix, variant: Option<Variant>) -> Act {
-        self.product(x, matrix, Site::Head, Epilogue::default(), variant)
+        self.run_linear(x, matrix, Site::Head, Epilogue::default(), variant)
     }
 
-    /// A linear layer, in the given variant or as estimated.
-    fn product(
+    /// A linear layer, in the given variant or in the estimated one.
+    fn run_linear(
         &mut self,
         x: Act,
         matrix: &Matrix,
@@ -291,44 +293,47 @@ impl<'a> Step<'a> {
         let y = self.alloc(x.rows, matrix.rows());
         let variant = variant.unwrap_or_else(|| Variant::estimate(self.exec.simd, matrix, x.rows));
         let timed = self.begin(|| Operation::linear(site, x.rows, matrix, variant));
-        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
         linear(self.exec, matrix, from, &mut to, epilogue, variant, &mut self.arena.words);
         self.end(timed);
         y
     }
 
-    /// `norm(x)`.
+    /// The norm of each row.
     pub fn norm(&mut self, x: Act, norm: &Norm) -> Act {
         let y = self.alloc(x.rows, x.width);
         let timed = self.begin(|| Operation::of("norm", x.rows, x.width));
-        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
         norm.apply(self.exec, from, &mut to);
         self.end(timed);
+        self.show(norm.name, y);
         y
     }
 
     /// RMSNorm of each of `heads` heads, in place.
-    pub fn norm_heads(&mut self, x: Act, heads: usize, weight: &[f32], eps: f32) {
+    pub fn norm_heads(&mut self, x: Act, heads: usize, norm: &Norm) {
         let exec = self.exec;
         let timed = self.begin(|| Operation::of("norm_heads", x.rows, x.width));
-        rms_norm_heads(exec, &mut self.write(x), 0, heads, weight, eps);
+        rms_norm_heads(exec, &mut self.write(x), 0, heads, &norm.weight, norm.eps);
         self.end(timed);
+        self.show(norm.name, x);
     }
 
-    /// `x += a`; returns `x`.
-    pub fn add(&mut self, x: Act, a: Act) -> Act {
+    /// `x += a`. Returns `x`, which is reported to the observers as `name`.
+    pub fn add(&mut self, x: Act, a: Act, name: ActivationName) -> Act {
         let timed = self.begin(|| Operation::of("add", x.rows, x.width));
-        let (from, mut to) = Self::both(&mut self.arena.values, a, x);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, a, x);
         add(self.exec, &mut to, from);
         self.end(timed);
+        self.show(name, x);
         x
     }
 
-    /// `silu(gate) * up` of gate and up side by side.
+    /// `silu(gate) * up`, where a row of `gate_up` is a row of gate followed by a row of up.
     pub fn silu_gate(&mut self, gate_up: Act) -> Act {
         let y = self.alloc(gate_up.rows, gate_up.width / 2);
         let timed = self.begin(|| Operation::of("silu_gate", y.rows, y.width));
-        let (from, mut to) = Self::both(&mut self.arena.values, gate_up, y);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, gate_up, y);
         silu_gate(self.exec, from, &mut to);
         self.end(timed);
         y
@@ -367,20 +372,20 @@ impl<'a> Step<'a> {
             let keys = segments.iter().map(|segment| segment.start + segment.rows).max();
             Operation { k: keys, ..Operation::of("attention", q.rows, q.width) }
         });
-        let (from, mut to) = Self::both(&mut self.arena.values, q, y);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, q, y);
         attention(self.exec, shape, self.kv, layer, segments, from, &mut to);
         self.end(timed);
         y
     }
 
-    /// `ln(sum e^x)` of every row, into the first of `sums`.
+    /// Writes `ln(sum e^x)` of each row to the first elements of `sums`.
     pub fn log_sum_exp(&mut self, x: Act, sums: &mut [f64]) {
         let timed = self.begin(|| Operation::of("log_sum_exp", x.rows, x.width));
         log_sum_exp(self.exec, self.read(x), sums);
         self.end(timed);
     }
 
-    /// Passes the values of `x` to the caller that needs them.
+    /// Calls `read` with the values of `x`, and records its time as an operation.
     pub fn hand_over(&mut self, x: Act, read: impl FnOnce(Exec<'_>, Rows<'_>)) {
         let timed = self.begin(|| Operation::of("read", x.rows, x.width));
         read(self.exec, self.read(x));
@@ -400,12 +405,12 @@ impl<'a> Step<'a> {
         {
             observations.push(Observation::of(layer, values, x.rows));
         }
-        if let Some(see) = activations {
-            see(Activation { id: ActivationId { layer, name }, values });
+        if let Some(receive) = activations {
+            receive(Activation { id: ActivationId { layer, name }, values });
         }
     }
 
-    /// Narrows the residual stream and the queries to the wanted rows, in place; later operations run on those only.
+    /// Moves the wanted rows of the residual stream and of the queries to the front, in place. Later operations run on these only.
     pub fn narrow(&mut self, x: Act, q: Act) -> (Act, Act) {
         let Wanted { rows, segments } = self.wanted;
         if rows.len() == x.rows {
@@ -414,8 +419,8 @@ impl<'a> Step<'a> {
         let timed = self.begin(|| Operation::of("gather", rows.len(), x.width + q.width));
         for act in [x, q] {
             for (i, &row) in rows.iter().enumerate() {
-                let from = act.at + row * act.stride;
-                self.arena.values.copy_within(from..from + act.width, act.at + i * act.stride);
+                let from = act.start + row * act.stride;
+                self.arena.values.copy_within(from..from + act.width, act.start + i * act.stride);
             }
         }
         self.end(timed);
@@ -423,11 +428,17 @@ impl<'a> Step<'a> {
         (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
     }
 
-    /// The rows `rows` of `x`, in that order.
+    /// The given rows of `x`, in that order: a view of `x` if they are consecutive, otherwise a copy.
     pub fn gather(&mut self, x: Act, rows: &[usize]) -> Act {
+        if let Some(first) =
+            rows.first().filter(|first| rows.iter().copied().eq(**first..**first + rows.len()))
+        {
+            assert!(first + rows.len() <= x.rows, "rows {first} to {} of {}", first + rows.len(), x.rows);
+            return Act { start: x.start + first * x.stride, rows: rows.len(), ..x };
+        }
         let y = self.alloc(rows.len(), x.width);
         let timed = self.begin(|| Operation::of("gather", rows.len(), x.width));
-        let (from, mut to) = Self::both(&mut self.arena.values, x, y);
+        let (from, mut to) = Self::input_and_output(&mut self.arena.values, x, y);
         for (i, &r) in rows.iter().enumerate() {
             to.row(i).copy_from_slice(from.row(r));
         }

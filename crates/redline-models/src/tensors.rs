@@ -185,17 +185,23 @@ pub(crate) fn outlier_columns(
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
     use crate::spec::PartSpec;
 
     /// Projections of three outputs and eight inputs, in which one column is large.
-    struct Columns(&'static [(&'static str, usize)]);
+    struct Columns(&'static [(&'static str, usize)], Orientation);
 
     impl Tensors for Columns {
         fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
             let (_, large) = self.0.iter().find(|(part, _)| name == format!("{part}.weight")).unwrap();
-            for (at, value) in out.iter_mut().enumerate() {
-                *value = if (first + at) % 8 == *large { -4.0 } else { 0.5 };
+            for (at, value) in (first..).zip(out) {
+                let column = match self.1 {
+                    Orientation::OutIn => at % 8,
+                    Orientation::InOut => at / 3,
+                };
+                *value = if column == *large { -4.0 } else { 0.5 };
             }
             Ok(())
         }
@@ -203,13 +209,52 @@ mod tests {
 
     #[test]
     fn columns_are_kept_apart_for_the_largest_weight_of_any_projection() {
-        let columns = Columns(&[("q", 6), ("k", 1), ("v", 3)]);
-        let part = |name: &str| PartSpec { name: name.into(), outputs: 3, bias: false };
-        let parts = ["q", "k", "v"].map(part).to_vec();
-        let linear = LinearSpec { inputs: 8, orientation: Orientation::OutIn, parts };
-        let kept = |fraction| outlier_columns(&columns, &linear, fraction).unwrap();
-        assert_eq!(kept(3.0 / 8.0), [1, 3, 6]);
-        assert_eq!(kept(4.0 / 8.0), [0, 1, 3, 6], "of equals the first");
-        assert_eq!(kept(0.0), [0; 0]);
+        for orientation in [Orientation::OutIn, Orientation::InOut] {
+            let columns = Columns(&[("q", 6), ("k", 1), ("v", 3)], orientation);
+            let part = |name: &str| PartSpec { name: name.into(), outputs: 3, bias: false };
+            let parts = ["q", "k", "v"].map(part).to_vec();
+            let linear = LinearSpec { inputs: 8, orientation, parts };
+            let kept = |fraction| outlier_columns(&columns, &linear, fraction).unwrap();
+            assert_eq!(kept(3.0 / 8.0), [1, 3, 6], "{orientation:?}");
+            assert_eq!(kept(4.0 / 8.0), [0, 1, 3, 6], "{orientation:?}: of equals the first");
+            assert_eq!(kept(0.0), [0; 0]);
+        }
+    }
+
+    /// Zeros; records the ranges that are read.
+    #[derive(Default)]
+    struct Recorded(RefCell<Vec<(usize, usize)>>);
+
+    impl Tensors for Recorded {
+        fn read(&self, _: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
+            self.0.borrow_mut().push((first, out.len()));
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_large_projection_comes_in_pieces_of_whole_strips() {
+        // First rows and numbers of rows of the pieces, and the ranges read.
+        let cut = |inputs: usize, outputs: usize, orientation: Orientation| {
+            let tensors = Recorded::default();
+            let part = PartSpec { name: "q".into(), outputs, bias: false };
+            let linear = LinearSpec { inputs, orientation, parts: vec![part.clone()] };
+            let mut taken = Vec::new();
+            let passed = pieces(&tensors, &linear, &part, |piece| {
+                taken.push((piece.first, piece.rows));
+                Ok(())
+            });
+            passed.unwrap();
+            (taken, tensors.0.into_inner())
+        };
+        // 2^22 values are 20 of these rows, or 13, so two strips are read at a time, or one.
+        let (taken, read) = cut(200_000, 70, Orientation::OutIn);
+        assert_eq!(taken, [(0, 32), (32, 32), (64, 6)]);
+        assert_eq!(read, [(0, 6_400_000), (6_400_000, 6_400_000), (12_800_000, 1_200_000)]);
+        let (taken, read) = cut(300_000, 17, Orientation::OutIn);
+        assert_eq!(taken, [(0, 16), (16, 1)]);
+        assert_eq!(read, [(0, 4_800_000), (4_800_000, 300_000)]);
+        // Stored inputs first, no part of it is a range.
+        assert_eq!(cut(200_000, 70, Orientation::InOut), (vec![(0, 70)], vec![(0, 14_000_000)]));
     }
 }

@@ -94,4 +94,20 @@ mod tests {
         let none = Observation::of(None, Rows::new(&[f32::NAN], 1, 1, 1), 1);
         assert_eq!((none.min, none.max, none.mean, none.non_finite), (0.0, 0.0, 0.0, 1));
     }
+
+    #[test]
+    fn a_digest_depends_on_every_bit_of_every_row() {
+        let values = [1.0f32, -2.0, 0.0, f32::NAN, 3.5, f32::INFINITY];
+        let digest = |values: &[f32]| Observation::of(None, Rows::new(values, 2, 3, 3), 2).digest;
+        let mut seen = vec![digest(&values)];
+        for at in 0..values.len() {
+            for bit in 0..32 {
+                let mut changed = values;
+                changed[at] = f32::from_bits(changed[at].to_bits() ^ (1 << bit));
+                let other = digest(&changed);
+                assert!(!seen.contains(&other), "bit {bit} of value {at}");
+                seen.push(other);
+            }
+        }
+    }
 }

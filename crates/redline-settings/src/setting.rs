@@ -7,6 +7,8 @@ pub enum Setting {
     BlockLength,
     /// How keys and values of a canvas are reused.
     Cache,
+    /// Whether prompts are put into the model's chat template.
+    Chat,
     /// Weight format.
     Format,
     /// The labels of a score request.
@@ -44,6 +46,7 @@ impl Setting {
     pub const ALL: &[Self] = &[
         Self::BlockLength,
         Self::Cache,
+        Self::Chat,
         Self::Format,
         Self::Labels,
         Self::LongLabels,
@@ -66,6 +69,7 @@ impl Setting {
         match self {
             Self::BlockLength => "block_length",
             Self::Cache => "cache",
+            Self::Chat => "chat",
             Self::Format => "format",
             Self::Labels => "labels",
             Self::LongLabels => "long_labels",
@@ -127,5 +131,27 @@ mod tests {
         let settings: BTreeSet<&str> = Setting::ALL.iter().map(|setting| setting.name()).collect();
         let commands: BTreeSet<&str> = Command::ALL.iter().map(|command| command.name()).collect();
         assert_eq!((settings.len(), commands.len()), (Setting::ALL.len(), Command::ALL.len()));
+    }
+
+    /// `MaxNewTokens` becomes `max_new_tokens`.
+    fn snake_case(variant: &str) -> String {
+        let mut name = String::new();
+        for letter in variant.chars() {
+            if letter.is_ascii_uppercase() && !name.is_empty() {
+                name.push('_');
+            }
+            name.push(letter.to_ascii_lowercase());
+        }
+        name
+    }
+
+    #[test]
+    fn a_name_is_that_of_its_variant() {
+        for setting in Setting::ALL {
+            assert_eq!(setting.name(), snake_case(&format!("{setting:?}")));
+        }
+        for command in Command::ALL {
+            assert_eq!(command.name(), snake_case(&format!("{command:?}")));
+        }
     }
 }

@@ -67,26 +67,72 @@ impl Tier {
     }
 }
 
+/// Defines two functions from one list of features: one that names the features that this machine lacks, and one that runs a
+/// kernel with all of them.
 #[cfg(target_arch = "x86_64")]
-fn missing_features(tier: Tier) -> Vec<&'static str> {
-    macro_rules! missing {
-        ($($feature:tt),*) => {{
-            let mut out = Vec::new();
-            $(if !std::arch::is_x86_feature_detected!($feature) { out.push($feature); })*
-            out
-        }};
-    }
-    match tier {
-        Tier::Scalar => Vec::new(),
-        Tier::Avx2 => missing!("avx2", "fma", "f16c"),
-        Tier::Avx512 => {
-            missing!("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c")
-        }
-        Tier::Amx => {
-            let mut missing = missing_features(Tier::Avx512);
-            missing.extend(amx::missing());
+macro_rules! entry {
+    ($enter:ident, $missing:ident, $isa:expr, $($feature:tt),+) => {
+        fn $missing() -> Vec<&'static str> {
+            let mut missing = Vec::new();
+            $(if !std::arch::is_x86_feature_detected!($feature) { missing.push($feature); })+
             missing
         }
+
+        /// # Safety
+        /// The machine has every feature of the list.
+        $(#[target_feature(enable = $feature)])+
+        unsafe fn $enter<K: Kernel>(kernel: K) -> K::Output {
+            kernel.run($isa)
+        }
+    };
+}
+
+/// As `entry`, for AVX-512 and further features.
+#[cfg(target_arch = "x86_64")]
+macro_rules! avx512_entry {
+    ($enter:ident, $missing:ident, $isa:expr $(, $more:tt)*) => {
+        entry!(
+            $enter, $missing, $isa,
+            "avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512vnni", "avx2", "fma", "f16c" $(, $more)*
+        );
+    };
+}
+
+#[cfg(target_arch = "x86_64")]
+entry!(enter_scalar_fma, missing_scalar_fma, Scalar::new(), "fma", "avx");
+#[cfg(target_arch = "x86_64")]
+entry!(
+    enter_avx2,
+    missing_avx2,
+    // SAFETY: the contract of the entry function is that of the constructor.
+    unsafe { Avx2::new() },
+    "avx2",
+    "fma",
+    "f16c"
+);
+#[cfg(target_arch = "x86_64")]
+avx512_entry!(
+    enter_avx512,
+    missing_avx512,
+    // SAFETY: as above.
+    unsafe { Avx512::<false>::new() }
+);
+#[cfg(target_arch = "x86_64")]
+avx512_entry!(
+    enter_avx512_bf16,
+    missing_avx512_bf16,
+    // SAFETY: as above.
+    unsafe { Avx512::<true>::new() },
+    "avx512bf16"
+);
+
+#[cfg(target_arch = "x86_64")]
+fn missing_features(tier: Tier) -> Vec<&'static str> {
+    match tier {
+        Tier::Scalar => Vec::new(),
+        Tier::Avx2 => missing_avx2(),
+        Tier::Avx512 => missing_avx512(),
+        Tier::Amx => [missing_avx512(), amx::missing()].concat(),
     }
 }
 
@@ -204,7 +250,7 @@ impl Simd {
         let mut all = vec![Self { tier: Tier::Scalar, path: Path::Scalar }];
         #[cfg(target_arch = "x86_64")]
         {
-            if std::arch::is_x86_feature_detected!("fma") {
+            if missing_scalar_fma().is_empty() {
                 all.push(Self { tier: Tier::Scalar, path: Path::ScalarFma });
             }
             if Tier::Avx2.available().is_ok() {
@@ -225,12 +271,10 @@ impl Simd {
 #[cfg(target_arch = "x86_64")]
 fn path_of(tier: Tier) -> Path {
     match tier {
-        Tier::Scalar if std::arch::is_x86_feature_detected!("fma") => Path::ScalarFma,
+        Tier::Scalar if missing_scalar_fma().is_empty() => Path::ScalarFma,
         Tier::Scalar => Path::Scalar,
         Tier::Avx2 => Path::Avx2,
-        Tier::Avx512 if std::arch::is_x86_feature_detected!("avx512bf16") && bf16_dot_is_sequential() => {
-            Path::Avx512Bf16
-        }
+        Tier::Avx512 if missing_avx512_bf16().is_empty() && bf16_dot_is_sequential() => Path::Avx512Bf16,
         // On processors with tile registers, `vdpbf16ps` is slower than the two multiply-adds it replaces.
         Tier::Avx512 | Tier::Amx => Path::Avx512,
     }
@@ -250,41 +294,6 @@ fn bf16_dot_is_sequential() -> bool {
     *VERDICT.get_or_init(|| unsafe {
         enter_avx512_bf16(crate::probe::Bf16Dot) == enter_avx512(crate::probe::Bf16Dot)
     })
-}
-
-/// # Safety
-/// The machine has FMA.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "fma,avx")]
-unsafe fn enter_scalar_fma<K: Kernel>(kernel: K) -> K::Output {
-    kernel.run(Scalar::new())
-}
-
-/// # Safety
-/// The machine has AVX2, FMA, F16C.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma,f16c")]
-unsafe fn enter_avx2<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's contract is the constructor's.
-    kernel.run(unsafe { Avx2::new() })
-}
-
-/// # Safety
-/// The machine has AVX-512 F, BW, DQ, VL, VNNI.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx2,fma,f16c")]
-unsafe fn enter_avx512<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's contract is the constructor's.
-    kernel.run(unsafe { Avx512::<false>::new() })
-}
-
-/// # Safety
-/// The machine has AVX-512 F, BW, DQ, VL, VNNI, BF16.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx512vnni,avx512bf16,avx2,fma,f16c")]
-unsafe fn enter_avx512_bf16<K: Kernel>(kernel: K) -> K::Output {
-    // SAFETY: this function's contract is the constructor's.
-    kernel.run(unsafe { Avx512::<true>::new() })
 }
 
 /// A kernel that returns the name of its type parameter, to check that the requested tier is entered.

@@ -23,10 +23,15 @@ impl Affixes {
         Ok(affixes)
     }
 
-    fn trim(&mut self, value: &Value) {
-        if value["trim_offsets"] != false {
-            self.trims.push(value["add_prefix_space"] != false);
-        }
+    /// Reads whether a processor trims offsets, and how. Both keys are required, as in the `tokenizers` crate.
+    fn trim(&mut self, place: &str, value: &Value) -> Result<(), TokenizerError> {
+        let flag = |name: &str| {
+            let flag = value[name].as_bool();
+            flag.ok_or_else(|| form(place, format!("`post_processor.{name}` is neither true nor false")))
+        };
+        let (trims, keeps_first) = (flag("trim_offsets")?, flag("add_prefix_space")?);
+        self.trims.extend(trims.then_some(keeps_first));
+        Ok(())
     }
 
     /// Adds the ids that one processor puts around the text. `added`: whether an earlier one has put ids there.
@@ -42,10 +47,7 @@ impl Affixes {
             known: KNOWN.to_owned(),
         };
         match kind {
-            "ByteLevel" => {
-                self.trim(value);
-                Ok(())
-            }
+            "ByteLevel" => self.trim(place, value),
             "Sequence" => {
                 let list = value["processors"].as_array();
                 let list = list.ok_or_else(|| form(place, "`post_processor.processors` is not a list"))?;
@@ -70,10 +72,7 @@ impl Affixes {
                 *added = true;
                 self.prefix.push(id("cls")?);
                 self.suffix.push(id("sep")?);
-                if kind == "RobertaProcessing" {
-                    self.trim(value);
-                }
-                Ok(())
+                if kind == "RobertaProcessing" { self.trim(place, value) } else { Ok(()) }
             }
             _ => Err(unsupported(kind)),
         }

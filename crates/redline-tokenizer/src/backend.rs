@@ -1,9 +1,9 @@
 //! Selects the encoder: the native one, or the `tokenizers` crate for forms that the native one does not cover.
 
 use crate::{
-    AddedToken, Beginning, TokenizerError, encoding::Found, library::Library, model::Checked, native::Native,
+    AddedToken, Beginning, TokenizerError, encoding::EncodedText, library::Library, native::Native,
+    source::Source,
 };
-use serde_json::Value;
 
 /// The encoder that turns text into ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -13,17 +13,6 @@ pub enum Encoder {
     Native,
     /// Hugging Face's `tokenizers` crate.
     Library,
-}
-
-/// The data from which an encoder is built.
-#[derive(Clone, Copy)]
-pub(crate) struct Source<'a> {
-    pub(crate) place: &'a str,
-    pub(crate) checked: &'a Checked<'a>,
-    /// The added tokens with their ids.
-    pub(crate) added: &'a [(AddedToken, u32)],
-    pub(crate) normalizer: &'a Value,
-    pub(crate) pre_tokenizer: &'a Value,
 }
 
 /// Encodes text without adding ids around it.
@@ -83,7 +72,7 @@ impl Backend {
         }
     }
 
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<EncodedText, TokenizerError> {
         match self {
             Self::Native(native) => native.encode_with_offsets(text),
             Self::Library { library, .. } => library.encode_with_offsets(text),

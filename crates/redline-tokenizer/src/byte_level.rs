@@ -3,7 +3,7 @@
 use crate::native::QWEN2;
 use crate::tokenizer::Parts;
 use crate::{
-    AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, model::BpeModel,
+    AddedToken, Encoder, Tokenizer, TokenizerError, affix::Affixes, decoder::Decoder, json, model::BpeModel,
 };
 use serde_json::{Value, json};
 
@@ -58,6 +58,21 @@ impl Split {
                 json!({ "type": "Sequence", "pretokenizers": [words, bytes(false)] })
             }
         }
+    }
+}
+
+impl Tokenizer {
+    /// Parses the bytes of a `vocab.json` and a `merges.txt`, the older form of byte-level BPE. `options` holds the
+    /// settings that the two files do not contain, `origin` names their directory in messages.
+    pub fn from_vocab_and_merges(
+        origin: &str,
+        vocab: &[u8],
+        merges: &[u8],
+        options: &ByteLevelOptions,
+    ) -> Result<Self, TokenizerError> {
+        let vocab = json::vocab(&format!("{origin}/vocab.json"), vocab)?;
+        let merges = json::merges(&format!("{origin}/merges.txt"), merges)?;
+        build(origin, vocab, merges, options, Encoder::default())
     }
 }
 

@@ -8,14 +8,13 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
-use std::path::Path;
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Kwargs, Serde, Value};
 use minijinja::{Environment, Error, ErrorKind};
 use serde::Serialize;
 
-use crate::{TokenizerError, directory};
+use crate::TokenizerError;
 
 /// Maximum number of template instructions; a long conversation takes some thousand.
 const FUEL: u64 = 5_000_000;
@@ -46,12 +45,6 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads the template of a model directory: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json` (the one named
-    /// `default` if there are several). `None` if there is neither.
-    pub fn from_dir(dir: &Path) -> Result<Option<Self>, TokenizerError> {
-        directory::chat_template(dir)
-    }
-
     /// Creates a template from its source; `place` names it in messages.
     pub fn new(place: &str, source: &str, tokens: BTreeMap<String, String>) -> Self {
         Self { place: place.to_owned(), source: source.to_owned(), tokens }
@@ -65,7 +58,7 @@ impl ChatTemplate {
     ) -> Result<String, TokenizerError> {
         let failed = |error: &Error| TokenizerError::Form {
             place: self.place.clone(),
-            reason: format!("the chat template failed: {}", told(error)),
+            reason: format!("the chat template failed: {}", description(error)),
         };
         let mut environment = Environment::new();
         environment.set_syntax(
@@ -91,7 +84,7 @@ impl ChatTemplate {
 }
 
 /// Formats an error with its line and its causes.
-fn told(error: &Error) -> String {
+fn description(error: &Error) -> String {
     let mut text = error.detail().map_or_else(|| error.kind().to_string(), ToOwned::to_owned);
     if let Some(line) = error.line() {
         text.push_str(&format!(" (line {line})"));

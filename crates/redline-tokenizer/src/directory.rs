@@ -25,7 +25,29 @@ const NAMED: [&str; 7] =
     ["bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"];
 const LISTED: [&str; 2] = ["additional_special_tokens", "extra_special_tokens"];
 
-pub(crate) fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
+impl Tokenizer {
+    /// Loads the tokenizer of a model directory: `tokenizer.json` if it exists, else `vocab.json` and `merges.txt`.
+    /// In the second case, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` define added
+    /// tokens, special tokens, BOS and EOS.
+    pub fn from_dir(dir: &Path) -> Result<Self, TokenizerError> {
+        Self::from_dir_with(dir, Encoder::default())
+    }
+
+    /// Like [`from_dir`](Self::from_dir), with a chosen encoder.
+    pub fn from_dir_with(dir: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
+        load(dir, encoder)
+    }
+}
+
+impl ChatTemplate {
+    /// Reads the template of a model directory: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json` (the one named
+    /// `default` if there are several). `None` if there is neither.
+    pub fn from_dir(dir: &Path) -> Result<Option<Self>, TokenizerError> {
+        chat_template(dir)
+    }
+}
+
+fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
     if let Some(bytes) = read(&dir.join("tokenizer.json"))? {
         return Tokenizer::from_bytes_with(&place(dir, "tokenizer.json"), &bytes, encoder);
     }
@@ -44,7 +66,7 @@ pub(crate) fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerE
 }
 
 /// The chat template of a directory, if it has one.
-pub(crate) fn chat_template(dir: &Path) -> Result<Option<ChatTemplate>, TokenizerError> {
+fn chat_template(dir: &Path) -> Result<Option<ChatTemplate>, TokenizerError> {
     let config = Config::read(dir)?;
     let named = |name: &str| match config.get(name).filter(|value| !value.is_null()) {
         Some(value) => config.token(name, value).map(|token| Some((name.to_owned(), token.content))),
@@ -183,9 +205,6 @@ impl Config {
                 }
                 Some(_) => return Err(self.wrong(name, "a list of tokens")),
             }
-        }
-        for token in &mut tokens {
-            token.special = true;
         }
         Ok(tokens)
     }

@@ -1,6 +1,5 @@
 //! Token ids with their offsets in the text.
 
-use crate::Tokenizer;
 use std::ops::Range;
 
 /// The ids of a text and the bytes of each.
@@ -24,7 +23,7 @@ impl Encoding {
 
 /// Ids and offsets, and the whitespace around each added token's text.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
+pub(crate) struct EncodedText {
     pub(crate) encoding: Encoding,
     /// The added tokens among the ids, in order.
     pub(crate) added: Vec<(usize, Whitespace)>,
@@ -45,19 +44,20 @@ impl Whitespace {
     }
 }
 
-impl Tokenizer {
+impl EncodedText {
     /// Trims whitespace from the offsets. Like the `tokenizers` crate, this removes as many bytes as the token has
-    /// whitespace characters at its ends. `keep_first` keeps a single space before the first token.
-    pub(crate) fn trim(&self, found: &mut Found, keep_first: bool) {
-        let Found { encoding, added } = found;
+    /// whitespace characters at its ends. `keep_first` keeps a single space before the first token. `decoded` returns the
+    /// text of a token as the decoder receives it, if there is such a token.
+    pub(crate) fn trim<'a>(&mut self, keep_first: bool, decoded: impl Fn(u32) -> Option<&'a str>) {
+        let Self { encoding, added } = self;
         let mut added = added.iter().peekable();
         for (i, (id, place)) in encoding.ids.iter().zip(&mut encoding.offsets).enumerate() {
-            let Whitespace { mut leading, trailing } =
-                match (added.next_if(|(at, _)| *at == i), self.entry(*id)) {
-                    (Some((_, whitespace)), _) => *whitespace,
-                    (None, Ok(token)) => Whitespace::of(token.decoded()),
-                    (None, Err(_)) => continue,
-                };
+            let Whitespace { mut leading, trailing } = match (added.next_if(|(at, _)| *at == i), decoded(*id))
+            {
+                (Some((_, whitespace)), _) => *whitespace,
+                (None, Some(token)) => Whitespace::of(token),
+                (None, None) => continue,
+            };
             if (i == 0 || place.start == 0) && keep_first && leading == 1 {
                 leading = 0;
             }

@@ -41,6 +41,7 @@ mod model;
 mod native;
 mod pad;
 mod prefix_cache;
+mod source;
 mod stream;
 mod text;
 mod tokenizer;

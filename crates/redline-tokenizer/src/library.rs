@@ -5,9 +5,10 @@
 //! becomes an error.
 
 use crate::{
-    AddedToken, Encoding, TokenizerError, backend::Source, encoding::Found, encoding::Whitespace, json::form,
-    model::BpeModel,
+    AddedToken, Encoding, TokenizerError, encoding::EncodedText, encoding::Whitespace, json::form,
+    model::BpeModel, source::Source,
 };
+use hashbrown::HashMap;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,6 +55,7 @@ impl Library {
             let mut library = Inner::new(bpe(source.checked.model)?);
             library.with_normalizer(parts.normalizer)?.with_pre_tokenizer(parts.pre_tokenizer);
             library.add_tokens(source.added.iter().map(|(token, _)| library_token(token)))?;
+            refuse_one_form(source.added, |id| library.id_to_token(id))?;
             Ok(Self(library))
         })
         .map_err(|reason| form(source.place, reason))
@@ -66,18 +68,35 @@ impl Library {
     }
 
     /// The ids and their byte offsets, with the whitespace of all tokens.
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<EncodedText, TokenizerError> {
         let encoding = guarded(|| self.0.encode(text, false))
             .map_err(|reason| TokenizerError::Encode { bytes: text.len(), reason })?;
         let offsets = encoding.get_offsets().iter().map(|&(start, end)| start..end).collect();
         let added = encoding.get_tokens().iter().map(|token| Whitespace::of(token)).enumerate().collect();
-        Ok(Found { encoding: Encoding { ids: encoding.get_ids().to_vec(), offsets }, added })
+        Ok(EncodedText { encoding: Encoding { ids: encoding.get_ids().to_vec(), offsets }, added })
     }
 
     /// The form of an added token that the decoder receives: as the normaliser leaves it.
     pub(crate) fn decoded_form(&self, id: u32) -> Option<String> {
         self.0.id_to_token(id)
     }
+}
+
+/// Refuses two added tokens that the normaliser makes the same: the library finds one of them, and another one in the next process.
+fn refuse_one_form(
+    added: &[(AddedToken, u32)],
+    form: impl Fn(u32) -> Option<String>,
+) -> Result<(), AnyError> {
+    let mut forms: HashMap<String, &str> = HashMap::new();
+    for (token, id) in added.iter().filter(|(token, _)| token.normalized) {
+        let (content, form) = (token.content.as_str(), form(*id).unwrap_or_else(|| token.content.clone()));
+        if let Some(other) = forms.insert(form, content).filter(|other| *other != content) {
+            return Err(
+                format!("the added tokens `{other}` and `{content}` have the same normal form").into()
+            );
+        }
+    }
+    Ok(())
 }
 
 type AnyError = Box<dyn std::error::Error + Send + Sync>;

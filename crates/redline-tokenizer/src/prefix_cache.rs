@@ -87,3 +87,20 @@ impl PrefixCache {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two threads may miss the same prefix and both keep it.
+    #[test]
+    fn a_prefix_that_is_kept_again_displaces_no_other() {
+        let cache = PrefixCache::new(PrefixCacheOptions { entries: 2, bytes: 8 });
+        let keep = |key: &str| cache.insert(key, Arc::new(Beginning::default()));
+        keep("one");
+        assert!(cache.get("two").is_none(), "so the other one is the older");
+        keep("two");
+        keep("two");
+        assert!(cache.get("one").is_some() && cache.get("two").is_some());
+    }
+}

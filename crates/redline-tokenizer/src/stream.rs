@@ -43,6 +43,13 @@ impl<T: Deref<Target = Tokenizer>> TextStream<T> {
     }
 }
 
+impl Tokenizer {
+    /// A decoder for ids that arrive one by one; omits special tokens.
+    pub fn stream(&self) -> TextStream<&Self> {
+        TextStream::new(self)
+    }
+}
+
 impl<T> std::fmt::Debug for TextStream<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("TextStream").field("text", &self.text).finish_non_exhaustive()

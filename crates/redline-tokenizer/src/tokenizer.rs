@@ -1,10 +1,9 @@
 //! The tokenizer: one vocabulary, text to ids and back.
 
 use crate::{
-    AddedToken, Beginning, ByteLevelOptions, Encoder, Encoding, PrefixCacheCounters, PrefixCacheOptions,
-    TextStream, TokenizerError, added, affix::Affixes, backend::Backend, backend::Source, batch, byte_level,
-    decoder::Decoder, directory, json, json::TokenizerJson, model::BpeModel, prefix_cache::PrefixCache,
-    text::Text,
+    AddedToken, Beginning, Encoder, Encoding, PrefixCacheCounters, PrefixCacheOptions, TokenizerError, added,
+    affix::Affixes, backend::Backend, batch, decoder::Decoder, json, json::TokenizerJson, model::BpeModel,
+    prefix_cache::PrefixCache, source::Source, text::Text,
 };
 use hashbrown::{DefaultHashBuilder, HashSet, HashTable};
 use serde_json::Value;
@@ -46,18 +45,6 @@ pub(crate) struct Parts<'a> {
 }
 
 impl Tokenizer {
-    /// Loads the tokenizer of a model directory: `tokenizer.json` if it exists, else `vocab.json` and `merges.txt`.
-    /// In the second case, `tokenizer_config.json`, `special_tokens_map.json` and `added_tokens.json` define added
-    /// tokens, special tokens, BOS and EOS.
-    pub fn from_dir(dir: &Path) -> Result<Self, TokenizerError> {
-        Self::from_dir_with(dir, Encoder::default())
-    }
-
-    /// Like [`from_dir`](Self::from_dir), with a chosen encoder.
-    pub fn from_dir_with(dir: &Path, encoder: Encoder) -> Result<Self, TokenizerError> {
-        directory::load(dir, encoder)
-    }
-
     /// Loads a `tokenizer.json`.
     pub fn from_file(path: &Path) -> Result<Self, TokenizerError> {
         Self::from_file_with(path, Encoder::default())
@@ -89,19 +76,6 @@ impl Tokenizer {
             normalizer: file.normalizer,
             pre_tokenizer: file.pre_tokenizer,
         })
-    }
-
-    /// Parses the bytes of a `vocab.json` and a `merges.txt`, the older form of byte-level BPE. `options` holds the
-    /// settings that the two files do not contain, `origin` names their directory in messages.
-    pub fn from_vocab_and_merges(
-        origin: &str,
-        vocab: &[u8],
-        merges: &[u8],
-        options: &ByteLevelOptions,
-    ) -> Result<Self, TokenizerError> {
-        let vocab = json::vocab(&format!("{origin}/vocab.json"), vocab)?;
-        let merges = json::merges(&format!("{origin}/merges.txt"), merges)?;
-        byte_level::build(origin, vocab, merges, options, Encoder::default())
     }
 
     /// Encodes a text. With `special`, adds [`prefix_ids`](Self::prefix_ids) and [`suffix_ids`](Self::suffix_ids)
@@ -187,7 +161,7 @@ impl Tokenizer {
     pub fn encode_with_offsets(&self, text: &str, special: bool) -> Result<Encoding, TokenizerError> {
         let mut found = self.backend.encode_with_offsets(text)?;
         for &trim in &self.affixes.trims {
-            self.trim(&mut found, trim);
+            found.trim(trim, |id| self.entry(id).ok().map(Token::decoded));
         }
         let mut encoding = found.encoding;
         if special {
@@ -225,11 +199,6 @@ impl Tokenizer {
         }
         self.decoder.finish(&mut text, &mut out);
         Ok(out)
-    }
-
-    /// A decoder for ids that arrive one by one; omits special tokens.
-    pub fn stream(&self) -> TextStream<&Self> {
-        TextStream::new(self)
     }
 
     /// The highest id + 1, including added tokens.

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
 use crate::file::{FileWriter, is_plain_name};
-use crate::write::{SafetensorsWriter, TensorSpec};
+use crate::write::{SafetensorsWriter, TensorDeclaration};
 
 /// Number of names tried for the temporary directory.
 const ATTEMPTS: u32 = 100;
@@ -76,7 +76,7 @@ impl DirWriter {
     pub fn safetensors(
         &mut self,
         name: &str,
-        tensors: &[TensorSpec],
+        tensors: &[TensorDeclaration],
         fill: impl FnOnce(&mut SafetensorsWriter<&mut FileWriter>) -> Result<()>,
     ) -> Result<()> {
         self.file(name, |file, path| {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An operation that changes a file or a directory, or makes a change durable.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum FileOperation {
     /// Creates a directory, with any missing parents.
     CreateDir(PathBuf),
     /// Creates a file that must not exist yet.
@@ -31,7 +31,7 @@ pub enum Operation {
     Remove(PathBuf),
 }
 
-type Observer = dyn Fn(&Operation) -> io::Result<()> + Send + Sync;
+type Observer = dyn Fn(&FileOperation) -> io::Result<()> + Send + Sync;
 
 /// Write access to the file system. The default has no observer.
 #[derive(Clone, Default)]
@@ -48,7 +48,7 @@ impl fmt::Debug for Disk {
 impl Disk {
     /// A disk that shows every operation to `observer` first. An operation for which the observer returns an error fails with that
     /// error and changes nothing.
-    pub fn observed(observer: impl Fn(&Operation) -> io::Result<()> + Send + Sync + 'static) -> Self {
+    pub fn observed(observer: impl Fn(&FileOperation) -> io::Result<()> + Send + Sync + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)) }
     }
 
@@ -65,13 +65,13 @@ impl Disk {
         (disk, count)
     }
 
-    fn announce(&self, operation: impl FnOnce() -> Operation) -> io::Result<()> {
+    fn announce(&self, operation: impl FnOnce() -> FileOperation) -> io::Result<()> {
         self.observer.as_ref().map_or(Ok(()), |observer| observer(&operation()))
     }
 
     /// Creates a directory, which must not exist yet; its parent must exist.
     pub fn create_dir(&self, path: &Path) -> io::Result<()> {
-        self.announce(|| Operation::CreateDir(path.to_owned()))?;
+        self.announce(|| FileOperation::CreateDir(path.to_owned()))?;
         fs::create_dir(path)
     }
 
@@ -80,56 +80,56 @@ impl Disk {
         if path.is_dir() {
             return Ok(());
         }
-        self.announce(|| Operation::CreateDir(path.to_owned()))?;
+        self.announce(|| FileOperation::CreateDir(path.to_owned()))?;
         fs::create_dir_all(path)
     }
 
     /// Creates a file that must not exist yet.
     pub fn create_file(&self, path: &Path) -> io::Result<DiskFile> {
-        self.announce(|| Operation::CreateFile(path.to_owned()))?;
+        self.announce(|| FileOperation::CreateFile(path.to_owned()))?;
         let file = File::create_new(path)?;
         Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
     }
 
     /// Writes to an existing path that is not a regular file: a pipe, a device.
     pub(crate) fn write_through(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        self.announce(|| Operation::Write(path.to_owned(), bytes.len()))?;
+        self.announce(|| FileOperation::Write(path.to_owned(), bytes.len()))?;
         fs::write(path, bytes)
     }
 
     /// Renames a file or a directory.
     pub fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.announce(|| Operation::Rename(from.to_owned(), to.to_owned()))?;
+        self.announce(|| FileOperation::Rename(from.to_owned(), to.to_owned()))?;
         fs::rename(from, to)
     }
 
     /// Gives a file a second name.
     pub fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.announce(|| Operation::Link(from.to_owned(), to.to_owned()))?;
+        self.announce(|| FileOperation::Link(from.to_owned(), to.to_owned()))?;
         fs::hard_link(from, to)
     }
 
     /// Makes the entries of a directory durable, if the system supports it.
     pub fn sync_dir(&self, path: &Path) -> io::Result<()> {
-        self.announce(|| Operation::SyncDir(path.to_owned()))?;
+        self.announce(|| FileOperation::SyncDir(path.to_owned()))?;
         if cfg!(unix) { File::open(path)?.sync_all() } else { Ok(()) }
     }
 
     /// Removes a file.
     pub fn remove_file(&self, path: &Path) -> io::Result<()> {
-        self.announce(|| Operation::Remove(path.to_owned()))?;
+        self.announce(|| FileOperation::Remove(path.to_owned()))?;
         fs::remove_file(path)
     }
 
     /// Removes an empty directory.
     pub fn remove_dir(&self, path: &Path) -> io::Result<()> {
-        self.announce(|| Operation::Remove(path.to_owned()))?;
+        self.announce(|| FileOperation::Remove(path.to_owned()))?;
         fs::remove_dir(path)
     }
 
     /// Removes a directory with its content.
     pub fn remove_dir_all(&self, path: &Path) -> io::Result<()> {
-        self.announce(|| Operation::Remove(path.to_owned()))?;
+        self.announce(|| FileOperation::Remove(path.to_owned()))?;
         fs::remove_dir_all(path)
     }
 }
@@ -145,14 +145,14 @@ pub struct DiskFile {
 impl DiskFile {
     /// Makes the content durable.
     pub fn sync(&self) -> io::Result<()> {
-        self.disk.announce(|| Operation::SyncFile(self.path.clone()))?;
+        self.disk.announce(|| FileOperation::SyncFile(self.path.clone()))?;
         self.file.sync_all()
     }
 }
 
 impl Write for DiskFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.disk.announce(|| Operation::Write(self.path.clone(), bytes.len()))?;
+        self.disk.announce(|| FileOperation::Write(self.path.clone(), bytes.len()))?;
         self.file.write(bytes)
     }
 

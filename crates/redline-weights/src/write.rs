@@ -19,7 +19,7 @@ pub(crate) const ALIGN: usize = 64;
 
 /// The declaration of a tensor to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TensorSpec {
+pub struct TensorDeclaration {
     /// Name in the file.
     pub name: String,
     /// Element type in the file. Values are rounded to F32, F16 and BF16, to nearest, ties to even. Other types can
@@ -29,7 +29,7 @@ pub struct TensorSpec {
     pub shape: Vec<usize>,
 }
 
-impl TensorSpec {
+impl TensorDeclaration {
     /// Declares a tensor of this name, type and shape.
     pub fn new(name: impl Into<String>, dtype: impl Into<StoredDtype>, shape: impl Into<Vec<usize>>) -> Self {
         Self { name: name.into(), dtype: dtype.into(), shape: shape.into() }
@@ -52,7 +52,7 @@ impl TensorSpec {
 pub struct SafetensorsWriter<W: Write> {
     writer: W,
     file: PathBuf,
-    tensors: Vec<TensorSpec>,
+    tensors: Vec<TensorDeclaration>,
     /// The index of the tensor being written, and the number of its bytes written.
     current: usize,
     written: u64,
@@ -61,12 +61,12 @@ pub struct SafetensorsWriter<W: Write> {
 
 impl<W: Write> SafetensorsWriter<W> {
     /// Writes the header for `tensors`; their data must follow in this order.
-    pub fn new(writer: W, tensors: &[TensorSpec]) -> Result<Self> {
+    pub fn new(writer: W, tensors: &[TensorDeclaration]) -> Result<Self> {
         Self::in_file(writer, Path::new("safetensors stream"), tensors)
     }
 
     /// Like [`Self::new`]; messages name `file`.
-    pub(crate) fn in_file(mut writer: W, file: &Path, tensors: &[TensorSpec]) -> Result<Self> {
+    pub(crate) fn in_file(mut writer: W, file: &Path, tensors: &[TensorDeclaration]) -> Result<Self> {
         let (header, _) =
             header(tensors).map_err(|fault| WeightsError::Header { file: file.to_owned(), fault })?;
         writer.write_all(&header).map_err(WeightsError::io("write the header", file))?;
@@ -87,7 +87,7 @@ impl<W: Write> SafetensorsWriter<W> {
             let (given, declared, file) = (name.to_owned(), declared.to_owned(), self.file.clone());
             return Err(WeightsError::WriteOrder { given, declared, file });
         }
-        let declared = next.map_or(0, TensorSpec::elements);
+        let declared = next.map_or(0, TensorDeclaration::elements);
         let file = self.file.clone();
         let amount = |given| WeightsError::Written { tensor: name.to_owned(), declared, given, file };
         let mut given = 0;
@@ -174,7 +174,7 @@ impl<W: Write> SafetensorsWriter<W> {
         let bits = tensor.map_or(8, |tensor| tensor.dtype.bits() as u64);
         WeightsError::Written {
             tensor: tensor.map_or_else(String::new, |tensor| tensor.name.clone()),
-            declared: tensor.map_or(0, TensorSpec::elements),
+            declared: tensor.map_or(0, TensorDeclaration::elements),
             given: (before * 8 / bits) as usize + more,
             file: self.file.clone(),
         }
@@ -185,7 +185,7 @@ impl<W: Write> SafetensorsWriter<W> {
         let (tensor, before) = self.reached();
         WeightsError::WrittenBytes {
             tensor: tensor.map_or_else(String::new, |tensor| tensor.name.clone()),
-            declared: tensor.map_or(0, TensorSpec::bytes),
+            declared: tensor.map_or(0, TensorDeclaration::bytes),
             given: before + more as u64,
             file: self.file.clone(),
         }
@@ -193,11 +193,11 @@ impl<W: Write> SafetensorsWriter<W> {
 
     /// The current tensor and the number of its bytes written. Past the end, the last tensor, which got too many
     /// bytes.
-    fn reached(&self) -> (Option<&TensorSpec>, u64) {
+    fn reached(&self) -> (Option<&TensorDeclaration>, u64) {
         let last = self.tensors.last();
         match self.tensors.get(self.current) {
             Some(tensor) => (Some(tensor), self.written),
-            None => (last, last.map_or(0, TensorSpec::bytes)),
+            None => (last, last.map_or(0, TensorDeclaration::bytes)),
         }
     }
 
@@ -214,11 +214,11 @@ impl<W: Write> SafetensorsWriter<W> {
 }
 
 /// The header with its length, padded with spaces, and the tensors that a reader will find in it.
-pub(crate) fn header(tensors: &[TensorSpec]) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
+pub(crate) fn header(tensors: &[TensorDeclaration]) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
     // Readers based on PyTorch reject files without this metadata.
     let mut json = format!(r#"{{"{METADATA}":{{"format":"pt"}}"#);
     let mut begin = 0u64;
-    for TensorSpec { name, dtype, shape } in tensors {
+    for TensorDeclaration { name, dtype, shape } in tensors {
         let overflow = || HeaderFault::ShapeOverflow { tensor: name.clone(), shape: shape.clone() };
         let (_, bits) = count(*dtype, shape).ok_or_else(overflow)?;
         let end = begin.checked_add(bits / 8).ok_or_else(overflow)?;

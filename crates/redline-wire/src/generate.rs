@@ -66,7 +66,7 @@ pub struct TextCompletion {
     /// The model's name.
     pub model: String,
     /// One choice.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<CompletionChoice>,
     /// Token counts.
     pub usage: Usage,
     /// Further details.
@@ -75,7 +75,7 @@ pub struct TextCompletion {
 
 /// One continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Choice {
+pub struct CompletionChoice {
     /// The new text, up to a stop string.
     pub text: String,
     /// The new token ids, including an end-of-sequence token.
@@ -84,16 +84,16 @@ pub struct Choice {
     #[serde(with = "named")]
     pub finish_reason: FinishReason,
     /// Log-probabilities per new token, on request.
-    pub logprobs: Option<Vec<PositionLogprobs>>,
+    pub logprobs: Option<Vec<LogprobEntry>>,
     /// Log-probabilities per prompt token, on request; `null` for the first token and for those before the requested
     /// position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
+    pub prompt_logprobs: Option<Vec<Option<LogprobEntry>>>,
 }
 
 /// One token with its log-probability over the whole vocabulary.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TokenLogprob {
+pub struct TokenEntry {
     /// Token id.
     pub id: u32,
     /// The text of this token alone.
@@ -104,12 +104,12 @@ pub struct TokenLogprob {
 
 /// Log-probabilities at one position.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct PositionLogprobs {
+pub struct LogprobEntry {
     /// The chosen token.
     #[serde(flatten)]
-    pub chosen: TokenLogprob,
+    pub chosen: TokenEntry,
     /// The most probable tokens, most probable first.
-    pub top: Vec<TokenLogprob>,
+    pub top: Vec<TokenEntry>,
 }
 
 /// Details of a generation answer besides the text.
@@ -176,15 +176,15 @@ mod tests {
 
     #[test]
     fn an_answer_has_the_documented_shape() {
-        let token = TokenLogprob { id: 9, text: " a".to_owned(), logprob: Finite(-0.1) };
+        let token = TokenEntry { id: 9, text: " a".to_owned(), logprob: Finite(-0.1) };
         let answer = TextCompletion {
             object: "text_completion".to_owned(),
             model: "demo".to_owned(),
-            choices: vec![Choice {
+            choices: vec![CompletionChoice {
                 text: " a".to_owned(),
                 token_ids: vec![9],
                 finish_reason: FinishReason::Length,
-                logprobs: Some(vec![PositionLogprobs { chosen: token.clone(), top: vec![token] }]),
+                logprobs: Some(vec![LogprobEntry { chosen: token.clone(), top: vec![token] }]),
                 prompt_logprobs: None,
             }],
             usage: Usage::new(2, 1, 0),

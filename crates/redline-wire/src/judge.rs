@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::cost::CostMeta;
 use crate::finite::Finite;
 use crate::input::LabelIds;
-use crate::took::Took;
 use crate::usage::Usage;
 
 /// Answer to a classification.
@@ -82,7 +82,7 @@ pub struct JudgeMeta {
     pub label_token_ids: Vec<LabelIds>,
     /// The cost of the request.
     #[serde(flatten)]
-    pub took: Took,
+    pub cost: CostMeta,
 }
 
 #[cfg(test)]
@@ -92,7 +92,7 @@ mod tests {
     fn meta() -> JudgeMeta {
         JudgeMeta {
             label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
-            took: Took {
+            cost: CostMeta {
                 cache_miss_count: 0,
                 computed_tokens: 4,
                 shared_prefix_tokens: 2,

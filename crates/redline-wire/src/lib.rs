@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cost;
 mod diffuse;
 mod fault;
 mod finite;
@@ -19,23 +20,22 @@ mod plan;
 mod profile;
 mod score;
 mod tokenize;
-mod took;
 mod trace;
 mod usage;
 
+pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;
 pub use finite::Finite;
-pub use generate::{Choice, GenerateLine, GenerateMeta, PositionLogprobs, TextCompletion, TokenLogprob};
+pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
 pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
-pub use perplexity::{Against, Estimate, KlDivergence, Perplexity, PerplexityMeta, Run};
+pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
-pub use profile::{Profile, ProfileArgs, ProfileEvent};
+pub use profile::{TraceArgs, TraceDocument, TraceEvent};
 pub use redline_settings::{Algorithm, BlockCache, FinishReason, LongLabels, Tokenization, Truncate};
 pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
-pub use took::Took;
 pub use trace::TraceLine;
 pub use usage::{PrefixCacheUse, PromptTokensDetails, Usage};

@@ -6,7 +6,7 @@ use crate::finite::Finite;
 
 /// A mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Estimate {
+pub struct PerplexityEstimate {
     /// The mean.
     pub value: Finite<f64>,
     /// Its standard error; `null` if there was only one value.
@@ -21,9 +21,9 @@ pub struct Perplexity {
     /// The model's name.
     pub model: String,
     /// Perplexity.
-    pub perplexity: Estimate,
+    pub perplexity: PerplexityEstimate,
     /// Negative log-likelihood, nats per token.
-    pub nll: Estimate,
+    pub nll: PerplexityEstimate,
     /// Number of tokens predicted.
     pub tokens: usize,
     /// The comparison with a reference, on request.
@@ -39,17 +39,17 @@ pub struct Against {
     /// The reference's name.
     pub model: String,
     /// Its perplexity.
-    pub perplexity: Estimate,
+    pub perplexity: PerplexityEstimate,
     /// Its negative log-likelihood, nats per token.
-    pub nll: Estimate,
+    pub nll: PerplexityEstimate,
     /// KL(P || Q), nats per token.
     pub kl_divergence: KlDivergence,
     /// Share of tokens for which both models have the same most probable token.
     pub top1_agreement: Finite<f64>,
     /// ln(perplexity of Q / perplexity of P).
-    pub ln_ratio: Estimate,
+    pub ln_ratio: PerplexityEstimate,
     /// How the reference was run.
-    pub run: Run,
+    pub run: PerplexityRun,
 }
 
 /// A KL divergence over many tokens.
@@ -57,7 +57,7 @@ pub struct Against {
 pub struct KlDivergence {
     /// Its mean.
     #[serde(flatten)]
-    pub mean: Estimate,
+    pub mean: PerplexityEstimate,
     /// The median; `null` with fewer than 100 tokens.
     pub median: Option<Finite<f64>>,
     /// The 99th percentile; `null` with fewer than 100 tokens.
@@ -68,7 +68,7 @@ pub struct KlDivergence {
 
 /// How a model was run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Run {
+pub struct PerplexityRun {
     /// Format of weights.
     pub format: String,
     /// Format of keys and values.
@@ -97,20 +97,20 @@ pub struct PerplexityMeta {
     pub peak_memory_bytes: Option<u64>,
     /// How the model was run.
     #[serde(flatten)]
-    pub run: Run,
+    pub run: PerplexityRun,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn estimate(value: f64, standard_error: Option<f64>) -> Estimate {
-        Estimate { value: Finite(value), standard_error: standard_error.map(Finite) }
+    fn estimate(value: f64, standard_error: Option<f64>) -> PerplexityEstimate {
+        PerplexityEstimate { value: Finite(value), standard_error: standard_error.map(Finite) }
     }
 
     #[test]
     fn an_answer_has_the_documented_shape() {
-        let run = Run {
+        let run = PerplexityRun {
             format: "w8".to_owned(),
             kv_format: "bf16".to_owned(),
             kernel_path: "avx2/w8/kv-bf16".to_owned(),

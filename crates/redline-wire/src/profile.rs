@@ -9,16 +9,16 @@ use crate::Finite;
 /// A profile: the content of the file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Profile {
+pub struct TraceDocument {
     /// The time unit that viewers display.
     pub display_time_unit: String,
     /// The events; a parent comes before its children.
-    pub trace_events: Vec<ProfileEvent>,
+    pub trace_events: Vec<TraceEvent>,
 }
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ProfileEvent {
+pub struct TraceEvent {
     /// The displayed name.
     pub name: Cow<'static, str>,
     /// `request`, `pass`, `layer`, `operation`, `thread`, or `__metadata`.
@@ -39,13 +39,13 @@ pub struct ProfileEvent {
     pub id: Option<String>,
     /// Further details.
     #[serde(default)]
-    pub args: ProfileArgs,
+    pub args: TraceArgs,
 }
 
 /// Details of an event. Fields that do not apply are omitted.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct ProfileArgs {
+pub struct TraceArgs {
     /// Name of a process or a track.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<Cow<'static, str>>,
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_span_has_the_shape_that_viewers_read() {
-        let event = ProfileEvent {
+        let event = TraceEvent {
             name: "linear qkv".into(),
             cat: "operation".into(),
             ph: "X".into(),
@@ -108,20 +108,20 @@ mod tests {
             pid: 1,
             tid: 1,
             id: None,
-            args: ProfileArgs {
+            args: TraceArgs {
                 layer: Some(0),
                 m: Some(4),
                 variant: Some("dot".into()),
-                ..ProfileArgs::default()
+                ..TraceArgs::default()
             },
         };
-        let profile = Profile { display_time_unit: "ms".to_owned(), trace_events: vec![event] };
+        let profile = TraceDocument { display_time_unit: "ms".to_owned(), trace_events: vec![event] };
         let json = serde_json::to_string(&profile).unwrap();
         let expect = concat!(
             r#"{"displayTimeUnit":"ms","traceEvents":[{"name":"linear qkv","cat":"operation","ph":"X","#,
             r#""ts":12.345,"dur":0.5,"pid":1,"tid":1,"args":{"layer":0,"m":4,"variant":"dot"}}]}"#
         );
         assert_eq!(json, expect);
-        assert_eq!(serde_json::from_str::<Profile>(&json).unwrap(), profile);
+        assert_eq!(serde_json::from_str::<TraceDocument>(&json).unwrap(), profile);
     }
 }

@@ -3,10 +3,10 @@
 use redline_settings::{LongLabels, Tokenization, Truncate};
 use serde::{Deserialize, Serialize};
 
+use crate::cost::CostMeta;
 use crate::finite::Finite;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::named;
-use crate::took::Took;
 use crate::usage::Usage;
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -94,7 +94,7 @@ pub struct ScoreMeta {
     pub label_mass: Option<Vec<Option<Finite<f32>>>>,
     /// The cost of the request.
     #[serde(flatten)]
-    pub took: Took,
+    pub cost: CostMeta,
     /// Number of tokens of each prompt.
     pub prompt_tokens: Vec<Option<usize>>,
     /// Whether each prompt was cut to fit the context.

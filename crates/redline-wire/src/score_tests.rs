@@ -63,7 +63,7 @@ fn meta() -> ScoreMeta {
         monte_carlo: None,
         logprobs: vec![Some(vec![Finite(-1.0), Finite(-0.1)]), None],
         label_mass: None,
-        took: Took {
+        cost: CostMeta {
             cache_miss_count: 0,
             computed_tokens: 4,
             shared_prefix_tokens: 2,

@@ -111,15 +111,15 @@ impl Case {
     fn answers(binary: &Binary, arguments: &[String], lines: usize) -> Result<Vec<Value>> {
         let finished = binary.run(arguments, START_S + REQUEST_S * lines as u64)?;
         let answers = answer::parse(&finished.out);
-        let told = || format!("{}\n{}", CommandLine(binary, arguments), finished.err);
-        let answers = answers.with_context(told)?;
+        let output = || format!("{}\n{}", CommandLine(binary, arguments), finished.err);
+        let answers = answers.with_context(output)?;
         let whole = answers.len() == lines && matches!(finished.code, Some(0 | 1));
         ensure!(
             whole && !finished.err.contains("panicked"),
             "{} answers to {lines} lines, exit code {:?}\n  {}",
             answers.len(),
             finished.code,
-            told()
+            output()
         );
         Ok(answers)
     }

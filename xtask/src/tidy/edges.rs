@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-engine",
         &["redline-models", "redline-weights", "redline-tokenizer", "redline-kernels", "redline-settings"],
     ),
+    ("redline-api", &["redline-engine", "redline-wire", "redline-tokenizer", "redline-settings"]),
     (
         "redline-lab",
         &["redline-engine", "redline-kernels", "redline-tokenizer", "redline-models", "redline-weights"],
@@ -23,6 +24,7 @@ const EDGES: &[(&str, &[&str])] = &[
         "redline-cli",
         &[
             "redline-lab",
+            "redline-api",
             "redline-wire",
             "redline-engine",
             "redline-models",

@@ -91,8 +91,28 @@ redline-settings.workspace = true\nredline-weights.workspace = true\n",
 //- crates/redline-lab/src/clock.rs\nInstant::now();
 //- xtask/src/main.rs\nInstant::now();\n",
         expect: &[
-            "crates/redline-engine/tests/it/main.rs:1: `Instant::now` outside redline-lab/src/clock.rs: the clock comes as a value",
-            "crates/redline-server/src/a.rs:1: `SystemTime::now` outside redline-lab/src/clock.rs: the clock comes as a value",
+            "crates/redline-engine/tests/it/main.rs:1: `Instant::now` outside a `clock.rs`: the clock comes as a value",
+            "crates/redline-server/src/a.rs:1: `SystemTime::now` outside a `clock.rs`: the clock comes as a value",
+        ],
+    },
+    Example {
+        check: "circles",
+        tree: "//- crates/redline-lab/src/lib.rs\nmod a;\nmod b;\nmod c;\npub use a::A;
+//- crates/redline-lab/src/a.rs\nuse crate::b::B;
+//- crates/redline-lab/src/b/mod.rs\nmod d;\nuse super::c::C;
+//- crates/redline-lab/src/b/d.rs\nuse super::B;
+//- crates/redline-lab/src/c.rs\nfn f() -> crate::A { g() }\n#[cfg(test)]\nmod tests {\nuse crate::b::B;\n}
+//- crates/redline-lab/src/e.rs\nuse crate::{a::A, c::C};\n",
+        expect: &["crates/redline-lab/src/: these files import each other in a circle: a, b, c"],
+    },
+    Example {
+        check: "type-names",
+        tree: "//- crates/redline-engine/src/a.rs\npub struct Run;\npub(crate) struct Own;
+//- crates/redline-lab/src/a.rs\n/// Runs.\npub enum Run {}\nstruct Own;
+//- crates/redline-lab/src/b.rs\npub struct Run;\n",
+        expect: &[
+            "crates/redline-lab/src/a.rs:2: `Run` is also a type of crates/redline-engine/src/a.rs",
+            "crates/redline-lab/src/b.rs:1: `Run` is also a type of crates/redline-engine/src/a.rs",
         ],
     },
     Example {

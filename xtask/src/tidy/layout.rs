@@ -104,3 +104,19 @@ pub(super) fn test_binaries(tree: &Tree) -> Findings {
     }
     findings
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_architecture_is_found() {
+        let found = |lines: usize| -> Vec<String> {
+            let tree = Tree::fixture(&format!("//- ARCHITECTURE.md\n{}", "x\n".repeat(lines)));
+            let violations = documents(&tree).violations.into_iter();
+            violations.filter(|v| v.path == "ARCHITECTURE.md").map(|v| v.to_string()).collect()
+        };
+        assert_eq!(found(199), [""; 0]);
+        assert_eq!(found(200), ["ARCHITECTURE.md: 200 lines; must be under 200"]);
+    }
+}

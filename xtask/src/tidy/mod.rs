@@ -7,6 +7,7 @@ mod layout;
 mod lexer;
 mod lists;
 mod models;
+mod modules;
 mod places;
 mod sizes;
 mod source;
@@ -39,6 +40,8 @@ const CHECKS: &[Check] = &[
     Check { name: "connections", run: edges::connections },
     Check { name: "same-bits", run: places::same_bits },
     Check { name: "architectures", run: models::architectures },
+    Check { name: "circles", run: modules::circles },
+    Check { name: "type-names", run: modules::type_names },
     Check { name: "forward", run: models::forward },
     Check { name: "lists", run: lists::lists },
     Check { name: "module-docs", run: text::module_docs },

@@ -69,14 +69,18 @@ fn is_root(path: &str) -> bool {
     path.ends_with("/src/lib.rs") || path.ends_with("/src/main.rs") || path.contains("/src/bin/")
 }
 
-/// Only one file of the lab and one of the tokenizer's benchmark, which cannot import the lab, read the clock. This
-/// applies to tests too.
+/// Only the engine's default clock, the lab's time of day, and the clock of the tokenizer's benchmark, which can import neither,
+/// read the time. This applies to tests too.
 pub(super) fn clock(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    let clocks = ["crates/redline-lab/src/clock.rs", "crates/redline-tokenizer/benches/peers/clock.rs"];
+    let clocks = [
+        "crates/redline-engine/src/clock.rs",
+        "crates/redline-lab/src/clock.rs",
+        "crates/redline-tokenizer/benches/peers/clock.rs",
+    ];
     let sources = product(tree, &clocks, &mut findings);
     let paths = ["Instant::now", "SystemTime::now", "clock_gettime", "gettimeofday", "_rdtsc", "__rdtscp"];
-    forbid(&sources, &paths, "outside redline-lab/src/clock.rs: the clock comes as a value", &mut findings);
+    forbid(&sources, &paths, "outside a `clock.rs`: the clock comes as a value", &mut findings);
     findings
 }
 
@@ -148,6 +152,7 @@ const LIBRARIES: &[&str] = &[
     "crates/redline-models/src/",
     "crates/redline-engine/src/",
     "crates/redline-wire/src/",
+    "crates/redline-api/src/",
 ];
 
 /// Messages of a library do not name flags, command lines or environment variables, because a front end may have none.

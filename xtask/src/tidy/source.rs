@@ -94,6 +94,11 @@ impl<'a> Source<'a> {
         lines
     }
 
+    /// The paths of all `use` declarations, with their lines.
+    pub(super) fn imported(&self) -> Vec<(Vec<&str>, usize)> {
+        self.imports().into_iter().map(|import| (import.path, import.line)).collect()
+    }
+
     /// The paths of all `use` declarations.
     fn imports(&self) -> Vec<Import<'_>> {
         let mut imports = Vec::new();

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, Label, LongLabels};
-use redline_wire::{ClassResult, Classification, Finite};
+use redline_api::classify;
+use redline_engine::{ClassifyOutcome, ClassifyRequest, Label, LongLabels};
 
 use super::judge::{self, JudgeFlags};
-use super::{Context, taken};
-use crate::model::{Loaded, ModelFlag};
-use crate::report::{self, Failure};
-use crate::{figure, output, table};
+use super::{Context, cost};
+use crate::message::{self, Failure};
+use crate::model::ModelFlag;
+use crate::{display, output, table};
 
 /// Longest part of a text that is shown, in characters.
 const TEXT_WIDTH: usize = 40;
@@ -33,10 +33,10 @@ pub(super) struct ClassifyArgs {
     /// A class, of one or more tokens (repeatable, at least two)
     #[arg(long, value_name = "TEXT")]
     class: Vec<String>,
-    /// What stands around a text: the model's own template (see below)
+    /// The template into which each text is put; default: one for models that follow instructions (see below)
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    /// Take classes of several tokens by the geometric mean per token, not by the probability of all of them
+    /// Score classes of several tokens by the geometric mean per token instead of the probability of all of them
     #[arg(long)]
     mean: bool,
     #[command(flatten)]
@@ -48,8 +48,8 @@ fn help() -> String {
     format!(
         "The template is a text with {{text}} once and {{classes}} (the classes, with commas between them) at most once, ending \
          where the model is to write the class. The default one is {:?}, for models that follow instructions; a model that was \
-         trained to classify needs the template of its training. With the default template a class gets a space in front; with \
-         --template it is taken as it is, so mind the space.",
+         trained to classify needs the template of its training. With the default template a class gets a leading space; with \
+         --template it is used unchanged, so it has to include a leading space if the model writes one.",
         ClassifyRequest::TEMPLATE
     )
 }
@@ -60,7 +60,7 @@ pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Fa
     let request = request(args)?;
     let loaded = args.flags.load(&model, context)?;
     if args.flags.json {
-        let answer = answer(&loaded, &args.class, loaded.engine.classify(request)?);
+        let answer = classify::answer(&loaded, &args.class, loaded.engine.classify(request)?);
         output::line(&output::json(&answer)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -70,7 +70,7 @@ pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Fa
     if !args.flags.quiet {
         let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
         let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
-        report::say(taken::summary(&loaded, &outcome.taken, (texts.len(), "texts"), prompts));
+        message::say(cost::summary(&loaded, &outcome.cost, (texts.len(), "texts"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -94,51 +94,51 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
     Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
 }
 
-/// Builds the JSON document.
-fn answer(loaded: &Loaded, classes: &[String], outcome: ClassifyOutcome) -> Classification {
-    let result = |(index, text)| match text {
-        Ok(Classified { probabilities, best, margin, prompt_tokens, truncated }) => ClassResult {
-            index,
-            class: classes.get(best).cloned(),
-            probabilities: Some(probabilities.into_iter().map(Finite).collect()),
-            margin: Some(Finite(margin)),
-            prompt_tokens: Some(prompt_tokens),
-            truncated: Some(truncated),
-            error: None,
-        },
-        Err(ItemError { message, .. }) => {
-            ClassResult { index, error: Some(message), ..ClassResult::default() }
-        }
-    };
-    Classification {
-        object: "classification".to_owned(),
-        model: loaded.name.clone(),
-        classes: classes.to_vec(),
-        results: outcome.texts.into_iter().enumerate().map(result).collect(),
-        usage: taken::tokens(outcome.taken.usage),
-        meta: judge::meta(loaded, outcome.class_token_ids, outcome.taken),
-    }
-}
-
 /// One line per text: the best class, its margin, and one column per class.
 fn render(texts: &[String], classes: &[String], outcome: &ClassifyOutcome) -> String {
-    let class = |class: &String| figure::shortened(class, CLASS_WIDTH);
+    let class = |class: &String| display::shortened(class, CLASS_WIDTH);
     let mut header = ["text", "best", "margin"].map(str::to_owned).to_vec();
     header.extend(classes.iter().map(class));
     let mut rows = vec![header];
     for (text, classified) in texts.iter().zip(&outcome.texts) {
-        let mut row = vec![figure::shortened(text, TEXT_WIDTH)];
+        let mut row = vec![display::shortened(text, TEXT_WIDTH)];
         match classified {
             Ok(found) => {
                 row.extend([
                     classes.get(found.best).map(class).unwrap_or_default(),
-                    figure::probability(found.margin),
+                    display::probability(found.margin),
                 ]);
-                row.extend(found.probabilities.iter().copied().map(figure::probability));
+                row.extend(found.probabilities.iter().copied().map(display::probability));
             }
             Err(error) => row.push(format!("error: {}", error.message)),
         }
         rows.push(row);
     }
     table::align(&rows, classes.len() + 3)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::FromArgMatches as _;
+    use redline_engine::Truncate;
+
+    use super::*;
+
+    #[test]
+    fn every_flag_of_the_command_reaches_the_request() {
+        let line = "--text t --class a --class b --template {text}: --mean --truncate left --item-errors --timeout 2.5";
+        let command = ClassifyArgs::augment_args(clap::Command::new("classify").no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split(' ')).unwrap();
+        let request = request(&ClassifyArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        let classes = ["a", "b"].map(|class| Label::Text(class.to_owned())).to_vec();
+        let expected = ClassifyRequest {
+            template: Some("{text}:".to_owned()),
+            long_labels: LongLabels::Mean,
+            truncate: Some(Truncate::Left),
+            item_errors: true,
+            timeout_s: Some(2.5),
+            ..ClassifyRequest::new(vec!["t".to_owned()], classes)
+        };
+        assert_eq!(format!("{request:#?}"), format!("{expected:#?}"));
+    }
 }

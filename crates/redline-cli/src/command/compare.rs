@@ -8,14 +8,14 @@ use redline_lab::Comparison;
 use redline_lab::compare::{self, Rules};
 use redline_lab::run::Run;
 
+use crate::message::Failure;
 use crate::output;
-use crate::report::Failure;
 use crate::value;
 
 /// Exit codes, for `--help`.
 pub(super) const EXIT_CODES: &str = "\
 Exit codes: 0 same, faster or new; 1 slower, missing, or a gate missed; 2 usage, or a run that cannot be read; 3 inconclusive; \
-4 not comparable; 5 too noisy, or a row that must not be believed; 6 wrong outputs. The worst verdict decides: \
+4 not comparable; 5 too noisy, or an invalid row; 6 wrong outputs. The worst verdict decides: \
 6, 4, 5 (invalid), 1, 5 (too noisy), 3, 0.";
 
 /// Arguments of `compare`.
@@ -36,7 +36,7 @@ pub(super) struct CompareArgs {
 /// What may differ, and how much.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RuleFlags {
-    /// Percent below which a difference does not matter; default: the lane's, from 3 to 10
+    /// Smallest difference that matters, in percent; default: the lane's, 5 or 10
     #[arg(long, value_name = "PERCENT", value_parser = value::percent)]
     threshold: Option<f64>,
     /// Compare figures of different machines

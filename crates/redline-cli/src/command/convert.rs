@@ -8,12 +8,12 @@ use redline_engine::Source;
 use redline_models::{ConvertOptions, ModelError, convert};
 
 use super::Context;
-use crate::env;
+use crate::env::{self, or_else};
 use crate::interrupt::Interrupt;
-use crate::model::{self, SignedFlag, WeightFlags, or_else};
+use crate::message::{self, Failure, INTERRUPTED};
+use crate::model::{self, SignedFlag, WeightFlags};
 use crate::output;
 use crate::progress::Bar;
-use crate::report::{self, Failure, INTERRUPTED};
 use crate::value::{self, Isa};
 
 /// Flags of `convert`.
@@ -24,15 +24,15 @@ pub(super) struct ConvertArgs {
     source: String,
     #[command(flatten)]
     signed: SignedFlag,
-    /// The directory to write; it must not exist or be empty
+    /// The directory to write; if it exists, it must be empty
     #[arg(value_name = "DIR")]
     destination: PathBuf,
     #[command(flatten)]
     weights: WeightFlags,
-    /// Threads; default: the physical cores this process may use [env: REDLINE_THREADS]
+    /// Number of threads; default: one per physical core that this process may use [env: REDLINE_THREADS]
     #[arg(long, value_name = "N", value_parser = value::threads)]
     threads: Option<usize>,
-    /// Instruction set: auto, scalar, avx2, avx512 or amx; the bytes are the same [env: REDLINE_ISA]
+    /// Instruction set: auto, scalar, avx2, avx512 or amx; it does not change the output [env: REDLINE_ISA]
     #[arg(long, value_name = "ISA", value_parser = value::isa)]
     isa: Option<Isa>,
 }
@@ -69,7 +69,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     match result {
         Ok(()) => {}
         Err(ModelError::Cancelled) => {
-            report::say(format_args!("cancelled: nothing is written\n"));
+            message::say(format_args!("cancelled: nothing is written\n"));
             return Ok(ExitCode::from(INTERRUPTED));
         }
         Err(error) => return Err(Failure::advised(&error, error.hint())),

@@ -11,10 +11,10 @@ use redline_lab::{Machine, limits};
 
 use super::Context;
 use crate::demo_model::{self, Question};
-use crate::figure;
+use crate::message::Failure;
 use crate::model::{MachineFlags, ModelName};
 use crate::output::{self, Stream};
-use crate::report::Failure;
+use redline_lab::number;
 
 /// Number of questions that are scored.
 const QUESTIONS: usize = 20;
@@ -66,14 +66,14 @@ fn introduction(engine: &Engine, load_s: f64) -> String {
         "machine  {}\nrunning  {} on {}\nmodel    {}: {}, {} parameters as {}, {}; context {}; loaded in {}\n",
         Machine::here().one_line(),
         info.kernel_path,
-        figure::threads(info.threads),
+        number::count(info.threads, "thread"),
         info.name,
         info.architecture,
-        figure::count(info.parameters),
+        number::large_count(info.parameters),
         info.format,
-        figure::bytes(info.weight_bytes),
+        number::bytes(info.weight_bytes),
         info.context,
-        figure::seconds(load_s),
+        number::seconds(load_s),
     )
 }
 
@@ -81,11 +81,11 @@ fn introduction(engine: &Engine, load_s: f64) -> String {
 fn score(engine: &Engine) -> Result<(), Failure> {
     output::piece("\nScore: which word comes next? (text the model was never trained on)\n")?;
     let questions = demo_model::questions();
-    let asked = &questions[..QUESTIONS.min(questions.len())];
+    let chosen = &questions[..QUESTIONS.min(questions.len())];
     let (mut right, mut seconds) = (0, 0.0);
-    for (at, question) in asked.iter().enumerate() {
+    for (at, question) in chosen.iter().enumerate() {
         let outcome = engine.score(request(question))?;
-        seconds += outcome.taken.compute_s;
+        seconds += outcome.cost.compute_s;
         let Some(Ok(item)) = outcome.items.first() else { continue };
         let best = best(&item.scores);
         right += usize::from(best == question.answer);
@@ -93,11 +93,11 @@ fn score(engine: &Engine) -> Result<(), Failure> {
             output::piece(&shown(question, &item.scores, best))?;
         }
     }
-    let n = asked.len();
+    let n = chosen.len();
     output::line(&format!(
         "\n  {right} of {n} such questions right (guessing: {}); {} for all",
         n / 4,
-        figure::seconds(seconds)
+        number::seconds(seconds)
     ))
 }
 
@@ -113,19 +113,19 @@ fn best(scores: &[f32]) -> usize {
 }
 
 /// The last whole words of a text on one line, marked if the text was cut.
-fn ending(text: &str) -> String {
-    let mut ending = String::new();
+fn tail(text: &str) -> String {
+    let mut tail = String::new();
     for word in text.split_whitespace().rev() {
-        if ending.chars().count() + word.chars().count() >= SHOWN_CHARS {
-            return format!("… {ending}");
+        if tail.chars().count() + word.chars().count() >= SHOWN_CHARS {
+            return format!("… {tail}");
         }
-        ending = if ending.is_empty() { word.to_owned() } else { format!("{word} {ending}") };
+        tail = if tail.is_empty() { word.to_owned() } else { format!("{word} {tail}") };
     }
-    ending
+    tail
 }
 
 fn shown(question: &Question, scores: &[f32], best: usize) -> String {
-    let mut text = format!("\n  {} ___\n", ending(&question.context));
+    let mut text = format!("\n  {} ___\n", tail(&question.context));
     for (at, (choice, score)) in question.choices.iter().zip(scores).enumerate() {
         let mark = match (at == best, at == question.answer) {
             (true, true) => "  <- right",
@@ -183,13 +183,13 @@ fn fill_masks(engine: &Engine) -> Result<(), Failure> {
     let exact = engine.submit_diffuse(exact, &Cancel::new()).and_then(Ticket::wait)?;
     output::piece(&format!("{}\n", lines.wrap(&exact.text)))?;
     let fast = engine.submit_diffuse(fast, &Cancel::new()).and_then(Ticket::wait)?;
-    let told = |outcome: &DiffuseOutcome| {
-        format!("{} passes, {}", outcome.passes.len(), figure::seconds(outcome.compute_s))
+    let summary = |outcome: &DiffuseOutcome| {
+        format!("{} passes, {}", outcome.passes.len(), number::seconds(outcome.compute_s))
     };
     output::line(&format!(
         "\n  One by one: {}. In blocks with a cache, all of which it is sure at once: {}.",
-        told(&exact),
-        told(&fast)
+        summary(&exact),
+        summary(&fast)
     ))
 }
 
@@ -226,12 +226,12 @@ fn speed(engine: &Engine, outcome: &GenerateOutcome, bandwidth: f64) -> String {
     format!(
         "\nSpeed: {rate:.0} tokens/s, after {} for the prompt\n  Every token reads {} of weights: {}/s, {:.0} % of \
          the {}/s at which {} read a buffer of that size here.\n",
-        figure::seconds(outcome.prefill_s),
-        figure::bytes(bytes),
-        figure::bytes(reached as u64),
+        number::seconds(outcome.prefill_s),
+        number::bytes(bytes),
+        number::bytes(reached as u64),
         100.0 * reached / bandwidth,
-        figure::bytes(bandwidth as u64),
-        figure::threads(engine.info().threads),
+        number::bytes(bandwidth as u64),
+        number::count(engine.info().threads, "thread"),
     )
 }
 

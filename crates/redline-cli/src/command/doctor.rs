@@ -10,9 +10,9 @@ use redline_lab::limits::Probe;
 use redline_lab::{Clock, Doctor, Machine};
 
 use super::Context;
+use crate::message::{self, Failure, INVALID};
 use crate::output;
 use crate::progress;
-use crate::report::{self, Failure, INVALID};
 use crate::value;
 
 /// Bytes read to measure memory bandwidth; larger than any cache.
@@ -28,13 +28,13 @@ pub(super) struct DoctorArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Probe how steadily the machine works instead: scores, what disturbs, what to do
+    /// Measure instead how steadily the machine runs: noise scores, their causes, and what to do about them
     #[arg(long)]
     noise: bool,
-    /// Seconds to probe for
+    /// Duration of this measurement in seconds
     #[arg(long, value_name = "N", requires = "noise", default_value_t = noise::SECONDS, value_parser = value::probe_seconds)]
     noise_seconds: f64,
-    /// Leave with code 5 if the noise is above this score, from 0 to 100
+    /// Exit with code 5 if the noise score is above this, from 0 to 100
     #[arg(long, value_name = "SCORE", requires = "noise", value_parser = value::score)]
     max_noise: Option<f64>,
 }
@@ -68,7 +68,7 @@ fn probe(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Failure> {
     };
     let beyond = args.max_noise.filter(|most| noise.score > *most);
     if let Some(most) = beyond {
-        report::note(&format!("the noise is {:.1}, above {most}", noise.score));
+        message::note(&format!("the noise is {:.1}, above {most}", noise.score));
     }
     output::verdict(&text, if beyond.is_some() { INVALID } else { 0 })
 }

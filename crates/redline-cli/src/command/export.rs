@@ -4,11 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueHint};
-use redline_lab::exchange::{self, Format};
+use redline_lab::exchange::{self, ExchangeFormat};
 
 use super::compare;
+use crate::message::{self, Failure};
 use crate::output;
-use crate::report::{self, Failure};
 use crate::value::{self, BadValue};
 
 /// Arguments of `export`.
@@ -19,24 +19,24 @@ pub(super) struct ExportArgs {
     run: PathBuf,
     /// The format to write
     #[arg(long, value_name = "FORMAT", value_parser = format)]
-    to: &'static Format,
+    to: &'static ExchangeFormat,
     /// The file to write; `-` is standard output
     #[arg(short, long, value_name = "FILE", default_value = "-", value_hint = ValueHint::FilePath)]
     output: PathBuf,
-    /// Export rows that must not be believed, too
+    /// Export invalid rows too
     #[arg(long)]
     invalid: bool,
 }
 
 /// The list of formats that `which` selects, for `--help`.
-pub(super) fn help(title: &str, which: fn(&Format) -> bool) -> String {
+pub(super) fn help(title: &str, which: fn(&ExchangeFormat) -> bool) -> String {
     let lines = exchange::ALL.iter().filter(|format| which(format));
     let lines = lines.map(|format| format!("\n  {:<22} {}", format.name, format.about));
     title.to_owned() + &lines.collect::<String>()
 }
 
 /// Parses the name of a format.
-pub(super) fn format(text: &str) -> Result<&'static Format, BadValue> {
+pub(super) fn format(text: &str) -> Result<&'static ExchangeFormat, BadValue> {
     let names: Vec<&str> = exchange::ALL.iter().map(|format| format.name).collect();
     exchange::format(text)
         .map_or_else(|| value::bad("no such format", format!("one of {}", names.join(", "))), Ok)
@@ -47,13 +47,13 @@ pub(super) fn run(args: &ExportArgs) -> Result<ExitCode, Failure> {
     let run = compare::read(&args.run)?;
     let exported = exchange::export(&run, args.to, args.invalid)
         .map_err(|error| Failure::usage(format!("{error}\n  in `{}`", args.run.display()), error.hint))?;
-    if report::is_stdin(&args.output) {
+    if message::is_stdin(&args.output) {
         output::piece(&exported.text)?;
     } else {
         output::file(&args.output, "-o", &exported.text)?;
     }
     for note in &exported.notes {
-        report::note(note);
+        message::note(note);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -1,28 +1,28 @@
-//! Shared parts of `classify` and `rerank`: flags, input texts, and the metadata of results.
+//! Shared parts of `classify` and `rerank`: flags and input texts.
 
 use std::path::Path;
 
 use clap::Args;
-use redline_engine::{EngineError, Taken, Truncate};
-use redline_wire::JudgeMeta;
+use redline_api::LoadedModel;
+use redline_engine::{EngineError, Truncate};
 
-use super::{Context, taken};
-use crate::lines;
-use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelName};
-use crate::report::Failure;
+use super::Context;
+use crate::message::Failure;
+use crate::model::{MachineFlags, MemoryFlags, ModelName};
 use crate::spelling::spelled;
+use crate::text;
 use crate::value;
 
 /// Flags of both.
 #[derive(Debug, Args)]
 pub(super) struct JudgeFlags {
-    /// Which end of a text is cut where its prompt is longer than the context; without it such a text is an error
+    /// Which end of a text is cut if its prompt exceeds the context; without this flag, such a text is an error
     #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
     pub(super) truncate: Option<Truncate>,
     /// Report a text's error in its place instead of failing the whole request
     #[arg(long)]
     pub(super) item_errors: bool,
-    /// Seconds that the request may take before it is given up
+    /// Time limit of the request in seconds; if it is exceeded, the request fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     pub(super) timeout: Option<f64>,
     /// Print one JSON document
@@ -39,7 +39,7 @@ pub(super) struct JudgeFlags {
 
 impl JudgeFlags {
     /// Loads the model.
-    pub(super) fn load(&self, model: &ModelName, context: &Context) -> Result<Loaded, Failure> {
+    pub(super) fn load(&self, model: &ModelName, context: &Context) -> Result<LoadedModel, Failure> {
         let settings = self.machine.resolve(context.environment, &context.clock)?;
         let settings = self.memory.resolve(settings, context.environment)?;
         settings.load(model, context.environment)
@@ -48,15 +48,10 @@ impl JudgeFlags {
 
 /// The texts from the flags or a file.
 pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
-    file.map_or_else(|| Ok(typed.to_vec()), lines::read)
+    file.map_or_else(|| Ok(typed.to_vec()), text::read_lines)
 }
 
 /// Turns an error that no model could avoid into a usage error.
 pub(super) fn senseless(error: EngineError) -> Failure {
     Failure::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
-}
-
-/// Metadata of both documents.
-pub(super) fn meta(loaded: &Loaded, label_token_ids: Vec<Vec<u32>>, took: Taken) -> JudgeMeta {
-    JudgeMeta { label_token_ids: taken::label_ids(label_token_ids), took: taken::took(loaded, took) }
 }

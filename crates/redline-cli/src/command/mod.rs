@@ -5,11 +5,12 @@ mod chat;
 mod classify;
 mod compare;
 mod convert;
+mod cost;
 mod demo;
 mod diffuse;
 mod doctor;
-mod ending;
 mod export;
+mod finish;
 mod generate;
 mod import;
 mod judge;
@@ -21,7 +22,6 @@ mod report;
 mod rerank;
 mod score;
 mod synth;
-mod taken;
 mod tokenize;
 
 use std::ffi::OsString;
@@ -31,10 +31,10 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use redline_lab::Clock;
 
 use crate::env::{self, Environment};
-use crate::report::Failure;
+use crate::message::Failure;
 use crate::usage;
 
-/// LLM inference at the limit of the machine: scores, generates, measures.
+/// LLM inference engine: scores, generates, fills masks, and measures.
 #[derive(Debug, Parser)]
 #[command(name = "redline", version, after_help = env::help(), disable_help_subcommand = true)]
 struct Cli {
@@ -50,41 +50,41 @@ pub(crate) fn tree() -> clap::Command {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// The main job on the embedded model, in a few seconds
+    /// Score, generate and fill masks with the embedded models, in a few seconds
     Demo(demo::DemoArgs),
-    /// Probability of each label as the next token after query and item
+    /// Compute the probability of each label as the next token after query and item
     Score(Box<score::ScoreArgs>),
-    /// Probability of each class for each text
+    /// Compute the probability of each class for each text
     Classify(Box<classify::ClassifyArgs>),
-    /// Documents by their relevance to a query
+    /// Order documents by their relevance to a query
     Rerank(Box<rerank::RerankArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
     Diffuse(Box<diffuse::DiffuseArgs>),
-    /// Perplexity of a text, and KL divergence and top-1 agreement against another model or format
+    /// Measure the perplexity of a text, and KL divergence and top-1 agreement against another model or format
     Perplexity(Box<perplexity::PerplexityArgs>),
-    /// Every activation against a reference dump, and where the two part first
+    /// Compare every activation with a reference dump, and report the first that diverges
     Parity(Box<parity::ParityArgs>),
-    /// A text as token ids
+    /// Encode text as token ids
     Tokenize(tokenize::TokenizeArgs),
-    /// Pack a model once, for quick loading in a smaller format
+    /// Pack a model once, so that it loads quickly and in a smaller format
     Convert(convert::ConvertArgs),
-    /// Write a model of a real shape with random weights
+    /// Write a model with the shape of a real one and random weights
     Synth(synth::SynthArgs),
-    /// Plan every size of pass once, and print the plans
+    /// Make a plan for every size of pass, and print the plans
     Precompile(Box<precompile::PrecompileArgs>),
     /// Run a benchmark lane
     Bench(Box<bench::BenchArgs>),
-    /// Judge a run against an earlier one
+    /// Compare a run with an earlier one, with a verdict for every metric
     Compare(compare::CompareArgs),
-    /// Show runs as one page: roofline, distributions, throughput, comparison, trend
+    /// Write one HTML page about runs: roofline, distributions, throughput, comparison, trend
     Report(report::ReportArgs),
     /// Write a run in the format of another tool
     Export(export::ExportArgs),
     /// Read results of another tool, such as llama-bench, as a run
     Import(import::ImportArgs),
-    /// What this machine is and what of it can be used
+    /// Describe this machine, and which of its features can be used
     Doctor(doctor::DoctorArgs),
 }
 

@@ -3,21 +3,22 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::LoadedModel;
 use redline_engine::PlanEntry;
 use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry};
 
 use super::Context;
-use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::message::{self, Failure};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
-use crate::report::{self, Failure};
 use crate::table;
 use crate::value::{self, Sizes};
 
 /// Flags of `precompile`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "What is missing is measured and stored, whatever REDLINE_PLAN_POLICY says; --plan-policy may name \
-    another policy. What is printed is everything that this model can be asked to run with these settings."
+    after_help = "Missing plans are measured and stored, whatever REDLINE_PLAN_POLICY says; --plan-policy selects another \
+    policy. The output lists a plan for every size of pass at which this model can run with these settings."
 )]
 pub(super) struct PrecompileArgs {
     #[command(flatten)]
@@ -42,10 +43,10 @@ pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, 
     let settings = machine.resolve(context.environment, &context.clock)?;
     if !settings.stores_plans() {
         let fact = "no plan would be stored: there is no directory for them, or the policy is not tune";
-        report::say(format_args!("warning: {fact}\n"));
+        message::say(format_args!("warning: {fact}\n"));
     }
     let start = context.clock.now_ns();
-    let Loaded { engine, name } = settings.load(&name, context.environment)?;
+    let LoadedModel { engine, name } = settings.load(&name, context.environment)?;
     let load_s = context.clock.elapsed_ns(start) as f64 * 1e-9;
     let start = context.clock.now_ns();
     let entries = engine.precompile()?;

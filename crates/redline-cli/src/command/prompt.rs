@@ -1,9 +1,8 @@
-//! Prompts, from flags and from lines.
+//! Prompts from flags.
 
 use redline_engine::Prompt;
-use redline_wire::TextOrIds;
 
-use crate::report::Failure;
+use crate::message::Failure;
 use crate::value::Ids;
 
 /// The prompt given by a pair of flags, `--NAME` and `--NAME-ids`.
@@ -15,13 +14,5 @@ pub(super) fn given(name: &str, text: Option<&str>, ids: Option<&Ids>) -> Result
             format!("no {name} given"),
             format!("`--{name} TEXT`, `--{name}-ids 1,2,3`, or whole requests with `--jsonl FILE`"),
         )),
-    }
-}
-
-/// Converts text or ids from a line to the engine's prompt.
-pub(super) fn of_line(from: TextOrIds) -> Prompt {
-    match from {
-        TextOrIds::Text(text) => Prompt::Text(text),
-        TextOrIds::Ids(ids) => Prompt::Ids(ids),
     }
 }

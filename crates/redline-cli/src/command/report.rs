@@ -4,18 +4,18 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_lab::report::{self as page, Options};
+use redline_lab::report::{self as page, ReportOptions};
 use redline_lab::run::{DOCUMENT, Run};
 
 use super::compare::read;
+use crate::message::{self, Failure};
 use crate::output;
-use crate::report::{self, Failure};
 
 /// Arguments of `report`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "A run is a directory with `run.json`, as `redline bench LANE -o DIR` writes it, or such a file; a directory of \
-                  such directories stands for all of them. Runs of several lanes, commits, engines and machines stand in one report. \
+                  such directories stands for all of them. One report may show runs of several lanes, commits, engines and machines. \
                   Exit codes: 0 written; 1 the report cannot be written; 2 usage, or a run that cannot be read."
 )]
 pub(super) struct ReportArgs {
@@ -25,7 +25,7 @@ pub(super) struct ReportArgs {
     /// The page to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Compare every other run with the run of the same lane here
+    /// Compare every other run with the run of the same lane in DIR
     #[arg(long, value_name = "DIR")]
     base: Option<PathBuf>,
     /// The page's title
@@ -45,15 +45,15 @@ pub(super) fn run(args: &ReportArgs) -> Result<ExitCode, Failure> {
             }
         }
     }
-    let options = Options { title: args.title.clone(), base };
+    let options = ReportOptions { title: args.title.clone(), base };
     let text = page::html(&runs, &options).map_err(|error| Failure::failed(error.to_string(), None))?;
     if text.len() >= page::LIMIT {
         let size = text.len();
-        report::note(&format!(
+        message::note(&format!(
             "the report has {size} bytes; reports of fewer runs or lanes are quicker to open"
         ));
     }
-    if report::is_stdin(&args.output) {
+    if message::is_stdin(&args.output) {
         output::piece(&text)?;
         return Ok(ExitCode::SUCCESS);
     }

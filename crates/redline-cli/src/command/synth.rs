@@ -11,10 +11,10 @@ use redline_tokenizer::padded;
 use super::Context;
 use crate::demo_model;
 use crate::env;
+use crate::message::Failure;
 use crate::model::{self, FormatFlags};
 use crate::output;
 use crate::progress;
-use crate::report::Failure;
 use crate::value::{self, BadValue};
 
 /// Flags of `synth`.
@@ -22,12 +22,12 @@ use crate::value::{self, BadValue};
 pub(super) struct SynthArgs {
     #[arg(value_name = "SHAPE", value_parser = shape, help = format!("The shape: {}", names()))]
     shape: &'static Shape,
-    /// The directory to write; it must not exist or be empty
+    /// The directory to write; if it exists, it must be empty
     #[arg(value_name = "DIR")]
     dir: PathBuf,
     #[command(flatten)]
     format: FormatFlags,
-    /// Same shape, format and seed, same bytes
+    /// Seed of the weights; the same shape, format and seed give the same bytes
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
 }

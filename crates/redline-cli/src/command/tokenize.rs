@@ -6,20 +6,21 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_tokenizer::{Encoder, Encoding, Tokenizer, TokenizerError};
-use redline_wire::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
+use redline_api::tokenize::{self, with_offsets, without_offsets};
+use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
+use redline_wire::{TokenIds, TokenizeLine};
 
 use super::Context;
 use crate::jsonl::{self, Answer, Answers, Done};
-use crate::report::Failure;
-use crate::tokenizer::{self, TokenizerFlags};
+use crate::message::{self, Failure};
+use crate::tokenizer::TokenizerFlags;
 use crate::{model, output, text, value};
 
 /// Forms of input and output, for the help.
 const FORMS: &str = "Prints the ids on one line, separated by spaces; with --offsets a line per id: the id, its first byte in \
     the text and the byte after its last. A line of --jsonl is {\"text\": ..}, its answer {\"ids\": [..]}, with --offsets \
-    also \"offsets\": [[begin, end], ..]; answers come in the order of the lines. Special tokens written in a text become \
-    their ids either way.";
+    also \"offsets\": [[begin, end], ..]; answers come in the order of the lines. Special tokens that are written in a text \
+    become their ids, with --no-special too.";
 
 /// Flags of `tokenize`.
 #[derive(Debug, Args)]
@@ -33,19 +34,19 @@ pub(super) struct TokenizeArgs {
     /// The text
     #[arg(long, value_name = "TEXT", conflicts_with = "words")]
     text: Option<String>,
-    /// A file that is one text, line ends included; `-` is standard input
+    /// A file whose whole content is the text, line ends included; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "text"])]
     file: Option<PathBuf>,
     /// Texts from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "text", "file"])]
     jsonl: Option<PathBuf>,
-    /// Leave out what the tokenizer puts around a text (BOS, EOS)
+    /// Leave out the tokens that the tokenizer puts around a text (BOS, EOS)
     #[arg(long)]
     no_special: bool,
-    /// Tell the bytes of the text that each id stands for
+    /// Print the byte range of the text for each id
     #[arg(long)]
     offsets: bool,
-    /// Threads for --jsonl; default: the physical cores this process may use [env: REDLINE_THREADS]
+    /// Number of threads for --jsonl; default: one per physical core that this process may use [env: REDLINE_THREADS]
     #[arg(long, value_name = "N", value_parser = value::threads, requires = "jsonl")]
     threads: Option<usize>,
     /// Print one JSON document
@@ -59,7 +60,7 @@ pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Fa
     let threads = model::threads(args.threads, context.environment)?;
     let load = || -> Result<Tokenizer, Failure> {
         let tokenizer = source.load(Encoder::Native).map_err(refused)?;
-        tokenizer::tell_fallback(&source.name, &tokenizer);
+        message::warn_of_fallback(&source.name, &tokenizer);
         Ok(tokenizer)
     };
     if let Some(path) = &args.jsonl {
@@ -71,7 +72,7 @@ pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Fa
     let how = How { tokenizer: &load()?, special: !args.no_special, offsets: args.offsets, threads };
     let tokens = how.encode(&text).map_err(refused)?;
     if args.json {
-        output::line(&output::json(&document(&source.name, how.tokenizer, tokens))?)?;
+        output::line(&output::json(&tokenize::answer(&source.name, how.tokenizer, tokens))?)?;
     } else {
         output::piece(&plain(&tokens))?;
     }
@@ -91,25 +92,6 @@ fn the_text(args: &TokenizeArgs) -> Result<String, Failure> {
 
 fn refused(error: TokenizerError) -> Failure {
     Failure::failed(error.to_string(), error.hint())
-}
-
-fn document(name: &str, tokenizer: &Tokenizer, tokens: TokenIds) -> Tokenized {
-    let written = tokens.ids.iter().map(|&id| tokenizer.token(id).unwrap_or_default()).collect();
-    let encoder = match tokenizer.encoder() {
-        Encoder::Native => "native",
-        Encoder::Library => "library",
-    };
-    Tokenized {
-        object: "tokenization".to_owned(),
-        model: name.to_owned(),
-        count: tokens.ids.len(),
-        written,
-        tokens,
-        meta: TokenizedMeta {
-            encoder: encoder.to_owned(),
-            fallback: tokenizer.fallback().map(str::to_owned),
-        },
-    }
 }
 
 /// The ids as plain text.
@@ -150,15 +132,6 @@ impl How<'_> {
         let all = self.tokenizer.encode_batch(texts, self.special, self.threads)?;
         Ok(all.into_iter().map(without_offsets).collect())
     }
-}
-
-fn without_offsets(ids: Vec<u32>) -> TokenIds {
-    TokenIds { ids, offsets: None }
-}
-
-fn with_offsets(encoding: Encoding) -> TokenIds {
-    let offsets = encoding.offsets.iter().map(|range| [range.start, range.end]).collect();
-    TokenIds { ids: encoding.ids, offsets: Some(offsets) }
 }
 
 fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<ExitCode, Failure> {

@@ -26,6 +26,11 @@ fn a_prompt_is_put_into_the_template() {
     assert_eq!(generate(" Who goes there?  ", &["--chat"]).out, plain.out);
     let told = generate("Who goes there?", &["--chat", "--system", "Speak."]);
     assert_eq!(told.out, generate("system: Speak.\nuser: Who goes there?\nking:", &[]).out);
+    // A template writes the special tokens itself, so the tokenizer adds none.
+    let text = "user: Who goes there?\nking:";
+    let ids = redline(&["tokenize", "--model", &model, "--no-special", text]).ok().out;
+    let counted = generate("Who goes there?", &["--chat", "--json"]).completion().usage;
+    assert_eq!(counted.prompt_tokens, ids.split_whitespace().count());
     let lines = "{\"prompt\":\"Who goes there?\"}\n{\"prompt\":[5]}\n";
     let asked = ["generate", "--model", &model, "--chat", "--max-new-tokens", "6", "--jsonl", "-"];
     let run = redline_reading(&asked, lines.as_bytes());

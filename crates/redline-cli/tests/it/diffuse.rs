@@ -1,6 +1,6 @@
 //! `diffuse`.
 
-use redline_wire::{Algorithm, Diffusion, FinishReason, Scoring};
+use redline_wire::{Algorithm, Diffusion, DiffusionStep, FinishReason, Scoring};
 
 use crate::harness::{Run, redline, redline_reading, tiers};
 
@@ -125,12 +125,61 @@ fn steps_are_shown_and_written_as_a_page_of_its_own() {
     assert!(!run.out.contains('\x1b'), "colours without a terminal");
     let text = std::fs::read_to_string(page).unwrap();
     assert_eq!(text.matches("class=t ").count(), 16);
+    assert!(!text.contains("title=\"pass 0,"), "passes are counted from 1");
+    assert!(text.contains("title=\"pass 1, ") && text.contains("title=\"pass 15, "), "{text}");
     for foreign in ["http", "<script", "url(", "@import"] {
         assert!(!text.contains(foreign), "{foreign}");
     }
     let bad = [MODEL, PROMPT, &["--steps-html", "/nonexistent/steps.html"]].concat();
     let run = redline(&bad);
     assert!(run.code == 1 && run.err.contains("/nonexistent/steps.html"), "{}", run.err);
+}
+
+#[test]
+fn passes_over_a_part_of_the_canvas_name_their_rows() {
+    let cached = ["--cache", "dual", "--block-length", "8"];
+    let answer = diffuse(&[&cached[..], &["--trace"]].concat());
+    let passes = answer.choices[0].passes.as_ref().unwrap();
+    let rows: Vec<usize> = passes.iter().map(|pass| pass.rows).collect();
+    let whole = answer.usage.prompt_tokens + 16;
+    assert!(rows.contains(&whole) && rows.contains(&8), "{rows:?}");
+    assert_eq!(rows.iter().sum::<usize>(), answer.meta.computed_tokens);
+    let shown = redline(&[MODEL, PROMPT, &cached, &["--show-steps", "--quiet"]].concat()).ok().out;
+    let mut left = 16;
+    let head = |(at, pass): (usize, &DiffusionStep)| {
+        let last = pass.from + pass.rows - 1;
+        let rows =
+            if pass.rows == whole { "all rows".to_owned() } else { format!("rows {} to {last}", pass.from) };
+        let filled = pass.positions.len();
+        left -= filled;
+        format!("pass {} over {rows}: {filled} filled, {left} left", at + 1)
+    };
+    let expected: Vec<String> = passes.iter().enumerate().map(head).collect();
+    let heads: Vec<&str> = shown.lines().filter(|line| line.starts_with("pass ")).collect();
+    assert_eq!(heads, expected);
+}
+
+#[test]
+fn lines_have_their_passes_on_request() {
+    let line = r#"{"prompt":"In the","max_new_tokens":4,"ignore_eos":true}"#;
+    let passes = |extra: &[&str]| {
+        let run = redline_reading(&[MODEL, &["--jsonl", "-"], extra].concat(), line.as_bytes()).ok();
+        document(&run).choices[0].passes.clone()
+    };
+    let told = passes(&["--trace"]).unwrap();
+    assert_eq!(told.iter().map(|pass| pass.positions.len()).sum::<usize>(), 4);
+    assert_eq!(passes(&[]), None);
+}
+
+#[test]
+fn a_page_shows_a_prompt_as_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("steps.html");
+    let ask = ["--prompt", "a <b> & c", "--max-new-tokens", "2", "--quiet", "--steps-html"];
+    redline(&[MODEL, &ask, &[path.to_str().unwrap()]].concat()).ok();
+    let page = std::fs::read_to_string(path).unwrap();
+    let (_, prompt) = page.split_once("<main").unwrap();
+    assert!(["&lt;", "&gt;", "&amp;"].iter().all(|text| prompt.contains(text)), "{prompt}");
 }
 
 #[test]

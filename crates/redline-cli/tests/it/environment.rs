@@ -48,13 +48,13 @@ fn flags_win_over_the_environment() {
             .scoring()
     };
     let from_environment = run(&[]);
-    assert_eq!(from_environment.meta.took.threads, 2);
+    assert_eq!(from_environment.meta.cost.threads, 2);
     assert!(
-        from_environment.meta.took.kernel_path.starts_with("scalar"),
+        from_environment.meta.cost.kernel_path.starts_with("scalar"),
         "{}",
-        from_environment.meta.took.kernel_path
+        from_environment.meta.cost.kernel_path
     );
-    assert_eq!(run(&["--threads", "1"]).meta.took.threads, 1);
+    assert_eq!(run(&["--threads", "1"]).meta.cost.threads, 1);
     // A variable is not read if its flag is given.
     let mut overruled = command(SCORE);
     overruled.args(["--model", "demo", "--threads", "1"]).env("REDLINE_THREADS", "bogus");

@@ -35,6 +35,7 @@ fn the_text_is_streamed_and_its_cost_told_apart() {
     let document = generate(PROMPT);
     assert_eq!(run.out, format!("{}\n", document.choices[0].text));
     assert!(run.err.contains("tokens/s") && run.err.contains("24 new tokens"), "{}", run.err);
+    assert!(run.err.contains(" (length reached)"), "{}", run.err);
     assert_eq!(redline(&[&["generate", "--model", "demo", "--quiet"], PROMPT].concat()).ok().err, "");
 }
 
@@ -67,6 +68,15 @@ fn sampling_is_a_function_of_the_seed() {
 }
 
 #[test]
+fn the_document_repeats_what_was_asked_for() {
+    let ask = ["--prompt-ids", "5,6", "--max-new-tokens", "1", "--seed", "9"];
+    let plain = generate(&ask).meta;
+    assert_eq!((plain.seed, plain.kv_cache, plain.prefix_cache.is_some()), (9, true, true));
+    let uncached = generate(&[&ask[..], &["--no-kv-cache"]].concat()).meta;
+    assert_eq!((uncached.seed, uncached.kv_cache, uncached.prefix_cache), (9, false, None));
+}
+
+#[test]
 fn a_stop_string_ends_the_text_before_it() {
     let whole = generate(PROMPT).choices[0].text.clone();
     let middle: String = whole.chars().skip(whole.chars().count() / 2).take(4).collect();
@@ -76,6 +86,7 @@ fn a_stop_string_ends_the_text_before_it() {
     assert_eq!(stopped.choices[0].finish_reason, FinishReason::Stop);
     let streamed = redline(&[&["generate", "--model", "demo", "--stop", &middle], PROMPT].concat()).ok();
     assert_eq!(streamed.out, format!("{before}\n"));
+    assert!(streamed.err.contains(" (stopped)"), "{}", streamed.err);
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn a_classification_is_one_document_with_the_scores_of_score() {
     let labels = ["--query", "", "--label", " king", "--label", " poor", "--softmax", "--long-labels", "sum"];
     let scored = score(&[&labels, &items[..]].concat());
     assert_eq!((answer.usage, &answer.meta.label_token_ids), (scored.usage, &scored.meta.label_token_ids));
-    assert_eq!(answer.meta.took.shared_prefix_tokens, scored.meta.took.shared_prefix_tokens);
+    assert_eq!(answer.meta.cost.shared_prefix_tokens, scored.meta.cost.shared_prefix_tokens);
     for (index, (result, row)) in answer.results.iter().zip(&scored.scores).enumerate() {
         let (probabilities, row) = (result.probabilities.as_ref().unwrap(), row.as_ref().unwrap());
         assert_eq!((result.index, bits(probabilities)), (index, bits(row)));
@@ -106,7 +106,12 @@ fn without_json_there_are_tables() {
         assert!((told[0] - result.margin.unwrap().0).abs() < 1e-5, "{line}");
         assert!((told[2] - result.probabilities.as_ref().unwrap()[1].0).abs() < 1e-5, "{line}");
     }
-    assert!(plain.err.contains("shared by all texts"), "{}", plain.err);
+    let took = &answer.meta.cost;
+    let told = format!(
+        "{} prompt tokens, {} computed, {} shared by all texts; ",
+        answer.usage.prompt_tokens, took.computed_tokens, took.shared_prefix_tokens
+    );
+    assert!(plain.err.contains(&told), "no `{told}` in {}", plain.err);
     assert_eq!(run(CLASSIFY, &[&["--quiet"], &texts[..]].concat()).err, "");
 
     let documents = each("--document", &VERSES);
@@ -137,7 +142,7 @@ fn texts_come_from_a_file_or_standard_input() {
     assert_eq!(reranking(&redline_reading(&piped, input.as_bytes()).ok()).results, typed.results);
     let none = reranking(&redline_reading(&piped, b"").ok());
     assert_eq!((none.results.len(), none.usage.prompt_tokens), (0, 0));
-    redline_reading(&piped, b"ok\n\xff\n").failed(&["line 2 is not UTF-8", "iconv"]);
+    redline_reading(&piped, b"ok\n\xff\n").failed(&["not UTF-8", "line 2", "iconv"]);
     redline(&[CLASSIFY, &["--file", "/nonexistent/texts"]].concat()).failed(&["/nonexistent/texts"]);
 }
 

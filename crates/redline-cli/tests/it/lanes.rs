@@ -1,6 +1,6 @@
 //! Every lane of `bench` with smoke values: documents, files, refusals.
 
-use redline_lab::lanes::{self, Lane, Run as Subject};
+use redline_lab::lanes::{self, Lane, LaneFunction as Subject};
 use serde_json::Value;
 
 use crate::harness::{Run, command, finish, redline, tiers};
@@ -247,6 +247,29 @@ fn batches_decode_the_same_ids_with_any_threads() {
     assert_ne!(rows[3]["digest"], rows[4]["digest"]);
     assert_eq!(rows[4]["params"]["batch"], 16);
     assert!(median(&rows[4], "decode_tokens_per_s") > 0.0);
+}
+
+#[test]
+fn rates_of_a_generation_add_up() {
+    let rows = rows("generate", &[]);
+    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    assert_eq!(cases, ["prefill/t1", "decode/t1", "decode-recompute/t1", "decode/b3/t1"]);
+    let (decode, recompute, batch) = (&rows[1], &rows[2], &rows[3]);
+    // Three new tokens of each sequence.
+    for (row, tokens) in [(decode, 3.0), (batch, 9.0)] {
+        let [rate, prefill, decode] =
+            ["tokens_per_s", "prefill_s", "decode_s"].map(|name| samples(row, name));
+        for i in 0..2 {
+            assert!((rate[i] * (prefill[i] + decode[i]) / tokens - 1.0).abs() < 1e-9, "{row}");
+        }
+    }
+    // Without a KV cache the three tokens take passes over 5, 6 and 7 tokens.
+    let [all, new] = ["recomputed_tokens_per_s", "tokens_per_s"].map(|name| samples(recompute, name));
+    for (all, new) in all.iter().zip(new) {
+        assert!((all / new / 6.0 - 1.0).abs() < 1e-9, "{recompute}");
+    }
+    let speedup = median(decode, "tokens_per_s") / median(recompute, "tokens_per_s");
+    assert!((median(recompute, "kv_cache_speedup") / speedup - 1.0).abs() < 1e-9, "{recompute}");
 }
 
 #[test]

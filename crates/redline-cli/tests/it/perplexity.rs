@@ -4,7 +4,7 @@ use std::fs;
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use redline_wire::Perplexity;
+use redline_wire::{Perplexity, TraceDocument, TraceLine};
 
 use crate::checkpoint::Copy;
 use crate::harness::{Run, command, finish, redline, redline_reading, tiers};
@@ -124,6 +124,31 @@ fn a_format_is_at_no_distance_from_itself_and_near_every_other() {
             assert!((ratio - other.ln_ratio.value.0).abs() < 1e-12, "{format}");
         }
     }
+}
+
+#[test]
+fn a_reference_has_neither_the_outliers_nor_the_traces_of_the_model() {
+    let both =
+        ["--format", "w8", "--outliers", "0.1", "--against", "demo", "--against-format", "w8", "--json"];
+    let against = document(demo(&held_out(600), &both)).against.unwrap();
+    assert!(against.kl_divergence.mean.value.0 > 0.0, "{against:?}");
+    // Without a format of its own, the reference takes that of its checkpoint.
+    let against =
+        document(demo(&held_out(600), &["--format", "w8", "--against", "demo", "--json"])).against.unwrap();
+    assert!(against.run.format != "w8" && against.kl_divergence.mean.value.0 > 0.0, "{against:?}");
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let trace = format!("--precision-trace={}", path("trace"));
+    let profile = format!("--profile-trace={}", path("profile"));
+    demo("In the beginning", &["--against", "demo", &trace, &profile]).ok();
+    // The text is one pass of the model.
+    let text = fs::read_to_string(path("trace")).unwrap();
+    let lines: Vec<TraceLine> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() > 1 && lines.iter().all(|line| line.pass == 0), "{text}");
+    let text = fs::read_to_string(path("profile")).unwrap();
+    let profile: TraceDocument = serde_json::from_str(&text).unwrap();
+    assert!(profile.trace_events.iter().any(|event| event.cat == "pass"), "{text}");
+    assert!(profile.trace_events.iter().all(|event| event.pid == 1), "{text}");
 }
 
 #[test]

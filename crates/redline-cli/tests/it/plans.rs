@@ -1,9 +1,12 @@
 //! Plans, logical devices and the precision trace, through the binary.
 
+use std::path::Path;
+
 use redline_wire::{Manifest, TraceLine};
 
 use crate::harness::{bits, command, finish, redline, score};
 
+const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
 const SCORE: &[&str] =
     &["--query", "I pledge allegiance", "--item", " to", "--item", " of", "--label", " the"];
 
@@ -30,7 +33,7 @@ fn precompiling_again_measures_nothing() {
     };
     assert_eq!(choices(&first), choices(&second));
     let forbid = [SCORE, &sizes, &["--plan-policy", "forbid"]].concat();
-    assert_eq!(score(&forbid).meta.took.cache_miss_count, 0);
+    assert_eq!(score(&forbid).meta.cost.cache_miss_count, 0);
     let table = redline(&[&["precompile", "--model", "demo"], &sizes[..]].concat()).ok().out;
     assert!(
         table.contains("pass/128") && table.contains("7 stored, 0 measured (0 timings), 0 misses"),
@@ -50,7 +53,7 @@ fn policies_do_what_they_say_and_change_no_score() {
         assert_eq!(bits(&scored), expected, "{policy}");
     }
     let found = score(&[SCORE, &[&cache, "--plan-policy", "forbid"]].concat());
-    assert_eq!((bits(&found), found.meta.took.cache_miss_count), (expected, 0));
+    assert_eq!((bits(&found), found.meta.cost.cache_miss_count), (expected, 0));
     for (flag, facts) in [
         ("--plan-policy=always", &["`always` is not known", "tune, estimate, forbid, off"][..]),
         ("--max-chunk=0", &["nothing to do"]),
@@ -136,4 +139,46 @@ fn the_trace_has_a_line_per_pass_and_layer() {
     assert_ne!(lines(&["--format", "w8"]), first);
     redline(&[&["score", "--model", "demo", "--precision-trace", "/nonexistent/x"], SCORE].concat())
         .usage(&["/nonexistent/x", "--precision-trace FILE"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_trace_may_go_to_a_pipe() {
+    let ask = ["score", "--model", "demo", "--json", "--threads", "1", "--precision-trace=/dev/stderr"];
+    let run = redline(&[&ask[..], SCORE].concat()).ok();
+    let line = |line: &str| -> TraceLine {
+        serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
+    };
+    let lines: Vec<TraceLine> = run.err.lines().map(line).collect();
+    assert!(lines.len() > 1 && lines[0].pass == 0, "{}", run.err);
+}
+
+/// Makes two plans for a tiny model. Returns where they came from, and whether a warning says that none would be stored.
+fn two_plans(flags: &[&str], variables: &[(&str, &Path)]) -> (Vec<String>, bool) {
+    let quick = ["precompile", "--model", GOLDEN, "--json", "--threads", "1", "--tokens", "1", "--rows", "1"];
+    let mut made = command(&[&quick[..], &["--max-chunk", "1"], flags].concat());
+    let run = finish(made.envs(variables.iter().copied()).output().unwrap()).ok();
+    let manifest: Manifest = serde_json::from_str(&run.out).unwrap();
+    let origins = manifest.plans.into_iter().map(|plan| plan.origin).collect();
+    (origins, run.err.contains("warning: no plan would be stored"))
+}
+
+#[test]
+fn plans_are_kept_in_the_cache_of_the_user_unless_a_flag_says_otherwise() {
+    let folder = tempfile::tempdir().unwrap();
+    let below = |name: &str| folder.path().join(name);
+    let stored = |dir: &str| std::fs::read_dir(below(dir)).unwrap().count();
+    let (cache, home, elsewhere) = (below("cache"), below("home"), below("elsewhere"));
+    let both = [("XDG_CACHE_HOME", cache.as_path()), ("HOME", home.as_path())];
+    let made = |origin: &str, warned: bool| (vec![origin.to_owned(); 2], warned);
+    assert_eq!(two_plans(&[], &both), made("measured", false));
+    assert_eq!((stored("cache/redline/plans"), home.exists()), (2, false));
+    let empty = [("XDG_CACHE_HOME", Path::new("")), ("HOME", home.as_path())];
+    assert_eq!(two_plans(&[], &empty), made("measured", false));
+    assert_eq!(stored("home/.cache/redline/plans"), 2);
+    // Both are warned about: no directory, and a policy that stores nothing.
+    assert_eq!(two_plans(&["--plan-cache", "off"], &both), made("measured", true));
+    let estimate = ["--plan-policy", "estimate", "--plan-cache", elsewhere.to_str().unwrap()];
+    assert_eq!(two_plans(&estimate, &both), made("estimated", true));
+    assert!(!elsewhere.exists());
 }

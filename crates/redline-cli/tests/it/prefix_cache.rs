@@ -24,16 +24,16 @@ fn lines_that_begin_alike_share_what_was_computed() {
     let lines = [line(""), line(""), line("tenant")].concat();
     let on = scored(&lines, &[]);
     let off = scored(&lines, &["--prefix-cache", "off"]);
-    let shared = on[0].meta.took.shared_prefix_tokens;
+    let shared = on[0].meta.cost.shared_prefix_tokens;
     let used = |hits, misses, cached_tokens| Some(PrefixCacheUse { hits, misses, cached_tokens });
-    assert_eq!(on[0].meta.took.prefix_cache, used(0, 2, 0));
-    assert_eq!(on[1].meta.took.prefix_cache, used(2, 0, 2 * shared));
+    assert_eq!(on[0].meta.cost.prefix_cache, used(0, 2, 0));
+    assert_eq!(on[1].meta.cost.prefix_cache, used(2, 0, 2 * shared));
     assert_eq!(on[1].usage.prompt_tokens_details.cached_tokens, 2 * shared);
-    assert_eq!(on[2].meta.took.prefix_cache, used(0, 2, 0));
-    assert_eq!(on[1].meta.took.computed_tokens + shared, on[0].meta.took.computed_tokens);
+    assert_eq!(on[2].meta.cost.prefix_cache, used(0, 2, 0));
+    assert_eq!(on[1].meta.cost.computed_tokens + shared, on[0].meta.cost.computed_tokens);
     for (on, off) in on.iter().zip(&off) {
         assert_eq!(bits(on), bits(off));
-        assert_eq!((off.meta.took.prefix_cache, off.usage.prompt_tokens_details.cached_tokens), (None, 0));
+        assert_eq!((off.meta.cost.prefix_cache, off.usage.prompt_tokens_details.cached_tokens), (None, 0));
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use redline_lab::lanes;
-use redline_wire::{Profile, ProfileEvent};
+use redline_wire::{TraceDocument, TraceEvent};
 
 use crate::harness::{bits, command, finish, generate, redline, score};
 
@@ -15,16 +15,17 @@ const SCORE: &[&str] =
 /// store, attention, the gate.
 const OF_LAYER: usize = 13;
 
-fn read(path: &Path) -> Profile {
+fn read(path: &Path) -> TraceDocument {
     let text = fs::read_to_string(path).unwrap();
-    let profile: Profile = serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+    let profile: TraceDocument =
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
     assert_eq!(profile.display_time_unit, "ms");
     assert!(!profile.trace_events.is_empty());
     profile
 }
 
 /// Begin and end in nanoseconds. Microseconds with three decimals represent them exactly.
-fn interval(event: &ProfileEvent) -> (i64, i64) {
+fn interval(event: &TraceEvent) -> (i64, i64) {
     let nanoseconds = |microseconds: f64| (microseconds * 1e3).round() as i64;
     let start = nanoseconds(event.ts.0);
     (start, start + nanoseconds(event.dur.unwrap().0))
@@ -34,19 +35,19 @@ fn lies_within(inner: (i64, i64), outer: (i64, i64)) -> bool {
     outer.0 <= inner.0 && inner.1 <= outer.1
 }
 
-impl Events for Profile {
-    fn of(&self, cat: &str) -> Vec<&ProfileEvent> {
+impl Events for TraceDocument {
+    fn of(&self, cat: &str) -> Vec<&TraceEvent> {
         self.trace_events.iter().filter(|event| event.cat == cat).collect()
     }
 }
 
 trait Events {
     /// The events of a category.
-    fn of(&self, cat: &str) -> Vec<&ProfileEvent>;
+    fn of(&self, cat: &str) -> Vec<&TraceEvent>;
 }
 
 /// Checks that on every track, each span lies within the open one, or after all earlier ones.
-fn assert_nested(profile: &Profile) {
+fn assert_nested(profile: &TraceDocument) {
     let mut open: BTreeMap<(u32, u32), Vec<(i64, i64)>> = BTreeMap::new();
     for event in profile.trace_events.iter().filter(|event| event.ph == "X") {
         let stack = open.entry((event.pid, event.tid)).or_default();
@@ -64,12 +65,12 @@ fn assert_nested(profile: &Profile) {
 }
 
 /// Checks that every layer of every pass has its operations, and that every thread's work lies within its operation.
-fn assert_whole(profile: &Profile, threads: usize) {
+fn assert_whole(profile: &TraceDocument, threads: usize) {
     let (passes, layers, operations) = (profile.of("pass"), profile.of("layer"), profile.of("operation"));
     let demo_layers = layers.iter().map(|layer| layer.args.layer.unwrap() + 1).max().unwrap();
     assert!(demo_layers > 1);
     for pass in &passes {
-        let of = |event: &&&ProfileEvent| event.args.pass == pass.args.pass;
+        let of = |event: &&&TraceEvent| event.args.pass == pass.args.pass;
         assert_eq!(layers.iter().filter(of).count(), demo_layers, "{pass:?}");
         let outputs = pass.args.outputs;
         for layer in layers.iter().filter(of) {
@@ -97,7 +98,7 @@ fn assert_whole(profile: &Profile, threads: usize) {
     }
     let works = profile.of("thread");
     for work in &works {
-        let own = |o: &&&ProfileEvent| {
+        let own = |o: &&&TraceEvent| {
             o.name == work.name && o.args.pass == work.args.pass && o.args.layer == work.args.layer
         };
         assert!(operations.iter().filter(own).any(|o| lies_within(interval(work), interval(o))), "{work:?}");
@@ -114,7 +115,7 @@ fn assert_whole(profile: &Profile, threads: usize) {
 }
 
 /// Checks that every request begins and ends once.
-fn assert_answered(profile: &Profile, count: usize) {
+fn assert_answered(profile: &TraceDocument, count: usize) {
     let mut ids: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for event in profile.of("request") {
         ids.entry(event.id.as_deref().unwrap()).or_default().push(&event.ph);
@@ -237,4 +238,29 @@ fn a_file_is_whole_after_a_run_that_failed() {
     let profile = read(&path);
     assert_answered(&profile, 1);
     assert_eq!(profile.of("request")[1].args.fault.as_deref(), Some("failed"));
+}
+
+/// A pipe cannot be written again, so the profile is completed at the end.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_receives_a_whole_profile() {
+    let ask = ["score", "--model", "demo", "--json", "--threads", "1", "--profile-trace=/dev/stderr"];
+    let run = redline(&[&ask[..], SCORE].concat()).ok();
+    let profile: TraceDocument =
+        serde_json::from_str(&run.err).unwrap_or_else(|error| panic!("{error}: {}", run.err));
+    assert_nested(&profile);
+    assert_answered(&profile, 1);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn files_that_can_no_longer_be_written_are_told_once_and_the_work_goes_on() {
+    let ask = ["--prompt", "And the", "--max-new-tokens", "6", "--ignore-eos", "--threads", "1"];
+    let full = ["--precision-trace=/dev/full", "--profile-trace=/dev/full"];
+    let run = redline(&[&["generate", "--model", "demo", "--json"], &ask[..], &full].concat()).ok();
+    assert_eq!(run.completion().choices, generate(&ask).choices);
+    for what in ["trace", "profile"] {
+        let warning = format!("warning: the {what} ends here: No space left on device");
+        assert_eq!(run.err.matches(&warning).count(), 1, "{}", run.err);
+    }
 }

@@ -55,7 +55,7 @@ fn items_come_from_a_file_or_standard_input() {
     assert_eq!(bits(&piped), bits(&flags));
     let none = redline_reading(&arguments, b"").ok().scoring();
     assert_eq!((none.scores.len(), none.usage.prompt_tokens), (0, 0));
-    redline_reading(&arguments, b"ok\n\xff\n").failed(&["line 2 is not UTF-8", "iconv"]);
+    redline_reading(&arguments, b"ok\n\xff\n").failed(&["not UTF-8", "line 2", "iconv"]);
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn every_format_scores() {
             let scoring = score(
                 &[QUERY, &["--item", "", "--label-id", "7", "--format", format, "--kv-format", kv]].concat(),
             );
-            assert!(scoring.meta.took.kernel_path.contains(format), "{}", scoring.meta.took.kernel_path);
+            assert!(scoring.meta.cost.kernel_path.contains(format), "{}", scoring.meta.cost.kernel_path);
             assert!(scoring.scores[0].as_ref().unwrap()[0].0 > 0.0);
         }
     }

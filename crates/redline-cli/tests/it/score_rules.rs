@@ -85,8 +85,8 @@ fn s2_the_shared_prefix_is_computed_once() {
     let most = lengths.iter().copied().min().unwrap() - 1;
     let common = (0..most).take_while(|&at| ids.iter().all(|row| row[at] == ids[0][at])).count();
     assert!(common >= 3);
-    assert_eq!(meta.took.shared_prefix_tokens, common, "S15: the longest common token prefix");
-    assert!(meta.took.computed_tokens < scoring.usage.prompt_tokens);
+    assert_eq!(meta.cost.shared_prefix_tokens, common, "S15: the longest common token prefix");
+    assert!(meta.cost.computed_tokens < scoring.usage.prompt_tokens);
 }
 
 /// S8: rows and columns follow the request; duplicates keep their position.
@@ -147,6 +147,8 @@ fn s13_over_long_prompts() {
     assert_eq!(in_place.meta.item_errors.len(), 1);
     assert_eq!(in_place.meta.item_errors[0].index, 1);
     assert!(in_place.meta.item_errors[0].message.contains("32"), "{:?}", in_place.meta.item_errors);
+    let masses = in_place.meta.label_mass.as_ref().unwrap();
+    assert_eq!(masses.iter().map(Option::is_some).collect::<Vec<_>>(), [true, false]);
     let alone = score(&[&["--query", "The", "--item", " a"], LABELS].concat());
     assert_eq!(bits(&in_place)[0], bits(&alone)[0]);
     let table = redline(&[&["score", "--model", "demo", "--item-errors"], &flags[..]].concat()).ok();

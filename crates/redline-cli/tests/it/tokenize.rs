@@ -216,3 +216,10 @@ fn that_the_library_encodes_is_said_once() {
         redline(&["generate", "--model", "demo", "--prompt", "The", "--max-new-tokens", "1", "--quiet"]);
     assert_eq!(covered.ok().err, "");
 }
+
+#[test]
+fn a_model_directory_goes_by_the_name_of_its_folder() {
+    let copy = Copy::new();
+    let told = document(redline(&["tokenize", "--model", copy.dir(), "--json", "one"]));
+    assert_eq!(Path::new(copy.dir()).file_name().unwrap().to_str(), Some(told.model.as_str()));
+}

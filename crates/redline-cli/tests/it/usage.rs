@@ -41,6 +41,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["score", "--model", "demo", "--query", "--item", "x"], &["--query", "--flag='-text'"]),
     (&["score", "--model", "demo", "--tokenization", "both"], &["both", "hint: "]),
     (&["score", "--model", "demo", "--truncate", "middle"], &["middle", "hint: "]),
+    (&["score", "--model", "demo", "--truncate", "lef"], &["lef", "did you mean `left`"]),
     (&["classify"], &["no model given", "--model demo"]),
     (&["classify", "--model", "demo"], &["no text given", "--text", "--file"]),
     (&["classify", "--model", "demo", "--text", "t"], &["no class given", "--class"]),

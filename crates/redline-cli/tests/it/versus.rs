@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::harness::{Run, redline};
+use crate::harness::{Run, command, finish, redline};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-a");
 
@@ -148,6 +148,9 @@ fn flags_of_arms_are_refused_before_anything_runs() {
         (&["--versus", "", "--baseline", "x"], &["--baseline", "cannot be used with"]),
         (&["--processes", "0"], &["--processes", "no process"]),
         (&["--threshold", "5"], &["for a comparison, but there is none"]),
+        (&["--portable"], &["for a comparison, but there is none"]),
+        (&["--allow-different-machine"], &["for a comparison, but there is none"]),
+        (&["--allow-different-param", "format"], &["for a comparison, but there is none"]),
     ];
     for (arguments, expect) in cases {
         let run = bench(arguments);
@@ -220,6 +223,7 @@ fn an_arm_that_fails_is_told_with_its_complaint() {
         bench(&["--versus-binary", &program(folder.path(), name, script), "--processes", "2"])
     };
     against("broken", "echo 'out of luck' >&2; exit 7").failed(&["exit status: 7", "arm b", "| out of luck"]);
+    against("silent", "echo 'no memory' >&2; exit 1").failed(&["exit status: 1", "arm b", "| no memory"]);
     against("killed", "kill -9 $$").failed(&["signal: 9", "arm b"]);
     against("garbage", "echo no document").failed(&["its document cannot be read", "arm b"]);
     against("strict", "echo 'error: no such flag' >&2; exit 2")
@@ -237,4 +241,34 @@ fn an_arm_that_fails_is_told_with_its_complaint() {
     );
     bench(&["--versus-binary", "/nonexistent/redline"]).failed(&["/nonexistent/redline", "built elsewhere"]);
     bench(&["--versus-binary", "/bin/false"]).failed(&["/bin/false", "no version"]);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_comparison_that_ends_early_keeps_what_was_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let to = ["--processes", "2", "-o", dir.to_str().unwrap()];
+    let broken = program(folder.path(), "broken", "exit 7");
+    bench(&[&to[..], &["--versus-binary", broken.as_str()]].concat()).failed(&["exit status: 7", "arm b"]);
+    let run = document(&dir.join("run.json"));
+    let rows = run["rows"].as_array().unwrap();
+    assert_eq!((&run["finished"], rows.len()), (&false.into(), 3));
+    assert!(rows.iter().all(|row| row["arm"] == "a"), "{run}");
+    // Of a comparison whose first process fails, nothing is left.
+    fs::remove_dir_all(&dir).unwrap();
+    bench(&[&to[..], &["--versus", "", "--kv-cache", "maybe"]].concat()).usage(&["arm a"]);
+    assert!(!dir.exists());
+}
+
+#[test]
+fn further_processes_write_no_traces() {
+    let folder = tempfile::tempdir().unwrap();
+    let [precision, profile] = ["precision", "profile"].map(|name| folder.path().join(name));
+    let quick = ["--prompt-tokens", "5", "--new-tokens", "3", "--num-runs", "2", "--threads", "1"];
+    let mut alone =
+        command(&[&["bench", "generate", "--model", GOLDEN, "--processes", "1"], &quick[..]].concat());
+    alone.env("REDLINE_PRECISION_TRACE", &precision).env("REDLINE_PROFILE_TRACE", &profile);
+    measured(finish(alone.output().unwrap()));
+    assert!(!precision.exists() && !profile.exists());
 }

@@ -2,17 +2,18 @@
 
 use redline_kernels::Simd;
 
-use crate::error::EngineError;
-use crate::machine::{Logits, LogitsRow};
-use crate::outcome::{
-    BatchOutcome, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheUse, TokenLogprob, Usage,
+use crate::answer::outcome::{
+    BatchOutcome, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheCounts, TokenCounts,
+    TokenLogprob,
 };
+use crate::answer::ticket::Reply;
+use crate::answer::transcript::Transcript;
+use crate::error::EngineError;
+use crate::heartbeat::machine::{Logits, LogitsRow};
+use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::mode::sampler::{self, Sampler};
 use crate::request::{PromptLogprobs, Sampling};
-use crate::sampler::{self, Sampler};
 use crate::scheduler::{Done, Next, Opening};
-use crate::task::{Ended, Head, Ran, RowPlace, Task};
-use crate::ticket::Reply;
-use crate::transcript::Transcript;
 
 /// A checked request.
 pub(crate) struct GenerateJob {
@@ -142,7 +143,7 @@ impl Task for GenerateTask {
         Head::Vocabulary { normalise: self.job.logprobs.or(self.job.prompt_logprobs.map(|_| 0)).is_some() }
     }
 
-    fn start(&mut self, cached: crate::task::Cached<'_>) {
+    fn start(&mut self, cached: crate::heartbeat::task::Cached<'_>) {
         self.keeps = self.job.kv_cache && cached(&self.job.cache_salt, &[]).is_some();
     }
 
@@ -152,7 +153,8 @@ impl Task for GenerateTask {
         }
         let last = self.job.prompt.len() - 1;
         // A token's log-probability comes from the row before it.
-        let wanted = self.job.prompt_logprobs.map_or(last, |asked| asked.from.saturating_sub(1).min(last));
+        let wanted =
+            self.job.prompt_logprobs.map_or(last, |logprobs| logprobs.from.saturating_sub(1).min(last));
         let (shares, afresh) = (self.keeps, !self.job.kv_cache);
         Some(Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() })
     }
@@ -160,10 +162,10 @@ impl Task for GenerateTask {
     fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
         for (r, place) in places.iter().enumerate() {
             let row = logits.row(r);
-            if let (Some(asked), Some(&next)) =
+            if let (Some(request), Some(&next)) =
                 (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
             {
-                self.prompt.push(logprobs(&row, next, asked.top));
+                self.prompt.push(logprobs(&row, next, request.top));
                 continue;
             }
             let chosen = self.sampler.choose(self.simd, row.logits, &self.job.sampling, place.position + 1);
@@ -177,7 +179,7 @@ impl Task for GenerateTask {
 
     fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
         if self.tokens.is_empty() {
-            self.cached_tokens = done.first().map_or(0, |done| done.began);
+            self.cached_tokens = done.first().map_or(0, |done| done.reused);
         }
         let position = self.job.prompt.len() + self.tokens.len();
         let token =
@@ -185,7 +187,7 @@ impl Task for GenerateTask {
         let id = token.id;
         self.token_s.push(elapsed);
         self.finished = !self.take(token)?;
-        Ok(vec![(0, if self.finished { Next::Keep } else { Next::Extend(id) })])
+        Ok(vec![(0, if self.finished { Next::Store } else { Next::Extend(id) })])
     }
 
     fn finished(&self) -> bool {
@@ -220,12 +222,12 @@ impl GenerateTask {
         let timing = Timing::of(ran, self.token_s.first().copied());
         Ok(GenerateOutcome {
             text: self.transcript.take_text(),
-            usage: Usage {
+            usage: TokenCounts {
                 prompt_tokens: self.job.prompt.len(),
                 completion_tokens: self.tokens.len(),
                 cached_tokens: if self.keeps { self.cached_tokens } else { 0 },
             },
-            prefix_cache: self.keeps.then(|| PrefixCacheUse::of(self.cached_tokens)),
+            prefix_cache: self.keeps.then(|| PrefixCacheCounts::of(self.cached_tokens)),
             plan_misses: ran.plan_misses,
             token_ids: self.tokens.iter().map(|token| token.id).collect(),
             prompt_token_ids: std::mem::take(&mut self.job.prompt),
@@ -250,12 +252,14 @@ impl GenerateTask {
         self.tokens.iter().map(of).collect()
     }
 
-    /// Log-probabilities of the prompt's tokens; `None` before the first requested position.
+    /// Log-probabilities of the prompt's tokens; `None` before the first requested position, and after the last one that was run.
     fn prompt_logprobs(&self) -> Result<Vec<Option<PositionLogprobs>>, EngineError> {
-        let first = self.job.prompt.len().saturating_sub(self.prompt.len());
-        let named = self.job.prompt[first..].iter().zip(&self.prompt);
+        let prompt = &self.job.prompt;
+        let first = self.job.prompt_logprobs.map_or(0, |logprobs| logprobs.from).clamp(1, prompt.len());
+        let named = prompt[first..].iter().zip(&self.prompt);
         let named = named.map(|(&id, logprobs)| self.named(id, logprobs).map(Some));
-        std::iter::repeat_with(|| Ok(None)).take(first).chain(named).collect()
+        let none = || std::iter::repeat_with(|| Ok(None));
+        none().take(first).chain(named).chain(none()).take(prompt.len()).collect()
     }
 
     /// Adds the text of the tokens to log-probabilities.
@@ -355,7 +359,7 @@ impl Task for BatchTask {
             let timing = Timing::of(&ran, prefill_s);
             let decoded = new.iter().map(|ids| ids.len().saturating_sub(1)).sum();
             BatchOutcome {
-                usage: Usage {
+                usage: TokenCounts {
                     prompt_tokens: job.prompts.iter().map(Vec::len).sum(),
                     completion_tokens: new.iter().map(Vec::len).sum(),
                     cached_tokens: 0,
@@ -390,7 +394,7 @@ mod tests {
     use redline_kernels::{Exec, Rows, Team};
 
     use super::*;
-    use crate::ticket::GenerateTicket;
+    use crate::answer::ticket::GenerateTicket;
 
     fn top(logits: &[f32], n: usize) -> Vec<u32> {
         let row = LogitsRow { logits, log_sum_exp: 0.0 };
@@ -459,5 +463,42 @@ mod tests {
         assert_eq!((timing.rate(6), timing.rate(0)), (Some(2.0), None));
         let cut = Timing::of(&ran, None);
         assert_eq!((cut.prefill_s, cut.decode_s, cut.rate(6)), (5.0, 0.0, None));
+    }
+
+    /// A prompt that is longer than a pass may have been run in part.
+    #[test]
+    fn log_probabilities_of_a_prompt_that_was_cut_short_stay_at_their_places() {
+        let team = Team::new(1).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let job = GenerateJob {
+            prompt: vec![5, 6, 7, 8],
+            max_new_tokens: 1,
+            sampling: Sampling::default(),
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: Some(PromptLogprobs { from: 2, top: 0 }),
+            kv_cache: true,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        let (ticket, reply) = GenerateTicket::new();
+        let mut task = GenerateTask::new(job, exec.simd, Transcript::new(None, Vec::new()), reply);
+        let logits = [0.0; 10];
+        let rows = Rows::new(&logits, 1, 10, 10);
+        task.read(&[RowPlace { index: 0, position: 1 }], Logits { exec, rows, log_sum_exp: &[2.0] });
+        let ran = Ran {
+            arrived_s: 0.0,
+            queue_s: 0.0,
+            seconds: 1.0,
+            computed_tokens: 2,
+            plan_misses: 0,
+            peak_memory_bytes: None,
+            ended: Some(Ended::Cancelled),
+        };
+        Box::new(task).answer(Ok(ran));
+        let told = ticket.wait().unwrap().prompt_logprobs.unwrap();
+        let ids: Vec<Option<u32>> =
+            told.iter().map(|position| position.as_ref().map(|told| told.chosen.id)).collect();
+        assert_eq!(ids, [None, None, Some(7), None]);
     }
 }

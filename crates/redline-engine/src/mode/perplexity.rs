@@ -1,21 +1,23 @@
 //! Perplexity: the probability of each token of a text given those before it, and the divergence of two models' distributions.
 //!
-//! The text is run window by window, and a window pass by pass. A window's sequence stays open between passes, so that two
-//! engines can take turns and hold no more logits than one pass produces.
+//! The text is run window by window, and a window pass by pass. A window's keys and values may stay in memory between passes, so
+//! that two engines can take turns and hold no more logits than one pass produces.
 
 use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
 
-use redline_models::kv::SeqId;
-
 use crate::error::EngineError;
-use crate::machine::Logits;
-use crate::sampler::greedy;
+use crate::heartbeat::machine::Logits;
+use crate::mode::sampler::greedy;
+
+/// A window whose earlier passes may have left keys and values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WindowId(pub(crate) u64);
 
 /// The next pass over a window.
 pub(crate) struct EvaluateJob {
-    /// The sequence with the keys and values of earlier passes; `None` before the first.
-    pub(crate) sequence: Option<SeqId>,
+    /// The window as the last pass named it; `None` before the first.
+    pub(crate) window: Option<WindowId>,
     /// All tokens of the window up to the end of this pass.
     pub(crate) tokens: Vec<u32>,
     /// The next token for each of the last tokens, whose logits are evaluated.
@@ -44,8 +46,8 @@ pub(crate) struct Distributions {
 
 /// The result of a pass.
 pub(crate) struct Evaluated {
-    /// The sequence that holds the window.
-    pub(crate) sequence: SeqId,
+    /// The name of the window for its next pass.
+    pub(crate) window: WindowId,
     pub(crate) readings: Readings,
     /// Seconds the pass took.
     pub(crate) seconds: f64,

@@ -5,7 +5,8 @@ use std::fmt;
 use redline_models::Model;
 use redline_models::plan::Site;
 
-use crate::machine::OUTPUT_ROWS;
+/// Maximum number of rows whose logits are evaluated at a time.
+pub(crate) const OUTPUT_ROWS: usize = 64;
 
 /// The quantity by which a pass is assigned to a bucket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

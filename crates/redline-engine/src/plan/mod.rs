@@ -13,19 +13,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use redline_kernels::Exec;
 use redline_kernels::op::linear::Variant;
+use redline_kernels::{ClockFn, Exec};
 use redline_models::Model;
 use redline_models::plan::Plan;
 use redline_models::step::Arena;
 use redline_weights::{Fields, PlanStore};
 
+pub(crate) use self::bucket::OUTPUT_ROWS;
 pub use self::bucket::{Bucket, BucketMode, Buckets};
 use self::key::Key;
 pub(crate) use self::key::Machine;
 pub use redline_settings::PlanPolicy;
-
-use crate::options::Clock;
 
 /// An event in the life of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -177,10 +176,10 @@ pub(crate) struct Plans {
     store: Option<PlanStore>,
     machine: Machine,
     known: BTreeMap<Bucket, Known>,
-    /// Keys of the stored plans, read at the first search.
+    /// Keys of the stored plans, read at the first search, and of those stored since.
     stored_keys: Option<Vec<Fields>>,
     counters: Arc<Counters>,
-    clock: Clock,
+    clock: ClockFn,
 }
 
 /// The resources needed to make a plan.
@@ -191,7 +190,12 @@ pub(crate) struct Workshop<'a> {
 }
 
 impl Plans {
-    pub(crate) fn new(options: PlanOptions, machine: Machine, counters: Arc<Counters>, clock: Clock) -> Self {
+    pub(crate) fn new(
+        options: PlanOptions,
+        machine: Machine,
+        counters: Arc<Counters>,
+        clock: ClockFn,
+    ) -> Self {
         let reads = options.policy != PlanPolicy::Off;
         let store = options.cache.clone().filter(|_| reads).map(PlanStore::new);
         Self { options, store, machine, known: BTreeMap::new(), stored_keys: None, counters, clock }
@@ -296,7 +300,7 @@ impl Plans {
     }
 
     /// Makes a plan by measuring, and stores it.
-    fn tuned(&self, shop: &mut Workshop<'_>, key: &Key) -> Known {
+    fn tuned(&mut self, shop: &mut Workshop<'_>, key: &Key) -> Known {
         let tuned = tune::plan(shop, key.bucket(), &self.clock);
         Counters::add(&self.counters.compiles, 1);
         Counters::add(&self.counters.measurements, tuned.measurements);
@@ -309,6 +313,8 @@ impl Plans {
             if let Err(error) = store.write(key.fields(), &choices) {
                 let (dir, reason) = (store.dir().to_owned(), error.to_string());
                 (self.options.log)(&PlanEvent::NotStored { dir, reason });
+            } else if let Some(keys) = &mut self.stored_keys {
+                keys.push(key.fields().clone());
             }
         }
         Known { plan: tuned.plan, origin: PlanOrigin::Measured, gain: tuned.gain }

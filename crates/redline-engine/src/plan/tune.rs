@@ -7,7 +7,7 @@ use redline_models::plan::{Plan, Site};
 
 use super::Workshop;
 use super::bucket::Bucket;
-use crate::options::Clock;
+use redline_kernels::ClockFn;
 
 /// Minimum number of rounds over the candidates.
 const LEAST_ROUNDS: usize = 3;
@@ -33,7 +33,7 @@ pub(super) struct Tuned {
 }
 
 /// Makes a plan from measurements, or from the estimates if other processes disturb the measurements.
-pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
+pub(super) fn plan(shop: &mut Workshop<'_>, bucket: Bucket, clock: &ClockFn) -> Tuned {
     let busy_before = is_busy(shop.exec);
     let tuned = measured(shop, bucket, clock);
     if !busy_before && !is_busy(shop.exec) {
@@ -54,7 +54,7 @@ fn is_busy(exec: Exec<'_>) -> bool {
     exec.team.take_participation().share().is_some_and(|share| share < Participation::QUIET)
 }
 
-fn measured(shop: &mut Workshop<'_>, bucket: Bucket, clock: &Clock) -> Tuned {
+fn measured(shop: &mut Workshop<'_>, bucket: Bucket, clock: &ClockFn) -> Tuned {
     let (mut choices, mut measurements) = (Vec::new(), 0);
     let (mut chosen_ns, mut estimated_ns) = (0.0, 0.0);
     for &site in bucket.mode.sites() {
@@ -82,7 +82,7 @@ fn measure(
     site: Site,
     rows: usize,
     candidates: &[Variant],
-    clock: &Clock,
+    clock: &ClockFn,
 ) -> Vec<Vec<u64>> {
     let mut times = vec![Vec::new(); candidates.len()];
     let mut layer = 0;

@@ -1,9 +1,13 @@
 //! Requests to the engine: plain types, no JSON, nothing that can block.
 
+mod classify;
 mod diffuse;
+mod rerank;
 
+pub use classify::ClassifyRequest;
 pub use diffuse::DiffuseRequest;
 pub use redline_settings::{Algorithm, BlockCache, LongLabels, Tokenization, Truncate};
+pub use rerank::RerankRequest;
 
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,4 +196,17 @@ pub struct PerplexityRequest {
     /// Number of tokens in a window, at least 2; `None`: 512, or the context if that is shorter. Windows do not overlap. The
     /// first token of each is not counted, because nothing predicts it.
     pub window: Option<usize>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_an_end_token_ends_a_text_and_nothing_is_computed_twice() {
+        let prompt = || Prompt::Ids(vec![1]);
+        let (generate, diffuse) = (GenerateRequest::new(prompt(), 1), DiffuseRequest::new(prompt(), 1));
+        assert!(!generate.ignore_eos && !diffuse.ignore_eos);
+        assert!(generate.kv_cache && diffuse.savings);
+    }
 }

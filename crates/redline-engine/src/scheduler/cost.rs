@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 /// Weight of a pass after the next one has been recorded.
 const MEMORY: f64 = 0.98;
 /// Weight of the latest pass in the average time of passes without prompts.
-const QUIET_SHARE: f64 = 0.2;
+const DECODE_ONLY_SHARE: f64 = 0.2;
 /// Seconds; shorter passes count as passes of this length.
 const SHORTEST: f64 = 1e-6;
 /// Number of passes before the fit makes predictions.
@@ -64,7 +64,7 @@ pub(crate) struct CostModel {
     seen: u32,
     fit: [f64; 3],
     /// Seconds of passes without prompts, by number of rows.
-    quiet: BTreeMap<usize, f64>,
+    decode_only: BTreeMap<usize, f64>,
 }
 
 impl CostModel {
@@ -77,7 +77,7 @@ impl CostModel {
             times: [0.0; 3],
             seen: 0,
             fit: [0.0; 3],
-            quiet: BTreeMap::new(),
+            decode_only: BTreeMap::new(),
         }
     }
 
@@ -101,14 +101,14 @@ impl CostModel {
     }
 
     /// Records the time of a pass without prompts.
-    pub(crate) fn learn_quiet(&mut self, rows: usize, seconds: f64) {
-        let known = self.quiet.entry(rows).or_insert(seconds);
-        *known += QUIET_SHARE * (seconds - *known);
+    pub(crate) fn learn_decode_only(&mut self, rows: usize, seconds: f64) {
+        let known = self.decode_only.entry(rows).or_insert(seconds);
+        *known += DECODE_ONLY_SHARE * (seconds - *known);
     }
 
     /// Predicted time of a pass of `rows` rows without prompts; `None` before there was one.
-    pub(crate) fn quiet_seconds(&self, rows: usize) -> Option<f64> {
-        self.quiet.get(&rows).copied()
+    pub(crate) fn decode_only_seconds(&self, rows: usize) -> Option<f64> {
+        self.decode_only.get(&rows).copied()
     }
 
     /// Predicted time of a pass; `None` without enough data.
@@ -228,13 +228,13 @@ mod tests {
     #[test]
     fn passes_without_prompts_are_remembered() {
         let mut model = taught(&[(0, 9), (0, 9), (0, 9), (0, 9)], |_| 1.0);
-        assert_eq!(model.quiet_seconds(8), None);
-        model.learn_quiet(8, 0.25);
-        assert_eq!((model.quiet_seconds(8), model.quiet_seconds(9)), (Some(0.25), None));
+        assert_eq!(model.decode_only_seconds(8), None);
+        model.learn_decode_only(8, 0.25);
+        assert_eq!((model.decode_only_seconds(8), model.decode_only_seconds(9)), (Some(0.25), None));
         for _ in 0..100 {
-            model.learn_quiet(8, 0.5);
+            model.learn_decode_only(8, 0.5);
         }
-        assert!((model.quiet_seconds(8).unwrap() - 0.5).abs() < 1e-6);
+        assert!((model.decode_only_seconds(8).unwrap() - 0.5).abs() < 1e-6);
     }
 
     #[test]

@@ -1,12 +1,12 @@
-//! Decides what runs next: a pure step over the open sequences, the room for their keys and values, and the cost of passes.
+//! Chooses what runs in the next pass, from the open sequences, the room for their keys and values, and the cost of passes.
 //!
-//! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass takes
+//! Nothing here reads a clock, starts a thread or runs a model, so the simulator runs the same code as the engine. A pass runs
 //!
 //! 1. the next token of every sequence that generates,
-//! 2. then prompts, in pieces, from the least served request first, as long as the pass stays within its rows and,
-//!    while any request generates, within its time.
+//! 2. then prompts, in pieces, from the least served request first, as long as the pass stays within its maximum number of
+//!    rows (a row is one token) and, while any request generates, within its time limit.
 //!
-//! What happens when pages run out is in [`room`].
+//! [`room`] states what happens when pages run out.
 
 mod cost;
 mod room;
@@ -19,29 +19,30 @@ use redline_models::kv::{KvError, PageStore, SeqId};
 pub(crate) use self::cost::{CostModel, Work};
 use self::sequence::Sequence;
 pub(crate) use self::sequence::{Drawing, Key, Next, Opening, Origin, Piece};
-use crate::cache::Cache;
+use crate::memory::cache::Cache;
 
-/// Tokens of a prompt that a pass runs in any case.
-const LEAST_PIECE: usize = 16;
-/// Maximum number of a request's sequences that wait for room, beyond the number that may be open.
-const WAITING: usize = 64;
-/// Requests take turns after this many tokens each; within a turn, first come, first served.
+/// Minimum number of tokens of the first prompt in a pass, whatever the time limit.
+const MIN_PIECE: usize = 16;
+/// Maximum number of a request's sequences that wait for room. These may exceed [`PassLimits::open`].
+const MAX_WAITING: usize = 64;
+/// Length of a request's turn. A request in an earlier turn goes first; within a turn, the earliest request goes first.
 const TURN_TOKENS: f64 = 1024.0;
-/// Share of the time of a pass without prompts that prompts may add to it, unless an option sets the time.
-const STALL: f64 = 0.8;
+/// Time that prompts may add to a pass, as a share of its time without them, unless [`PassLimits::stall_s`] sets the time.
+const STALL_SHARE: f64 = 0.8;
 
 /// Limits of a pass.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassLimits {
     /// Maximum number of tokens.
     pub(crate) rows: usize,
-    /// Maximum number of open sequences, not counting held ones, which requests limit themselves.
+    /// Maximum number of open sequences that are not held. Each request limits the number of its held sequences.
     pub(crate) open: usize,
-    /// Seconds that prompts may add to a pass while any request generates; `None`: most of its time without them.
+    /// Seconds that prompts may add to a pass while any request generates; `None`: [`STALL_SHARE`] of its time without
+    /// them.
     pub(crate) stall_s: Option<f64>,
 }
 
-/// A request's share of the machine.
+/// The service that a request has received; requests are the flows of fair queueing.
 #[derive(Debug)]
 struct Flow {
     salt: String,
@@ -54,6 +55,7 @@ struct Flow {
 }
 
 impl Flow {
+    /// The number of the request's turn.
     fn turn(&self) -> u64 {
         ((self.start + self.served as f64) / TURN_TOKENS) as u64
     }
@@ -63,13 +65,13 @@ impl Flow {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Done {
     pub(crate) index: u32,
-    /// Number of tokens that were stored already when it was first admitted.
-    pub(crate) began: usize,
+    /// Number of tokens that were already stored when the sequence was first admitted.
+    pub(crate) reused: usize,
     /// Where these tokens came from.
     pub(crate) origin: Origin,
 }
 
-/// A request that can never continue, and the reason.
+/// A request that can never continue, and the error of the last sequence that found no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stuck {
     pub(crate) task: u64,
@@ -78,7 +80,7 @@ pub(crate) struct Stuck {
 
 /// Source of the sequences that requests have not opened yet.
 pub(crate) trait Openings {
-    /// The rank of a request's next sequence, if it may be lower than the rank of an open one.
+    /// The rank of a request's next sequence. `None` if it cannot be lower than the rank of any open one.
     fn next_rank(&self, task: u64) -> Option<u32>;
 
     /// Opens a request's next sequence, if there is one yet.
@@ -93,7 +95,7 @@ struct Pass {
     stored: BTreeSet<Key>,
     work: Work,
     /// Whether the pieces include prompts.
-    prompts: bool,
+    has_prompts: bool,
     /// Time limit of the pass in seconds.
     limit: Option<f64>,
 }
@@ -127,7 +129,8 @@ enum Added {
 }
 
 impl Added {
-    fn goes_on(self) -> bool {
+    /// Whether the sequence gets ahead in this pass.
+    fn makes_progress(self) -> bool {
         matches!(self, Self::Piece | Self::Stored)
     }
 }
@@ -139,13 +142,13 @@ pub(crate) struct Scheduler {
     sequences: BTreeMap<Key, Sequence>,
     flows: BTreeMap<u64, Flow>,
     cost: CostModel,
-    /// Tokens that each request would have been served if all had got equal shares since the beginning.
+    /// Number of tokens that each request would have been served if all requests had received equal shares since the start.
     virtual_time: f64,
-    /// The error of the last sequence that got no room.
+    /// The error of the last sequence that found no room in this step.
     refusal: Option<KvError>,
-    /// The earliest sequence that waits for room. No later one is admitted meanwhile, or it might wait forever.
+    /// The earliest sequence that waits for room. Later ones are not admitted before it, because it might then wait forever.
     waiting: Option<Key>,
-    /// The first generating sequence for which the previous pass had no row.
+    /// The first generating sequence for which the last pass had no row.
     left_out: Option<Key>,
     preemptions: u64,
 }
@@ -189,6 +192,7 @@ impl Scheduler {
         }
     }
 
+    /// The keys of a request's open sequences, in ascending order.
     fn keys(&self, task: u64) -> Vec<Key> {
         let end = Key { task, rank: u32::MAX, index: u32::MAX };
         self.sequences.range(Key { task, rank: 0, index: 0 }..=end).map(|(&key, _)| key).collect()
@@ -200,6 +204,7 @@ impl Scheduler {
         Some(Key { task, rank, index })
     }
 
+    /// Ends a sequence and releases its keys and values.
     fn end<P: PageStore>(&mut self, key: Key, cache: &mut Cache<P>) {
         self.waiting = self.waiting.filter(|waiting| *waiting != key);
         if let Some(kv) = self.sequences.remove(&key).and_then(|sequence| sequence.kv) {
@@ -207,7 +212,7 @@ impl Scheduler {
         }
     }
 
-    /// The next step.
+    /// Chooses the next step. An error means that no request can continue, and names the earliest.
     pub(crate) fn next<P: PageStore>(
         &mut self,
         cache: &mut Cache<P>,
@@ -217,14 +222,18 @@ impl Scheduler {
         self.refusal = None;
         let rows = self.rows_of_generating(cache);
         self.continue_generating(cache, &mut pass, rows);
+        let decode_only_s = self.cost.decode_only_seconds(pass.work.rows);
         if pass.pieces.is_empty() {
             self.add_prompts(cache, &mut pass, openings);
-        } else if let Some(quiet) = self.cost.quiet_seconds(pass.work.rows) {
-            pass.limit = Some(quiet + self.limits.stall_s.unwrap_or(quiet * STALL));
+        } else if let Some(decode_only_s) = decode_only_s {
+            let stall_s = self.limits.stall_s.unwrap_or(decode_only_s * STALL_SHARE);
+            pass.limit = Some(decode_only_s + stall_s);
             self.add_prompts(cache, &mut pass, openings);
         }
-        // If no prompt was added, the pass takes the remaining generating sequences too, and measures the time without prompts.
-        if self.left_out.is_some() {
+        // Rows that prompts do not need go to the generating sequences that were left out. But while the time of a pass of this
+        // number of rows without prompts is unknown, the pass runs as it is, which measures that time: otherwise the prompts would
+        // wait until fewer sequences generate.
+        if self.left_out.is_some() && decode_only_s.is_some() {
             self.continue_generating(cache, &mut pass, self.limits.rows);
         }
         if pass.is_empty() {
@@ -235,7 +244,7 @@ impl Scheduler {
         {
             return Err(Stuck { task, error: self.refusal });
         }
-        let stored = pass.stored.into_iter().map(|key| (key.task, vec![self.end_of(key)])).collect();
+        let stored = pass.stored.into_iter().map(|key| (key.task, vec![self.hold_finished(key)])).collect();
         Ok(Step { pieces: pass.pieces.into_values().collect(), stored })
     }
 
@@ -243,7 +252,7 @@ impl Scheduler {
     fn continue_generating<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, rows: usize) {
         let ready = |(_, s): &(&Key, &Sequence)| s.is_ready(&cache.kv);
         let mut keys: Vec<Key> = self.sequences.iter().filter(ready).map(|(&key, _)| key).collect();
-        // If they do not all fit, those that were left out come first next time.
+        // The sequences that the last pass left out come first.
         if let Some(first) = self.left_out.take() {
             let at = keys.partition_point(|key| *key < first);
             keys.rotate_left(at);
@@ -253,7 +262,7 @@ impl Scheduler {
                 self.left_out.get_or_insert(key);
                 return;
             }
-            // The sequence may have been preempted meanwhile.
+            // A piece added before may have preempted this sequence.
             let sequence = &self.sequences[&key];
             if sequence.kv.is_some()
                 && !pass.pieces.contains_key(&key)
@@ -264,7 +273,7 @@ impl Scheduler {
         }
     }
 
-    /// Number of rows of a pass for generating sequences; if prompts are waiting, some rows are left for them.
+    /// Maximum number of rows of a pass for generating sequences. A quarter of the rows is left to prompts if any wait.
     fn rows_of_generating<P: PageStore>(&self, cache: &Cache<P>) -> usize {
         let ready = self.sequences.iter().filter(|(_, s)| s.is_ready(&cache.kv));
         let generating: BTreeSet<u64> = ready.map(|(key, _)| key.task).collect();
@@ -286,38 +295,40 @@ impl Scheduler {
             while active < self.limits.open && self.open_first(task, openings) {
                 active += 1;
             }
-            let mut room = true;
+            let mut has_room = true;
             for key in self.keys(task) {
                 // A generating sequence that was left out is added with the other generating ones, not here.
                 let left_out = self.left_out.is_some();
-                let waits = |s: &Sequence| !(s.held || left_out && s.is_ready(&cache.kv));
-                if self.sequences.get(&key).is_some_and(waits) && !pass.pieces.contains_key(&key) {
-                    room &= self.add(key, false, cache, pass) != Added::NoRoom;
-                    if self.full(pass) {
+                let may_run = |s: &Sequence| !(s.held || left_out && s.is_ready(&cache.kv));
+                if self.sequences.get(&key).is_some_and(may_run) && !pass.pieces.contains_key(&key) {
+                    has_room &= self.add(key, false, cache, pass) != Added::NoRoom;
+                    if self.is_full(pass) {
                         return;
                     }
                 }
             }
-            // Open sequences come before sequences that are not open yet.
-            while room && active < self.limits.open {
+            // New sequences are opened only after all open ones have been considered.
+            while has_room && active < self.limits.open {
                 let Some(key) = self.open(task, openings) else { break };
                 active += 1;
-                room = self.add(key, false, cache, pass) != Added::NoRoom;
-                if self.full(pass) {
+                has_room = self.add(key, false, cache, pass) != Added::NoRoom;
+                if self.is_full(pass) {
                     return;
                 }
             }
         }
     }
 
-    fn full(&self, pass: &Pass) -> bool {
+    /// Whether no further piece fits the pass.
+    fn is_full(&self, pass: &Pass) -> bool {
         pass.work.rows >= self.limits.rows
-            || pass.limit.is_some() && pass.prompts && {
+            || pass.limit.is_some() && pass.has_prompts && {
                 let more = pass.work.and(Work::of(0, 1, 0));
                 self.cost.seconds(more).is_none_or(|seconds| Some(seconds) > pass.limit)
             }
     }
 
+    /// Opens a request's next sequence, if there is one yet.
     fn open(&mut self, task: u64, openings: &mut dyn Openings) -> Option<Key> {
         let opening = openings.open(task)?;
         let flow = self.flows.get_mut(&task)?;
@@ -327,37 +338,38 @@ impl Scheduler {
         Some(key)
     }
 
-    /// Opens a request's next sequence if it comes before all of the request's open sequences that are not admitted yet.
+    /// Opens a request's next sequence if its rank is lower than those of the request's open sequences without keys and values.
     fn open_first(&mut self, task: u64, openings: &mut dyn Openings) -> bool {
         let Some(rank) = openings.next_rank(task) else { return false };
-        let waits = |key: &Key| self.sequences.get(key).is_some_and(|s| !s.held && s.kv.is_none());
-        let waiting = self.keys(task).into_iter().find(waits);
+        let is_waiting = |key: &Key| self.sequences.get(key).is_some_and(|s| !s.held && s.kv.is_none());
+        let waiting = self.keys(task).into_iter().find(is_waiting);
         waiting.is_none_or(|key| rank < key.rank) && self.open(task, openings).is_some()
     }
 
-    /// Called when nothing fits: gives the earliest sequence that can run the room of later ones.
+    /// Called if the pass is empty: adds the first sequence that has room once later sequences have been preempted.
     fn make_way<P: PageStore>(&mut self, cache: &mut Cache<P>, pass: &mut Pass, openings: &mut dyn Openings) {
         let tasks: Vec<u64> = self.flows.keys().copied().collect();
         for task in tasks {
             self.open_first(task, openings);
             for key in self.keys(task) {
-                let open = self.sequences.get(&key).is_some_and(|s| !s.held);
-                if open && self.add(key, true, cache, pass).goes_on() {
+                let may_run = self.sequences.get(&key).is_some_and(|s| !s.held);
+                if may_run && self.add(key, true, cache, pass).makes_progress() {
                     return;
                 }
             }
             // A request's next sequence may need less room. The number of waiting sequences is limited.
             let waiting = self.keys(task).iter().filter(|key| self.sequences[key].kv.is_none()).count();
-            if waiting < WAITING
+            if waiting < MAX_WAITING
                 && let Some(key) = self.open(task, openings)
-                && self.add(key, true, cache, pass).goes_on()
+                && self.add(key, true, cache, pass).makes_progress()
             {
                 return;
             }
         }
     }
 
-    /// Adds a piece of a sequence to the pass, and admits the sequence first if needed.
+    /// Adds a piece of a sequence to the pass. A sequence without keys and values is admitted first. If one of its ancestors was
+    /// preempted, that ancestor is added instead.
     fn add<P: PageStore>(
         &mut self,
         key: Key,
@@ -390,7 +402,7 @@ impl Scheduler {
         if !self.run_piece(piece, cache, pass) {
             return Added::NoRoom;
         }
-        pass.prompts = true;
+        pass.has_prompts = true;
         Added::Piece
     }
 
@@ -403,12 +415,12 @@ impl Scheduler {
         if !piece.divides() {
             // The first prompt of a pass is taken whatever its size and time, because no other pass would suit it better.
             let suits = piece.tokens <= room && pass.limit.is_none_or(|limit| fits(&piece, limit));
-            return (suits || !pass.prompts).then_some(piece);
+            return (suits || !pass.has_prompts).then_some(piece);
         }
         let most = piece.tokens.min(room);
         let Some(limit) = pass.limit else { return (most > 0).then(|| piece.cut(most)) };
-        let least = if pass.prompts { 0 } else { LEAST_PIECE.min(most) };
-        // The first number from `least + 1` on that does not fit, by bisection.
+        let least = if pass.has_prompts { 0 } else { MIN_PIECE.min(most) };
+        // Bisection: `low` tokens fit, or are the minimum; `high` tokens do not fit.
         let (mut low, mut high) = (least, most + 1);
         while low + 1 < high {
             let middle = low.midpoint(high);
@@ -417,12 +429,12 @@ impl Scheduler {
         (low > 0).then(|| piece.cut(low))
     }
 
-    /// Adds a piece of an admitted sequence if there is room for it.
+    /// Adds a piece of an admitted sequence. Returns whether there is room for it.
     fn run_piece<P: PageStore>(&mut self, piece: Piece, cache: &mut Cache<P>, pass: &mut Pass) -> bool {
         let sequence = &self.sequences[&piece.key];
         let stored = sequence.kv.map_or(0, |kv| cache.kv.tokens(kv));
-        let more = (piece.start + piece.tokens).saturating_sub(stored);
-        if !self.reserve(piece.key, more, true, cache, pass) {
+        let missing = (piece.start + piece.tokens).saturating_sub(stored);
+        if !self.reserve(piece.key, missing, true, cache, pass) {
             return false;
         }
         pass.work = pass.work.and(piece.work());
@@ -449,10 +461,10 @@ impl Scheduler {
             if !ended {
                 continue;
             }
-            let one = self.end_of(piece.key);
+            let finished = self.hold_finished(piece.key);
             match done.last_mut().filter(|(task, _)| *task == piece.key.task) {
-                Some((_, all)) => all.push(one),
-                None => done.push((piece.key.task, vec![one])),
+                Some((_, of_task)) => of_task.push(finished),
+                None => done.push((piece.key.task, vec![finished])),
             }
         }
         self.virtual_time += work.rows as f64 / self.flows.len().max(1) as f64;
@@ -460,20 +472,20 @@ impl Scheduler {
         let generates = |key| self.sequences.get(key).is_some_and(|s| s.generates);
         // A sequence that is run again after preemption counts as a prompt.
         if pieces.iter().all(|piece| piece.tokens == 1 && generates(&piece.key)) {
-            self.cost.learn_quiet(work.rows, seconds);
+            self.cost.learn_decode_only(work.rows, seconds);
         }
         done
     }
 
-    /// Holds a sequence that has been run to its end until its request updates it.
-    fn end_of(&mut self, key: Key) -> Done {
+    /// Marks a sequence that has been run to its end as held: it does not run again before its request updates it.
+    fn hold_finished(&mut self, key: Key) -> Done {
         let sequence = self.sequences.get_mut(&key);
-        let began = sequence.and_then(|sequence| {
+        let reused = sequence.and_then(|sequence| {
             sequence.held = true;
-            sequence.began
+            sequence.reused
         });
-        let (began, origin) = began.unwrap_or((0, Origin::Parent));
-        Done { index: key.index, began, origin }
+        let (reused, origin) = reused.unwrap_or((0, Origin::Parent));
+        Done { index: key.index, reused, origin }
     }
 
     /// Applies a request's update to one of its sequences.
@@ -492,11 +504,11 @@ impl Scheduler {
             }
             Next::Draw(drawing) => sequence.draw(drawing),
             Next::Hold => sequence.held = true,
-            Next::HoldAndKeep => {
+            Next::HoldAndStore => {
                 sequence.held = true;
                 self.keep(key, cache);
             }
-            Next::Keep => {
+            Next::Store => {
                 self.keep(key, cache);
                 self.end(key, cache);
             }
@@ -504,7 +516,7 @@ impl Scheduler {
         }
     }
 
-    /// Keeps the stored tokens of a sequence for later requests.
+    /// Keeps the stored tokens of a sequence in the prefix cache, for later requests.
     fn keep<P: PageStore>(&self, key: Key, cache: &mut Cache<P>) {
         let Some(sequence) = self.sequences.get(&key).filter(|s| s.shares) else { return };
         if let (Some(kv), Some(flow)) = (sequence.kv, self.flows.get(&key.task)) {

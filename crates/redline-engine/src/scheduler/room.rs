@@ -15,7 +15,7 @@
 //!
 //! Hence the earliest request always finishes. Let F be the first sequence of the earliest request that is not held. By rule 4,
 //! the held sequences before F are F's ancestors, or belong to the few sequences of a request that are run in lockstep. The
-//! engine has checked that these fit together with F (`engine/budget.rs`), provided that a sequence shares pages with its
+//! engine has checked that these fit together with F (`front/budget.rs`), provided that a sequence shares pages with its
 //! parent, which [`Scheduler::join`] ensures. So if nothing can run, F is admitted. By rule 1 only sequences before F could
 //! take its room back. These are held, and need no room until F has finished. So each application of rule 5 finishes a
 //! sequence, or a token of a generating one.
@@ -29,7 +29,7 @@ use redline_models::kv::{KvCache, PageStore, SeqId};
 
 use super::sequence::Sequence;
 use super::{Added, Key, Origin, Pass, Scheduler};
-use crate::cache::Cache;
+use crate::memory::cache::Cache;
 
 /// Minimum number of tokens about to be stored by another sequence for which it is worth waiting.
 const WORTH_WAITING: usize = 32;
@@ -140,7 +140,7 @@ impl Scheduler {
         let admitted = self.reserve(key, remaining, make_way, cache, pass);
         let Some(sequence) = self.sequences.get_mut(&key) else { return false };
         if admitted {
-            sequence.began.get_or_insert((stored, origin));
+            sequence.reused.get_or_insert((stored, origin));
         } else if let Some(kv) = sequence.kv.take() {
             cache.kv.release(kv);
         }

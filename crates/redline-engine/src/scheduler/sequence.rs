@@ -56,10 +56,10 @@ pub(crate) enum Next {
     Draw(Drawing),
     /// Hold it, so that others can begin with it, or until the next update.
     Hold,
-    /// Hold it, and keep its tokens for other requests.
-    HoldAndKeep,
-    /// End it, and keep its tokens for later requests.
-    Keep,
+    /// Hold it, and store its tokens in the prefix cache.
+    HoldAndStore,
+    /// End it, and store its tokens in the prefix cache.
+    Store,
     /// End it.
     Drop,
 }
@@ -162,8 +162,8 @@ pub(super) struct Sequence {
     pub(super) generates: bool,
     /// Its keys and values; `None` before admission and after preemption.
     pub(super) kv: Option<SeqId>,
-    /// Number of tokens that were stored when it was first admitted, and where they came from.
-    pub(super) began: Option<(usize, Origin)>,
+    /// Number of tokens that were already stored when it was first admitted, and where they came from.
+    pub(super) reused: Option<(usize, Origin)>,
 }
 
 impl Sequence {
@@ -180,7 +180,7 @@ impl Sequence {
             held: false,
             generates: false,
             kv: None,
-            began: None,
+            reused: None,
         }
     }
 

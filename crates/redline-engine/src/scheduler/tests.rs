@@ -85,7 +85,7 @@ fn tokens(n: u32, seed: u32) -> Vec<u32> {
 
 #[test]
 fn a_prompt_comes_in_pieces_while_somebody_generates() {
-    for (stall_s, piece) in [(Some(0.0), LEAST_PIECE), (Some(0.05), 50), (None, 80)] {
+    for (stall_s, piece) in [(Some(0.0), MIN_PIECE), (Some(0.05), 50), (None, 80)] {
         let mut bench = Bench::new(512, 100, stall_s);
         bench.ask(0, "", tokens(100, 1));
         assert_eq!(bench.pass(), [(0, 0, 100)], "nobody generates yet: all at once");
@@ -246,9 +246,9 @@ fn what_a_sequence_found_at_first_stays_so_after_it_gave_way() {
     let mut bench = Bench::new(512, 4, None);
     bench.ask(0, "", tokens(120, 1));
     bench.ask(1, "", tokens(120, 2));
-    let began = |bench: &Bench| bench.scheduler.sequences[&Key { task: 1, rank: 0, index: 0 }].began;
+    let reused = |bench: &Bench| bench.scheduler.sequences[&Key { task: 1, rank: 0, index: 0 }].reused;
     bench.pass();
-    assert_eq!(began(&bench), Some((0, Origin::Parent)));
+    assert_eq!(reused(&bench), Some((0, Origin::Parent)));
     // The second is preempted. Another request stores the same tokens meanwhile.
     (0..10).for_each(|_| drop(bench.pass()));
     assert_eq!(bench.scheduler.preemptions(), 1);
@@ -260,7 +260,7 @@ fn what_a_sequence_found_at_first_stays_so_after_it_gave_way() {
     bench.cache.kv.release(kept);
     let pass = bench.pass();
     assert!(pass[0].0 == 1 && pass[0].1 == 64, "it begins with that: {pass:?}");
-    assert_eq!(began(&bench), Some((0, Origin::Parent)));
+    assert_eq!(reused(&bench), Some((0, Origin::Parent)));
 }
 
 /// A held prompt, and a sequence after it.
@@ -321,4 +321,170 @@ fn a_sequence_stored_twice_takes_over_the_pages_of_the_one_that_begins_like_it()
     let shared = (bench.cache.kv.pages(kv(prompt)).to_vec(), bench.cache.kv.pages(kv(behind))[..1].to_vec());
     assert_eq!(shared.0[..1], shared.1);
     assert_eq!(bench.cache.kv.tokens(kv(prompt)), 100);
+}
+
+#[test]
+fn a_request_that_comes_late_waits_for_one_turn_of_each_other_request() {
+    let mut bench = Bench::new(512, 1000, None);
+    (bench.scored, bench.holds) = (Some(0), Some(1));
+    for task in 0..2 {
+        bench.scheduler.arrive(task, String::new());
+        let seed = 1000 * task as u32;
+        let opening = |i: u32| Opening { tokens: tokens(400, seed + i), wanted: 399, ..Opening::default() };
+        bench.waiting.0.insert(task, (0..40).map(opening).collect());
+    }
+    // Two turns of two passes each.
+    (0..8).for_each(|_| drop(bench.pass()));
+    // The third request begins where the other two are, although 4096 tokens were run for both together.
+    bench.ask(2, "", tokens(50, 7));
+    let passes: Vec<_> = (0..5).map(|_| bench.pass()).collect();
+    assert!(passes[..4].iter().flatten().all(|(task, ..)| *task != 2), "{passes:?}");
+    assert!(passes[4].contains(&(2, 0, 50)), "{passes:?}");
+}
+
+/// Two requests that generate in three of four pages, and a third one that needs two pages and waits.
+fn one_that_waits() -> Bench {
+    let mut bench = Bench::new(512, 4, None);
+    bench.ask(0, "", tokens(30, 1));
+    bench.ask(1, "", tokens(120, 2));
+    bench.pass();
+    bench.ask(2, "", tokens(120, 3));
+    // The first of these passes measures the time without prompts; the others have time for some.
+    for _ in 0..3 {
+        assert!(bench.pass().iter().all(|(task, ..)| *task != 2));
+    }
+    assert_eq!(bench.scheduler.waiting.map(|key| key.task), Some(2));
+    bench
+}
+
+#[test]
+fn what_waits_for_room_is_run_once_there_is_some_though_others_generate() {
+    let mut bench = one_that_waits();
+    bench.scheduler.leave(1, &mut bench.cache);
+    let passes = [bench.pass(), bench.pass()];
+    assert!(passes.iter().all(|pass| pass.iter().any(|(task, ..)| *task == 0)), "{passes:?}");
+    assert!(passes[1].iter().any(|&(task, stored, _)| (task, stored) == (2, 0)), "{passes:?}");
+}
+
+#[test]
+fn what_waited_for_room_and_left_keeps_nobody_out() {
+    let mut bench = one_that_waits();
+    bench.scheduler.leave(2, &mut bench.cache);
+    bench.ask(3, "", tokens(30, 4));
+    let pass = bench.pass();
+    assert!(pass.contains(&(3, 0, 30)), "{pass:?}");
+}
+
+#[test]
+fn so_many_sequences_are_open_and_held_ones_do_not_count() {
+    for holds in [None, Some(0)] {
+        let mut bench = Bench::new(512, 1000, None);
+        (bench.scheduler.limits.open, bench.holds) = (3, holds);
+        bench.scheduler.arrive(0, String::new());
+        let opening = |i: u32| Opening { tokens: tokens(20, 1000 * i), wanted: 19, ..Opening::default() };
+        bench.waiting.0.insert(0, (0..9).map(opening).collect());
+        for passes in 1..=3 {
+            assert_eq!(bench.pass().len(), 3, "{holds:?}, pass {passes}");
+            let open = if holds.is_some() { 3 * passes } else { 3 };
+            assert_eq!(bench.scheduler.sequences.len(), open, "{holds:?}, pass {passes}");
+        }
+    }
+}
+
+#[test]
+fn a_limited_number_of_a_requests_sequences_waits_for_room() {
+    let mut bench = Bench::new(512, 4, None);
+    let retained = bench.cache.kv.create();
+    bench.cache.kv.reserve(retained, 4 * PAGE_TOKENS).unwrap();
+    bench.scheduler.arrive(0, String::new());
+    let opening = |i| Opening { tokens: tokens(20, i), wanted: 19, ..Opening::default() };
+    bench.waiting.0.insert(0, (0..200).map(opening).collect());
+    for _ in 0..100 {
+        let stuck = bench.scheduler.next(&mut bench.cache, &mut bench.waiting).unwrap_err();
+        assert_eq!(stuck.task, 0);
+    }
+    assert_eq!(bench.scheduler.sequences.len(), MAX_WAITING);
+}
+
+/// Opens a request's next sequence and adds it to a pass, in which it must begin after `stored` tokens.
+fn add_after(bench: &mut Bench, pass: &mut Pass, task: u64, stored: usize) -> Key {
+    let key = bench.scheduler.open(task, &mut bench.waiting).unwrap();
+    assert_eq!(bench.scheduler.add(key, false, &mut bench.cache, pass), Added::Piece);
+    assert_eq!(pass.pieces[&key].start, stored, "{key:?}");
+    key
+}
+
+#[test]
+fn what_gives_way_is_no_longer_work_of_its_pass() {
+    let mut bench = Bench::new(512, 10, None);
+    bench.ask(0, "", tokens(40, 1));
+    bench.ask(1, "", tokens(60, 2));
+    let mut pass = Pass::default();
+    let keys = [0, 1].map(|task| add_after(&mut bench, &mut pass, task, 0));
+    assert_eq!(pass.work, Work::of(0, 40, 1).and(Work::of(0, 60, 1)));
+    bench.scheduler.preempt(keys[1], &mut bench.cache, &mut pass);
+    assert_eq!(pass.work, Work::of(0, 40, 1));
+    assert_eq!(pass.pieces.keys().collect::<Vec<_>>(), [&keys[0]]);
+}
+
+#[test]
+fn what_shares_nothing_begins_at_its_first_token_though_its_beginning_is_stored() {
+    let mut bench = Bench::new(512, 100, None);
+    let prompt = tokens(100, 1);
+    // A running request stores the tokens, and they are kept as well.
+    bench.ask(0, "", prompt.clone());
+    bench.pass();
+    bench.scheduler.keep_all(0, &mut bench.cache);
+    let mut pass = Pass::default();
+    for (task, shares, stored) in [(1, false, 0), (2, true, 99)] {
+        bench.scheduler.arrive(task, String::new());
+        let opening = Opening { tokens: prompt.clone(), wanted: 99, shares, ..Opening::default() };
+        bench.waiting.0.insert(task, vec![opening]);
+        add_after(&mut bench, &mut pass, task, stored);
+    }
+}
+
+#[test]
+fn sequences_after_prompts_of_equal_length_share_nothing_if_the_prompts_differ() {
+    let mut bench = Bench::new(512, 100, None);
+    let mut pass = Pass::default();
+    for task in 0..2 {
+        // A prompt of forty tokens of its own, and a sequence that continues it with the same sixty.
+        let own = tokens(40, 1 + task as u32);
+        let both = [own.clone(), tokens(60, 9)].concat();
+        let prompt = Opening { tokens: own, wanted: 40, shares: true, ..Opening::default() };
+        let parent = Some((0, 40));
+        let behind = Opening { tokens: both, wanted: 99, parent, shares: true, ..Opening::default() };
+        bench.scheduler.arrive(task, String::new());
+        bench.waiting.0.insert(task, vec![behind, prompt]);
+        for (stored, end) in [(0, 40), (40, 100)] {
+            let key = add_after(&mut bench, &mut pass, task, stored);
+            bench.cache.kv.store(bench.scheduler.sequences[&key].kv.unwrap(), end);
+        }
+    }
+}
+
+#[test]
+fn thirty_two_common_tokens_are_worth_waiting_for() {
+    for (common, begins) in [(31, 0), (32, 32)] {
+        let mut bench = Bench::new(512, 100, None);
+        let stem = tokens(common, 1);
+        bench.ask(0, "", [stem.clone(), tokens(50, 900)].concat());
+        bench.ask(1, "", [stem, tokens(50, 800)].concat());
+        let passes: Vec<_> = (0..3).flat_map(|_| bench.pass()).collect();
+        let first = passes.iter().find(|(task, ..)| *task == 1).unwrap();
+        assert_eq!(first.1, begins, "{common} common tokens: {passes:?}");
+    }
+}
+
+#[test]
+fn prompts_are_run_though_more_sequences_generate_than_a_pass_has_rows() {
+    let mut bench = Bench::new(8, 1000, None);
+    // Prompts of one token: after the first pass, eight requests generate at once, and four wait.
+    for task in 0..12 {
+        bench.ask(task, "", tokens(1, 100 * task as u32));
+    }
+    let passes: Vec<_> = (0..8).flat_map(|_| bench.pass()).collect();
+    let begun = passes.iter().filter(|(_, stored, _)| *stored == 0).count();
+    assert_eq!(begun, 12, "{passes:?}");
 }

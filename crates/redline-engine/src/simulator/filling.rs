@@ -6,29 +6,22 @@ use redline_kernels::Simd;
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
+use super::answer::{Checked, Outcome, Work, answered};
 use super::machine::VOCABULARY;
-use super::oracle::diffusion::{Followed, follow};
-use super::request::{Checked, Outcome, Work, answered, tokens};
+use super::mix::tokens;
+use super::oracle::diffusion::{CanvasRequest, Followed, follow};
+use crate::answer::ticket::{DiffuseTicket, Ticket};
+use crate::answer::transcript::Transcript;
+use crate::heartbeat::task::Task;
 use crate::mode::diffusion::{DiffuseJob, DiffuseTask, Predictor, Rules};
 use crate::request::{Algorithm, BlockCache, Sampling};
-use crate::task::Task;
-use crate::ticket::{DiffuseTicket, Ticket};
-use crate::transcript::Transcript;
 
 /// Id of the mask token.
 pub(super) const MASK: u32 = VOCABULARY as u32 - 1;
 
 /// A canvas whose answer has not arrived.
 pub(super) struct Filling {
-    /// The initial tokens.
-    pub(super) canvas: Vec<u32>,
-    pub(super) prompt_tokens: usize,
-    pub(super) mask: u32,
-    pub(super) end_ids: Vec<u32>,
-    pub(super) rules: Rules,
-    pub(super) algorithm: Algorithm,
-    pub(super) sampling: Sampling,
-    pub(super) cfg_scale: f32,
+    request: CanvasRequest,
     ticket: RefCell<DiffuseTicket>,
 }
 
@@ -104,7 +97,7 @@ impl Filling {
         };
         let task = DiffuseTask::new(job, Transcript::new(None, Vec::new()), reply);
         let ticket = RefCell::new(ticket);
-        let filling = Self {
+        let request = CanvasRequest {
             canvas,
             prompt_tokens,
             mask: MASK,
@@ -113,24 +106,24 @@ impl Filling {
             algorithm,
             sampling,
             cfg_scale,
-            ticket,
         };
-        (filling, Box::new(task))
+        (Self { request, ticket }, Box::new(task))
     }
 
     pub(super) fn work(&self) -> Work {
+        let request = &self.request;
         // A pass fills a mask or is one of the steps; blocks with a cache take one more pass.
-        let masks = self.canvas.iter().filter(|id| **id == self.mask).count();
-        let passes = masks + self.rules.steps + 2 * self.rules.blocks.len();
-        let sequences = if self.cfg_scale > 0.0 { 2 * passes } else { passes };
+        let masks = request.canvas.iter().filter(|id| **id == request.mask).count();
+        let passes = masks + request.rules.steps + 2 * request.rules.blocks.len();
+        let sequences = if request.cfg_scale > 0.0 { 2 * passes } else { passes };
         // A preempted canvas is run whole before its block is run.
-        let longest = self.canvas.len();
+        let longest = request.canvas.len();
         Work { tokens: 2 * sequences * longest, sequences: 2 * sequences, grown: 0 }
     }
 
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         answered(&self.ticket, |outcome| {
-            Ok(Checked::of(match follow(self, outcome)? {
+            Ok(Checked::of(match follow(&self.request, outcome)? {
                 Followed::Whole => Outcome::Whole,
                 Followed::Part => Outcome::Part,
             }))

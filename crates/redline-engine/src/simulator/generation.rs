@@ -6,17 +6,18 @@ use redline_kernels::Simd;
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
+use super::answer::{Checked, Outcome, Work, answered};
 use super::machine::VOCABULARY;
+use super::mix::{Mix, tokens};
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
 use super::oracle::sampling::continues;
-use super::request::{Checked, Mix, Outcome, Work, answered, tokens};
+use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
+use crate::answer::ticket::{BatchTicket, GenerateTicket, Ticket};
+use crate::answer::transcript::Transcript;
+use crate::heartbeat::task::Task;
 use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
-use crate::outcome::{BatchOutcome, GenerateOutcome};
 use crate::request::{PromptLogprobs, Sampling};
-use crate::task::Task;
-use crate::ticket::{BatchTicket, GenerateTicket, Ticket};
-use crate::transcript::Transcript;
 
 /// A generation whose answer has not arrived.
 pub(super) struct Generation {
@@ -51,9 +52,9 @@ impl Generation {
         let end_ids = vec![random.below(3 * VOCABULARY) as u32];
         let from = random.below(prompt.len() + 2);
         let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
-        let of_prompt = prompt_logprobs.map(|asked| {
+        let of_prompt = prompt_logprobs.map(|wanted| {
             let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at]) as f32;
-            (asked.from.max(1)..prompt.len()).map(logprob).collect()
+            (wanted.from.max(1)..prompt.len()).map(logprob).collect()
         });
         let (kv_cache, salt) = (!random.once_in(6), mix.salt(random));
         let job = GenerateJob {
@@ -71,8 +72,8 @@ impl Generation {
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let of_prompt = of_prompt.unwrap_or_default();
         let ticket = RefCell::new(ticket);
-        let asked = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, ticket };
-        (asked, Box::new(task))
+        let pending = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, ticket };
+        (pending, Box::new(task))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -93,10 +94,10 @@ impl Generation {
     fn check(&self, outcome: &GenerateOutcome) -> Result<Checked, String> {
         let ids = &outcome.token_ids;
         let whole = continues(&self.prompt, ids, self.most, &self.end_ids, &self.sampling)?;
-        let told = outcome.prompt_logprobs.iter().flatten().flatten();
-        let told: Vec<f32> = told.map(|position| position.chosen.logprob).collect();
-        if !self.of_prompt.starts_with(&told) || whole && told.len() < self.of_prompt.len() {
-            return Err(format!("of the prompt {told:?} instead of {:?}", self.of_prompt));
+        let logprobs = outcome.prompt_logprobs.iter().flatten().flatten();
+        let logprobs: Vec<f32> = logprobs.map(|position| position.chosen.logprob).collect();
+        if !self.of_prompt.starts_with(&logprobs) || whole && logprobs.len() < self.of_prompt.len() {
+            return Err(format!("of the prompt {logprobs:?} instead of {:?}", self.of_prompt));
         }
         // The last new token is chosen and not run.
         let run = (self.prompt.len() + ids.len()).saturating_sub(1);

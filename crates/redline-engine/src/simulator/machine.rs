@@ -8,7 +8,7 @@ use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 
-use crate::machine::{Logits, Machine, Outputs};
+use crate::heartbeat::machine::{Logits, Machine, Outputs};
 use crate::plan::Forbidden;
 
 /// Number of ids that the digests distinguish.
@@ -97,7 +97,7 @@ impl Machine for Digests {
     fn run(
         &mut self,
         kv: &mut KvCache<Ledger>,
-        batch: &Batch,
+        (batch, run): (&Batch, &[usize]),
         outputs: &[Outputs<'_, Vec<u32>>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
@@ -134,7 +134,8 @@ impl Machine for Digests {
         }
         let exec = Exec { simd: self.simd, team: &self.team };
         for (index, wanted) in outputs.iter().enumerate() {
-            let rows: Vec<[f32; VOCABULARY]> = wanted.rows.iter().map(|&row| logits(digests[row])).collect();
+            let rows: Vec<[f32; VOCABULARY]> =
+                wanted.rows.iter().map(|&row| logits(digests[run[row]])).collect();
             let sums: Vec<f64> = rows.iter().map(|row| normaliser(row)).collect();
             let (values, width): (Vec<f32>, usize) = match wanted.labels {
                 None => (rows.concat(), VOCABULARY),

@@ -10,11 +10,13 @@
 //! - Tokens reported as cached, and tokens that were not run, can have come from requests of the same salt.
 //! - A request that was cancelled or is late is answered before the next pass, and no other request ends early.
 //! - The number of passes is bounded by the work of the requests (`passes`).
-//! - At the end, only kept sequences own pages.
+//! - At the end, only kept sequences own pages, and no label heads are left.
 
+mod answer;
 mod filling;
 mod generation;
 mod machine;
+mod mix;
 mod oracle;
 mod request;
 mod scoring;
@@ -27,14 +29,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use redline_kernels::Team;
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_models::kv::KvCache;
+use redline_models::random::{STEP, mix};
 
+use self::answer::Work;
 pub(crate) use self::machine::{Digests, Ledger};
+use self::mix::Mix;
 use self::oracle::cached::Stored;
-use self::request::{End, Mix, Pending, Scene, Work};
-use crate::cache::Cache;
-use crate::core::{Core, message};
-use crate::profile::ProfileEvent;
-use crate::runner::Inbox;
+use self::request::{End, Pending, Scene};
+use crate::heartbeat::core::{Core, message};
+use crate::heartbeat::profile::ProfileEvent;
+use crate::heartbeat::runner::Inbox;
+use crate::memory::cache::Cache;
 use crate::scheduler::{CostModel, PassLimits, Scheduler};
 
 /// Maximum number of passes that a request may add to a schedule, given the number of pages.
@@ -93,11 +98,8 @@ struct Random(u64);
 
 impl Random {
     fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0 = self.0.wrapping_add(STEP);
+        mix(self.0)
     }
 
     /// A random number below `n`.
@@ -233,14 +235,14 @@ impl Schedule {
             }
         };
         let (number, now) = (self.stored.len() as u64, self.clock.load(Ordering::Relaxed));
-        let (mut asked, arrival) = request::ask(&mut self.random, self.pages, self.mix, place, number, now);
-        asked.preemptions = self.core.preemptions();
+        let (mut pending, arrival) = request::ask(&mut self.random, self.pages, self.mix, place, number, now);
+        pending.preemptions = self.core.preemptions();
         self.core.arrive(arrival);
-        asked.alone = self.running.is_empty();
+        pending.alone = self.running.is_empty();
         self.running.iter_mut().for_each(|other| other.alone = false);
-        self.limit += passes(asked.work(), self.pages);
-        self.stored.push(asked.stored());
-        self.running.push(asked);
+        self.limit += passes(pending.work(), self.pages);
+        self.stored.push(pending.stored());
+        self.running.push(pending);
         if self.random.once_in(4) {
             // Its deadline may pass before its first pass.
             self.pause();
@@ -257,29 +259,29 @@ impl Schedule {
     fn hear(&mut self) -> Result<(), String> {
         let mut still = Vec::new();
         let computed = self.computed.lock().unwrap_or_else(PoisonError::into_inner);
-        for asked in self.running.drain(..) {
-            let Some(heard) = asked.hear()? else {
-                if asked.is_cancelled() || asked.is_late(self.beat) {
+        for pending in self.running.drain(..) {
+            let Some(answer) = pending.hear()? else {
+                if pending.is_cancelled() || pending.is_late(self.beat) {
                     return Err(
                         "a request was cancelled or late, and not answered before the next pass".into()
                     );
                 }
-                still.push(asked);
+                still.push(pending);
                 continue;
             };
-            let computed_tokens = computed.get(&asked.number).copied();
+            let computed_tokens = computed.get(&pending.number).copied();
             let scene = Scene {
                 beat: self.beat,
                 preemptions: self.core.preemptions(),
                 computed_tokens: computed_tokens.ok_or("an answer before the request has ended")?,
                 stored: &self.stored,
             };
-            match asked.judge(&heard, &scene)? {
+            match pending.judge(&answer, &scene)? {
                 End::Answered => self.report.answered += 1,
                 End::Cancelled => self.report.cancelled += 1,
                 End::Late => self.report.late += 1,
             }
-            self.report.cached_tokens += heard.cached_tokens as u64;
+            self.report.cached_tokens += answer.cached_tokens as u64;
         }
         drop(computed);
         self.running = still;
@@ -290,6 +292,10 @@ impl Schedule {
     fn finish(mut self) -> Result<Report, String> {
         self.report.preemptions = self.core.preemptions();
         self.report.busiest = 1000 * self.report.beats / self.limit.max(1);
+        let label_heads = self.core.in_use().label_heads;
+        if label_heads > 0 {
+            return Err(format!("{label_heads} label heads that no request needs"));
+        }
         let mut cache = self.core.into_cache();
         let kept = cache.kept();
         if cache.kv.sequences() != kept {

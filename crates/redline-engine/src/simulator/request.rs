@@ -1,59 +1,16 @@
 //! Random requests, and the checks of their answers.
 
-use std::cell::RefCell;
-
 use super::Random;
+use super::answer::{Checked, Outcome, Work};
 use super::filling::Filling;
 use super::generation::{Generation, Lockstep};
-use super::machine::VOCABULARY;
+use super::mix::Mix;
 use super::oracle::cached::{Stored, fewest_computed, most};
 use super::scoring::Scoring;
 use crate::cancel::Cancel;
-use crate::core::Arrival;
 use crate::error::EngineError;
-use crate::runner::Place;
-use crate::ticket::{Event, Ticket};
-
-/// Upper bounds of a request's work, as if each of its sequences ran alone.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Work {
-    /// Number of tokens of all its sequences, or of rows of all passes over its canvases.
-    pub(super) tokens: usize,
-    /// Number of sequences, or of passes over canvases.
-    pub(super) sequences: usize,
-    /// Number of new tokens.
-    pub(super) grown: usize,
-}
-
-/// How an answer ends.
-#[derive(Debug)]
-pub(super) enum Outcome {
-    /// The answer is complete.
-    Whole,
-    /// The answer is cut short.
-    Part,
-    Failed(EngineError),
-}
-
-/// An answer with correct contents.
-pub(super) struct Checked {
-    pub(super) outcome: Outcome,
-    /// The prompts that may have found tokens in the prefix cache.
-    pub(super) prompts: Vec<Vec<u32>>,
-    pub(super) cached_tokens: usize,
-    /// Number of tokens that were run or cached, if every one is exactly one of the two.
-    pub(super) run_or_cached: Option<usize>,
-}
-
-impl Checked {
-    pub(super) fn of(outcome: Outcome) -> Self {
-        Self { outcome, prompts: Vec::new(), cached_tokens: 0, run_or_cached: None }
-    }
-
-    pub(super) fn failed(error: EngineError) -> Self {
-        Self::of(Outcome::Failed(error))
-    }
-}
+use crate::heartbeat::core::Arrival;
+use crate::heartbeat::places::Place;
 
 enum Kind {
     Generation(Generation),
@@ -113,18 +70,18 @@ impl Pending {
 
     pub(super) fn work(&self) -> Work {
         match &self.kind {
-            Kind::Generation(asked) => asked.work(),
-            Kind::Lockstep(asked) => asked.work(),
-            Kind::Filling(asked) => asked.work(),
-            Kind::Scoring(asked) => asked.work(),
+            Kind::Generation(request) => request.work(),
+            Kind::Lockstep(request) => request.work(),
+            Kind::Filling(request) => request.work(),
+            Kind::Scoring(request) => request.work(),
         }
     }
 
     /// Tokens that it may store for later requests.
     pub(super) fn stored(&self) -> Stored {
         match &self.kind {
-            Kind::Generation(asked) => asked.stored(),
-            Kind::Scoring(asked) => asked.stored(),
+            Kind::Generation(request) => request.stored(),
+            Kind::Scoring(request) => request.stored(),
             Kind::Lockstep(_) | Kind::Filling(_) => {
                 Stored { salt: String::new(), sequences: Vec::new(), more: 0 }
             }
@@ -134,17 +91,17 @@ impl Pending {
     /// The answer, if it has arrived; an error if it is wrong.
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
         match &self.kind {
-            Kind::Generation(asked) => asked.hear(),
-            Kind::Lockstep(asked) => asked.hear(),
-            Kind::Filling(asked) => asked.hear(),
-            Kind::Scoring(asked) => asked.hear(),
+            Kind::Generation(request) => request.hear(),
+            Kind::Lockstep(request) => request.hear(),
+            Kind::Filling(request) => request.hear(),
+            Kind::Scoring(request) => request.hear(),
         }
     }
 
     /// How the request ended; an error if it must not end that way now.
-    pub(super) fn judge(&self, heard: &Checked, scene: &Scene<'_>) -> Result<End, String> {
+    pub(super) fn judge(&self, answer: &Checked, scene: &Scene<'_>) -> Result<End, String> {
         let (cancelled, late) = (self.is_cancelled(), self.is_late(scene.beat));
-        let end = match &heard.outcome {
+        let end = match &answer.outcome {
             Outcome::Whole => End::Answered,
             Outcome::Part | Outcome::Failed(EngineError::Cancelled) if cancelled => End::Cancelled,
             Outcome::Part | Outcome::Failed(EngineError::Late { .. }) if late => End::Late,
@@ -152,28 +109,28 @@ impl Pending {
             Outcome::Part => return Err("an answer is not finished".into()),
         };
         if end == End::Answered {
-            self.check_counts(heard, scene)?;
+            self.check_counts(answer, scene)?;
         }
         Ok(end)
     }
 
     /// Cached tokens must have been stored under the request's salt, and all others must have been run.
-    fn check_counts(&self, heard: &Checked, scene: &Scene<'_>) -> Result<(), String> {
-        let (cached, computed) = (heard.cached_tokens, scene.computed_tokens);
+    fn check_counts(&self, answer: &Checked, scene: &Scene<'_>) -> Result<(), String> {
+        let (cached, computed) = (answer.cached_tokens, scene.computed_tokens);
         let own = self.number as usize;
         let others = scene.stored[..own].iter().chain(&scene.stored[own + 1..]);
-        let from_others = most(&scene.stored[own].salt, &heard.prompts, others);
+        let from_others = most(&scene.stored[own].salt, &answer.prompts, others);
         let most: usize = from_others.iter().sum();
         if cached > most {
             return Err(format!(
-                "{cached} tokens are told to be cached, and requests of its salt have {most}"
+                "{cached} tokens are reported as cached, and requests of its salt have {most}"
             ));
         }
-        let fewest = fewest_computed(&heard.prompts, &from_others);
+        let fewest = fewest_computed(&answer.prompts, &from_others);
         if computed < fewest {
             return Err(format!("{computed} tokens were run, and {fewest} were nowhere under its salt"));
         }
-        let Some(total) = heard.run_or_cached.filter(|_| self.preemptions == scene.preemptions) else {
+        let Some(total) = answer.run_or_cached.filter(|_| self.preemptions == scene.preemptions) else {
             return Ok(());
         };
         // Tokens that others store after the request arrived may be used, but are not reported as cached.
@@ -183,23 +140,6 @@ impl Pending {
         }
         Ok(())
     }
-}
-
-/// The answer, if it has arrived; `check` inspects its contents.
-pub(super) fn answered<O, P>(
-    ticket: &RefCell<Ticket<O, P>>,
-    check: impl FnOnce(&O) -> Result<Checked, String>,
-) -> Result<Option<Checked>, String> {
-    let mut ticket = ticket.borrow_mut();
-    while ticket.is_ready() {
-        match ticket.event() {
-            Some(Event::Progress(_)) => {}
-            Some(Event::Done(Ok(outcome))) => return check(&outcome).map(Some),
-            Some(Event::Done(Err(EngineError::Stopped))) | None => return Err("a request was lost".into()),
-            Some(Event::Done(Err(error))) => return Ok(Some(Checked::failed(error))),
-        }
-    }
-    Ok(None)
 }
 
 /// A random request that fits `pages` pages.
@@ -221,53 +161,23 @@ pub(super) fn ask(
     };
     let (kind, task) = match if mix.scores { 9 } else { random.below(9) } {
         0..=2 => {
-            let (asked, task) = Generation::new(random, pages, mix);
-            (Kind::Generation(asked), task)
+            let (request, task) = Generation::new(random, pages, mix);
+            (Kind::Generation(request), task)
         }
         3 => {
-            let (asked, task) = Lockstep::new(random, pages);
-            (Kind::Lockstep(asked), task)
+            let (request, task) = Lockstep::new(random, pages);
+            (Kind::Lockstep(request), task)
         }
         4..=5 => {
-            let (asked, task) = Filling::new(random, pages);
-            (Kind::Filling(asked), task)
+            let (request, task) = Filling::new(random, pages);
+            (Kind::Filling(request), task)
         }
         _ => {
-            let (asked, task) = Scoring::new(random, pages, mix);
-            (Kind::Scoring(asked), task)
+            let (request, task) = Scoring::new(random, pages, mix);
+            (Kind::Scoring(request), task)
         }
     };
-    let asked =
+    let request =
         Pending { kind, cancel: cancel.clone(), timeout_s, arrived, number, preemptions: 0, alone: true };
-    (asked, Arrival { task, cancels: vec![cancel], timeout_s, place })
-}
-
-/// Random tokens: a random part of one of a few stems, then a tail of its own.
-pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
-    let typical = random.of(&[4, 30, 100, 400]);
-    let length = 1 + random.below(most.min(typical));
-    let (stem, own) = (random.below(3), random.below(1 + length / 2));
-    let stemmed = |i: usize| ((i * 7 + stem * (1 + i / 50)) % VOCABULARY) as u32;
-    let mut tokens: Vec<u32> = (0..length - own).map(stemmed).collect();
-    tokens.extend((0..own).map(|_| random.below(VOCABULARY) as u32));
-    tokens
-}
-
-/// Kinds of requests in a schedule.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mix {
-    /// Whether all requests are for scores.
-    scores: bool,
-    /// Whether requests use two different salts.
-    salts: bool,
-}
-
-impl Mix {
-    pub(super) fn new(random: &mut Random) -> Self {
-        Self { scores: random.once_in(4), salts: random.once_in(2) }
-    }
-
-    pub(super) fn salt(self, random: &mut Random) -> String {
-        if self.salts { random.of(&["", "other"]) } else { "" }.to_owned()
-    }
+    (request, Arrival { task, cancels: vec![cancel], timeout_s, place })
 }

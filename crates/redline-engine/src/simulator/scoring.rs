@@ -5,27 +5,21 @@ use std::cell::RefCell;
 use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::Random;
+use super::answer::{Checked, Outcome, Work, answered};
 use super::filling::MASK;
 use super::machine::VOCABULARY;
+use super::mix::{Mix, tokens};
 use super::oracle::cached::Stored;
-use super::oracle::likelihood::Scored;
-use super::request::{Checked, Mix, Outcome, Work, answered, tokens};
+use super::oracle::likelihood::{LabelsRequest, Scored};
+use crate::answer::outcome::ScoreOutcome;
+use crate::answer::ticket::{ScoreTicket, Ticket};
+use crate::front::prompt::{LabelLists, PromptIds, Tokens};
+use crate::heartbeat::task::Task;
 use crate::mode::score::{MaskedScoreTask, Masks, ScoreJob, ScoreTask};
-use crate::outcome::ScoreOutcome;
-use crate::prompt::{LabelLists, PromptIds, Tokens};
-use crate::task::Task;
-use crate::ticket::{ScoreTicket, Ticket};
 
 /// A score request whose answer has not arrived.
 pub(super) struct Scoring {
-    /// The prompts: query and item.
-    pub(super) items: Vec<Vec<u32>>,
-    pub(super) labels: Vec<Vec<Vec<u32>>>,
-    of: Option<Vec<usize>>,
-    pub(super) masks: Option<Masks>,
-    pub(super) softmax: bool,
-    pub(super) full_logprobs: bool,
-    pub(super) mean: bool,
+    request: LabelsRequest,
     salt: String,
     ticket: RefCell<ScoreTicket>,
 }
@@ -63,7 +57,7 @@ impl Scoring {
             samples: random.of(&[1, 3, 15]),
             seed: random.next(),
         });
-        // The engine's limits: see `engine/score.rs`.
+        // The engine's limits: see `front/score.rs`.
         let (label_tail, spare) = match masks {
             None => (longest - 1, if longest > 1 { 2 } else { 1 }),
             Some(_) => (longest, 0),
@@ -95,21 +89,18 @@ impl Scoring {
             Some(masks) => Box::new(MaskedScoreTask::new(job, masks, answer)),
         };
         let ticket = RefCell::new(ticket);
-        (Self { items, labels, of, masks, softmax, full_logprobs, mean, salt, ticket }, task)
-    }
-
-    /// The labels of an item.
-    pub(super) fn labels_of(&self, item: usize) -> &[Vec<u32>] {
-        &self.labels[self.of.as_ref().map_or(0, |of| of[item])]
+        let request = LabelsRequest { items, labels, of, masks, softmax, full_logprobs, mean };
+        (Self { request, salt, ticket }, task)
     }
 
     pub(super) fn work(&self) -> Work {
         // The shared prefix is a sequence too.
-        let first = self.items.first().map_or(0, Vec::len);
+        let first = self.request.items.first().map_or(0, Vec::len);
         let mut work = Work { tokens: first, sequences: 1, grown: 0 };
-        for (item, ids) in self.items.iter().enumerate() {
-            for label in self.labels_of(item) {
-                let canvases = self.masks.map_or(1, |masks| masks.samples.min((1 << label.len()) - 1));
+        for (item, ids) in self.request.items.iter().enumerate() {
+            for label in self.request.labels_of(item) {
+                let canvases =
+                    self.request.masks.map_or(1, |masks| masks.samples.min((1 << label.len()) - 1));
                 work.tokens += canvases * (ids.len() + label.len());
                 work.sequences += canvases;
             }
@@ -120,7 +111,7 @@ impl Scoring {
     }
 
     pub(super) fn stored(&self) -> Stored {
-        let sequences = if self.masks.is_none() { self.items.clone() } else { Vec::new() };
+        let sequences = if self.request.masks.is_none() { self.request.items.clone() } else { Vec::new() };
         Stored { salt: self.salt.clone(), sequences, more: 0 }
     }
 
@@ -129,8 +120,8 @@ impl Scoring {
     }
 
     fn check(&self, outcome: &ScoreOutcome) -> Result<Checked, String> {
-        if outcome.items.len() != self.items.len() {
-            return Err(format!("{} answers to {} items", outcome.items.len(), self.items.len()));
+        if outcome.items.len() != self.request.items.len() {
+            return Err(format!("{} answers to {} items", outcome.items.len(), self.request.items.len()));
         }
         let bits = |scored: &Scored| -> Vec<u32> {
             let all = scored.scores.iter().chain(&scored.logprobs).chain(&scored.label_mass);
@@ -140,22 +131,23 @@ impl Scoring {
             let item = item.as_ref().map_err(|error| format!("item {index}: {error:?}"))?;
             let (scores, logprobs) = (item.scores.clone(), item.logprobs.clone());
             let (got, expected) =
-                (Scored { scores, logprobs, label_mass: item.label_mass }, self.expected(index));
+                (Scored { scores, logprobs, label_mass: item.label_mass }, self.request.expected(index));
             if bits(&got) != bits(&expected) {
                 return Err(format!("item {index}: {got:?} instead of {expected:?}"));
             }
         }
-        let usage = &outcome.taken.usage;
-        let tokens: usize = self.items.iter().map(Vec::len).sum();
+        let usage = &outcome.cost.usage;
+        let tokens: usize = self.request.items.iter().map(Vec::len).sum();
         if usage.prompt_tokens != tokens || usage.completion_tokens != 0 {
             return Err(format!("{usage:?} of {tokens} prompt tokens"));
         }
-        let one = self.items.len() == 1 && self.labels_of(0).iter().all(|label| label.len() == 1);
+        let one =
+            self.request.items.len() == 1 && self.request.labels_of(0).iter().all(|label| label.len() == 1);
         Ok(Checked {
             outcome: Outcome::Whole,
-            prompts: if self.masks.is_none() { self.items.clone() } else { Vec::new() },
+            prompts: if self.request.masks.is_none() { self.request.items.clone() } else { Vec::new() },
             cached_tokens: usage.cached_tokens,
-            run_or_cached: (one && self.masks.is_none()).then_some(tokens),
+            run_or_cached: (one && self.request.masks.is_none()).then_some(tokens),
         })
     }
 }

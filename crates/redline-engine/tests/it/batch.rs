@@ -1,9 +1,14 @@
 //! Batches of prompts: each prompt gets the same ids as alone.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use redline_engine::{BatchOutcome, BatchRequest, Cancel, Engine, EngineError, GenerateRequest, Options};
 use redline_kernels::Format;
 
-use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, long, options, refusal, text};
+use crate::models::{
+    budget, demo, demo_dir, generation, golden, golden_dir, ids, long, options, refusal, text,
+};
 
 /// Prompts whose lengths start at `from` and increase by `step`, with different first tokens.
 fn prompts(count: usize, from: usize, step: usize, vocab: usize) -> Vec<Vec<i64>> {
@@ -86,6 +91,23 @@ fn the_cache_is_free_again() {
     assert_eq!(outcome.token_ids[0].len(), 4);
 }
 
+/// Every sequence has pages of its own, so two that end in the middle of a page need more than their tokens.
+#[test]
+fn prompts_that_do_not_fit_together_are_refused_with_their_pages() {
+    let memory = Some(budget(golden().info(), 4, 0));
+    let engine = Engine::load(Options { memory, ..options(&golden_dir()) }).unwrap();
+    let ask = |lengths: [usize; 2]| {
+        let prompts = lengths.map(|tokens| ids(&vec![7; tokens])).to_vec();
+        let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true };
+        engine.generate_batch(&request, &Cancel::new())
+    };
+    assert_eq!(ask([124, 124]).unwrap().token_ids.concat().len(), 8);
+    let message = refusal(ask([125, 61]));
+    let fact = "the prompts and their continuations: 194 tokens need room for 320, in pages of 64, and the memory \
+                budget leaves room for 256";
+    assert!(message.starts_with(fact), "{message}");
+}
+
 #[test]
 fn what_makes_no_sense_is_refused() {
     let engine = golden();
@@ -106,4 +128,18 @@ fn what_makes_no_sense_is_refused() {
     let request = BatchRequest { prompts: vec![ids(&[1, 2])], max_new_tokens: 5, ignore_eos: true };
     let outcome = engine.generate_batch(&request, &cancel).unwrap();
     assert_eq!((outcome.token_ids, outcome.decode_tokens_per_s), (vec![vec![]], None));
+}
+
+#[test]
+fn the_first_token_of_each_sequence_is_not_counted_as_decoded() {
+    // One second passes between two clock readings.
+    let readings = AtomicU64::new(0);
+    let clock = Arc::new(move || readings.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
+    let engine = Engine::load(Options { clock, ..options(&golden_dir()) }).unwrap();
+    let prompts = prompts(3, 2, 1, engine.info().vocab);
+    let outcome = together(&engine, &prompts, 4, true);
+    assert_eq!(outcome.usage.completion_tokens, 12);
+    assert!(outcome.prefill_s > 0.0 && outcome.decode_s > 0.0, "{outcome:?}");
+    assert_eq!(outcome.decode_tokens_per_s, Some(9.0 / outcome.decode_s));
+    assert_eq!(together(&engine, &prompts, 1, true).decode_tokens_per_s, None);
 }

@@ -1,10 +1,12 @@
 //! Diffusion compared with runs of the published samplers, pass by pass; alone and together; with and without exact savings.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use redline_engine::{
-    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, Engine, FinishReason,
-    Options, Prompt, Sampling,
+    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, Engine, EngineError,
+    FinishReason, Options, Prompt, Sampling,
 };
 use redline_kernels::Format;
 use serde::Deserialize;
@@ -267,6 +269,60 @@ fn one_step_a_block_leaves_no_mask() {
 }
 
 #[test]
+fn the_algorithm_that_is_not_given_is_that_of_the_family() {
+    for (checkpoint, threshold, expected) in [
+        ("dream-a", None, Algorithm::Entropy),
+        ("dream-a", Some(0.5), Algorithm::MaskgitPlus),
+        ("llada-a", None, Algorithm::LowConfidence),
+        ("llada-a", Some(0.5), Algorithm::LowConfidence),
+    ] {
+        let request = DiffuseRequest { threshold, ..DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 4) };
+        let outcome = engine(checkpoint, 1).diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+        assert_eq!(outcome.algorithm, expected, "{checkpoint}, {threshold:?}");
+    }
+}
+
+#[test]
+fn the_steps_that_are_not_given_are_shared_out_to_the_blocks() {
+    let engine = engine("dream-a", 1);
+    let mask = i64::from(engine.info().mask_id.unwrap());
+    // Thirteen masks and three blocks: five steps for each block.
+    let prompt = Prompt::Ids(vec![5, mask, 7]);
+    let plain = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, 12) };
+    let request = DiffuseRequest { block_length: Some(4), ..plain };
+    let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+    // The last step of a block fills whatever is left of it.
+    assert_eq!(outcome.passes.last().unwrap().step, 14);
+}
+
+#[test]
+fn the_blocks_that_are_not_given_are_of_up_to_thirty_two_masks() {
+    let engine = engine("dream-a", 1);
+    let prompt = Prompt::Ids(vec![5, 6, 7]);
+    let plain = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, 48) };
+    let request = DiffuseRequest { threshold: Some(2.0), ..plain };
+    let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+    // Two blocks of 24 masks. A pass fills one mask, so 24 passes run before the second block begins.
+    let filled = outcome.passes[..24].iter().flat_map(|pass| &pass.filled);
+    let positions: Vec<usize> = filled.map(|filled| filled.position).collect();
+    assert!(positions.iter().all(|position| (3..27).contains(position)), "{positions:?}");
+}
+
+#[test]
+fn a_canvas_that_is_not_filled_in_time_is_given_up() {
+    // Each reading of this clock takes a tenth of a second.
+    let time = AtomicU64::new(0);
+    let clock = Arc::new(move || time.fetch_add(100_000_000, Ordering::Relaxed));
+    let engine = Engine::load(Options { clock, threads: 1, ..options(&golden_dir("dream-a")) }).unwrap();
+    let prompt = Prompt::Ids(vec![5, 6, 7]);
+    let request =
+        DiffuseRequest { ignore_eos: true, timeout_s: Some(5.0), ..DiffuseRequest::new(prompt, 100) };
+    let error = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap_err();
+    let EngineError::Late { seconds, tokens: Some(tokens) } = error else { panic!("{error}") };
+    assert!(seconds > 5.0 && (1..100).contains(&tokens), "{error}");
+}
+
+#[test]
 fn masks_of_the_prompt_alone_are_one_block() {
     let engine = engine("dream-a", 1);
     let mask = i64::from(engine.info().mask_id.unwrap());
@@ -427,6 +483,15 @@ fn nothing_before_the_masks_is_a_canvas_of_masks() {
     let text = fill(Prompt::Text(String::new()), 6).unwrap();
     assert_eq!(text.token_ids, ids.token_ids);
     assert!(fill(Prompt::Ids(Vec::new()), 0).is_err());
+    // The canvas may take the whole context.
+    let context = engine.info().context;
+    let of = |new| {
+        let request = DiffuseRequest::new(Prompt::Ids(Vec::new()), new);
+        engine.diffuse(DiffuseRequest { steps: Some(1), ..request }, &Cancel::new(), &mut |_| ())
+    };
+    assert_eq!(of(context).unwrap().canvas.len(), context);
+    let message = of(context + 1).unwrap_err().to_string();
+    assert_eq!(message, format!("the canvas: {} tokens exceed the context of {context}", context + 1));
 }
 
 /// A checkpoint whose configuration names no mask.
@@ -489,4 +554,58 @@ fn the_demo_fills_as_the_reference_implementation() {
             assert_eq!(outcome.canvas.iter().map(|&id| i64::from(id)).collect::<Vec<_>>(), want);
         }
     }
+}
+
+/// Logits are computed for a row, and the first two masks of a canvas share one if row j predicts token j + 1.
+#[test]
+fn outputs_are_the_rows_whose_logits_were_computed() {
+    for (checkpoint, expected) in [("dream-a", 5), ("llada-a", 6)] {
+        let engine = engine(checkpoint, 1);
+        let first = |savings| {
+            let request = DiffuseRequest {
+                savings,
+                ignore_eos: true,
+                ..DiffuseRequest::new(Prompt::Ids(Vec::new()), 6)
+            };
+            let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+            (outcome.passes[0].rows.clone(), outcome.passes[0].outputs)
+        };
+        assert_eq!(first(true), (0..6, expected), "{checkpoint}");
+        assert_eq!(first(false), (0..6, 6), "{checkpoint}");
+    }
+}
+
+#[test]
+fn a_stop_string_ends_a_canvas_before_it() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");
+    let engine = Engine::load(options(&dir)).unwrap();
+    let run = |stop: &[&str], savings: bool| {
+        let request = DiffuseRequest {
+            stop: stop.iter().map(ToString::to_string).collect(),
+            savings,
+            block_length: Some(4),
+            ignore_eos: true,
+            ..DiffuseRequest::new(Prompt::Text("And the king said unto".to_owned()), 16)
+        };
+        let mut streamed = String::new();
+        let outcome = engine.diffuse(request, &Cancel::new(), &mut |text| streamed.push_str(text)).unwrap();
+        assert_eq!(streamed, outcome.text);
+        outcome
+    };
+    let free = run(&[], true);
+    assert_eq!(free.finish_reason, FinishReason::Length);
+    // Three characters of the first block.
+    let block = engine.tokenizer().unwrap().decode(&free.token_ids[..4], true).unwrap();
+    let stop: String = block.chars().skip(1).take(3).collect();
+    let before = &free.text[..free.text.find(&stop).unwrap()];
+    for savings in [true, false] {
+        let stopped = run(&[stop.as_str()], savings);
+        assert_eq!((stopped.text.as_str(), stopped.finish_reason), (before, FinishReason::Stop));
+        // Later blocks are not computed, unless everything is.
+        assert_eq!(stopped.passes.len() < free.passes.len(), savings);
+    }
+    // Text that might have begun a stop string is let out at the end.
+    let last = free.text.chars().next_back().unwrap();
+    let held = run(&[format!("{last}\u{1}").as_str()], true);
+    assert_eq!((held.text, held.finish_reason), (free.text, FinishReason::Length));
 }

@@ -8,7 +8,7 @@ use redline_engine::{
 };
 use redline_kernels::Format;
 
-use crate::models::{demo, demo_dir, generation, golden, ids, long, options, text};
+use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, long, options, text};
 
 fn run(engine: &Engine, request: GenerateRequest) -> (GenerateOutcome, Vec<String>) {
     let mut pieces = Vec::new();
@@ -107,6 +107,37 @@ fn an_end_token_ends_and_is_not_text() {
         FinishReason::Stop => assert!(outcome.token_ids.len() <= 30),
         FinishReason::Length => assert_eq!(outcome.token_ids, free.token_ids),
         FinishReason::Cancelled => panic!("nobody cancelled"),
+    }
+}
+
+/// `generation_config.json` names the end tokens; `config.json` does so only if the other names none.
+#[test]
+fn end_tokens_come_from_either_configuration() {
+    let prompt = || ids(&[5, 9, 30, 77]);
+    let (free, _) = run(&golden(), generation(prompt(), 12));
+    let end = free.token_ids[4];
+    let first = free.token_ids.iter().position(|&id| id == end).unwrap();
+    let never = (0..131).find(|id| !free.token_ids.contains(id)).unwrap();
+    let config = std::fs::read_to_string(golden_dir().join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["eos_token_id"] = end.into();
+    let cases = [
+        (None, first + 1),
+        (Some("{}".to_owned()), first + 1),
+        (Some(format!("{{\"eos_token_id\": {never}}}")), 12),
+        (Some(format!("{{\"eos_token_id\": [{never}, {end}]}}")), first + 1),
+    ];
+    for (other, tokens) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let weights = "model.safetensors";
+        std::fs::copy(golden_dir().join(weights), folder.path().join(weights)).unwrap();
+        std::fs::write(folder.path().join("config.json"), config.to_string()).unwrap();
+        if let Some(other) = &other {
+            std::fs::write(folder.path().join("generation_config.json"), other).unwrap();
+        }
+        let engine = Engine::load(options(folder.path())).unwrap();
+        let request = GenerateRequest { ignore_eos: false, ..generation(prompt(), 12) };
+        assert_eq!(run(&engine, request).0.token_ids, free.token_ids[..tokens], "{other:?}");
     }
 }
 

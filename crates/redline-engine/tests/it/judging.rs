@@ -245,12 +245,12 @@ fn the_shared_beginning_is_computed_once_and_kept_per_salt() {
     let engine = demo();
     let head = "Does the document answer the query? Reply with yes or no.\n\nQuery: Who is king?\n\nDocument";
     let head = engine.tokenizer().unwrap().encode(head, true).unwrap().len();
-    let first = engine.rerank(who_is_king()).unwrap().taken;
+    let first = engine.rerank(who_is_king()).unwrap().cost;
     assert!(first.shared_prefix_tokens >= head, "{first:?}");
     assert_eq!(first.computed_tokens, first.usage.prompt_tokens - 3 * first.shared_prefix_tokens);
     assert_eq!(first.usage.cached_tokens, 0);
     let salted = |salt: &str| {
-        engine.rerank(RerankRequest { cache_salt: salt.to_owned(), ..who_is_king() }).unwrap().taken
+        engine.rerank(RerankRequest { cache_salt: salt.to_owned(), ..who_is_king() }).unwrap().cost
     };
     assert!(salted("").usage.cached_tokens >= head);
     assert_eq!(salted("other").usage.cached_tokens, 0);
@@ -375,9 +375,9 @@ fn an_over_long_text_leaves_room_for_the_longest_class() {
 fn no_texts_are_an_empty_answer_and_no_choice_is_refused() {
     let engine = demo();
     let none = engine.classify(ClassifyRequest { texts: Vec::new(), ..subjects() }).unwrap();
-    assert!(none.texts.is_empty() && none.taken.usage.prompt_tokens == 0);
+    assert!(none.texts.is_empty() && none.cost.usage.prompt_tokens == 0);
     let none = engine.rerank(RerankRequest { documents: Vec::new(), ..who_is_king() }).unwrap();
-    assert!(none.results.is_empty() && none.taken.computed_tokens == 0);
+    assert!(none.results.is_empty() && none.cost.computed_tokens == 0);
     for truncate in [None, Some(Truncate::Left)] {
         let empty = RerankRequest { documents: owned(&["", ""]), truncate, ..who_is_king() };
         assert_eq!(ranking(&engine.rerank(empty).unwrap()).len(), 2);
@@ -408,4 +408,41 @@ fn what_score_refuses_is_refused() {
     assert!(refusal(rerank.wait()).contains("cancelled"));
     let long = ClassifyRequest { long_labels: LongLabels::Refuse, ..subjects() };
     assert!(refusal(engine.classify(long)).contains("ships of the sea"));
+}
+
+#[test]
+fn a_template_that_fits_exactly_leaves_room_for_an_empty_document() {
+    let empty = RerankRequest { documents: owned(&[""]), ..who_is_king() };
+    let around = demo().rerank(empty).unwrap().results[0].as_ref().unwrap().prompt_tokens;
+    for end in [Truncate::Left, Truncate::Right] {
+        let request = || RerankRequest { documents: vec![long_text()], truncate: Some(end), ..who_is_king() };
+        let outcome = narrow(around).rerank(request()).unwrap();
+        let ranked = outcome.results[0].as_ref().unwrap();
+        assert!(ranked.truncated && ranked.prompt_tokens <= around, "{end:?}: {ranked:?}");
+        let message = refusal(narrow(around - 1).rerank(request()));
+        assert!(message.contains(&format!("what stands around it is {around} tokens")), "{message}");
+    }
+}
+
+#[test]
+fn texts_of_another_salt_share_nothing() {
+    let engine = demo();
+    let cached = |salt: &str| {
+        let head = "And it came to pass in those days that the king said unto the people of the land";
+        let template = Some(format!("{head}: {{text}} This verse tells of the"));
+        let request = ClassifyRequest { template, cache_salt: salt.to_owned(), ..subjects() };
+        engine.classify(request).unwrap().cost.usage.cached_tokens
+    };
+    assert_eq!(cached(""), 0);
+    assert!(cached("") > 0);
+    assert_eq!(cached("tenant"), 0);
+    assert!(cached("tenant") > 0);
+}
+
+#[test]
+fn a_time_limit_is_that_of_the_scores() {
+    let engine = demo();
+    let timeout_s = Some(0.0);
+    assert!(refusal(engine.classify(ClassifyRequest { timeout_s, ..subjects() })).contains("leaves no time"));
+    assert!(refusal(engine.rerank(RerankRequest { timeout_s, ..who_is_king() })).contains("leaves no time"));
 }

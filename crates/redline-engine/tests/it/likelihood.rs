@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Engine, Label, LongLabels, MonteCarlo, Options, Prompt, ScoreOutcome, ScoreRequest};
+use redline_engine::{Engine, Label, LongLabels, MaskSamples, Options, Prompt, ScoreOutcome, ScoreRequest};
 use redline_kernels::Format;
 use serde::Deserialize;
 
@@ -65,14 +65,10 @@ fn labels_are_as_probable_as_the_reference_finds_them() {
             let (tokens, off) = (case.label.len(), found / case.logprob - 1.0);
             assert!(off.abs() < TOLERANCE, "{checkpoint}, {tokens} tokens: {found}, not {}", case.logprob);
             let sampled_labels = usize::from(!case.exact);
-            let told = MonteCarlo { samples: case.samples, seed: case.seed, sampled_labels };
+            let told = MaskSamples { samples: case.samples, seed: case.seed, sampled_labels };
             assert_eq!(outcome.monte_carlo, Some(told));
             let canvas = case.prompt.len() + tokens;
-            assert_eq!(
-                outcome.taken.computed_tokens,
-                case.canvases * canvas,
-                "{checkpoint}, {tokens} tokens"
-            );
+            assert_eq!(outcome.cost.computed_tokens, case.canvases * canvas, "{checkpoint}, {tokens} tokens");
         }
     }
 }
@@ -114,7 +110,7 @@ fn labels_of_one_token_take_one_canvas_and_the_vocabulary_sums_to_one() {
     let mask = i64::from(engine.info().mask_id.unwrap());
     let all: Vec<Label> = (0..vocab).filter(|&id| id != mask).map(|id| label(&[id])).collect();
     let whole = engine.score(request(ids(&[5, 6]), vec![ids(&[7])], all.clone())).unwrap();
-    assert_eq!(whole.taken.computed_tokens, 4);
+    assert_eq!(whole.cost.computed_tokens, 4);
     let item = whole.items[0].as_ref().unwrap();
     let sum: f64 = item.scores.iter().map(|&p| f64::from(p)).sum();
     // All ids except the mask token.
@@ -168,6 +164,10 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     };
     refused(&dream, ScoreRequest { mc_samples: Some(0), ..base() }, "`mc_samples` is 0");
     refused(&dream, ScoreRequest { mc_samples: Some(1 << 17), ..base() }, "`mc_samples` is 131072");
+    refused(&dream, ScoreRequest { mc_samples: Some(65_537), ..base() }, "give from 1 to 65536");
+    // Two tokens can be masked in three ways, so no more are run.
+    let most = ScoreRequest { mc_samples: Some(65_536), ..base() };
+    assert_eq!(dream.score(most).unwrap().cost.computed_tokens, 3 * 5);
     let many = (0..80).map(|i| label(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, i])).collect();
     let many = ScoreRequest { mc_samples: Some(1 << 14), ..asked(&[1], many) };
     refused(&dream, many, "are 19660800 tokens, more than 2097152");
@@ -188,4 +188,18 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     );
     refused(&llama, ScoreRequest { seed: Some(4), ..base() }, "`seed` is for models that fill masks");
     assert_eq!(llama.score(base()).unwrap().monte_carlo, None);
+}
+
+#[test]
+fn sampled_labels_are_counted_over_all_lists() {
+    let engine = engine("dream-a", 1);
+    let long = |first: i64| label(&(first..first + 9).collect::<Vec<i64>>());
+    let request = ScoreRequest {
+        items: vec![ids(&[1, 2, 3]), ids(&[4])],
+        item_labels: Some(vec![vec![long(20)], vec![long(30), label(&[5]), long(40)]]),
+        mc_samples: Some(4),
+        ..asked(&[], Vec::new())
+    };
+    let told = MaskSamples { samples: 4, seed: 0, sampled_labels: 3 };
+    assert_eq!(engine.score(request).unwrap().monte_carlo, Some(told));
 }

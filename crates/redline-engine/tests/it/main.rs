@@ -5,6 +5,7 @@ mod batch;
 mod demo;
 mod diffusion;
 mod digests;
+mod facts;
 mod files;
 mod generation;
 mod invariance;

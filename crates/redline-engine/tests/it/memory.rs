@@ -1,8 +1,12 @@
 //! An engine's memory stays below the announced amount, and requests leave nothing behind.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::channel;
+use std::time::Duration;
 
-use redline_engine::{Cancel, Engine, EngineUse, GenerateRequest, Objective, Options};
+use redline_engine::{
+    Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PerplexityRequest,
+};
 use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
@@ -75,6 +79,82 @@ fn a_budget_below_the_least_is_refused_with_the_figure_that_is_needed() {
     }
 }
 
+/// A model that fills masks needs the same number of bytes for canvases as for keys and values.
+#[test]
+fn a_budget_that_holds_no_canvas_is_refused_with_the_figure_that_is_needed() {
+    for kept in [None, Some(200)] {
+        let plain = Options { max_context: kept, ..options(&golden("dream-a")) };
+        let info = Engine::load(plain.clone()).unwrap().info().clone();
+        let page = PAGE_TOKENS as u64 * info.kv_bytes_per_token;
+        let tokens = kept.unwrap_or(1);
+        let canvas = info.activation_bytes + 2 * tokens as u64 * info.activation_bytes_per_row;
+        let pages = canvas.div_ceil(page);
+        assert!(pages > tokens.div_ceil(PAGE_TOKENS) as u64 + 1, "keys and values alone would need fewer");
+        let least = info.weight_bytes + info.activation_bytes + 2 * pages * page;
+        let load = |memory| Engine::load(Options { memory: Some(memory), ..plain.clone() });
+        assert_eq!(load(least).unwrap().info().kv_budget_bytes, Some(pages * page));
+        let message = refusal(load(least - 1));
+        assert!(message.contains("MiB for keys, values and canvases of "), "{message}");
+        let needed = format!("give `memory` = {}MiB or more", least.div_ceil(1 << 20));
+        assert!(message.contains(&needed), "no `{needed}` in: {message}");
+    }
+}
+
+#[test]
+fn canvases_are_refused_from_the_first_token_that_the_budget_does_not_hold() {
+    let plain = options(&golden("dream-a"));
+    let memory = budget(Engine::load(plain.clone()).unwrap().info(), 2, 60);
+    let engine = Engine::load(Options { memory: Some(memory), ..plain }).unwrap();
+    let info = engine.info();
+    let room = info.kv_budget_bytes.unwrap();
+    let bytes = |tokens: u64| info.activation_bytes + 2 * tokens * info.activation_bytes_per_row;
+    let most = (room - info.activation_bytes) / (2 * info.activation_bytes_per_row);
+    assert!((1..=60).contains(&most) && bytes(most) <= room && bytes(most + 1) > room);
+    let fill = |tokens: u64| {
+        let request = DiffuseRequest::new(ids(&[5]), tokens as usize - 1);
+        engine.diffuse(DiffuseRequest { steps: Some(1), ..request }, &Cancel::new(), &mut |_| ())
+    };
+    assert_eq!(fill(most).unwrap().canvas.len() as u64, most);
+    let message = refusal(fill(most + 1));
+    let fact = format!(
+        "the canvas: {} tokens, run in one pass, take {} bytes of activations, more than the {room} that",
+        most + 1,
+        bytes(most + 1)
+    );
+    assert!(message.starts_with(&fact), "{message}");
+}
+
+/// Both windows of the comparison are in one engine, whose memory holds only one of them.
+#[test]
+fn a_model_is_compared_with_itself_in_the_memory_of_one_window() {
+    let memory = budget(Engine::load(options(&golden_dir())).unwrap().info(), 2, 0);
+    let engine = Engine::load(Options { memory: Some(memory), ..options(&golden_dir()) }).unwrap();
+    let tokens: Vec<i64> = (0..100).map(|i| (i * 7) % 131).collect();
+    let request = PerplexityRequest { text: ids(&tokens), window: Some(100) };
+    let (send, answer) = channel();
+    std::thread::spawn(move || drop(send.send(engine.compare(&engine, request, &Cancel::new()))));
+    // Without an answer, the two windows wait for each other.
+    let outcome = answer.recv_timeout(Duration::from_mins(1)).expect("an answer").unwrap();
+    assert_eq!((outcome.model.tokens, outcome.divergence.kl_max), (99, 0.0));
+}
+
+#[test]
+fn a_window_that_never_fits_is_refused_and_leaves_nothing_behind() {
+    let memory = budget(Engine::load(options(&golden_dir())).unwrap().info(), 2, 0);
+    let engine = Engine::load(Options { memory: Some(memory), ..options(&golden_dir()) }).unwrap();
+    let tokens: Vec<i64> = (0..250).map(|i| (i * 7) % 131).collect();
+    let measure = |window| {
+        let request = PerplexityRequest { text: ids(&tokens), window: Some(window) };
+        engine.perplexity(request, &Cancel::new())
+    };
+    // The last token of a window is not run.
+    assert_eq!(measure(129).unwrap().windows, 2);
+    let message = refusal(measure(130));
+    assert!(message.contains("room for 128 tokens of keys and values"), "{message}");
+    assert_eq!(engine.in_use().unwrap(), EngineUse::default());
+    assert_eq!(measure(129).unwrap().windows, 2);
+}
+
 /// One request in five is abandoned and one in twenty is refused; every prompt is different, and log-probabilities are
 /// requested.
 fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
@@ -103,6 +183,19 @@ fn mixture(engine: &Engine, requests: usize, dice: &mut Dice) {
     let prompt: Vec<i64> = (0..500).map(|i| (i * 7) % 300).collect();
     engine.generate(generation(ids(&prompt), 5), &Cancel::new(), &mut |_| ()).unwrap();
     while engine.in_use().unwrap().requests > 0 {}
+}
+
+#[test]
+fn the_peak_of_a_request_is_not_that_of_earlier_work() {
+    const EARLIER: usize = 256 << 20;
+    if !in_own_process("memory::the_peak_of_a_request_is_not_that_of_earlier_work") {
+        return;
+    }
+    let engine = Engine::load(Options { threads: 1, ..options(&demo_dir()) }).unwrap();
+    drop(std::hint::black_box(vec![1_u8; EARLIER]));
+    let outcome = engine.generate(generation(ids(&[1, 2, 3]), 2), &Cancel::new(), &mut |_| ()).unwrap();
+    let peak = outcome.peak_memory_bytes.unwrap();
+    assert!(peak < EARLIER as u64, "{peak} bytes");
 }
 
 #[test]

@@ -11,15 +11,15 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Format, Tier};
 use redline_models::arch;
 use redline_models::spec::Role;
-use redline_weights::{ConfigFile, DirWriter, Dtype, TensorSpec};
+use redline_weights::{ConfigFile, DirWriter, Dtype, TensorDeclaration};
 
 pub(crate) fn demo_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo")
 }
 
 pub(crate) fn options(dir: &Path) -> Options {
-    let plain = Options::new(Source::Directory(dir.to_owned()), Arc::new(|| 0));
-    Options { threads: 2, adaptive_threads: true, ..plain }
+    let plain = Options::new(Source::Directory(dir.to_owned()));
+    Options { threads: 2, adaptive_threads: true, clock: Arc::new(|| 0), ..plain }
 }
 
 pub(crate) fn demo() -> Engine {
@@ -66,7 +66,7 @@ pub(crate) fn tiny(dir: &Path, edit: impl Fn(&str, &mut [f32])) -> PathBuf {
     let tensors = spec.tensors();
     let files: Vec<_> = tensors
         .iter()
-        .map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
+        .map(|t| TensorDeclaration::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
         .collect();
     let to = dir.join("long");
     let mut writer = DirWriter::create(&to).unwrap();

@@ -6,13 +6,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use redline_engine::{
-    Cancel, ComparisonOutcome, Divergence, Engine, Estimate, Label, Options, PerplexityOutcome,
+    Buckets, Cancel, ComparisonOutcome, Divergence, Engine, Estimate, Label, Options, PerplexityOutcome,
     PerplexityRequest, Prompt,
 };
 use redline_kernels::Format;
 use serde_json::Value;
 
-use crate::models::{demo, demo_dir, generation, golden, ids, long, options, refusal, request, text, ways};
+use crate::models::{
+    demo, demo_dir, generation, golden, golden_dir, ids, long, options, refusal, request, text, ways,
+};
 
 fn ask(text: Prompt, window: Option<usize>) -> PerplexityRequest {
     PerplexityRequest { text, window }
@@ -177,6 +179,17 @@ fn a_model_does_not_differ_from_itself() {
     }
 }
 
+#[test]
+fn two_models_are_compared_in_windows_that_fit_both() {
+    let whole = golden();
+    let small = Engine::load(Options { max_context: Some(40), ..options(&golden_dir()) }).unwrap();
+    let prompt: Vec<i64> = (0..100).map(|i| (i * 7) % 131).collect();
+    for (model, reference) in [(&whole, &small), (&small, &whole)] {
+        let got = compare(model, reference, ids(&prompt), None);
+        assert_eq!((got.model.window, got.model.windows, got.reference.window), (40, 3, 40));
+    }
+}
+
 /// ln p of the whole vocabulary after `prompt`.
 fn distribution(engine: &Engine, prompt: &[i64]) -> Vec<f64> {
     let mut request = generation(ids(prompt), 1);
@@ -297,4 +310,59 @@ fn cancelling_leaves_the_figures_so_far_and_the_engine_goes_on() {
     let whole = run(&engine, held_out(2000), Some(64));
     assert!(!whole.cancelled && whole.tokens > got.tokens);
     assert_eq!(whole.nll, run(&plain, held_out(2000), Some(64)).nll);
+}
+
+#[test]
+fn a_divergence_has_the_same_bits_for_every_size_of_passes() {
+    let prompt: Vec<i64> = (0..120).map(|i| (i * i + 3 * i + 1) % 131).collect();
+    let divergence = |most: usize| {
+        let [model, reference] = [Format::Bf16, Format::F32].map(|format| {
+            let mut way = Options { format: Some(format), ..options(&golden_dir()) };
+            way.plans.buckets = Buckets::new(Buckets::TOKENS, Buckets::ROWS, most);
+            Engine::load(way).unwrap()
+        });
+        compare(&model, &reference, ids(&prompt), Some(60)).divergence
+    };
+    let whole = divergence(512);
+    assert!(whole.kl.value > 0.0, "{whole:?}");
+    // Fewer tokens than rows of logits that are evaluated at a time.
+    assert_eq!(divergence(16), whole);
+}
+
+/// An engine whose clock advances by a second with every reading, and calls `at` with the number of the reading. With one
+/// thread, only passes read it: twice each.
+fn ticking(at: impl Fn(u64) + Send + Sync + 'static) -> Engine {
+    let readings = AtomicU64::new(0);
+    let clock = move || {
+        let reading = readings.fetch_add(1, Ordering::SeqCst);
+        at(reading);
+        reading * 1_000_000_000
+    };
+    let options = Options { clock: Arc::new(clock), threads: 1, ..options(&golden_dir()) };
+    Engine::load(options).unwrap()
+}
+
+#[test]
+fn a_comparison_that_is_cancelled_says_so_of_both_models() {
+    let cancel = Cancel::new();
+    let late = cancel.clone();
+    // In the second window, after the pass of the reference.
+    let engine = ticking(move |reading| {
+        if reading == 5 {
+            late.cancel();
+        }
+    });
+    let prompt: Vec<i64> = (0..200).map(|i| (i * 7) % 131).collect();
+    let got = engine.compare(&engine, ask(ids(&prompt), Some(50)), &cancel).unwrap();
+    for model in [&got.model, &got.reference] {
+        assert_eq!((model.cancelled, model.windows, model.tokens), (true, 2, 98));
+    }
+}
+
+#[test]
+fn the_seconds_of_all_passes_are_counted() {
+    let engine = ticking(|_| ());
+    let prompt: Vec<i64> = (0..120).map(|i| (i * 7) % 131).collect();
+    let outcome = run(&engine, ids(&prompt), Some(40));
+    assert!(outcome.windows == 3 && (outcome.compute_s - 3.0).abs() < 1e-9, "{outcome:?}");
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use redline_engine::{
-    BucketMode, Buckets, Cancel, Engine, EngineError, Options, PlanCounters, PlanEvent, PlanOptions,
-    PlanOrigin, PlanPolicy, ScoreOutcome,
+    BucketMode, Buckets, Cancel, Engine, EngineError, Options, PlanCounters, PlanEntry, PlanEvent,
+    PlanOptions, PlanOrigin, PlanPolicy, ScoreOutcome, ScoreRequest,
 };
 use redline_kernels::{Format, Tier};
 use redline_weights::PlanStore;
@@ -67,12 +67,26 @@ fn as_is(_: &mut Options) {}
 fn a_plan_is_missed_once() {
     let planned = planned(PlanPolicy::Estimate, None, as_is);
     let (first, second) = (planned.score(), planned.score());
-    assert!(first.taken.plan_misses > 0, "{first:?}");
-    assert_eq!((second.taken.plan_misses, planned.counters().misses), (0, first.taken.plan_misses));
+    assert!(first.cost.plan_misses > 0, "{first:?}");
+    assert_eq!((second.cost.plan_misses, planned.counters().misses), (0, first.cost.plan_misses));
     assert_eq!((planned.counters().compiles, planned.counters().measurements), (0, 0));
     let generated =
         planned.engine.generate(generation(ids(&[5, 6]), 3), &Cancel::new(), &mut |_| ()).unwrap();
     assert!(generated.plan_misses > 0, "one token is a pass of another size");
+}
+
+#[test]
+fn logits_over_labels_need_no_plan() {
+    let planned = planned(PlanPolicy::Estimate, None, as_is);
+    let soft = planned.engine.score(ScoreRequest { softmax: true, ..pledge() }).unwrap();
+    let of_a_pass = |event: &PlanEvent| match event {
+        PlanEvent::Miss { bucket, .. } => bucket.mode == BucketMode::Pass,
+        _ => false,
+    };
+    assert!(planned.events().iter().all(of_a_pass), "{:?}", planned.events());
+    assert_eq!(soft.cost.plan_misses, planned.events().len() as u64);
+    // Over the vocabulary, the same passes lack the plan for the rows of the three items.
+    assert_eq!(planned.score().cost.plan_misses, 1);
 }
 
 #[test]
@@ -81,8 +95,8 @@ fn off_keeps_nothing() {
     planned(PlanPolicy::Tune, Some(folder.path()), as_is).engine.precompile().unwrap();
     let off = planned(PlanPolicy::Off, Some(folder.path()), as_is);
     let (first, second) = (off.score(), off.score());
-    assert!(first.taken.plan_misses > 0);
-    assert_eq!(first.taken.plan_misses, second.taken.plan_misses);
+    assert!(first.cost.plan_misses > 0);
+    assert_eq!(first.cost.plan_misses, second.cost.plan_misses);
     assert_eq!(off.counters().loads, 0);
 }
 
@@ -110,10 +124,10 @@ fn what_was_measured_is_found_by_the_next_engine() {
     assert!(passes.into_iter().all(|entry| entry.choices.len() == 4 && entry.activation_bytes > 0));
     assert_eq!((counters.misses, counters.compiles, counters.loads), (9, 9, 0));
     assert!(counters.measurements > 0);
-    assert_eq!(first.score().taken.plan_misses, 0);
+    assert_eq!(first.score().cost.plan_misses, 0);
     for policy in [PlanPolicy::Tune, PlanPolicy::Estimate, PlanPolicy::Forbid] {
         let next = planned(policy, Some(&cache), as_is);
-        assert_eq!(next.score().taken.plan_misses, 0);
+        assert_eq!(next.score().cost.plan_misses, 0);
         let again = next.engine.precompile().unwrap();
         assert!(again.iter().all(|entry| entry.origin == PlanOrigin::Stored));
         let choices = |all: &[redline_engine::PlanEntry]| -> Vec<_> {
@@ -152,7 +166,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
         options.prefix_cache = false;
         options.memory = Some(200 << 20);
     });
-    assert_eq!((same.score().taken.plan_misses, same.counters().misses), (0, 0));
+    assert_eq!((same.score().cost.plan_misses, same.counters().misses), (0, 0));
     let copy = tempfile::tempdir().unwrap();
     let tuned = copy.path().join("tuned-further");
     std::fs::create_dir(&tuned).unwrap();
@@ -169,7 +183,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
     let fine_tune = planned(PlanPolicy::Forbid, cache, |options| {
         options.source = redline_engine::Source::Directory(tuned);
     });
-    assert_eq!(fine_tune.score().taken.plan_misses, 0);
+    assert_eq!(fine_tune.score().cost.plan_misses, 0);
 }
 
 /// Fields that no option changes: plans stored by another machine, version or cache format are not used.
@@ -242,7 +256,7 @@ fn a_forbidden_pass_ends_those_in_it_and_no_others() {
             // It fails in a pass with the long request, and is scored otherwise.
             assert!(matches!(ticket.wait(), Ok(_) | Err(EngineError::NoPlan { .. })));
         }
-        assert_eq!(known.score().taken.plan_misses, 0);
+        assert_eq!(known.score().cost.plan_misses, 0);
     }
     let mut wide = options(&demo_dir());
     wide.plans.buckets = Buckets::new(&[], &[], usize::MAX / 8);
@@ -320,7 +334,7 @@ fn files_that_are_no_plans_are_dropped_and_told() {
         assert_eq!(estimated.counters().loads, 0);
         // An engine that measures replaces them.
         planned(PlanPolicy::Tune, cache, as_is).score();
-        assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().taken.plan_misses, 0);
+        assert_eq!(planned(PlanPolicy::Forbid, cache, as_is).score().cost.plan_misses, 0);
     }
 }
 
@@ -356,7 +370,7 @@ fn a_cache_that_cannot_be_written_is_told_and_done_without() {
     std::fs::write(&file, "x").unwrap();
     let planned = planned(PlanPolicy::Tune, Some(&file.join("plans")), as_is);
     let (first, second) = (planned.score(), planned.score());
-    assert!(first.taken.plan_misses > 0 && second.taken.plan_misses == 0);
+    assert!(first.cost.plan_misses > 0 && second.cost.plan_misses == 0);
     let events = planned.events();
     assert!(events.iter().any(|event| matches!(event, PlanEvent::NotStored { .. })), "{events:?}");
 }
@@ -379,4 +393,95 @@ fn engines_that_share_a_cache_do_not_disturb_each_other() {
     let last = planned(PlanPolicy::Forbid, Some(folder.path()), as_is);
     last.engine.precompile().unwrap();
     assert_eq!(last.counters().loads, 9);
+}
+
+#[test]
+fn a_refusal_names_the_nearest_plan_even_if_misses_are_not_logged() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = Some(folder.path());
+    planned(PlanPolicy::Tune, cache, as_is).engine.precompile().unwrap();
+    let quiet = planned(PlanPolicy::Forbid, cache, |options| {
+        options.plans.tells_misses = false;
+        options.threads = 1;
+    });
+    let refused = refusal(quiet.engine.score(pledge()));
+    assert!(refused.contains("threads 1, stored 2"), "{refused}");
+    assert!(quiet.events().is_empty(), "{:?}", quiet.events());
+}
+
+/// A plan that this engine has stored is one of those with which later misses are compared.
+#[test]
+fn a_miss_is_compared_with_plans_that_were_stored_since_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let planned = planned(PlanPolicy::Tune, Some(folder.path()), as_is);
+    planned.engine.precompile().unwrap();
+    let differs = |name: &str| {
+        planned.events().into_iter().find_map(|event| match event {
+            PlanEvent::Miss { bucket, differs } if bucket.to_string() == name => Some(differs),
+            _ => None,
+        })
+    };
+    assert_eq!(differs("pass/1").as_deref(), Some(""), "nothing is stored");
+    assert_eq!(differs("pass/2").as_deref(), Some("rows 2, stored 1"));
+}
+
+/// The plan of a bucket.
+fn of<'a>(entries: &'a [PlanEntry], bucket: &str) -> &'a PlanEntry {
+    entries.iter().find(|entry| entry.bucket.to_string() == bucket).unwrap()
+}
+
+#[test]
+fn activation_bytes_are_those_of_tokens_or_of_rows_of_logits() {
+    let planned = planned(PlanPolicy::Estimate, None, as_is);
+    let (info, entries) = (planned.engine.info(), planned.engine.precompile().unwrap());
+    let more =
+        |less: &str, more: &str| of(&entries, more).activation_bytes - of(&entries, less).activation_bytes;
+    assert_eq!(more("pass/1", "pass/2"), info.activation_bytes_per_row);
+    assert!(more("logits/1", "logits/2") >= 4 * info.vocab as u64);
+}
+
+#[test]
+fn a_plan_that_is_read_takes_the_seconds_of_reading_it() {
+    let folder = tempfile::tempdir().unwrap();
+    // With one thread, nothing else reads the clock.
+    let alone = |options: &mut Options| options.threads = 1;
+    planned(PlanPolicy::Tune, Some(folder.path()), alone).engine.precompile().unwrap();
+    let entries = planned(PlanPolicy::Forbid, Some(folder.path()), alone).engine.precompile().unwrap();
+    assert_eq!(entries.len(), 9);
+    for entry in entries {
+        assert_eq!((entry.origin, entry.seconds), (PlanOrigin::Stored, 5_000_000.0 * 1e-9));
+    }
+}
+
+/// Number of measurements and plans for 1 and 64 rows, on one thread and with a clock that advances by `step(n)` at its reading
+/// number n. The layers of one row have nothing to choose; the four layers and the head have two candidates for 64 rows.
+fn measured(step: fn(u64) -> u64) -> (u64, Vec<PlanEntry>) {
+    let planned = planned(PlanPolicy::Tune, None, |options| {
+        let (now, readings) = (AtomicU64::new(0), AtomicU64::new(0));
+        options.threads = 1;
+        options.plans.buckets = Buckets::new(&[64], &[1], 64);
+        options.clock = Arc::new(move || {
+            let reading = readings.fetch_add(1, Ordering::Relaxed);
+            now.fetch_add(step(reading), Ordering::Relaxed)
+        });
+    });
+    let entries = planned.engine.precompile().unwrap();
+    (planned.counters().measurements, entries)
+}
+
+#[test]
+fn a_candidate_is_timed_three_to_fifteen_times() {
+    let (slow, _) = measured(|_| 5_000_000);
+    let (instant, entries) = measured(|_| 0);
+    assert_eq!((slow, instant), (5 * 2 * 3, 5 * 2 * 15));
+    assert!(entries.iter().all(|entry| entry.gain.is_none()), "no time has no ratio");
+}
+
+#[test]
+fn a_gain_is_the_time_of_the_estimates_over_that_of_the_chosen() {
+    // Candidates are timed in turns, so one of two is always slower: the estimate in every second layer.
+    let (_, entries) = measured(|reading| [10, 20, 40, 60][(reading % 4) as usize] * 1_000_000);
+    assert_eq!(of(&entries, "pass/1").gain, None, "nothing to choose");
+    assert!(of(&entries, "pass/64").gain.is_some_and(|gain| gain > 1.5), "{entries:?}");
+    assert!(entries.iter().filter_map(|entry| entry.gain).all(|gain| gain >= 1.0), "{entries:?}");
 }

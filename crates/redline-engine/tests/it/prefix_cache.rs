@@ -2,10 +2,11 @@
 
 use proptest::prelude::*;
 use redline_engine::{
-    Cancel, Engine, GenerateOutcome, GenerateRequest, Label, LongLabels, Options, PrefixCacheUse,
-    ScoreRequest,
+    Cancel, Engine, EngineUse, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
+    PrefixCacheCounts, ScoreRequest,
 };
 use redline_kernels::Format;
+use redline_kernels::op::kv::PAGE_TOKENS;
 
 use crate::models::{
     bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, request, scores, text,
@@ -42,14 +43,14 @@ fn warm_and_cold_scores_are_the_same_bits() {
         for words in [40, 40, 150, 150, 97, 20] {
             let (expected, got) = (cold.score(asking(words)).unwrap(), warm.score(asking(words)).unwrap());
             assert_eq!(bits(&scores(&got)), bits(&scores(&expected)), "{format}, {words} words");
-            assert_eq!(expected.taken.prefix_cache, None);
-            assert_eq!(expected.taken.usage.cached_tokens, 0);
-            let from = got.taken.prefix_cache.unwrap();
-            assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.taken.usage.cached_tokens));
+            assert_eq!(expected.cost.prefix_cache, None);
+            assert_eq!(expected.cost.usage.cached_tokens, 0);
+            let from = got.cost.prefix_cache.unwrap();
+            assert_eq!((from.hits + from.misses, from.cached_tokens), (3, got.cost.usage.cached_tokens));
             // The shared prefix was computed once, or came from an earlier request once, for all three items.
             assert_eq!(
-                got.taken.computed_tokens,
-                expected.taken.computed_tokens - from.cached_tokens / 3,
+                got.cost.computed_tokens,
+                expected.cost.computed_tokens - from.cached_tokens / 3,
                 "{words} words"
             );
             cached += from.cached_tokens;
@@ -62,16 +63,19 @@ fn warm_and_cold_scores_are_the_same_bits() {
 fn the_first_request_misses_and_the_second_hits() {
     let engine = demo(true, Format::Bf16);
     let first = engine.score(asking(60)).unwrap();
-    assert_eq!(first.taken.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 3, cached_tokens: 0 }));
-    assert_eq!(first.taken.usage.cached_tokens, 0);
+    assert_eq!(first.cost.prefix_cache, Some(PrefixCacheCounts { hits: 0, misses: 3, cached_tokens: 0 }));
+    assert_eq!(first.cost.usage.cached_tokens, 0);
     let second = engine.score(asking(60)).unwrap();
-    let cached = 3 * second.taken.shared_prefix_tokens;
-    assert_eq!(second.taken.prefix_cache, Some(PrefixCacheUse { hits: 3, misses: 0, cached_tokens: cached }));
+    let cached = 3 * second.cost.shared_prefix_tokens;
+    assert_eq!(
+        second.cost.prefix_cache,
+        Some(PrefixCacheCounts { hits: 3, misses: 0, cached_tokens: cached })
+    );
     assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
     // Another salt shares nothing.
     let salted = ScoreRequest { cache_salt: "tenant".into(), ..asking(60) };
-    assert_eq!(engine.score(salted.clone()).unwrap().taken.usage.cached_tokens, 0);
-    assert_eq!(engine.score(salted).unwrap().taken.usage.cached_tokens, cached);
+    assert_eq!(engine.score(salted.clone()).unwrap().cost.usage.cached_tokens, 0);
+    assert_eq!(engine.score(salted).unwrap().cost.usage.cached_tokens, cached);
 }
 
 #[test]
@@ -80,8 +84,8 @@ fn a_prompt_scored_again_computes_its_last_token_only() {
     let alone = ScoreRequest { items: vec![text("")], ..asking(80) };
     let first = engine.score(alone.clone()).unwrap();
     let second = engine.score(alone).unwrap();
-    assert_eq!(second.taken.computed_tokens, 1);
-    assert_eq!(second.taken.usage.cached_tokens, first.taken.usage.prompt_tokens - 1);
+    assert_eq!(second.cost.computed_tokens, 1);
+    assert_eq!(second.cost.usage.cached_tokens, first.cost.usage.prompt_tokens - 1);
     assert_eq!(bits(&scores(&first)), bits(&scores(&second)));
 }
 
@@ -91,11 +95,22 @@ fn a_single_prompt_shorter_than_a_page_is_kept_and_short_items_are_not() {
     let prompt: Vec<i64> = (0..40).collect();
     let label = || vec![Label::Ids(vec![1])];
     let alone = || request(ids(&prompt), vec![ids(&[7])], label());
-    let computed = |asked| engine.score(asked).unwrap().taken.computed_tokens;
+    let computed = |asked| engine.score(asked).unwrap().cost.computed_tokens;
     assert_eq!([computed(alone()), computed(alone())], [41, 1]);
     // With several items, their shared prefix is kept, and the page of each item is released.
     let several = || request(ids(&[&prompt[..], &[8]].concat()), vec![ids(&[9, 3]), ids(&[2, 4])], label());
     assert_eq!([computed(several()), computed(several())], [1 + 4, 4]);
+}
+
+#[test]
+fn sixteen_tokens_are_worth_a_page_and_fifteen_are_not() {
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    for (tokens, kept) in [(15, 0), (16, 1)] {
+        let prompt: Vec<i64> = (0..tokens).collect();
+        engine.score(request(ids(&[]), vec![ids(&prompt)], vec![Label::Ids(vec![1])])).unwrap();
+        let held = EngineUse { sequences: kept, kept, pages: kept, ..EngineUse::default() };
+        assert_eq!(engine.in_use().unwrap(), held, "{tokens} tokens");
+    }
 }
 
 #[test]
@@ -110,11 +125,11 @@ fn what_a_request_stored_itself_is_not_counted_as_cached() {
             let plain = request(ids(&[query]), items, labels.iter().cloned().map(Label::Ids).collect());
             ScoreRequest { long_labels: LongLabels::Sum, cache_salt: labels.len().to_string(), ..plain }
         };
-        let first = engine.score(asked(40)).unwrap().taken;
+        let first = engine.score(asked(40)).unwrap().cost;
         let run: usize = items.iter().map(Vec::len).sum::<usize>() + 1 + items.len() * (labels.len() - 1);
         assert_eq!(first.computed_tokens, run - 100, "it shares with itself");
         assert_eq!(first.usage.cached_tokens, 0);
-        assert_eq!(first.prefix_cache, Some(PrefixCacheUse { hits: 0, misses: 4, cached_tokens: 0 }));
+        assert_eq!(first.prefix_cache, Some(PrefixCacheCounts { hits: 0, misses: 4, cached_tokens: 0 }));
     }
 }
 
@@ -243,4 +258,35 @@ fn an_item_beyond_the_budget_may_fail_alone() {
     assert_eq!(some.items.iter().map(Result::is_ok).collect::<Vec<_>>(), [true, false, true]);
     let message = &some.items[1].as_ref().unwrap_err().message;
     assert!(message.contains("200 tokens"), "{message}");
+}
+
+#[test]
+fn an_item_with_a_page_of_its_own_is_kept_and_one_with_less_is_not() {
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    let query: Vec<i64> = (0..20).collect();
+    let own = |first: i64, tokens: usize| -> Vec<i64> { (first..).map(|id| id % 131).take(tokens).collect() };
+    let items = [own(30, PAGE_TOKENS), own(50, PAGE_TOKENS - 1)];
+    let computed = |items: &[Vec<i64>]| {
+        let items = items.iter().map(|item| ids(item)).collect();
+        let asked = request(ids(&query), items, vec![Label::Ids(vec![1])]);
+        engine.score(asked).unwrap().cost.computed_tokens
+    };
+    assert_eq!(computed(&items), 20 + PAGE_TOKENS + PAGE_TOKENS - 1);
+    // All but the last token of the one is found again, and of the other the query only.
+    assert_eq!(computed(&items[..1]), 1);
+    assert_eq!(computed(&items[1..]), PAGE_TOKENS - 1);
+}
+
+#[test]
+fn an_item_that_failed_neither_hits_nor_misses() {
+    let engine = Engine::load(options(&golden_dir())).unwrap();
+    let query: Vec<i64> = (0..20).collect();
+    let asked = || ScoreRequest {
+        item_errors: true,
+        ..request(ids(&query), vec![ids(&[2]), ids(&[3; 300]), ids(&[4])], vec![Label::Ids(vec![1])])
+    };
+    let used = |hits, misses, cached_tokens| Some(PrefixCacheCounts { hits, misses, cached_tokens });
+    let (first, second) = (engine.score(asked()).unwrap(), engine.score(asked()).unwrap());
+    assert!(first.items[1].is_err());
+    assert_eq!((first.cost.prefix_cache, second.cost.prefix_cache), (used(0, 2, 0), used(2, 0, 40)));
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redline_engine::{
-    Cancel, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs, Sampling, ScoreRequest,
-    Source,
+    Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs, Sampling,
+    ScoreRequest, Source,
 };
 
 use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, options, refusal, request, text};
@@ -62,6 +62,58 @@ fn a_smaller_context_is_kept() {
     assert_eq!(engine.info().context, 10);
     assert!(generate(&engine, generation(text("In the beginning"), 20)).contains("context of 10"));
     assert_eq!(demo().info().context, 512);
+    let at = |tokens| Engine::load(Options { max_context: Some(tokens), ..options(&golden_dir()) });
+    assert_eq!(at(256).unwrap().info().context, 256);
+    let message = refusal(at(257));
+    assert!(message.contains("a context of 257 tokens exceeds the model's own 256"), "{message}");
+}
+
+#[test]
+fn options_that_are_not_given_have_their_defaults() {
+    let options = Options::new(Source::Directory(golden_dir()));
+    assert_eq!((options.threads, options.adaptive_threads, options.tp), (1, false, 1));
+    assert_eq!((options.tier, options.format, options.outliers, options.kv_format), (None, None, 0.0, None));
+    assert_eq!((options.max_context, options.memory, options.stall_s), (None, None, None));
+    assert_eq!((options.prefix_cache, options.queue, options.poison), (true, 256, false));
+}
+
+#[test]
+fn time_limits_that_leave_no_time() {
+    let engine = golden();
+    let dream = Engine::load(options(&golden_dir().join("../dream-a"))).unwrap();
+    let refused = |seconds: f64| {
+        let timeout_s = Some(seconds);
+        let score = request(ids(&[1]), vec![ids(&[2])], vec![Label::Ids(vec![3])]);
+        let canvas = DiffuseRequest { timeout_s, ..DiffuseRequest::new(ids(&[1]), 2) };
+        [
+            generate(&engine, GenerateRequest { timeout_s, ..generation(ids(&[1]), 2) }),
+            refusal(engine.score(ScoreRequest { timeout_s, ..score })),
+            refusal(dream.diffuse(canvas, &Cancel::new(), &mut |_| ())),
+        ]
+    };
+    for seconds in [0.0, -1.0, f64::NAN, f64::NEG_INFINITY] {
+        let fact = format!("a timeout of {seconds} seconds leaves no time\n");
+        for message in refused(seconds) {
+            assert!(message.starts_with(&fact), "{seconds}: {message}");
+        }
+    }
+    let ample = GenerateRequest { timeout_s: Some(f64::INFINITY), ..generation(ids(&[1]), 2) };
+    engine.generate(ample, &Cancel::new(), &mut |_| ()).unwrap();
+}
+
+/// One of the two files of an older tokenizer: the model is not loaded without it.
+#[test]
+fn half_a_tokenizer_is_refused() {
+    for name in ["vocab.json", "merges.txt"] {
+        let folder = tempfile::tempdir().unwrap();
+        for file in ["config.json", "model.safetensors"] {
+            std::fs::copy(golden_dir().join(file), folder.path().join(file)).unwrap();
+        }
+        Engine::load(options(folder.path())).expect("no tokenizer at all is fine");
+        std::fs::write(folder.path().join(name), "{}").unwrap();
+        let message = refusal(Engine::load(options(folder.path())));
+        assert!(message.contains(&format!("only `{name}` is there")), "{message}");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The cases of three written plans for score tests, by their numbers: twelve core ones, ten edge ones, four features.
 
 use redline_engine::{
-    Cancel, Engine, Label, LongLabels, Options, PrefixCacheUse, Prompt, ScoreRequest, Tokenization,
+    Cancel, Engine, Label, LongLabels, Options, PrefixCacheCounts, Prompt, ScoreRequest, Tokenization,
 };
 use redline_kernels::Format;
 use serde_json::Value;
@@ -175,8 +175,8 @@ fn core_07_single_item() {
     let engine = demo();
     let outcome = engine.score(soft(&engine, &LONG[..1], &SHORT)).unwrap();
     let length = encoded(&engine, &format!("{QUERY}{}", LONG[0])).len();
-    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.usage.completion_tokens), (length, 0));
-    assert_eq!(outcome.taken.computed_tokens, length);
+    assert_eq!((outcome.cost.usage.prompt_tokens, outcome.cost.usage.completion_tokens), (length, 0));
+    assert_eq!(outcome.cost.computed_tokens, length);
     let beside_others = run(&engine, soft(&engine, &LONG, &SHORT));
     assert_eq!(bits(&scores(&outcome)), bits(&beside_others[..1]));
 }
@@ -191,7 +191,7 @@ fn core_08_batch_sizes() {
         let outcome = engine.score(soft(&engine, &pool[..count], &SHORT)).unwrap();
         assert_eq!(bits(&scores(&outcome)), alone[..count], "{count} items");
         let lengths = pool[..count].iter().map(|item| encoded(&engine, &format!("{QUERY}{item}")).len());
-        assert_eq!(outcome.taken.usage.prompt_tokens, lengths.sum::<usize>());
+        assert_eq!(outcome.cost.usage.prompt_tokens, lengths.sum::<usize>());
     }
 }
 
@@ -302,11 +302,8 @@ fn core_12_request_construction() {
     // The query is computed once, every item once, and nothing is generated.
     let query = encoded(&engine, QUERY).len();
     let total: usize = prompts.iter().map(Vec::len).sum();
-    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.usage.completion_tokens), (total, 0));
-    assert_eq!(
-        (outcome.taken.shared_prefix_tokens, outcome.taken.computed_tokens),
-        (query, total - 2 * query)
-    );
+    assert_eq!((outcome.cost.usage.prompt_tokens, outcome.cost.usage.completion_tokens), (total, 0));
+    assert_eq!((outcome.cost.shared_prefix_tokens, outcome.cost.computed_tokens), (query, total - 2 * query));
 }
 
 /// Rule S9: an answer without rows that costs nothing.
@@ -315,7 +312,7 @@ fn edge_01_empty_items() {
     let engine = demo();
     let outcome = engine.score(asked(&engine, &[], &SHORT)).unwrap();
     assert!(outcome.items.is_empty());
-    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.computed_tokens), (0, 0));
+    assert_eq!((outcome.cost.usage.prompt_tokens, outcome.cost.computed_tokens), (0, 0));
     // The labels are still checked.
     let message = refusal(engine.score(ScoreRequest { labels: labels(&[-5]), ..asked(&engine, &[], &[]) }));
     assert!(message.contains("-5"), "{message}");
@@ -534,35 +531,35 @@ fn feature_3_prefix_caching() {
         let (query, cache_salt) = (text(query), salt.to_owned());
         engine.score(ScoreRequest { query, cache_salt, ..soft(engine, &LONG, &SHORT) }).unwrap()
     };
-    let used = |hits, misses, cached_tokens| Some(PrefixCacheUse { hits, misses, cached_tokens });
+    let used = |hits, misses, cached_tokens| Some(PrefixCacheCounts { hits, misses, cached_tokens });
     // Long enough to be worth keeping.
     let query = format!("{QUERY} to the flag of the United States. ").repeat(12);
     let (first, second) = (of(&engine, &query, "salt"), of(&engine, &query, "salt"));
     let (other_salt, without) = (of(&engine, &query, ""), of(&cold, &query, ""));
-    let shared = first.taken.shared_prefix_tokens;
+    let shared = first.cost.shared_prefix_tokens;
     assert!(shared + 1 >= encoded(&engine, &query).len(), "{shared}");
-    assert_eq!((first.taken.prefix_cache, first.taken.usage.cached_tokens), (used(0, 3, 0), 0));
+    assert_eq!((first.cost.prefix_cache, first.cost.usage.cached_tokens), (used(0, 3, 0), 0));
     assert_eq!(
-        (second.taken.prefix_cache, second.taken.usage.cached_tokens),
+        (second.cost.prefix_cache, second.cost.usage.cached_tokens),
         (used(3, 0, 3 * shared), 3 * shared)
     );
-    assert_eq!(second.taken.computed_tokens, first.taken.computed_tokens - shared);
-    assert_eq!((other_salt.taken.prefix_cache, other_salt.taken.usage.cached_tokens), (used(0, 3, 0), 0));
-    assert_eq!((without.taken.prefix_cache, without.taken.usage.cached_tokens), (None, 0));
+    assert_eq!(second.cost.computed_tokens, first.cost.computed_tokens - shared);
+    assert_eq!((other_salt.cost.prefix_cache, other_salt.cost.usage.cached_tokens), (used(0, 3, 0), 0));
+    assert_eq!((without.cost.prefix_cache, without.cost.usage.cached_tokens), (None, 0));
     for other in [&second, &other_salt, &without] {
         assert_eq!(bits(&scores(other)), bits(&scores(&first)));
-        assert_eq!(other.taken.usage.prompt_tokens, first.taken.usage.prompt_tokens);
+        assert_eq!(other.cost.usage.prompt_tokens, first.cost.usage.prompt_tokens);
     }
     for cold in [&other_salt, &without] {
-        assert_eq!(cold.taken.computed_tokens, first.taken.computed_tokens);
+        assert_eq!(cold.cost.computed_tokens, first.cost.computed_tokens);
     }
     // The plan's own query has few tokens: the answer is the same whether it is kept or not, and reports what was computed.
     let short = [of(&engine, QUERY, "short"), of(&engine, QUERY, "short")];
     let expected = of(&cold, QUERY, "");
     for short in short {
-        let had = short.taken.prefix_cache.unwrap();
-        assert_eq!((had.hits + had.misses, had.cached_tokens), (3, short.taken.usage.cached_tokens));
-        assert_eq!(short.taken.computed_tokens, expected.taken.computed_tokens - had.cached_tokens / 3);
+        let had = short.cost.prefix_cache.unwrap();
+        assert_eq!((had.hits + had.misses, had.cached_tokens), (3, short.cost.usage.cached_tokens));
+        assert_eq!(short.cost.computed_tokens, expected.cost.computed_tokens - had.cached_tokens / 3);
         assert_eq!(bits(&scores(&short)), bits(&scores(&expected)));
     }
 }

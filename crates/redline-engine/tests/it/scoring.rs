@@ -1,5 +1,8 @@
 //! The score rules, by their numbers.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use redline_engine::{Cancel, Engine, Label, LongLabels, Options, ScoreRequest, Tokenization, Truncate};
 
 use crate::models::{
@@ -111,7 +114,7 @@ fn s8_duplicate_labels_keep_their_places_and_share_the_softmax() {
 fn s9_no_items_is_an_empty_answer_and_an_empty_item_is_one() {
     let engine = demo();
     let none = engine.score(ScoreRequest { items: Vec::new(), ..pledge() }).unwrap();
-    assert!(none.items.is_empty() && none.taken.usage.prompt_tokens == 0 && none.taken.computed_tokens == 0);
+    assert!(none.items.is_empty() && none.cost.usage.prompt_tokens == 0 && none.cost.computed_tokens == 0);
     let one = engine.score(ScoreRequest { items: vec![text("")], ..pledge() }).unwrap();
     assert_eq!(one.items.len(), 1);
 }
@@ -235,9 +238,9 @@ fn usage_sums_over_items_and_the_shared_prefix_is_computed_once() {
     let outcome = engine
         .score(request(ids(&[1, 2, 3, 4]), vec![ids(&[5]), ids(&[6, 7]), ids(&[5, 8])], labels(&[1])))
         .unwrap();
-    assert_eq!((outcome.taken.usage.prompt_tokens, outcome.taken.usage.completion_tokens), (5 + 6 + 6, 0));
-    assert_eq!(outcome.taken.shared_prefix_tokens, 4);
-    assert_eq!(outcome.taken.computed_tokens, 4 + 1 + 2 + 2);
+    assert_eq!((outcome.cost.usage.prompt_tokens, outcome.cost.usage.completion_tokens), (5 + 6 + 6, 0));
+    assert_eq!(outcome.cost.shared_prefix_tokens, 4);
+    assert_eq!(outcome.cost.computed_tokens, 4 + 1 + 2 + 2);
 }
 
 #[test]
@@ -375,7 +378,7 @@ fn a_label_of_several_tokens_is_the_product_of_its_tokens() {
     // All but the last token of each distinct label, for every item; none of it was kept.
     let behind: usize = [0, 2, 4].iter().map(|&i| lengths[i] - 1).sum();
     let plain = demo().score(pledge()).unwrap();
-    assert_eq!(sum.taken.computed_tokens, plain.taken.computed_tokens + 3 * behind);
+    assert_eq!(sum.cost.computed_tokens, plain.cost.computed_tokens + 3 * behind);
     // A single-token label gets the same score with and without long labels beside it.
     let plain = engine.score(ScoreRequest { labels: vec![long[1].clone()], ..pledge() }).unwrap();
     for (plain, sum) in scores(&plain).iter().zip(scores(&sum)) {
@@ -428,4 +431,14 @@ fn long_labels_have_limits() {
     let tiny = Engine::load(Options { max_context: Some(behind), ..options(&demo_dir()) }).unwrap();
     let message = refusal(tiny.score(ScoreRequest { truncate: Some(Truncate::Left), ..label }));
     assert!(message.contains("leaves nothing of the context"), "{message}");
+}
+
+#[test]
+fn a_request_waits_for_less_time_than_it_takes() {
+    // One second passes between two clock readings.
+    let readings = AtomicU64::new(0);
+    let clock = Arc::new(move || readings.fetch_add(1, Ordering::Relaxed) * 1_000_000_000);
+    let engine = Engine::load(Options { clock, ..options(&demo_dir()) }).unwrap();
+    let taken = engine.score(pledge()).unwrap().cost;
+    assert!(0.0 < taken.queue_s && taken.queue_s < taken.compute_s, "{taken:?}");
 }

@@ -11,8 +11,8 @@ use std::thread::Thread;
 
 use redline_engine::{
     BatchTicket, Cancel, ClassifyTicket, DiffuseRequest, DiffuseTicket, DiffusionProgress, Engine,
-    EngineError, EngineUse, Event, FinishReason, GenerateTicket, Options, PerplexityRequest, RerankTicket,
-    ScoreTicket,
+    EngineError, EngineUse, Event, FinishReason, GenerateTicket, Options, PerplexityRequest, ProfileEvent,
+    RerankTicket, ScoreTicket,
 };
 
 use crate::mixture::Dice;
@@ -291,6 +291,19 @@ fn a_panic_in_a_pass_fails_its_requests_and_the_engine_goes_on() {
     assert_eq!(used.sequences, used.kept, "{used:?}");
 }
 
+/// Outside of a pass, the state of the cache is unknown after a panic.
+#[test]
+fn a_panic_between_passes_ends_the_engine_and_its_requests_are_told_why() {
+    let profile: redline_engine::ProfileLog = Arc::new(|event: &ProfileEvent<'_>| {
+        assert!(!matches!(event, ProfileEvent::Pass(_)), "a broken log");
+    });
+    let engine = Engine::load(Options { profile: Some(profile), ..options(&demo_dir()) }).unwrap();
+    let message = refusal(engine.generate(nth(0), &Cancel::new(), &mut |_| ()));
+    assert!(message.contains("a broken log") && message.contains("report"), "{message}");
+    assert!(matches!(engine.score(pledge()), Err(EngineError::Stopped)));
+    assert!(matches!(engine.in_use(), Err(EngineError::Stopped)));
+}
+
 /// A window releases its keys and values if requests need the room, and is run again.
 #[test]
 fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
@@ -323,4 +336,27 @@ fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
         assert_eq!((outcome.tokens, outcome.windows), (alone.tokens, alone.windows));
     }
     assert_eq!(at_rest(&engine), EngineUse::default());
+}
+
+#[test]
+fn a_generation_whose_function_panics_is_not_continued() {
+    let (given, function) = channel::<()>();
+    let (function, passes) = (Mutex::new(Some(function)), Arc::new(AtomicUsize::new(0)));
+    let counted = passes.clone();
+    let profile: redline_engine::ProfileLog = Arc::new(move |event: &redline_engine::ProfileEvent<'_>| {
+        if let redline_engine::ProfileEvent::Pass(_) = event {
+            counted.fetch_add(1, Ordering::SeqCst);
+            // The first pass waits for the function, so that all text reaches it on the engine's thread.
+            if let Some(function) = function.lock().unwrap().take() {
+                function.recv().unwrap();
+            }
+        }
+    });
+    let engine = Engine::load(Options { profile: Some(profile), ..options(&demo_dir()) }).unwrap();
+    let long = engine.submit_generate(generation(text("In the beginning"), 400), &Cancel::new()).unwrap();
+    long.send_to(|_| panic!("on purpose"));
+    given.send(()).unwrap();
+    assert_eq!(at_rest(&engine).requests, 0);
+    let passes = passes.load(Ordering::SeqCst);
+    assert!(passes < 20, "{passes} passes for nobody");
 }

@@ -84,7 +84,7 @@ impl Format {
         Some(match self {
             Self::W8 { .. } => Self::W8 { group },
             Self::W4 { .. } => Self::W4 { group },
-            float => float,
+            Self::F32 | Self::Bf16 => return None,
         })
     }
 
@@ -114,7 +114,9 @@ impl Format {
     pub fn largest(self) -> f32 {
         const LARGEST_F16: f32 = 65504.0;
         match self {
-            Self::F32 | Self::W8 { group: 0 } => f32::MAX,
+            Self::F32 => f32::MAX,
+            // Rounded scale times integer must not exceed `f32::MAX`.
+            Self::W8 { group: 0 } => f32::from_bits(0x7f7f_ff00),
             Self::Bf16 => bf16::widen(0x7f7f),
             Self::W8 { .. } => w8::LARGEST * LARGEST_F16,
             Self::W4 { .. } => w4::RANGE.1 * LARGEST_F16,
@@ -247,5 +249,15 @@ mod tests {
         let with = |format: Format, group| format.with_group(group).unwrap().to_string();
         assert_eq!((with(w8::FORMAT, 0), with(w8::FORMAT, 128)), ("w8g0".into(), "w8".into()));
         assert_eq!((with(w4::FORMAT, 32), with(w4::FORMAT, 64)), ("w4g32".into(), "w4".into()));
+    }
+
+    #[test]
+    fn the_largest_weight_takes_the_largest_integer_and_scale() {
+        assert_eq!(float32::FORMAT.largest(), f32::MAX);
+        assert_eq!(bf16::FORMAT.largest().to_bits(), f32::MAX.to_bits() & 0xffff_0000);
+        assert_eq!(w8::FORMAT.largest(), 127.0 * 65504.0);
+        for &group in w4::GROUPS {
+            assert_eq!(w4::FORMAT.with_group(group).unwrap().largest(), 7.0 * 65504.0);
+        }
     }
 }

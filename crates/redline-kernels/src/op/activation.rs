@@ -11,7 +11,7 @@ use crate::{Exec, Rows, RowsMut};
 
 /// An element-wise function after a linear layer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Activation {
+pub enum ActivationFunction {
     /// Nothing.
     #[default]
     None,
@@ -20,10 +20,10 @@ pub enum Activation {
 }
 
 #[inline(always)]
-pub(crate) fn apply<S: Isa>(s: S, activation: Activation, x: S::F) -> S::F {
+pub(crate) fn apply<S: Isa>(s: S, activation: ActivationFunction, x: S::F) -> S::F {
     match activation {
-        Activation::None => x,
-        Activation::GeluNew => gelu_new(s, x),
+        ActivationFunction::None => x,
+        ActivationFunction::GeluNew => gelu_new(s, x),
     }
 }
 

@@ -17,8 +17,8 @@ const LEAST: f32 = -200.0;
 
 /// Summary of a row of logits.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Summary {
-    /// The lowest id of the largest logit; 0 if [`Summary::is_finite`] is false.
+pub struct LogitSummary {
+    /// The lowest id of the largest logit; 0 if [`LogitSummary::is_finite`] is false.
     pub top: u32,
     /// The largest logit.
     pub max: f32,
@@ -30,10 +30,10 @@ pub struct Summary {
     pub weighted: f64,
 }
 
-impl Summary {
+impl LogitSummary {
     /// Whether every logit is a number.
     pub fn is_finite(&self) -> bool {
-        self.sum.is_finite() && self.max.is_finite()
+        self.sum.is_finite()
     }
 
     /// Probability of the most probable id.
@@ -54,7 +54,7 @@ impl Summary {
 }
 
 /// Summaries of all rows, into the first of `out`.
-pub fn summaries(exec: Exec<'_>, x: Rows<'_>, out: &mut [Summary]) {
+pub fn summaries(exec: Exec<'_>, x: Rows<'_>, out: &mut [LogitSummary]) {
     assert!(out.len() >= x.rows && x.width > 0, "one summary a row");
     let to = Disjoint::new(out);
     exec.team.split(x.rows, 1, 2, |rows| {
@@ -66,16 +66,16 @@ pub fn summaries(exec: Exec<'_>, x: Rows<'_>, out: &mut [Summary]) {
 }
 
 /// The summary of one row of at least one value.
-pub fn summary(simd: Simd, row: &[f32]) -> Summary {
+pub fn summary(simd: Simd, row: &[f32]) -> LogitSummary {
     simd.run(Summarise(row))
 }
 
 struct Summarise<'a>(&'a [f32]);
 
 impl Kernel for Summarise<'_> {
-    type Output = Summary;
+    type Output = LogitSummary;
     #[inline(always)]
-    fn run<S: Isa>(self, s: S) -> Summary {
+    fn run<S: Isa>(self, s: S) -> LogitSummary {
         let (max, second) = two_largest(s, self.0);
         let top = argmax(self.0).unwrap_or(0);
         let (m, least) = (s.splat(max), s.splat(LEAST));
@@ -92,7 +92,7 @@ impl Kernel for Summarise<'_> {
             sum += f64::from(s.reduce_add(sums));
             weighted += f64::from(s.reduce_add(products));
         }
-        Summary { top, max, second, sum, weighted }
+        LogitSummary { top, max, second, sum, weighted }
     }
 }
 

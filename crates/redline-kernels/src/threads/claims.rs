@@ -139,6 +139,13 @@ mod tests {
     }
 
     #[test]
+    fn more_items_than_can_be_counted_are_not_shared_out() {
+        let claims = Claims::new(2);
+        assert!(claims.share_out(2, u32::MAX as usize, 1, 1).is_some());
+        assert!(claims.share_out(2, u32::MAX as usize + 1, 1, 1).is_none());
+    }
+
+    #[test]
     fn threads_take_every_piece_once() {
         let claims = Claims::new(3);
         let pieces = claims.share_out(3, 10_000, 1, 1).unwrap();

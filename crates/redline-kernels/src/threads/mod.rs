@@ -23,7 +23,7 @@ use self::claims::Claims;
 use self::region::Regions;
 pub(crate) use self::seating::Seating;
 pub use self::seating::share;
-pub use self::stopwatch::{Clock, Stopwatch, UNLABELLED, Work};
+pub use self::stopwatch::{ClockFn, Stopwatch, UNLABELLED, WorkSpan};
 use crate::Exec;
 
 #[repr(align(128))]
@@ -39,7 +39,7 @@ pub struct Team {
     /// Records when each member worked.
     stopwatch: Option<Arc<Stopwatch>>,
     /// Measures how long the leader sleeps.
-    clock: Option<Clock>,
+    clock: Option<ClockFn>,
     /// Nanoseconds that the leader has slept. (A cell also keeps a team from being used by two threads at a time.)
     slept_ns: Cell<u64>,
     /// Workers that could have entered a region, summed over all regions.
@@ -96,7 +96,7 @@ impl Team {
     }
 
     /// Measures the leader's sleep from now on ([`Team::take_slept_ns`]). The clock is read only when the leader sleeps.
-    pub fn set_clock(&mut self, clock: Clock) {
+    pub fn set_clock(&mut self, clock: ClockFn) {
         self.clock = Some(clock);
     }
 
@@ -145,13 +145,13 @@ impl Team {
         &self,
         items: usize,
         unit: usize,
-        sharing: Sharing,
+        distribution: Distribution,
         f: impl Fn(Range<usize>) + Sync,
     ) {
-        if sharing == Sharing::Alone || items < 2 || (self.size() == 1 && self.devices == 1) {
+        if distribution == Distribution::Alone || items < 2 || (self.size() == 1 && self.devices == 1) {
             return self.alone(|| f(0..items));
         }
-        if let Sharing::InPieces { least } = sharing
+        if let Distribution::Stealing { least } = distribution
             && self.devices == 1
             && let Some(pieces) = self.claims.share_out(self.size(), items, unit, least)
         {
@@ -255,16 +255,16 @@ impl Participation {
     }
 }
 
-/// How the strips of a linear layer are shared out.
+/// How the strips of a linear layer are distributed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sharing {
+pub(crate) enum Distribution {
     /// The calling thread computes all of them.
     Alone,
     /// Every member has one range, which one member computes.
-    InRanges,
+    Static,
     /// Every member has one range, in pieces of at least this many items; a member that is done takes pieces of others
     /// ([`Claims`]).
-    InPieces { least: usize },
+    Stealing { least: usize },
 }
 
 /// Runs work with a team of `threads` on a separate thread, because the caller's thread may have a changed rounding mode. The
@@ -346,15 +346,15 @@ mod tests {
     #[test]
     fn a_smaller_team_calls_for_fewer_members() {
         let mut team = Team::new(4).unwrap();
-        for (asked, size) in [(4, 4), (2, 2), (1, 1), (3, 3), (9, 4), (0, 1), (4, 4)] {
-            team.resize(asked);
+        for (requested, size) in [(4, 4), (2, 2), (1, 1), (3, 3), (9, 4), (0, 1), (4, 4)] {
+            team.resize(requested);
             assert_eq!((team.size(), team.members()), (size, 4));
             let expected: Vec<usize> = (0..4).map(|member| usize::from(member < size)).collect();
             for _ in 0..20 {
-                assert_eq!(calls(&team, 4), expected, "{asked} asked for");
+                assert_eq!(calls(&team, 4), expected, "{requested} requested");
             }
             let covered = AtomicUsize::new(0);
-            team.split_strips(1000, 4, Sharing::InPieces { least: 1 }, |piece| {
+            team.split_strips(1000, 4, Distribution::Stealing { least: 1 }, |piece| {
                 covered.fetch_add(piece.len(), Ordering::Relaxed);
             });
             assert_eq!(covered.into_inner(), 1000);
@@ -380,6 +380,56 @@ mod tests {
         team.split(1, 1, 8, |_| ());
         let none = team.take_participation();
         assert_eq!((none, none.share()), (Participation::default(), None));
+    }
+
+    #[test]
+    fn a_team_has_at_least_one_member_and_one_device() {
+        let team = Team::with_devices(0, 0).unwrap();
+        assert_eq!((team.size(), team.members(), team.devices()), (1, 1, 1));
+        assert_eq!(calls(&team, 1), [1]);
+    }
+
+    #[test]
+    fn the_sleep_of_the_leader_is_summed_until_it_is_read() {
+        let mut team = Team::new(2).unwrap();
+        let readings = Arc::new(AtomicUsize::new(0));
+        let clock = Arc::clone(&readings);
+        // Between two readings pass 1000 ns.
+        team.set_clock(Arc::new(move || 1000 * clock.fetch_add(1, Ordering::SeqCst) as u64));
+        let leader = std::thread::current().id();
+        let sleep_once = |team: &Team| {
+            let before = readings.load(Ordering::SeqCst);
+            let entered = AtomicBool::new(false);
+            team.run(|_| {
+                if std::thread::current().id() == leader {
+                    // Leaves the other part to the worker.
+                    while !entered.load(Ordering::SeqCst) {
+                        std::thread::yield_now();
+                    }
+                    return;
+                }
+                entered.store(true, Ordering::SeqCst);
+                // Holds its part until the leader reads the clock, which it does before it sleeps.
+                while readings.load(Ordering::SeqCst) == before {
+                    std::thread::yield_now();
+                }
+            });
+        };
+        sleep_once(&team);
+        sleep_once(&team);
+        assert_eq!(team.take_slept_ns(), 2000);
+        assert_eq!(team.take_slept_ns(), 0);
+        sleep_once(&team);
+        assert_eq!(team.take_slept_ns(), 1000);
+    }
+
+    #[test]
+    fn a_panic_of_work_with_a_team_is_returned() {
+        let simd = Simd::variants()[0];
+        let size = with_team(simd, 2, |exec| exec.team.size()).unwrap();
+        assert_eq!(size.ok(), Some(2));
+        let outcome = with_team(simd, 1, |_| -> usize { panic!("on purpose") }).unwrap();
+        assert!(outcome.is_err());
     }
 
     #[test]

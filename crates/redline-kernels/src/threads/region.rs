@@ -1,8 +1,8 @@
 //! Parallel regions: the leader opens one, workers that arrive in time enter it, and the leader closes it when all work is claimed.
 //!
 //! Work is claimed piece by piece, so a region needs no particular worker. A worker that the system descheduled before it
-//! entered delays nothing: it finds the region closed and waits for the next one. The leader waits only for workers inside the
-//! region, each of which finishes the piece that it has claimed.
+//! entered delays nothing: it finds the region closed and waits for the next one. After closing the region, the leader waits only
+//! for the workers inside, each of which finishes the piece that it has claimed.
 
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,28 +14,28 @@ use std::time::Duration;
 use super::Padded;
 use super::cpu::{self, Place};
 
-/// Rounds of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
+/// Iterations of spinning before a worker parks: a few hundred microseconds, longer than any gap inside a forward pass.
 const SPINS_BEFORE_PARK: u32 = 20_000;
-/// Rounds of spinning before the leader sleeps until the last worker has left: a worker that takes longer was probably descheduled,
-/// and needs a core more than the leader does.
+/// Iterations of spinning before the leader sleeps until the last worker has left. A worker that takes longer was probably
+/// descheduled, and can use the leader's core.
 const SPINS_BEFORE_SLEEP: u32 = 20_000;
-/// Rounds of spinning after which a worker checks whether it shares the leader's logical CPU: about two microseconds.
-const SPINS_BEFORE_LOOK: u32 = 64;
+/// Iterations of spinning between two checks of a worker whether it shares the leader's logical CPU: about two microseconds.
+const SPINS_BETWEEN_CPU_CHECKS: u32 = 64;
 /// Time that a worker sleeps if it shares the leader's logical CPU and finds no other.
-const ASIDE: Duration = Duration::from_millis(8);
+const SLEEP_ON_LEADER_CPU: Duration = Duration::from_millis(8);
 
-/// The low 16 bits of the state count the workers inside, the next bit says whether the region is open, and the bits above hold
-/// its number.
+/// The state: the low 16 bits count the workers inside the region, the next bit is set while the region is open, and the bits
+/// above hold the number of the region.
+const WORKERS_INSIDE: u64 = OPEN - 1;
 const OPEN: u64 = 1 << 16;
-const NEXT: u64 = 1 << 17;
-const INSIDE: u64 = OPEN - 1;
+const ONE_REGION: u64 = 1 << 17;
 
 /// The number of a region, from the state.
 fn number(state: u64) -> u64 {
-    state / NEXT
+    state / ONE_REGION
 }
 
-/// Called with the number of the thread, once by every thread that takes part.
+/// The work of a region: every thread that takes part calls it once, with the thread's number.
 type Job = *const (dyn Fn(usize) + Sync);
 
 /// State shared by the leader and its workers.
@@ -47,11 +47,14 @@ pub(super) struct Regions {
     workers: Vec<Padded<Worker>>,
     /// The CPU on which the leader opened the last region.
     leader: Padded<Place>,
+    /// Whether the workers are to end.
     stop: AtomicBool,
+    /// Whether a worker panicked in the current region.
     panicked: AtomicBool,
-    /// Whether the leader sleeps until no worker is inside.
+    /// Whether the leader sleeps, or is about to, until no worker is inside.
     leader_sleeps: AtomicBool,
     sleep_lock: Mutex<()>,
+    /// Notified when the last worker leaves while the leader sleeps.
     emptied: Condvar,
 }
 
@@ -59,15 +62,16 @@ pub(super) struct Regions {
 #[derive(Default)]
 struct Worker {
     parked: AtomicBool,
-    /// Number of regions that it entered.
+    /// Number of regions that it has entered.
     entered: AtomicU64,
+    /// The CPU on which it ran at its last check.
     place: Place,
 }
 
 // SAFETY: `job` is written by the leader only while the region is closed and nobody is inside, and read only by workers inside an open
 // region, which they entered with acquire after the leader had opened it with release.
 unsafe impl Sync for Regions {}
-// SAFETY: the pointer in `job` is only followed inside a region, while the leader keeps the closure alive.
+// SAFETY: the pointer in `job` is dereferenced only inside a region, while the leader keeps the closure alive.
 unsafe impl Send for Regions {}
 
 impl Regions {
@@ -102,47 +106,50 @@ impl Regions {
         self.workers.iter().map(|worker| worker.0.entered.load(Ordering::Relaxed)).sum()
     }
 
-    /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done; returns when all of
-    /// them are. `wake` wakes a worker; `slept` measures how long the leader sleeps. Called by one thread at a time.
+    /// Runs `job` on the leader, as thread 0, and on every worker that enters before the leader is done. Returns when all of
+    /// them are done. `thread` returns the thread of a worker. `sleep` calls its argument, which lets the leader sleep, and may
+    /// measure how long that takes. Called by one thread at a time.
     pub(super) fn run<'a>(
         &self,
         job: &(dyn Fn(usize) + Sync),
-        wake: impl Fn(usize) -> &'a Thread,
-        slept: impl FnOnce(&dyn Fn()),
+        thread: impl Fn(usize) -> &'a Thread,
+        sleep: impl FnOnce(&dyn Fn()),
     ) {
         // SAFETY: erases the lifetime only: this function returns after every worker inside has left, and none enters later.
         let erased: Job = unsafe { std::mem::transmute::<&(dyn Fn(usize) + Sync), Job>(job) };
         // SAFETY: the region is closed and nobody is inside.
         unsafe { *self.job.get() = Some(erased) };
         self.leader.0.set(cpu::current());
-        self.state.0.fetch_add(NEXT | OPEN, Ordering::SeqCst);
+        self.state.0.fetch_add(ONE_REGION | OPEN, Ordering::SeqCst);
         for worker in 0..self.admitted() {
             if self.workers[worker].0.parked.load(Ordering::SeqCst) {
-                wake(worker).unpark();
+                thread(worker).unpark();
             }
         }
-        let mine = catch_unwind(AssertUnwindSafe(|| job(0)));
+        let result = catch_unwind(AssertUnwindSafe(|| job(0)));
         self.state.0.fetch_sub(OPEN, Ordering::SeqCst);
-        self.wait_until_empty(slept);
+        self.wait_until_empty(sleep);
         let worker_panicked = self.panicked.swap(false, Ordering::Relaxed);
-        if let Err(panic) = mine {
+        if let Err(panic) = result {
             std::panic::resume_unwind(panic);
         }
         assert!(!worker_panicked, "a worker of the team panicked");
     }
 
+    /// Whether no worker is inside.
     fn is_empty(&self) -> bool {
-        self.state.0.load(Ordering::SeqCst) & INSIDE == 0
+        self.state.0.load(Ordering::SeqCst) & WORKERS_INSIDE == 0
     }
 
-    fn wait_until_empty(&self, slept: impl FnOnce(&dyn Fn())) {
+    /// Waits until no worker is inside: spins first, then sleeps.
+    fn wait_until_empty(&self, sleep: impl FnOnce(&dyn Fn())) {
         for _ in 0..SPINS_BEFORE_SLEEP {
             if self.is_empty() {
                 return;
             }
             std::hint::spin_loop();
         }
-        slept(&|| {
+        sleep(&|| {
             let mut guard = self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner);
             self.leader_sleeps.store(true, Ordering::SeqCst);
             while !self.is_empty() {
@@ -154,9 +161,9 @@ impl Regions {
 
     /// The loop of a worker, which is thread `worker + 1`.
     pub(super) fn work(&self, worker: usize) {
-        let mut seen = 0;
-        while let Some(number) = self.enter(worker, seen) {
-            seen = number;
+        let mut last = 0;
+        while let Some(number) = self.enter(worker, last) {
+            last = number;
             let entered = &self.workers[worker].0.entered;
             entered.store(entered.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
             // SAFETY: the leader wrote `job` before it opened the region that this thread entered.
@@ -171,48 +178,51 @@ impl Regions {
         }
     }
 
-    /// Waits for an open region after number `seen` and enters it. Returns its number, or `None` at the end of the team.
-    fn enter(&self, worker: usize, seen: u64) -> Option<u64> {
+    /// Waits for an open region other than `last`, the last one that the worker entered, and enters it. Returns its number, or
+    /// `None` at the end of the team.
+    fn enter(&self, worker: usize, last: u64) -> Option<u64> {
         let mut spins = 0u32;
-        let mut last_aside = None;
+        // The newest region when the worker last slept because it shared the leader's CPU.
+        let mut slept_at = None;
         loop {
             if self.stop.load(Ordering::SeqCst) {
                 return None;
             }
-            let looks = spins.is_multiple_of(SPINS_BEFORE_LOOK) && worker < self.admitted();
-            if looks && !self.keep_off_leader(worker) {
-                // The leader does not run while this thread does: spinning or working here would only delay it, and so would
-                // waking this thread.
+            let checks_cpu = spins.is_multiple_of(SPINS_BETWEEN_CPU_CHECKS) && worker < self.admitted();
+            if checks_cpu && !self.keep_off_leader(worker) {
+                // The two threads share a CPU, so the leader does not run while this thread does. Spinning or working here would
+                // only delay the leader. This sleep ends by itself: the worker is not registered as parked, so the leader does not
+                // spend time on waking it.
                 let newest = number(self.state.0.load(Ordering::SeqCst));
-                if last_aside.replace(newest) != Some(newest) {
-                    std::thread::park_timeout(ASIDE);
+                if slept_at.replace(newest) != Some(newest) {
+                    std::thread::park_timeout(SLEEP_ON_LEADER_CPU);
                     spins = 0;
                     continue;
                 }
-                // No region was opened since: the leader is idle, or is inside one and may be on another CPU by now.
+                // No region was opened since then: the leader is idle, or is inside one and may be on another CPU by now.
                 spins = SPINS_BEFORE_PARK;
             }
-            if self.may_enter(worker, seen, self.state.0.load(Ordering::SeqCst)) {
+            if self.may_enter(worker, last, self.state.0.load(Ordering::SeqCst)) {
                 let state = self.state.0.fetch_add(1, Ordering::SeqCst);
-                if self.may_enter(worker, seen, state) {
+                if self.may_enter(worker, last, state) {
                     return Some(number(state));
                 }
-                // The region was closed meanwhile.
+                // The region was closed between the two reads of the state.
                 self.leave();
             }
             spins += 1;
             if spins < SPINS_BEFORE_PARK {
                 std::hint::spin_loop();
             } else {
-                self.park(worker, seen);
+                self.park(worker, last);
                 spins = 0;
             }
         }
     }
 
-    /// Moves the calling worker off the leader's logical CPU if it is there. The system often puts both on one CPU when others
-    /// are busy, and leaves them there, because workers are woken on the leader's CPU. Returns `false` if there is no other CPU
-    /// for it.
+    /// Moves the calling worker to another logical CPU if it is on the leader's. When other CPUs are busy, the system often puts
+    /// both on one CPU and leaves them there, because it wakes workers on the leader's CPU. Returns `false` if there is no other
+    /// CPU for the worker.
     fn keep_off_leader(&self, worker: usize) -> bool {
         let place = &self.workers[worker].0.place;
         let here = cpu::current();
@@ -220,33 +230,36 @@ impl Regions {
         if !self.leader.0.is(here) {
             return true;
         }
-        // Its own place is the leader's.
+        // The worker's own place stands for the leader's, which is the same.
         let moved = cpu::move_off(self.workers[..self.admitted()].iter().map(|member| member.0.place.get()));
         place.set(cpu::current());
         moved
     }
 
-    /// Sleeps until the leader opens a region.
-    fn park(&self, worker: usize, seen: u64) {
+    /// Sleeps until the leader opens a region that the worker may enter, or the team ends.
+    fn park(&self, worker: usize, last: u64) {
         let parked = &self.workers[worker].0.parked;
         parked.store(true, Ordering::SeqCst);
-        // The leader opens a region and then looks for parked workers; this thread registers as parked and then looks for an
-        // open region.
+        // No wake-up is lost: the leader opens a region and then looks for parked workers, and this thread registers as parked and
+        // then looks for an open region.
         let state = self.state.0.load(Ordering::SeqCst);
-        if !self.may_enter(worker, seen, state) && !self.stop.load(Ordering::SeqCst) {
+        if !self.may_enter(worker, last, state) && !self.stop.load(Ordering::SeqCst) {
             std::thread::park();
         }
         parked.store(false, Ordering::SeqCst);
     }
 
-    fn may_enter(&self, worker: usize, seen: u64, state: u64) -> bool {
-        state & OPEN != 0 && number(state) != seen && worker < self.admitted()
+    /// Whether the region of this state is open, is not the last one that the worker entered, and admits the worker.
+    fn may_enter(&self, worker: usize, last: u64, state: u64) -> bool {
+        state & OPEN != 0 && number(state) != last && worker < self.admitted()
     }
 
+    /// Leaves the region. The last worker wakes the leader if that sleeps.
     fn leave(&self) {
         let before = self.state.0.fetch_sub(1, Ordering::SeqCst);
-        if before & INSIDE == 1 && self.leader_sleeps.load(Ordering::SeqCst) {
-            // By now the leader either waits or has not looked yet.
+        if before & WORKERS_INSIDE == 1 && self.leader_sleeps.load(Ordering::SeqCst) {
+            // The leader holds the lock from before it sets `leader_sleeps` until it waits or is done. So once the lock can be taken
+            // here, the notification is not lost.
             drop(self.sleep_lock.lock().unwrap_or_else(PoisonError::into_inner));
             self.emptied.notify_one();
         }
@@ -319,11 +332,11 @@ mod tests {
                 }
                 finished.store(true, Ordering::SeqCst);
             };
-            let sleep = |sleep: &dyn Fn()| {
+            let measure = |sleep: &dyn Fn()| {
                 slept.set(slept.get() + 1);
                 sleep();
             };
-            regions.run(&work, |worker| &threads[worker], sleep);
+            regions.run(&work, |worker| &threads[worker], measure);
             assert!(finished.load(Ordering::SeqCst));
             assert_eq!(slept.get(), 1);
         });

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Nanoseconds since a fixed moment; never goes back.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+pub type ClockFn = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Work with this label is not recorded.
 pub const UNLABELLED: u32 = u32::MAX;
 
 /// A work item: what one member worked on without interruption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Work {
+pub struct WorkSpan {
     /// The label set by the leader.
     pub label: u32,
     /// Start time.
@@ -25,7 +25,7 @@ pub struct Work {
 ///
 /// The leader sets the label and clears the tracks, both between two jobs of the team; each member writes only its own track.
 pub struct Stopwatch {
-    clock: Clock,
+    clock: ClockFn,
     label: AtomicU32,
     tracks: Vec<Track>,
 }
@@ -52,7 +52,7 @@ impl fmt::Debug for Stopwatch {
 
 impl Stopwatch {
     /// Creates a stopwatch for `members` members, with room for `room` work items each.
-    pub fn new(clock: Clock, members: usize, room: usize) -> Self {
+    pub fn new(clock: ClockFn, members: usize, room: usize) -> Self {
         let slot = || Slot { label: AtomicU32::new(0), start: AtomicU64::new(0), end: AtomicU64::new(0) };
         let track = || Track {
             slots: (0..room).map(|_| slot()).collect(),
@@ -94,10 +94,10 @@ impl Stopwatch {
 
     /// The work items of a member since its track was cleared, in order. Complete only between jobs: the barrier at the end of
     /// a job publishes what members wrote.
-    pub fn works(&self, member: usize) -> impl Iterator<Item = Work> {
+    pub fn works(&self, member: usize) -> impl Iterator<Item = WorkSpan> {
         let track = self.tracks.get(member);
         let slots = track.map_or(&[][..], |track| &track.slots[..track.used.load(Ordering::Relaxed)]);
-        slots.iter().map(|slot| Work {
+        slots.iter().map(|slot| WorkSpan {
             label: slot.label.load(Ordering::Relaxed),
             start: slot.start.load(Ordering::Relaxed),
             end: slot.end.load(Ordering::Relaxed),
@@ -124,7 +124,7 @@ mod tests {
     use crate::Team;
 
     /// A clock that returns 0, 1, 2, ... on successive readings.
-    fn counting() -> Clock {
+    fn counting() -> ClockFn {
         let next = AtomicU64::new(0);
         Arc::new(move || next.fetch_add(1, Ordering::Relaxed))
     }
@@ -155,7 +155,7 @@ mod tests {
             // Too little to wake others: on the calling thread.
             team.split(3, 1, 100, |_| ());
             for member in 0..size {
-                let works: Vec<Work> = watch.works(member).collect();
+                let works: Vec<WorkSpan> = watch.works(member).collect();
                 let labels: Vec<u32> = works.iter().map(|work| work.label).collect();
                 assert_eq!(labels, if member == 0 { vec![4, 7, 7] } else { vec![4, 7] }, "member {member}");
                 assert!(works.iter().all(|work| work.start < work.end), "{works:?}");

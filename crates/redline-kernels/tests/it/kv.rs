@@ -139,3 +139,23 @@ fn layers_of_different_shapes_keep_apart() {
         }
     });
 }
+
+#[test]
+#[should_panic(expected = "rows up to 3 see 2 keys")]
+fn rows_that_do_not_see_themselves_are_refused() {
+    let canvas = Segment { attention: AttentionMask::Bidirectional(2), ..segment(&[0], 0, 0, 3) };
+    pages(1).check(&[canvas]);
+}
+
+#[test]
+#[should_panic(expected = "pages for every key")]
+fn keys_beyond_the_pages_are_refused() {
+    let keys = AttentionMask::Bidirectional(PAGE_TOKENS + 1);
+    pages(2).check(&[Segment { attention: keys, ..segment(&[0], 0, 0, 3) }]);
+}
+
+#[test]
+fn a_page_that_is_just_full_is_enough() {
+    let keys = AttentionMask::Bidirectional(PAGE_TOKENS);
+    pages(1).check(&[Segment { attention: keys, ..segment(&[0], 0, 0, PAGE_TOKENS) }]);
+}

@@ -1,7 +1,7 @@
 //! Linear layers compared with a literal implementation of their canonical order.
 
 use proptest::prelude::*;
-use redline_kernels::op::activation::Activation;
+use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
@@ -116,7 +116,7 @@ impl Case {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
         let mut scratch = vec![u32::MAX; scratch_words(matrix, rows)];
-        let epilogue = Epilogue { bias: Some(&self.bias), activation: Activation::None };
+        let epilogue = Epilogue { bias: Some(&self.bias), activation: ActivationFunction::None };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(
             exec,
@@ -432,6 +432,39 @@ proptest! {
         let (matrix, want, team) = (case.matrix(), case.reference(), Team::new(threads).unwrap());
         for simd in Simd::variants() {
             prop_assert!(same(&case.run(Exec { simd, team: &team }, &matrix, 0, rows), &want), "{}", simd.name());
+        }
+    }
+}
+
+#[test]
+fn the_bytes_of_a_matrix_are_those_of_its_planes() {
+    for format in formats() {
+        let columns = if format.is_integer() { vec![0, 3, 130] } else { Vec::new() };
+        let matrix = Matrix::with_outliers(format, 50, 137, columns).unwrap();
+        let (planes, strip) = (matrix.planes(0..4), matrix.strip_bytes());
+        let sizes = [planes.words.len(), planes.scales.len(), planes.outliers.len()];
+        assert_eq!(matrix.bytes(), sizes.iter().sum::<usize>(), "{format}");
+        assert_eq!(sizes, [4 * strip.words, 4 * strip.scales, 4 * strip.outliers], "{format}");
+        assert_eq!((strip.scales > 0, strip.outliers > 0), (format.is_integer(), format.is_integer()));
+    }
+}
+
+/// A weight of the largest magnitude that a format with groups can hold is kept exactly.
+#[test]
+fn the_largest_weight_is_kept() {
+    for format in formats() {
+        // With one scale per output, the scale is rounded to f32.
+        let tolerance = if format.group() == Some(0) { 2f32.powi(-20) } else { 0.0 };
+        let mut weights = vec![0f32; 16 * 128];
+        (weights[5], weights[3 * 128 + 77]) = (format.largest(), -format.largest());
+        let mut matrix = Matrix::zeroed(format, 16, 128).unwrap();
+        on_one_thread(|exec| matrix.set_rows(exec, 0, &weights));
+        let mut row = vec![f32::NAN; 128];
+        for (r, weights) in weights.chunks(128).enumerate() {
+            matrix.row(r, &mut row);
+            // A zero may be a product with a negative scale.
+            let close = |(got, weight): (&f32, &f32)| (got - weight).abs() <= tolerance * weight.abs();
+            assert!(row.iter().zip(weights).all(close), "{format} row {r}: {row:?}");
         }
     }
 }

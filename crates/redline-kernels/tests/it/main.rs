@@ -5,5 +5,6 @@ mod elementwise;
 mod kv;
 mod linear;
 mod probe;
+mod refusals;
 mod values;
 mod vocabulary;

@@ -35,3 +35,16 @@ fn operations_are_counted_for_every_member() {
         }
     }
 }
+
+#[test]
+fn a_step_counts_the_products_of_its_arithmetic() {
+    let team = Team::new(1).unwrap();
+    for simd in Simd::variants().into_iter().filter(|simd| simd.tiles().is_none()) {
+        let count = |arithmetic| multiply_add(Exec { simd, team: &team }, arithmetic, 3);
+        let one = count(Arithmetic::F32);
+        // Twice sixteen lanes for each of six or twelve sums, three times.
+        assert!([3.0 * 6.0 * 32.0, 3.0 * 12.0 * 32.0].contains(&one), "{one} on {}", simd.name());
+        let others = (count(Arithmetic::Bf16), count(Arithmetic::Int8));
+        assert_eq!(others, (2.0 * one, 32.0 * one), "{}", simd.name());
+    }
+}

@@ -2,7 +2,7 @@
 
 use redline_kernels::Rows;
 use redline_kernels::op::softmax::log_sum_exp;
-use redline_kernels::op::summary::{Summary, summaries};
+use redline_kernels::op::summary::{LogitSummary, summaries};
 
 use crate::values::{Random, everywhere, exp, lanes};
 
@@ -101,7 +101,7 @@ fn summaries_follow_their_order_everywhere() {
         };
         let want = ordered(CHUNK);
         everywhere(|exec, name| {
-            let mut out = [Summary::default(); 3];
+            let mut out = [LogitSummary::default(); 3];
             summaries(exec, Rows::new(&x, 3, width, width), &mut out);
             let sums = out.map(|summary| [summary.sum, summary.weighted].map(f64::to_bits));
             assert_eq!(sums.to_vec(), want, "width {width} on {name}");
@@ -139,7 +139,7 @@ fn log_sum_exp_is_accurate_alike_and_shows_nan() {
 
 #[test]
 fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
-    const NONE: Summary = Summary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
+    const NONE: LogitSummary = LogitSummary { top: 0, max: 0.0, second: 0.0, sum: 0.0, weighted: 0.0 };
     for width in [1usize, 2, 15, 16, 17, 257, 4095, 4096, 4097, 9000] {
         let mut x: Vec<f32> = Random(width as u64).values(4 * width).iter().map(|v| v * 30.0).collect();
         // A tie for the largest value, in one lane and in two.
@@ -176,8 +176,8 @@ fn a_summary_tells_the_largest_two_and_how_sure_the_choice_is() {
                 );
             }
             // Compared as text, because the sum of a row of negative infinity is NaN.
-            let told = format!("{out:?}");
-            assert_eq!(*first.get_or_insert(told.clone()), told, "width {width} on {name}");
+            let shown = format!("{out:?}");
+            assert_eq!(*first.get_or_insert(shown.clone()), shown, "width {width} on {name}");
         });
         x[width / 2] = f32::NAN;
         everywhere(|exec, name| {

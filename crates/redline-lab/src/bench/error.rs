@@ -1,7 +1,5 @@
 //! The error type of lanes.
 
-use std::fmt;
-
 use redline_engine::EngineError;
 use redline_engine::settings::Hint;
 use redline_kernels::OutOfMemory;
@@ -10,45 +8,40 @@ use redline_tokenizer::TokenizerError;
 use crate::limits::LimitError;
 use crate::stats::NotFinite;
 
+/// A value, or why a lane could not measure.
+pub(crate) type Result<T, E = LaneError> = std::result::Result<T, E>;
+
 /// Why a lane could not measure.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LaneError {
     /// A flag has an invalid value; caller error.
+    #[error("{0}")]
     Usage(String),
     /// The engine rejected a request or failed.
-    Engine(EngineError),
+    #[error(transparent)]
+    Engine(#[from] EngineError),
     /// A limit could not be measured.
-    Limit(LimitError),
+    #[error(transparent)]
+    Limit(#[from] LimitError),
     /// The system did not provide the memory.
-    Memory(OutOfMemory),
+    #[error(transparent)]
+    Memory(#[from] OutOfMemory),
     /// A measurement is not finite.
-    Samples(NotFinite),
+    #[error(transparent)]
+    Samples(#[from] NotFinite),
     /// A tokenizer cannot be read, or a text cannot be encoded.
-    Tokenizer(TokenizerError),
+    #[error(transparent)]
+    Tokenizer(#[from] TokenizerError),
     /// A file cannot be used: reason and place.
+    #[error("{0}")]
     Input(String),
     /// The outputs are wrong, so their timing is meaningless.
+    #[error("{0}")]
     Incorrect(String),
     /// A finished case could not be recorded: reason and place.
+    #[error("{0}")]
     Record(String),
 }
-
-impl fmt::Display for LaneError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Usage(fact) | Self::Incorrect(fact) | Self::Input(fact) | Self::Record(fact) => {
-                f.write_str(fact)
-            }
-            Self::Engine(e) => e.fmt(f),
-            Self::Limit(e) => e.fmt(f),
-            Self::Memory(e) => e.fmt(f),
-            Self::Samples(e) => e.fmt(f),
-            Self::Tokenizer(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for LaneError {}
 
 impl LaneError {
     /// Advice for the user, if there is any.
@@ -61,32 +54,12 @@ impl LaneError {
     }
 }
 
-impl From<EngineError> for LaneError {
-    fn from(e: EngineError) -> Self {
-        Self::Engine(e)
-    }
+/// Returns an error about flags unless `valid`.
+pub(crate) fn require(valid: bool, fact: impl FnOnce() -> String) -> Result<()> {
+    if valid { Ok(()) } else { Err(LaneError::Usage(fact())) }
 }
 
-impl From<LimitError> for LaneError {
-    fn from(e: LimitError) -> Self {
-        Self::Limit(e)
-    }
-}
-
-impl From<OutOfMemory> for LaneError {
-    fn from(e: OutOfMemory) -> Self {
-        Self::Memory(e)
-    }
-}
-
-impl From<TokenizerError> for LaneError {
-    fn from(e: TokenizerError) -> Self {
-        Self::Tokenizer(e)
-    }
-}
-
-impl From<NotFinite> for LaneError {
-    fn from(e: NotFinite) -> Self {
-        Self::Samples(e)
-    }
+/// Returns an error about wrong outputs unless `correct`.
+pub(crate) fn verify(correct: bool, fact: impl FnOnce() -> String) -> Result<()> {
+    if correct { Ok(()) } else { Err(LaneError::Incorrect(fact())) }
 }

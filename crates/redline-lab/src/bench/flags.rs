@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::LaneError;
+use super::{LaneError, Result, Runs};
 
 /// Earlier names of flags, and their names in the seeds' programs, with underscores or dashes.
 pub const ALIASES: &[(&str, &[&str])] = &[
@@ -31,16 +31,23 @@ pub struct Flag {
     pub help: &'static str,
 }
 
+/// A flag that still needs its [`help`](Flag::help).
+pub(crate) const fn flag(name: &'static str, value: &'static str, default: &'static str) -> Flag {
+    Flag { name, value, default, help: "" }
+}
+
 impl Flag {
-    /// The flag for the number of timed runs per case.
-    pub const fn runs(default: &'static str) -> Self {
-        Self { name: "num-runs", value: "N", default, help: "Timed runs of each case, in each process" }
+    pub(crate) const fn runs(default: &'static str) -> Self {
+        flag("num-runs", "N", default).help("Timed runs of each case, in each process")
     }
 
-    /// The flag for the number of warm-up runs per case.
-    pub const fn warmups(default: &'static str) -> Self {
-        let help = "Runs of each case before, at least: more until nothing happens for the first time";
-        Self { name: "warmup-runs", value: "N", default, help }
+    pub(crate) const fn warmups(default: &'static str) -> Self {
+        flag("warmup-runs", "N", default)
+            .help("Runs of each case before, at least: more until nothing happens for the first time")
+    }
+
+    pub(crate) const fn help(self, help: &'static str) -> Self {
+        Self { help, ..self }
     }
 }
 
@@ -61,63 +68,66 @@ impl Values {
         Self(values)
     }
 
-    /// The value as text.
-    pub fn text(&self, name: &str) -> &str {
+    pub(crate) fn text(&self, name: &str) -> &str {
         self.0.iter().find(|(known, _)| *known == name).map_or("", |(_, value)| value)
     }
 
-    /// A count of at least 1.
-    pub fn count(&self, name: &'static str) -> Result<usize, LaneError> {
-        match self.text(name).parse() {
-            Ok(n) if n > 0 => Ok(n),
-            _ => Err(LaneError::Usage(format!(
-                "`--{name}` is `{}`, but a number of at least 1 is needed",
-                self.text(name)
-            ))),
-        }
+    /// The error for a value other than what is `needed`.
+    pub(crate) fn invalid(&self, name: &str, needed: &str) -> LaneError {
+        LaneError::Usage(format!("`--{name}` is `{}`, but {needed}", self.text(name)))
+    }
+
+    pub(crate) fn count(&self, name: &str) -> Result<usize> {
+        let count = self.text(name).parse().ok().filter(|&n| n > 0);
+        count.ok_or_else(|| self.invalid(name, "a number of at least 1 is needed"))
     }
 
     /// Counts of at least 1, such as `1,2,4`.
-    pub fn counts(&self, name: &'static str) -> Result<Vec<usize>, LaneError> {
-        let number = |part: &str| part.trim().parse().ok().filter(|&n| n > 0);
-        let counts: Option<Vec<usize>> = self.text(name).split(',').map(number).collect();
-        counts.ok_or_else(|| {
-            let fact = format!("`--{name}` is `{}`, but numbers of at least 1 are needed", self.text(name));
-            LaneError::Usage(format!("{fact}, such as 1,2,4"))
-        })
+    pub(crate) fn counts(&self, name: &str) -> Result<Vec<usize>> {
+        let needed = "numbers of at least 1 are needed, such as 1,2,4";
+        self.list(name, needed, |part| part.parse().ok().filter(|&n| n > 0))
+    }
+
+    /// Values between commas, each of which `parse` knows.
+    pub(crate) fn list<T>(
+        &self,
+        name: &str,
+        needed: &str,
+        parse: impl Fn(&str) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let values: Option<Vec<T>> = self.text(name).split(',').map(|part| parse(part.trim())).collect();
+        values.ok_or_else(|| self.invalid(name, needed))
     }
 
     /// A count of at least 1; `None` for `auto`.
-    pub fn count_or_auto(&self, name: &'static str) -> Result<Option<usize>, LaneError> {
+    pub(crate) fn count_or_auto(&self, name: &str) -> Result<Option<usize>> {
         if self.text(name) == "auto" { Ok(None) } else { self.count(name).map(Some) }
     }
 
-    /// A number of at least 0.
-    pub fn number(&self, name: &'static str) -> Result<f64, LaneError> {
-        match self.text(name).parse::<f64>() {
-            Ok(x) if x >= 0.0 && x.is_finite() => Ok(x),
-            _ => Err(LaneError::Usage(format!(
-                "`--{name}` is `{}`, but a number of at least 0 is needed",
-                self.text(name)
-            ))),
-        }
+    pub(crate) fn runs(&self) -> Result<Runs> {
+        Ok(Runs { timed: self.count("num-runs")?, warmups: self.count("warmup-runs")? })
+    }
+
+    pub(crate) fn number(&self, name: &str) -> Result<f64> {
+        let number = self.text(name).parse::<f64>().ok().filter(|x| *x >= 0.0 && x.is_finite());
+        number.ok_or_else(|| self.invalid(name, "a number of at least 0 is needed"))
     }
 
     /// A file; `None` for `none`.
-    pub fn file(&self, name: &'static str) -> Option<PathBuf> {
+    pub(crate) fn file(&self, name: &str) -> Option<PathBuf> {
         Some(self.text(name)).filter(|text| *text != "none").map(PathBuf::from)
     }
 
-    /// Whether a switch is on.
-    pub fn switch(&self, name: &'static str) -> Result<bool, LaneError> {
-        Ok(self.choice(name, &["true", "false"])? == "true")
+    pub(crate) fn switch(&self, name: &str) -> Result<bool> {
+        self.choice(name, &[("true", true), ("false", false)])
     }
 
-    /// One of `choices`.
-    pub fn choice(&self, name: &'static str, choices: &[&'static str]) -> Result<&'static str, LaneError> {
-        let given = self.text(name);
-        choices.iter().copied().find(|c| *c == given).ok_or_else(|| {
-            LaneError::Usage(format!("`--{name}` is `{given}`, but one of {} is needed", choices.join(", ")))
+    /// What the value stands for among `choices`.
+    pub(crate) fn choice<T: Copy>(&self, name: &str, choices: &[(&str, T)]) -> Result<T> {
+        let chosen = choices.iter().find(|(choice, _)| *choice == self.text(name));
+        chosen.map(|(_, meaning)| *meaning).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|(choice, _)| *choice).collect();
+            self.invalid(name, &format!("one of {} is needed", names.join(", ")))
         })
     }
 }
@@ -128,7 +138,7 @@ mod tests {
 
     #[test]
     fn values_are_numbers_from_one() {
-        const FLAGS: &[Flag] = &[Flag { name: "n", value: "N", default: "3", help: "" }];
+        const FLAGS: &[Flag] = &[flag("n", "N", "3")];
         let with = |text| Values::new(FLAGS, [("n", text)]);
         assert_eq!(with("1, 2,3").counts("n").unwrap(), [1, 2, 3]);
         assert_eq!(

@@ -1,9 +1,12 @@
 //! The environment in which a lane runs: the machine, the measured model or tokenizer, the flags, and the recorder of
 //! rows.
 
-pub(crate) mod asked;
+pub(crate) mod busy;
 mod error;
 mod flags;
+mod metrics;
+pub(crate) mod requests;
+mod trials;
 
 use std::path::PathBuf;
 
@@ -12,7 +15,12 @@ use redline_kernels::{Simd, Tier};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 
 pub use error::LaneError;
+pub(crate) use error::{Result, require, verify};
+pub(crate) use flags::flag;
 pub use flags::{ALIASES, Flag, Values};
+pub use metrics::MetricSpec;
+pub(crate) use metrics::{count, higher, info, lower, timed};
+pub(crate) use trials::{Runs, Trials};
 
 use crate::canary::Canary;
 use crate::number;
@@ -32,13 +40,13 @@ pub struct Bench<'a> {
     /// Reports finished work to a waiting user.
     pub progress: &'a dyn Fn(&str),
     /// Records the rows of a finished case at once, so that they are not lost if the next case fails.
-    pub record: &'a dyn Fn(Vec<Row>) -> Result<(), LaneError>,
+    pub record: &'a dyn Fn(Vec<Row>) -> Result<()>,
     /// Runs a command of this program in a new process. Returns its standard output, or its error message.
     pub process: &'a dyn Fn(&[String]) -> Result<String, String>,
 }
 
 /// The measured model.
-pub struct Model<'a> {
+pub struct BenchModel<'a> {
     /// Loads the model.
     pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
     /// Size of the packed weights in their file, which is also their size in memory; `None` if they were not packed.
@@ -97,86 +105,73 @@ impl Setup {
 }
 
 impl Bench<'_> {
-    /// The tier to run.
-    pub fn simd(&self) -> Simd {
+    pub(crate) fn simd(&self) -> Simd {
         self.tier.and_then(|tier| Simd::new(tier).ok()).unwrap_or_else(Simd::best)
     }
 
     /// Records the rows of a finished case and reports it as `what`.
-    pub fn done(&self, what: &str, rows: Vec<Row>) -> Result<(), LaneError> {
+    pub(crate) fn done(&self, what: &str, rows: Vec<Row>) -> Result<()> {
         (self.progress)(what);
         (self.record)(rows)
     }
 
-    /// Runs `run` at least `least` times, until nothing happens for the first time. `misses` returns the number of plans
-    /// made so far.
-    pub(crate) fn warm_up(
-        &self,
-        least: usize,
-        misses: impl Fn() -> u64,
-        run: impl FnMut(usize) -> Result<(), LaneError>,
-    ) -> Result<Warmup, LaneError> {
-        warmup::warm_up(self.clock, least, misses, run)
+    /// Calls `run`, which makes no plans, at least `least` times, until nothing happens for the first time.
+    pub(crate) fn warm_up(&self, least: usize, run: impl FnMut(usize) -> Result<()>) -> Result<Warmup> {
+        warmup::warm_up(self.clock, least, || 0, run)
     }
 
     /// A canary, for work that is not compared with the machine's limits.
-    pub(crate) fn canary(&self, threads: usize) -> Result<Canary, LaneError> {
+    pub(crate) fn canary(&self, threads: usize) -> Result<Canary> {
         Ok(Canary::new(threads, self.simd())?)
     }
 
     /// Returns an error if `bytes` exceed the free memory. The message contains `what` and its size.
-    pub fn fits(&self, what: &str, bytes: f64) -> Result<(), LaneError> {
+    pub(crate) fn fits(&self, what: &str, bytes: f64) -> Result<()> {
         let free = self.machine.free_bytes();
-        if bytes <= free as f64 {
-            return Ok(());
-        }
-        let (need, free) = (number::bytes(bytes as u64), number::bytes(free));
-        Err(LaneError::Usage(format!("{what} would take {need}, but {free} of memory are free")))
+        require(bytes <= free as f64, || {
+            let (need, free) = (number::bytes(bytes as u64), number::bytes(free));
+            format!("{what} would take {need}, but {free} of memory are free")
+        })
+    }
+
+    /// Returns an error if the keys and values of `batch` sequences of `tokens` tokens exceed the free memory.
+    pub(crate) fn fits_batch(&self, batch: usize, tokens: usize, info: &ModelInfo) -> Result<()> {
+        let bytes = info.kv_bytes_per_token as f64 * tokens as f64 * batch as f64;
+        self.fits(&format!("the keys and values of {batch} sequences of {tokens} tokens"), bytes)
     }
 }
 
 /// Returns an error for sequences longer than the model's context.
-pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<(), LaneError> {
-    if tokens <= info.context {
-        return Ok(());
-    }
-    let fact = format!("sequences of {tokens} tokens exceed the context of {}", info.context);
-    Err(LaneError::Usage(format!("{fact}\n  in `{}`", info.name)))
+pub(crate) fn within_context(tokens: usize, info: &ModelInfo) -> Result<()> {
+    require(tokens <= info.context, || {
+        let fact = format!("sequences of {tokens} tokens exceed the context of {}", info.context);
+        format!("{fact}\n  in `{}`", info.name)
+    })
 }
 
-/// Returns an error for batches larger than the engine decodes.
-pub(crate) fn within_batch(batches: &[usize]) -> Result<(), LaneError> {
-    match batches.iter().find(|&&batch| batch > MAX_BATCH) {
-        None => Ok(()),
-        Some(batch) => {
-            Err(LaneError::Usage(format!("`--batch` is {batch}, but at most {MAX_BATCH} decode together")))
-        }
-    }
+/// Returns an error for batches, the values of `--flag`, that are larger than the engine decodes.
+pub(crate) fn within_batch(flag: &str, batches: &[usize]) -> Result<()> {
+    batches.iter().try_for_each(|&batch| {
+        require(batch <= MAX_BATCH, || {
+            format!("`--{flag}` is {batch}, but at most {MAX_BATCH} decode together")
+        })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::tests::info;
+    use crate::lanes::tests::{bench, info};
 
     #[test]
     fn what_does_not_fit_is_refused_with_numbers() {
-        let mut machine = Machine::default();
-        machine.memory.available_bytes = Some(3 << 20);
         let clock = Clock::scripted(|| 0);
-        let bench = Bench {
-            clock: &clock,
-            machine,
-            threads: vec![1],
-            tier: None,
-            progress: &|_| (),
-            record: &|_| Ok(()),
-            process: &|_| Err(String::new()),
-        };
+        let mut bench = bench(&clock);
+        bench.machine.memory.available_bytes = Some(3 << 20);
         assert!(bench.fits("it", f64::from(3 << 20)).is_ok());
         let LaneError::Usage(fact) = bench.fits("it", 1e30).unwrap_err() else { panic!() };
         assert!(fact.starts_with("it would take") && fact.contains("3 MiB"), "{fact}");
         assert!(within_context(101, &info()).is_err() && within_context(100, &info()).is_ok());
-        assert!(within_batch(&[1, 64]).is_ok() && within_batch(&[65]).is_err());
+        assert!(within_batch("batch", &[1, 64]).is_ok() && within_batch("batch", &[65]).is_err());
     }
 }

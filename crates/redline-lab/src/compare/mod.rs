@@ -8,7 +8,7 @@ mod portable;
 mod steady;
 mod table;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::lanes::Lane;
@@ -46,17 +46,18 @@ impl Rules {
         Self { threshold: Some(threshold), ..Self::default() }
     }
 
-    /// The threshold for a lane.
     fn threshold(&self, lane: &str) -> f64 {
         let of_lane = || Lane::named(lane).map_or(THRESHOLD, |lane| lane.threshold);
         self.threshold.unwrap_or_else(of_lane)
     }
 }
 
-/// The result of a comparison.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+/// The result of a comparison. In a stored one, missing fields are empty.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Comparison {
     /// [`SCHEMA`].
+    #[serde(skip_deserializing)]
     pub schema: &'static str,
     /// The base.
     pub base: Side,
@@ -67,9 +68,9 @@ pub struct Comparison {
     /// The confidence of the intervals.
     pub confidence: f64,
     /// Differences between the runs that make them incomparable.
-    pub differs: Vec<Difference>,
+    pub differs: Vec<FieldDifference>,
     /// One line per case and metric.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ComparedMetric>,
     /// The geometric mean of the judged ratios.
     pub geometric_mean: Option<f64>,
     /// Number of judged ratios.
@@ -81,7 +82,8 @@ pub struct Comparison {
 }
 
 /// Description of a run in a comparison.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Side {
     /// The run's name.
     pub run_id: Option<String>,
@@ -96,8 +98,8 @@ pub struct Side {
 }
 
 /// A field with different values.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Difference {
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FieldDifference {
     /// Its name.
     pub field: String,
     /// Its value in the base.
@@ -107,8 +109,8 @@ pub struct Difference {
 }
 
 /// A metric of a case. A case without metrics, or in one run only, has a single line.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Line {
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ComparedMetric {
     /// The case; `a -> b` if the names differ.
     pub case: String,
     /// The metric.
@@ -131,7 +133,8 @@ pub struct Line {
 }
 
 /// Case names by result of comparing output digests.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Outputs {
     /// Equal outputs.
     pub equal: Vec<String>,
@@ -145,10 +148,9 @@ pub struct Outputs {
 pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     let differs = differences(base, new, rules);
     let threshold = rules.threshold(&new.lane);
-    let pairs = pairs::pairs(&base.rows, &new.rows, rules.arms);
     let mut outputs = Outputs::default();
     let mut lines = Vec::new();
-    for pair in &pairs {
+    for pair in &pairs::pairs(&base.rows, &new.rows, rules.arms) {
         if let Pair::Both(b, n) = pair {
             let list = match (&b.digest, &n.digest) {
                 (Some(b), Some(n)) if b == n => &mut outputs.equal,
@@ -167,12 +169,10 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
     if rules.portable
         && let Some(difference) = differs.first()
     {
-        let why = format!("{} differs", difference.field);
-        lines.push(Line { why: Some(why), ..Line::alone("all".to_owned(), Verdict::NotComparable) });
+        lines.push(ComparedMetric::alone("all", Verdict::NotComparable, Some(difference.why())));
     }
     let ratios: Vec<f64> = lines.iter().filter(|l| gates(l)).filter_map(|l| Some(l.effect?.ratio)).collect();
-    let logs: f64 = ratios.iter().map(|r| r.ln()).sum();
-    let mean = (logs / ratios.len() as f64).exp();
+    let mean = (ratios.iter().map(|ratio| ratio.ln()).sum::<f64>() / ratios.len() as f64).exp();
     Comparison {
         schema: SCHEMA,
         base: Side::of(base),
@@ -190,30 +190,22 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
 
 /// Lines about the runs as a whole. An unfinished run, and a base without cases, are invalid; a missed gate counts as
 /// slower.
-fn whole(base: &Run, new: &Run, rules: &Rules) -> Vec<Line> {
-    let alone =
-        |case: &str, verdict, why: String| Line { why: Some(why), ..Line::alone(case.to_owned(), verdict) };
+fn whole(base: &Run, new: &Run, rules: &Rules) -> Vec<ComparedMetric> {
+    let invalid = |why: &str| ComparedMetric::alone("all", Verdict::Invalid, Some(why.to_owned()));
     let mut lines = Vec::new();
-    for (side, run) in [("base", base), ("new", new)] {
-        if !run.finished {
-            lines.push(alone("all", Verdict::Invalid, format!("{side} is not finished")));
-        }
-    }
-    if base.rows.is_empty() && !new.rows.is_empty() && !rules.arms {
-        lines.push(alone("all", Verdict::Invalid, "the base has no case".to_owned()));
-    }
+    lines.extend((!base.finished).then(|| invalid("base is not finished")));
+    lines.extend((!new.finished).then(|| invalid("new is not finished")));
+    let baseless = base.rows.is_empty() && !new.rows.is_empty() && !rules.arms;
+    lines.extend(baseless.then(|| invalid("the base has no case")));
     for row in &new.rows {
-        lines.extend(
-            row.missed()
-                .into_iter()
-                .map(|why| alone(&row.case, Verdict::Slower, format!("gate missed: {why}"))),
-        );
+        let missed = row.missed().into_iter().map(|why| Some(format!("gate missed: {why}")));
+        lines.extend(missed.map(|why| ComparedMetric::alone(&row.case, Verdict::Slower, why)));
     }
     lines
 }
 
 /// Whether the ratio of a line counts.
-fn gates(line: &Line) -> bool {
+fn gates(line: &ComparedMetric) -> bool {
     !matches!(line.verdict, None | Some(Verdict::NotComparable | Verdict::Invalid | Verdict::Incorrect))
 }
 
@@ -229,37 +221,38 @@ impl Side {
     }
 }
 
-/// Differences between two runs that make them incomparable.
-fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<Difference> {
-    let mut found = Vec::new();
-    let mut check = |field: &str, base: Option<&str>, new: Option<&str>| {
-        if base != new {
-            let text = |t: Option<&str>| t.unwrap_or("unknown").to_owned();
-            found.push(Difference { field: field.to_owned(), base: text(base), new: text(new) });
-        }
-    };
-    check("lane", Some(&base.lane), Some(&new.lane));
-    if rules.arms || rules.different_machine || rules.portable {
-        return found;
+impl FieldDifference {
+    fn new(field: &str, base: Option<&str>, new: Option<&str>) -> Self {
+        let text = |value: Option<&str>| value.unwrap_or("unknown").to_owned();
+        Self { field: field.to_owned(), base: text(base), new: text(new) }
     }
-    let (b, n) = (&base.machine, &new.machine);
-    match (b.fingerprint(), n.fingerprint()) {
-        (Some(b), Some(n)) if b == n => {}
-        (None, None) => {
-            let unknown = || "unknown".to_owned();
-            found.push(Difference { field: "fingerprint".to_owned(), base: unknown(), new: unknown() });
-        }
-        (old, now) => {
-            check("fingerprint", old, now);
-            for field in b.identity_fields() {
-                check(field, b.identity(field), n.identity(field));
-            }
-        }
+
+    fn why(&self) -> String {
+        format!("{} differs", self.field)
     }
-    found
 }
 
-impl Line {
+/// Differences between two runs that make them incomparable.
+fn differences(base: &Run, new: &Run, rules: &Rules) -> Vec<FieldDifference> {
+    let mut differences = Vec::new();
+    if base.lane != new.lane {
+        differences.push(FieldDifference::new("lane", Some(&base.lane), Some(&new.lane)));
+    }
+    let (b, n) = (&base.machine, &new.machine);
+    let fingerprints = (b.fingerprint(), n.fingerprint());
+    let same = fingerprints.0.is_some() && fingerprints.0 == fingerprints.1;
+    if same || rules.arms || rules.different_machine || rules.portable {
+        return differences;
+    }
+    differences.push(FieldDifference::new("fingerprint", fingerprints.0, fingerprints.1));
+    if fingerprints != (None, None) {
+        let fields = b.identity_fields().into_iter().filter(|field| b.identity(field) != n.identity(field));
+        differences.extend(fields.map(|f| FieldDifference::new(f, b.identity(f), n.identity(f))));
+    }
+    differences
+}
+
+impl ComparedMetric {
     /// Replaces the samples by the steadied ones, if those can detect a smaller difference. The choice depends on the scatter of
     /// the samples, not on their values.
     fn or_steadied(self, steadied: Option<(Samples, Samples)>, threshold: f64) -> Self {
@@ -276,48 +269,42 @@ impl Line {
     }
 
     /// A line for a case without a metric.
-    fn alone(case: String, verdict: Verdict) -> Self {
-        Self {
-            case,
-            metric: None,
-            unit: None,
-            direction: None,
-            base: None,
-            new: None,
-            effect: None,
-            verdict: Some(verdict),
-            why: None,
-        }
+    fn alone(case: impl Into<String>, verdict: Verdict, why: Option<String>) -> Self {
+        Self { case: case.into(), verdict: Some(verdict), why, ..Self::default() }
     }
 }
 
-fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold: f64) -> Vec<Line> {
-    let alone = |verdict, why: Option<String>| Line { why, ..Line::alone(pair.name(), verdict) };
+fn pair_lines(
+    pair: &Pair<'_>,
+    differs: &[FieldDifference],
+    rules: &Rules,
+    threshold: f64,
+) -> Vec<ComparedMetric> {
+    let alone = |verdict, why| ComparedMetric::alone(pair.name(), verdict, why);
     let (base, new) = match pair {
         Pair::Base(_) => return vec![alone(Verdict::Missing, None)],
         Pair::New(row) => {
-            return vec![
-                row.invalid()
-                    .map_or_else(|| alone(Verdict::New, None), |why| alone(Verdict::Invalid, Some(why))),
-            ];
+            let why = row.invalid();
+            return vec![alone(if why.is_some() { Verdict::Invalid } else { Verdict::New }, why)];
         }
         Pair::Both(base, new) => (*base, *new),
     };
     let overruled = overruled(base, new, differs, rules);
-    let mut names: Vec<&str> = base.metrics.iter().map(|(name, _)| name).collect();
-    names.extend(new.metrics.iter().map(|(name, _)| name).filter(|name| base.metrics.get(name).is_none()));
+    let only_new = new.metrics.iter().filter(|(name, _)| base.metrics.get(name).is_none());
+    let names = base.metrics.iter().chain(only_new).map(|(name, _)| name);
     let line = |name: &str| {
-        let told = metric_line(name, base.metrics.get(name), new.metrics.get(name), threshold);
-        let steadied = steady::steadied(base, new, name).filter(|_| rules.arms && told.verdict.is_some());
-        let line = Line { case: pair.name(), ..told.or_steadied(steadied, threshold) };
+        let line = metric_line(pair.name(), name, base, new, threshold);
+        let judged = rules.arms && line.verdict.is_some();
+        let steadied = judged.then(|| steady::steadied(base, new, name)).flatten();
+        let line = line.or_steadied(steadied, threshold);
         match (&overruled, line.verdict) {
             (Some((verdict, why)), Some(_)) => {
-                Line { verdict: Some(*verdict), why: Some(why.clone()), ..line }
+                ComparedMetric { verdict: Some(*verdict), why: Some(why.clone()), ..line }
             }
             _ => line,
         }
     };
-    let mut lines: Vec<Line> = names.into_iter().map(line).collect();
+    let mut lines: Vec<ComparedMetric> = names.map(line).collect();
     if lines.iter().all(|l| l.verdict.is_none()) {
         lines.extend(overruled.map(|(verdict, why)| alone(verdict, Some(why))));
     }
@@ -325,16 +312,11 @@ fn pair_lines(pair: &Pair<'_>, differs: &[Difference], rules: &Rules, threshold:
 }
 
 /// A verdict that overrides the samples of all metrics of two rows, if there is one.
-fn overruled(base: &Row, new: &Row, differs: &[Difference], rules: &Rules) -> Option<(Verdict, String)> {
-    if let Some(first) = differs.first() {
-        return Some((Verdict::NotComparable, format!("{} differs", first.field)));
-    }
-    if let Some(why) = different_param(base, new, rules) {
-        return Some((Verdict::NotComparable, why));
-    }
-    let invalid =
-        |side: &str, row: &Row| row.invalid().map(|why| (Verdict::Invalid, format!("{side}: {why}")));
-    invalid("base", base).or_else(|| invalid("new", new))
+fn overruled(base: &Row, new: &Row, differs: &[FieldDifference], rules: &Rules) -> Option<(Verdict, String)> {
+    let invalid = |side, row: &Row| row.invalid().map(|why| (Verdict::Invalid, format!("{side}: {why}")));
+    let difference = differs.first().map(FieldDifference::why).or_else(|| different_param(base, new, rules));
+    let not_comparable = difference.map(|why| (Verdict::NotComparable, why));
+    not_comparable.or_else(|| invalid("base", base)).or_else(|| invalid("new", new))
 }
 
 /// A parameter with different values in the two rows that may not differ.
@@ -348,33 +330,29 @@ fn different_param(base: &Row, new: &Row, rules: &Rules) -> Option<String> {
     })
 }
 
-/// The line for a metric of two rows, without the case.
-fn metric_line(name: &str, base: Option<&Metric>, new: Option<&Metric>, threshold: f64) -> Line {
-    let (b, n) = (base.map(Metric::samples), new.map(Metric::samples));
+fn metric_line(case: String, name: &str, base: &Row, new: &Row, threshold: f64) -> ComparedMetric {
+    let (b, n) = (base.metrics.get(name).map(Metric::samples), new.metrics.get(name).map(Metric::samples));
     let any = b.or(n);
-    let mut line = Line {
-        case: String::new(),
+    let line = ComparedMetric {
+        case,
         metric: Some(name.to_owned()),
         unit: any.map(|s| s.unit().to_owned()),
         direction: any.map(Samples::direction),
         base: b.and_then(Samples::headline),
         new: n.and_then(Samples::headline),
-        effect: None,
-        verdict: None,
-        why: None,
+        ..ComparedMetric::default()
     };
-    let told = |s: &Samples| s.direction() == Direction::Info;
+    let info = |s: &Samples| s.direction() == Direction::Info;
     match (b, n) {
-        (Some(b), Some(n)) if (told(b) && told(n)) || (b.n() == 0 && n.n() == 0) => {
-            line.effect = Effect::between(b, n);
+        (Some(b), Some(n)) if (info(b) && info(n)) || (b.n() == 0 && n.n() == 0) => {
+            ComparedMetric { effect: Effect::between(b, n), ..line }
         }
         (Some(b), Some(n)) => {
             let Judgement { verdict, effect, why } = judge(b, n, threshold);
-            (line.verdict, line.effect, line.why) = (Some(verdict), effect, why);
+            ComparedMetric { verdict: Some(verdict), effect, why, ..line }
         }
-        (Some(b), None) => line.verdict = Some(Verdict::Missing).filter(|_| !told(b)),
-        (None, Some(n)) => line.verdict = Some(Verdict::New).filter(|_| !told(n)),
-        (None, None) => {}
+        (Some(b), None) if !info(b) => ComparedMetric { verdict: Some(Verdict::Missing), ..line },
+        (None, Some(n)) if !info(n) => ComparedMetric { verdict: Some(Verdict::New), ..line },
+        _ => line,
     }
-    line
 }

@@ -16,7 +16,6 @@ pub(super) enum Pair<'a> {
 }
 
 impl Pair<'_> {
-    /// The name of the case.
     pub(super) fn name(&self) -> String {
         let name = |row: &Row| match &row.arm {
             Some(arm) => format!("{} [{arm}]", row.case),
@@ -32,35 +31,31 @@ impl Pair<'_> {
 /// Pairs rows by case and arm; if a name occurs several times, the k-th with the k-th. Base rows come first, then rows that
 /// only `new` has. With `by_place`, rows are paired in order if the runs have different names but equally many rows.
 pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<Pair<'a>> {
-    let (base_keys, new_keys) = (keys(base), keys(new));
-    let places = |keys: &[Key<'a>]| -> BTreeMap<Key<'a>, usize> {
-        keys.iter().enumerate().map(|(at, key)| (*key, at)).collect()
-    };
-    let (in_base, in_new) = (places(&base_keys), places(&new_keys));
-    let same = base_keys.iter().all(|key| in_new.contains_key(key));
+    let (base_rows, new_rows) = (keyed(base), keyed(new));
+    let in_base: BTreeMap<Key<'_>, &Row> = base_rows.iter().copied().collect();
+    let in_new: BTreeMap<Key<'_>, &Row> = new_rows.iter().copied().collect();
+    let same = in_base.keys().all(|key| in_new.contains_key(key));
     if by_place && base.len() == new.len() && !same {
         return base.iter().zip(new).map(|(b, n)| Pair::Both(b, n)).collect();
     }
-    let of_base = base
-        .iter()
-        .zip(&base_keys)
-        .map(|(row, key)| in_new.get(key).map_or(Pair::Base(row), |&at| Pair::Both(row, &new[at])));
-    let of_new = new.iter().zip(&new_keys).filter(|(_, key)| !in_base.contains_key(key));
-    of_base.chain(of_new.map(|(row, _)| Pair::New(row))).collect()
+    let of_base =
+        base_rows.iter().map(|&(key, b)| in_new.get(&key).map_or(Pair::Base(b), |n| Pair::Both(b, n)));
+    let of_new = new_rows.iter().filter(|(key, _)| !in_base.contains_key(key)).map(|&(_, n)| Pair::New(n));
+    of_base.chain(of_new).collect()
 }
 
 /// Case, arm, and the number of earlier rows with the same case and arm.
 type Key<'a> = (&'a str, Option<&'a str>, usize);
 
-fn keys(rows: &[Row]) -> Vec<Key<'_>> {
+fn keyed<'a>(rows: &'a [Row]) -> Vec<(Key<'a>, &'a Row)> {
     let mut seen: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
-    rows.iter()
-        .map(|row| {
-            let before = seen.entry((row.case.as_str(), row.arm.as_deref())).or_default();
-            *before += 1;
-            (row.case.as_str(), row.arm.as_deref(), *before - 1)
-        })
-        .collect()
+    let keyed = |row: &'a Row| {
+        let (case, arm) = (row.case.as_str(), row.arm.as_deref());
+        let count = seen.entry((case, arm)).or_default();
+        *count += 1;
+        ((case, arm, *count - 1), row)
+    };
+    rows.iter().map(keyed).collect()
 }
 
 #[cfg(test)]
@@ -73,12 +68,12 @@ mod tests {
 
     fn names(base: &[&str], new: &[&str], by_place: bool) -> Vec<String> {
         let (base, new) = (rows(base), rows(new));
-        let told = |pair: &Pair<'_>| match pair {
-            Pair::Both(..) => format!("{} both", pair.name()),
-            Pair::Base(_) => format!("{} base", pair.name()),
-            Pair::New(_) => format!("{} new", pair.name()),
+        let kind = |pair: &Pair<'_>| match pair {
+            Pair::Both(..) => "both",
+            Pair::Base(_) => "base",
+            Pair::New(_) => "new",
         };
-        pairs(&base, &new, by_place).iter().map(told).collect()
+        pairs(&base, &new, by_place).iter().map(|pair| format!("{} {}", pair.name(), kind(pair))).collect()
     }
 
     #[test]
@@ -102,11 +97,11 @@ mod tests {
     }
 
     #[test]
-    fn arms_are_told_apart() {
+    fn arms_are_kept_apart() {
         let mut base = rows(&["a", "a"]);
         (base[0].arm, base[1].arm) = (Some("a".into()), Some("b".into()));
-        let found = pairs(&base, &base, false);
-        assert_eq!(found.iter().map(Pair::name).collect::<Vec<_>>(), ["a [a]", "a [b]"]);
-        assert_eq!(found[1], Pair::Both(&base[1], &base[1]));
+        let pairs = pairs(&base, &base, false);
+        assert_eq!(pairs.iter().map(Pair::name).collect::<Vec<_>>(), ["a [a]", "a [b]"]);
+        assert_eq!(pairs[1], Pair::Both(&base[1], &base[1]));
     }
 }

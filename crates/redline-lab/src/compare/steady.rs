@@ -6,9 +6,8 @@
 //! is not compared with another's measure.
 
 use crate::result::{Metric, Row};
-use crate::stats::Samples;
+use crate::stats::{Samples, sorted};
 
-/// Units of times.
 const TIMES: &[&str] = &["s", "ms", "us", "ns"];
 
 /// Both sides of a metric at a steady speed. `None` if the speed is unknown for a sample, or if the metric is neither a time nor a
@@ -23,13 +22,11 @@ pub(super) fn steadied(base: &Row, new: &Row, name: &str) -> Option<(Samples, Sa
         return None;
     }
     let (b, n) = (readings(base)?, readings(new)?);
-    let mut all: Vec<f64> = b.values().iter().chain(n.values()).copied().collect();
-    all.sort_unstable_by(f64::total_cmp);
+    let all = sorted(&[b.values(), n.values()].concat());
     let middle = *all.get(all.len() / 2)?;
     Some((at(base, name, b, middle)?, at(new, name, n, middle)?))
 }
 
-/// The readings of the limit.
 fn readings(row: &Row) -> Option<&Samples> {
     let readings = row.metrics.get("limit").map(Metric::samples)?;
     readings.values().iter().all(|&v| v > 0.0).then_some(readings)
@@ -84,14 +81,22 @@ mod tests {
         let good = row(&[1.0, 2.0], &[1.0, 1.0]);
         assert!(steadied(&good, &good, "seconds").is_some());
         assert!(steadied(&good, &good, "limit").is_none(), "the speed itself");
-        assert!(steadied(&good, &row(&[1.0, 2.0], &[1.0]), "seconds").is_none());
-        assert!(steadied(&good, &row(&[1.0, 2.0], &[0.0, 1.0]), "seconds").is_none());
-        assert!(
-            steadied(&good, &Row { limit: Some("read_bandwidth".into()), ..good.clone() }, "seconds")
-                .is_none()
-        );
-        assert!(steadied(&good, &good.clone().param("threads", 2), "seconds").is_none());
-        let other = Row { limit_method: Some("probe/0".into()), ..good.clone() };
-        assert!(steadied(&good, &other, "seconds").is_none(), "another way to read the limit");
+        for other in [
+            row(&[1.0, 2.0], &[1.0]),
+            row(&[1.0, 2.0], &[0.0, 1.0]),
+            Row { limit: Some("read_bandwidth".into()), ..good.clone() },
+            good.clone().param("threads", 2),
+            // Another way to read the limit.
+            Row { limit_method: Some("probe/0".into()), ..good.clone() },
+        ] {
+            assert!(steadied(&good, &other, "seconds").is_none(), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn sizes_do_not_follow_the_speed() {
+        let memory = Samples::new("bytes", Direction::Lower, vec![5.0, 6.0]).unwrap();
+        let row = row(&[1.0, 2.0], &[1.0, 2.0]).metric("memory", memory);
+        assert!(steadied(&row, &row, "seconds").is_some() && steadied(&row, &row, "memory").is_none());
     }
 }

@@ -1,8 +1,8 @@
 //! Formats a comparison as a table and as JSON.
 
-use super::{Comparison, Line, Side};
+use super::{ComparedMetric, Comparison, Side};
 use crate::number;
-use crate::table::Table;
+use crate::table::{Table, or_blank, or_dash};
 use crate::verdict::{Effect, Verdict};
 
 impl Comparison {
@@ -36,18 +36,7 @@ impl Comparison {
     }
 
     fn lines(&self) -> String {
-        let mut table = Table::new(&[
-            ("case", false),
-            ("metric", false),
-            ("base", true),
-            ("new", true),
-            ("unit", false),
-            ("ratio", true),
-            ("interval", false),
-            ("finds", true),
-            ("over", false),
-            ("verdict", false),
-        ]);
+        let mut table = Table::new("case|metric|>base|>new|unit|>ratio|interval|>finds|over|verdict");
         let mut last = "";
         for line in &self.lines {
             let case = if line.case == last { "" } else { &line.case };
@@ -63,21 +52,16 @@ impl Comparison {
             text.push_str(&format!("geometric mean of {} ratios: {}\n", self.judged, number::short(mean)));
         }
         let o = &self.outputs;
-        let named =
-            if o.different.is_empty() { String::new() } else { format!(" ({})", o.different.join(", ")) };
+        let different = o.different.join(", ");
+        let different = if different.is_empty() { different } else { format!(" ({different})") };
+        let [equal, unequal, unknown] = [&o.equal, &o.different, &o.unknown].map(Vec::len);
         text.push_str(&format!(
-            "outputs: {} equal, {} different{named}, {} unknown\n",
-            o.equal.len(),
-            o.different.len(),
-            o.unknown.len()
+            "outputs: {equal} equal, {unequal} different{different}, {unknown} unknown\n"
         ));
-        let count = |verdict: &Verdict| self.lines.iter().filter(|l| l.verdict == Some(*verdict)).count();
-        let counts: Vec<String> = Verdict::BY_SEVERITY
-            .iter()
-            .map(|(verdict, _)| (count(verdict), verdict.name()))
-            .filter(|(n, _)| *n > 0)
-            .map(|(n, name)| format!("{n} {name}"))
-            .collect();
+        let count = |verdict: Verdict| self.lines.iter().filter(|l| l.verdict == Some(verdict)).count();
+        let counts = Verdict::BY_SEVERITY.iter().map(|&(verdict, _)| (count(verdict), verdict.name()));
+        let counts = counts.filter(|(n, _)| *n > 0).map(|(n, name)| format!("{n} {name}"));
+        let counts: Vec<String> = counts.collect();
         let counts = if counts.is_empty() { "nothing to compare".to_owned() } else { counts.join(", ") };
         text + &format!("result: {counts}; exit code {}\n", self.exit_code)
     }
@@ -91,24 +75,22 @@ fn side(name: &str, side: &Side) -> String {
 }
 
 /// All cells but the case.
-fn cells(line: &Line) -> Vec<String> {
-    let number = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
+fn cells(line: &ComparedMetric) -> Vec<String> {
     let e = line.effect.as_ref();
     let verdict = match (line.verdict, &line.why) {
         (None, _) => "told".to_owned(),
         (Some(verdict), None) => verdict.to_string(),
         (Some(verdict), Some(why)) => format!("{verdict}: {why}"),
     };
-    let text = |t: &Option<String>| t.clone().unwrap_or_default();
     vec![
-        text(&line.metric),
-        number(line.base),
-        number(line.new),
-        text(&line.unit),
-        number(e.map(|e| e.ratio)),
-        e.and_then(interval).unwrap_or_default(),
-        e.and_then(|e| e.detectable).map(number::percent).unwrap_or_default(),
-        e.map(over).unwrap_or_default(),
+        or_blank(line.metric.as_ref()),
+        or_dash(line.base),
+        or_dash(line.new),
+        or_blank(line.unit.as_ref()),
+        or_dash(e.map(|e| e.ratio)),
+        or_blank(e.and_then(interval)),
+        or_blank(e.and_then(|e| e.detectable).map(number::percent)),
+        or_blank(e.map(over)),
         verdict,
     ]
 }
@@ -120,5 +102,5 @@ fn interval(effect: &Effect) -> Option<String> {
 /// `4+4 processes`.
 fn over(effect: &Effect) -> String {
     let steadied = if effect.steadied { ", steadied" } else { "" };
-    format!("{}+{} {}{steadied}", effect.base_n, effect.new_n, effect.basis.name())
+    format!("{}+{} {}{steadied}", effect.base_n, effect.new_n, effect.basis)
 }

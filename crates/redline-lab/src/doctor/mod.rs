@@ -44,7 +44,8 @@ pub struct Doctor {
     machine: Machine,
     tiers: Vec<TierStatus>,
     limits: Vec<Limit>,
-    sections: Vec<Section>,
+    /// The sections of the report.
+    pub sections: Vec<Section>,
 }
 
 /// A group of lines.
@@ -72,17 +73,6 @@ impl Doctor {
     pub fn examine(machine: Machine, tiers: Vec<TierStatus>, limits: Vec<Limit>) -> Self {
         let sections = sections::all(&machine, &tiers, &limits);
         Self { machine, tiers, limits, sections }
-    }
-
-    /// The sections of the report.
-    pub fn sections(&self) -> &[Section] {
-        &self.sections
-    }
-
-    /// Every line with a remark, with the title of its section.
-    pub fn remarks(&self) -> impl Iterator<Item = (&str, &Entry)> {
-        let entries = self.sections.iter().flat_map(|s| s.entries.iter().map(|e| (s.title.as_str(), e)));
-        entries.filter(|(_, entry)| entry.remark.is_some())
     }
 
     /// The report as text: sections with names and values in columns, and each remark below its line.

@@ -3,7 +3,7 @@
 use redline_kernels::Participation;
 
 use super::{Entry, Limit, Section, TierStatus};
-use crate::machine::{Accelerators, Cache, HugePages, Load, Machine, Memory, cache_text};
+use crate::machine::{Accelerators, Cache, HugePages, Machine, Memory, cache_text};
 use crate::number::{bytes, count, percent, short};
 
 /// A load average above this means that something else is running.
@@ -68,6 +68,7 @@ fn processor(machine: &Machine) -> Section {
     let many_nodes = topology.numa_nodes.is_some_and(|n| n > 1);
     let smt = topology.logical_cpus.zip(topology.physical_cores).is_some_and(|(cpus, cores)| cpus > cores);
     let threads = machine.default_threads();
+    let allowed = usable.allowed_cpus.or(topology.logical_cpus);
     let mut entries = vec![
         line("name", machine.cpu_text()),
         line("numbers", (!numbers.is_empty()).then(|| numbers.join(", "))),
@@ -82,10 +83,7 @@ fn processor(machine: &Machine) -> Section {
         }),
         usable_line(machine),
         line("processor quota", Some(usable.cpu_quota.map_or("none found".to_owned(), short))).remark_if(
-            usable
-                .cpu_quota
-                .zip(usable.allowed_cpus.or(topology.logical_cpus))
-                .is_some_and(|(q, n)| q < n as f64),
+            usable.cpu_quota.zip(allowed).is_some_and(|(quota, n)| quota < n as f64),
             || {
                 format!(
                     "the control group stops this process when it uses more: default threads here {threads}"
@@ -102,10 +100,8 @@ fn processor(machine: &Machine) -> Section {
 /// The processors that this process may use.
 fn usable_line(machine: &Machine) -> Entry {
     let usable = &machine.usable;
-    let text = usable.cpus.map(|cpus| match usable.cores {
-        Some(cores) => format!("{}, {}", count(cpus, "hardware thread"), count(cores, "core")),
-        None => count(cpus, "hardware thread"),
-    });
+    let cores = usable.cores.map(|cores| format!(", {}", count(cores, "core"))).unwrap_or_default();
+    let text = usable.cpus.map(|cpus| count(cpus, "hardware thread") + &cores);
     let fewer = usable.allowed_cpus.zip(machine.topology.logical_cpus).is_some_and(|(some, all)| some < all);
     line("usable here", text).remark_if(fewer, || "affinity keeps this process off the others".to_owned())
 }
@@ -120,14 +116,10 @@ fn cache(cache: &Cache) -> Entry {
 
 fn governor(machine: &Machine) -> Entry {
     let frequency = &machine.frequency;
-    let governors = frequency.governors.join(", ");
-    let text = match &frequency.driver {
-        _ if governors.is_empty() => None,
-        Some(driver) => Some(format!("{governors} ({driver})")),
-        None => Some(governors),
-    };
+    let governors = Some(frequency.governors.join(", ")).filter(|names| !names.is_empty());
+    let driver = frequency.driver.as_ref().map(|driver| format!(" ({driver})")).unwrap_or_default();
     let slow = frequency.governors.iter().any(|g| g != "performance");
-    line("frequency governor", text).remark_if(slow, || {
+    line("frequency governor", governors.map(|names| names + &driver)).remark_if(slow, || {
         "the clock may fall between requests: slower and less steady\n\
          hint: sudo cpupower frequency-set --governor performance"
             .to_owned()
@@ -165,14 +157,11 @@ fn memory(memory: &Memory, limit: Option<u64>) -> Section {
         line("swap", swap).remark_if(swapped, || {
             "weights may be swapped out: the first request after a pause will be slow".to_owned()
         }),
-        line("transparent huge pages", memory.transparent_huge_pages.map(HugePages::name)).remark_if(
-            never,
-            || {
-                "weights get small pages: more TLB misses, less bandwidth\n\
+        line("transparent huge pages", memory.transparent_huge_pages).remark_if(never, || {
+            "weights get small pages: more TLB misses, less bandwidth\n\
              hint: echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"
-                    .to_owned()
-            },
-        ),
+                .to_owned()
+        }),
         line("reserved huge pages", reserved),
     ];
     section("memory", entries)
@@ -182,16 +171,15 @@ fn measured(limits: &[Limit]) -> Section {
     let entry = |limit: &Limit| {
         let value = limit.value.map_or("not measured".to_owned(), |v| format!("{} {}", short(v), limit.unit));
         let present = limit.present.unwrap_or(1.0);
-        line(&format!("{}, {}", limit.name, count(limit.threads, "thread")), Some(value)).remark_if(
-            limit.value.is_some() && present < Participation::QUIET,
-            || {
-                format!(
-                    "too low: other processes kept cores busy ({:.0} % of the threads arrived in time)\n\
-                     hint: measure again when the machine is quiet",
-                    present * 100.0
-                )
-            },
-        )
+        let disturbed = limit.value.is_some() && present < Participation::QUIET;
+        let name = format!("{}, {}", limit.name, count(limit.threads, "thread"));
+        line(&name, Some(value)).remark_if(disturbed, || {
+            format!(
+                "too low: other processes kept cores busy ({:.0} % of the threads arrived in time)\n\
+                 hint: measure again when the machine is quiet",
+                present * 100.0
+            )
+        })
     };
     section("measured limits", limits.iter().map(entry).collect())
 }
@@ -209,7 +197,10 @@ fn noise(machine: &Machine) -> Section {
             .remark_if(load.other_runnable.is_some_and(|n| n > 0), || {
                 "measurements will be noisy: something is running now".to_owned()
             }),
-        steal(load),
+        line("stolen time since boot", load.steal_share.map(percent))
+            .remark_if(load.steal_share.is_some_and(|s| s > QUIET_STEAL), || {
+                "measurements will be noisy: the hypervisor gives processor time to others".to_owned()
+            }),
         line("hypervisor", yes_or_no(machine.hypervisor)).remark_if(machine.hypervisor == Some(true), || {
             "others may share caches and memory bandwidth unseen\n\
              hint: compare two versions within one run (`bench LANE --versus`)"
@@ -217,13 +208,6 @@ fn noise(machine: &Machine) -> Section {
         }),
     ];
     section("noise", entries)
-}
-
-fn steal(load: &Load) -> Entry {
-    line("stolen time since boot", load.steal_share.map(percent))
-        .remark_if(load.steal_share.is_some_and(|s| s > QUIET_STEAL), || {
-            "measurements will be noisy: the hypervisor gives processor time to others".to_owned()
-        })
 }
 
 fn accelerators(seen: &Accelerators) -> Section {

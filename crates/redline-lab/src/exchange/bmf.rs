@@ -2,46 +2,32 @@
 
 use serde_json::{Value, json};
 
-use super::{Exported, Format, NotExported, names};
-use crate::result::{Ordered, Row};
+use super::{Exported, Result, error, names};
+use crate::result::{Metric, Ordered, Row};
 use crate::run::Run;
 use crate::stats::Direction;
 
-/// The format.
-pub(super) const FORMAT: Format =
-    Format { name: "bmf", about: "Bencher Metric Format: headlines with their intervals", write, read: None };
-
-fn write(run: &Run) -> Result<Exported, NotExported> {
-    let mut seen: Ordered<Ordered<Value>> = Ordered::default();
-    for (name, row) in names(&run.rows).into_iter().zip(&run.rows) {
-        let measures = measures(row);
-        if !measures.is_empty() {
-            seen.insert(format!("{}/{name}", run.lane), measures);
-        }
+pub(super) fn write(run: &Run) -> Result<Exported> {
+    let named = names(&run.rows).into_iter().map(|name| format!("{}/{name}", run.lane));
+    let benchmarks = named.zip(run.rows.iter().map(measures)).filter(|(_, measures)| !measures.is_empty());
+    let document: Ordered<Ordered<Value>> = benchmarks.collect();
+    if document.is_empty() {
+        let fact = format!("no metric of lane `{}` has a better and a worse", run.lane);
+        return Err(error(fact, "the format holds what can be tracked"));
     }
-    if seen.is_empty() {
-        return Err(NotExported {
-            fact: format!("no metric of lane `{}` has a better and a worse", run.lane),
-            hint: "the format holds what can be tracked".to_owned(),
-        });
-    }
-    let text = serde_json::to_string_pretty(&seen);
-    let text = text.map_err(|e| NotExported { fact: e.to_string(), hint: "is the run whole?".to_owned() })?;
-    Ok(Exported { text: text + "\n", notes: Vec::new() })
+    Exported::json(&document, Vec::new())
 }
 
 /// The values of a row that can be tracked: the headline of each metric with a direction, and its interval.
 fn measures(row: &Row) -> Ordered<Value> {
-    let mut measures = Ordered::default();
-    for (name, metric) in row.metrics.iter() {
-        let s = metric.samples();
-        let Some(headline) = s.headline().filter(|_| s.direction() != Direction::Info) else { continue };
-        let mut measure = json!({"value": headline});
-        if let Some(interval) = s.interval() {
-            measure["lower_value"] = interval.low.into();
-            measure["upper_value"] = interval.high.into();
-        }
-        measures.insert(name, measure);
-    }
-    measures
+    let measure = |(name, metric): (&str, &Metric)| {
+        let samples = metric.samples();
+        let headline = samples.headline().filter(|_| samples.direction() != Direction::Info)?;
+        let measure = match samples.interval() {
+            Some(i) => json!({"value": headline, "lower_value": i.low, "upper_value": i.high}),
+            None => json!({"value": headline}),
+        };
+        Some((name.to_owned(), measure))
+    };
+    row.metrics.iter().filter_map(measure).collect()
 }

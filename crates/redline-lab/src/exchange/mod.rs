@@ -13,14 +13,18 @@ mod values;
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
-use std::io::Read as _;
+use std::fs;
+use std::io::{self, Read as _};
 use std::path::Path;
 
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::result::Row;
 use crate::run::{Build, Run, SCHEMA};
+use github_action::{BIGGER, SMALLER};
+
+type Result<T, E = ExchangeError> = std::result::Result<T, E>;
 
 /// Maximum size of a file.
 pub const MAX_BYTES: u64 = 64 << 20;
@@ -30,26 +34,30 @@ pub const MAX_CASES: usize = 10_000;
 pub const MAX_NAMES: usize = 256;
 
 /// Every format.
-pub const ALL: &[Format] = &[
-    gbench::JSON,
-    gbench::CSV,
-    llama_bench::JSON,
-    llama_bench::JSONL,
-    llama_bench::CSV,
-    bmf::FORMAT,
-    github_action::BIGGER,
-    github_action::SMALLER,
+pub const ALL: &[ExchangeFormat] = &[
+    both("gbench-json", "Google Benchmark, JSON: a context and an entry per repetition", gbench::JSON),
+    both("gbench-csv", "Google Benchmark, comma-separated values", gbench::CSV),
+    both("llama-bench-json", "llama-bench -o json: a list of tests with their samples", llama_bench::JSON),
+    both("llama-bench-jsonl", "llama-bench -o jsonl: a test per line", llama_bench::JSONL),
+    both("llama-bench-csv", "llama-bench -o csv: a line of means per test", llama_bench::CSV),
+    written("bmf", "Bencher Metric Format: headlines with their intervals", bmf::write),
+    written(BIGGER, "github-action-benchmark, tool customBiggerIsBetter: rates", github_action::bigger),
+    written(
+        SMALLER,
+        "github-action-benchmark, tool customSmallerIsBetter: times and sizes",
+        github_action::smaller,
+    ),
 ];
 
 /// A format of another tool.
 #[derive(Clone, Copy, Debug)]
-pub struct Format {
+pub struct ExchangeFormat {
     /// Its name on the command line.
     pub name: &'static str,
     /// One line of description.
     pub about: &'static str,
     /// Writes the rows of a run; see [`export`].
-    pub write: fn(&Run) -> Result<Exported, NotExported>,
+    pub write: Writer,
     /// Reads the format; `None` if its files lack data that a run needs.
     pub read: Option<Reader>,
 }
@@ -59,8 +67,20 @@ pub struct Format {
 pub struct Reader {
     /// Whether a text looks like this format.
     pub recognises: fn(&str) -> bool,
-    /// Parses the run of a text.
-    pub read: fn(&str) -> Result<Imported, BadFile>,
+    /// Parses the run of a text. Only cases that failed according to the file are unchecked.
+    pub read: fn(&str) -> Result<Run>,
+}
+
+type Writer = fn(&Run) -> Result<Exported>;
+
+/// A format that is written and read.
+const fn both(name: &'static str, about: &'static str, (write, read): (Writer, Reader)) -> ExchangeFormat {
+    ExchangeFormat { name, about, write, read: Some(read) }
+}
+
+/// A format that is only written.
+const fn written(name: &'static str, about: &'static str, write: Writer) -> ExchangeFormat {
+    ExchangeFormat { name, about, write, read: None }
 }
 
 /// A run in another format.
@@ -72,38 +92,13 @@ pub struct Exported {
     pub notes: Vec<String>,
 }
 
-/// Why a run cannot be exported to a format.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NotExported {
-    /// The fact.
-    pub fact: String,
-    /// Advice for the user.
-    pub hint: String,
-}
-
-impl fmt::Display for NotExported {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.fact)
+impl Exported {
+    /// A file with one JSON document, indented.
+    fn json(document: &impl Serialize, notes: Vec<String>) -> Result<Self> {
+        let text =
+            serde_json::to_string_pretty(document).map_err(|e| error(e.to_string(), "is the run whole?"))?;
+        Ok(Self { text: text + "\n", notes })
     }
-}
-
-impl std::error::Error for NotExported {}
-
-/// The content of another tool's file.
-#[derive(Clone, Debug, Default)]
-pub struct Imported {
-    /// The engine; its name is empty if unknown.
-    pub engine: Build,
-    /// The lane that the row names follow.
-    pub lane: String,
-    /// The start time as in the file.
-    pub started_at: Option<String>,
-    /// The machine as an object; `null` if unknown.
-    pub machine: Value,
-    /// The rows, all unchecked.
-    pub rows: Vec<Row>,
-    /// Cases that failed according to the file. They stay unchecked even if the caller vouches for the other rows.
-    pub failed: Vec<String>,
 }
 
 /// Information from the caller about a file.
@@ -117,7 +112,7 @@ pub struct Said {
 
 /// A position in a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum FilePosition {
     /// The file as a whole.
     File,
     /// A line, from 1.
@@ -126,141 +121,133 @@ pub enum Place {
     Entry(usize),
 }
 
-/// Why a file cannot be read.
+/// Why a file cannot be read, or a run cannot be exported.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct BadFile {
+pub struct ExchangeError {
     /// The position.
-    pub place: Place,
+    pub place: FilePosition,
     /// The fact.
     pub fact: String,
     /// Advice for the user.
-    pub hint: &'static str,
+    pub hint: String,
 }
 
-impl fmt::Display for BadFile {
+impl fmt::Display for ExchangeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.place {
-            Place::File => f.write_str(&self.fact),
-            Place::Line(line) => write!(f, "line {line}: {}", self.fact),
-            Place::Entry(entry) => write!(f, "entry {entry}: {}", self.fact),
+            FilePosition::File => f.write_str(&self.fact),
+            FilePosition::Line(line) => write!(f, "line {line}: {}", self.fact),
+            FilePosition::Entry(entry) => write!(f, "entry {entry}: {}", self.fact),
         }
     }
 }
 
-impl std::error::Error for BadFile {}
+impl std::error::Error for ExchangeError {}
 
-impl BadFile {
-    fn at(place: Place, fact: impl Into<String>, hint: &'static str) -> Self {
-        Self { place, fact: fact.into(), hint }
+impl FilePosition {
+    /// An error at this position.
+    fn error(self, fact: impl Into<String>, hint: impl Into<String>) -> ExchangeError {
+        ExchangeError { place: self, fact: fact.into(), hint: hint.into() }
     }
 }
 
+/// An error about a file or a run as a whole.
+fn error(fact: impl Into<String>, hint: impl Into<String>) -> ExchangeError {
+    FilePosition::File.error(fact, hint)
+}
+
 /// The format of that name.
-pub fn format(name: &str) -> Option<&'static Format> {
+pub fn format(name: &str) -> Option<&'static ExchangeFormat> {
     ALL.iter().find(|format| format.name == name)
 }
 
 /// Exports a run. Invalid rows are omitted with a note, unless `invalid` includes them.
-pub fn export(run: &Run, format: &Format, invalid: bool) -> Result<Exported, NotExported> {
+pub fn export(run: &Run, format: &ExchangeFormat, invalid: bool) -> Result<Exported> {
     let mut kept = run.clone();
     let mut notes = Vec::new();
     if !invalid {
-        kept.rows.retain(|row| match row.invalid() {
-            None => true,
-            Some(why) => {
-                notes.push(format!("`{}` is left out: {why}", row.case));
-                false
-            }
+        kept.rows.retain(|row| {
+            let why = row.invalid();
+            notes.extend(why.as_ref().map(|why| format!("`{}` is left out: {why}", row.case)));
+            why.is_none()
         });
     }
     if kept.rows.is_empty() {
-        let fact = if run.rows.is_empty() {
-            "the run has no rows".to_owned()
-        } else {
-            format!("none of {} rows may be believed: {}", run.rows.len(), notes.join("; "))
+        let fact = match run.rows.len() {
+            0 => "the run has no rows".to_owned(),
+            all => format!("none of {all} rows may be believed: {}", notes.join("; ")),
         };
-        return Err(NotExported { fact, hint: "`--invalid` exports such rows, too".to_owned() });
+        return Err(error(fact, "`--invalid` exports such rows, too"));
     }
-    let mut exported = (format.write)(&kept)?;
-    notes.append(&mut exported.notes);
-    Ok(Exported { notes, ..exported })
+    let exported = (format.write)(&kept)?;
+    notes.extend(exported.notes);
+    Ok(Exported { text: exported.text, notes })
 }
 
 /// Imports a text in a format; `None` detects the format.
-pub fn import(text: &str, format: Option<&Format>, said: &Said) -> Result<Run, BadFile> {
+pub fn import(text: &str, format: Option<&ExchangeFormat>, said: &Said) -> Result<Run> {
     const FORMATS: &str = "`redline import --help` lists the formats; `--from` names one";
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     if text.trim().is_empty() {
-        return Err(BadFile::at(Place::File, "the file is empty", "did the benchmark write its results?"));
+        return Err(error("the file is empty", "did the benchmark write its results?"));
     }
     let reader = match format {
-        Some(format) => format.read.ok_or_else(|| {
-            BadFile::at(Place::File, format!("`{}` is written, not read", format.name), FORMATS)
-        })?,
+        Some(format) => format.read.ok_or_else(|| format!("`{}` is written, not read", format.name)),
         None => {
-            let known = ALL.iter().filter_map(|format| format.read).find(|r| (r.recognises)(text));
-            known.ok_or_else(|| {
-                BadFile::at(Place::File, "this is none of the formats that are read", FORMATS)
-            })?
+            let mut readers = ALL.iter().filter_map(|format| format.read);
+            let reader = readers.find(|reader| (reader.recognises)(text));
+            reader.ok_or_else(|| "this is none of the formats that are read".to_owned())
         }
     };
-    run((reader.read)(text)?, said)
-}
-
-fn run(mut found: Imported, said: &Said) -> Result<Run, BadFile> {
-    if found.rows.is_empty() {
-        return Err(BadFile::at(Place::File, "no results", "did the benchmark run to its end?"));
+    let reader = reader.map_err(|fact| error(fact, FORMATS))?;
+    let mut run = (reader.read)(text)?;
+    if run.rows.is_empty() {
+        return Err(error("no results", "did the benchmark run to its end?"));
     }
-    if let Some(name) = said.engine.clone() {
-        found.engine.name = name;
-    }
-    if found.engine.name.is_empty() {
-        "unknown".clone_into(&mut found.engine.name);
-    }
-    found.engine.name = values::plain(&found.engine.name);
-    let failed: BTreeSet<String> = std::mem::take(&mut found.failed).into_iter().collect();
-    for row in &mut found.rows {
-        row.checked = said.trust && !failed.contains(&row.case);
+    let engine = said.engine.as_ref().unwrap_or(&run.engine.name);
+    run.engine.name = values::plain(if engine.is_empty() { "unknown" } else { engine });
+    for row in &mut run.rows {
+        row.checked &= said.trust;
         row.case = values::plain(&row.case);
     }
-    // Other fields are as in a document that omits them.
+    Ok(run)
+}
+
+/// A run with these fields; others are as in a document that omits them.
+fn run(engine: Build, lane: &str, started_at: Option<String>, machine: Value, rows: Vec<Row>) -> Result<Run> {
     let document = json!({
-        "schema": SCHEMA, "started_at": found.started_at, "engine": found.engine, "machine": found.machine, "lane": found.lane,
-        "rows": [],
+        "schema": SCHEMA, "started_at": started_at, "engine": engine, "machine": machine, "lane": lane, "rows": [],
     });
-    let run: Result<Run, _> = serde_json::from_value(document);
-    let run = run.map_err(|error| BadFile::at(Place::File, error.to_string(), "is the file damaged?"))?;
-    Ok(Run { rows: found.rows, ..run })
+    let run: Run =
+        serde_json::from_value(document).map_err(|e| error(e.to_string(), "is the file damaged?"))?;
+    Ok(Run { rows, ..run })
 }
 
 /// Reads a file of at most [`MAX_BYTES`].
-pub fn read_text(path: &Path) -> Result<String, BadFile> {
-    const HINT: &str = "check the path, and that it may be read";
-    let file = File::open(path).map_err(|e| BadFile::at(Place::File, e.to_string(), HINT))?;
+pub fn read_text(path: &Path) -> Result<String> {
+    let unreadable = |e: io::Error| error(e.to_string(), "check the path, and that it may be read");
+    let file = fs::File::open(path).map_err(unreadable)?;
     let mut bytes = Vec::new();
-    let read = file.take(MAX_BYTES + 1).read_to_end(&mut bytes);
-    read.map_err(|e| BadFile::at(Place::File, e.to_string(), HINT))?;
+    file.take(MAX_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MAX_BYTES {
         let fact = format!("the file is longer than {}", crate::number::bytes(MAX_BYTES));
-        return Err(BadFile::at(Place::File, fact, "results are small: is this the right file?"));
+        return Err(error(fact, "results are small: is this the right file?"));
     }
     String::from_utf8(bytes).map_err(|e| {
         let fact = format!("byte {} is not UTF-8", e.utf8_error().valid_up_to());
-        BadFile::at(Place::File, fact, "results are text: is this the right file?")
+        error(fact, "results are text: is this the right file?")
     })
 }
 
 /// A unique name for each row: its case, its arm if there is one, and a number if needed.
 fn names(rows: &[Row]) -> Vec<String> {
-    let mut taken = BTreeSet::new();
+    let mut used = BTreeSet::new();
     let name = |row: &Row| {
-        let plain = match &row.arm {
-            Some(arm) => format!("{}/arm:{arm}", row.case),
-            None => row.case.clone(),
-        };
+        let arm = row.arm.as_ref().map(|arm| format!("/arm:{arm}")).unwrap_or_default();
+        let plain = format!("{}{arm}", row.case);
         let numbered = (2..).map(|n| format!("{plain}/{n}"));
         let mut names = std::iter::once(plain.clone()).chain(numbered);
-        names.find(|name| taken.insert(name.clone())).unwrap_or(plain)
+        names.find(|name| used.insert(name.clone())).unwrap_or(plain)
     };
     rows.iter().map(name).collect()
 }

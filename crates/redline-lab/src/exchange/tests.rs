@@ -1,13 +1,14 @@
 //! Formats of other tools: names, limits, and malicious texts.
 
+use super::FilePosition::{Entry, File, Line};
 use super::*;
 use crate::stats::{Direction, Samples};
 
-fn read(text: &str) -> Result<Run, BadFile> {
+fn read(text: &str) -> Result<Run> {
     import(text, None, &Said::default())
 }
 
-fn refused(text: &str, place: Place, fact: &str) {
+fn refused(text: &str, place: FilePosition, fact: &str) {
     let error = read(text).expect_err(text);
     assert_eq!(error.place, place, "{error} in {text}");
     assert!(error.to_string().contains(fact), "{error} lacks `{fact}`");
@@ -40,8 +41,8 @@ fn formats_have_names_of_their_own_and_recognise_only_themselves() {
         ("llama-bench-csv", "n_prompt,n_gen,avg_ts\n".to_owned()),
     ];
     for (name, text) in &texts {
-        let found = ALL.iter().filter(|f| f.read.is_some_and(|r| (r.recognises)(text))).map(|f| f.name);
-        assert_eq!(found.collect::<Vec<_>>(), [*name]);
+        let reading = ALL.iter().filter(|f| f.read.is_some_and(|r| (r.recognises)(text))).map(|f| f.name);
+        assert_eq!(reading.collect::<Vec<_>>(), [*name]);
     }
     let read: Vec<&str> = ALL.iter().filter(|f| f.read.is_some()).map(|f| f.name).collect();
     assert_eq!(read.len(), texts.len());
@@ -49,89 +50,93 @@ fn formats_have_names_of_their_own_and_recognise_only_themselves() {
 
 #[test]
 fn what_is_no_result_is_refused() {
-    refused("", Place::File, "empty");
-    refused(" \n\t", Place::File, "empty");
-    refused("hello", Place::File, "none of the formats");
-    refused("{}", Place::File, "none of the formats");
-    refused(&gbench(""), Place::File, "no results");
-    let error = import("[]", format("bmf"), &Said::default()).unwrap_err();
-    assert!(error.fact.contains("written, not read"), "{error}");
-    let error = import("[]", format("llama-bench-json"), &Said::default()).unwrap_err();
-    assert!(error.fact.contains("no results"), "{error}");
+    let texts =
+        [("", "empty"), (" \n\t", "empty"), ("hello", "none of the formats"), ("{}", "none of the formats")];
+    for (text, fact) in texts {
+        refused(text, File, fact);
+    }
+    refused(&gbench(""), File, "no results");
+    for (name, fact) in [("bmf", "written, not read"), ("llama-bench-json", "no results")] {
+        let error = import("[]", format(name), &Said::default()).unwrap_err();
+        assert!(error.fact.contains(fact), "{error}");
+    }
 }
 
 #[test]
 fn damaged_benchmarks_are_refused_with_their_entry() {
-    let second = |from: &str, to: &str| {
-        gbench(&format!("{ENTRY},{}", ENTRY.replace("\"a\"", "\"b\"").replace(from, to)))
-    };
-    refused(&gbench(&ENTRY[..40]), Place::Line(2), "");
-    refused(&second("\"real_time\":1", "\"real_time\":NaN"), Place::Line(2), "expected value");
-    refused(&second("\"real_time\":1", "\"real_time\":\"NaN\""), Place::Entry(2), "`real_time` is `NaN`");
-    refused(&second("\"real_time\":1", "\"real_time\":-1"), Place::Entry(2), "`real_time` is -1");
-    refused(&second("\"real_time\":1", "\"real_time\":1e999"), Place::Line(2), "out of range");
-    refused(&second("\"real_time\":1,", ""), Place::Entry(2), "no `real_time`");
-    refused(&second("\"ns\"", "\"fortnights\""), Place::Entry(2), "`time_unit` is `fortnights`");
-    refused(&second("\"b\"", "\"a\""), Place::Entry(2), "repetition 0 of `a` stands twice");
-    refused(&second("\"b\"", "\"\""), Place::Entry(2), "no `name`");
-    refused(&second("\"ns\"", "\"ns\",\"items_per_second\":-5"), Place::Entry(2), "items_per_second");
-    refused(&gbench("7"), Place::Entry(1), "no object");
-    let counters = counters();
-    refused(&gbench(&format!("{{{counters}{}", &ENTRY[1..])), Place::Entry(1), "counters, more than");
+    let counters = format!("{{{}\"name\"", counters());
+    let cases = [
+        ("\"real_time\":1", "\"real_time\":NaN", Line(2), "expected value"),
+        ("\"real_time\":1", "\"real_time\":\"NaN\"", Entry(2), "`real_time` is `NaN`"),
+        ("\"real_time\":1", "\"real_time\":-1", Entry(2), "`real_time` is -1"),
+        ("\"real_time\":1", "\"real_time\":1e999", Line(2), "out of range"),
+        ("\"real_time\":1,", "", Entry(2), "no `real_time`"),
+        ("\"ns\"", "\"fortnights\"", Entry(2), "`time_unit` is `fortnights`"),
+        ("\"b\"", "\"a\"", Entry(2), "repetition 0 of `a` stands twice"),
+        ("\"b\"", "\"\"", Entry(2), "no `name`"),
+        ("\"ns\"", "\"ns\",\"items_per_second\":-5", Entry(2), "items_per_second"),
+        ("{\"name\"", &counters, Entry(2), "counters, more than"),
+    ];
+    for (from, to, place, fact) in cases {
+        let second = ENTRY.replace("\"a\"", "\"b\"").replace(from, to);
+        refused(&gbench(&format!("{ENTRY},{second}")), place, fact);
+    }
+    refused(&gbench(&ENTRY[..40]), Line(2), "");
+    refused(&gbench("7"), Entry(1), "no object");
 }
 
 #[test]
 fn damaged_lines_are_refused_with_their_number() {
     const HEAD: &str = "noise before\nname,iterations,real_time,cpu_time,time_unit,items_per_second\n";
-    let with = |line: &str| format!("{HEAD}a,1,2,2,ns,5\n{line}\n");
-    refused(&with("b,1,2"), Place::Line(4), "3 cells under 6 titles");
-    refused(&with("b,1,nan,2,ns,5"), Place::Line(4), "`real_time` is `nan`");
-    refused(&with("b,1,-2,2,ns,5"), Place::Line(4), "below 0");
-    refused(&with("b,1,2,2,weeks,5"), Place::Line(4), "`time_unit` is `weeks`");
-    refused(&with("b,1,2,2,ns,many"), Place::Line(4), "`items_per_second` is `many`");
-    refused(&with(",1,2,2,ns,5"), Place::Line(4), "no `name`");
-    refused("name,iterations,real_time,cpu_time\na,1,2,2\n", Place::Line(1), "`time_unit` is missing");
-    refused("name,iterations,real_time,cpu_time,time_unit,x,x\n", Place::Line(1), "stands twice");
+    let cases = [
+        ("b,1,2", "3 cells under 6 titles"),
+        ("b,1,nan,2,ns,5", "`real_time` is `nan`"),
+        ("b,1,-2,2,ns,5", "below 0"),
+        ("b,1,2,2,weeks,5", "`time_unit` is `weeks`"),
+        ("b,1,2,2,ns,many", "`items_per_second` is `many`"),
+        (",1,2,2,ns,5", "no `name`"),
+    ];
+    for (line, fact) in cases {
+        refused(&format!("{HEAD}a,1,2,2,ns,5\n{line}\n"), Line(4), fact);
+    }
+    refused("name,iterations,real_time,cpu_time\na,1,2,2\n", Line(1), "`time_unit` is missing");
+    refused("name,iterations,real_time,cpu_time,time_unit,x,x\n", Line(1), "stands twice");
 }
 
 #[test]
 fn damaged_tests_are_refused_with_their_place() {
-    let second = |from: &str, to: &str| format!("{TEST}\n{}\n", TEST.replace("512", "128").replace(from, to));
-    refused(&second("[99.0,101.0]", "[99.0,-1]"), Place::Line(2), "`samples_ts[1]` is -1");
-    refused(&second("[99.0,101.0]", "[99.0,null]"), Place::Line(2), "`samples_ts[1]` is null");
-    refused(&second("[99.0,101.0]", "7"), Place::Line(2), "is no list");
-    refused(&second("[99.0,101.0]", "[99.0,NaN]"), Place::Line(2), "");
-    refused(&second("128", "1.5"), Place::Line(2), "`n_prompt` is 1.5");
-    refused(&second("128", "0"), Place::Line(2), "nothing was measured");
-    refused(&second("128", "512"), Place::Line(2), "stands twice");
-    refused(&second("[99.0,101.0]", "[99.0],\"samples_ns\":[1,2]"), Place::Line(2), "holds 1 values");
-    refused(&second("[99.0,101.0]", "[99.0],\"samples_ns\":[5]"), Place::Line(2), "tokens/s for");
-    refused(&second("\"n_gen\"", "\"build_commit\":\"x\",\"n_gen\""), Place::Line(2), "another build");
-    refused(&format!("[{TEST},"), Place::Line(1), "EOF");
-    refused(&format!("[{TEST},5]"), Place::Entry(2), "no object");
-    refused(
-        &second(",\"avg_ts\":100.0,\"samples_ts\":[99.0,101.0]", ""),
-        Place::Line(2),
-        "`avg_ts` is missing",
-    );
-    let fields = counters();
-    refused(
-        &second("{\"n_prompt\"", &format!("{{{fields}\"n_prompt\"")),
-        Place::Line(2),
-        "fields, more than",
-    );
+    let counters = format!("{{{}\"n_prompt\"", counters());
+    let cases = [
+        ("[99.0,101.0]", "[99.0,-1]", "`samples_ts[1]` is -1"),
+        ("[99.0,101.0]", "[99.0,null]", "`samples_ts[1]` is null"),
+        ("[99.0,101.0]", "7", "is no list"),
+        ("[99.0,101.0]", "[99.0,NaN]", ""),
+        ("128", "1.5", "`n_prompt` is 1.5"),
+        ("128", "0", "nothing was measured"),
+        ("128", "512", "stands twice"),
+        ("[99.0,101.0]", "[99.0],\"samples_ns\":[1,2]", "holds 1 values"),
+        ("[99.0,101.0]", "[99.0],\"samples_ns\":[5]", "tokens/s for"),
+        ("\"n_gen\"", "\"build_commit\":\"x\",\"n_gen\"", "another build"),
+        (",\"avg_ts\":100.0,\"samples_ts\":[99.0,101.0]", "", "`avg_ts` is missing"),
+        ("{\"n_prompt\"", &counters, "fields, more than"),
+    ];
+    for (from, to, fact) in cases {
+        refused(&format!("{TEST}\n{}\n", TEST.replace("512", "128").replace(from, to)), Line(2), fact);
+    }
+    refused(&format!("[{TEST},"), Line(1), "EOF");
+    refused(&format!("[{TEST},5]"), Entry(2), "no object");
 }
 
 #[test]
 fn what_is_too_much_is_refused() {
     let lines: Vec<String> = (0..=MAX_CASES).map(|i| ENTRY.replace("\"a\"", &format!("\"{i}\""))).collect();
     let text = gbench(&lines.join(","));
-    refused(&text, Place::Entry(MAX_CASES + 1), "more than 10000 cases");
+    refused(&text, Entry(MAX_CASES + 1), "more than 10000 cases");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("large");
-    File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
+    fs::File::create(&path).unwrap().set_len(MAX_BYTES + 1).unwrap();
     assert!(read_text(&path).unwrap_err().fact.contains("longer than 64 MiB"));
-    std::fs::write(&path, b"ab\xff").unwrap();
+    fs::write(&path, b"ab\xff").unwrap();
     assert!(read_text(&path).unwrap_err().fact.contains("byte 2 is not UTF-8"));
     assert!(read_text(folder.path()).is_err());
 }
@@ -139,11 +144,9 @@ fn what_is_too_much_is_refused() {
 #[test]
 fn a_prefix_of_a_good_file_never_panics() {
     let fixtures = [gbench(ENTRY), format!("[{TEST}]"), format!("{TEST}\n{TEST}")];
-    for text in fixtures {
+    for (text, format) in fixtures.iter().flat_map(|text| ALL.iter().map(move |format| (text, format))) {
         for end in 0..text.len() {
-            for format in ALL.iter().filter(|f| f.read.is_some()) {
-                let _ = import(&text[..end], Some(format), &Said::default());
-            }
+            let _ = import(&text[..end], Some(format), &Said::default());
         }
     }
 }
@@ -169,7 +172,7 @@ fn metrics_are_judged_by_what_they_are() {
 
 #[test]
 fn names_are_distinct_and_cannot_move_the_cursor() {
-    let mut rows = vec![Row::new("a"), Row::new("a"), Row::new("a"), Row::new("a/2")];
+    let mut rows = ["a", "a", "a", "a/2"].map(Row::new);
     rows[2].arm = Some("b".to_owned());
     assert_eq!(names(&rows), ["a", "a/2", "a/arm:b", "a/2/2"]);
     let run = read(&gbench(&ENTRY.replace("\"a\"", "\"\\u001b[31mx\\n\""))).unwrap();
@@ -179,23 +182,118 @@ fn names_are_distinct_and_cannot_move_the_cursor() {
 #[test]
 fn what_cannot_be_said_is_told() {
     let mut run = read(&format!("[{TEST}]")).unwrap();
-    let error = export(&run, &ALL[0], false).unwrap_err();
+    let to = |run: &Run, name: &str, invalid: bool| export(run, format(name).unwrap(), invalid);
+    let error = to(&run, "gbench-json", false).unwrap_err();
     assert!(error.fact.contains("none of 1 rows") && error.hint.contains("--invalid"), "{error}");
     run.rows[0].checked = true;
     let slow = Samples::new("tokens/s", Direction::Higher, vec![0.0]).unwrap();
     run.rows.push(Row { checked: true, ..Row::new("gemm").metric("tokens_per_s", slow) });
     run.rows.push(Row::new("unchecked"));
-    let exported = export(&run, format("gbench-json").unwrap(), false).unwrap();
+    let exported = to(&run, "gbench-json", false).unwrap();
     let notes = exported.notes.join("\n");
     assert!(notes.contains("`unchecked` is left out: not checked"), "{notes}");
     assert!(notes.contains("`gemm` is left out: a rate of 0"), "{notes}");
-    let exported = export(&run, format("llama-bench-jsonl").unwrap(), false).unwrap();
+    let exported = to(&run, "llama-bench-jsonl", false).unwrap();
     assert!(exported.notes.join("\n").contains("`gemm` is left out: it is neither"), "{:?}", exported.notes);
     run.rows.remove(0);
-    let error = export(&run, format("llama-bench-csv").unwrap(), true).unwrap_err();
+    let error = to(&run, "llama-bench-csv", true).unwrap_err();
     assert!(error.fact.contains("no row of lane `forward`"), "{error}");
-    let error = export(&run, format("github-action-smaller").unwrap(), true).unwrap_err();
+    let error = to(&run, "github-action-smaller", true).unwrap_err();
     assert!(error.hint.contains("`--to github-action`"), "{error}");
     run.rows.clear();
-    assert!(export(&run, &ALL[0], true).unwrap_err().fact.contains("no rows"));
+    assert!(to(&run, "gbench-json", true).unwrap_err().fact.contains("no rows"));
+}
+
+#[test]
+fn a_case_that_failed_is_not_believed_wherever_the_file_says_so() {
+    let again = ENTRY.replace(
+        "\"repetition_index\":0",
+        "\"repetition_index\":1,\"error_occurred\":true,\"error_message\":\"late\"",
+    );
+    let entries = [
+        ENTRY,
+        again.as_str(),
+        r#"{"name":"b\u0007","error_occurred":true,"error_message":"odd name"}"#,
+        r#"{"name":"c","skipped":true,"skip_message":"no device","real_time":0,"cpu_time":0,"time_unit":"ns"}"#,
+        r#"{"name":"d","skipped":"by the user","real_time":0,"cpu_time":0,"time_unit":"ns"}"#,
+        r#"{"name":"e","real_time":1,"cpu_time":1,"time_unit":"ns"}"#,
+    ];
+    let run = import(&gbench(&entries.join(",")), None, &Said { engine: None, trust: true }).unwrap();
+    let expected = [
+        ("a", false, Some("late")),
+        ("b?", false, Some("odd name")),
+        ("c", false, Some("no device")),
+        ("d", false, Some("it went wrong")),
+        ("e", true, None),
+    ];
+    assert_eq!(run.rows.len(), expected.len());
+    for (row, expected) in run.rows.iter().zip(expected) {
+        let error = row.params.get("error").and_then(Value::as_str);
+        assert_eq!((row.case.as_str(), row.checked, error), expected);
+    }
+    let times = |row: usize| run.rows[row].metrics.get("real_time").map(|m| m.samples().values().to_vec());
+    assert_eq!((times(0), times(2)), (Some(vec![1e-9]), None), "what was measured before it failed is kept");
+}
+
+#[test]
+fn times_without_a_unit_are_nanoseconds() {
+    let run = read(&gbench(&ENTRY.replace(",\"time_unit\":\"ns\"", ""))).unwrap();
+    assert_eq!(run.rows[0].metrics.get("real_time").unwrap().samples().values(), [1e-9]);
+}
+
+#[test]
+fn a_name_that_ends_like_a_statistic_may_be_a_case() {
+    const HEAD: &str = "name,iterations,real_time,cpu_time,time_unit\n";
+    let run = read(&format!("{HEAD}find_max,1,5,5,ns\ncut_mean,1,7,7,ns\n")).unwrap();
+    let cases: Vec<&str> = run.rows.iter().map(|row| row.case.as_str()).collect();
+    assert_eq!(cases, ["find_max", "cut_mean"]);
+}
+
+#[test]
+fn counts_are_neither_negative_nor_without_bound() {
+    for bad in ["-1", "1000000000001", "1e300"] {
+        let error = read(&format!("[{}]", TEST.replace("512", bad))).unwrap_err();
+        assert_eq!(error.place, Entry(1), "{bad}: {error}");
+        assert!(error.fact.starts_with("`n_prompt` is ") && error.fact.ends_with("no count"), "{error}");
+    }
+    assert!(read(&format!("[{}]", TEST.replace("512", "1000000000000"))).is_ok());
+}
+
+#[test]
+fn what_a_message_quotes_is_short_and_moves_no_cursor() {
+    let long = format!("\"real_time\":\"\\u001b[2J{}\"", "9x".repeat(500));
+    let error = read(&gbench(&ENTRY.replace("\"real_time\":1", &long))).unwrap_err();
+    assert!(error.fact.starts_with("`real_time` is `[2J9x9x") && error.fact.contains('…'), "{error:?}");
+    assert!(error.fact.chars().count() < 120 && !error.fact.contains('\u{1b}'), "{error:?}");
+}
+
+#[test]
+fn one_test_more_than_the_limit_is_refused() {
+    let tests: Vec<String> =
+        (1..=MAX_CASES + 1).map(|tokens| TEST.replace("512", &tokens.to_string())).collect();
+    assert_eq!(read(&tests[..MAX_CASES].join("\n")).unwrap().rows.len(), MAX_CASES);
+    refused(&tests.join("\n"), Line(MAX_CASES as u64 + 1), "more than 10000 cases");
+}
+
+#[test]
+fn rates_follow_from_times_or_agree_with_them() {
+    let of = |fields: &str| {
+        let text = format!("[{{\"n_prompt\":512,\"n_gen\":128,{fields}}}]");
+        import(&text, format("llama-bench-json"), &Said::default())
+    };
+    let rates = |fields: &str| {
+        let run = of(fields).expect(fields);
+        run.rows[0].metrics.get("total_tokens_per_s").unwrap().samples().values().to_vec()
+    };
+    assert_eq!(rates("\"samples_ns\":[4000000000,5000000000]"), [160.0, 128.0]);
+    assert_eq!(rates("\"avg_ns\":4000000000"), [160.0]);
+    // 640 tokens in 4 s are 160 in a second; rounding may change that by a hundredth.
+    let both = |rate: &str| of(&format!("\"samples_ns\":[4000000000],\"samples_ts\":[{rate}]"));
+    assert!(both("161.5").is_ok() && both("158.5").is_ok());
+    for off in ["161.7", "158.3"] {
+        let error = both(off).unwrap_err();
+        assert!(error.fact.ends_with("tokens, not 640"), "{error}");
+    }
+    // The mean of rates that scatter is more than the rate of the mean time.
+    assert!(of("\"avg_ns\":4000000000,\"avg_ts\":170.0").is_ok());
 }

@@ -7,78 +7,65 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redline_engine::{BatchRequest, Cancel, DiffuseRequest, Engine, ModelInfo, Objective, Prompt};
+use redline_engine::{Cancel, DiffuseRequest, Engine, ModelInfo, Objective};
 use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
-use super::{Lane, MetricSpec, Run, all_threads, count, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Model, Setup, Values, asked, within_batch, within_context};
-use crate::digest;
+use super::prelude::*;
+use crate::bench::requests::{batch_request, diffuse};
 use crate::machine::Resident;
-use crate::result::{Cell, Column};
-use crate::{Direction, Row, Samples};
 
-/// The `memory` lane.
-pub const LANE: Lane = Lane {
-    name: "memory",
+pub(super) const LANE: Lane = Lane {
     asks: "How much memory do weights, activations, keys and values take, by batch, and how long is loading?",
     checks: "weights take what their file holds, requests at least the pages of their keys and values, greedy ids agree",
     against: "the bytes that shapes and formats ask for",
-    metrics: METRICS,
-    threshold: 0.05,
+    metrics: &[
+        lower("load_s", "s"),
+        lower("loaded", "bytes"),
+        lower("load_peak", "bytes"),
+        lower("peak", "bytes"),
+        info("average", "bytes"),
+        count("weights", "bytes"),
+        info("activations", "bytes"),
+        count("kv", "bytes"),
+        lower("grown", "bytes"),
+        info("per_item", "bytes"),
+        lower("allocations_per_token", "allocations"),
+        lower("rss_anon_loaded", "bytes"),
+        lower("rss_anon_first", "bytes"),
+    ],
     flags: &[
-        Flag { name: "batch", value: "N,..", default: "1,2,4,8", help: "Sequences that decode together" },
-        Flag { name: "prompt-tokens", value: "N", default: "128", help: "Tokens of each prompt" },
-        Flag { name: "new-tokens", value: "N", default: "16", help: "Tokens to generate for each" },
-        Flag { help: "Fresh loads of each batch, none of them warmed up", ..Flag::runs("3") },
+        flag("batch", "N,..", "1,2,4,8").help("Sequences that decode together"),
+        flag("prompt-tokens", "N", "128").help("Tokens of each prompt"),
+        flag("new-tokens", "N", "16").help("Tokens to generate for each"),
+        Flag::runs("3").help("Fresh loads of each batch, none of them warmed up"),
     ],
     smoke: &[("batch", "1,2"), ("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2")],
     standard: &[("batch", "1,4")],
-    threads: all_threads,
-    columns: Some(COLUMNS),
-    shown: None,
-    note: None,
-    styles: &[],
-    baseline: None,
-    run: Run::Model(run),
+    // The columns of the seed's memory benchmark, in MB, then ours.
+    columns: Some(&[
+        Column { name: "batch_size", cell: Cell::Param("batch") },
+        megabytes("parameter_memory_mb", "weights"),
+        megabytes("activation_memory_mb", "activations"),
+        megabytes("peak_memory_mb", "peak"),
+        megabytes("average_memory_mb", "average"),
+        megabytes("mb_per_batch_item", "per_item"),
+        megabytes("kv_memory_mb", "kv"),
+        megabytes("grown_mb", "grown"),
+        megabytes("load_peak_mb", "load_peak"),
+        Column::median("load_s"),
+        megabytes("rss_anon_loaded_mb", "rss_anon_loaded"),
+        megabytes("rss_anon_first_mb", "rss_anon_first"),
+        Column::param("parameters"),
+        Column::param("format"),
+        Column::KERNEL_PATH,
+    ]),
+    ..Lane::new("memory", 0.05, LaneFunction::Model(run))
 };
 
-const METRICS: &[MetricSpec] = &[
-    lower("load_s", "s"),
-    lower("loaded", "bytes"),
-    lower("load_peak", "bytes"),
-    lower("peak", "bytes"),
-    info("average", "bytes"),
-    count("weights", "bytes"),
-    info("activations", "bytes"),
-    count("kv", "bytes"),
-    lower("grown", "bytes"),
-    info("per_item", "bytes"),
-    lower("allocations_per_token", "allocations"),
-    lower("rss_anon_loaded", "bytes"),
-    lower("rss_anon_first", "bytes"),
-];
-
-const MB: f64 = 1e-6;
-
-/// The columns of the seed's memory benchmark, in MB, then ours.
-const COLUMNS: &[Column] = &[
-    Column { name: "batch_size", cell: Cell::Param("batch") },
-    Column { name: "parameter_memory_mb", cell: Cell::Metric("weights", Samples::median, MB) },
-    Column { name: "activation_memory_mb", cell: Cell::Metric("activations", Samples::median, MB) },
-    Column { name: "peak_memory_mb", cell: Cell::Metric("peak", Samples::median, MB) },
-    Column { name: "average_memory_mb", cell: Cell::Metric("average", Samples::median, MB) },
-    Column { name: "mb_per_batch_item", cell: Cell::Metric("per_item", Samples::median, MB) },
-    Column { name: "kv_memory_mb", cell: Cell::Metric("kv", Samples::median, MB) },
-    Column { name: "grown_mb", cell: Cell::Metric("grown", Samples::median, MB) },
-    Column { name: "load_peak_mb", cell: Cell::Metric("load_peak", Samples::median, MB) },
-    Column::median("load_s"),
-    Column { name: "rss_anon_loaded_mb", cell: Cell::Metric("rss_anon_loaded", Samples::median, MB) },
-    Column { name: "rss_anon_first_mb", cell: Cell::Metric("rss_anon_first", Samples::median, MB) },
-    Column::param("parameters"),
-    Column::param("format"),
-    Column::KERNEL_PATH,
-];
+const fn megabytes(name: &'static str, metric: &'static str) -> Column {
+    Column { name, cell: Cell::Metric(metric, Samples::median, 1e-6) }
+}
 
 /// Allowed relative difference between the weights in memory and in the file.
 const TOLERANCE: f64 = 0.05;
@@ -87,7 +74,6 @@ const MOST_ALLOCATIONS: f64 = 32.0;
 /// Interval between two samples of the allocated bytes.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// The request after each load.
 #[derive(Clone, Copy)]
 struct Case {
     batch: usize,
@@ -95,28 +81,29 @@ struct Case {
     new_tokens: usize,
 }
 
-/// One load and its first request. Bytes are counted from before the load.
+/// One load and its first request. Bytes are counted from before the load; peaks and allocations need a counting allocator.
 struct Sample {
+    info: ModelInfo,
     load_s: f64,
-    /// Allocated after the load.
+    /// Bytes after the load.
     loaded: f64,
-    /// The peak while loading; `None` without a counting allocator.
+    /// The peak while loading.
     load_peak: Option<f64>,
-    /// The peak during the request.
+    /// The peak and the average during the request.
     peak: Option<f64>,
-    /// The average during the request.
     average: f64,
     /// Bytes after the request, whose pages of keys and values are kept for the next.
     after: f64,
-    /// Allocations per token of a sequence, in a repeated request; `None` without a counting allocator.
+    /// Allocations per token of a sequence, in a repeated request.
     allocations_per_token: Option<f64>,
-    resident: [Option<u64>; 2],
+    /// Anonymous resident bytes after the load and after the request.
+    resident: [Option<f64>; 2],
     ids: Vec<Vec<u32>>,
 }
 
-fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), LaneError> {
+fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
     let batches = values.counts("batch")?;
-    within_batch(&batches)?;
+    within_batch("batch", &batches)?;
     let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
     let runs = values.count("num-runs")?;
     for &threads in &bench.threads {
@@ -125,97 +112,80 @@ fn run(bench: &Bench<'_>, model: &Model<'_>, values: &Values) -> Result<(), Lane
         let mut first: Option<Vec<u32>> = None;
         for &batch in &batches {
             let case = Case { batch, prompt_tokens, new_tokens };
-            let mut told = None;
             let watched = canary.watch(runs, bench.clock, |_| {
-                let (sample, info) = sample(bench, model, threads, case)?;
-                check(model, &info, case, &sample)?;
-                let ids = first.get_or_insert_with(|| sample.ids[0].clone());
-                if *ids != sample.ids[0] {
-                    let fact =
-                        format!("greedy ids differ: {ids:?} and {:?} in a batch of {batch}", sample.ids[0]);
-                    return Err(LaneError::Incorrect(fact));
-                }
-                told = Some(info);
-                Ok(sample)
+                let sample = sample(bench, model, threads, case)?;
+                check(model, case, &sample)?;
+                let (ids, now) = (first.get_or_insert_with(|| sample.ids[0].clone()), &sample.ids[0]);
+                verify(ids == now, || {
+                    format!("greedy ids differ: {ids:?} and {now:?} in a batch of {batch}")
+                })?;
+                Ok::<_, LaneError>(sample)
             })?;
             let conditions = watched.iter().map(|w| w.condition).collect();
             let samples: Vec<Sample> = watched.into_iter().map(|w| w.value).collect();
-            let rows = told.map(|info| row(&info, case, &samples)).transpose()?;
-            let rows = rows.map(|row| row.conditions(conditions)).into_iter().collect();
-            bench.done(&format!("{threads} threads, batch {batch}"), rows)?;
+            let row = row(case, &samples)?.conditions(conditions);
+            bench.done(&format!("{threads} threads, batch {batch}"), vec![row])?;
         }
     }
     Ok(())
 }
 
 /// Loads the model, runs a batch, and measures memory meanwhile.
-fn sample(
-    bench: &Bench<'_>,
-    model: &Model<'_>,
-    threads: usize,
-    case: Case,
-) -> Result<(Sample, ModelInfo), LaneError> {
+fn sample(bench: &Bench<'_>, model: &BenchModel<'_>, threads: usize, case: Case) -> Result<Sample> {
     let before = current_bytes();
     let since = |bytes: u64| bytes.saturating_sub(before) as f64;
+    let resident = || Resident::now().anonymous_bytes.map(|bytes| bytes as f64);
     reset_peak();
-    let start = bench.clock.now_ns();
-    let engine = (model.load)(Setup::new(threads))?;
-    let load_s = bench.clock.elapsed_s(start);
-    let (loaded, load_peak) = (current_bytes(), peak_bytes());
-    let resident = Resident::now().anonymous_bytes;
-    let info = engine.info().clone();
+    let (engine, load_ns) = bench.clock.time(|| (model.load)(Setup::new(threads)));
+    let engine = engine?;
+    let (loaded, load_peak) = (since(current_bytes()), peak_bytes().map(since));
+    let resident_loaded = resident();
     let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
-    within_context(tokens, &info)?;
-    let kv = info.kv_bytes_per_token as f64 * tokens as f64 * case.batch as f64;
-    bench.fits(&format!("the keys and values of {} sequences of {tokens} tokens", case.batch), kv)?;
-    let (outcome, average) = watched(|| request(&engine, case, info.vocab));
-    // The peak since the request began, including allocations by the sampling thread and the answer.
-    let (outcome, peak) = (outcome?, peak_bytes());
-    let (after, resident_after) = (current_bytes(), Resident::now().anonymous_bytes);
-    let allocations_per_token = allocations_per_token(&engine, case, info.vocab)?;
-    let sample = Sample {
-        load_s,
-        loaded: since(loaded),
-        load_peak: load_peak.map(since),
-        peak: peak.map(since),
+    within_context(tokens, engine.info())?;
+    bench.fits_batch(case.batch, tokens, engine.info())?;
+    let (ids, average) = watched(|| request(&engine, case));
+    Ok(Sample {
+        ids: ids?,
+        load_s: load_ns as f64 * 1e-9,
+        loaded,
+        load_peak,
+        // The peak since the request began, including allocations by the sampling thread and the answer.
+        peak: peak_bytes().map(since),
         average: average - before as f64,
-        after: since(after),
-        allocations_per_token,
-        resident: [resident, resident_after],
-        ids: outcome,
-    };
-    Ok((sample, info))
+        after: since(current_bytes()),
+        resident: [resident_loaded, resident()],
+        allocations_per_token: allocations_per_token(&engine, case)?,
+        info: engine.info().clone(),
+    })
 }
 
 /// Allocations per additional token of a sequence: the additional allocations of a request that generates twice as many tokens, divided
 /// by the additional tokens. Both requests were run before, so first-time allocations do not count.
-fn allocations_per_token(engine: &Engine, case: Case, vocab: usize) -> Result<Option<f64>, LaneError> {
+fn allocations_per_token(engine: &Engine, case: Case) -> Result<Option<f64>> {
     let longer = Case { new_tokens: 2 * case.new_tokens, ..case };
     if longer.prompt_tokens + longer.new_tokens > engine.info().context {
         return Ok(None);
     }
-    let taken = |case: Case| {
-        request(engine, case, vocab)?;
+    let allocations_of = |case: Case| {
+        request(engine, case)?;
         let before = allocations();
-        request(engine, case, vocab)?;
+        request(engine, case)?;
         Ok::<_, LaneError>(allocations().zip(before).map(|(after, before)| (after - before) as f64))
     };
-    let (few, many) = (taken(case)?, taken(longer)?);
+    let (few, many) = (allocations_of(case)?, allocations_of(longer)?);
     let tokens = (case.batch * case.new_tokens) as f64;
     Ok(many.zip(few).map(|(many, few)| (many - few).max(0.0) / tokens))
 }
 
-/// The new ids of every sequence.
-fn request(engine: &Engine, case: Case, vocab: usize) -> Result<Vec<Vec<u32>>, LaneError> {
-    let prompts = (0..case.batch).map(|index| Prompt::Ids(asked::ids(case.prompt_tokens, index, vocab)));
-    let max_new_tokens = case.new_tokens;
-    if engine.info().objective == Objective::Next {
-        let request = BatchRequest { prompts: prompts.collect(), max_new_tokens, ignore_eos: true };
-        return Ok(engine.generate_batch(&request, &Cancel::new())?.token_ids);
+fn request(engine: &Engine, case: Case) -> Result<Vec<Vec<u32>>> {
+    let info = engine.info();
+    let batch = batch_request(case.batch, case.prompt_tokens, case.new_tokens, info.vocab);
+    if info.objective == Objective::Next {
+        return Ok(engine.generate_batch(&batch, &Cancel::new())?.token_ids);
     }
-    let requests = prompts
-        .map(|prompt| DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, max_new_tokens) });
-    Ok(asked::canvases(engine, requests)?.into_iter().map(|outcome| outcome.token_ids).collect())
+    let canvas = |prompt| DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, case.new_tokens) };
+    let outcomes = diffuse(engine, batch.prompts.into_iter().map(canvas))?;
+    Ok(outcomes.into_iter().map(|outcome| outcome.token_ids).collect())
 }
 
 /// Does the work. Returns its result and the average of the allocated bytes, sampled at regular intervals.
@@ -247,57 +217,47 @@ fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
 
 /// Checks that packed weights take as much memory as in their file, and that a request takes the pages of its keys and
 /// values.
-fn check(model: &Model<'_>, info: &ModelInfo, case: Case, sample: &Sample) -> Result<(), LaneError> {
-    let wrong = |fact: String| Err(LaneError::Incorrect(format!("{fact}\n  in `{}`", info.name)));
-    if let Some(file) = model.packed_bytes
-        && (info.weight_bytes as f64 / file as f64 - 1.0).abs() > TOLERANCE
-    {
+fn check(model: &BenchModel<'_>, case: Case, sample: &Sample) -> Result<()> {
+    let info = &sample.info;
+    let ensure = |holds, fact: String| verify(holds, || format!("{fact}\n  in `{}`", info.name));
+    if let Some(file) = model.packed_bytes {
         let memory = info.weight_bytes;
-        return wrong(format!("the weights take {memory} bytes in memory, but {file} in their file"));
+        let fact = format!("the weights take {memory} bytes in memory, but {file} in their file");
+        ensure((memory as f64 / file as f64 - 1.0).abs() <= TOLERANCE, fact)?;
     }
-    let (kv, grown) = (kv_bytes(info, case), sample.peak.map(|peak| peak - sample.loaded));
-    if grown.is_some_and(|grown| grown < kv as f64) {
-        let grown = grown.unwrap_or_default();
-        return wrong(format!("a request with {kv} bytes of keys and values took only {grown} bytes"));
+    if let Some(peak) = sample.peak {
+        let (kv, grown) = (kv_bytes(info, case), peak - sample.loaded);
+        let fact = format!("a request with {kv} bytes of keys and values took only {grown} bytes");
+        ensure(grown >= kv as f64, fact)?;
     }
     Ok(())
 }
 
-fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneError> {
-    let of = |unit: &str, direction, value: &dyn Fn(&Sample) -> Option<f64>| {
-        Samples::new(unit, direction, samples.iter().filter_map(value).collect())
-    };
-    let (lower, info_only) = (Direction::Lower, Direction::Info);
-    let resident = |s: &Sample, when: usize| s.resident[when].map(|bytes| bytes as f64);
+fn row(case: Case, samples: &[Sample]) -> Result<Row> {
+    let Sample { info, ids, .. } = &samples[0];
     // Activations are allocated once, independent of the batch; all other memory grows with the batch.
     let item = |s: &Sample| Some((info.activation_bytes as f64 + s.peak? - s.loaded) / case.batch as f64);
-    let ids = samples.first().map(|s| s.ids.concat()).unwrap_or_default();
-    let constant = |bytes: u64| Samples::new("bytes", info_only, vec![bytes as f64]);
-    let mut row = Row::new(format!("memory/b{}/t{}", case.batch, info.threads))
-        .param("model", info.name.clone())
-        .param("threads", info.threads)
-        .param("format", info.format.to_string())
-        .param("kv_format", info.kv_format.name())
+    let row = Row::of_model(format!("memory/b{}/t{}", case.batch, info.threads), info)
         .param("batch", case.batch)
         .param("prompt_tokens", case.prompt_tokens)
         .param("new_tokens", case.new_tokens)
         .param("parameters", info.parameters)
-        .digest(digest::of_ids(&ids))
-        .metric("load_s", of("s", lower, &|s| Some(s.load_s))?)
-        .metric("loaded", of("bytes", lower, &|s| Some(s.loaded))?)
-        .metric("load_peak", of("bytes", lower, &|s| s.load_peak)?)
-        .metric("peak", of("bytes", lower, &|s| s.peak)?)
-        .metric("average", of("bytes", info_only, &|s| Some(s.average))?)
-        .metric("weights", constant(info.weight_bytes)?)
-        .metric("activations", constant(info.activation_bytes)?)
-        .metric("kv", constant(kv_bytes(info, case))?)
-        .metric("grown", of("bytes", lower, &|s| Some((s.after - s.loaded).max(0.0)))?)
-        .metric("per_item", of("bytes", info_only, &item)?)
-        .metric("allocations_per_token", of("allocations", lower, &|s| s.allocations_per_token)?)
-        .metric("rss_anon_loaded", of("bytes", lower, &|s| resident(s, 0))?)
-        .metric("rss_anon_first", of("bytes", lower, &|s| resident(s, 1))?);
-    row.kernel_path = Some(info.kernel_path.clone());
-    row.checked = true;
+        .digest(digest::of_ids(&ids.concat()))
+        .measured(LANE.metrics, samples)
+        .each("load_s", |s| s.load_s)?
+        .each("loaded", |s| s.loaded)?
+        .each("load_peak", |s| s.load_peak)?
+        .each("peak", |s| s.peak)?
+        .each("average", |s| s.average)?
+        .one("weights", info.weight_bytes as f64)?
+        .one("activations", info.activation_bytes as f64)?
+        .one("kv", kv_bytes(info, case) as f64)?
+        .each("grown", |s| (s.after - s.loaded).max(0.0))?
+        .each("per_item", item)?
+        .each("allocations_per_token", |s| s.allocations_per_token)?
+        .each("rss_anon_loaded", |s| s.resident[0])?
+        .each("rss_anon_first", |s| s.resident[1])?
+        .row;
     // With a model that fills masks, a token may need a pass over a canvas, with lists of its rows.
     let by_token = info.objective == Objective::Next;
     let counted = by_token && samples.iter().any(|s| s.allocations_per_token.is_some());
@@ -306,13 +266,16 @@ fn row(info: &ModelInfo, case: Case, samples: &[Sample]) -> Result<Row, LaneErro
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::EngineError;
+
     use super::*;
-    use crate::lanes::tests::info;
+    use crate::lanes::tests::{info, samples};
 
     const CASE: Case = Case { batch: 4, prompt_tokens: 60, new_tokens: 5 };
 
     fn sample() -> Sample {
         Sample {
+            info: info(),
             load_s: 0.5,
             loaded: 3000.0,
             load_peak: Some(3500.0),
@@ -320,13 +283,9 @@ mod tests {
             average: 5000.0,
             after: 7100.0,
             allocations_per_token: Some(2.5),
-            resident: [Some(9000), None],
+            resident: [Some(9000.0), None],
             ids: vec![vec![1], vec![2]],
         }
-    }
-
-    fn nothing(_: Setup) -> Result<Engine, redline_engine::EngineError> {
-        Err(redline_engine::EngineError::Stopped)
     }
 
     #[test]
@@ -337,8 +296,8 @@ mod tests {
 
     #[test]
     fn a_row_tells_bytes_per_item() {
-        let row = row(&info(), CASE, &[sample(), Sample { peak: None, ..sample() }]).unwrap();
-        let values = |name: &str| row.metrics.get(name).unwrap().samples().values().to_vec();
+        let row = row(CASE, &[sample(), Sample { peak: None, ..sample() }]).unwrap();
+        let values = |name: &str| samples(&row, name);
         assert_eq!(values("per_item"), [(400.0 + 4200.0) / 4.0]);
         assert_eq!((values("peak"), values("loaded")), (vec![7200.0], vec![3000.0; 2]));
         assert_eq!(
@@ -352,11 +311,11 @@ mod tests {
     #[test]
     fn what_does_not_add_up_is_incorrect() {
         let with = |packed_bytes, peak| {
-            let model = Model { load: &nothing, packed_bytes, judge: None };
-            check(&model, &info(), CASE, &Sample { peak, ..sample() })
+            let model = BenchModel { load: &|_| Err(EngineError::Stopped), packed_bytes, judge: None };
+            check(&model, CASE, &Sample { peak, ..sample() })
         };
         assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());
-        let fact = |result: Result<(), LaneError>| match result {
+        let fact = |result: Result<()>| match result {
             Err(LaneError::Incorrect(fact)) => fact,
             other => panic!("{other:?}"),
         };

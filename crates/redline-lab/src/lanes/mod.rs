@@ -1,22 +1,35 @@
 //! The benchmark lanes: one file each, one line each in [`ALL`].
 
 use crate::baseline::Rule;
-use crate::bench::{Bench, Flag, LaneError, Model, Text, Values};
-use crate::result::Column;
-use crate::{Direction, LaneResult};
+use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Text, Values};
+use crate::result::{Cell, Column};
+use crate::{Direction, LaneResult, Samples};
 
-pub mod contention;
-pub mod diffusion;
-pub mod forward;
-pub mod gemm;
-pub mod generate;
-pub mod limits;
-pub mod memory;
-pub mod mixed;
-pub mod plan_cache;
-pub mod score;
-pub mod self_test;
-pub mod tokenizer;
+mod contention;
+mod diffusion;
+mod forward;
+mod gemm;
+mod generate;
+mod limits;
+mod memory;
+mod mixed;
+mod plan_cache;
+mod score;
+mod self_test;
+mod tokenizer;
+
+/// What most lanes use.
+mod prelude {
+    pub(super) use super::{Lane, LaneFunction, median};
+    pub(super) use crate::bench::{
+        Bench, BenchModel, Flag, LaneError, Result, Runs, Setup, Trials, Values, count, flag, higher, info,
+        lower, require, verify, within_batch, within_context,
+    };
+    pub(super) use crate::digest;
+    pub(super) use crate::result::{Cell, Column};
+    pub(super) use crate::roofline::{Held, Work};
+    pub(super) use crate::{Direction, Row, Samples};
+}
 
 /// All lanes.
 pub const ALL: &[Lane] = &[
@@ -45,7 +58,7 @@ pub struct Lane {
     pub checks: &'static str,
     /// The reference within the run: another arm, or the machine's limits.
     pub against: &'static str,
-    /// The metrics; a name ending in `*` stands for all metrics with that prefix.
+    /// The metrics.
     pub metrics: &'static [MetricSpec],
     /// The relative difference of its metrics that matters, such as 0.03.
     pub threshold: f64,
@@ -68,12 +81,12 @@ pub struct Lane {
     /// The rule for comparing with comma-separated values of an earlier run; `None` if they cannot be a baseline.
     pub baseline: Option<Rule>,
     /// The function that runs the lane.
-    pub run: Run,
+    pub run: LaneFunction,
 }
 
 /// What a lane measures.
 #[derive(Clone, Copy, Debug)]
-pub enum Run {
+pub enum LaneFunction {
     /// The machine alone.
     Machine(OfMachine),
     /// A model.
@@ -85,56 +98,16 @@ pub enum Run {
 }
 
 /// Measures the machine.
-pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<(), LaneError>;
+pub type OfMachine = fn(&Bench<'_>, &Values) -> Result<()>;
 /// Measures a model.
-pub type OfModel = fn(&Bench<'_>, &Model<'_>, &Values) -> Result<(), LaneError>;
+pub type OfModel = fn(&Bench<'_>, &BenchModel<'_>, &Values) -> Result<()>;
 
 /// Measures a tokenizer.
-pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<(), LaneError>;
-
-/// The specification of a metric.
-#[derive(Clone, Copy, Debug)]
-pub struct MetricSpec {
-    /// Its name.
-    pub name: &'static str,
-    /// Its unit; empty if there are several.
-    pub unit: &'static str,
-    /// The direction in which it improves.
-    pub direction: Direction,
-    /// Whether the value is the same on every machine: a count that can be a gate anywhere.
-    pub portable: bool,
-}
-
-/// A metric that is better the higher it is.
-pub(crate) const fn higher(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Higher, portable: false }
-}
-
-/// A metric that is better the lower it is.
-pub(crate) const fn lower(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Lower, portable: false }
-}
-
-/// A metric that is reported but not judged.
-pub(crate) const fn info(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Info, portable: false }
-}
-
-/// A count that follows from the workload, not from the machine's speed.
-pub(crate) const fn count(name: &'static str, unit: &'static str) -> MetricSpec {
-    MetricSpec { name, unit, direction: Direction::Info, portable: true }
-}
-
-impl MetricSpec {
-    /// Whether this specification covers the metric of this name.
-    pub fn names(&self, metric: &str) -> bool {
-        self.name.strip_suffix('*').map_or(self.name == metric, |begin| metric.starts_with(begin))
-    }
-}
+pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<()>;
 
 /// The size of a lane's run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Profile {
+pub enum LaneProfile {
     /// Very short: only shows that the lane runs.
     Smoke,
     /// About a minute.
@@ -143,7 +116,7 @@ pub enum Profile {
     Full,
 }
 
-impl Profile {
+impl LaneProfile {
     /// All profiles by name.
     pub const ALL: &[(&str, Self)] =
         &[("smoke", Self::Smoke), ("standard", Self::Standard), ("full", Self::Full)];
@@ -154,18 +127,40 @@ impl Profile {
     }
 }
 
-/// Only the machine's default number of threads.
-pub(crate) fn all_threads(default: usize) -> Vec<usize> {
-    vec![default]
+/// A column with the median of a metric.
+const fn median(name: &'static str, metric: &'static str) -> Column {
+    Column { name, cell: Cell::Metric(metric, Samples::median, 1.0) }
 }
 
 impl Lane {
+    /// A lane that still needs its texts, metrics and flags. It runs with the machine's default number of threads.
+    const fn new(name: &'static str, threshold: f64, run: LaneFunction) -> Self {
+        Self {
+            name,
+            asks: "",
+            checks: "",
+            against: "",
+            metrics: &[],
+            threshold,
+            flags: &[],
+            smoke: &[],
+            standard: &[],
+            threads: |default| vec![default],
+            columns: None,
+            shown: None,
+            note: None,
+            styles: &[],
+            baseline: None,
+            run,
+        }
+    }
+
     /// The flag values of a profile; other flags take their defaults.
-    pub fn values(&self, profile: Profile) -> &'static [(&'static str, &'static str)] {
+    pub fn values(&self, profile: LaneProfile) -> &'static [(&'static str, &'static str)] {
         match profile {
-            Profile::Smoke => self.smoke,
-            Profile::Standard => self.standard,
-            Profile::Full => &[],
+            LaneProfile::Smoke => self.smoke,
+            LaneProfile::Standard => self.standard,
+            LaneProfile::Full => &[],
         }
     }
 
@@ -183,15 +178,15 @@ impl Lane {
     pub fn about(&self) -> String {
         let mut text =
             format!("Checked first: {}.\nHeld against: {}.\nMetrics:\n", self.checks, self.against);
-        let width = self.metrics.iter().map(|told| told.name.len()).max().unwrap_or(0);
-        for told in self.metrics {
-            let better = match told.direction {
+        let width = self.metrics.iter().map(|metric| metric.name.len()).max().unwrap_or(0);
+        for metric in self.metrics {
+            let better = match metric.direction {
                 Direction::Higher => "higher is better",
                 Direction::Lower => "lower is better",
-                Direction::Info if told.portable => "told; the same on every machine",
+                Direction::Info if metric.portable => "told; the same on every machine",
                 Direction::Info => "told",
             };
-            text.push_str(&format!("  {:<width$}  {:<10}  {better}\n", told.name, told.unit));
+            text.push_str(&format!("  {:<width$}  {:<10}  {better}\n", metric.name, metric.unit));
         }
         text
     }
@@ -211,6 +206,33 @@ pub(crate) mod tests {
     use redline_kernels::{Format, Tier};
 
     use super::*;
+    use crate::conditions::Condition;
+    use crate::roofline::{Held, Limits};
+    use crate::{Clock, Machine, Row};
+
+    /// A bench on an unknown machine, which drops its rows.
+    pub(crate) fn bench(clock: &Clock) -> Bench<'_> {
+        Bench {
+            clock,
+            machine: Machine::default(),
+            threads: vec![1],
+            tier: None,
+            progress: &|_| (),
+            record: &|_| Ok(()),
+            process: &|_| Err(String::new()),
+        }
+    }
+
+    /// The samples of a metric; none if the row does not have it.
+    pub(crate) fn samples(row: &Row, metric: &str) -> Vec<f64> {
+        row.metrics.get(metric).map(|metric| metric.samples().values().to_vec()).unwrap_or_default()
+    }
+
+    /// A value between readings of 10 KB and 1000 operations per second, half of that in attention.
+    pub(crate) fn timed<T>(value: T) -> Held<T> {
+        let limits = Limits { bandwidth: 1e4, peak: 1e3, attention_peak: 500.0 };
+        Held { value, limits, condition: Condition::default() }
+    }
 
     /// A model with round numbers.
     pub(crate) fn info() -> ModelInfo {

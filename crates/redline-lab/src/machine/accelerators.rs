@@ -45,18 +45,12 @@ impl Accelerators {
         }
         device_files
             .extend(tree.names("dev").into_iter().filter(|n| n == "kfd").map(|n| format!("/dev/{n}")));
-        let version = tree.text("proc/driver/nvidia/version");
-        let nvidia_driver = version.and_then(|t| t.lines().next().map(|l| l.trim().to_owned()));
-        Self { pci, device_files, nvidia_driver: nvidia_driver.filter(|l| !l.is_empty()) }
-    }
-
-    /// Whether no accelerator was found.
-    pub fn is_empty(&self) -> bool {
-        self.pci.is_empty() && self.device_files.is_empty() && self.nvidia_driver.is_none()
+        let version = tree.text("proc/driver/nvidia/version").unwrap_or_default();
+        let nvidia_driver = version.lines().next().map(|line| line.trim().to_owned());
+        Self { pci, device_files, nvidia_driver: nvidia_driver.filter(|line| !line.is_empty()) }
     }
 }
 
-/// Whether `name` is `stem` followed by a number.
 fn is_numbered(name: &str, stem: &str) -> bool {
     name.strip_prefix(stem).is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
 }

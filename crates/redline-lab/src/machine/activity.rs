@@ -3,19 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use serde::Serialize;
-
-use super::counters::switches;
-use super::quota::Groups;
-use super::tree::Tree;
+use super::counters::Counters;
+use super::load::amount;
+use super::tree::{Tree, line_after};
 
 /// The counters at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Activity {
-    /// Processor time of all processors since boot, in ticks.
-    pub ticks: Option<u64>,
-    /// The part of it that the hypervisor gave to others.
-    pub stolen_ticks: Option<u64>,
+    /// The counters that are also read around each sample.
+    pub counters: Counters,
     /// Number of processors over which the ticks are counted.
     pub cpus: Option<usize>,
     /// Threads that run or could run now.
@@ -28,14 +24,10 @@ pub struct Activity {
     pub memory_pressure_us: Option<u64>,
     /// Microseconds in which at least one task waited for disks.
     pub io_pressure_us: Option<u64>,
-    /// Periods in which a control group of this process was throttled.
-    pub throttled_periods: Option<u64>,
     /// Pages swapped in and out.
     pub swapped_pages: Option<u64>,
     /// Times that a processor was slowed because it was hot.
     pub thermal_events: Option<u64>,
-    /// Involuntary context switches of threads of this process.
-    pub involuntary_switches: Option<u64>,
     /// The id of this process.
     pub own_process: Option<u64>,
     /// All processes by id.
@@ -43,7 +35,7 @@ pub struct Activity {
 }
 
 /// A process.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Process {
     /// Its name.
     pub name: String,
@@ -63,65 +55,43 @@ impl Activity {
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
         let stat = tree.text("proc/stat").unwrap_or_default();
-        let times = times(&stat);
-        let cpus = stat
-            .lines()
-            .filter(|l| l.strip_prefix("cpu").is_some_and(|l| l.starts_with(|c: char| c.is_ascii_digit())));
-        let swap = tree.text("proc/vmstat").and_then(|text| {
-            named(&text, "pswpin").zip(named(&text, "pswpout")).map(|(into, out)| into.saturating_add(out))
-        });
-        let average =
-            tree.text("proc/loadavg").and_then(|t| t.split_whitespace().next()?.parse::<f64>().ok());
+        let number = |text: &str, name| line_after(text, name)?.trim().parse::<u64>().ok();
+        let swap = tree
+            .text("proc/vmstat")
+            .and_then(|text| Some(number(&text, "pswpin ")?.saturating_add(number(&text, "pswpout ")?)));
+        let cpus = stat.lines().filter_map(|line| line.strip_prefix("cpu")?.chars().next());
         Self {
-            ticks: times.map(|(all, _)| all),
-            stolen_ticks: times.map(|(_, stolen)| stolen),
-            cpus: Some(cpus.count()).filter(|n| *n > 0),
-            runnable: named(&stat, "procs_running"),
-            load_average: average.filter(|v| v.is_finite() && *v >= 0.0),
+            counters: Counters::read(root),
+            cpus: Some(cpus.filter(char::is_ascii_digit).count()).filter(|n| *n > 0),
+            runnable: number(&stat, "procs_running "),
+            load_average: tree.text("proc/loadavg").and_then(|text| amount(&text, 0)),
             cpu_pressure_us: pressure(tree, "cpu"),
             memory_pressure_us: pressure(tree, "memory"),
             io_pressure_us: pressure(tree, "io"),
-            throttled_periods: Groups::read(tree).throttled_periods(tree),
             swapped_pages: swap,
             thermal_events: thermal(tree),
-            involuntary_switches: switches(tree)[1],
             own_process: tree.text("proc/self/stat").and_then(|t| t.split(' ').next()?.parse().ok()),
             processes: processes(tree),
         }
     }
 }
 
-/// All ticks of the line `cpu` of `/proc/stat`, and the stolen ones. Guest time is included in the others.
-pub(super) fn times(stat: &str) -> Option<(u64, u64)> {
-    let columns = stat.lines().find_map(|l| l.strip_prefix("cpu "))?.split_whitespace().take(8);
-    let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
-    let all = times.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
-    Some((all, *times.get(7)?))
-}
-
-/// The number after a name at the beginning of a line.
-fn named(text: &str, name: &str) -> Option<u64> {
-    text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
-}
-
 /// The total of the line `some`.
 fn pressure(tree: Tree, what: &str) -> Option<u64> {
     let text = tree.text(&format!("proc/pressure/{what}"))?;
-    text.lines().find_map(|line| line.strip_prefix("some ")?.split("total=").nth(1)?.trim().parse().ok())
+    line_after(&text, "some ")?.split("total=").nth(1)?.trim().parse().ok()
 }
 
 /// The total over all processors. Every processor reports its package's count, which does not matter for a
 /// difference.
 fn thermal(tree: Tree) -> Option<u64> {
-    let cpus = tree.names("sys/devices/system/cpu");
-    let cpus = cpus.iter().filter(|n| n.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok()));
-    let counts =
-        cpus.flat_map(|cpu| ["core", "package"].map(|kind| (cpu, kind))).filter_map(|(cpu, kind)| {
-            tree.number::<u64>(&format!(
-                "sys/devices/system/cpu/{cpu}/thermal_throttle/{kind}_throttle_count"
-            ))
-        });
-    counts.fold(None, |sum: Option<u64>, count| Some(sum.unwrap_or(0).saturating_add(count)))
+    let cpus = tree.names("sys/devices/system/cpu").into_iter();
+    let cpus = cpus.filter(|n| n.strip_prefix("cpu").is_some_and(|n| n.parse::<usize>().is_ok()));
+    let count = |cpu: &str, kind: &str| {
+        tree.number::<u64>(&format!("sys/devices/system/cpu/{cpu}/thermal_throttle/{kind}_throttle_count"))
+    };
+    let counts = cpus.flat_map(|cpu| ["core", "package"].map(|kind| count(&cpu, kind)));
+    counts.flatten().reduce(u64::saturating_add)
 }
 
 fn processes(tree: Tree) -> BTreeMap<u64, Process> {
@@ -155,14 +125,6 @@ mod tests {
             ["", "7 (a", "7 (a) S", "7 )a( S 1", "7 (a) S 1 7 7 0 -1 4 1 2 3 4 x 25 9 9 20 0 1 0 12345"]
         {
             assert_eq!(process(bad), None, "{bad:?}");
-        }
-    }
-
-    #[test]
-    fn times_of_all_processors() {
-        assert_eq!(times("cpu  1 2 3 4 5 6 7 8 100 100\ncpu0 1 1\n"), Some((36, 8)));
-        for bad in ["", "cpu0 1 2 3", "cpu  1 2 3", "cpu  18446744073709551615 1 0 0 0 0 0 1"] {
-            assert_eq!(times(bad), None, "{bad:?}");
         }
     }
 }

@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use super::activity::times;
 use super::memory::field;
 use super::quota::Groups;
-use super::tree::Tree;
+use super::tree::{Tree, line_after};
 
 /// Counters since the start of the process or the machine; `None` if one cannot be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -37,24 +36,27 @@ impl Counters {
     /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
-        let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
         let [voluntary_switches, involuntary_switches] = switches(tree);
         let times = tree.text("proc/stat").and_then(|text| times(&text));
         Self {
-            minor_faults: faults.map(|f| f.0),
-            major_faults: faults.map(|f| f.1),
             voluntary_switches,
             involuntary_switches,
-            ticks: times.map(|t| t.0),
-            stolen_ticks: times.map(|t| t.1),
+            ticks: times.map(|(all, _)| all),
+            stolen_ticks: times.map(|(_, stolen)| stolen),
             throttled: Groups::read(tree).throttled_periods(tree),
-            mhz: frequency(tree),
+            // Idle processors lower their clock by themselves.
+            mhz: tree.highest_frequency("scaling_cur_freq").map(|khz| khz * 1e-3),
+            ..Self::faults(tree)
         }
     }
 
     /// Reads only the page counters, which is fast.
     pub fn pages() -> Self {
-        let faults = Tree::new(Path::new("/")).text("proc/self/stat").and_then(|text| faults(&text));
+        Self::faults(Tree::new(Path::new("/")))
+    }
+
+    fn faults(tree: Tree) -> Self {
+        let faults = tree.text("proc/self/stat").and_then(|text| faults(&text));
         Self { minor_faults: faults.map(|f| f.0), major_faults: faults.map(|f| f.1), ..Self::default() }
     }
 }
@@ -68,6 +70,14 @@ fn faults(text: &str) -> Option<(u64, u64)> {
     Some((minor, major))
 }
 
+/// All ticks of the line `cpu` of `/proc/stat`, and the stolen ones. Guest time is included in the others.
+pub(super) fn times(stat: &str) -> Option<(u64, u64)> {
+    let columns = line_after(stat, "cpu ")?.split_whitespace().take(8);
+    let times: Vec<u64> = columns.map(|c| c.parse().ok()).collect::<Option<_>>()?;
+    let all = times.iter().try_fold(0_u64, |sum, &t| sum.checked_add(t))?;
+    Some((all, *times.get(7)?))
+}
+
 /// Voluntary and involuntary switches of all threads, or of the main thread only if the others cannot be read.
 pub(super) fn switches(tree: Tree) -> [Option<u64>; 2] {
     let of = |path: &str| {
@@ -76,20 +86,9 @@ pub(super) fn switches(tree: Tree) -> [Option<u64>; 2] {
     };
     let threads = tree.names("proc/self/task");
     let counts = threads.iter().filter_map(|thread| of(&format!("proc/self/task/{thread}/status")));
-    let add = |a: Option<u64>, b: Option<u64>| match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (one, other) => one.or(other),
-    };
+    let add = |a: Option<u64>, b: Option<u64>| a.into_iter().chain(b).reduce(u64::saturating_add);
     let sum = |a: [Option<u64>; 2], b: [Option<u64>; 2]| [add(a[0], b[0]), add(a[1], b[1])];
     counts.reduce(sum).or_else(|| of("proc/self/status")).unwrap_or_default()
-}
-
-fn frequency(tree: Tree) -> Option<f64> {
-    let cpus = tree.cpus("sys/devices/system/cpu/online")?;
-    let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
-    let khz: Vec<f64> = cpus.into_iter().map_while(|cpu| tree.number(&file(cpu))).collect();
-    // Idle processors lower their clock by themselves.
-    khz.into_iter().reduce(f64::max).map(|khz| khz * 1e-3)
 }
 
 #[cfg(test)]
@@ -106,18 +105,17 @@ mod tests {
     #[test]
     fn a_made_up_tree() {
         let directory = tempfile::tempdir().unwrap();
-        let write = |path: &str, text: &str| {
+        let write = |path: String, text: String| {
             let path = directory.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        for (task, count) in [(1, 10), (2, 20)] {
-            let status = format!("voluntary_ctxt_switches: {count}\nnonvoluntary_ctxt_switches: 1\n");
-            write(&format!("proc/self/task/{task}/status"), &status);
-        }
-        write("sys/devices/system/cpu/online", "0-1\n");
-        for (cpu, khz) in [(0, 2_000_000), (1, 3_000_000)] {
-            write(&format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq"), &format!("{khz}\n"));
+        write("sys/devices/system/cpu/online".into(), "0-1\n".into());
+        for (cpu, khz, switches) in [(0, 2_000_000, 10), (1, 3_000_000, 20)] {
+            let status = format!("voluntary_ctxt_switches: {switches}\nnonvoluntary_ctxt_switches: 1\n");
+            write(format!("proc/self/task/{cpu}/status"), status);
+            let file = format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_cur_freq");
+            write(file, format!("{khz}\n"));
         }
         let counters = Counters::read(directory.path());
         assert_eq!((counters.voluntary_switches, counters.involuntary_switches), (Some(30), Some(2)));

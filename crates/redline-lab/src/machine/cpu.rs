@@ -46,9 +46,9 @@ pub(super) fn parse(text: &str) -> CpuInfo {
 
 /// The `key : value` lines of a block, without empty values.
 fn pairs(block: &str) -> Vec<(&str, &str)> {
-    let lines =
-        block.lines().filter_map(|l| l.split_once(':')).map(|(key, value)| (key.trim(), value.trim()));
-    lines.filter(|(_, value)| !value.is_empty()).collect()
+    let lines = block.lines().filter_map(|line| line.split_once(':'));
+    let pairs = lines.map(|(key, value)| (key.trim(), value.trim()));
+    pairs.filter(|(_, value)| !value.is_empty()).collect()
 }
 
 /// The first value for a key.
@@ -73,12 +73,17 @@ fn number(text: &str) -> Option<u32> {
 fn x86(lines: &[(&str, &str)]) -> Cpu {
     let text = |key| value(lines, key).map(ToOwned::to_owned);
     let get = |key| value(lines, key).and_then(number);
-    let (vendor, family, model, stepping) =
-        (text("vendor_id"), get("cpu family"), get("model"), get("stepping"));
-    let known = |v: &String| x86_core(v, family?, model?, stepping.unwrap_or(0));
-    let microarchitecture = vendor.as_ref().and_then(known).map(ToOwned::to_owned);
-    let (model_name, microcode) = (text("model name"), text("microcode"));
-    Cpu { vendor, model_name, microarchitecture, family, model, stepping, microcode }
+    let (family, model, stepping) = (get("cpu family"), get("model"), get("stepping"));
+    let known = |vendor| x86_core(vendor, family?, model?, stepping.unwrap_or(0)).map(ToOwned::to_owned);
+    Cpu {
+        vendor: text("vendor_id"),
+        model_name: text("model name"),
+        microarchitecture: value(lines, "vendor_id").and_then(known),
+        family,
+        model,
+        stepping,
+        microcode: text("microcode"),
+    }
 }
 
 /// The core design for x86 numbers, as in the Linux kernel's own tables.
@@ -121,20 +126,15 @@ fn arm(lines: &[(&str, &str)]) -> Cpu {
             parts.push(part);
         }
     }
-    let named: Vec<&str> = parts.iter().filter_map(|&p| arm_core(implementer?, p)).collect();
-    let all_named = !named.is_empty() && named.len() == parts.len();
-    let given = value(lines, "model name").map(ToOwned::to_owned);
-    let vendor =
-        implementer.map(|i| arm_vendor(i).map_or(format!("implementer {i:#04x}"), ToOwned::to_owned));
-    let model_name = all_named.then(|| named.join(" + ")).or(given);
+    let names: Option<Vec<&str>> = parts.iter().map(|&part| arm_core(implementer?, part)).collect();
+    let names = names.filter(|names| !names.is_empty()).map(|names| names.join(" + "));
+    let vendor = |i| arm_vendor(i).map_or_else(|| format!("implementer {i:#04x}"), ToOwned::to_owned);
     Cpu {
-        vendor,
-        model_name,
-        microarchitecture: None,
-        family: None,
+        vendor: implementer.map(vendor),
+        model_name: names.or_else(|| value(lines, "model name").map(ToOwned::to_owned)),
         model: parts.first().copied(),
         stepping: get("CPU revision"),
-        microcode: None,
+        ..Cpu::default()
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::activity::times;
+use super::counters::times;
 use super::topology::Cpus;
 use super::tree::Tree;
 
@@ -31,29 +31,26 @@ impl Load {
         let load = tree.text("proc/loadavg").map(|t| loadavg(&t)).unwrap_or_default();
         Self {
             steal_share: tree.text("proc/stat").and_then(|t| steal_share(&t)),
-            uptime_s: tree.text("proc/uptime").and_then(|t| amount(t.split_whitespace().next()?)),
+            uptime_s: tree.text("proc/uptime").and_then(|t| amount(&t, 0)),
             ..load
         }
     }
 }
 
-/// A finite, non-negative number.
-fn amount(text: &str) -> Option<f64> {
-    text.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0)
+/// The finite, non-negative number in a column.
+pub(super) fn amount(text: &str, column: usize) -> Option<f64> {
+    text.split_whitespace().nth(column)?.parse().ok().filter(|v: &f64| v.is_finite() && *v >= 0.0)
 }
 
 /// Parses `/proc/loadavg`: `0.12 0.86 0.66 1/96 10371`.
 fn loadavg(text: &str) -> Load {
-    let fields: Vec<&str> = text.split_whitespace().collect();
-    let average = |at: usize| fields.get(at).and_then(|f| amount(f));
-    let runnable = fields.get(3).and_then(|f| f.split_once('/')?.0.parse::<u64>().ok());
+    let runnable = text.split_whitespace().nth(3).and_then(|f| f.split_once('/')?.0.parse::<u64>().ok());
     Load {
-        average_1: average(0),
-        average_5: average(1),
-        average_15: average(2),
+        average_1: amount(text, 0),
+        average_5: amount(text, 1),
+        average_15: amount(text, 2),
         other_runnable: runnable.map(|r| r.saturating_sub(1)),
-        steal_share: None,
-        uptime_s: None,
+        ..Load::default()
     }
 }
 
@@ -90,7 +87,7 @@ impl Frequency {
 }
 
 /// The clock frequencies of processors at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Frequencies {
     /// The highest current frequency in Hz, which is that of a busy processor.
     pub now: Option<f64>,
@@ -107,13 +104,8 @@ impl Frequencies {
     /// Reads the files below `root`.
     pub fn read(root: &Path) -> Self {
         let tree = Tree::new(root);
-        let cpus = tree.names("sys/devices/system/cpu");
-        let highest = |name: &str| {
-            let of =
-                |cpu: &String| tree.number::<u64>(&format!("sys/devices/system/cpu/{cpu}/cpufreq/{name}"));
-            cpus.iter().filter_map(of).max().map(|kilohertz| kilohertz as f64 * 1e3)
-        };
-        Self { now: highest("scaling_cur_freq"), most: highest("cpuinfo_max_freq") }
+        let hertz = |name| tree.highest_frequency(name).map(|kilohertz| kilohertz * 1e3);
+        Self { now: hertz("scaling_cur_freq"), most: hertz("cpuinfo_max_freq") }
     }
 }
 
@@ -134,12 +126,17 @@ mod tests {
 
     #[test]
     fn stolen_time() {
+        assert_eq!(steal_share("cpu  1 2 3 4 5 6 7 8 100 100\ncpu0 1 1\n"), Some(8.0 / 36.0));
         assert_eq!(steal_share("cpu  10 20 30 35 0 0 0 5 7 9\ncpu0 1 1 1 1 1 1 1 1\n"), Some(0.05));
-        for bad in
-            ["", "cpu0 1 1 1 1 1 1 1 1", "cpu  1 2 3 4", "cpu  0 0 0 0 0 0 0 0", "cpu  1 2 3 x 5 6 7 8"]
-        {
+        for bad in [
+            "",
+            "cpu0 1 1 1 1 1 1 1 1",
+            "cpu  1 2 3 4",
+            "cpu  0 0 0 0 0 0 0 0",
+            "cpu  1 2 3 x 5 6 7 8",
+            "cpu  18446744073709551615 1 0 0 0 0 0 1",
+        ] {
             assert_eq!(steal_share(bad), None, "{bad:?}");
         }
-        assert_eq!(steal_share("cpu  18446744073709551615 1 0 0 0 0 0 1"), None);
     }
 }

@@ -1,8 +1,11 @@
 //! Memory, swap and huge pages.
 
+use std::fmt;
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
 
-use super::tree::Tree;
+use super::tree::{Tree, line_after};
 
 /// When the kernel uses huge pages on its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,14 +19,9 @@ pub enum HugePages {
     Never,
 }
 
-impl HugePages {
-    /// The kernel's name for the setting.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Always => "always",
-            Self::Madvise => "madvise",
-            Self::Never => "never",
-        }
+impl fmt::Display for HugePages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -56,9 +54,34 @@ impl Memory {
     }
 }
 
+/// The memory of this process, as counted by the kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Resident {
+    /// Memory that is not backed by a file.
+    pub anonymous_bytes: Option<u64>,
+    /// The part of it on transparent huge pages.
+    pub huge_page_bytes: Option<u64>,
+}
+
+impl Resident {
+    /// Reads the memory of this process.
+    pub fn now() -> Self {
+        Self::read(Path::new("/"))
+    }
+
+    /// Reads the files below `root`.
+    pub fn read(root: &Path) -> Self {
+        let of = |file, name| field(&Tree::new(root).text(file)?, name);
+        Self {
+            anonymous_bytes: of("proc/self/status", "RssAnon"),
+            huge_page_bytes: of("proc/self/smaps_rollup", "AnonHugePages"),
+        }
+    }
+}
+
 /// The bytes, or the count, in the line of that name in `/proc/meminfo` and files like it.
 pub(super) fn field(text: &str, name: &str) -> Option<u64> {
-    let mut words = text.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(':'))?.split_whitespace();
+    let mut words = line_after(text, &format!("{name}:"))?.split_whitespace();
     let number: u64 = words.next()?.parse().ok()?;
     match words.next() {
         Some("kB") => number.checked_mul(1024),
@@ -70,25 +93,23 @@ pub(super) fn field(text: &str, name: &str) -> Option<u64> {
 /// Parses `/proc/meminfo`.
 fn meminfo(text: &str) -> Memory {
     let field = |name: &str| field(text, name);
-    let swap_total_bytes = field("SwapTotal");
+    let swap = field("SwapTotal");
     Memory {
         total_bytes: field("MemTotal"),
         available_bytes: field("MemAvailable"),
-        swap_total_bytes,
-        swap_used_bytes: swap_total_bytes
-            .zip(field("SwapFree"))
-            .and_then(|(all, free)| all.checked_sub(free)),
-        transparent_huge_pages: None,
+        swap_total_bytes: swap,
+        swap_used_bytes: swap.zip(field("SwapFree")).and_then(|(all, free)| all.checked_sub(free)),
         hugetlb_pages: field("HugePages_Total"),
         hugetlb_free: field("HugePages_Free"),
         hugetlb_page_bytes: field("Hugepagesize"),
+        ..Memory::default()
     }
 }
 
 /// The value in brackets in `always [madvise] never`.
 fn transparent(text: &str) -> Option<HugePages> {
     let chosen = text.split_whitespace().find_map(|w| w.strip_prefix('[')?.strip_suffix(']'))?;
-    [HugePages::Always, HugePages::Madvise, HugePages::Never].into_iter().find(|h| h.name() == chosen)
+    serde_json::from_value(chosen.into()).ok()
 }
 
 #[cfg(test)]
@@ -117,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_none() {
-        let all = [
+        for text in [
             "",
             "MemTotal",
             "MemTotal:",
@@ -125,8 +146,9 @@ mod tests {
             "MemTotal: 1 MB",
             "MemTotal: -1 kB",
             "MemTotalX: 1 kB",
-        ];
-        for text in all.iter().copied().chain(["MemTotal: 18446744073709551615 kB", "SwapFree: 1 kB"]) {
+            "MemTotal: 18446744073709551615 kB",
+            "SwapFree: 1 kB",
+        ] {
             assert_eq!(meminfo(text), Memory::default(), "{text:?}");
         }
         assert_eq!(meminfo("SwapTotal: 1 kB\nSwapFree: 2 kB").swap_used_bytes, None);

@@ -9,7 +9,6 @@ mod counters;
 mod cpu;
 mod load;
 mod memory;
-mod process;
 mod quota;
 mod topology;
 mod tree;
@@ -24,8 +23,7 @@ pub use activity::{Activity, Process};
 pub use counters::Counters;
 pub use cpu::Cpu;
 pub use load::{Frequencies, Frequency, Load};
-pub use memory::{HugePages, Memory};
-pub use process::Resident;
+pub use memory::{HugePages, Memory, Resident};
 pub use quota::Usable;
 pub use topology::{Cache, Topology};
 
@@ -103,8 +101,12 @@ impl Machine {
 
     /// Size of all last-level caches together, in bytes.
     pub fn last_level_cache(&self) -> Option<u64> {
-        let last = self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level)?;
+        let last = self.last_cache()?;
         last.size_bytes?.checked_mul(last.instances.unwrap_or(1) as u64)
+    }
+
+    fn last_cache(&self) -> Option<&Cache> {
+        self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level)
     }
 
     /// Bytes that this process may still allocate: the available memory, or the control group's limit if that is lower;
@@ -120,45 +122,39 @@ impl Machine {
 
     /// The values that must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.
     pub fn identity(&self) -> Vec<(&'static str, String)> {
-        let count = |n: Option<usize>| n.map_or("?".to_owned(), |n| n.to_string());
-        let number = |n: Option<u32>| n.map_or("?".to_owned(), |n| n.to_string());
-        let text = |t: &Option<String>| t.clone().unwrap_or_else(|| "?".to_owned());
         let cpu = &self.cpu;
         let data = self.caches.iter().filter(|c| c.kind != "instruction");
         let caches: Vec<String> =
-            data.map(|c| format!("{} x{}", cache_text(c), count(c.instances))).collect();
-        let memory = self.memory.total_bytes.map(size_class);
+            data.map(|c| format!("{} x{}", cache_text(c), known(c.instances))).collect();
         vec![
-            ("vendor", text(&cpu.vendor)),
-            ("cpu", text(&cpu.model_name)),
-            ("family", number(cpu.family)),
-            ("model", number(cpu.model)),
-            ("usable cpus", count(self.usable.cpus)),
-            ("usable cores", count(self.usable.cores)),
-            ("caches", if caches.is_empty() { "?".to_owned() } else { caches.join(", ") }),
-            ("memory class", memory.map_or("?".to_owned(), number::bytes)),
-            ("kernel", text(&self.kernel)),
-            ("hypervisor", self.hypervisor.map_or("?".to_owned(), |h| h.to_string())),
+            ("vendor", known(cpu.vendor.as_ref())),
+            ("cpu", known(cpu.model_name.as_ref())),
+            ("family", known(cpu.family)),
+            ("model", known(cpu.model)),
+            ("usable cpus", known(self.usable.cpus)),
+            ("usable cores", known(self.usable.cores)),
+            ("caches", known((!caches.is_empty()).then(|| caches.join(", ")))),
+            ("memory class", known(self.memory.total_bytes.map(size_class).map(number::bytes))),
+            ("kernel", known(self.kernel.as_ref())),
+            ("hypervisor", known(self.hypervisor)),
         ]
     }
 
     /// A digest of [`identity`](Self::identity), equal on machines of the same kind. `None` if the processor, its
     /// usable number or the memory is unknown, because such machines cannot be distinguished.
     pub fn fingerprint(&self) -> Option<String> {
-        self.cpu.model_name.as_ref().map(|_| ()).or(self.cpu.model.map(|_| ()))?;
-        self.usable.cpus?;
-        self.memory.total_bytes?;
-        let lines: Vec<String> =
-            self.identity().iter().map(|(name, value)| format!("{name}={value}")).collect();
-        Some(digest(lines.join("\n").bytes()))
+        let processor = self.cpu.model_name.is_some() || self.cpu.model.is_some();
+        let distinct = processor && self.usable.cpus.is_some() && self.memory.total_bytes.is_some();
+        let line = |(name, value)| format!("{name}={value}");
+        let lines: Vec<String> = self.identity().into_iter().map(line).collect();
+        distinct.then(|| digest(lines.join("\n").bytes()))
     }
 
     /// The machine in one line: `AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB`.
     pub fn one_line(&self) -> String {
         let mut parts = vec![self.cpu_text().unwrap_or_else(|| "unknown processor".to_owned())];
         parts.extend(self.cores_text());
-        let last = self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level);
-        parts.extend(last.filter(|c| c.size_bytes.is_some()).map(|c| match c.instances {
+        parts.extend(self.last_cache().filter(|c| c.size_bytes.is_some()).map(|c| match c.instances {
             Some(n) if n > 1 => format!("{n} x {}", cache_text(c)),
             _ => cache_text(c),
         }));
@@ -182,16 +178,18 @@ impl Machine {
 
     /// The cores, and the number that this process may use.
     fn cores_text(&self) -> Option<String> {
-        let usable = self.usable.cores;
-        match (usable, self.topology.physical_cores, self.usable.cpus.or(self.topology.logical_cpus)) {
-            (Some(some), Some(all), _) if some < all => {
-                Some(format!("{some} of {}", number::count(all, "core")))
-            }
-            (_, Some(all), _) => Some(number::count(all, "core")),
-            (_, None, Some(cpus)) => Some(number::count(cpus, "hardware thread")),
-            (_, None, None) => None,
-        }
+        let cpus = self.usable.cpus.or(self.topology.logical_cpus);
+        let Some(all) = self.topology.physical_cores else {
+            return cpus.map(|cpus| number::count(cpus, "hardware thread"));
+        };
+        let some = self.usable.cores.filter(|some| *some < all).map(|some| format!("{some} of "));
+        Some(some.unwrap_or_default() + &number::count(all, "core"))
     }
+}
+
+/// The text of a value; `?` if it is unknown.
+fn known(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "?".to_owned(), |value| value.to_string())
 }
 
 /// `32 MiB L3`; split data caches are `L1d`.
@@ -201,8 +199,7 @@ pub(crate) fn cache_text(cache: &Cache) -> String {
         "instruction" => "i",
         _ => "",
     };
-    let size = cache.size_bytes.map_or("?".to_owned(), number::bytes);
-    format!("{size} L{}{suffix}", cache.level)
+    format!("{} L{}{suffix}", known(cache.size_bytes.map(number::bytes)), cache.level)
 }
 
 /// `bytes` in whole GiB, or in tenths if small.
@@ -254,9 +251,8 @@ mod tests {
 
     #[test]
     fn names_of_operating_systems() {
-        assert_eq!(os_name("ID=x\nPRETTY_NAME=\"Debian 12\"\n").as_deref(), Some("Debian 12"));
-        assert_eq!(os_name("PRETTY_NAME='A'").as_deref(), Some("A"));
-        assert_eq!(os_name("PRETTY_NAME=Plain").as_deref(), Some("Plain"));
+        let named = ["ID=x\nPRETTY_NAME=\"Debian 12\"\n", "PRETTY_NAME='A'", "PRETTY_NAME=Plain"];
+        assert_eq!(named.map(|text| os_name(text).unwrap()), ["Debian 12", "A", "Plain"]);
         for none in ["", "NAME=x", "PRETTY_NAME=", "PRETTY_NAME=\"\""] {
             assert_eq!(os_name(none), None, "{none:?}");
         }

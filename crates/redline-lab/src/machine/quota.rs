@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde::{Deserialize, Serialize};
 
 use super::topology::Cpus;
-use super::tree::{Tree, cpu_list};
+use super::tree::{Tree, cpu_list, line_after};
 
 /// The resources that this process may use.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ impl Usable {
 
 /// The processors in the line `Cpus_allowed_list` of `/proc/self/status`.
 fn allowed(status: &str) -> Option<BTreeSet<usize>> {
-    cpu_list(status.lines().find_map(|l| l.strip_prefix("Cpus_allowed_list:"))?)
+    cpu_list(line_after(status, "Cpus_allowed_list:")?)
 }
 
 /// Directories of the control groups of this process, from the innermost to the root.
@@ -87,9 +87,7 @@ impl Groups {
 
     /// Periods in which any of the groups was throttled since its creation.
     pub(super) fn throttled_periods(&self, tree: Tree) -> Option<u64> {
-        let line = |text: &str| {
-            text.lines().find_map(|l| l.strip_prefix("nr_throttled ")?.trim().parse::<u64>().ok())
-        };
+        let line = |text: &str| line_after(text, "nr_throttled ")?.trim().parse::<u64>().ok();
         let groups = self.unified.iter().chain(&self.cpu);
         // The sum is enough, since only the difference of two readings counts.
         groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(u64::saturating_add)
@@ -106,7 +104,7 @@ impl Groups {
 
 /// The path of the version 2 group in `/proc/self/cgroup`.
 fn unified_path(text: &str) -> &str {
-    text.lines().find_map(|l| l.strip_prefix("0::")).unwrap_or("")
+    line_after(text, "0::").unwrap_or("")
 }
 
 /// The path of the group of a version 1 controller in `/proc/self/cgroup`.
@@ -152,28 +150,24 @@ mod tests {
 
     #[test]
     fn groups_are_searched_from_the_inside() {
-        assert_eq!(chain("m", "/a/b"), ["m/a/b", "m/a", "m"]);
-        assert_eq!(chain("m", "/"), ["m"]);
-        assert_eq!(chain("m", "/../../a/./b"), ["m/a/b", "m/a", "m"]);
+        for (path, expected) in
+            [("/a/b", &["m/a/b", "m/a", "m"][..]), ("/", &["m"]), ("/../../a/./b", &["m/a/b", "m/a", "m"])]
+        {
+            assert_eq!(chain("m", path), expected);
+        }
     }
 
     #[test]
     fn paths_of_controllers() {
         let text = "12:cpuset:/x\n4:cpu,cpuacct:/a:b\n3:memory:/m\n0::/u\nbroken\n9:\n";
-        assert_eq!(controller_path(text, "cpu"), "/a:b");
-        assert_eq!(controller_path(text, "memory"), "/m");
-        assert_eq!(controller_path(text, "pids"), "");
-        assert_eq!(unified_path(text), "/u");
-        assert_eq!(unified_path(""), "");
+        assert_eq!(["cpu", "memory", "pids"].map(|name| controller_path(text, name)), ["/a:b", "/m", ""]);
+        assert_eq!(["", text].map(unified_path), ["", "/u"]);
     }
 
     #[test]
     fn allowed_processors() {
-        assert_eq!(
-            allowed("Name:\tx\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n").map(|s| s.len()),
-            Some(2)
-        );
-        assert_eq!(allowed("Cpus_allowed_list:\n"), None);
-        assert_eq!(allowed(""), None);
+        let status = "Name:\tx\nCpus_allowed:\t3\nCpus_allowed_list:\t0-1\n";
+        assert_eq!(allowed(status), Some([0, 1].into()));
+        assert_eq!(["Cpus_allowed_list:\n", ""].map(allowed), [None, None]);
     }
 }

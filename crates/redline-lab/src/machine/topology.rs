@@ -53,8 +53,8 @@ impl Cpus {
             let file = |name| tree.cpus(&format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}"));
             file("core_cpus_list").or_else(|| file("thread_siblings_list"))
         };
-        let told: Option<BTreeSet<_>> = online.iter().map(siblings).collect();
-        let cores = told.or_else(|| cores_by_info(info)).filter(|c| !c.is_empty());
+        let groups: Option<BTreeSet<_>> = online.iter().map(siblings).collect();
+        let cores = groups.or_else(|| cores_by_info(info)).filter(|c| !c.is_empty());
         Self { online, cores }
     }
 }
@@ -87,20 +87,20 @@ impl Topology {
 
 /// The caches of all processors, grouped by kind, sorted by level.
 pub(super) fn caches(tree: Tree, cpus: &Cpus) -> Vec<Cache> {
-    let mut found: BTreeMap<Cache, BTreeSet<BTreeSet<usize>>> = BTreeMap::new();
+    let mut caches: BTreeMap<Cache, BTreeSet<BTreeSet<usize>>> = BTreeMap::new();
     for cpu in &cpus.online {
         let directory = format!("sys/devices/system/cpu/cpu{cpu}/cache");
         for name in tree.names(&directory).iter().filter(|n| n.starts_with("index")) {
             if let Some((cache, sharing)) = cache(tree, &format!("{directory}/{name}")) {
-                found.entry(cache).or_default().extend(sharing);
+                caches.entry(cache).or_default().extend(sharing);
             }
         }
     }
-    let counted = |(cache, instances): (Cache, BTreeSet<BTreeSet<usize>>)| {
-        let instances = Some(instances.len()).filter(|&n| n > 0);
-        Cache { instances, ..cache }
+    let counted = |(cache, sharing): (Cache, BTreeSet<_>)| Cache {
+        instances: Some(sharing.len()).filter(|&n| n > 0),
+        ..cache
     };
-    found.into_iter().map(counted).collect()
+    caches.into_iter().map(counted).collect()
 }
 
 /// Reads one cache and the processors that share it.
@@ -137,9 +137,7 @@ mod tests {
 
     #[test]
     fn sizes_of_caches() {
-        assert_eq!(size("32K"), Some(32768));
-        assert_eq!(size("512"), Some(512));
-        assert_eq!(size("2M"), Some(2 << 20));
+        assert_eq!(["32K", "512", "2M"].map(size), [Some(32768), Some(512), Some(2 << 20)]);
         for bad in ["", "K", "-1K", "1 K", "1k", "20000000000G", "1KB"] {
             assert_eq!(size(bad), None, "{bad:?}");
         }

@@ -34,14 +34,19 @@ impl<'a> Tree<'a> {
         self.text(path).map(|t| t.trim().to_owned()).filter(|t| !t.is_empty())
     }
 
-    /// The number in a file.
     pub(super) fn number<T: FromStr>(self, path: &str) -> Option<T> {
         self.word(path)?.parse().ok()
     }
 
-    /// The processor list in a file.
     pub(super) fn cpus(self, path: &str) -> Option<BTreeSet<usize>> {
         cpu_list(&self.text(path)?)
+    }
+
+    /// The highest value of a file that every processor may have in `/sys/devices/system/cpu/cpuN/cpufreq`.
+    pub(super) fn highest_frequency(self, name: &str) -> Option<f64> {
+        let cpus = self.cpus("sys/devices/system/cpu/online")?;
+        let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}");
+        cpus.into_iter().filter_map(|cpu| self.number(&file(cpu))).reduce(f64::max)
     }
 
     /// The names in a directory, with numbers in numeric order; empty if it cannot be read.
@@ -51,6 +56,11 @@ impl<'a> Tree<'a> {
         names.sort_by_key(|n| (n.len(), n.clone()));
         names
     }
+}
+
+/// The rest of the first line that begins with `prefix`.
+pub(super) fn line_after<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(prefix))
 }
 
 /// Parses `0-3,8,10-11`; `None` if it is empty or malformed.

@@ -15,7 +15,7 @@ use redline_engine::{Activation, ActivationId, ActivationName, Engine, EngineErr
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
-pub use self::difference::{Choice, Difference, Place, TopChoice};
+pub use self::difference::{ActivationDifference, RowChoice, TopChoice, ValuePosition};
 pub use self::reference::{Reference, SCHEMA};
 
 /// Why a comparison failed.
@@ -57,29 +57,29 @@ pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
 
 /// One activation of one step.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub struct ComparedActivation {
     /// The step; step 0 is the prompt.
     pub step: usize,
     /// The activation.
     pub id: ActivationId,
     /// The difference from the reference.
-    pub difference: Difference,
+    pub difference: ActivationDifference,
     /// For logits, the most probable tokens of both sides.
     pub top: Option<TopChoice>,
 }
 
 /// The result of a comparison.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Parity {
+pub struct ParityReport {
     /// All activations in the order in which they were computed.
-    pub lines: Vec<Line>,
+    pub lines: Vec<ComparedActivation>,
     /// The largest normalised squared error within the tolerance.
     pub tolerance: f64,
 }
 
-impl Parity {
+impl ParityReport {
     /// Whether an activation is beyond the tolerance.
-    pub fn diverges(&self, line: &Line) -> bool {
+    pub fn diverges(&self, line: &ComparedActivation) -> bool {
         line.difference.nmse() > self.tolerance
     }
 
@@ -89,12 +89,9 @@ impl Parity {
     }
 
     /// The line with the largest error; the first one on a tie.
-    pub fn worst(&self) -> Option<&Line> {
-        self.lines.iter().reduce(
-            |worst, line| {
-                if line.difference.nmse() > worst.difference.nmse() { line } else { worst }
-            },
-        )
+    pub fn worst(&self) -> Option<&ComparedActivation> {
+        let nmse = |line: &ComparedActivation| line.difference.nmse();
+        self.lines.iter().reduce(|worst, line| if nmse(line) > nmse(worst) { line } else { worst })
     }
 
     /// Number of steps.
@@ -105,31 +102,35 @@ impl Parity {
 
 /// Runs the reference's steps and compares. A `tolerance` of `None` takes the dump's own tolerance for this format, or the
 /// default.
-pub fn run(engine: &Engine, reference: Reference, tolerance: Option<f64>) -> Result<Parity, ParityError> {
+pub fn run(
+    engine: &Engine,
+    reference: Reference,
+    tolerance: Option<f64>,
+) -> Result<ParityReport, ParityError> {
     reference.fits(engine.info(), engine.activations())?;
     let info = engine.info();
     let tolerance = tolerance
         .or_else(|| reference.tolerance(info.format))
         .unwrap_or_else(|| default_tolerance(info.format, info.kv_format));
-    let steps = reference.steps().to_vec();
-    let comparison = Arc::new(Mutex::new(Comparison::new(reference)));
+    let steps = reference.steps().cloned().collect();
+    let (lines, places, row, failed) = (Vec::new(), HashMap::new(), Vec::new(), None);
+    let comparison = Arc::new(Mutex::new(Comparison { reference, lines, places, row, failed }));
     let seen = Arc::clone(&comparison);
     let log = Arc::new(move |step: usize, activation: Activation<'_>| {
-        seen.lock().unwrap_or_else(PoisonError::into_inner).see(step, activation);
+        let mut comparison = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if comparison.failed.is_none() {
+            comparison.failed = comparison.compare(step, activation).err();
+        }
     });
     engine.observe(steps, log).map_err(ParityError::Engine)?;
     let mut comparison = comparison.lock().unwrap_or_else(PoisonError::into_inner);
     let lines = std::mem::take(&mut comparison.lines);
-    match comparison.failed.take() {
-        Some(error) => Err(error),
-        None => Ok(Parity { lines, tolerance }),
-    }
+    comparison.failed.take().map_or(Ok(ParityReport { lines, tolerance }), Err)
 }
 
-/// A comparison in progress.
 struct Comparison {
     reference: Reference,
-    lines: Vec<Line>,
+    lines: Vec<ComparedActivation>,
     places: HashMap<(usize, ActivationId), usize>,
     /// Buffer for a row of the reference.
     row: Vec<f32>,
@@ -138,29 +139,18 @@ struct Comparison {
 }
 
 impl Comparison {
-    fn new(reference: Reference) -> Self {
-        Self { reference, lines: Vec::new(), places: HashMap::new(), row: Vec::new(), failed: None }
-    }
-
-    /// Compares the next rows of an activation.
-    fn see(&mut self, step: usize, activation: Activation<'_>) {
-        if self.failed.is_none() {
-            self.failed = self.compare(step, activation).err();
-        }
-    }
-
     fn compare(&mut self, step: usize, activation: Activation<'_>) -> Result<(), ParityError> {
         let Activation { id, values } = activation;
         let lines = &mut self.lines;
         let place = *self.places.entry((step, id)).or_insert_with(|| {
             let top = (id.name == ActivationName::Logits).then(TopChoice::default);
-            lines.push(Line { step, id, difference: Difference::default(), top });
+            lines.push(ComparedActivation { step, id, difference: ActivationDifference::default(), top });
             lines.len() - 1
         });
         let line = &mut self.lines[place];
         self.row.resize(values.width(), 0.0);
         for r in 0..values.rows() {
-            self.reference.read(step, id, line.difference.rows(), &mut self.row)?;
+            self.reference.read(step, id, line.difference.rows, &mut self.row)?;
             if let Some(top) = &mut line.top {
                 top.add(values.row(r), &self.row);
             }

@@ -16,18 +16,17 @@ pub(super) const SCHEMA: &str = "redline.bench.report/1";
 
 /// Builds the document, without text that could end the enclosing HTML element.
 pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> String {
-    let machines: Vec<&Value> = subjects.machines.iter().map(|machine| &machine.told).collect();
     let run = |subject: &super::subject::Subject<'_>| {
         let run = subject.run;
         json!({
             "name": subject.name, "run_id": run.run_id, "started_at": run.started_at, "lane": run.lane,
             "machine": subject.machine, "engine": run.engine, "command": run.command, "environment": run.environment,
             "arms": run.arms, "comparison": run.comparison, "limits": run.limits,
-            "rows": run.rows.iter().map(|row| told(row, detail)).collect::<Vec<_>>(),
+            "rows": run.rows.iter().map(|row| stored(row, detail)).collect::<Vec<_>>(),
         })
     };
     let runs: Vec<Value> = subjects.runs.iter().map(run).collect();
-    let document = json!({"schema": SCHEMA, "title": title, "machines": machines, "runs": runs});
+    let document = json!({"schema": SCHEMA, "title": title, "machines": subjects.machines, "runs": runs});
     document.to_string().chars().fold(String::new(), |mut text, c| {
         // Escape characters that HTML would change, and those that could end the element.
         if matches!(c, '<' | '>' | '&') || visible(c) != c {
@@ -39,7 +38,7 @@ pub(super) fn json(subjects: &Subjects<'_>, title: &str, detail: Detail) -> Stri
     })
 }
 
-fn told(row: &Row, detail: Detail) -> Value {
+fn stored(row: &Row, detail: Detail) -> Value {
     let metrics = row.metrics.iter().map(|(name, metric)| (name.to_owned(), numbers(metric, detail)));
     let mut value = json!({
         "case": row.case, "params": row.params, "checked": row.checked, "invalid": row.invalid(),

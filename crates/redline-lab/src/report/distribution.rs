@@ -1,60 +1,29 @@
 //! Distributions of times: the cumulative share of samples, and every sample in a strip per process.
 
 use super::Detail;
-use super::page::{Cell, Figure, Fold, Group, Key, Section, Table, allot, colour};
-use super::quantity::{n_text, percent, plain, readable, seconds_in, tick, with_unit};
-use super::subject::{Entry, Subjects, cut, distinct};
+use super::page::{Figure, Key, Section, Table, colour};
+use super::panels::panels;
+use super::quantity::{n_text, percent, plain, readable, seconds_in, with_unit};
+use super::subject::{Entry, Measured, Subjects, cut, gather};
 use super::svg::{Anchor, Drawing, Scale};
-use crate::stats::{Direction, Samples};
 
 const WIDTH: f64 = 340.0;
 const PLOT: (f64, f64, f64, f64) = (42.0, 332.0, 10.0, 110.0);
-/// Height of a strip.
 const STRIP: f64 = 9.0;
 /// Maximum number of strips per series; further processes appear only in the curve.
 const STRIPS: usize = 8;
 /// Maximum number of series per panel.
 const SERIES: usize = 6;
-/// Percentiles that are reported.
 const PERCENTILES: [f64; 4] = [50.0, 90.0, 95.0, 99.0];
-
-/// Samples of one case and metric.
-struct Series<'a> {
-    entry: Entry<'a>,
-    samples: &'a Samples,
-}
-
-/// One case and metric on one machine, with a series for each run.
-struct Panel<'a> {
-    machine: usize,
-    lane: &'a str,
-    case: &'a str,
-    metric: &'a str,
-    series: Vec<Series<'a>>,
-}
 
 /// One group per lane; `None` if no time has at least two samples.
 pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section> {
-    let panels = panels(subjects);
-    if panels.is_empty() {
+    let curves = curves(subjects);
+    if curves.is_empty() {
         return None;
     }
-    let places = distinct(panels.iter().map(|panel| (panel.lane, panel.machine)));
-    let of = |&(lane, machine): &(&str, usize)| -> Vec<&Panel<'_>> {
-        panels.iter().filter(|panel| (panel.lane, panel.machine) == (lane, machine)).collect()
-    };
-    let of_lanes: Vec<Vec<&Panel<'_>>> = places.iter().map(of).collect();
-    let wanted: Vec<usize> = of_lanes.iter().map(Vec::len).collect();
-    let mut groups: Vec<Group> = Vec::new();
-    for (((lane, machine), of_lane), drawn) in
-        places.into_iter().zip(of_lanes).zip(allot(&wanted, detail.panels))
-    {
-        let figures = of_lane.iter().take(drawn).map(|panel| figure(panel, detail)).collect();
-        let folded = if groups.is_empty() { Fold::Open } else { Fold::Shut };
-        let tables = vec![table(&of_lane)];
-        groups.push(Group { title: subjects.place(lane, machine), folded, grid: true, figures, tables });
-    }
-    let left_out = panels.len() - groups.iter().map(|group| group.figures.len()).sum::<usize>();
+    let figure = |series: &[Measured<'_>]| figure(series, detail.strokes);
+    let (groups, omitted) = panels(subjects, &curves, (detail.panels, "curves"), figure, table);
     let mut notes = vec![
         format!(
             "A step rises where a sample lies; upright ticks on a curve are percentiles, given only where the samples suffice for \
@@ -64,53 +33,31 @@ pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section
         ),
         "Times that are told but not judged (direction info) are left out here.".to_owned(),
     ];
-    if left_out > 0 {
-        notes.push(format!(
-            "{left_out} of {} curves are not drawn; the tables hold all of them.",
-            panels.len()
-        ));
-    }
-    let intro =
-        "The share of samples that took at most so long. Steep is steady; a long foot to the right is a tail.".to_owned();
+    notes.extend(omitted);
+    let intro = "The share of samples that took at most so long. Steep is steady; a long foot to the right is a tail.";
     Some(Section { id: "distributions", title: "Latency distributions", intro, groups, notes })
 }
 
-fn panels<'a>(subjects: &'a Subjects<'_>) -> Vec<Panel<'a>> {
-    let mut panels: Vec<Panel<'a>> = Vec::new();
-    for entry in subjects.entries() {
-        for (metric, samples) in entry.row.metrics.iter().map(|(name, metric)| (name, metric.samples())) {
-            let judged = samples.direction() != Direction::Info;
-            if !judged || samples.n() < 2 || seconds_in(samples.unit()).is_none() {
-                continue;
-            }
-            let (lane, case, machine) =
-                (entry.subject.run.lane.as_str(), entry.row.case.as_str(), entry.subject.machine);
-            let series = Series { entry, samples };
-            let same = |p: &&mut Panel<'_>| {
-                (p.machine, p.lane, p.case, p.metric) == (machine, lane, case, metric)
-                    && p.series.len() < SERIES
-                    && p.series[0].samples.unit() == samples.unit()
-            };
-            match panels.iter_mut().find(same) {
-                Some(panel) => panel.series.push(series),
-                None => panels.push(Panel { machine, lane, case, metric, series: vec![series] }),
-            }
-        }
-    }
-    panels
+/// The times of each case and metric on a machine, with a series for each run.
+fn curves<'a>(subjects: &'a Subjects<'_>) -> Vec<Vec<Measured<'a>>> {
+    let is_time = |m: &Measured<'_>| m.samples.n() >= 2 && seconds_in(m.samples.unit()).is_some();
+    let key = |m: &Measured<'a>| (m.entry.subject.place(), &m.entry.row.case, m.metric, m.samples.unit());
+    let times = subjects.entries().flat_map(Entry::judged).filter(is_time);
+    gather(times, |series, time| series.len() < SERIES && key(&series[0]) == key(time))
 }
 
-fn figure(panel: &Panel<'_>, detail: Detail) -> Figure {
-    let strips: usize = panel.series.iter().map(|s| s.samples.processes().len().min(STRIPS)).sum();
+fn figure(series: &[Measured<'_>], strokes: usize) -> Figure {
+    let strips: usize = series.iter().map(|s| s.samples.processes().len().min(STRIPS)).sum();
     let (x0, x1, y0, y1) = PLOT;
     let below = y1 + 6.0 + STRIP * strips as f64;
-    let height = below + 34.0;
-    let low = panel.series.iter().filter_map(|s| s.samples.min()).fold(f64::INFINITY, f64::min);
-    let high = panel.series.iter().filter_map(|s| s.samples.max()).fold(f64::NEG_INFINITY, f64::max);
-    let (factor, unit) = readable(panel.series[0].samples.unit(), high);
+    let low = series.iter().filter_map(|s| s.samples.min()).fold(f64::INFINITY, f64::min);
+    let high = series.iter().filter_map(|s| s.samples.max()).fold(f64::NEG_INFINITY, f64::max);
+    let Measured { entry, metric, samples } = series[0];
+    let (factor, unit) = readable(samples.unit(), high);
     let x = Scale::fitting((low * factor, high * factor), (x0, x1));
-    let label = format!("Distribution of {} of {}", panel.metric, cut(panel.case, 96));
-    let mut drawing = Drawing::new("chart small", (WIDTH, height), &label);
+    let label = format!("Distribution of {metric} of {}", cut(&entry.row.case, 96));
+    let metric = cut(metric, 40);
+    let mut drawing = Drawing::new("chart small", (WIDTH, below + 34.0), &label);
     for share in [0.0, 0.25, 0.5, 0.75, 1.0] {
         let at = y1 - share * (y1 - y0);
         drawing.line("grid", (x0, at), (x1, at));
@@ -118,77 +65,71 @@ fn figure(panel: &Panel<'_>, detail: Detail) -> Figure {
             drawing.text("tick", (x0 - 5.0, at + 4.0), Anchor::End, &percent(share));
         }
     }
-    for value in x.ticks(4) {
-        drawing.line("grid", (x.at(value), y0), (x.at(value), below));
-        drawing.text("tick", (x.at(value), below + 14.0), Anchor::Middle, &tick(value));
-    }
-    drawing.text("axislabel", (x1, below + 29.0), Anchor::End, &format!("{}, {unit}", cut(panel.metric, 40)));
+    drawing.columns(&x, 4, (y0, below), 14.0);
+    drawing.text("axislabel", (x1, below + 29.0), Anchor::End, &format!("{metric}, {unit}"));
     let mut top = y1 + 6.0;
-    for (index, series) in panel.series.iter().enumerate() {
-        curve(&mut drawing, &x, factor, index, series, detail);
+    for (index, series) in series.iter().enumerate() {
+        let place = |value: f64| x.at(value * factor);
+        curve(&mut drawing, place, index, series, strokes);
         for process in series.samples.processes().take(STRIPS) {
-            strip(&mut drawing, &x, factor, index, process, (top, detail));
+            let places: Vec<f64> =
+                evenly_sorted(process, strokes).into_iter().map(|(_, v)| place(v)).collect();
+            let class = format!("stroke thin {}", colour(index));
+            drawing.strokes(&class, &places, (top + 1.0, top + STRIP - 2.0));
             top += STRIP;
         }
     }
-    let who = |(index, series): (usize, &Series<'_>)| {
-        let invalid = if series.entry.row.invalid().is_some() { " (invalid)" } else { "" };
-        Key::line(&format!("curve {} d{}", colour(index), index % SERIES), series.entry.who() + invalid)
+    let invalid = |s: &Measured<'_>| s.entry.row.invalid().is_some();
+    let key = |(index, series): (usize, &Measured<'_>)| {
+        let marked = if invalid(series) { " (invalid)" } else { "" };
+        Key::line(&curve_class(index), series.entry.who() + marked)
     };
-    let keys =
-        if panel.series.len() > 1 { panel.series.iter().enumerate().map(who).collect() } else { Vec::new() };
-    let title = cut(panel.case, 64);
-    let about = panel.series[0].samples.headline().map(|v| with_unit(v, panel.series[0].samples.unit()));
-    let n = panel.series.iter().map(|s| s.samples.n().to_string()).collect::<Vec<_>>().join(", ");
-    let invalid = panel.series.iter().any(|s| s.entry.row.invalid().is_some());
-    let marked = if invalid { "; INVALID" } else { "" };
-    let about = format!("{}: {}, n = {n}{marked}", cut(panel.metric, 40), about.unwrap_or_default());
-    Figure { title, about, svg: drawing.finish(false), keys, ..Figure::default() }
+    let keys = if series.len() > 1 { series.iter().enumerate().map(key).collect() } else { Vec::new() };
+    let headline = samples.headline().map(|v| with_unit(v, samples.unit())).unwrap_or_default();
+    let n = series.iter().map(|s| s.samples.n().to_string()).collect::<Vec<_>>().join(", ");
+    let marked = if series.iter().any(invalid) { "; INVALID" } else { "" };
+    let about = format!("{metric}: {headline}, n = {n}{marked}");
+    Figure { title: cut(&entry.row.case, 64), about, svg: drawing.finish(false), keys, ..Figure::default() }
 }
 
-fn curve(drawing: &mut Drawing, x: &Scale, factor: f64, index: usize, series: &Series<'_>, detail: Detail) {
+fn curve_class(series: usize) -> String {
+    format!("curve {} d{}", colour(series), series % SERIES)
+}
+
+/// Draws the share of samples up to each value, and the percentiles with their intervals.
+fn curve(
+    drawing: &mut Drawing,
+    place: impl Fn(f64) -> f64,
+    index: usize,
+    series: &Measured<'_>,
+    strokes: usize,
+) {
     let (_, x1, y0, y1) = PLOT;
-    let mut sorted = series.samples.values().to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let n = sorted.len();
-    let place = |rank: usize| (x.at(sorted[rank] * factor), y1 - (rank + 1) as f64 / n as f64 * (y1 - y0));
-    let mut points: Vec<(f64, f64)> = chosen(n, detail.strokes).into_iter().map(place).collect();
+    let (samples, unit) = (series.samples, series.samples.unit());
+    let height = |share: f64| y1 - share * (y1 - y0);
+    let step = |(rank, value): (usize, f64)| (place(value), height((rank + 1) as f64 / samples.n() as f64));
+    let mut points: Vec<(f64, f64)> =
+        evenly_sorted(samples.values(), strokes).into_iter().map(step).collect();
     let begin = (points.first().map_or(x1, |p| p.0), y1);
     points.push((x1, y0));
-    drawing.steps(&format!("curve {} d{}", colour(index), index % SERIES), begin, &points);
-    let unit = series.samples.unit();
+    drawing.steps(&curve_class(index), begin, &points);
     for p in PERCENTILES {
-        let Some(found) = series.samples.percentile(p) else { continue };
-        let at = y1 - p / 100.0 * (y1 - y0);
-        let (low, high) = (with_unit(found.low, unit), with_unit(found.high, unit));
-        drawing.open(&format!("p{p}: {} [{low}, {high}]", with_unit(found.value, unit)));
-        drawing.line(
-            &format!("whisker {}", colour(index)),
-            (x.at(found.low * factor), at),
-            (x.at(found.high * factor), at),
-        );
-        drawing.strokes(
-            &format!("stroke {}", colour(index)),
-            &[x.at(found.value * factor)],
-            (at - 4.0, at + 4.0),
-        );
+        let Some(percentile) = samples.percentile(p) else { continue };
+        let at = height(p / 100.0);
+        let [value, low, high] = [percentile.value, percentile.low, percentile.high];
+        let [value_text, low_text, high_text] = [value, low, high].map(|v| with_unit(v, unit));
+        drawing.open(&format!("p{p}: {value_text} [{low_text}, {high_text}]"));
+        drawing.line(&format!("whisker {}", colour(index)), (place(low), at), (place(high), at));
+        drawing.strokes(&format!("stroke {}", colour(index)), &[place(value)], (at - 4.0, at + 4.0));
         drawing.close();
     }
 }
 
-fn strip(
-    drawing: &mut Drawing,
-    x: &Scale,
-    factor: f64,
-    index: usize,
-    process: &[f64],
-    (top, detail): (f64, Detail),
-) {
-    let mut sorted = process.to_vec();
+/// At most `most` sorted values with their ranks.
+fn evenly_sorted(values: &[f64], most: usize) -> Vec<(usize, f64)> {
+    let mut sorted = values.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
-    let places: Vec<f64> =
-        chosen(sorted.len(), detail.strokes).into_iter().map(|rank| x.at(sorted[rank] * factor)).collect();
-    drawing.strokes(&format!("stroke thin {}", colour(index)), &places, (top + 1.0, top + STRIP - 2.0));
+    chosen(sorted.len(), most).into_iter().map(|rank| (rank, sorted[rank])).collect()
 }
 
 /// At most `most` of `n` ranks, evenly selected, including both ends.
@@ -200,51 +141,28 @@ pub(super) fn chosen(n: usize, most: usize) -> Vec<usize> {
     (0..most).map(|i| (i * (n - 1) + (most - 1) / 2) / (most - 1)).collect()
 }
 
-fn table(panels: &[&Panel<'_>]) -> Table {
-    let columns = [
-        ("case", false),
-        ("metric", false),
-        ("run", false),
-        ("n", true),
-        ("min", true),
-        ("p50 [95 %]", true),
-        ("p90", true),
-        ("p95", true),
-        ("p99", true),
-        ("max", true),
-        ("mean ± std", true),
-        ("", false),
-    ];
-    let mut table = Table::new("The same as numbers", &columns);
-    for (panel, series) in panels.iter().flat_map(|panel| panel.series.iter().map(move |s| (panel, s))) {
-        let s = series.samples;
-        let (factor, unit) = readable(s.unit(), s.max().unwrap_or_default());
-        let value = |v: Option<f64>| v.map_or("–".to_owned(), |v| plain(v * factor));
-        let percentile = |p: f64| match s.percentile(p) {
-            Some(found) if p == 50.0 => {
-                format!(
-                    "{} [{}, {}]",
-                    plain(found.value * factor),
-                    plain(found.low * factor),
-                    plain(found.high * factor)
-                )
-            }
-            found => value(found.map(|found| found.value)),
-        };
-        let mut row: Vec<Cell> = vec![
-            series.entry.case_cell(),
-            format!("{}, {unit}", panel.metric).into(),
-            series.entry.who().into(),
-            n_text(s).into(),
-            value(s.min()).into(),
-        ];
-        row.extend(PERCENTILES.map(|p| percentile(p).into()));
-        row.push(value(s.max()).into());
-        row.push(format!("{} ± {}", value(s.mean()), value(s.std())).into());
-        row.push(
-            series.entry.row.invalid().map(|why| Cell::bad(format!("INVALID: {why}"))).unwrap_or_default(),
-        );
-        table.rows.push(row);
+fn table(curves: &[&Vec<Measured<'_>>]) -> Table {
+    let mut table = Table::of_chart("case,metric,run,#n,#min,#p50 [95 %],#p90,#p95,#p99,#max,#mean ± std,");
+    for Measured { entry, metric, samples } in curves.iter().copied().flatten() {
+        let (factor, unit) = readable(samples.unit(), samples.max().unwrap_or_default());
+        let number = |v: f64| plain(v * factor);
+        let value = |v: Option<f64>| v.map_or("–".to_owned(), number);
+        let percentile = |p: f64| value(samples.percentile(p).map(|percentile| percentile.value));
+        let interval = samples.percentile(50.0).map(|p| format!(" [{}, {}]", number(p.low), number(p.high)));
+        table.rows.push(vec![
+            entry.case_cell(),
+            format!("{metric}, {unit}").into(),
+            entry.who().into(),
+            n_text(samples).into(),
+            value(samples.min()).into(),
+            (percentile(50.0) + &interval.unwrap_or_default()).into(),
+            percentile(90.0).into(),
+            percentile(95.0).into(),
+            percentile(99.0).into(),
+            value(samples.max()).into(),
+            format!("{} ± {}", value(samples.mean()), value(samples.std())).into(),
+            entry.invalid_cell(),
+        ]);
     }
     table
 }
@@ -252,8 +170,8 @@ fn table(panels: &[&Panel<'_>]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Row;
     use crate::report::tests::run;
+    use crate::{Direction, Row, Samples};
 
     fn timed(case: &str, unit: &str, processes: &[Vec<f64>]) -> Row {
         let samples = Samples::by_process(unit, Direction::Lower, processes).unwrap();
@@ -268,8 +186,8 @@ mod tests {
         ];
         runs[1].engine.name = "other".into();
         let subjects = Subjects::new(&runs);
-        let found = panels(&subjects);
-        assert_eq!((found.len(), found[0].series.len()), (1, 2));
+        let curves = curves(&subjects);
+        assert_eq!((curves.len(), curves[0].len()), (1, 2));
         let section = section(&subjects, Detail::FULL).unwrap();
         let figure = &section.groups[0].figures[0];
         assert_eq!(figure.keys.len(), 2);

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::page::{Cell, Group, Section, Table};
-use super::subject::{Host, Subject, Subjects, cut, distinct, shown, text};
+use super::subject::{Entry, Subject, Subjects, UNKNOWN, cut, distinct, shown, text};
 use crate::number;
-use crate::result::Metric;
+use crate::run::Host;
 
 /// Rows of a machine's table: their names, and their paths in the document.
 const MACHINE: &[(&str, &str)] = &[
@@ -39,31 +39,33 @@ const MACHINE_BYTES: &[(&str, &str)] = &[
 
 /// A table per machine, and a table of all runs.
 pub(super) fn section(subjects: &Subjects<'_>) -> Section {
-    let machines = subjects.machines.iter().map(machine).collect();
-    let mut tables: Vec<Table> = machines;
-    tables.push(runs(subjects));
-    tables.push(reproduction(subjects));
+    let mut tables: Vec<Table> = (1..).zip(&subjects.machines).map(machine).collect();
+    let columns = "run,lane,#machine,engine,version,commit,dirty,compiler,profile,threads,format,model,kernels,#rows,\
+                   #runs per case,started";
+    let rows = subjects.runs.iter().map(run).collect();
+    tables.push(Table { rows, ..Table::new("Runs", columns) });
+    let rows = subjects.runs.iter().map(reproduction).collect();
+    tables.push(Table { rows, ..Table::new("To measure again", "run,command,environment variables") });
     let notes = vec!["What a run does not tell is left blank or shown as –: nothing is guessed.".to_owned()];
-    let intro = "What the numbers hold for, and how to take them again.".to_owned();
+    let intro = "What the numbers hold for, and how to take them again.";
     let groups = vec![Group { tables, ..Group::default() }];
     Section { id: "environment", title: "Environment", intro, groups, notes }
 }
 
-fn machine(host: &Host<'_>) -> Table {
-    let mut table =
-        Table::new(format!("{}: {}", host.name, shown(&host.summary)), &[("", false), ("", false)]);
-    let mut tell = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            table.rows.push(vec![name.into(), cut(&value, 200).into()]);
-        }
+fn machine((number, host): (usize, &&Host)) -> Table {
+    let summary = shown(host.summary().unwrap_or(UNKNOWN));
+    let mut table = Table::new(format!("Machine {number}: {summary}"), ",");
+    let mut add = |name: &str, value: Option<String>| {
+        table.rows.extend(value.map(|value| vec![name.into(), cut(&value, 200).into()]));
     };
-    let at = |pointer: &str| host.told.pointer(pointer).filter(|value| !value.is_null());
+    let document = serde_json::to_value(host).unwrap_or_default();
+    let at = |pointer: &str| document.pointer(pointer).filter(|value| !value.is_null());
     for (name, pointer) in MACHINE {
-        tell(name, at(pointer).map(plain));
+        add(name, at(pointer).map(plain));
     }
-    tell("Caches", at("/caches").and_then(Value::as_array).map(|caches| list(caches)));
+    add("Caches", at("/caches").and_then(Value::as_array).map(|caches| list(caches)));
     for (name, pointer) in MACHINE_BYTES {
-        tell(name, at(pointer).and_then(Value::as_u64).map(number::bytes));
+        add(name, at(pointer).and_then(Value::as_u64).map(number::bytes));
     }
     if table.rows.is_empty() {
         table.rows.push(vec!["".into(), "the runs tell nothing of their machine".into()]);
@@ -74,11 +76,14 @@ fn machine(host: &Host<'_>) -> Table {
 /// A value as text; booleans become yes and no.
 fn plain(value: &Value) -> String {
     match value {
-        Value::Bool(true) => "yes".to_owned(),
-        Value::Bool(false) => "no".to_owned(),
+        Value::Bool(value) => yes_no(*value).to_owned(),
         Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
         value => text(value),
     }
+}
+
+fn yes_no(value: bool) -> &'static str {
+    if value { "yes" } else { "no" }
 }
 
 /// `32 KiB L1 data x2, 1 MiB L2 unified x2`.
@@ -94,33 +99,9 @@ fn list(caches: &[Value]) -> String {
     caches.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn runs(subjects: &Subjects<'_>) -> Table {
-    let columns = [
-        ("run", false),
-        ("lane", false),
-        ("machine", true),
-        ("engine", false),
-        ("version", false),
-        ("commit", false),
-        ("dirty", false),
-        ("compiler", false),
-        ("profile", false),
-        ("threads", false),
-        ("format", false),
-        ("model", false),
-        ("kernels", false),
-        ("rows", true),
-        ("runs per case", true),
-        ("started", false),
-    ];
-    let mut table = Table::new("Runs", &columns);
-    table.rows = subjects.runs.iter().map(run).collect();
-    table
-}
-
 fn run(subject: &Subject<'_>) -> Vec<Cell> {
     let run = subject.run;
-    let told = |text: &Option<String>| text.as_deref().map_or("–".to_owned(), shown);
+    let known = |text: &Option<String>| text.as_deref().map_or("–".to_owned(), shown);
     let params = |name: &str| {
         let values = distinct(run.rows.iter().filter_map(|row| row.params.get(name)).map(text));
         cut(&values.join(", "), 120)
@@ -131,26 +112,25 @@ fn run(subject: &Subject<'_>) -> Vec<Cell> {
         shown(&run.lane).into(),
         (subject.machine + 1).to_string().into(),
         shown(&run.engine.name).into(),
-        told(&run.engine.version).into(),
+        known(&run.engine.version).into(),
         run.engine.git.as_deref().map_or("–".to_owned(), |git| cut(git, 13)).into(),
-        run.engine.dirty.map_or("–", |dirty| if dirty { "yes" } else { "no" }).into(),
-        told(&run.engine.rustc).into(),
-        told(&run.engine.profile).into(),
+        run.engine.dirty.map_or("–", yes_no).into(),
+        known(&run.engine.rustc).into(),
+        known(&run.engine.profile).into(),
         params("threads").into(),
         params("format").into(),
         params("model").into(),
         cut(&kernels.join(", "), 160).into(),
         run.rows.len().to_string().into(),
         repetitions(subject).into(),
-        told(&run.started_at).into(),
+        known(&run.started_at).into(),
     ]
 }
 
 /// The smallest and largest number of samples of a judged metric.
 fn repetitions(subject: &Subject<'_>) -> String {
-    let metrics = subject.run.rows.iter().flat_map(|row| row.metrics.iter()).map(|(_, metric)| metric);
-    let judged = metrics.map(Metric::samples).filter(|s| s.direction() != crate::Direction::Info);
-    let counts: Vec<usize> = judged.map(crate::Samples::n).collect();
+    let judged = subject.run.rows.iter().flat_map(|row| Entry { subject, row }.judged());
+    let counts: Vec<usize> = judged.map(|measured| measured.samples.n()).collect();
     match counts.iter().min().zip(counts.iter().max()) {
         None => "–".to_owned(),
         Some((least, most)) if least == most => least.to_string(),
@@ -158,24 +138,18 @@ fn repetitions(subject: &Subject<'_>) -> String {
     }
 }
 
-fn reproduction(subjects: &Subjects<'_>) -> Table {
-    let columns = [("run", false), ("command", false), ("environment variables", false)];
-    let mut table = Table::new("To measure again", &columns);
-    for subject in &subjects.runs {
-        let word = |word: &String| {
-            let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
-            let quote = || format!("'{}'", word.replace('\'', "'\\''"));
-            if !word.is_empty() && word.chars().all(plain) { word.clone() } else { quote() }
-        };
-        let command = subject.run.command.iter().map(word).collect::<Vec<_>>().join(" ");
-        let set = subject.run.environment.iter().map(|(name, value)| format!("{name}={value}"));
-        table.rows.push(vec![
-            subject.name.clone().into(),
-            Cell { text: cut(&command, 600), tone: "code" },
-            Cell { text: cut(&set.collect::<Vec<_>>().join(" "), 400), tone: "code" },
-        ]);
-    }
-    table
+/// The command of a run, quoted for a shell, and its environment variables.
+fn reproduction(subject: &Subject<'_>) -> Vec<Cell> {
+    let word = |word: &String| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+@%".contains(c);
+        let quote = || format!("'{}'", word.replace('\'', "'\\''"));
+        if !word.is_empty() && word.chars().all(plain) { word.clone() } else { quote() }
+    };
+    let command = subject.run.command.iter().map(word).collect::<Vec<_>>().join(" ");
+    let set = subject.run.environment.iter().map(|(name, value)| format!("{name}={value}"));
+    let set = set.collect::<Vec<_>>().join(" ");
+    let code = |text: &str, most: usize| Cell { text: cut(text, most), tone: "code" };
+    vec![subject.name.clone().into(), code(&command, 600), code(&set, 400)]
 }
 
 #[cfg(test)]
@@ -195,22 +169,10 @@ mod tests {
         run.command = ["redline", "bench", "it's", ""].map(Into::into).to_vec();
         let runs = [run];
         let section = section(&Subjects::new(&runs));
-        let cells: Vec<&str> = section.groups[0]
-            .tables
-            .iter()
-            .flat_map(|table| table.rows.iter().flatten())
-            .map(|cell| cell.text.as_str())
-            .collect();
-        let expected = [
-            "A CPU @ 2 GHz",
-            "6.1",
-            "yes",
-            "16 GiB",
-            "1 MiB L2 unified x2",
-            "w8",
-            "redline bench 'it'\\''s' ''",
-        ];
-        for text in expected {
+        let cells = section.groups[0].tables.iter().flat_map(|table| table.rows.iter().flatten());
+        let cells: Vec<&str> = cells.map(|cell| cell.text.as_str()).collect();
+        let machine = ["A CPU @ 2 GHz", "6.1", "yes", "16 GiB", "1 MiB L2 unified x2"];
+        for text in machine.into_iter().chain(["w8", "redline bench 'it'\\''s' ''"]) {
             assert!(cells.contains(&text), "{text}: {cells:?}");
         }
     }

@@ -1,4 +1,5 @@
-//! Comparisons of runs: the ratio of every judged metric with its interval, next to the band of differences that do not matter.
+//! Comparisons of runs: the ratio of every judged metric with the intervals that decide its verdict, next to the band of
+//! differences that do not matter.
 
 use serde::Deserialize;
 
@@ -6,11 +7,11 @@ use super::page::{Figure, Fold, ForestLine, Group, Section, Table};
 use super::quantity::{tick, with_unit};
 use super::subject::{Subjects, cut, shown};
 use super::svg::{Anchor, Drawing, Scale};
-use crate::compare::{self, Rules};
+use crate::compare::{ComparedMetric, Comparison, Rules, Side, compare};
 use crate::number;
 use crate::run::Run;
 use crate::stats::Direction;
-use crate::verdict::{THRESHOLD, Verdict};
+use crate::verdict::{Effect, Verdict};
 
 const SIZE: (f64, f64) = (280.0, 24.0);
 const AXIS: f64 = 30.0;
@@ -20,138 +21,70 @@ const WIDEST: f64 = 16.0;
 /// Maximum number of drawn lines per comparison; the table contains all.
 const LINES: usize = 80;
 
-/// A comparison as stored in a run.
-#[derive(Debug, Deserialize)]
-struct Compared {
-    base: Option<Named>,
-    new: Option<Named>,
-    threshold: Option<f64>,
-    #[serde(default)]
-    differs: Vec<Differs>,
-    #[serde(default)]
-    lines: Vec<Line>,
-    geometric_mean: Option<f64>,
-    #[serde(default)]
-    judged: usize,
-}
+const NOTES: [&str; 3] = [
+    "A ratio says how many times as good the new run is (new over base where more is better, base over new where less is). Its \
+     intervals come from Welch's t over logarithms of process medians, or of samples where an arm has one process. The shaded band \
+     holds the differences that do not matter. Arrows go on beyond the picture.",
+    "The thick bar is the 90 % interval. Same: it lies wholly in the band, and so does the ratio of the headlines. The thin line is \
+     the 99 % interval (99.9 % where the measurement is too noisy). Faster, slower: it leaves out 1, the ratio lies beyond the band, \
+     and the headlines do not contradict. Inconclusive: neither; too noisy: and even five times the threshold could have been missed.",
+    "The numbers in brackets are the 95 % interval, which decides nothing. A comparison that an older build kept has only this one: \
+     there the thin line is the 95 % interval.",
+];
 
-#[derive(Debug, Deserialize)]
-struct Named {
-    engine: Option<String>,
-    started_at: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Differs {
-    field: String,
-    base: Option<String>,
-    new: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Line {
-    case: String,
-    metric: Option<String>,
-    unit: Option<String>,
-    direction: Option<Direction>,
-    base: Option<f64>,
-    new: Option<f64>,
-    ratio: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    verdict: Option<Verdict>,
-    why: Option<String>,
-}
-
-/// Number of lines for each verdict, over all comparisons.
-pub(super) type Counts = Vec<(Verdict, usize)>;
-
-/// A group per comparison; `None` if there is none.
-pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section, Counts)> {
-    let mut groups = Vec::new();
-    let mut notes = vec![
-        "A ratio says how many times as good the new run is (new over base where more is better, base over new where less is); the \
-         line is its 95 % interval (Welch's t over logarithms of process medians, or of samples where an arm has one process), \
-         the shaded band the differences that do not matter."
-            .to_owned(),
-        "Same: the whole interval lies in the band. Faster, slower: an interval of 99 % (99.9 % where it is too noisy) leaves out 1 and the ratio lies beyond the band. \
-         Inconclusive: neither; too noisy: and even five times the threshold could have been missed. Arrows go on beyond the \
-         picture."
-            .to_owned(),
-    ];
-    let mut all = Vec::new();
+/// A group per comparison, and the verdicts of all lines; `None` if there is no comparison.
+pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section, Vec<Verdict>)> {
+    let mut notes = NOTES.map(str::to_owned).to_vec();
+    let mut comparisons: Vec<(String, Comparison)> = Vec::new();
     for subject in &subjects.runs {
         let run = subject.run;
+        let lane = shown(&run.lane);
+        let title = format!("{lane}: {}", subject.name);
         if !run.comparison.is_null() {
-            all.push((
-                format!("{}: {}, as measured", shown(&run.lane), subject.name),
-                run.comparison.clone(),
-            ));
+            let title = format!("{title}, as measured");
+            match Comparison::deserialize(&run.comparison) {
+                Ok(comparison) => comparisons.push((title, comparison)),
+                Err(error) => {
+                    notes.push(format!("The comparison kept with {title} cannot be read: {error}."));
+                }
+            }
         }
         let others: Vec<&Run> = base.iter().filter(|b| b.lane == run.lane && *b != run).collect();
-        for base in &others {
-            let comparison = compare::compare(base, run, &Rules::default());
-            let title = format!("{}: {}", shown(&run.lane), subject.name);
-            all.push((title, serde_json::to_value(comparison).unwrap_or_default()));
+        if !base.is_empty() && others.is_empty() && !base.contains(run) {
+            notes.push(format!("The base holds no run of lane {lane}: {} is not compared.", subject.name));
         }
-        let is_base = base.contains(run);
-        if !base.is_empty() && others.is_empty() && !is_base {
-            notes.push(format!(
-                "The base holds no run of lane {}: {} is not compared.",
-                shown(&run.lane),
-                subject.name
-            ));
-        }
+        let with = |base: &Run| (title.clone(), compare(base, run, &Rules::default()));
+        comparisons.extend(others.into_iter().map(with));
     }
-    let mut counts: Counts = Vec::new();
-    for (title, comparison) in all {
-        match Compared::deserialize(&comparison) {
-            Ok(compared) => {
-                count(&compared, &mut counts);
-                let folded = if groups.is_empty() { Fold::Open } else { Fold::Shut };
-                groups.push(group(title, folded, &compared));
-            }
-            Err(error) => notes.push(format!("The comparison kept with {title} cannot be read: {error}.")),
-        }
-    }
-    if groups.is_empty() && notes.len() == 2 {
+    if comparisons.is_empty() && notes.len() == NOTES.len() {
         return None;
     }
-    let intro =
-        "Each line is a case and a metric: right of 1 is better, and the word is the verdict.".to_owned();
-    Some((Section { id: "comparison", title: "Comparison", intro, groups, notes }, counts))
+    let lines = comparisons.iter().flat_map(|(_, comparison)| &comparison.lines);
+    let verdicts = lines.filter_map(|line| line.verdict).collect();
+    let mut groups = Vec::new();
+    for (title, comparison) in comparisons {
+        let (folded, figures) = (Fold::after(&groups), vec![figure(&comparison)]);
+        groups.push(Group { title, folded, figures, ..Group::default() });
+    }
+    let intro = "Each line is a case and a metric: right of 1 is better, and the word is the verdict.";
+    Some((Section { id: "comparison", title: "Comparison", intro, groups, notes }, verdicts))
 }
 
-fn count(compared: &Compared, counts: &mut Counts) {
-    for verdict in compared.lines.iter().filter_map(|line| line.verdict) {
-        match counts.iter_mut().find(|(known, _)| *known == verdict) {
-            Some((_, n)) => *n += 1,
-            None => counts.push((verdict, 1)),
-        }
-    }
+/// `1.200 [1.100, 1.300]`, with the 95 % interval.
+fn ratio_text(line: &ComparedMetric) -> String {
+    let Some(effect) = line.effect else { return String::new() };
+    let ends = effect.low.zip(effect.high);
+    let ends = ends.map(|(low, high)| format!(" [{}, {}]", number::short(low), number::short(high)));
+    number::short(effect.ratio) + &ends.unwrap_or_default()
 }
 
-impl Line {
-    /// The ratio and its interval, if they can be drawn.
-    fn effect(&self) -> Option<(f64, Option<(f64, f64)>)> {
-        let positive = |value: f64| (value.is_finite() && value > 0.0).then_some(value);
-        let ends = self.low.and_then(positive).zip(self.high.and_then(positive));
-        Some((self.ratio.and_then(positive)?, ends.filter(|(low, high)| low <= high)))
-    }
-
-    fn ratio_text(&self) -> String {
-        match self.effect() {
-            Some((ratio, Some((low, high)))) => {
-                format!("{} [{}, {}]", number::short(ratio), number::short(low), number::short(high))
-            }
-            Some((ratio, None)) => number::short(ratio),
-            None => String::new(),
-        }
-    }
+/// The interval that is drawn as a thin line.
+fn thin_line(effect: &Effect) -> Option<[f64; 2]> {
+    effect.alarm.or(effect.low.zip(effect.high).map(<[f64; 2]>::from))
 }
 
 /// The CSS class for the colour of a verdict.
-fn tone(verdict: Verdict) -> &'static str {
+pub(super) fn tone(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "good",
         Verdict::Slower | Verdict::Missing | Verdict::Invalid | Verdict::Incorrect => "bad",
@@ -160,151 +93,134 @@ fn tone(verdict: Verdict) -> &'static str {
     }
 }
 
-fn group(title: String, folded: Fold, compared: &Compared) -> Group {
-    let threshold = compared.threshold.filter(|t| t.is_finite() && *t >= 0.0).unwrap_or(THRESHOLD);
-    let judged: Vec<&Line> = compared.lines.iter().filter(|line| line.verdict.is_some()).collect();
-    let scale = scale(&judged, threshold);
-    let lines = judged.iter().take(LINES).map(|line| forest_line(line, &scale, threshold)).collect();
-    let name = |named: &Option<Named>| {
-        let text = |n: &Named| {
-            let at = n.started_at.as_ref().map(|at| format!(", {at}")).unwrap_or_default();
-            format!("{}{at}", n.engine.as_deref().unwrap_or("unknown engine"))
-        };
-        shown(&named.as_ref().map_or("unknown".to_owned(), text))
+fn figure(comparison: &Comparison) -> Figure {
+    let threshold = comparison.threshold;
+    let judged: Vec<(&ComparedMetric, Verdict)> =
+        comparison.lines.iter().filter_map(|line| Some((line, line.verdict?))).collect();
+    let effects = judged.iter().filter_map(|(line, _)| line.effect);
+    let plot = Plot { scale: scale(effects, threshold), threshold };
+    let lines = judged.iter().take(LINES).map(|(line, verdict)| plot.line(line, *verdict)).collect();
+    let name = |side: &Side| {
+        let started = side.started_at.as_ref().map(|at| format!(", {at}")).unwrap_or_default();
+        shown(&format!("{}{started}", side.engine))
     };
-    let mut about = format!(
-        "Base: {}. New: {}. Differences from {} on matter.",
-        name(&compared.base),
-        name(&compared.new),
-        number::percent(threshold)
-    );
-    if let Some(mean) = compared.geometric_mean {
-        about.push_str(&format!(
-            " Geometric mean of {}: {}.",
-            number::count(compared.judged, "ratio"),
-            number::short(mean)
-        ));
+    let (base, new) = (name(&comparison.base), name(&comparison.new));
+    let percent = number::percent(threshold);
+    let mut about = format!("Base: {base}. New: {new}. Differences from {percent} on matter.");
+    if let Some(mean) = comparison.geometric_mean {
+        let ratios = number::count(comparison.judged, "ratio");
+        about.push_str(&format!(" Geometric mean of {ratios}: {}.", number::short(mean)));
     }
-    for field in &compared.differs {
-        let text = |t: &Option<String>| cut(t.as_deref().unwrap_or("unknown"), 80);
-        about.push_str(&format!(
-            " {} differs: {} against {}.",
-            cut(&field.field, 40),
-            text(&field.base),
-            text(&field.new)
-        ));
+    for difference in &comparison.differs {
+        let (base, new) = (cut(&difference.base, 80), cut(&difference.new, 80));
+        about.push_str(&format!(" {} differs: {base} against {new}.", cut(&difference.field, 40)));
     }
     if judged.len() > LINES {
-        about.push_str(&format!(" {} of {} lines are drawn; the table holds all.", LINES, judged.len()));
+        about.push_str(&format!(" {LINES} of {} lines are drawn; the table holds all.", judged.len()));
     }
-    let figure = Figure {
-        about,
-        svg: axis(&scale, threshold),
-        lines,
-        table: Some(table(compared)),
-        ..Figure::default()
-    };
-    Group { title, folded, figures: vec![figure], ..Group::default() }
+    Figure { about, svg: plot.axis(), lines, table: Some(table(comparison)), ..Figure::default() }
 }
 
 /// A common scale for all lines, symmetric around 1, so that equal gains and losses look equal.
-fn scale(lines: &[&Line], threshold: f64) -> Scale {
-    let reach = |value: f64| value.max(1.0 / value);
-    let effects = lines.iter().filter_map(|line| line.effect());
-    let ends = effects.flat_map(|(ratio, ends)| {
-        let (low, high) = ends.unwrap_or((ratio, ratio));
-        [reach(ratio), reach(low), reach(high)]
+fn scale(effects: impl Iterator<Item = Effect>, threshold: f64) -> Scale {
+    let values = effects.flat_map(|effect| {
+        let [low, high] = thin_line(&effect).unwrap_or([effect.ratio; 2]);
+        [low, effect.ratio, high].map(|value| value.max(1.0 / value))
     });
-    let widest = ends.fold(1.0 + 2.5 * threshold, f64::max).clamp(1.02, WIDEST) * 1.02;
+    let widest = values.fold(1.0 + 2.5 * threshold, f64::max).clamp(1.02, WIDEST) * 1.02;
     Scale::log((1.0 / widest, widest), ENDS)
 }
 
-fn ground(drawing: &mut Drawing, scale: &Scale, threshold: f64, height: f64) {
-    let (low, high) = (scale.at(1.0 / (1.0 + threshold)), scale.at(1.0 + threshold));
-    drawing.rect("sameband", (low, 0.0), (high - low, height));
-    drawing.line("one", (scale.at(1.0), 0.0), (scale.at(1.0), height));
+/// What all lines of a comparison share.
+struct Plot {
+    scale: Scale,
+    threshold: f64,
 }
 
-fn axis(scale: &Scale, threshold: f64) -> String {
-    let mut drawing = Drawing::new(
-        "forestaxis",
-        (SIZE.0, AXIS),
-        "Ratio, new to base, from worse on the left to better on the right",
-    );
-    ground(&mut drawing, scale, threshold, AXIS);
-    let mut last = f64::NEG_INFINITY;
-    for value in scale.ticks(5) {
-        let at = scale.at(value);
-        if at - last > 30.0 {
-            drawing.text("tick", (at, 14.0), Anchor::Middle, &tick(value));
-            drawing.strokes("stroke", &[at], (20.0, AXIS));
-            last = at;
+impl Plot {
+    /// A drawing with the band and the line at 1.
+    fn drawing(&self, class: &'static str, height: f64, label: &str) -> Drawing {
+        let mut drawing = Drawing::new(class, (SIZE.0, height), label);
+        let (low, high) = (self.scale.at(1.0 / (1.0 + self.threshold)), self.scale.at(1.0 + self.threshold));
+        drawing.rect("sameband", (low, 0.0), (high - low, height));
+        drawing.line("one", (self.scale.at(1.0), 0.0), (self.scale.at(1.0), height));
+        drawing
+    }
+
+    fn axis(&self) -> String {
+        let label = "Ratio, new to base, from worse on the left to better on the right";
+        let mut drawing = self.drawing("forestaxis", AXIS, label);
+        let mut last = f64::NEG_INFINITY;
+        for value in self.scale.ticks(5) {
+            let at = self.scale.at(value);
+            if at - last > 30.0 {
+                drawing.text("tick", (at, 14.0), Anchor::Middle, &tick(value));
+                drawing.strokes("stroke", &[at], (20.0, AXIS));
+                last = at;
+            }
+        }
+        drawing.finish(false)
+    }
+
+    fn line(&self, line: &ComparedMetric, verdict: Verdict) -> ForestLine {
+        let ratio = ratio_text(line);
+        let label = format!("{} {}", if ratio.is_empty() { "no ratio" } else { &ratio }, verdict.name());
+        let mut drawing = self.drawing("forest", SIZE.1, &label);
+        let metric = line.metric.as_deref().unwrap_or_default();
+        if let Some(effect) = &line.effect {
+            let title = format!("{} {metric}: {label}", line.case);
+            self.effect(&mut drawing, effect, tone(verdict), &title);
+        }
+        ForestLine {
+            case: shown(&line.case),
+            metric: cut(metric, 40),
+            svg: drawing.finish(false),
+            ratio,
+            symbol: verdict.symbol(),
+            verdict: verdict.name(),
+            tone: tone(verdict),
+            why: line.why.as_deref().map(|why| cut(why, 160)).unwrap_or_default(),
         }
     }
-    drawing.finish(false)
-}
 
-fn forest_line(line: &Line, scale: &Scale, threshold: f64) -> ForestLine {
-    let verdict = line.verdict.unwrap_or(Verdict::NotComparable);
-    let ratio = line.ratio_text();
-    let label = format!("{} {}", if ratio.is_empty() { "no ratio" } else { &ratio }, verdict.name());
-    let mut drawing = Drawing::new("forest", SIZE, &label);
-    ground(&mut drawing, scale, threshold, SIZE.1);
-    let middle = SIZE.1 / 2.0;
-    if let Some((ratio, ends)) = line.effect() {
-        let class = tone(verdict);
-        if let Some((low, high)) = ends {
-            let (from, to) = (scale.at(low), scale.at(high));
-            drawing.line(&format!("interval {class}"), (from, middle), (to, middle));
+    fn effect(&self, drawing: &mut Drawing, effect: &Effect, tone: &str, title: &str) {
+        let middle = SIZE.1 / 2.0;
+        let class = format!("interval {tone}");
+        let interval = thin_line(effect);
+        if let Some([low, high]) = interval {
+            let (from, to) = (self.scale.at(low), self.scale.at(high));
+            drawing.line(&class, (from, middle), (to, middle));
             for (end, at, way) in [(low, from, 5.0), (high, to, -5.0)] {
-                if scale.holds(end) {
-                    drawing.strokes(&format!("interval {class}"), &[at], (middle - 4.0, middle + 4.0));
+                if self.scale.holds(end) {
+                    drawing.strokes(&class, &[at], (middle - 4.0, middle + 4.0));
                 } else {
                     let arrow = [(at + way, middle - 5.0), (at, middle), (at + way, middle + 5.0)];
-                    drawing.polyline(&format!("interval {class}"), &arrow);
+                    drawing.polyline(&class, &arrow);
                 }
             }
         }
-        let title = format!("{} {}: {label}", line.case, line.metric.as_deref().unwrap_or_default());
-        drawing.mark(usize::from(ends.is_some()), class, (scale.at(ratio), middle), &title);
-    }
-    ForestLine {
-        case: shown(&line.case),
-        metric: line.metric.as_deref().map(|m| cut(m, 40)).unwrap_or_default(),
-        svg: drawing.finish(false),
-        ratio,
-        symbol: verdict.symbol(),
-        verdict: verdict.name(),
-        tone: tone(verdict),
-        why: line.why.as_deref().map(|why| cut(why, 160)).unwrap_or_default(),
+        if let Some([from, to]) = effect.equivalence.map(|ends| ends.map(|end| self.scale.at(end))) {
+            drawing.line(&format!("{class} thick"), (from, middle), (to, middle));
+        }
+        let series = usize::from(interval.is_some());
+        drawing.mark(series, tone, (self.scale.at(effect.ratio), middle), title);
     }
 }
 
-fn table(compared: &Compared) -> Table {
-    let columns = [
-        ("case", false),
-        ("metric", false),
-        ("better", false),
-        ("base", true),
-        ("new", true),
-        ("ratio [95 %]", true),
-        ("verdict", false),
-        ("why", false),
-    ];
-    let mut table = Table::new("The same as numbers, with metrics that are told and not judged", &columns);
-    for line in &compared.lines {
-        let value = |v: Option<f64>| {
-            v.map(|v| with_unit(v, line.unit.as_deref().unwrap_or_default())).unwrap_or_default()
-        };
-        let verdict = line.verdict.map_or("told".to_owned(), |verdict| verdict.to_string());
+fn table(comparison: &Comparison) -> Table {
+    let caption = "The same as numbers, with metrics that are told and not judged";
+    let mut table = Table::new(caption, "case,metric,better,#base,#new,#ratio [95 %],verdict,why");
+    for line in &comparison.lines {
+        let unit = line.unit.as_deref().unwrap_or_default();
+        let value = |v: Option<f64>| v.map(|v| with_unit(v, unit)).unwrap_or_default();
         table.rows.push(vec![
             shown(&line.case).into(),
             line.metric.as_deref().map(|m| cut(m, 40)).unwrap_or_default().into(),
             line.direction.map(Direction::name).unwrap_or_default().into(),
             value(line.base).into(),
             value(line.new).into(),
-            line.ratio_text().into(),
-            verdict.into(),
+            ratio_text(line).into(),
+            line.verdict.map_or("told".to_owned(), |verdict| verdict.to_string()).into(),
             line.why.as_deref().map(shown).unwrap_or_default().into(),
         ]);
     }
@@ -326,15 +242,15 @@ mod tests {
             run("score", vec![row("a", &[120.0, 121.0, 119.0, 120.0]), row("b", &[1.0])]),
             run("gemm", vec![row("a", &[1.0])]),
         ];
-        let (section, counts) = section(&Subjects::new(&runs), &base).unwrap();
-        assert_eq!(counts, [(Verdict::Faster, 1), (Verdict::New, 1)]);
+        let (section, verdicts) = section(&Subjects::new(&runs), &base).unwrap();
+        assert_eq!(verdicts, [Verdict::Faster, Verdict::New]);
         let lines = &section.groups[0].figures[0].lines;
         assert_eq!((lines[0].symbol, lines[0].verdict, lines[0].tone), ("✓", "faster", "good"));
         assert!(lines[0].ratio.starts_with("1.200 [") && lines[1].ratio.is_empty(), "{lines:?}");
         for svg in lines.iter().map(|line| &line.svg).chain([&section.groups[0].figures[0].svg]) {
             roxmltree::Document::parse(svg).unwrap();
         }
-        assert!(section.notes[2].contains("no run of lane gemm"), "{:?}", section.notes);
+        assert!(section.notes.last().unwrap().contains("no run of lane gemm"), "{:?}", section.notes);
     }
 
     #[test]
@@ -345,15 +261,38 @@ mod tests {
             {"case": "c", "metric": "m", "unit": "s", "direction": "lower", "base": 1.0, "new": 1e9, "ratio": 1e-9, "low": 1e-10,
              "high": 1e-8, "verdict": "slower"},
             {"case": "c", "metric": "told", "ratio": 2.0}]});
-        let (told, counts) = section(&Subjects::new(&runs), &[]).unwrap();
+        let (shown, verdicts) = section(&Subjects::new(&runs), &[]).unwrap();
         assert_eq!(
-            (counts, told.groups[0].title.as_str()),
-            (vec![(Verdict::Slower, 1)], "score: engine, as measured")
+            (verdicts, shown.groups[0].title.as_str()),
+            (vec![Verdict::Slower], "score: engine, as measured")
         );
-        let figure = &told.groups[0].figures[0];
+        let figure = &shown.groups[0].figures[0];
         assert_eq!((figure.lines.len(), figure.table.as_ref().unwrap().rows.len()), (1, 2));
         runs[0].comparison = json!({"lines": 3});
-        let (told, _) = section(&Subjects::new(&runs), &[]).unwrap();
-        assert!(told.groups.is_empty() && told.notes[2].contains("cannot be read"), "{:?}", told.notes);
+        let (shown, _) = section(&Subjects::new(&runs), &[]).unwrap();
+        assert!(shown.groups.is_empty() && shown.notes[3].contains("cannot be read"), "{:?}", shown.notes);
+    }
+
+    #[test]
+    fn the_drawn_intervals_decide_the_verdict() {
+        // Logarithms of +-s, four times in each arm: see `the_same_is_what_an_interval_of_90_percent_says`. The 95 % interval leaves
+        // the band of 3 %, the 90 % interval does not.
+        let s = 0.999 * 1.03_f64.ln() / 1.943_180 / (2.0_f64 / 3.0).sqrt();
+        let values = [s, -s, s, -s].map(f64::exp);
+        let run = run("score", vec![row("a", &values)]);
+        let comparison = compare(&run, &run, &Rules::new(0.03));
+        let stored: Comparison = serde_json::from_value(serde_json::to_value(&comparison).unwrap()).unwrap();
+        assert_eq!(stored.lines, comparison.lines, "a stored comparison is read as it was");
+        let effect = stored.lines[0].effect.unwrap();
+        assert_eq!(stored.lines[0].verdict, Some(Verdict::Same));
+        let ([low, high], [wide_low, wide_high]) = (effect.equivalence.unwrap(), effect.alarm.unwrap());
+        assert!(low > 1.0 / 1.03 && high < 1.03 && effect.high > Some(1.03), "{effect:?}");
+        assert!(effect.low > Some(wide_low) && effect.high < Some(wide_high), "{effect:?}");
+        let plot = Plot { scale: scale([effect].into_iter(), 0.03), threshold: 0.03 };
+        let line = plot.line(&stored.lines[0], Verdict::Same);
+        assert_eq!((line.svg.matches("thick").count(), line.verdict), (1, "same"));
+        assert!(
+            line.ratio.starts_with("1.000 [") && line.ratio.contains(&number::short(effect.high.unwrap()))
+        );
     }
 }

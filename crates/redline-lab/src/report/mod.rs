@@ -10,6 +10,7 @@ mod environment;
 mod forest;
 mod heatmap;
 mod page;
+mod panels;
 mod quantity;
 mod roofline;
 mod subject;
@@ -23,10 +24,9 @@ use minijinja::Environment;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Serde;
 
-use crate::number;
 use crate::run::Run;
 use crate::verdict::Verdict;
-use page::{Fact, Page, Section};
+use page::{Fact, Page};
 use subject::{Subjects, distinct};
 
 /// Size limit of a report in bytes.
@@ -34,7 +34,7 @@ pub const LIMIT: usize = 1_000_000;
 
 /// Options of a report.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ReportOptions {
     /// The title of the page.
     pub title: Option<String>,
     /// Runs with which every other run of the same lane is compared.
@@ -65,7 +65,6 @@ struct Detail {
 }
 
 impl Detail {
-    /// The most detailed level.
     const FULL: Self = Self { panels: 72, strokes: 120, samples: 256 };
     /// Levels from most to least detailed. The first one below [`LIMIT`] is used.
     const LEVELS: [Self; 4] = [
@@ -77,7 +76,7 @@ impl Detail {
 }
 
 /// Renders the page for `runs`.
-pub fn html(runs: &[Run], options: &Options) -> Result<String, ReportError> {
+pub fn html(runs: &[Run], options: &ReportOptions) -> Result<String, ReportError> {
     let subjects = Subjects::new(runs);
     let mut page = String::new();
     for (level, detail) in Detail::LEVELS.into_iter().enumerate() {
@@ -91,45 +90,42 @@ pub fn html(runs: &[Run], options: &Options) -> Result<String, ReportError> {
 
 fn at_detail(
     subjects: &Subjects<'_>,
-    options: &Options,
+    options: &ReportOptions,
     detail: Detail,
     reduced: bool,
 ) -> Result<String, ReportError> {
     let title = options.title.as_deref().unwrap_or("Redline benchmark report");
-    let comparison = forest::section(subjects, &options.base);
-    let counts = comparison.as_ref().map(|(_, counts)| counts.clone()).unwrap_or_default();
-    let sections: Vec<Section> = [
+    let (comparison, verdicts) = forest::section(subjects, &options.base).unzip();
+    let sections = [
         tables::marks(subjects),
-        comparison.map(|(section, _)| section),
+        comparison,
         roofline::section(subjects),
         heatmap::section(subjects, detail),
         distribution::section(subjects, detail),
         trend::section(subjects, detail),
         Some(tables::section(subjects)),
         Some(environment::section(subjects)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
     let page = Page {
         title,
         css: include_str!("page.css"),
-        facts: facts(subjects, &counts),
+        facts: facts(subjects, &verdicts.unwrap_or_default()),
         span: span(subjects),
-        sections,
+        sections: sections.into_iter().flatten().collect(),
         notes: notes(detail, reduced),
         data: data::json(subjects, title, detail),
     };
+    let text = rendered(&page).map_err(ReportError)?;
+    Ok(text.chars().map(visible).collect())
+}
+
+fn rendered(page: &Page<'_>) -> Result<String, minijinja::Error> {
     let mut environment = Environment::new();
     // Lines that contain only template statements produce no output.
-    let syntax =
-        SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build().map_err(ReportError)?;
-    environment.set_syntax(syntax);
+    environment.set_syntax(SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build()?);
     // Because the name ends in `.html`, every value is escaped unless marked as safe.
-    environment.add_template("page.html", include_str!("page.html")).map_err(ReportError)?;
-    let template = environment.get_template("page.html").map_err(ReportError)?;
-    let text = template.render(Serde(&page)).map_err(ReportError)?;
-    Ok(text.chars().map(visible).collect())
+    environment.add_template("page.html", include_str!("page.html"))?;
+    environment.get_template("page.html")?.render(Serde(page))
 }
 
 /// Replaces characters that are invalid in a document, or that change the text direction.
@@ -144,40 +140,33 @@ fn visible(c: char) -> char {
     }
 }
 
-/// The counts at the top.
-fn facts(subjects: &Subjects<'_>, counts: &[(Verdict, usize)]) -> Vec<Fact> {
-    let fact = |n: usize, noun: &str, bad: bool| {
-        let text = number::count(n, noun);
-        let noun = text.split_once(' ').map_or(noun, |(_, noun)| noun).to_owned();
-        Fact { number: n.to_string(), noun, bad }
-    };
+/// The counts at the top; those of problems and verdicts only if there are any.
+fn facts(subjects: &Subjects<'_>, verdicts: &[Verdict]) -> Vec<Fact> {
+    let entries = || subjects.entries();
     let engines = distinct(subjects.runs.iter().map(|subject| subject.run.engine.one_line())).len();
-    let mut facts = vec![
-        fact(subjects.runs.len(), "run", false),
-        fact(subjects.lanes().len(), "lane", false),
-        fact(engines, "build", false),
-        fact(subjects.machines.len(), "machine", false),
-        fact(subjects.entries().count(), "row", false),
+    let invalid = entries().filter(|entry| entry.row.invalid().is_some()).count();
+    let missed: usize = entries().map(|entry| entry.row.missed().len()).sum();
+    let all = [
+        (subjects.runs.len(), "run"),
+        (distinct(subjects.runs.iter().map(|subject| &subject.run.lane)).len(), "lane"),
+        (engines, "build"),
+        (subjects.machines.len(), "machine"),
+        (entries().count(), "row"),
     ];
-    let invalid = subjects.entries().filter(|entry| entry.row.invalid().is_some()).count();
-    let missed: usize = subjects.entries().map(|entry| entry.row.missed().len()).sum();
-    if invalid > 0 {
-        facts.push(Fact { noun: "not to be believed".to_owned(), ..fact(invalid, "row", true) });
-    }
-    if missed > 0 {
-        facts.push(Fact { noun: "missed".to_owned(), ..fact(missed, "gate", true) });
-        if let Some(last) = facts.last_mut() {
-            last.noun = format!("{} missed", if missed == 1 { "gate" } else { "gates" });
-        }
-    }
-    for (verdict, _) in Verdict::BY_SEVERITY {
-        if let Some((_, n)) = counts.iter().find(|(known, _)| known == verdict) {
-            let bad =
-                matches!(verdict, Verdict::Slower | Verdict::Missing | Verdict::Invalid | Verdict::Incorrect);
-            facts.push(Fact { number: n.to_string(), noun: verdict.to_string(), bad });
-        }
-    }
-    facts
+    let plural = |n: usize| if n == 1 { "" } else { "s" };
+    let all =
+        all.map(|(number, noun)| Fact { number, noun: format!("{noun}{}", plural(number)), bad: false });
+    let problems = [
+        Fact { number: invalid, noun: "not to be believed".to_owned(), bad: true },
+        Fact { number: missed, noun: format!("gate{} missed", plural(missed)), bad: true },
+    ];
+    let of_verdict = |(verdict, _): &(Verdict, u8)| Fact {
+        number: verdicts.iter().filter(|known| *known == verdict).count(),
+        noun: verdict.to_string(),
+        bad: forest::tone(*verdict) == "bad",
+    };
+    let if_any = problems.into_iter().chain(Verdict::BY_SEVERITY.iter().map(of_verdict));
+    all.into_iter().chain(if_any.filter(|fact| fact.number > 0)).collect()
 }
 
 /// The time span from the first start to the last.
@@ -235,22 +224,21 @@ mod tests {
     #[test]
     fn a_page_is_well_formed_whatever_runs_hold() {
         let hostile = "</script><script>alert(1)</script>'\"&\u{202e}\u{7}\u{0}]]>{{ page.css }}";
-        let mut bad = run(
-            hostile,
-            vec![row(hostile, &[1.0, 2.0]).param(hostile, hostile).param("batch", 2).param("length", 3)],
-        );
-        bad.rows.push(Row {
+        let with_length = |row: Row, length: i32| row.param("batch", 2).param("length", length);
+        let first = with_length(row(hostile, &[1.0, 2.0]).param(hostile, hostile), 3);
+        let second = Row {
             arm: Some(hostile.into()),
             limit: Some(hostile.into()),
-            ..row("x", &[3.0, 4.0]).param("length", 4)
-        });
+            ..with_length(row("x", &[3.0, 4.0]), 4)
+        };
+        let mut bad = run(hostile, vec![first, second]);
         bad.engine.name = hostile.into();
         bad.engine.version = Some("\u{627}\u{644}".repeat(4000));
         bad.started_at = Some(hostile.into());
         bad.command = vec![hostile.into()];
         bad.comparison = json!({"lines": [{"case": hostile, "metric": hostile, "verdict": "same", "why": hostile, "ratio": 1.0}]});
         let runs = [bad.clone(), bad];
-        let options = Options { title: Some(hostile.into()), base: Vec::new() };
+        let options = ReportOptions { title: Some(hostile.into()), base: Vec::new() };
         let page = html(&runs, &options).unwrap();
         let body = page.strip_prefix("<!doctype html>\n").unwrap();
         let document = roxmltree::Document::parse(body).unwrap_or_else(|e| panic!("{e}"));
@@ -261,20 +249,17 @@ mod tests {
         assert_eq!(data["runs"][1]["lane"], hostile);
         assert!(!page.contains('\u{202e}') && !page.contains('\u{0}'));
         // Text is escaped, and not interpreted as a template.
-        assert!(
-            document.descendants().any(|node| node
-                .text()
-                .is_some_and(|t| t.contains("alert(1)") && t.contains("{{ page.css }}")))
-        );
+        let mut texts = document.descendants().filter_map(|node| node.text());
+        assert!(texts.any(|text| text.contains("alert(1)") && text.contains("{{ page.css }}")));
         let handler = |node: roxmltree::Node<'_, '_>| node.attributes().any(|a| a.name().starts_with("on"));
         assert!(!document.descendants().any(handler));
     }
 
     #[test]
     fn nothing_is_asked_of_a_network() {
-        let page = html(&[run("score", vec![row("a", &[1.0, 2.0])])], &Options::default()).unwrap();
-        for forbidden in ["http://", "https://", "url(", "@import", "src=", "<img", "<iframe", "javascript:"]
-        {
+        let page = html(&[run("score", vec![row("a", &[1.0, 2.0])])], &ReportOptions::default()).unwrap();
+        let forbidden = ["http://", "https://", "url(", "@import", "src=", "<img", "<iframe", "javascript:"];
+        for forbidden in forbidden {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(page.contains("default-src 'none'"));
@@ -287,22 +272,21 @@ mod tests {
             let samples = Samples::new("s", Direction::Lower, values.clone()).unwrap();
             row(&format!("case/{i}"), &values).metric("seconds", samples)
         };
-        let mut runs =
-            [run("score", (0..240).map(timed).collect()), run("gemm", (0..240).map(timed).collect())];
-        let first = html(&runs, &Options::default()).unwrap();
+        let mut runs = ["score", "gemm"].map(|lane| run(lane, (0..240).map(timed).collect()));
+        let first = html(&runs, &ReportOptions::default()).unwrap();
         assert!(first.len() < LIMIT, "{}", first.len());
         assert!(first.contains("To stay below 1000000 bytes"));
         runs[0].rows.truncate(3);
         runs[1].rows.truncate(3);
-        let small = html(&runs, &Options::default()).unwrap();
+        let small = html(&runs, &ReportOptions::default()).unwrap();
         assert!(small.len() < first.len() && !small.contains("To stay below"));
     }
 
     #[test]
     fn equal_runs_give_equal_pages() {
         let runs = [run("score", vec![row("a", &[1.0, 2.0])])];
-        let page = || html(&runs, &Options::default()).unwrap();
+        let page = || html(&runs, &ReportOptions::default()).unwrap();
         assert_eq!(page(), page());
-        assert!(html(&[], &Options::default()).unwrap().contains("<b>0</b> runs"));
+        assert!(html(&[], &ReportOptions::default()).unwrap().contains("<b>0</b> runs"));
     }
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 
 use super::svg;
 
-/// The whole page.
 #[derive(Debug, Serialize)]
 pub(super) struct Page<'a> {
     pub(super) title: &'a str,
@@ -18,27 +17,23 @@ pub(super) struct Page<'a> {
     pub(super) data: String,
 }
 
-/// A count at the top.
 #[derive(Debug, Serialize)]
 pub(super) struct Fact {
-    pub(super) number: String,
+    pub(super) number: usize,
     pub(super) noun: String,
-    /// Whether the count is bad news.
     pub(super) bad: bool,
 }
 
-/// A section of the page.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,
-    pub(super) intro: String,
+    pub(super) intro: &'static str,
     pub(super) groups: Vec<Group>,
     /// Footnotes: explanations and omissions.
     pub(super) notes: Vec<String>,
 }
 
-/// A group of figures and tables.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Group {
     pub(super) title: String,
@@ -50,7 +45,6 @@ pub(super) struct Group {
     pub(super) tables: Vec<Table>,
 }
 
-/// Whether a group can be folded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Fold {
@@ -61,6 +55,13 @@ pub(super) enum Fold {
     Open,
     /// Initially folded.
     Shut,
+}
+
+impl Fold {
+    /// The first group is open, those after `groups` are folded.
+    pub(super) fn after(groups: &[Group]) -> Self {
+        if groups.is_empty() { Self::Open } else { Self::Shut }
+    }
 }
 
 /// A chart with its legend, and the same numbers as a table.
@@ -77,7 +78,6 @@ pub(super) struct Figure {
     pub(super) table: Option<Table>,
 }
 
-/// An entry of a legend.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Key {
     pub(super) mark: String,
@@ -87,12 +87,13 @@ pub(super) struct Key {
 impl Key {
     /// A legend entry with the mark of a series.
     pub(super) fn mark(series: usize, text: impl Into<String>) -> Self {
-        Self { mark: svg::key_mark(series, colour(series)), text: text.into() }
+        let class = format!("mark {}", colour(series));
+        Self { mark: svg::key("keymark", 14, &class, &svg::shape(series, 7.0, 7.0)), text: text.into() }
     }
 
     /// A legend entry with a line.
     pub(super) fn line(class: &str, text: impl Into<String>) -> Self {
-        Self { mark: svg::key_line(class), text: text.into() }
+        Self { mark: svg::key("keyline", 26, class, "M1 7H25"), text: text.into() }
     }
 }
 
@@ -110,7 +111,6 @@ pub(super) struct ForestLine {
     pub(super) why: String,
 }
 
-/// A table.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Table {
     pub(super) caption: String,
@@ -121,11 +121,10 @@ pub(super) struct Table {
 /// A column title; numbers are right-aligned.
 #[derive(Debug, Serialize)]
 pub(super) struct Column {
-    pub(super) title: &'static str,
+    pub(super) title: String,
     pub(super) numeric: bool,
 }
 
-/// A table cell.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Cell {
     pub(super) text: String,
@@ -134,7 +133,6 @@ pub(super) struct Cell {
 }
 
 impl Cell {
-    /// A cell marked as bad.
     pub(super) fn bad(text: impl Into<String>) -> Self {
         Self { text: text.into(), tone: "bad" }
     }
@@ -147,10 +145,19 @@ impl<T: Into<String>> From<T> for Cell {
 }
 
 impl Table {
-    /// Creates a table with these columns: title, and whether cells are numbers.
-    pub(super) fn new(caption: impl Into<String>, columns: &[(&'static str, bool)]) -> Self {
-        let columns = columns.iter().map(|&(title, numeric)| Column { title, numeric }).collect();
+    /// Creates a table. `columns` are titles separated by commas; `#` before one marks a column of numbers.
+    pub(super) fn new(caption: impl Into<String>, columns: &str) -> Self {
+        let column = |title: &str| Column {
+            title: title.trim_start_matches('#').to_owned(),
+            numeric: title.starts_with('#'),
+        };
+        let columns = columns.split(',').map(column).collect();
         Self { caption: caption.into(), columns, rows: Vec::new() }
+    }
+
+    /// A table below a chart.
+    pub(super) fn of_chart(columns: &str) -> Self {
+        Self::new("The same as numbers", columns)
     }
 }
 
@@ -160,33 +167,9 @@ pub(super) fn colour(series: usize) -> &'static str {
     COLOURS[(series + series / COLOURS.len()) % COLOURS.len()]
 }
 
-/// Distributes `total` places among groups that want `wanted` each, in turns, so that places which a group does not need go to
-/// others. Each group gets at least one.
-pub(super) fn allot(wanted: &[usize], total: usize) -> Vec<usize> {
-    let mut given: Vec<usize> = wanted.iter().map(|&n| n.min(1)).collect();
-    let mut left = total.saturating_sub(given.iter().sum());
-    while left > 0 && given != wanted {
-        for (given, &wanted) in given.iter_mut().zip(wanted) {
-            if *given < wanted && left > 0 {
-                *given += 1;
-                left -= 1;
-            }
-        }
-    }
-    given
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn places_are_shared_out_in_turns() {
-        assert_eq!(allot(&[10, 1, 4], 9), [4, 1, 4]);
-        assert_eq!(allot(&[2, 0, 3], 100), [2, 0, 3]);
-        assert_eq!(allot(&[5, 5], 1), [1, 1]);
-        assert!(allot(&[], 3).is_empty());
-    }
 
     #[test]
     fn shape_and_colour_together_tell_series_apart() {

@@ -18,12 +18,8 @@ pub(super) fn seconds_in(unit: &str) -> Option<f64> {
 pub(super) fn readable(unit: &str, largest: f64) -> (f64, String) {
     let largest = largest.abs();
     if let Some(seconds) = seconds_in(unit) {
-        let fits = |(_, per_second): &&(&str, f64)| largest * seconds * per_second >= 1.0;
-        let (name, per_second) = if largest == 0.0 {
-            SHOWN_TIMES[0]
-        } else {
-            *SHOWN_TIMES.iter().find(fits).unwrap_or(&SHOWN_TIMES[3])
-        };
+        let fits = |(_, per_second): &(_, f64)| largest == 0.0 || largest * seconds * per_second >= 1.0;
+        let (name, per_second) = SHOWN_TIMES.into_iter().find(fits).unwrap_or(SHOWN_TIMES[3]);
         return (seconds * per_second, name.to_owned());
     }
     match unit {
@@ -37,7 +33,6 @@ pub(super) fn readable(unit: &str, largest: f64) -> (f64, String) {
     }
 }
 
-/// A value with its unit.
 pub(super) fn with_unit(value: f64, unit: &str) -> String {
     let (factor, unit) = readable(unit, value);
     format!("{} {unit}", plain(value * factor)).trim_end().to_owned()
@@ -65,11 +60,10 @@ pub(super) fn tick(value: f64) -> String {
 
 fn prefix(value: f64) -> (f64, &'static str) {
     const PREFIXES: [(f64, &str); 5] = [(1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")];
-    let found = PREFIXES.iter().find(|(least, _)| value.abs() >= *least);
-    found.map_or((1.0, ""), |(least, prefix)| (1.0 / least, prefix))
+    let prefix = PREFIXES.iter().find(|(least, _)| value.abs() >= *least);
+    prefix.map_or((1.0, ""), |(least, prefix)| (1.0 / least, prefix))
 }
 
-/// Formats a share as a whole percentage.
 pub(super) fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }

@@ -2,15 +2,16 @@
 
 use serde_json::Value;
 
-use super::page::Cell;
+use super::page::{Cell, colour};
 use crate::result::Row;
-use crate::run::Run;
+use crate::run::{Host, Run};
 use crate::stats::{Direction, Samples};
 
 /// Displayed names are cut after this many characters. The embedded data contains the full names.
 const LONGEST: usize = 96;
+/// The summary of a machine that no run describes.
+pub(super) const UNKNOWN: &str = "unknown machine";
 
-/// A run in the report.
 #[derive(Debug)]
 pub(super) struct Subject<'a> {
     pub(super) run: &'a Run,
@@ -20,22 +21,10 @@ pub(super) struct Subject<'a> {
     pub(super) name: String,
 }
 
-/// A machine of the report.
-#[derive(Debug)]
-pub(super) struct Host<'a> {
-    /// The identity of the machine: its fingerprint, or else its summary.
-    key: Option<&'a str>,
-    /// `Machine 1`.
-    pub(super) name: String,
-    pub(super) summary: String,
-    /// The machine's document from a run.
-    pub(super) told: Value,
-}
-
-/// All runs of the report.
 #[derive(Debug)]
 pub(super) struct Subjects<'a> {
-    pub(super) machines: Vec<Host<'a>>,
+    /// Distinct machines.
+    pub(super) machines: Vec<&'a Host>,
     pub(super) runs: Vec<Subject<'a>>,
 }
 
@@ -46,60 +35,72 @@ pub(super) struct Entry<'a> {
     pub(super) row: &'a Row,
 }
 
+/// A metric of a row.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Measured<'a> {
+    pub(super) entry: Entry<'a>,
+    pub(super) metric: &'a str,
+    pub(super) samples: &'a Samples,
+}
+
 impl<'a> Subjects<'a> {
     /// Groups and names the runs, in order.
     pub(super) fn new(runs: &'a [Run]) -> Self {
-        let mut machines: Vec<Host<'a>> = Vec::new();
-        let mut subjects = Vec::new();
-        for run in runs {
-            let key = run.machine.fingerprint().or(run.machine.summary());
-            let known = machines.iter().position(|host| host.key == key);
-            let machine = known.unwrap_or_else(|| {
-                machines.push(Host {
-                    key,
-                    name: format!("Machine {}", machines.len() + 1),
-                    summary: run.machine.summary().unwrap_or("unknown machine").to_owned(),
-                    told: serde_json::to_value(&run.machine).unwrap_or_default(),
-                });
-                machines.len() - 1
-            });
-            subjects.push(Subject { run, machine, name: shown(&run.engine.one_line()) });
-        }
-        tell_apart(&mut subjects);
+        // Fingerprints identify machines, or else summaries.
+        let key = |host: &'a Host| host.fingerprint().or(host.summary());
+        let same = |a: &&'a Host, b: &&'a Host| key(a) == key(b);
+        let machines = distinct_by(runs.iter().map(|run| &run.machine), same);
+        let index = |run: &'a Run| machines.iter().position(|host| same(host, &&run.machine)).unwrap_or(0);
+        let subject = |run| Subject { run, machine: index(run), name: shown(&run.engine.one_line()) };
+        let mut subjects: Vec<Subject<'a>> = runs.iter().map(subject).collect();
+        distinguish(&mut subjects);
         Self { machines, runs: subjects }
     }
 
-    /// All rows.
     pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
         self.runs.iter().flat_map(|subject| subject.run.rows.iter().map(move |row| Entry { subject, row }))
     }
 
-    /// The lanes in order of first appearance.
-    pub(super) fn lanes(&self) -> Vec<&'a str> {
-        distinct(self.runs.iter().map(|subject| subject.run.lane.as_str()))
-    }
-
     /// `lane`, with the machine if there are several.
-    pub(super) fn place(&self, lane: &str, machine: usize) -> String {
+    pub(super) fn place(&self, (lane, machine): (&str, usize)) -> String {
         let lane = shown(lane);
         if self.machines.len() < 2 {
             return lane;
         }
-        format!("{lane} on {}", self.machines[machine].name.to_lowercase())
+        format!("{lane} on machine {}", machine + 1)
+    }
+}
+
+impl<'a> Subject<'a> {
+    /// The lane and the machine, which results must share to be drawn together.
+    pub(super) fn place(&self) -> (&'a str, usize) {
+        (&self.run.lane, self.machine)
     }
 }
 
 impl<'a> Entry<'a> {
+    pub(super) fn metrics(self) -> impl Iterator<Item = Measured<'a>> {
+        let measured = move |(metric, samples)| Measured { entry: self, metric, samples };
+        self.row.metrics.iter().map(|(name, metric)| (name, metric.samples())).map(measured)
+    }
+
+    pub(super) fn judged(self) -> impl Iterator<Item = Measured<'a>> {
+        self.metrics().filter(|measured| measured.samples.direction() != Direction::Info)
+    }
+
     /// The first judged metric that has samples.
-    pub(super) fn headline(&self) -> Option<(&'a str, &'a Samples)> {
-        let metrics = self.row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
-        metrics.into_iter().find(|(_, samples)| samples.direction() != Direction::Info && samples.n() > 0)
+    pub(super) fn headline(self) -> Option<Measured<'a>> {
+        self.judged().find(|measured| measured.samples.n() > 0)
     }
 
     /// The case with its arm.
-    pub(super) fn case(&self) -> String {
+    pub(super) fn full_case(&self) -> String {
         let arm = self.row.arm.as_ref().map(|arm| format!(" [{arm}]")).unwrap_or_default();
-        shown(&format!("{}{arm}", self.row.case))
+        format!("{}{arm}", self.row.case)
+    }
+
+    pub(super) fn case(&self) -> String {
+        shown(&self.full_case())
     }
 
     /// The case for a table, marked if the row is invalid or misses a gate.
@@ -110,13 +111,27 @@ impl<'a> Entry<'a> {
         Cell::bad(format!("! {}", self.case()))
     }
 
+    /// Why the row is invalid, for a table; empty if it is valid.
+    pub(super) fn invalid_cell(&self) -> Cell {
+        self.row.invalid().map(|why| Cell::bad(format!("INVALID: {why}"))).unwrap_or_default()
+    }
+
+    /// Why the row is invalid, for the end of a tooltip; empty if it is valid.
+    pub(super) fn invalid_note(&self) -> String {
+        self.row.invalid().map(|why| format!("; INVALID: {why}")).unwrap_or_default()
+    }
+
+    /// The classes of a mark of a series; marks of invalid rows are hollow.
+    pub(super) fn mark_class(&self, series: usize) -> String {
+        format!("{}{}", colour(series), if self.row.invalid().is_some() { " hollow" } else { "" })
+    }
+
     /// The name of the run, with the arm if it has two.
     pub(super) fn who(&self) -> String {
         let arm = self.row.arm.as_ref().map(|arm| format!(", arm {arm}")).unwrap_or_default();
         shown(&format!("{}{arm}", self.subject.name))
     }
 
-    /// A parameter as text.
     pub(super) fn param(&self, name: &str) -> Option<String> {
         self.row.params.get(name).map(text)
     }
@@ -129,13 +144,24 @@ pub(super) fn text(value: &Value) -> String {
 
 /// The distinct values in order of first appearance.
 pub(super) fn distinct<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
-    let mut found = Vec::new();
-    for value in values {
-        if !found.contains(&value) {
-            found.push(value);
+    distinct_by(values, T::eq)
+}
+
+fn distinct_by<T>(values: impl Iterator<Item = T>, same: impl Fn(&T, &T) -> bool) -> Vec<T> {
+    let groups = gather(values, |group, value| same(&group[0], value)).into_iter();
+    groups.filter_map(|group| group.into_iter().next()).collect()
+}
+
+/// Groups in order of first appearance; `belongs` says whether an item belongs to a group.
+pub(super) fn gather<T>(items: impl Iterator<Item = T>, belongs: impl Fn(&[T], &T) -> bool) -> Vec<Vec<T>> {
+    let mut groups: Vec<Vec<T>> = Vec::new();
+    for item in items {
+        match groups.iter_mut().find(|group| belongs(group, &item)) {
+            Some(group) => group.push(item),
+            None => groups.push(vec![item]),
         }
     }
-    found
+    groups
 }
 
 /// `text`, cut if it is very long.
@@ -153,36 +179,22 @@ pub(super) fn cut(text: &str, most: usize) -> String {
 }
 
 /// Adds the start time, then a number, to the names of runs of the same engine, lane and machine.
-fn tell_apart(subjects: &mut [Subject<'_>]) {
-    let rules: [fn(&Subject<'_>, usize) -> String; 2] = [
-        |subject, _| {
-            let at = subject.run.started_at.as_deref().unwrap_or_default();
-            format!("{} {}", subject.name, at.trim_end_matches('Z').replace('T', " ")).trim_end().to_owned()
-        },
-        |subject, number| format!("{} #{number}", subject.name),
+fn distinguish(subjects: &mut [Subject<'_>]) {
+    let suffixes: [fn(&Run, usize) -> String; 2] = [
+        |run, _| run.started_at.as_deref().unwrap_or_default().trim_end_matches('Z').replace('T', " "),
+        |_, number| format!("#{number}"),
     ];
-    for rule in rules {
-        let same = |a: &Subject<'_>, b: &Subject<'_>| {
-            (a.machine, &a.run.lane, &a.name) == (b.machine, &b.run.lane, &b.name)
-        };
-        let name = |at: usize| {
-            let alike = |subject: &&Subject<'_>| same(subject, &subjects[at]);
-            let several = subjects.iter().filter(alike).count() > 1;
-            let number = subjects[..at].iter().filter(alike).count() + 1;
-            if several { rule(&subjects[at], number) } else { subjects[at].name.clone() }
-        };
-        let names: Vec<String> = (0..subjects.len()).map(name).collect();
-        for (subject, name) in subjects.iter_mut().zip(names) {
-            subject.name = name;
+    for suffix in suffixes {
+        let keys: Vec<_> = subjects.iter().map(|subject| (subject.place(), subject.name.clone())).collect();
+        for (at, subject) in subjects.iter_mut().enumerate() {
+            let alike = |key: &&(_, String)| **key == keys[at];
+            if keys.iter().filter(alike).count() > 1 {
+                let number = keys[..=at].iter().filter(alike).count();
+                let name = format!("{} {}", subject.name, suffix(subject.run, number));
+                name.trim_end().clone_into(&mut subject.name);
+            }
         }
     }
-}
-
-/// The first characters of a run's commit.
-pub(super) fn commit(run: &Run) -> Option<String> {
-    let git = run.engine.git.as_ref()?;
-    let dirty = if run.engine.dirty == Some(true) { "+" } else { "" };
-    Some(format!("{}{dirty}", git.chars().take(7).collect::<String>()))
 }
 
 #[cfg(test)]
@@ -202,20 +214,15 @@ mod tests {
     #[test]
     fn runs_are_told_apart_by_start_then_by_number() {
         let at = Some("2026-11-22T05:10:28Z");
-        let runs = [
-            run("a", at, Some("m")),
-            run("b", at, Some("m")),
-            run("a", at, Some("m")),
-            run("a", None, Some("m")),
-            run("a", None, Some("other")),
-            run("c", None, None),
-        ];
+        let runs = [("a", at, "m"), ("b", at, "m"), ("a", at, "m"), ("a", None, "m"), ("a", None, "other")];
+        let mut runs: Vec<Run> = runs.map(|(engine, at, machine)| run(engine, at, Some(machine))).into();
+        runs.push(run("c", None, None));
         let subjects = Subjects::new(&runs);
         let names: Vec<&str> = subjects.runs.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(names, ["a 2026-11-22 05:10:28 #1", "b", "a 2026-11-22 05:10:28 #2", "a", "a", "c"]);
         let machines: Vec<usize> = subjects.runs.iter().map(|s| s.machine).collect();
         assert_eq!((machines, subjects.machines.len()), (vec![0, 0, 0, 0, 1, 2], 3));
-        assert_eq!((subjects.lanes(), subjects.place("l", 1)), (vec!["l"], "l on machine 2".to_owned()));
+        assert_eq!(subjects.place(("l", 1)), "l on machine 2");
     }
 
     #[test]

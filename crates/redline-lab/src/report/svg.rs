@@ -2,23 +2,14 @@
 
 use std::fmt::Write as _;
 
+use super::quantity::tick;
+
 /// Escapes `text` for an element or a quoted attribute.
 pub(super) fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(c),
-        }
-    }
-    escaped
+    let entities = [('&', "&amp;"), ('<', "&lt;"), ('>', "&gt;"), ('"', "&quot;"), ('\'', "&#39;")];
+    entities.into_iter().fold(text.to_owned(), |text, (c, entity)| text.replace(c, entity))
 }
 
-/// Maps values to positions.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     low: f64,
@@ -50,6 +41,11 @@ impl Scale {
         let (low, high) = if high > low { (low, high) } else { widened(low) };
         let pad = (high - low) * 0.05;
         Self::linear((low - pad, high + pad), range)
+    }
+
+    /// The lowest value of the domain.
+    pub(super) fn low(&self) -> f64 {
+        self.low
     }
 
     /// The position of a value; values outside the domain are clamped.
@@ -120,7 +116,6 @@ pub(super) enum Anchor {
 /// Number of mark shapes, so that series differ by more than colour.
 const SHAPES: usize = 6;
 
-/// A drawing in progress.
 #[derive(Debug)]
 pub(super) struct Drawing {
     width: f64,
@@ -136,8 +131,12 @@ impl Drawing {
         Self { width, height, label: label.to_owned(), class, body: String::new() }
     }
 
-    pub(super) fn line(&mut self, class: &str, (x1, y1): (f64, f64), (x2, y2): (f64, f64)) {
-        let _ = write!(self.body, r#"<path class="{class}" d="M{} {}L{} {}"/>"#, n(x1), n(y1), n(x2), n(y2));
+    fn path(&mut self, class: &str, d: &str) {
+        let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
+    }
+
+    pub(super) fn line(&mut self, class: &str, from: (f64, f64), to: (f64, f64)) {
+        self.polyline(class, &[from, to]);
     }
 
     pub(super) fn rect(&mut self, class: &str, (x, y): (f64, f64), (w, h): (f64, f64)) {
@@ -145,55 +144,63 @@ impl Drawing {
         let _ = write!(self.body, r#"<rect class="{class}" x="{x}" y="{y}" width="{w}" height="{h}"/>"#);
     }
 
-    pub(super) fn text(&mut self, class: &str, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(super) fn text(&mut self, class: &str, place: (f64, f64), anchor: Anchor, text: &str) {
         let anchor = match anchor {
             Anchor::Start => "",
             Anchor::Middle => r#" text-anchor="middle""#,
             Anchor::End => r#" text-anchor="end""#,
         };
-        let (x, y, text) = (n(x), n(y), escape(text));
-        let _ = write!(self.body, r#"<text class="{class}" x="{x}" y="{y}"{anchor}>{text}</text>"#);
+        self.text_with(class, place, anchor, text);
     }
 
     /// A text along a line at an angle of `degrees`.
     pub(super) fn text_along(&mut self, class: &str, (x, y): (f64, f64), degrees: f64, text: &str) {
-        let (x, y, degrees, text) = (n(x), n(y), n(-degrees), escape(text));
-        let turn = format!("rotate({degrees} {x} {y})");
-        let _ =
-            write!(self.body, r#"<text class="{class}" x="{x}" y="{y}" transform="{turn}">{text}</text>"#);
+        let turn = format!(r#" transform="rotate({} {} {})""#, n(-degrees), n(x), n(y));
+        self.text_with(class, (x, y), &turn, text);
     }
 
-    /// A line through points.
+    fn text_with(&mut self, class: &str, (x, y): (f64, f64), attribute: &str, text: &str) {
+        let (x, y, text) = (n(x), n(y), escape(text));
+        let _ = write!(self.body, r#"<text class="{class}" x="{x}" y="{y}"{attribute}>{text}</text>"#);
+    }
+
     pub(super) fn polyline(&mut self, class: &str, points: &[(f64, f64)]) {
-        let mut d = String::new();
-        for (index, (x, y)) in points.iter().enumerate() {
-            let _ = write!(d, "{}{} {}", if index == 0 { "M" } else { "L" }, n(*x), n(*y));
-        }
-        let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
+        let points: Vec<String> = points.iter().map(|(x, y)| format!("{} {}", n(*x), n(*y))).collect();
+        self.path(class, &format!("M{}", points.join("L")));
     }
 
     /// A step curve that goes right, then up, at each point.
     pub(super) fn steps(&mut self, class: &str, begin: (f64, f64), points: &[(f64, f64)]) {
-        let mut d = format!("M{} {}", n(begin.0), n(begin.1));
-        for (x, y) in points {
-            let _ = write!(d, "H{}V{}", n(*x), n(*y));
-        }
-        let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
+        let steps: Vec<String> = points.iter().map(|(x, y)| format!("H{}V{}", n(*x), n(*y))).collect();
+        self.path(class, &format!("M{} {}{}", n(begin.0), n(begin.1), steps.concat()));
     }
 
     /// Vertical strokes of one height in a single path.
     pub(super) fn strokes(&mut self, class: &str, places: &[f64], (top, bottom): (f64, f64)) {
-        let mut d = String::new();
-        for x in places {
-            let _ = write!(d, "M{} {}V{}", n(*x), n(top), n(bottom));
+        let (top, bottom) = (n(top), n(bottom));
+        let strokes: Vec<String> = places.iter().map(|x| format!("M{} {top}V{bottom}", n(*x))).collect();
+        self.path(class, &strokes.concat());
+    }
+
+    /// Grid lines at round values of a vertical scale, with the values `gap` left of them.
+    pub(super) fn rows(&mut self, y: &Scale, count: usize, (left, right): (f64, f64), gap: f64) {
+        for value in y.ticks(count) {
+            self.line("grid", (left, y.at(value)), (right, y.at(value)));
+            self.text("tick", (left - gap, y.at(value) + 4.0), Anchor::End, &tick(value));
         }
-        let _ = write!(self.body, r#"<path class="{class}" d="{d}"/>"#);
+    }
+
+    /// Grid lines at round values of a horizontal scale, with the values `gap` below them.
+    pub(super) fn columns(&mut self, x: &Scale, count: usize, (top, bottom): (f64, f64), gap: f64) {
+        for value in x.ticks(count) {
+            self.line("grid", (x.at(value), top), (x.at(value), bottom));
+            self.text("tick", (x.at(value), bottom + gap), Anchor::Middle, &tick(value));
+        }
     }
 
     /// A mark with the shape of the series and the tooltip `title`.
     pub(super) fn mark(&mut self, series: usize, class: &str, (x, y): (f64, f64), title: &str) {
-        let d = shape(series % SHAPES, x, y);
-        let title = escape(title);
+        let (d, title) = (shape(series, x, y), escape(title));
         let _ = write!(self.body, r#"<path class="mark {class}" d="{d}"><title>{title}</title></path>"#);
     }
 
@@ -217,25 +224,16 @@ impl Drawing {
     }
 }
 
-/// A mark of a legend.
-pub(super) fn key_mark(series: usize, class: &str) -> String {
-    let d = shape(series % SHAPES, 7.0, 7.0);
-    format!(
-        r#"<svg class="keymark" viewBox="0 0 14 14" aria-hidden="true"><path class="mark {class}" d="{d}"/></svg>"#
-    )
+/// A drawing of one path, 14 high, for a legend.
+pub(super) fn key(class: &str, width: usize, path_class: &str, d: &str) -> String {
+    let path = format!(r#"<path class="{path_class}" d="{d}"/>"#);
+    format!(r#"<svg class="{class}" viewBox="0 0 {width} 14" aria-hidden="true">{path}</svg>"#)
 }
 
-/// A stroke of a legend.
-pub(super) fn key_line(class: &str) -> String {
-    format!(
-        r#"<svg class="keyline" viewBox="0 0 26 14" aria-hidden="true"><path class="{class}" d="M1 7H25"/></svg>"#
-    )
-}
-
-/// Outlines around a point: circle, square, diamond, two triangles, plus.
-fn shape(which: usize, x: f64, y: f64) -> String {
+/// Outlines around a point, in turn: circle, square, diamond, two triangles, plus.
+pub(super) fn shape(series: usize, x: f64, y: f64) -> String {
     let (px, py) = (|d: f64| n(x + d), |d: f64| n(y + d));
-    match which {
+    match series % SHAPES {
         0 => format!("M{} {}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0Z", px(-4.0), n(y)),
         1 => format!("M{} {}h7.2v7.2h-7.2Z", px(-3.6), py(-3.6)),
         2 => format!("M{} {}l4.8 4.8l-4.8 4.8l-4.8 -4.8Z", n(x), py(-4.8)),
@@ -262,32 +260,27 @@ mod tests {
         let log = Scale::log((1.0, 100.0), (0.0, 2.0));
         assert!((log.at(10.0) - 1.0).abs() < 1e-12 && log.at(0.0) == 0.0 && log.at(1e9) == 2.0);
         // Domains with one value, without positive values, and without values.
-        for scale in [
-            Scale::linear((3.0, 3.0), (0.0, 1.0)),
-            Scale::log((0.0, 0.0), (0.0, 1.0)),
-            Scale::fitting((0.0, 0.0), (0.0, 1.0)),
-        ] {
+        let unit = (0.0, 1.0);
+        for scale in
+            [Scale::linear((3.0, 3.0), unit), Scale::log((0.0, 0.0), unit), Scale::fitting((0.0, 0.0), unit)]
+        {
             assert!([0.0, 3.0, f64::MAX].iter().all(|v| scale.at(*v).is_finite()), "{scale:?}");
         }
     }
 
     #[test]
     fn ticks_are_round_and_inside() {
-        assert_eq!(Scale::linear((0.0, 1.0), (0.0, 1.0)).ticks(4), [0.0, 0.5, 1.0]);
-        assert_eq!(Scale::linear((97.0, 104.0), (0.0, 1.0)).ticks(4), [98.0, 100.0, 102.0, 104.0]);
-        assert_eq!(Scale::log((1.0, 1e4), (0.0, 1.0)).ticks(5), [1.0, 10.0, 100.0, 1000.0, 10000.0]);
-        assert_eq!(Scale::log((1.0, 12.0), (0.0, 1.0)).ticks(5), [1.0, 2.0, 5.0, 10.0]);
-        assert_eq!(Scale::log((1.0, 1e12), (0.0, 1.0)).ticks(4).len(), 5);
-        for scale in [
-            Scale::linear((1.0, 1.0), (0.0, 1.0)),
-            Scale::log((7.0, 7.5), (0.0, 1.0)),
-            Scale::linear((-1e300, 1e300), (0.0, 1.0)),
-        ] {
+        let linear = |low: f64, high: f64| Scale::linear((low, high), (0.0, 1.0));
+        let log = |low: f64, high: f64| Scale::log((low, high), (0.0, 1.0));
+        assert_eq!(linear(0.0, 1.0).ticks(4), [0.0, 0.5, 1.0]);
+        assert_eq!(linear(97.0, 104.0).ticks(4), [98.0, 100.0, 102.0, 104.0]);
+        assert_eq!(log(1.0, 1e4).ticks(5), [1.0, 10.0, 100.0, 1000.0, 10000.0]);
+        assert_eq!(log(1.0, 12.0).ticks(5), [1.0, 2.0, 5.0, 10.0]);
+        assert_eq!(log(1.0, 1e12).ticks(4).len(), 5);
+        for scale in [linear(1.0, 1.0), log(7.0, 7.5), linear(-1e300, 1e300)] {
             let ticks = scale.ticks(4);
-            assert!(
-                !ticks.is_empty() && ticks.len() < 20 && ticks.iter().all(|t| scale.holds(*t)),
-                "{scale:?} {ticks:?}"
-            );
+            assert!((1..20).contains(&ticks.len()), "{scale:?} {ticks:?}");
+            assert!(ticks.iter().all(|tick| scale.holds(*tick)), "{scale:?} {ticks:?}");
         }
     }
 
@@ -302,9 +295,9 @@ mod tests {
         drawing.close();
         let text = drawing.finish(false);
         let document = roxmltree::Document::parse(&text).unwrap();
-        let told = document.descendants().filter(|node| node.text() == Some(hostile)).count();
+        let texts = document.descendants().filter(|node| node.text() == Some(hostile)).count();
         assert_eq!(document.root_element().attribute("aria-label"), Some(hostile));
-        assert!(told >= 4 && !text.contains("<script"), "{text}");
+        assert!(texts >= 4 && !text.contains("<script"), "{text}");
         assert_eq!(document.descendants().filter(|node| node.has_tag_name("script")).count(), 0);
     }
 

@@ -6,6 +6,7 @@ use std::io::{self, Write};
 use super::{LaneResult, Row};
 use crate::number;
 use crate::stats::Samples;
+use crate::table::{or_blank, or_dash};
 
 /// The columns of a line per row and metric, in order.
 const COLUMNS: &str = "lane,case,metric,unit,median,mean,std,min,max,n";
@@ -68,31 +69,22 @@ pub enum Cell {
 }
 
 impl Cell {
-    /// The text of the cell for a row.
     pub(crate) fn of(self, row: &Row) -> String {
-        let number = |value: Option<f64>| value.map(|v| v.to_string()).unwrap_or_default();
         let samples = |name: &str| row.metrics.get(name).map(super::Metric::samples);
         match self {
             Self::Case => row.case.clone(),
             Self::Text(text) => text.to_owned(),
-            Self::Param(name) => row
-                .params
-                .get(name)
-                .map(|value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
-                .unwrap_or_default(),
+            Self::Param(name) => or_blank(row.param_text(name)),
             Self::Metric(name, statistic, factor) => {
-                number(samples(name).and_then(statistic).map(|value| value * factor))
+                or_blank(samples(name).and_then(statistic).map(|value| value * factor))
             }
-            Self::Samples(name) => samples(name).map(|s| s.n().to_string()).unwrap_or_default(),
-            Self::Share => number(row.share_of_limit),
-            Self::Limit => row.limit.clone().unwrap_or_default(),
-            Self::Kernels => row.kernel_path.clone().unwrap_or_default(),
+            Self::Samples(name) => or_blank(samples(name).map(Samples::n)),
+            Self::Share => or_blank(row.share_of_limit),
+            Self::Limit => or_blank(row.limit.as_ref()),
+            Self::Kernels => or_blank(row.kernel_path.as_ref()),
         }
     }
-}
 
-impl Cell {
-    /// Whether the cell contains numbers.
     pub(crate) fn is_number(self) -> bool {
         matches!(self, Self::Metric(..) | Self::Samples(_) | Self::Share)
     }
@@ -100,8 +92,8 @@ impl Cell {
     /// The text with few digits, for people.
     pub(crate) fn shown(self, row: &Row) -> String {
         match self {
-            Self::Share => row.share_of_limit.map(number::percent).unwrap_or_default(),
-            Self::Metric(..) => self.of(row).parse().map_or_else(|_| "-".to_owned(), number::short),
+            Self::Share => or_blank(row.share_of_limit.map(number::percent)),
+            Self::Metric(..) => or_dash(self.of(row).parse().ok()),
             _ => self.of(row),
         }
     }
@@ -111,12 +103,9 @@ impl LaneResult {
     /// Writes the header and one line per row.
     pub fn write_columns(&self, columns: &[Column], mut out: impl Write) -> io::Result<()> {
         let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
-        out.write_all(line(&names).as_bytes())?;
-        for row in &self.rows {
-            let cells: Vec<String> = columns.iter().map(|column| column.cell.of(row)).collect();
-            out.write_all(line(&cells).as_bytes())?;
-        }
-        Ok(())
+        let cells = |row| columns.iter().map(|column| column.cell.of(row)).collect::<Vec<_>>();
+        let rows = self.rows.iter().map(|row| line(&cells(row)));
+        out.write_all((line(&names) + &rows.collect::<String>()).as_bytes())
     }
 
     /// Writes the header and one line per row and metric. Numbers have all their digits; undefined values are empty.
@@ -129,7 +118,7 @@ impl LaneResult {
                     write!(out, "{},", field(text))?;
                 }
                 for value in [s.median(), s.mean(), s.std(), s.min(), s.max()] {
-                    write!(out, "{},", value.map(|v| v.to_string()).unwrap_or_default())?;
+                    write!(out, "{},", or_blank(value))?;
                 }
                 writeln!(out, "{}", s.n())?;
             }

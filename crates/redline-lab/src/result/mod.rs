@@ -3,6 +3,7 @@
 //! The names and the order of the JSON fields are stable; readers ignore unknown fields.
 
 mod csv;
+mod held;
 mod ordered;
 mod remarks;
 
@@ -10,15 +11,15 @@ use serde::{Deserialize, Serialize, Serializer};
 
 pub(crate) use csv::line as csv_line;
 pub use csv::{Cell, Column};
+pub use held::{held, placed};
 pub use ordered::Ordered;
 
 use crate::conditions::Condition;
-use crate::limits::METHOD;
 use crate::machine::Machine;
 use crate::number;
-use crate::roofline::{Ceilings, Work};
-use crate::stats::{Direction, NotFinite, Samples};
-use crate::table::Table;
+use crate::roofline::{Ceilings, METHOD, Work};
+use crate::stats::{Direction, NotFinite, Samples, sorted};
+use crate::table::{Table, or_blank, or_dash};
 use crate::warmup::Warmup;
 
 /// A share of a limit above this means that the accounting is wrong, not that the limit was exceeded.
@@ -107,23 +108,12 @@ struct Stored {
     processes: Option<Vec<Vec<f64>>>,
 }
 
-/// Why a metric could not be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 enum BadMetric {
-    NotFinite(NotFinite),
-    /// The numbers of values in `processes` and `samples`, which differ.
-    Processes(usize, usize),
-}
-
-impl std::fmt::Display for BadMetric {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::NotFinite(e) => e.fmt(f),
-            Self::Processes(a, b) => {
-                write!(f, "`processes` ({a} values) holds not the values of `samples` ({b} values)")
-            }
-        }
-    }
+    #[error(transparent)]
+    NotFinite(#[from] NotFinite),
+    #[error("`processes` ({processes} values) holds not the values of `samples` ({samples} values)")]
+    Processes { processes: usize, samples: usize },
 }
 
 impl TryFrom<Stored> for Metric {
@@ -131,17 +121,11 @@ impl TryFrom<Stored> for Metric {
 
     fn try_from(stored: Stored) -> Result<Self, BadMetric> {
         let processes = stored.processes.unwrap_or_else(|| vec![stored.samples.clone()]);
-        let sorted = |mut values: Vec<f64>| {
-            values.sort_unstable_by(f64::total_cmp);
-            values
-        };
         let all = processes.concat();
-        let (n, expected) = (all.len(), stored.samples.len());
-        if sorted(all) != sorted(stored.samples) {
-            return Err(BadMetric::Processes(n, expected));
+        if sorted(&all) != sorted(&stored.samples) {
+            return Err(BadMetric::Processes { processes: all.len(), samples: stored.samples.len() });
         }
-        let samples = Samples::by_process(stored.unit, stored.direction, &processes);
-        samples.map(Self).map_err(BadMetric::NotFinite)
+        Ok(Self(Samples::by_process(stored.unit, stored.direction, &processes)?))
     }
 }
 
@@ -195,6 +179,12 @@ impl Row {
         self
     }
 
+    /// A parameter as text; strings without quotes.
+    pub(crate) fn param_text(&self, name: &str) -> Option<String> {
+        let value = self.params.get(name)?;
+        Some(value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned))
+    }
+
     /// Adds a metric.
     pub fn metric(mut self, name: impl Into<String>, samples: Samples) -> Self {
         self.metrics.insert(name, samples.into());
@@ -202,11 +192,9 @@ impl Row {
     }
 
     /// Sets the limit and the share of it that was reached, if the limit is known.
-    pub fn limit(mut self, name: impl Into<String>, share: Option<f64>) -> Self {
-        self.limit = Some(name.into());
-        self.limit_method = Some(METHOD.to_owned());
-        self.share_of_limit = share;
-        self
+    pub fn limit(self, name: impl Into<String>, share: Option<f64>) -> Self {
+        let (limit, limit_method) = (Some(name.into()), Some(METHOD.to_owned()));
+        Self { limit, limit_method, share_of_limit: share, ..self }
     }
 
     /// Sets the warm-up.
@@ -220,9 +208,8 @@ impl Row {
     }
 
     /// Sets the digest of the outputs.
-    pub fn digest(mut self, digest: impl Into<String>) -> Self {
-        self.digest = Some(digest.into());
-        self
+    pub fn digest(self, digest: impl Into<String>) -> Self {
+        Self { digest: Some(digest.into()), ..self }
     }
 
     /// Adds a minimum for a metric.
@@ -248,20 +235,23 @@ impl Row {
             if reached.is_some_and(within) {
                 return None;
             }
-            let reached = reached.map_or_else(|| "unknown".to_owned(), number::short);
             let least = gate.least.map(|least| format!("at least {}", number::short(least)));
             let most = gate.most.map(|most| format!("at most {}", number::short(most)));
-            let asked: Vec<String> = least.into_iter().chain(most).collect();
-            Some(format!("{} is {reached}, but {} is asked", gate.metric, asked.join(" and ")))
+            let bounds: Vec<String> = least.into_iter().chain(most).collect();
+            let reached = reached.map_or_else(|| "unknown".to_owned(), number::short);
+            Some(format!("{} is {reached}, but {} is asked", gate.metric, bounds.join(" and ")))
         };
         self.gates.iter().filter_map(missed).collect()
+    }
+
+    pub(crate) fn missed_text(&self) -> Option<String> {
+        Some(self.missed().join("; ")).filter(|text| !text.is_empty())
     }
 
     /// The problem of the row, for a table.
     fn complaint(&self) -> Option<String> {
         let invalid = self.invalid().map(|why| format!("INVALID: {why}"));
-        let missed = self.missed();
-        invalid.or_else(|| (!missed.is_empty()).then(|| format!("MISSED: {}", missed.join("; "))))
+        invalid.or_else(|| self.missed_text().map(|why| format!("MISSED: {why}")))
     }
 
     /// Why the row is invalid; `None` if it is valid.
@@ -283,40 +273,23 @@ impl LaneResult {
     /// A printable table with one line per row and metric. Values of the whole row are in its first line. The median is
     /// that of the processes.
     pub fn table(&self) -> String {
-        let mut table = Table::new(&[
-            ("case", false),
-            ("metric", false),
-            ("median", true),
-            ("unit", false),
-            ("mean", true),
-            ("std", true),
-            ("var", true),
-            ("min", true),
-            ("max", true),
-            ("n", true),
-            ("of limit", true),
-            ("limit", false),
-            ("kernels", false),
-            ("", false),
-        ]);
+        let mut table =
+            Table::new("case|metric|>median|unit|>mean|>std|>var|>min|>max|>n|>of limit|limit|kernels|");
         for row in &self.rows {
             for (index, line) in row.lines().into_iter().enumerate() {
-                let case = if index == 0 { row.case.clone() } else { String::new() };
-                let about = if index == 0 { row.about() } else { Vec::new() };
-                table.push([vec![case], line, about].concat());
+                let first = index == 0;
+                let case = if first { row.case.clone() } else { String::new() };
+                table.push([vec![case], line, if first { row.about() } else { Vec::new() }].concat());
             }
         }
         table.render()
     }
-}
 
-impl LaneResult {
     /// A printable table with one line per row, and the row's problem.
     pub fn table_of(&self, columns: &[Column]) -> String {
-        let mut titles: Vec<(&'static str, bool)> =
-            columns.iter().map(|column| (column.name, column.cell.is_number())).collect();
-        titles.extend([("var", true), ("", false)]);
-        let mut table = Table::new(&titles);
+        let title =
+            |column: &Column| format!("{}{}|", if column.cell.is_number() { ">" } else { "" }, column.name);
+        let mut table = Table::new(&(columns.iter().map(title).collect::<String>() + ">var|"));
         for row in &self.rows {
             let mut line: Vec<String> = columns.iter().map(|column| column.cell.shown(row)).collect();
             line.push(row.headline().map(|(_, samples)| remarks::variation(samples)).unwrap_or_default());
@@ -333,23 +306,17 @@ impl Row {
         if self.metrics.is_empty() {
             return vec![vec![String::new(); 9]];
         }
-        let cell = |value: Option<f64>| value.map_or("-".to_owned(), number::short);
         let line = |(name, metric): (&str, &Metric)| {
             let s = metric.samples();
-            let texts = [name.to_owned(), cell(s.headline()), s.unit().to_owned()];
-            let [mean, std, min, max] = [s.mean(), s.std(), s.min(), s.max()].map(cell);
+            let texts = [name.to_owned(), or_dash(s.headline()), s.unit().to_owned()];
+            let [mean, std, min, max] = [s.mean(), s.std(), s.min(), s.max()].map(or_dash);
             texts.into_iter().chain([mean, std, remarks::variation(s), min, max, s.n().to_string()]).collect()
         };
         self.metrics.iter().map(line).collect()
     }
 
-    /// The cells of the whole row.
     fn about(&self) -> Vec<String> {
-        vec![
-            self.share_of_limit.map(number::percent).unwrap_or_default(),
-            self.limit.clone().unwrap_or_default(),
-            self.kernel_path.clone().unwrap_or_default(),
-            self.complaint().unwrap_or_default(),
-        ]
+        let share = self.share_of_limit.map(number::percent);
+        [share, self.limit.clone(), self.kernel_path.clone(), self.complaint()].map(or_blank).to_vec()
     }
 }

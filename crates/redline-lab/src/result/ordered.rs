@@ -38,11 +38,6 @@ impl<V> Ordered<V> {
         self.entries.iter().map(|(name, value)| (name.as_str(), value))
     }
 
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.entries.len()
-    }
-
     /// Whether the map is empty.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()

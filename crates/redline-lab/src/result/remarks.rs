@@ -1,7 +1,5 @@
 //! Remarks on a result: the variation of the samples, and what disturbed them.
 
-use std::fmt::Write as _;
-
 use super::{LaneResult, Row};
 use crate::conditions;
 use crate::number;
@@ -33,12 +31,8 @@ pub(super) fn variation(samples: &Samples) -> String {
 impl LaneResult {
     /// Lines below a table: high variation, warm-up that did not converge, tainted samples.
     pub fn remarks(&self) -> String {
-        format!(
-            "{}{}{}",
-            self.variations(),
-            self.warmups(),
-            conditions::told(self.rows.iter().flat_map(|row| row.conditions.iter().flatten()))
-        )
+        let conditions = self.rows.iter().flat_map(|row| row.conditions.iter().flatten());
+        self.variations() + &self.warmups() + &conditions::summary(conditions)
     }
 
     fn variations(&self) -> String {
@@ -66,20 +60,11 @@ impl LaneResult {
     }
 
     fn warmups(&self) -> String {
-        let open: Vec<&str> = self
-            .rows
-            .iter()
-            .filter(|row| row.warmup.is_some_and(|w| !w.converged))
-            .map(|row| row.case.as_str())
-            .collect();
+        let open = self.rows.iter().filter(|row| row.warmup.is_some_and(|w| !w.converged));
+        let open: Vec<&str> = open.map(|row| row.case.as_str()).collect();
         let Some(first) = open.first() else { return String::new() };
-        let mut text = String::new();
         let n = number::count(open.len(), "case");
-        let _ = writeln!(
-            text,
-            "warm-up: plans, pages or memory were still new when {n} began to be timed ({first} first)"
-        );
-        text
+        format!("warm-up: plans, pages or memory were still new when {n} began to be timed ({first} first)\n")
     }
 }
 
@@ -92,9 +77,9 @@ mod tests {
     #[test]
     fn variation_is_marked_and_explained() {
         let row = |case: &str, values: &[f64]| {
-            let told = Samples::new("x", Direction::Info, vec![1.0, 9.0]).unwrap();
+            let info = Samples::new("x", Direction::Info, vec![1.0, 9.0]).unwrap();
             let judged = Samples::new("s", Direction::Lower, values.to_vec()).unwrap();
-            Row::new(case).metric("told", told).metric("seconds", judged)
+            Row::new(case).metric("info", info).metric("seconds", judged)
         };
         let mut result = LaneResult {
             lane: "l".into(),

@@ -1,40 +1,31 @@
 //! Why a run cannot be read or written.
 
-use std::fmt;
 use std::io;
 
 use super::SCHEMA;
 
 /// Why a run cannot be read or written.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// The file cannot be read.
+    #[error("{0}")]
     Read(io::Error),
     /// A file or the directory cannot be written.
+    #[error("{0}")]
     Write(io::Error),
     /// The directory already contains a run.
+    #[error("there is a run already")]
     Occupied,
     /// The text is not JSON, or a field is missing or of the wrong type.
+    #[error("{0}")]
     Json(serde_json::Error),
     /// The document names no schema.
+    #[error("no field `schema`, so this is no run")]
     NoSchema,
     /// The document has another schema.
+    #[error("`schema` is {0}, but this build reads \"{SCHEMA}\"")]
     Schema(String),
 }
-
-impl fmt::Display for RunError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Read(e) | Self::Write(e) => e.fmt(f),
-            Self::Occupied => f.write_str("there is a run already"),
-            Self::Json(e) => e.fmt(f),
-            Self::NoSchema => write!(f, "no field `schema`, so this is no run"),
-            Self::Schema(found) => write!(f, "`schema` is {found}, but this build reads \"{SCHEMA}\""),
-        }
-    }
-}
-
-impl std::error::Error for RunError {}
 
 impl RunError {
     /// Advice for the user.
@@ -45,7 +36,7 @@ impl RunError {
             Self::Occupied => "samples are not overwritten: choose another directory, or remove it",
             Self::Json(e) if e.is_data() => {
                 "needed are `schema`, `engine.name`, `lane`, and of each row `case` and \
-                                             `metrics` with `unit`, `direction` (lower, higher or info) and `samples`"
+                 `metrics` with `unit`, `direction` (lower, higher or info) and `samples`"
             }
             Self::Json(_) => {
                 "is the file whole? JSON knows neither NaN nor infinities: leave such samples out"

@@ -35,7 +35,7 @@ pub const SCHEMA: &str = "redline.bench.run/1";
 pub const DOCUMENT: &str = "run.json";
 
 /// A run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// [`SCHEMA`].
     pub schema: String,
@@ -75,7 +75,7 @@ pub struct Run {
     pub finished: bool,
     /// Summary of invalid cases.
     #[serde(default)]
-    pub summary: Summary,
+    pub summary: Validity,
     /// The reason for accepting it as a baseline, with details.
     #[serde(default, rename = "_meta", skip_serializing_if = "Option::is_none")]
     pub meta: Option<Meta>,
@@ -88,7 +88,7 @@ fn finished() -> bool {
 
 /// Summary of the validity of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Summary {
+pub struct Validity {
     /// Whether every row is valid and meets its gates.
     pub valid: bool,
     /// The cases that are invalid or miss a gate, with the reason.
@@ -96,12 +96,13 @@ pub struct Summary {
     pub invalid: Vec<String>,
 }
 
-impl Summary {
+impl Validity {
     fn of(rows: &[Row]) -> Self {
-        let why = |row: &Row| row.invalid().into_iter().chain(row.missed()).collect::<Vec<_>>();
-        let told =
-            |row: &Row| why(row).into_iter().map(|why| format!("{}: {why}", row.case)).collect::<Vec<_>>();
-        let invalid: Vec<String> = rows.iter().flat_map(told).collect();
+        let complaints = |row: &Row| {
+            let whys = row.invalid().into_iter().chain(row.missed());
+            whys.map(|why| format!("{}: {why}", row.case)).collect::<Vec<_>>()
+        };
+        let invalid: Vec<String> = rows.iter().flat_map(complaints).collect();
         Self { valid: invalid.is_empty(), invalid }
     }
 }
@@ -169,28 +170,27 @@ impl Host {
 
     /// The fingerprint, equal on machines of the same kind; `None` if missing.
     pub fn fingerprint(&self) -> Option<&str> {
-        self.0.get("fingerprint")?.as_str()
+        self.0["fingerprint"].as_str()
     }
 
     /// The machine in one line.
     pub fn summary(&self) -> Option<&str> {
-        self.0.get("summary")?.as_str()
+        self.0["summary"].as_str()
     }
 
     /// Cores that the run could use.
     pub fn cores(&self) -> Option<usize> {
-        usize::try_from(self.0.get("usable")?.get("cores")?.as_u64()?).ok()
+        self.0["usable"]["cores"].as_u64()?.try_into().ok()
     }
 
     /// A field of the identity, from which the fingerprint is computed.
     pub fn identity(&self, field: &str) -> Option<&str> {
-        self.0.get("identity")?.get(field)?.as_str()
+        self.0["identity"][field].as_str()
     }
 
     /// The names of the fields of the identity.
     pub fn identity_fields(&self) -> Vec<&str> {
-        let fields = self.0.get("identity").and_then(Value::as_object);
-        fields.map(|f| f.keys().map(String::as_str).collect()).unwrap_or_default()
+        self.0["identity"].as_object().into_iter().flat_map(|f| f.keys().map(String::as_str)).collect()
     }
 }
 
@@ -217,25 +217,24 @@ impl Run {
         let started_at = start.at.map(|at| humantime::format_rfc3339_seconds(at).to_string());
         let since = start.at.and_then(|at| at.duration_since(SystemTime::UNIX_EPOCH).ok());
         let unique = format!("{:?} {}", since, std::process::id());
-        let stamp: Option<String> =
-            started_at.as_ref().map(|text| text.chars().filter(char::is_ascii_alphanumeric).collect());
+        let run_id = started_at.as_ref().map(|text| {
+            let stamp: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+            format!("{stamp}-{}", &digest(unique.bytes())[..8])
+        });
         Ok(Self {
             schema: SCHEMA.to_owned(),
-            run_id: stamp.map(|stamp| format!("{stamp}-{}", &digest(unique.bytes())[..8])),
+            run_id,
             started_at,
             command: start.command,
             engine,
             machine: Host::of(&result.machine)?,
             environment: start.environment,
             lane: result.lane,
-            arms: Ordered::default(),
             limits: limits(&result.rows),
-            summary: Summary::of(&result.rows),
+            summary: Validity::of(&result.rows),
             rows: result.rows,
-            comparison: Value::Null,
-            profile: None,
             finished: true,
-            meta: None,
+            ..Self::default()
         })
     }
 
@@ -258,7 +257,7 @@ impl Run {
         let head: Head = serde_json::from_str(text).map_err(RunError::Json)?;
         match head.schema {
             Some(schema) if schema == SCHEMA => serde_json::from_str(text).map_err(RunError::Json),
-            Some(found) => Err(RunError::Schema(found.to_string())),
+            Some(other) => Err(RunError::Schema(other.to_string())),
             None => Err(RunError::NoSchema),
         }
     }
@@ -277,21 +276,20 @@ impl Run {
 
     /// Writes `results.csv`, `samples.csv` and, last, `run.json` into a directory that contains no run yet.
     pub fn write(&self, dir: &Path) -> Result<(), RunError> {
-        let place = Place::claim(dir, self)?;
-        place.write(self)
+        RunDirectory::claim(dir, self)?.write(self)
     }
 }
 
 /// A directory that is claimed by one run.
 #[derive(Debug)]
-pub struct Place {
+pub struct RunDirectory {
     disk: Disk,
     dir: PathBuf,
     /// Whether the directory was created for the run.
     made: bool,
 }
 
-impl Place {
+impl RunDirectory {
     /// Creates the directory and a `run.json` of `run` in it. It is an error if the directory already has a run, even an
     /// unfinished one.
     pub fn claim(dir: &Path, run: &Run) -> Result<Self, RunError> {
@@ -303,16 +301,15 @@ impl Place {
         let document = run.json().map_err(RunError::Json)?;
         let made = !dir.exists();
         disk.create_dir_all(dir).map_err(RunError::Write)?;
-        let place = Self { disk, dir: dir.to_owned(), made };
-        let written = write_new_file_on(&place.disk, &dir.join(DOCUMENT), document.as_bytes());
-        written.map_err(|error| match error.kind() {
-            io::ErrorKind::AlreadyExists => RunError::Occupied,
-            _ => {
-                place.remove_made();
-                RunError::Write(error)
+        let claimed = Self { disk, dir: dir.to_owned(), made };
+        match write_new_file_on(&claimed.disk, &dir.join(DOCUMENT), document.as_bytes()) {
+            Ok(()) => Ok(claimed),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(RunError::Occupied),
+            Err(error) => {
+                claimed.remove_made();
+                Err(RunError::Write(error))
             }
-        })?;
-        Ok(place)
+        }
     }
 
     /// The path of the directory.
@@ -355,8 +352,8 @@ fn limits(rows: &[Row]) -> Value {
         let range = ranges.entry(name).or_insert((s.unit(), min, max));
         (range.1, range.2) = (range.1.min(min), range.2.max(max));
     }
-    let told = |(name, (unit, low, high)): (&str, _)| {
+    let range = |(name, (unit, low, high)): (&str, _)| {
         (name.to_owned(), serde_json::json!({"unit": unit, "low": low, "high": high}))
     };
-    Value::Object(ranges.into_iter().map(told).collect())
+    Value::Object(ranges.into_iter().map(range).collect())
 }

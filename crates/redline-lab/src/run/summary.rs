@@ -3,10 +3,9 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Meta, Run, Summary};
+use super::{Meta, Run, Validity};
 use crate::result::{Ordered, Row};
 
-/// The schema of a summary.
 const SCHEMA: &str = "redline.bench.summary/1";
 
 #[derive(Serialize)]
@@ -18,7 +17,7 @@ struct Document<'a> {
     engine: String,
     machine: Option<&'a str>,
     host_fp: Option<&'a str>,
-    summary: &'a Summary,
+    summary: &'a Validity,
     rows: Vec<Case<'a>>,
     #[serde(rename = "_meta", skip_serializing_if = "Option::is_none")]
     meta: Option<&'a Meta>,

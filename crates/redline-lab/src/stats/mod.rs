@@ -3,8 +3,6 @@
 mod shape;
 pub mod student;
 
-use std::fmt;
-
 use serde::{Deserialize, Serialize};
 
 /// The direction in which a number improves.
@@ -31,21 +29,14 @@ impl Direction {
 }
 
 /// A sample that is not finite.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("sample {index} is {value}, which cannot be measured")]
 pub struct NotFinite {
     /// Its index among the samples.
     pub index: usize,
     /// NaN or an infinity.
     pub value: f64,
 }
-
-impl fmt::Display for NotFinite {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "sample {} is {}, which cannot be measured", self.index, self.value)
-    }
-}
-
-impl std::error::Error for NotFinite {}
 
 /// Raw values of one quantity by process, in the order they were taken: finite, possibly empty.
 ///
@@ -101,8 +92,7 @@ impl Samples {
         if let Some(index) = values.iter().position(|v| !v.is_finite()) {
             return Err(NotFinite { index, value: values[index] });
         }
-        let mut sorted = values.clone();
-        sorted.sort_unstable_by(f64::total_cmp);
+        let sorted = sorted(&values);
         let mut ends: Vec<usize> = Vec::new();
         for process in processes.iter().filter(|p| !p.is_empty()) {
             ends.push(ends.last().copied().unwrap_or(0) + process.len());
@@ -133,19 +123,12 @@ impl Samples {
 
     /// The median of each process.
     pub fn process_medians(&self) -> Vec<f64> {
-        let median = |values: &[f64]| {
-            let mut sorted = values.to_vec();
-            sorted.sort_unstable_by(f64::total_cmp);
-            median_of_sorted(&sorted)
-        };
         self.processes().filter_map(median).collect()
     }
 
     /// The headline value: the median of the medians of the processes.
     pub fn headline(&self) -> Option<f64> {
-        let mut medians = self.process_medians();
-        medians.sort_unstable_by(f64::total_cmp);
-        median_of_sorted(&medians)
+        median(&self.process_medians())
     }
 
     /// A confidence interval for the headline. With several processes: Student's t over the logarithms of their
@@ -182,7 +165,7 @@ impl Samples {
 
     /// The middle value, or the midpoint of the two middle values.
     pub fn median(&self) -> Option<f64> {
-        median_of_sorted(&self.sorted)
+        median(&self.sorted)
     }
 
     /// The arithmetic mean.
@@ -207,9 +190,8 @@ impl Samples {
     /// The median distance from the median, unscaled.
     pub fn mad(&self) -> Option<f64> {
         let median = self.median()?;
-        let mut distances: Vec<f64> = self.sorted.iter().map(|v| (v - median).abs().min(f64::MAX)).collect();
-        distances.sort_unstable_by(f64::total_cmp);
-        median_of_sorted(&distances)
+        let distances = self.sorted.iter().map(|v| (v - median).abs().min(f64::MAX));
+        self::median(&distances.collect::<Vec<_>>())
     }
 
     /// Standard deviation over mean.
@@ -237,8 +219,7 @@ impl Samples {
 
     /// A power of two near the largest magnitude. Values divided by it neither overflow nor vanish when squared.
     fn scale(&self) -> f64 {
-        let largest =
-            self.sorted.first().map_or(0.0, |v| v.abs()).max(self.sorted.last().map_or(0.0, |v| v.abs()));
+        let largest = self.min().unwrap_or(0.0).abs().max(self.max().unwrap_or(0.0).abs());
         f64::from_bits(largest.to_bits() & f64::INFINITY.to_bits()).max(f64::MIN_POSITIVE)
     }
 
@@ -268,13 +249,17 @@ impl Logs {
     }
 }
 
-fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
-    let n = sorted.len();
-    match n {
-        0 => None,
-        _ if n % 2 == 1 => Some(sorted[n / 2]),
-        _ => Some(f64::midpoint(sorted[n / 2 - 1], sorted[n / 2])),
-    }
+pub(crate) fn sorted(values: &[f64]) -> Vec<f64> {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    sorted
+}
+
+/// The middle value, or the midpoint of the two middle values.
+fn median(values: &[f64]) -> Option<f64> {
+    let sorted = sorted(values);
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { f64::midpoint(sorted[sorted.len() / 2 - 1], upper) })
 }
 
 /// `part / |whole|`, if that is finite.

@@ -9,10 +9,9 @@ impl Samples {
         if self.n() < 4 {
             return None;
         }
-        let mut sorted = self.values().to_vec();
-        sorted.sort_unstable_by(f64::total_cmp);
+        let sorted = &self.sorted;
         let quantile = |p: f64| {
-            let place = (sorted.len() - 1) as f64 * p;
+            let place = (self.n() - 1) as f64 * p;
             let (below, above) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
             below + (above - below) * place.fract()
         };

@@ -243,3 +243,30 @@ fn a_summary_has_the_interval_the_right_way_round() {
     assert_eq!((number("low"), number("high")), (Some(interval.low), Some(interval.high)));
     assert_eq!((number("value"), figure["n"].as_u64()), (metric.headline(), Some(400)));
 }
+
+#[test]
+fn the_order_is_over_all_cases_of_a_process() {
+    let started = |starts: &[u64]| -> Vec<Condition> {
+        starts.iter().map(|&start_ns| Condition { start_ns, ..Condition::default() }).collect()
+    };
+    let row = |case: &str, processes: [&[u64]; 2]| {
+        let values: Vec<Vec<f64>> = processes.iter().map(|starts| vec![1.0; starts.len()]).collect();
+        let metric = Samples::by_process("s", Direction::Lower, &values).unwrap();
+        let conditions = processes.iter().map(|starts| started(starts)).collect();
+        Row { conditions, ..Row::new(case).metric("seconds", metric) }
+    };
+    let run = run(vec![row("a", [&[5, 15], &[5, 10]]), row("b", [&[10], &[7]])]);
+    let csv = run.samples_csv();
+    let expected = [
+        ["a", "0", "5", "0"],
+        ["a", "0", "15", "2"],
+        ["a", "1", "5", "0"],
+        ["a", "1", "10", "2"],
+        ["b", "0", "10", "1"],
+        ["b", "1", "7", "1"],
+    ];
+    for (number, [case, process, start_ns, order]) in expected.into_iter().enumerate() {
+        let cells = [("case_id", case), ("process", process), ("start_ns", start_ns), ("order", order)];
+        holds(&line(&csv, number), &cells);
+    }
+}

@@ -334,3 +334,76 @@ fn the_document_is_one_object() {
     );
     assert_eq!(json["exit_code"], 0);
 }
+
+#[test]
+fn a_row_with_nothing_to_judge_is_to_be_believed_or_not() {
+    let told = |tokens: i32| {
+        let limit = Samples::new("GB/s", Direction::Info, vec![20.0]).unwrap();
+        Row { checked: true, ..Row::new("b").param("tokens", tokens).metric("limit", limit) }
+    };
+    let code = |new: Row| {
+        let base = run(vec![row("a", BASE), told(5)]);
+        compare(&base, &run(vec![row("a", BASE), new]), &Rules::new(0.03)).exit_code
+    };
+    assert_eq!(code(told(5)), 0);
+    assert_eq!(code(Row { checked: false, ..told(5) }), 5);
+    assert_eq!(code(told(6)), 4);
+}
+
+#[test]
+fn a_metric_without_samples_on_both_sides_is_not_judged() {
+    let with = |values: &[f64]| {
+        let gaps = Samples::new("ms", Direction::Lower, values.to_vec()).unwrap();
+        run(vec![row("a", BASE).metric("gap", gaps)])
+    };
+    let judged = |base: &[f64], new: &[f64]| {
+        let found = compare(&with(base), &with(new), &Rules::new(0.03));
+        (found.exit_code, found.lines[2].verdict)
+    };
+    assert_eq!(judged(&[], &[]), (0, None));
+    assert_eq!(judged(&[5.0, 5.0], &[]), (1, Some(Verdict::Missing)));
+    assert_eq!(judged(&[], &[5.0, 5.0]), (0, Some(Verdict::New)));
+}
+
+#[test]
+fn a_metric_that_one_side_only_tells_is_not_comparable() {
+    let with = |direction: Direction| {
+        let other = Samples::new("s", direction, vec![1.0, 1.0]).unwrap();
+        run(vec![row("a", BASE).metric("other", other)])
+    };
+    let code = |base, new| compare(&with(base), &with(new), &Rules::new(0.03)).exit_code;
+    let (judged, told) = (Direction::Lower, Direction::Info);
+    assert_eq!((code(told, judged), code(judged, told), code(told, told)), (4, 4, 0));
+}
+
+#[test]
+fn a_metric_that_is_only_told_may_go() {
+    let rate = Samples::new("tokens/s", Direction::Higher, BASE.to_vec()).unwrap();
+    let bare = Row { checked: true, ..Row::new("a").param("tokens", 5).metric("rate", rate) };
+    let found = against(vec![bare]);
+    assert_eq!(found.lines[1].metric.as_deref(), Some("limit"));
+    assert_eq!((found.exit_code, found.lines[1].verdict), (0, None));
+}
+
+#[test]
+fn a_case_with_counts_is_missed_on_any_machine() {
+    let counted = |case: &str| {
+        let tokens = Samples::new("tokens", Direction::Info, vec![5.0]).unwrap();
+        row(case, BASE).metric("computed_tokens", tokens)
+    };
+    let of = |rows: Vec<Row>| Run { lane: "score".into(), ..run(rows) };
+    let rules = Rules { portable: true, ..Rules::default() };
+    let code = |only_in_base: Row| {
+        let both = || row("a", BASE).digest("d");
+        compare(&of(vec![both(), only_in_base]), &of(vec![both()]), &rules).exit_code
+    };
+    assert_eq!((code(counted("b")), code(row("b", BASE))), (1, 0));
+}
+
+#[test]
+fn the_table_has_the_base_before_the_new_run() {
+    let table = against(vec![row("a", &[80.0, 81.0, 79.0])]).table();
+    let line = table.lines().find(|line| line.starts_with("a ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().collect();
+    assert_eq!(words[..6], ["a", "rate", "100.0", "80.00", "tokens/s", "0.8000"]);
+}

@@ -10,14 +10,21 @@ fn examine(root: &Root) -> Doctor {
 
 /// The names of the lines with remarks.
 fn remarks(root: &Root) -> Vec<String> {
-    examine(root).remarks().map(|(section, entry)| format!("{section}: {}", entry.name)).collect()
+    let doctor = examine(root);
+    let entries = doctor.sections.iter().flat_map(|s| s.entries.iter().map(|e| (&s.title, e)));
+    let remarked = entries.filter(|(_, entry)| entry.remark.is_some());
+    remarked.map(|(section, entry)| format!("{section}: {}", entry.name)).collect()
 }
 
 /// The remark of a line.
+fn remark_in(doctor: &Doctor, name: &str) -> Option<String> {
+    let mut entries = doctor.sections.iter().flat_map(|s| &s.entries);
+    entries.find(|entry| entry.name == name && entry.remark.is_some())?.remark.clone()
+}
+
+/// The remark of a line about a machine.
 fn remark(root: &Root, name: &str) -> String {
-    let doctor = examine(root);
-    let found = doctor.remarks().find(|(_, entry)| entry.name == name);
-    found.and_then(|(_, entry)| entry.remark.clone()).unwrap_or_default()
+    remark_in(&examine(root), name).unwrap_or_default()
 }
 
 #[test]
@@ -46,9 +53,7 @@ fn the_report_of_a_small_machine() {
 fn limits_of_threads_that_were_kept_away_are_too_low() {
     let remark = |present, value| {
         let limit = Limit { name: "int8".to_owned(), threads: 2, value, unit: "GOP/s".to_owned(), present };
-        let doctor = Doctor::examine(small_vm().machine(), Vec::new(), vec![limit]);
-        let found = doctor.remarks().find(|(_, entry)| entry.name == "int8, 2 threads");
-        found.and_then(|(_, entry)| entry.remark.clone())
+        remark_in(&Doctor::examine(small_vm().machine(), Vec::new(), vec![limit]), "int8, 2 threads")
     };
     assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("too low"));
     assert!(remark(Some(0.5), Some(1.46)).unwrap().contains("50 %"));
@@ -106,7 +111,7 @@ fn nodes_and_shared_cores_are_remarked() {
 #[test]
 fn sections_without_lines_are_left_out() {
     let doctor = examine(&small_vm());
-    let titles: Vec<&str> = doctor.sections().iter().map(|s| s.title.as_str()).collect();
+    let titles: Vec<&str> = doctor.sections.iter().map(|s| s.title.as_str()).collect();
     assert_eq!(titles, ["machine", "processor", "memory", "noise", "accelerators"]);
 }
 
@@ -114,7 +119,7 @@ fn sections_without_lines_are_left_out() {
 fn what_is_not_known_is_said() {
     let doctor = examine(&Root::empty());
     assert_eq!(remarks(&Root::empty()), ["machine: fingerprint"]);
-    let unknown = doctor.sections().iter().flat_map(|s| &s.entries).filter(|e| e.value == "unknown").count();
+    let unknown = doctor.sections.iter().flat_map(|s| &s.entries).filter(|e| e.value == "unknown").count();
     assert!(unknown > 10, "{}", doctor.text());
 }
 

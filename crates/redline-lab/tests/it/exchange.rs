@@ -291,3 +291,144 @@ fn an_imported_run_is_a_run_on_disk() {
     assert_eq!(Run::read(&dir).unwrap(), run);
     assert!(fs::read_to_string(dir.join("samples.csv")).unwrap().lines().count() > 12);
 }
+
+fn samples(unit: &str, direction: Direction, values: &[f64]) -> Samples {
+    Samples::new(unit, direction, values.to_vec()).unwrap()
+}
+
+/// A run of lane `generate` with these rows.
+fn run_of(rows: Vec<Row>) -> Run {
+    let engine = json!({"name": "redline"});
+    let document =
+        json!({"schema": redline_lab::run::SCHEMA, "engine": engine, "lane": "generate", "rows": rows});
+    Run::parse(&document.to_string()).unwrap()
+}
+
+#[test]
+fn a_byte_order_mark_is_no_part_of_a_file() {
+    for text in [GBENCH_JSON, GBENCH_CSV, LLAMA_JSON, LLAMA_JSONL, LLAMA_CSV] {
+        assert_eq!(import(&format!("\u{feff}{text}"), true), import(text, true));
+    }
+}
+
+#[test]
+fn what_is_not_known_is_blank_and_read_as_unknown() {
+    // Without a number of threads, a model, a machine and a start.
+    let rate = samples("tokens/s", Direction::Higher, &[50.0]);
+    let row = Row::new("decode").param("prompt_tokens", 64).param("new_tokens", 9);
+    let run = run_of(vec![row.metric("decode_tokens_per_s", rate)]);
+    for format in ["llama-bench-json", "llama-bench-jsonl", "llama-bench-csv"] {
+        let back = import(&export(&run, format), true);
+        assert_eq!((cases(&back), back.rows[0].params.get("threads")), (vec!["decode"], None), "{format}");
+        assert_eq!(values(&back.rows[0], "decode_tokens_per_s"), [50.0], "{format}");
+    }
+    // A single sample deviates by 0, which is a number like any other.
+    let back = import(&export(&run, "llama-bench-csv"), true);
+    assert_eq!(values(&back.rows[0], "deviation"), [0.0]);
+}
+
+#[test]
+fn a_rate_without_a_time_gives_the_time_of_an_item() {
+    let rate = samples("tokens/s", Direction::Higher, &[4.0, 8.0]);
+    // Lower is better, but this is no time.
+    let memory = samples("bytes", Direction::Lower, &[1e6, 2e6]);
+    let run = run_of(vec![Row::new("a").metric("peak_memory", memory).metric("tokens_per_s", rate)]);
+    for format in ["gbench-json", "gbench-csv"] {
+        let back = import(&export(&run, format), true);
+        for name in ["real_time", "cpu_time"] {
+            assert_eq!(values(&back.rows[0], name), [0.25, 0.125], "{format} {name}");
+        }
+        assert_eq!(values(&back.rows[0], "peak_memory"), [1e6, 2e6], "{format}");
+    }
+}
+
+#[test]
+fn google_benchmark_keeps_the_build_the_start_and_the_threads() {
+    let run = ours();
+    let back = import(&export(&run, "gbench-json"), true);
+    assert_eq!((&back.engine, &back.started_at), (&run.engine, &run.started_at));
+    assert!(back.rows.iter().all(|row| row.params.get("threads") == Some(&2.into())));
+}
+
+#[test]
+fn what_llama_bench_does_not_do_is_left_out() {
+    let row = |case: &str| {
+        let row = Row::new(case).param("prompt_tokens", 64).param("new_tokens", 9);
+        row.metric("tokens_per_s", samples("tokens/s", Direction::Higher, &[5.0]))
+    };
+    let run = run_of(vec![
+        row("decode/t1").param("batch", 1),
+        row("decode/b3/t1").param("batch", 3),
+        row("decode-recompute/t1").param("kv_cache", false),
+    ]);
+    for name in ["llama-bench-json", "llama-bench-jsonl", "llama-bench-csv"] {
+        let exported = exchange::export(&run, exchange::format(name).unwrap(), true).unwrap();
+        let notes = [
+            "`decode/b3/t1` is left out: 3 sequences together, but llama-bench runs one",
+            "`decode-recompute/t1` is left out: it ran without a KV cache, but llama-bench has one",
+        ];
+        assert_eq!(exported.notes, notes, "{name}");
+        assert_eq!(cases(&import(&exported.text, true)), ["decode"], "{name}");
+    }
+}
+
+#[test]
+fn prompts_keep_the_number_of_tokens_stored_before_them() {
+    let tests = json!([{
+        "n_prompt": 512, "n_gen": 0, "n_depth": 1024, "n_threads": 2, "avg_ts": 100.0, "samples_ts": [99.0, 101.0]
+    }]);
+    let run = import(&tests.to_string(), true);
+    assert_eq!(
+        (cases(&run), run.rows[0].params.get("n_depth")),
+        (vec!["forward/b1/l512/d1024/t2"], Some(&1024.into()))
+    );
+    let written: Value = serde_json::from_str(&export(&run, "llama-bench-json")).unwrap();
+    assert_eq!((&written[0]["n_prompt"], &written[0]["n_depth"]), (&512.into(), &1024.into()));
+}
+
+#[test]
+fn trackers_get_each_end_of_an_interval() {
+    let six = [1.0, 2.0, 3.0, 4.0, 5.0, 9.0];
+    let row = Row::new("a")
+        .metric("seconds", samples("s", Direction::Lower, &six))
+        .metric("rate", samples("tokens/s", Direction::Higher, &six))
+        .metric("share", samples("share", Direction::Info, &six));
+    let run = run_of(vec![row]);
+    let bmf: Value = serde_json::from_str(&export(&run, "bmf")).unwrap();
+    let measure = &bmf["generate/a"]["seconds"];
+    assert_eq!(
+        (&measure["lower_value"], &measure["value"], &measure["upper_value"]),
+        (&1.0.into(), &3.5.into(), &9.0.into())
+    );
+    assert!(bmf["generate/a"].get("share").is_none(), "nobody knows which share is better");
+    let format = exchange::format("github-action-smaller").unwrap();
+    let exported = exchange::export(&run, format, true).unwrap();
+    let smaller: Value = serde_json::from_str(&exported.text).unwrap();
+    assert_eq!(
+        (smaller.as_array().map(Vec::len), &smaller[0]["range"]),
+        (Some(1), &"± 5.500".into()),
+        "the end that is further away"
+    );
+    assert_eq!(exported.notes, ["1 metric left out: `--to github-action` writes them"]);
+}
+
+#[test]
+fn a_rate_of_streams_and_prompts_together_is_no_test_of_llama_bench() {
+    let rate = samples("tokens/s", Direction::Higher, &[900.0]);
+    let row = Row::new("mixed/s8/p2000/t1")
+        .param("streams", 8)
+        .param("prompt_tokens", 2000)
+        .param("new_tokens", 64);
+    let run = run_of(vec![row.metric("total_tokens_per_s", rate)]);
+    let format = exchange::format("llama-bench-json").unwrap();
+    assert!(exchange::export(&run, format, true).is_err());
+}
+
+#[test]
+fn the_name_of_a_model_is_no_format_of_weights() {
+    let rate = samples("tokens/s", Direction::Higher, &[50.0]);
+    let row = Row::new("decode").param("model", "Qwen3-0.6B").param("format", "w8");
+    let row = row.param("prompt_tokens", 64).param("new_tokens", 9).metric("decode_tokens_per_s", rate);
+    let back = import(&export(&run_of(vec![row]), "llama-bench-json"), true);
+    assert_eq!(back.rows[0].params.get("format"), Some(&"w8".into()));
+}

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use redline_lab::result::LaneResult;
-use redline_lab::run::{Build, Place, RunError, Start};
+use redline_lab::run::{Build, RunDirectory, RunError, Start};
 use redline_lab::{Direction, Row, Run, Samples};
 use redline_weights::Disk;
 
@@ -44,7 +44,7 @@ fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
     let (old, new) = (run(1), run(2));
     let (disk, done) = Disk::failing(usize::MAX, false);
     let record = |disk: Disk, dir: &Path| -> Result<(), RunError> {
-        let place = Place::claim_on(disk, dir, &run(0))?;
+        let place = RunDirectory::claim_on(disk, dir, &run(0))?;
         place.write(&old)?;
         place.write(&new)
     };
@@ -83,7 +83,7 @@ fn each_file_of_a_run_is_the_old_or_the_new_one_wherever_recording_ends() {
         }
         assert_eq!(document.is_some(), Run::read(&dir).is_ok(), "what is there can be read");
         if document.is_some() {
-            let place = Place::claim(&dir, &new);
+            let place = RunDirectory::claim(&dir, &new);
             assert!(matches!(place, Err(RunError::Occupied)), "nobody writes over it");
         } else {
             // Nothing was claimed, so the same command can run again and writes the same bytes.
@@ -100,7 +100,7 @@ fn a_claim_that_fails_leaves_the_run_of_another_alone() {
     run(1).write(&dir).unwrap();
     let before = files(&dir);
     for n in 0..6 {
-        Place::claim_on(Disk::failing(n, false).0, &dir, &run(2)).unwrap_err();
+        RunDirectory::claim_on(Disk::failing(n, false).0, &dir, &run(2)).unwrap_err();
         assert_eq!(files(&dir), before, "operation {n}");
     }
 }

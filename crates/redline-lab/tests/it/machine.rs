@@ -1,7 +1,7 @@
 //! Machines described by file trees are read correctly.
 
 use redline_lab::Machine;
-use redline_lab::machine::{Cache, HugePages, Resident, Topology, Usable};
+use redline_lab::machine::{Accelerators, Cache, HugePages, Resident, Topology, Usable};
 
 use crate::trees::{Root, small_vm, two_sockets};
 
@@ -31,7 +31,7 @@ fn a_small_virtual_machine() {
     assert_eq!(machine.load.other_runnable, Some(0));
     assert_eq!(machine.load.steal_share, Some(300.0 / 457_450.0));
     assert!(machine.frequency.governors.is_empty());
-    assert!(machine.accelerators.is_empty());
+    assert_eq!(machine.accelerators, Accelerators::default());
 }
 
 #[test]

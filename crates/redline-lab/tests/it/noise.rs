@@ -2,7 +2,7 @@
 
 use redline_lab::Machine;
 use redline_lab::doctor::noise::{Finding, Level, Noise, Readings, warnings};
-use redline_lab::machine::{Activity, Frequencies, Frequency};
+use redline_lab::machine::{Activity, Counters, Frequencies, Frequency};
 
 use crate::trees::{Root, small_vm, two_sockets};
 
@@ -79,16 +79,18 @@ fn is_bad(readings: &Readings, name: &str, level: Level, evidence: &str, fix: &s
 #[test]
 fn counters_are_read_and_what_is_not_there_is_not_known() {
     let a = Activity::read(process(moment(1000, 7), 60, "a) (b", 5, 33).path());
-    assert_eq!((a.ticks, a.stolen_ticks, a.cpus, a.runnable), (Some(1107), Some(7), Some(2), Some(1)));
+    let counters = a.counters;
+    assert_eq!((counters.ticks, counters.stolen_ticks), (Some(1107), Some(7)));
+    assert_eq!((a.cpus, a.runnable), (Some(2), Some(1)));
     assert_eq!((a.load_average, a.own_process, a.swapped_pages), (Some(0.02), Some(50), Some(7)));
-    assert_eq!((a.cpu_pressure_us, a.throttled_periods, a.thermal_events), (Some(5000), Some(2), Some(3)));
-    assert_eq!(a.involuntary_switches, Some(10));
+    assert_eq!((a.cpu_pressure_us, counters.throttled, a.thermal_events), (Some(5000), Some(2), Some(3)));
+    assert_eq!(counters.involuntary_switches, Some(10));
     assert_eq!(a.processes.get(&60).map(|p| (p.name.as_str(), p.started, p.ticks)), Some(("a) (b", 5, 33)));
     assert_eq!(Activity::read(Root::empty().path()), Activity::default());
     let first = moment(0, 0)
         .file("proc/self/cgroup", "4:cpu,cpuacct:/x\n")
         .file("sys/fs/cgroup/cpu/x/cpu.stat", "nr_throttled 8\n");
-    assert_eq!(Activity::read(first.path()).throttled_periods, Some(8));
+    assert_eq!(Activity::read(first.path()).counters.throttled, Some(8));
 }
 
 #[test]
@@ -260,4 +262,24 @@ fn a_quick_look_warns_of_what_it_sees() {
     let earlier = Activity::read(moment(0, 0).path());
     let told = warnings(&still, &earlier, &start, &loud, &[]);
     assert!(told.len() == 2 && told.iter().all(|told| !told.contains("hypervisor")), "{told:?}");
+}
+
+#[test]
+fn every_group_around_this_process_may_be_stopped() {
+    let moment = |idle: u64, outer: u64| {
+        moment(idle, 0).file("sys/fs/cgroup/a/cpu.stat", format!("nr_periods 99\nnr_throttled {outer}\n"))
+    };
+    let before = moment(1000, 40);
+    assert_eq!(Activity::read(before.path()).counters, Counters::read(before.path()));
+    assert_eq!(Counters::read(before.path()).throttled, Some(42));
+    let after = readings(&before, &moment(3000, 43));
+    is_bad(&after, "stopped by the control group", Level::Noisy, "3 periods", "cpu.max");
+}
+
+#[test]
+fn waiting_for_memory_is_told_from_waiting_for_disks() {
+    let waited = moment(3000, 0).file("proc/pressure/memory", "some avg10=0 total=3000000\n");
+    let waited = readings(&moment(1000, 0), &waited);
+    is_bad(&waited, "waiting for memory", Level::Noisy, "30.0 %", "smaller model");
+    assert_eq!(finding(&waited, "waiting for disks").level, Level::Quiet);
 }

@@ -99,7 +99,7 @@ fn names_keep_their_first_place() {
         map.insert(name, value);
     }
     assert_eq!(map.iter().collect::<Vec<_>>(), [("z", &3), ("a", &2)]);
-    assert_eq!((map.len(), map.get("a"), map.get("b")), (2, Some(&2), None));
+    assert_eq!((map.iter().count(), map.get("a"), map.get("b")), (2, Some(&2), None));
     let json = r#"{"z":3,"a":2}"#;
     assert_eq!(serde_json::to_string(&map).unwrap(), json);
     assert_eq!(serde_json::from_str::<Ordered<i32>>(json).unwrap(), map);

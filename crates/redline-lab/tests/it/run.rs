@@ -7,7 +7,7 @@ use std::time::{Duration, SystemTime};
 use redline_lab::conditions::{Condition, Taint};
 use redline_lab::lanes;
 use redline_lab::result::LaneResult;
-use redline_lab::run::{Build, Place, RunError, Start};
+use redline_lab::run::{Build, RunDirectory, RunError, Start};
 use redline_lab::warmup::Warmup;
 use redline_lab::{Direction, Row, Run, Samples};
 use serde_json::Value;
@@ -90,7 +90,7 @@ fn a_directory_reads_back_and_is_not_overwritten() {
     assert_eq!(Run::read(&dir.join("run.json")).unwrap(), run);
     let before = fs::read(dir.join("run.json")).unwrap();
     assert!(matches!(run.write(&dir), Err(RunError::Occupied)));
-    assert!(matches!(Place::claim(&dir, &run), Err(RunError::Occupied)));
+    assert!(matches!(RunDirectory::claim(&dir, &run), Err(RunError::Occupied)));
     assert_eq!(fs::read(dir.join("run.json")).unwrap(), before);
     let mut names: Vec<_> = fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
     names.sort();
@@ -176,8 +176,8 @@ fn a_directory_is_one_runs_from_its_first_case_on() {
     let dir = folder.path().join("made");
     let run = run();
     let so_far = Run { finished: false, rows: Vec::new(), ..run.clone() };
-    let place = Place::claim(&dir, &so_far).unwrap();
-    assert!(matches!(Place::claim(&dir, &so_far), Err(RunError::Occupied)));
+    let place = RunDirectory::claim(&dir, &so_far).unwrap();
+    assert!(matches!(RunDirectory::claim(&dir, &so_far), Err(RunError::Occupied)));
     assert!(!Run::read(&dir).unwrap().finished);
     place.write(&Run { finished: false, ..run.clone() }).unwrap();
     let read = Run::read(&dir).unwrap();
@@ -187,7 +187,7 @@ fn a_directory_is_one_runs_from_its_first_case_on() {
     place.leave();
     assert!(Run::read(&dir).is_err());
     let empty = folder.path().join("nothing");
-    Place::claim(&empty, &so_far).unwrap().leave();
+    RunDirectory::claim(&empty, &so_far).unwrap().leave();
     assert!(!empty.exists(), "a run that measured nothing leaves nothing");
 }
 
@@ -270,4 +270,24 @@ fn lanes_of_values_may_lose_a_tenth() {
     let rules: Vec<_> =
         lanes::ALL.iter().filter_map(|lane| Some((lane.name, lane.baseline?.most_drop))).collect();
     assert_eq!(rules, [("score", 0.10), ("tokenizer", 0.10)], "the percent rule of the seed");
+}
+
+#[test]
+fn the_range_of_a_limit_is_over_all_rows() {
+    let read = |case: &str, limit: &str, readings: &[f64]| {
+        let readings = Samples::new("GB/s", Direction::Info, readings.to_vec()).unwrap();
+        Row::new(case).metric("limit", readings).limit(limit, None)
+    };
+    let rows = vec![
+        read("a", "read_bandwidth", &[20.0, 22.0]),
+        read("b", "read_bandwidth", &[25.0, 18.0]),
+        read("c", "read_bandwidth", &[21.0]),
+        read("d", "f32_peak", &[3.0, 4.0]),
+        Row::new("e"),
+    ];
+    let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows };
+    let run = Run::new(Build::default(), Start::default(), result).unwrap();
+    let range = |low: f64, high: f64| serde_json::json!({"unit": "GB/s", "low": low, "high": high});
+    let expected = serde_json::json!({"read_bandwidth": range(18.0, 25.0), "f32_peak": range(3.0, 4.0)});
+    assert_eq!(run.limits, expected);
 }

@@ -50,5 +50,9 @@ pub fn find(config: &ConfigFile) -> Result<&'static Architecture, ModelError> {
             (model_type.to_owned(), ALL.iter().find(|a| a.model_type == model_type))
         }
     };
-    found.ok_or_else(|| ModelError::UnknownArchitecture { name, file: config.file().display().to_string() })
+    found.ok_or_else(|| ModelError::UnknownArchitecture {
+        name,
+        file: config.file().display().to_string(),
+        known: names(),
+    })
 }

@@ -39,10 +39,8 @@ impl Attention {
             s.show(name, x);
         }
         if let Some((q_norm, k_norm)) = &self.head_norms {
-            s.norm_heads(q, heads, &q_norm.weight, q_norm.eps);
-            s.norm_heads(k, kv_heads, &k_norm.weight, k_norm.eps);
-            s.show(Name::QueryNorm, q);
-            s.show(Name::KeyNorm, k);
+            s.norm_heads(q, heads, q_norm);
+            s.norm_heads(k, kv_heads, k_norm);
         }
         s.rope(q, heads);
         s.rope(k, kv_heads);
@@ -58,6 +56,8 @@ impl Attention {
     pub fn attend(&self, q: Act, s: &mut Step<'_>) -> Act {
         let a = s.attention(self.layer, self.shape, q);
         s.show(Name::Attention, a);
-        s.linear(a, &self.output)
+        let output = s.linear(a, &self.output);
+        s.show(Name::AttentionOutput, output);
+        output
     }
 }

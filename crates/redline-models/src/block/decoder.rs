@@ -25,23 +25,16 @@ impl Layer {
     /// others need nothing beyond their keys and values.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {
         let h = s.norm(x, &self.attention_norm);
-        s.show(Name::AttentionNorm, h);
         let q = self.attention.store(h, s);
         let (x, q) = if last { s.narrow(x, q) } else { (x, q) };
         if x.rows() == 0 {
             return x;
         }
         let a = self.attention.attend(q, s);
-        s.show(Name::AttentionOutput, a);
-        let x = s.add(x, a);
-        s.show(Name::ResidualMid, x);
+        let x = s.add(x, a, Name::ResidualMid);
         let h = s.norm(x, &self.mlp_norm);
-        s.show(Name::MlpNorm, h);
         let m = self.mlp.forward(h, s);
-        s.show(Name::MlpOutput, m);
-        let x = s.add(x, m);
-        s.show(Name::Residual, x);
-        x
+        s.add(x, m, Name::Residual)
     }
 }
 
@@ -60,7 +53,6 @@ impl Decoder {
     /// The residual stream after the last layer, `[wanted rows, hidden]`.
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let mut x = self.embedding.forward(s);
-        s.show(Name::Embedding, x);
         for (index, layer) in self.layers.iter().enumerate() {
             let (mark, timed) = (s.mark(), s.begin_layer(index));
             x = layer.forward(x, index + 1 == self.layers.len(), s);

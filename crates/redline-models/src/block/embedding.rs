@@ -2,6 +2,7 @@
 
 use redline_kernels::Matrix;
 
+use crate::activation::ActivationName as Name;
 use crate::step::{Act, Step};
 
 /// `embedding[token] (+ positions[position])`.
@@ -18,14 +19,14 @@ impl Embedding {
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let x = s.embedding(&self.tokens, s.tokens());
         match &self.positions {
-            None => x,
+            None => s.show(Name::Embedding, x),
             Some(table) => {
                 let mark = s.mark();
                 let p = s.embedding(table, s.positions());
-                let x = s.add(x, p);
+                s.add(x, p, Name::Embedding);
                 s.release(mark);
-                x
             }
         }
+        x
     }
 }

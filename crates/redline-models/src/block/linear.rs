@@ -1,6 +1,6 @@
 //! A linear layer: weights in their format, bias, activation. Formats and adapters live below this line.
 
-use redline_kernels::op::activation::Activation;
+use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::{Buffer, Matrix};
 
 use crate::plan::Site;
@@ -11,13 +11,18 @@ pub struct Linear {
     matrix: Matrix,
     /// Padded with zeros to whole strips.
     bias: Option<Buffer<f32>>,
-    activation: Activation,
+    activation: ActivationFunction,
     site: Site,
 }
 
 impl Linear {
     /// The bias, if any, has as many values as the matrix has rows, rounded up to a multiple of 16.
-    pub fn new(matrix: Matrix, bias: Option<Buffer<f32>>, activation: Activation, site: Site) -> Self {
+    pub fn new(
+        matrix: Matrix,
+        bias: Option<Buffer<f32>>,
+        activation: ActivationFunction,
+        site: Site,
+    ) -> Self {
         Self { matrix, bias, activation, site }
     }
 
@@ -35,7 +40,7 @@ impl Linear {
         self.bias.as_deref()
     }
 
-    pub(crate) fn activation(&self) -> Activation {
+    pub(crate) fn activation(&self) -> ActivationFunction {
         self.activation
     }
 

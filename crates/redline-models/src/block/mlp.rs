@@ -26,22 +26,20 @@ pub enum Mlp {
 impl Mlp {
     /// The block's output, to be added to the residual stream.
     pub fn forward(&self, x: Act, s: &mut Step<'_>) -> Act {
-        match self {
-            Self::Gelu { up, down } => {
-                let h = s.linear(x, up);
-                s.show(Name::MlpHidden, h);
-                s.linear(h, down)
-            }
+        let (h, down) = match self {
+            Self::Gelu { up, down } => (s.linear(x, up), down),
             Self::SwiGlu { gate_up, down } => {
                 let both = s.linear(x, gate_up);
                 let inner = down.matrix().cols();
                 s.show(Name::Gate, both.columns(0, inner));
                 s.show(Name::Up, both.columns(inner, inner));
-                let h = s.silu_gate(both);
-                s.show(Name::MlpHidden, h);
-                s.linear(h, down)
+                (s.silu_gate(both), down)
             }
-        }
+        };
+        s.show(Name::MlpHidden, h);
+        let output = s.linear(h, down);
+        s.show(Name::MlpOutput, output);
+        output
     }
 
     /// Both layers.

@@ -3,9 +3,13 @@
 use redline_kernels::op::norm::{layer_norm, rms_norm};
 use redline_kernels::{Buffer, Exec, Rows, RowsMut};
 
+use crate::activation::ActivationName;
+
 /// A normalisation over the hidden width.
 #[derive(Debug)]
 pub struct Norm {
+    /// The activation that it computes.
+    pub name: ActivationName,
     /// `[width]`
     pub weight: Buffer<f32>,
     /// `[width]`, LayerNorm only.

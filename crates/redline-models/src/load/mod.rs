@@ -5,13 +5,14 @@ mod packed;
 mod tests;
 pub(crate) mod unpacked;
 
-use redline_kernels::op::activation::Activation;
+use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Buffer, Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use crate::ModelError;
+use crate::activation::ActivationName as Name;
 use crate::block::attention::Attention;
 use crate::block::decoder::{Decoder, Layer};
 use crate::block::embedding::Embedding;
@@ -153,7 +154,7 @@ impl<B: Blocks> Builder<'_, B> {
             None => None,
             Some(table) => Some(self.from.matrix(&table, position_format(self.format))?),
         };
-        let final_norm = self.norm(&self.spec.final_norm)?;
+        let final_norm = self.norm(&self.spec.final_norm, Name::FinalNorm)?;
         Ok((Decoder { embedding: Embedding { tokens, positions }, layers, final_norm }, head))
     }
 
@@ -163,7 +164,12 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(values)
     }
 
-    fn linear(&self, spec: &LinearSpec, activation: Activation, site: Site) -> Result<Linear, ModelError> {
+    fn linear(
+        &self,
+        spec: &LinearSpec,
+        activation: ActivationFunction,
+        site: Site,
+    ) -> Result<Linear, ModelError> {
         let matrix = self.from.matrix(spec, self.format)?;
         let mut bias = if spec.has_bias() { Some(Buffer::zeroed(padded(spec.outputs()))?) } else { None };
         let mut first = 0;
@@ -176,19 +182,19 @@ impl<B: Blocks> Builder<'_, B> {
         Ok(Linear::new(matrix, bias, activation, site))
     }
 
-    fn norm(&self, spec: &NormSpec) -> Result<Norm, ModelError> {
+    fn norm(&self, spec: &NormSpec, name: Name) -> Result<Norm, ModelError> {
         let weight = self.vector(&format!("{}.weight", spec.name), spec.width)?;
         let bias = if spec.layer_norm {
             Some(self.vector(&format!("{}.bias", spec.name), spec.width)?)
         } else {
             None
         };
-        Ok(Norm { weight, bias, eps: spec.eps })
+        Ok(Norm { name, weight, bias, eps: spec.eps })
     }
 
     fn attention(&self, layer: usize, spec: &AttentionSpec) -> Result<Attention, ModelError> {
         let head_norms = match &spec.head_norms {
-            Some((q, k)) => Some((self.norm(q)?, self.norm(k)?)),
+            Some((q, k)) => Some((self.norm(q, Name::QueryNorm)?, self.norm(k, Name::KeyNorm)?)),
             None => None,
         };
         Ok(Attention {
@@ -196,8 +202,8 @@ impl<B: Blocks> Builder<'_, B> {
             shape: AttentionShape { heads: spec.heads, scale: spec.scale, window: spec.window },
             kv_heads: spec.kv_heads,
             head_dim: spec.head_dim,
-            qkv: self.linear(&spec.qkv, Activation::None, Site::Qkv)?,
-            output: self.linear(&spec.output, Activation::None, Site::Output)?,
+            qkv: self.linear(&spec.qkv, ActivationFunction::None, Site::Qkv)?,
+            output: self.linear(&spec.output, ActivationFunction::None, Site::Output)?,
             head_norms,
         })
     }
@@ -205,21 +211,21 @@ impl<B: Blocks> Builder<'_, B> {
     fn mlp(&self, spec: &MlpSpec) -> Result<Mlp, ModelError> {
         Ok(match spec {
             MlpSpec::Gelu { up, down } => Mlp::Gelu {
-                up: self.linear(up, Activation::GeluNew, Site::Up)?,
-                down: self.linear(down, Activation::None, Site::Down)?,
+                up: self.linear(up, ActivationFunction::GeluNew, Site::Up)?,
+                down: self.linear(down, ActivationFunction::None, Site::Down)?,
             },
             MlpSpec::SwiGlu { gate_up, down } => Mlp::SwiGlu {
-                gate_up: self.linear(gate_up, Activation::None, Site::Up)?,
-                down: self.linear(down, Activation::None, Site::Down)?,
+                gate_up: self.linear(gate_up, ActivationFunction::None, Site::Up)?,
+                down: self.linear(down, ActivationFunction::None, Site::Down)?,
             },
         })
     }
 
     fn layer(&self, index: usize, spec: &LayerSpec) -> Result<Layer, ModelError> {
         Ok(Layer {
-            attention_norm: self.norm(&spec.attention_norm)?,
+            attention_norm: self.norm(&spec.attention_norm, Name::AttentionNorm)?,
             attention: self.attention(index, &spec.attention)?,
-            mlp_norm: self.norm(&spec.mlp_norm)?,
+            mlp_norm: self.norm(&spec.mlp_norm, Name::MlpNorm)?,
             mlp: self.mlp(&spec.mlp)?,
         })
     }

@@ -8,11 +8,12 @@ use std::path::Path;
 
 use redline_kernels::{Exec, Format};
 use redline_weights::{
-    Checksum, DirWriter, Dtype, InfqWriter, SafetensorsWriter, TensorSpec, WeightsError, bf16_to_f32,
+    Checksum, DirWriter, Dtype, InfqWriter, SafetensorsWriter, TensorDeclaration, WeightsError, bf16_to_f32,
     f32_to_bf16_rne,
 };
 
 use crate::convert::{ConvertOptions, Plan};
+use crate::random::mix;
 use crate::spec::{DecoderSpec, Role, TensorSpec as Tensor};
 use crate::tensors::Tensors;
 use crate::{ModelError, packing};
@@ -53,8 +54,10 @@ pub fn write(
         return write_packed(exec, &random, format, dir, &companions);
     }
     let tensors = spec.tensors();
-    let files: Vec<TensorSpec> =
-        tensors.iter().map(|t| TensorSpec::new(spec.prefixed(&t.name), dtype, t.shape.clone())).collect();
+    let files: Vec<TensorDeclaration> = tensors
+        .iter()
+        .map(|t| TensorDeclaration::new(spec.prefixed(&t.name), dtype, t.shape.clone()))
+        .collect();
     let mut out = DirWriter::create(dir)?;
     for (name, bytes) in companions {
         out.write(name, bytes)?;
@@ -109,7 +112,7 @@ struct Random<'a> {
 
 impl Tensors for Random<'_> {
     fn read(&self, name: &str, first: usize, out: &mut [f32]) -> Result<(), ModelError> {
-        let missing = || ModelError::UnknownShape(format!("with a tensor `{name}`"));
+        let missing = || shapes::unknown(format!("with a tensor `{name}`"));
         fill(self.tensors.get(name).ok_or_else(missing)?, self.seed, first, out);
         if self.stored == Format::Bf16 {
             for value in out {
@@ -143,13 +146,6 @@ fn name_digest(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-fn mix(z: u64) -> u64 {
-    let z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
-}
-
 #[cfg(test)]
 mod tests {
     use redline_kernels::{Simd, Team};
@@ -169,6 +165,22 @@ mod tests {
         assert_eq!(parts, whole);
         assert_ne!(whole[..700], whole[700..1400]);
     }
+
+    /// A shape's weights are the same in every version, so that measurements of two versions can be compared.
+    #[test]
+    fn values_are_those_of_every_version() {
+        for (name, role, first, bits) in [
+            ("model.embed_tokens.weight", Role::Weight, 0, [0xbbc2_ea11_u32, 0x3c51_aac6, 0xbc0c_bf6f]),
+            ("model.norm.weight", Role::Scale, 70_000, [0x3f7b_e938, 0x3f6f_bb59, 0x3f87_e485]),
+            ("h.0.attn.c_attn.bias", Role::Bias, 5, [0x3bd7_c880, 0xbc3b_37cf, 0x3bee_eacc]),
+        ] {
+            let tensor = Tensor { name: name.into(), shape: vec![100_000], role };
+            let mut values = [0.0; 3];
+            fill(&tensor, 7, first, &mut values);
+            assert_eq!(values.map(f32::to_bits), bits, "{name}");
+        }
+    }
+
     const TINY: Shape = Shape {
         name: "tiny",
         vocab: 160,

@@ -31,7 +31,12 @@ impl Shape {
 
 /// Finds a shape by name.
 pub fn find(name: &str) -> Result<&'static Shape, ModelError> {
-    SHAPES.iter().find(|s| s.name == name).ok_or_else(|| ModelError::UnknownShape(name.into()))
+    SHAPES.iter().find(|s| s.name == name).ok_or_else(|| unknown(name.into()))
+}
+
+/// The error about a shape that does not exist.
+pub(super) fn unknown(name: String) -> ModelError {
+    ModelError::UnknownShape { name, known: SHAPES.iter().map(|shape| shape.name).collect() }
 }
 
 /// All shapes: three common benchmark sizes, then published models with the values of their `config.json`. `dream-0.5b` is not

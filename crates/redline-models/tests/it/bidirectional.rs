@@ -5,7 +5,7 @@ use redline_models::arch;
 use redline_models::kv::SeqId;
 use redline_models::spec::{DecoderSpec, Objective, PositionSpec};
 use redline_models::{LoadOptions, ModelError, Weights, load};
-use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorSpec};
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::{Value, json};
 
 use crate::reference::{Bench, bits, kv, masked_goldens, nmse, on_team, open, reference};
@@ -148,7 +148,7 @@ fn written(config: &Value) -> tempfile::TempDir {
     let tensors = spec.tensors();
     let files: Vec<_> = tensors
         .iter()
-        .map(|t| TensorSpec::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
+        .map(|t| TensorDeclaration::new(spec.prefixed(&t.name), Dtype::F32, t.shape.clone()))
         .collect();
     let mut writer = DirWriter::create(&folder.path().join("model")).unwrap();
     writer.write("config.json", config.to_string().as_bytes()).unwrap();

@@ -1,12 +1,14 @@
 //! Converted models give the same logits as packing at load, and the same bytes for any tier and number of threads.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_models::{ConvertOptions, LoadOptions, Model, ModelError, Weights, convert, load};
-use redline_weights::{ConfigFile, Infq};
+use redline_weights::{Checkpoint, Checksum, ConfigFile, Infq};
+use serde_json::{Value, json};
 
-use crate::reference::{Bench, bits, goldens, kv, on_team, open, reference};
+use crate::reference::{Bench, bits, golden_root, goldens, kv, on_team, open, reference};
 
 fn formats() -> Vec<Format> {
     let groups = |f: Format| f.groups().iter().filter_map(move |&g| f.with_group(g)).collect::<Vec<_>>();
@@ -109,4 +111,155 @@ fn what_cannot_be_converted_or_loaded_is_refused_by_name() {
     assert!(error.to_string().contains("converted to w8; w8g0 cannot be made"), "{error}");
     let same = LoadOptions { format: Some(format), outliers: 0.0 };
     assert!(load_packed(&to, same).is_ok());
+}
+
+/// A copy of a golden checkpoint that files can be added to.
+fn copied(work: &Path) -> PathBuf {
+    let (golden, copy) = (golden_root().join("llama-b"), work.join("source"));
+    fs::create_dir(&copy).unwrap();
+    for name in ["config.json", "model.safetensors"] {
+        fs::copy(golden.join(name), copy.join(name)).unwrap();
+    }
+    copy
+}
+
+#[test]
+fn every_file_that_a_model_needs_is_copied_and_no_other() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, to) = (copied(work.path()), work.path().join("to"));
+    let needed = [
+        "LICENSE",
+        "LICENSE.txt",
+        "NOTICE",
+        "USE_POLICY.md",
+        "added_tokens.json",
+        "chat_template.jinja",
+        "generation_config.json",
+        "merges.txt",
+        "special_tokens_map.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "vocab.json",
+    ];
+    for name in needed.into_iter().chain(["README.md", "optimizer.pt"]) {
+        fs::write(from.join(name), name).unwrap();
+    }
+    on_team(|exec| make(exec, &from, &to, Format::W8 { group: 128 }, 0.0)).unwrap();
+    let mut expect = [&needed[..], &["config.json", "infq.json", "model.safetensors"]].concat();
+    expect.sort_unstable();
+    let entries = fs::read_dir(&to).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, expect);
+    for name in needed {
+        assert_eq!(fs::read_to_string(to.join(name)).unwrap(), name);
+    }
+    assert_eq!(fs::read(to.join("config.json")).unwrap(), fs::read(from.join("config.json")).unwrap());
+    let digest = Checkpoint::open(&from).unwrap().digest().unwrap();
+    assert_eq!(Infq::open(&to).unwrap().source(), digest, "it says what it was made of");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_file_that_cannot_be_copied_is_not_left_out() {
+    let work = tempfile::tempdir().unwrap();
+    let (from, to) = (copied(work.path()), work.path().join("to"));
+    std::os::unix::fs::symlink("blobs/gone", from.join("tokenizer.json")).unwrap();
+    let error = on_team(|exec| make(exec, &from, &to, Format::Bf16, 0.0)).unwrap_err().to_string();
+    assert!(error.starts_with("cannot open the file: ") && error.contains("tokenizer.json"), "{error}");
+    assert!(!to.exists());
+}
+
+#[test]
+fn progress_reaches_every_parameter_and_may_end_the_conversion() {
+    let work = tempfile::tempdir().unwrap();
+    let from = golden_root().join("gpt2-a");
+    let parameters = open(&from, None).facts().parameters;
+    let options = ConvertOptions { format: Format::W8 { group: 128 }, outliers: 0.0 };
+    let (to, mut seen) = (work.path().join("whole"), Vec::new());
+    let converted = on_team(|exec| {
+        convert(exec, &from, &to, options, &mut |progress| {
+            assert_eq!(progress.total, parameters);
+            seen.push(progress.done);
+            Ok(())
+        })
+    });
+    converted.unwrap();
+    // Two embeddings and two layers of four matrices; then everything, and once more when all is checked.
+    assert!(seen.len() == 11 && seen.is_sorted() && seen[0] > 0, "{seen:?}");
+    assert!(seen[8] < parameters && seen[9..] == [parameters; 2], "{seen:?} of {parameters}");
+    for last in [1, 5, seen.len()] {
+        let to = work.path().join(format!("until {last}"));
+        let mut calls = 0;
+        let ended = on_team(|exec| {
+            convert(exec, &from, &to, options, &mut |_| {
+                calls += 1;
+                if calls == last { Err(ModelError::Cancelled) } else { Ok(()) }
+            })
+        });
+        assert!(matches!(ended, Err(ModelError::Cancelled)), "{ended:?}");
+        assert!(calls == last && !to.exists(), "{calls} calls of {last}");
+    }
+}
+
+#[test]
+fn packed_weights_of_another_shape_are_refused_by_name() {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    let golden = golden_root().join("llama-b");
+    on_team(|exec| make(exec, &golden, &to, Format::W8 { group: 128 }, 0.0)).unwrap();
+    let text = fs::read_to_string(to.join("config.json")).unwrap();
+    let infq = Infq::open(&to).unwrap();
+    let other = |key: &str, value: usize| {
+        let mut config: Value = serde_json::from_str(&text).unwrap();
+        config[key] = json!(value);
+        let config = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+        let options = LoadOptions::default();
+        let error =
+            on_team(|exec| load(exec, &config, Weights::Infq(&infq), options)).unwrap_err().to_string();
+        error.strip_suffix(&format!("\n  in `{}`", to.display())).expect(&error).to_owned()
+    };
+    assert_eq!(
+        other("num_hidden_layers", 1),
+        "9 tensors are not part of this architecture: `model.layers.1.input_layernorm.weight`, \
+         `model.layers.1.mlp.down_proj.weight`, `model.layers.1.mlp.gate_proj.weight`, \
+         `model.layers.1.mlp.up_proj.weight`, ..."
+    );
+    assert_eq!(other("num_hidden_layers", 3), "`model.layers.2.input_layernorm.weight` is missing");
+    assert_eq!(
+        other("intermediate_size", 64),
+        "`model.layers.0.mlp.gate_proj.weight` is w8 [60, 100] in 2 parts, but w8 [64, 100] in 2 is needed"
+    );
+    assert_eq!(
+        other("vocab_size", 130),
+        "`model.embed_tokens.weight` is w8 [131, 100] in 2 parts, but w8 [130, 100] in 2 is needed"
+    );
+}
+
+/// Changes the manifest of a converted directory and its checksum, as an attacker could.
+fn forge(dir: &Path, change: impl FnOnce(&mut Value)) {
+    let path = dir.join("infq.json");
+    let mut manifest: Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    manifest.as_object_mut().unwrap().remove("checksum");
+    change(&mut manifest);
+    let whole = manifest.to_string();
+    let (body, checksum) = (whole.strip_suffix('}').unwrap(), Checksum::of(whole.as_bytes()));
+    fs::write(path, format!("{body},\"checksum\":\"{checksum}\"}}\n")).unwrap();
+}
+
+#[test]
+fn projections_side_by_side_keep_the_same_columns_apart() {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    let golden = golden_root().join("llama-b");
+    on_team(|exec| make(exec, &golden, &to, Format::W4 { group: 32 }, 0.1)).unwrap();
+    let (query, key) = ("model.layers.0.self_attn.q_proj.weight", "model.layers.0.self_attn.k_proj.weight");
+    forge(&to, |manifest| {
+        let columns = &mut manifest["tensors"][key]["outlier_columns"];
+        let others = json!((0..10).collect::<Vec<u32>>());
+        assert!(columns.as_array().unwrap().len() == 10 && *columns != others);
+        *columns = others;
+    });
+    let error = load_packed(&to, LoadOptions::default()).unwrap_err().to_string();
+    assert!(error.starts_with(&format!("`{key}` keeps other columns apart than `{query}`\n")), "{error}");
 }

@@ -1,10 +1,15 @@
 //! Logits and greedy ids of every architecture, compared with transformers in f32.
 
-use redline_kernels::op::kv::KvFormat;
-use redline_kernels::{Format, Simd};
-use redline_weights::{Checkpoint, DirWriter, Dtype, TensorSpec};
+use std::path::Path;
 
-use crate::reference::{Bench, argmax, goldens, nmse, open, reference};
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Format, Matrix, Simd};
+use redline_models::model::OperationCounts;
+use redline_models::spec::{DecoderSpec, Role};
+use redline_models::{LoadOptions, Weights, arch, load};
+use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
+
+use crate::reference::{Bench, argmax, golden_root, goldens, masked_goldens, nmse, on_team, open, reference};
 
 #[test]
 fn f32_logits_match_the_reference() {
@@ -57,10 +62,14 @@ fn matrices_of_two_types_are_kept_as_f32() {
         let folder = tempfile::tempdir().unwrap();
         let mut writer = DirWriter::create(&folder.path().join("model")).unwrap();
         writer.write("config.json", &std::fs::read(dir.join("config.json")).unwrap()).unwrap();
-        let tensors: Vec<TensorSpec> = checkpoint
+        let tensors: Vec<TensorDeclaration> = checkpoint
             .names()
             .map(|name| {
-                TensorSpec::new(name.to_owned(), dtype(name), checkpoint.info(name).unwrap().shape.clone())
+                TensorDeclaration::new(
+                    name.to_owned(),
+                    dtype(name),
+                    checkpoint.info(name).unwrap().shape.clone(),
+                )
             })
             .collect();
         let written = writer.safetensors("model.safetensors", &tensors, |out| {
@@ -97,5 +106,105 @@ fn a_decoding_step_reads_everything_but_tables_that_are_no_head() {
         // Rows and columns may be padded.
         let (least, most) = (rows * cols * 4, rows.next_multiple_of(16) * (cols + 4) * 4);
         assert!((least..=most).contains(&tables), "{name}: {tables} bytes, {least} to {most}");
+    }
+}
+
+/// Writes llama-b with one more tensor, as some old checkpoints have.
+fn with_tensor(name: &str, to: &Path) {
+    let dir = golden_root().join("llama-b");
+    let checkpoint = Checkpoint::open(&dir).unwrap();
+    let names: Vec<&str> = checkpoint.names().collect();
+    let shape = |name: &str| checkpoint.info(name).unwrap().shape.clone();
+    let mut tensors: Vec<TensorDeclaration> =
+        names.iter().map(|&name| TensorDeclaration::new(name, Dtype::F32, shape(name))).collect();
+    tensors.push(TensorDeclaration::new(name, Dtype::F32, [10]));
+    let mut writer = DirWriter::create(to).unwrap();
+    writer.write("config.json", &std::fs::read(dir.join("config.json")).unwrap()).unwrap();
+    let written = writer.safetensors("model.safetensors", &tensors, |out| {
+        for name in names {
+            let mut values = vec![0.0; checkpoint.info(name).unwrap().elements()];
+            checkpoint.read_f32(name, &mut values)?;
+            out.write_f32(&values)?;
+        }
+        out.write_f32(&[1.0; 10])
+    });
+    written.unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn buffers_of_old_checkpoints_are_left_unread_and_other_tensors_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let (old, other) = (folder.path().join("old"), folder.path().join("other"));
+    with_tensor("model.layers.1.self_attn.rotary_emb.inv_freq", &old);
+    assert_eq!(
+        open(&old, None).facts().parameters,
+        open(&golden_root().join("llama-b"), None).facts().parameters
+    );
+    with_tensor("model.layers.1.self_attn.rotary_emb.cos_cached", &other);
+    let config = ConfigFile::open(&other.join("config.json")).unwrap();
+    let checkpoint = Checkpoint::open(&other).unwrap();
+    let weights = Weights::Checkpoint(&checkpoint);
+    let error = on_team(|exec| load(exec, &config, weights, LoadOptions::default())).unwrap_err().to_string();
+    let fact =
+        "1 tensors are not part of this architecture: `model.layers.1.self_attn.rotary_emb.cos_cached`\n";
+    assert!(error.starts_with(fact), "{error}");
+}
+
+#[test]
+fn operations_are_those_of_the_weights() {
+    // Hidden width 100, five heads of 20 over one of keys and values, inner width 60, 131 tokens, two layers.
+    let model = open(&golden_root().join("llama-b"), Some(Format::F32));
+    let (qkv, rest) = (100 * (100 + 2 * 20), 100 * 100 + 100 * 2 * 60 + 60 * 100);
+    let expect = OperationCounts {
+        // The last layer needs keys and values of every token, and the rest only where logits are wanted.
+        per_token: 2.0 * f64::from(2 * qkv + rest),
+        per_key: 4.0 * f64::from(2 * 5 * 20),
+        per_output: 2.0 * f64::from(131 * 100 + rest),
+    };
+    assert_eq!(model.operations(), expect);
+}
+
+fn spec(dir: &Path) -> DecoderSpec {
+    let config = ConfigFile::open(&dir.join("config.json")).unwrap();
+    (arch::find(&config).unwrap().spec)(&config).unwrap()
+}
+
+/// The least number of bytes for the weights of a checkpoint in f32, and the most: biases may be padded to sixteen values.
+fn bytes(spec: &DecoderSpec) -> std::ops::RangeInclusive<u64> {
+    let matrix = |rows: usize, cols: usize| Matrix::zeroed(Format::F32, rows, cols).unwrap().bytes();
+    let linears: Vec<_> = spec.linears().into_iter().chain(spec.position_table()).collect();
+    let matrices: usize = linears.iter().map(|linear| matrix(linear.outputs(), linear.inputs)).sum();
+    let tensors = spec.tensors();
+    let vectors = tensors.iter().filter(|tensor| tensor.role != Role::Weight);
+    let vectors: usize = vectors.map(|tensor| 4 * tensor.shape[0]).sum();
+    let padding = 60 * linears.iter().filter(|linear| linear.has_bias()).count();
+    (matrices + vectors) as u64..=(matrices + vectors + padding) as u64
+}
+
+#[test]
+fn every_weight_is_counted_once() {
+    let counted: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(golden_root().join("manifest.json")).unwrap()).unwrap();
+    for dir in goldens().into_iter().chain(masked_goldens()) {
+        let model = open(&dir, Some(Format::F32));
+        let name = dir.file_name().unwrap().to_str().unwrap();
+        if let Some(counted) = counted.get(name) {
+            assert_eq!(counted["parameters"], model.facts().parameters, "{name}");
+        }
+        // Norms of heads have a test of their own.
+        if !name.starts_with("qwen3") {
+            let expect = bytes(&spec(&dir));
+            assert!(expect.contains(&model.weight_bytes()), "{name}: {} of {expect:?}", model.weight_bytes());
+        }
+    }
+}
+
+#[test]
+fn norms_of_heads_are_resident_weights_too() {
+    for name in ["qwen3-a", "qwen3-b"] {
+        let dir = golden_root().join(name);
+        let (expect, found) = (bytes(&spec(&dir)), open(&dir, Some(Format::F32)).weight_bytes());
+        assert!(expect.contains(&found), "{name}: {found} of {expect:?}");
     }
 }

@@ -2,6 +2,7 @@
 
 mod bidirectional;
 mod convert;
+mod defaults;
 mod golden;
 mod interrupted;
 mod invariance;

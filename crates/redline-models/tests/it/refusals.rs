@@ -66,6 +66,66 @@ fn keys_that_change_the_result_are_not_ignored() {
     refused(GPT2, r#"{"add_cross_attention":true}"#, &["add_cross_attention"]);
 }
 
+/// The key, a value that changes the result, and the value with which it changes nothing.
+const SENSITIVE: &[(&str, &str, &str)] = &[
+    ("use_sliding_window", "true", "false"),
+    ("sliding_window", "16", "null"),
+    ("layer_types", r#"["full_attention"]"#, "null"),
+    ("quantization_config", "{}", "null"),
+    ("auto_map", "{}", "null"),
+    ("partial_rotary_factor", "0.5", "1.0"),
+    ("rotary_pct", "0.25", "1"),
+    ("rope_interleaved", "true", "false"),
+    ("use_mrope", "true", "false"),
+    ("attention_multiplier", "1.0", "null"),
+    ("attention_scale", "1.0", "null"),
+    ("query_pre_attn_scalar", "256", "null"),
+    ("embedding_multiplier", "12.0", "1.0"),
+    ("residual_multiplier", "0.22", "1.0"),
+    ("logits_scaling", "8.0", "1.0"),
+    ("logit_scale", "0.0625", "1.0"),
+    ("attn_logit_softcapping", "50.0", "null"),
+    ("final_logit_softcapping", "30.0", "null"),
+    ("clip_qkv", "8.0", "null"),
+    ("qk_layernorm", "true", "false"),
+    ("use_qk_norm", "true", "false"),
+    ("no_rope_layers", "[1, 0]", "null"),
+    ("no_rope_layer_interval", "4", "null"),
+    ("num_local_experts", "8", "0"),
+    ("num_experts", "8", "0"),
+    ("moe_intermediate_size", "32", "null"),
+    ("scale_attn_by_inverse_layer_idx", "true", "false"),
+    ("reorder_and_upcast_attn", "true", "false"),
+    ("add_cross_attention", "true", "false"),
+    ("is_encoder_decoder", "true", "false"),
+    ("is_causal", "false", "true"),
+    ("attention_chunk_size", "8192", "null"),
+    ("use_bidirectional_attention", "true", "false"),
+];
+
+#[test]
+fn every_key_that_changes_the_result_is_refused_unless_it_is_neutral() {
+    let check = |base: &str, (key, changed, neutral): (&str, &str, &str)| {
+        let set = |value: &str| format!(r#"{{"{key}":{value}}}"#);
+        refused(base, &set(changed), &[key, "for this architecture"]);
+        for value in [neutral, "null"] {
+            let accepted = refusal(base, &set(value));
+            assert!(accepted.starts_with("accepted"), "{accepted}");
+        }
+    };
+    for &of_any in SENSITIVE {
+        check(LLAMA, of_any);
+    }
+    for of_llama in [
+        ("attention_bias", "true", "false"),
+        ("mlp_bias", "true", "false"),
+        ("rope_scaling", "{}", "null"),
+        ("rope_parameters", "{}", "null"),
+    ] {
+        check(GPT2, of_llama);
+    }
+}
+
 #[test]
 fn shapes_that_contradict_each_other() {
     refused(LLAMA, r#"{"num_key_value_heads":3}"#, &["num_attention_heads", "4", "3"]);

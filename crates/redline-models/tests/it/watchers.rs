@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd, Stopwatch};
 use redline_models::activation::{Activation, ActivationId, ActivationName};
+use redline_models::plan::Site;
 use redline_models::profile::{Profile, Span};
 use redline_models::step::Watchers;
 use redline_models::trace::Observations;
 
-use crate::reference::{Bench, bits, goldens, open, reference};
+use crate::reference::{Bench, bits, golden_root, goldens, open, reference};
 
 const THREADS: usize = 2;
 
@@ -105,5 +106,53 @@ fn a_profile_holds_every_operation_and_changes_no_bit() {
                 assert!(span.start < work.start && work.end < span.end, "{work:?} of {span:?}");
             }
         }
+    }
+}
+
+#[test]
+fn operations_have_the_sizes_of_their_weights() {
+    // Hidden width 100, five heads of 20 over one of keys and values, inner width 60, 131 tokens.
+    let dir = golden_root().join("llama-b");
+    let prompt = reference(&dir).prompt;
+    let mut watched = bench(&dir, Format::F32);
+    let next = AtomicU64::new(0);
+    let clock = Arc::new(move || next.fetch_add(1, Ordering::Relaxed));
+    let mut profile = Profile::new(Arc::new(Stopwatch::new(clock, THREADS, 1000)), 200);
+    let sequence = watched.sequence();
+    // The whole prompt, then one token that attends to it.
+    for (tokens, keys) in [(&prompt[..], prompt.len()), (&prompt[..1], prompt.len() + 1)] {
+        profile.begin_pass();
+        let watchers = Watchers { profile: Some(&mut profile), ..Watchers::default() };
+        watched.watched_pass(&[(sequence, tokens)], watchers);
+        profile.end_pass();
+        let of = |layer: Option<usize>| -> Vec<_> {
+            let spans = profile.spans().iter().filter(|span| span.layer == layer);
+            let operations: Vec<_> = spans.filter_map(|span| span.operation).collect();
+            assert!(operations.iter().all(|operation| operation.m == tokens.len()));
+            operations
+                .iter()
+                .map(|operation| (operation.name, operation.site, operation.n, operation.k))
+                .collect()
+        };
+        let linear = |site: Site, n: usize, k: usize| ("linear", Some(site), n, Some(k));
+        let plain = |name: &'static str, n: usize| (name, None, n, None);
+        let layer = [
+            plain("norm", 100),
+            linear(Site::Qkv, 140, 100),
+            plain("rope", 100),
+            plain("rope", 20),
+            plain("kv_store", 40),
+            ("attention", None, 100, Some(keys)),
+            linear(Site::Output, 100, 100),
+            plain("add", 100),
+            plain("norm", 100),
+            linear(Site::Up, 120, 100),
+            plain("silu_gate", 60),
+            linear(Site::Down, 100, 60),
+            plain("add", 100),
+        ];
+        assert_eq!((of(Some(0)), of(Some(1))), (layer.to_vec(), layer.to_vec()));
+        let outside = [plain("embedding", 100), plain("norm", 100), linear(Site::Head, 131, 100)];
+        assert_eq!(of(None), outside);
     }
 }

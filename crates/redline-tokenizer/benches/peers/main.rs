@@ -36,9 +36,9 @@ const QUICK: Size = Size { text: 40_000, prompts: 40, rounds: 2, hostile: 50_000
 
 fn main() {
     let arguments: Vec<String> = std::env::args().collect();
-    let asked = |name: &str| arguments.iter().any(|argument| argument == name);
-    let size = if asked("--quick") { QUICK } else { FULL };
-    let public = &PUBLIC[usize::from(asked("o200k"))];
+    let given = |name: &str| arguments.iter().any(|argument| argument == name);
+    let size = if given("--quick") { QUICK } else { FULL };
+    let public = &PUBLIC[usize::from(given("o200k"))];
     let kinds = texts::all(public, &size);
     let common = kinds.iter().map(|texts| texts.common).max().unwrap_or(0);
     let arms = arms::all(public, common);

@@ -4,8 +4,8 @@ use super::bpe::{Bpe, First, Vocabulary};
 use super::normal::{MARK, Normalizer};
 use super::scan::Rule;
 use super::spaces::Cut;
-use crate::backend::Source;
 use crate::model::{BpeModel, Checked};
+use crate::source::Source;
 use crate::text::byte_of;
 use hashbrown::HashMap;
 use serde_json::Value;
@@ -95,7 +95,6 @@ fn words(normalizer: Normalizer, source: Source<'_>) -> Option<Words> {
         [metaspace] if normalizer == Normalizer::None && metaspace["type"] == "Metaspace" => {
             let is_mark = metaspace["replacement"].as_str() == Some(MARK.encode_utf8(&mut [0; 4]));
             let lead = match metaspace["prepend_scheme"].as_str() {
-                _ if metaspace["add_prefix_space"] == false => Lead::Never,
                 None | Some("always") => Lead::Always,
                 Some("first") => Lead::First,
                 _ => Lead::Never,

@@ -287,4 +287,20 @@ mod tests {
             assert_eq!(symbols, joined_one_by_one(&merges, word), "{merges:?}");
         }
     }
+
+    /// A queue is kept between words, so its memory must not grow with their number.
+    #[test]
+    fn lists_of_positions_are_used_again() {
+        let table = Merges::new(&[[0, 0, 1], [1, 1, 2], [2, 2, 3], [3, 3, 4], [4, 4, 5], [5, 5, 6]]);
+        let mut queue = Queue::default();
+        let mut join = || {
+            let mut symbols = vec![0; 64];
+            table.apply(&mut symbols, &mut queue);
+            assert_eq!(symbols, [6]);
+            queue.places.len()
+        };
+        let lists = join();
+        assert!(lists < 6, "{lists} lists for six ranks");
+        assert!((0..20).all(|_| join() == lists));
+    }
 }

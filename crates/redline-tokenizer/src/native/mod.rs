@@ -19,7 +19,7 @@ mod words;
 pub(crate) use scan::QWEN2;
 pub use stretch::Beginning;
 
-use crate::{AddedToken, TokenizerError, backend::Source, encoding::Found};
+use crate::{AddedToken, TokenizerError, encoding::EncodedText, source::Source};
 use added::Finder;
 use bpe::{Bpe, Scratch};
 use form::Words;
@@ -31,10 +31,11 @@ use stretch::{Begin, Ids, Offsets};
 
 /// Encodes text without adding ids around it.
 pub(crate) struct Native {
-    /// Finds added tokens in the text as written; `cooked` does so in the normalised text.
-    raw: Finder,
+    /// Finds added tokens in the text as written.
+    added_as_written: Finder,
     normalizer: Normalizer,
-    cooked: Finder,
+    /// Finds added tokens in the normalised text.
+    added_normalized: Finder,
     words: Words,
     bpe: Bpe,
     /// Buffers kept between calls, with the thread that used each last, in whose cache they may still be. There are as many
@@ -64,8 +65,8 @@ impl Native {
             Finder::new(&tokens, normalized && normalizer.marks())
         };
         Ok(Self {
-            raw: find(false)?,
-            cooked: find(true)?,
+            added_as_written: find(false)?,
+            added_normalized: find(true)?,
             bpe: form::model(source.checked, words)?,
             normalizer,
             words,
@@ -93,13 +94,13 @@ impl Native {
         Ok(ids)
     }
 
-    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<Found, TokenizerError> {
+    pub(crate) fn encode_with_offsets(&self, text: &str) -> Result<EncodedText, TokenizerError> {
         check_length(text)?;
-        let mut found = Found::default();
+        let mut encoded = EncodedText::default();
         self.with_scratch(|scratch| {
-            self.walk(text, 0, scratch, &mut Offsets { native: self, found: &mut found });
+            self.walk(text, 0, scratch, &mut Offsets { native: self, out: &mut encoded });
         });
-        Ok(found)
+        Ok(encoded)
     }
 
     /// The ids of the longest known prefix of a text that no continuation can change.
@@ -113,10 +114,10 @@ impl Native {
             }
             Normalizer::None | Normalizer::Spaces { .. } => text.len(),
         };
-        let limit =
-            settled.saturating_sub(self.cooked.longest).min(text.len().saturating_sub(self.raw.longest));
+        let limit = settled.saturating_sub(self.added_normalized.longest);
+        let limit = limit.min(text.len().saturating_sub(self.added_as_written.longest));
         let limit = text.floor_char_boundary(limit);
-        if !(self.raw.plain && self.cooked.plain) {
+        if !(self.added_as_written.plain && self.added_normalized.plain) {
             return Ok(Beginning::default());
         }
         let mut begin = Begin::new(self, limit);
@@ -156,4 +157,61 @@ fn check_length(text: &str) -> Result<(), TokenizerError> {
     }
     let reason = format!("a text holds at most {limit} bytes");
     Err(TokenizerError::Encode { bytes: text.len(), reason })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::BpeModel;
+    use crate::text::byte_of;
+    use serde_json::{Value, json};
+
+    /// An encoder whose tokens are the single bytes.
+    fn native() -> Native {
+        let characters = ('!'..='\u{143}').filter(|c| byte_of(*c).is_some()).map(String::from);
+        let model = BpeModel { vocab: characters.zip(0..).collect(), ..BpeModel::default() };
+        let checked = model.check("test").unwrap();
+        let pre_tokenizer = json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
+        let source = Source {
+            place: "test",
+            checked: &checked,
+            added: &[],
+            normalizer: &Value::Null,
+            pre_tokenizer: &pre_tokenizer,
+        };
+        Native::new(source).unwrap()
+    }
+
+    fn kept(native: &Native) -> usize {
+        native.idle.lock().unwrap().len()
+    }
+
+    #[test]
+    fn buffers_grown_by_a_long_text_are_freed() {
+        let native = native();
+        native.encode("short").unwrap();
+        assert_eq!(kept(&native), 1);
+        // One word, of which every symbol takes four bytes.
+        let long = "a".repeat(MOST_IDLE_BYTES / 4 + 1);
+        assert_eq!(native.encode(&long).unwrap().len(), long.len());
+        assert_eq!(kept(&native), 0);
+        native.encode("short").unwrap();
+        assert_eq!(kept(&native), 1);
+    }
+
+    #[test]
+    fn no_more_buffers_are_kept_than_the_limit() {
+        fn at_once(native: &Native, calls: usize) {
+            native.with_scratch(|_| {
+                if calls > 1 {
+                    at_once(native, calls - 1);
+                }
+            });
+        }
+        let native = native();
+        at_once(&native, 3);
+        assert_eq!(kept(&native), 3);
+        at_once(&native, MOST_IDLE + 3);
+        assert_eq!(kept(&native), MOST_IDLE);
+    }
 }

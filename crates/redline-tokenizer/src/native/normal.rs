@@ -38,7 +38,7 @@ impl Normalizer {
     /// The normal form with the leading space.
     pub(super) fn whole(self, text: &str) -> Cow<'_, str> {
         let normal = self.apply(text);
-        if self.leads() && !text.is_empty() { Cow::Owned(format!(" {normal}")) } else { normal }
+        if self.leads() { Cow::Owned(format!(" {normal}")) } else { normal }
     }
 
     /// Whether spaces of the normal form represent marks.

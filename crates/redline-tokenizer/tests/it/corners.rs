@@ -2,7 +2,8 @@
 
 use crate::fixtures::{library, load};
 use crate::forms::{self, named};
-use redline_tokenizer::{PrefixCacheOptions, Tokenizer};
+use crate::vocabulary::bytes;
+use redline_tokenizer::{Encoder, Encoding, PrefixCacheOptions, Tokenizer};
 use serde_json::{Value, json};
 
 fn form(name: &str) -> Value {
@@ -168,4 +169,114 @@ fn whitespace_that_two_tokens_want() {
     let ours = load(&value);
     assert!(ours.encode("a    b", true).is_ok() && ours.encode_with_offsets("a    b", true).is_ok());
     check(&value, &["ab", "b", "ba "]);
+}
+
+/// The normalised text has no spaces. The native encoder writes marks as spaces, so it must not find such a token.
+#[test]
+fn a_token_with_a_space_is_not_one_with_a_mark() {
+    for name in ["llama2", "gemma", "mistral first split false"] {
+        let mut value = with_tokens(bare(name), &[" zq", "a zq", "zq "]);
+        value["model"]["ignore_merges"] = true.into();
+        check(&value, &["zq", " zq", "a zq", "zq zq", "zq "]);
+    }
+}
+
+#[test]
+fn a_split_that_removes_what_is_no_word_keeps_every_word() {
+    for name in ["llama3", "qwen2", "o200k", "tekken"] {
+        let mut value = form(name);
+        let split = &mut value["pre_tokenizer"]["pretokenizers"][0];
+        (split["behavior"], split["invert"]) = ("Removed".into(), true.into());
+        assert_eq!(load(&value).encoder(), Encoder::Native, "{name}");
+        check(&value, &["The river's 12345 boats,\n\n  they're  GOING // ", " ", ""]);
+    }
+}
+
+#[test]
+fn tokens_of_one_normal_form_are_refused() {
+    let mut value = form("qwen2");
+    let next = load(&value).vocab_size();
+    for (id, content) in (next..).zip(["z\u{e9}", "ze\u{301}"]) {
+        value["added_tokens"].as_array_mut().unwrap().push(json!({ "id": id, "content": content,
+            "special": false, "normalized": true, "single_word": false, "lstrip": false, "rstrip": false }));
+    }
+    let error = Tokenizer::from_bytes("fixture", value.to_string().as_bytes()).unwrap_err();
+    assert!(error.to_string().contains("have the same normal form"), "{error}");
+}
+
+/// `BertProcessing` adds ids as `RobertaProcessing` does, but trims no offsets; two that trim do so one after the other.
+#[test]
+fn each_processor_trims_offsets_by_its_own_rule() {
+    let texts = ["the river runs", " the  river ", "\n the\n"];
+    let mut value = form("gpt2");
+    let bos = json!([value["added_tokens"][0]["content"], value["added_tokens"][0]["id"]]);
+    value["post_processor"] = json!({ "type": "BertProcessing", "sep": bos, "cls": bos });
+    check(&value, &texts);
+    for (first, then) in [(true, true), (true, false), (false, true)] {
+        let processors = [bytes(false, first, true), bytes(true, then, true)];
+        value["post_processor"] = json!({ "type": "Sequence", "processors": processors });
+        check(&value, &texts);
+    }
+    let twice = [bytes(false, true, true), bytes(false, true, true)];
+    value["post_processor"] = json!({ "type": "Sequence", "processors": twice });
+    check(&value, &texts);
+}
+
+/// Each part that is named as supported loads, and has the effect that it has in the reference.
+#[test]
+fn every_supported_normaliser_and_pre_tokeniser_works() {
+    let texts = ["", "  Hello, W\u{f6}rld 123 times ", "cafe\u{301} \u{fb01}ne\u{3000}- it's so\n"];
+    let replace = json!({ "type": "Replace", "pattern": { "Regex": "[0-9]" }, "content": "n" });
+    for normalizer in [
+        json!({ "type": "NFC" }),
+        json!({ "type": "NFD" }),
+        json!({ "type": "NFKC" }),
+        json!({ "type": "NFKD" }),
+        json!({ "type": "Lowercase" }),
+        json!({ "type": "Prepend", "prepend": "x" }),
+        json!({ "type": "Strip", "strip_left": true, "strip_right": true }),
+        json!({ "type": "Sequence", "normalizers": [replace, { "type": "Lowercase" }] }),
+    ] {
+        let mut value = bare("llama2");
+        value["normalizer"] = normalizer;
+        check(&value, &texts);
+    }
+    let split =
+        json!({ "type": "Split", "pattern": { "String": "l" }, "behavior": "Isolated", "invert": false });
+    for pre_tokenizer in [
+        bytes(true, true, true),
+        json!({ "type": "Metaspace", "replacement": "_", "prepend_scheme": "always", "split": true }),
+        json!({ "type": "Digits", "individual_digits": true }),
+        json!({ "type": "Punctuation", "behavior": "Isolated" }),
+        json!({ "type": "Whitespace" }),
+        json!({ "type": "WhitespaceSplit" }),
+        json!({ "type": "Sequence", "pretokenizers": [split, { "type": "Digits", "individual_digits": false }] }),
+    ] {
+        let mut value = bare("llama2");
+        (value["normalizer"], value["pre_tokenizer"]) = (Value::Null, pre_tokenizer);
+        check(&value, &texts);
+    }
+}
+
+#[test]
+fn the_library_as_encoder_finds_added_tokens_and_trims_offsets_as_the_reference() {
+    for name in [
+        "gpt2 with a space before with added tokens of every kind",
+        "llama2 with added tokens of every kind",
+        "qwen2 with added tokens of every kind",
+        "gpt2, bytes, trim true, space true",
+        "qwen2, Roberta, trim true, space false",
+    ] {
+        let form = named(name);
+        let json = form.json.to_string();
+        let ours = Tokenizer::from_bytes_with(name, json.as_bytes(), Encoder::Library).unwrap();
+        let texts = form.added.iter().flat_map(|token| [format!("a  {token}  b"), format!("x{token}s the")]);
+        for text in texts {
+            let expected = form.library.encode(text.as_str(), true).unwrap();
+            let Encoding { ids, offsets } = ours.encode_with_offsets(&text, true).unwrap();
+            assert_eq!(ids, expected.get_ids(), "{name}: {text:?}");
+            let places: Vec<_> = expected.get_offsets().iter().map(|(start, end)| *start..*end).collect();
+            assert_eq!(offsets, places, "{name}: {text:?}");
+        }
+    }
 }

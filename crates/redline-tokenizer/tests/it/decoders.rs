@@ -53,3 +53,20 @@ fn strips_both_ends_of_the_whole_text() {
     let pushed: Vec<_> = [letter, mark, mark, mark, letter].map(|id| stream.push(id).unwrap()).into();
     assert_eq!(pushed, ["a", "", "", " ", "  a"]);
 }
+
+#[test]
+fn a_strip_before_tokens_are_joined_strips_both_ends_of_each() {
+    let mut value = fixtures::json("llama.json");
+    let replace = value["decoder"]["decoders"][0].clone();
+    for (content, start, stop) in [("e", 0, 1), ("e", 1, 1), (" ", 1, 1), ("t", 1, 0), ("h", 0, 2)] {
+        let strip = serde_json::json!({ "type": "Strip", "content": content, "start": start, "stop": stop });
+        value["decoder"] = serde_json::json!({ "type": "Sequence", "decoders": [replace, strip] });
+        let (ours, library) = (fixtures::load(&value), fixtures::library(&value));
+        let ids: Vec<u32> = ["▁the", "the", "th"].iter().map(|token| ours.id(token).unwrap()).collect();
+        let expected = library.decode(&ids, true).unwrap();
+        assert_eq!(ours.decode(&ids, true).unwrap(), expected, "{content:?}, {start} and {stop}");
+        if (content, start) == ("e", 0) {
+            assert_eq!(expected, " ththth");
+        }
+    }
+}

@@ -1,7 +1,7 @@
 //! Model directories: which files are read, and how they combine.
 
 use crate::fixtures;
-use redline_tokenizer::{AddedToken, ByteLevelOptions, Split, Tokenizer, TokenizerError};
+use redline_tokenizer::{AddedToken, ByteLevelOptions, Encoder, Split, Tokenizer, TokenizerError};
 use std::fs;
 use tempfile::TempDir;
 
@@ -140,4 +140,141 @@ fn files_that_contradict_each_other() {
     assert!(refused(&dir).contains("added token `<x>` states id 900, but encoding would give it 701"));
     let dir = directory(&[("added_tokens.json", "{\"<x>\":5}")]);
     assert!(refused(&dir).contains("states id 5"));
+}
+
+#[test]
+fn a_chosen_encoder_is_used_for_every_kind_of_file() {
+    let (two, one) = (directory(&[]), TempDir::new().unwrap());
+    fs::copy(fixtures::path("llama.json"), one.path().join("tokenizer.json")).unwrap();
+    let loaded = |encoder: Encoder| {
+        [
+            Tokenizer::from_dir_with(two.path(), encoder).unwrap(),
+            Tokenizer::from_dir_with(one.path(), encoder).unwrap(),
+            Tokenizer::from_file_with(&fixtures::path("byte_level.json"), encoder).unwrap(),
+        ]
+    };
+    let text = "the river runs 1000 times, <s>it's said";
+    for (native, library) in loaded(Encoder::Native).into_iter().zip(loaded(Encoder::Library)) {
+        assert_eq!((native.encoder(), native.fallback()), (Encoder::Native, None));
+        assert_eq!((library.encoder(), library.fallback()), (Encoder::Library, None), "nothing fell back");
+        assert_eq!(native.encode(text, true).unwrap(), library.encode(text, true).unwrap());
+    }
+}
+
+#[test]
+fn the_class_or_else_the_model_tells_how_text_is_split() {
+    let of = |files: &[(&str, &str)]| {
+        let digits = load(files).encode("100", false).unwrap().len();
+        if digits == 3 { Split::Qwen2 } else { Split::Gpt2 }
+    };
+    for (class, split) in [
+        ("GPT2Tokenizer", Split::Gpt2),
+        ("GPT2TokenizerFast", Split::Gpt2),
+        ("CodeGenTokenizer", Split::Gpt2),
+        ("CodeGenTokenizerFast", Split::Gpt2),
+        ("Qwen2Tokenizer", Split::Qwen2),
+        ("Qwen2TokenizerFast", Split::Qwen2),
+        ("DreamTokenizer", Split::Qwen2),
+    ] {
+        let config = format!(r#"{{"tokenizer_class":"{class}"}}"#);
+        let class_alone = ("tokenizer_config.json", config.as_str());
+        assert_eq!(of(&[class_alone]), split, "{class}");
+        let model = ("config.json", r#"{"model_type":"qwen2"}"#);
+        assert_eq!(of(&[class_alone, model]), split, "{class} in a directory of Qwen2");
+    }
+    for (model, split) in
+        [("qwen2", Split::Qwen2), ("qwen3", Split::Qwen2), ("Dream", Split::Qwen2), ("gpt2", Split::Gpt2)]
+    {
+        let config = format!(r#"{{"model_type":"{model}"}}"#);
+        assert_eq!(of(&[("config.json", config.as_str())]), split, "{model}");
+    }
+}
+
+#[test]
+fn the_older_files_count_only_if_the_newer_one_lists_no_tokens() {
+    let load = |config: &str| {
+        load(&[
+            ("added_tokens.json", r#"{"<x>":701}"#),
+            ("special_tokens_map.json", r#"{"eos_token":"<x>"}"#),
+            ("tokenizer_config.json", config),
+        ])
+    };
+    assert_eq!(load("{}").id("<x>"), Some(701));
+    assert_eq!(load(r#"{"added_tokens_decoder":{}}"#).id("<x>"), None);
+    // Of the two files that name a token by role, the older one decides.
+    let tokenizer = load(r#"{"add_eos_token":true,"eos_token":"!"}"#);
+    assert_eq!(tokenizer.suffix_ids(), [701]);
+}
+
+#[test]
+fn tokens_listed_by_the_model_are_special() {
+    let config = r#"{"additional_special_tokens":["<x>"],
+        "extra_special_tokens":{"image_token":"<image>","audio_token":{"content":"<audio>"}}}"#;
+    let tokenizer = load(&[("tokenizer_config.json", config)]);
+    for name in ["<x>", "<image>", "<audio>"] {
+        let id = tokenizer.id(name).expect(name);
+        assert_eq!(tokenizer.encode(name, false).unwrap(), [id]);
+        assert_eq!(tokenizer.decode(&[id], true).unwrap(), "");
+    }
+    let listed = load(&[("tokenizer_config.json", r#"{"extra_special_tokens":["<y>"]}"#)]);
+    assert_eq!(listed.id("<y>"), Some(701));
+}
+
+#[test]
+fn bos_and_eos_have_the_defaults_of_their_class() {
+    let load = |config: &str| load(&[("tokenizer_config.json", config)]);
+    let gpt2 = load(r#"{"add_bos_token":true,"add_eos_token":true}"#);
+    assert_eq!((gpt2.prefix_ids(), gpt2.suffix_ids()), (&[700][..], &[700][..]));
+    let qwen2 = load(r#"{"tokenizer_class":"Qwen2Tokenizer","add_bos_token":true,"add_eos_token":true}"#);
+    assert_eq!((qwen2.prefix_ids(), qwen2.suffix_ids()), (&[][..], &[700][..]));
+    let none = load(r#"{"add_bos_token":null,"add_eos_token":true,"eos_token":null}"#);
+    assert_eq!((none.prefix_ids(), none.suffix_ids()), (&[][..], &[][..]));
+    // A token that is explicitly absent is not special either.
+    assert_ne!(none.decode(&[700], true).unwrap(), "");
+}
+
+#[test]
+fn a_vocabulary_without_the_default_token_does_not_get_it() {
+    let dir = TempDir::new().unwrap();
+    for name in ["vocab.json", "merges.txt"] {
+        fs::copy(fixtures::path("dream").join(name), dir.path().join(name)).unwrap();
+    }
+    let tokenizer = Tokenizer::from_dir(dir.path()).unwrap();
+    assert_eq!((tokenizer.vocab_size(), tokenizer.id("<|endoftext|>")), (700, None));
+}
+
+#[test]
+fn a_file_that_cannot_be_read_is_not_a_missing_one() {
+    let dir = directory(&[]);
+    fs::create_dir(dir.path().join("tokenizer.json")).unwrap();
+    let error = Tokenizer::from_dir(dir.path()).unwrap_err();
+    assert!(
+        matches!(&error, TokenizerError::Read { path, .. } if path.ends_with("tokenizer.json")),
+        "{error:?}"
+    );
+}
+
+#[test]
+fn only_the_version_is_a_comment_in_a_list_of_merges() {
+    let vocab = br###"{"#":0,"##":1}"###;
+    for merges in ["#version: 0.2\n# #\n", "#version: 0.2\r\n# #\r\n", "# #", "\n#version: 0.2\n\n# #\n\n"] {
+        let options = ByteLevelOptions::default();
+        let tokenizer =
+            Tokenizer::from_vocab_and_merges("made by hand", vocab, merges.as_bytes(), &options).unwrap();
+        assert_eq!(tokenizer.encode("###", false).unwrap(), [1, 0], "{merges:?}");
+    }
+}
+
+#[test]
+fn a_missing_token_around_a_text_is_told_with_its_place() {
+    let [vocab, merges] =
+        ["vocab.json", "merges.txt"].map(|name| fs::read(fixtures::path("gpt2").join(name)).unwrap());
+    let missing = || vec!["<x>".to_owned()];
+    for (options, place) in [
+        (ByteLevelOptions { prefix: missing(), ..ByteLevelOptions::default() }, "the beginning of a text"),
+        (ByteLevelOptions { suffix: missing(), ..ByteLevelOptions::default() }, "the end of a text"),
+    ] {
+        let error = Tokenizer::from_vocab_and_merges("made by hand", &vocab, &merges, &options).unwrap_err();
+        assert!(error.to_string().starts_with(&format!("{place} needs the token `<x>`")), "{error}");
+    }
 }

@@ -96,7 +96,7 @@ fn parts_that_are_missing_or_of_another_kind() {
 
 #[test]
 fn a_vocabulary_that_contradicts_itself() {
-    check(&with("/model/vocab/b", json!(0)), "id 0 belongs to two tokens");
+    check(&with("/model/vocab/b", json!(0)), "id 0 belongs to two tokens, `a` and `b`");
     let twice = small().to_string().replace("\"b\":1", "\"b\":1,\"b\":9");
     let error = Tokenizer::from_bytes("x", twice.as_bytes()).unwrap_err();
     assert!(matches!(error, TokenizerError::DuplicateToken { first: 1, second: 9, .. }), "{error:?}");
@@ -169,6 +169,81 @@ fn templates_that_lead_nowhere() {
     check(&with("/post_processor/single/1/Sequence/id", json!("B")), "neither a token nor `A`");
     check(&with("/post_processor", json!({ "type": "BertProcessing" })), "`post_processor.cls` is not");
     check(&with("/post_processor", json!({ "type": "Other" })), "post-processor `Other` is not one");
+}
+
+#[test]
+fn a_text_that_ends_with_a_token_nobody_has() {
+    let mut json = small();
+    let (text, end) = (json!({ "Sequence": { "id": "A" } }), json!({ "SpecialToken": { "id": "</s>" } }));
+    json["post_processor"]["single"] = json!([text, end]);
+    json["post_processor"]["special_tokens"]["</s>"] =
+        json!({ "id": "</s>", "ids": [99], "tokens": ["</s>"] });
+    check(&error(&json).to_string(), "`post_processor` needs the token `id 99`");
+}
+
+#[test]
+fn a_second_processor_that_adds_tokens() {
+    let template = small()["post_processor"].clone();
+    let of = |kind: &str| json!({ "type": kind, "sep": ["<s>", 4], "cls": ["<s>", 4], "trim_offsets": false, "add_prefix_space": true });
+    let (bert, roberta) = (of("BertProcessing"), of("RobertaProcessing"));
+    for processors in [
+        [&template, &template],
+        [&template, &bert],
+        [&bert, &template],
+        [&roberta, &template],
+        [&bert, &roberta],
+    ] {
+        let second = processors[1]["type"].as_str().unwrap();
+        let message = with("/post_processor", json!({ "type": "Sequence", "processors": processors }));
+        check(&message, &format!("post-processor `second {second}` is not one that can be read"));
+    }
+}
+
+#[test]
+fn a_processor_that_does_not_say_how_it_trims_offsets() {
+    for kind in ["ByteLevel", "RobertaProcessing"] {
+        for missing in ["trim_offsets", "add_prefix_space"] {
+            let mut processor = json!({ "type": kind, "sep": ["<s>", 4], "cls": ["<s>", 4], "trim_offsets": false, "add_prefix_space": true });
+            processor.as_object_mut().unwrap().remove(missing);
+            let message = with("/post_processor", processor);
+            check(&message, &format!("`post_processor.{missing}` is neither true nor false"));
+        }
+    }
+}
+
+#[test]
+fn an_id_one_above_the_highest() {
+    check(
+        &with("/model/vocab/b", json!(16_777_216)),
+        "token `b` has id 16777216, but an id can be at most 16777215",
+    );
+}
+
+#[test]
+fn patterns_that_match_nothing() {
+    let replace = |pattern: Value| json!({ "type": "Replace", "pattern": pattern, "content": "a" });
+    for pattern in [json!({ "String": "" }), json!({ "Regex": "" })] {
+        let message = with("/normalizer/normalizers/0", replace(pattern));
+        check(&message, "a `Replace` has an empty pattern");
+    }
+    check(&with("/decoder", replace(json!({ "String": "" }))), "a `Replace` needs a string");
+}
+
+/// The unknown token is an added token, which is not in the model's own vocabulary, so an unknown character is an error.
+#[test]
+fn a_batch_fails_with_the_first_text_that_fails() {
+    let mut json = small();
+    json["model"]["unk_token"] = json!("<s>");
+    let tokenizer = Tokenizer::from_bytes("small.json", json.to_string().as_bytes()).unwrap();
+    // Each is long enough to be a piece of work of its own.
+    let [fine, first, second] = [("a", 20_000), ("z", 30_000), ("z", 40_000)].map(|(c, n)| c.repeat(n));
+    let texts = [&*fine, &*first, &*fine, &*second, "a"];
+    for threads in 1..=3 {
+        let error = tokenizer.encode_batch(&texts, true, threads).unwrap_err();
+        assert!(matches!(error, TokenizerError::Encode { bytes: 30_000, .. }), "{error:?}");
+    }
+    assert!(tokenizer.encode_batch(&[], true, 3).unwrap().is_empty());
+    assert_eq!(tokenizer.encode_batch(&["ab", "a"], true, 0).unwrap(), [vec![4_u32, 0, 1], vec![4, 0]]);
 }
 
 /// Replaces the `n`th value of the document, counted depth first.

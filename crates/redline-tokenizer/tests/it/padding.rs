@@ -46,5 +46,10 @@ fn cannot_shrink_or_grow_without_bound() {
     assert!(matches!(error, TokenizerError::CannotShrink { has: 706, size: 705 }), "{error:?}");
     assert!(error.hint().unwrap().contains("706"));
     assert!(matches!(padded(&small, usize::MAX).unwrap_err(), TokenizerError::IdTooLarge { .. }));
+    let error = padded(&small, (1 << 24) + 1).unwrap_err();
+    assert!(
+        matches!(error, TokenizerError::IdTooLarge { id: 0x100_0000, limit: 0xff_ffff, .. }),
+        "{error:?}"
+    );
     assert!(padded(b"{}", 100).is_err());
 }

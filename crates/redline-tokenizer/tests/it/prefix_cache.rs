@@ -99,3 +99,27 @@ fn threads_share_it() {
     let PrefixCacheCounters { hits, misses, .. } = counters(&tokenizer);
     assert_eq!(hits + misses, 600);
 }
+
+#[test]
+fn a_text_that_is_not_longer_than_the_prefix_is_not_looked_up() {
+    let tokenizer = cached("llama3", 2, 64);
+    let text = "the river ".repeat(10);
+    for (length, misses) in [(63, 0), (64, 0), (65, 1)] {
+        tokenizer.encode(&text[..length], false).unwrap();
+        assert_eq!((counters(&tokenizer).hits, counters(&tokenizer).misses), (0, misses), "{length} bytes");
+    }
+}
+
+/// The beginning of a long word has no ids that a continuation could not change.
+#[test]
+fn a_prefix_of_which_nothing_can_be_kept_takes_no_room() {
+    let tokenizer = cached("gpt2", 1, 32);
+    let (useful, useless) = ("the river runs along the old road and on", "a".repeat(40));
+    let mut hits = Vec::new();
+    for text in [useful, useless.as_str(), useless.as_str(), useful] {
+        tokenizer.encode(text, false).unwrap();
+        hits.push(counters(&tokenizer).hits);
+    }
+    assert_eq!(hits, [0, 0, 0, 1]);
+    assert_eq!(counters(&tokenizer).misses, 3);
+}

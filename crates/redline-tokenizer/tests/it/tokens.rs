@@ -114,3 +114,30 @@ fn neither_truncation_nor_padding_changes_a_text() {
         "pad_to_multiple_of": null, "pad_id": 0, "pad_type_id": 0, "pad_token": "<unk>" });
     assert_eq!(fixtures::load(&value).encode(text, true).unwrap(), expected);
 }
+
+#[test]
+fn merges_may_be_written_as_lines() {
+    let value = fixtures::json("llama.json");
+    let merges = value["model"]["merges"].as_array().unwrap();
+    let line = |merge: &serde_json::Value| {
+        let part = |at: usize| merge[at].as_str().unwrap();
+        format!("{} {}", part(0), part(1))
+    };
+    let mut lines = vec!["#version: 0.2".to_owned()];
+    lines.extend(merges.iter().map(line));
+    let mut written = value.clone();
+    written["model"]["merges"] = lines.into();
+    let text = "the river runs along the old road";
+    let expected = fixtures::load(&value).encode(text, true).unwrap();
+    assert_eq!(fixtures::load(&written).encode(text, true).unwrap(), expected);
+    assert_eq!(fixtures::library(&written).encode_fast(text, true).unwrap().get_ids(), expected);
+}
+
+#[test]
+fn a_dropout_of_zero_changes_nothing() {
+    let mut value = fixtures::json("llama.json");
+    let text = "the river runs along the old road";
+    let expected = fixtures::load(&value).encode(text, true).unwrap();
+    value["model"]["dropout"] = serde_json::json!(0.0);
+    assert_eq!(fixtures::load(&value).encode(text, true).unwrap(), expected);
+}

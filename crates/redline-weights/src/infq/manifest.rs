@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{FORMAT, FORMAT_VERSION, InfqFault, Part, Scheme, Weight, is_companion, tensor_name};
+use super::{FORMAT, FORMAT_VERSION, InfqFault, Scheme, Weight, WeightPart, is_companion, tensor_name};
 use crate::checksum::{Checksum, DIGITS};
 use crate::dtype::StoredDtype;
 use crate::json::Unique;
@@ -65,7 +65,7 @@ impl Manifest {
     ) -> Self {
         let tensors = weights.into_iter().map(|(weight, sums)| {
             let Weight { name, shape, encoding, attributes, outlier_columns, parts } = weight;
-            let part = |(part, checksum): (Part, Checksum)| PartEntry {
+            let part = |(part, checksum): (WeightPart, Checksum)| PartEntry {
                 checksum,
                 dtype: part.dtype.name().to_owned(),
                 tensor: tensor_name(&name, &part.suffix),
@@ -130,7 +130,7 @@ impl WeightEntry {
                 return Err(InfqFault::PartName { weight: name, tensor });
             };
             let known = StoredDtype::from_name(&dtype);
-            parts.push(Part::new(
+            parts.push(WeightPart::new(
                 suffix,
                 known.ok_or(InfqFault::Dtype { tensor: tensor.clone(), dtype })?,
                 shape,

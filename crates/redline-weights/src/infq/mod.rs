@@ -54,12 +54,12 @@ pub struct Weight {
     /// Columns (of `in`) stored apart, ascending; empty if the encoding has none.
     pub outlier_columns: Vec<u32>,
     /// The parts; at least one.
-    pub parts: Vec<Part>,
+    pub parts: Vec<WeightPart>,
 }
 
 /// One tensor of `model.safetensors`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Part {
+pub struct WeightPart {
     /// The part of the tensor's name after the weight's name and a dot, like `scales`; empty if the tensor has the
     /// weight's own name.
     pub suffix: String,
@@ -69,7 +69,7 @@ pub struct Part {
     pub shape: Vec<usize>,
 }
 
-impl Part {
+impl WeightPart {
     /// Creates a part with this suffix, type and shape.
     pub fn new(
         suffix: impl Into<String>,
@@ -82,7 +82,7 @@ impl Part {
 
 impl Weight {
     /// The part of this suffix, or `None`.
-    pub fn part(&self, suffix: &str) -> Option<&Part> {
+    pub fn part(&self, suffix: &str) -> Option<&WeightPart> {
         self.parts.iter().find(|part| part.suffix == suffix)
     }
 

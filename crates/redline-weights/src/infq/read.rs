@@ -1,4 +1,4 @@
-//! Reading an INFQ directory. Everything is verified, the weights while they are read.
+//! Reads INFQ directories. All contents are verified: the weights when they are read, everything else when a directory is opened.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,21 +12,23 @@ use crate::file::{read_blocks, read_file};
 use crate::safetensors::TensorInfo;
 use crate::shard::Shard;
 
-/// The longest manifest that is read, in bytes.
+/// Maximum size of a manifest in bytes.
 const MAX_MANIFEST: u64 = 32 << 20;
-/// Bytes read and hashed at once; small enough to stay in the cache between the two.
+/// Bytes that are read and then hashed; few enough to stay in the processor's cache in between.
 const BLOCK: usize = 256 << 10;
 
 /// An opened INFQ directory.
 ///
-/// Manifest, header and copied files are verified on opening, each part when it is read. The file stays open, and
-/// parts can be read from any number of threads.
+/// Manifest, header and copied files are verified on opening, and each part of a weight when it is read. The weights file stays
+/// open, and its parts can be read from any number of threads.
 pub struct Infq {
     dir: PathBuf,
     scheme: Scheme,
     source: Checksum,
     shard: Shard,
+    /// Weights by name.
     weights: BTreeMap<String, Weight>,
+    /// Tensors and their checksums by the tensor's name.
     parts: BTreeMap<String, (TensorInfo, Checksum)>,
 }
 
@@ -37,24 +39,24 @@ impl Infq {
     }
 
     /// Opens the directory. Verifies the checksums of manifest, header and copied files, that manifest and header
-    /// list the same tensors, and that there is no file the conversion did not write. Directories and names that
-    /// begin with a dot or end in `.md` are ignored.
+    /// list the same tensors, and that there is no file that the conversion did not write. Subdirectories, and files whose names
+    /// begin with a dot or end in `.md`, are ignored.
     pub fn open(dir: &Path) -> Result<Self> {
-        let file = dir.join(MANIFEST);
-        let refuse = |fault| WeightsError::Infq { file: file.clone(), fault };
-        let mut manifest = Manifest::parse(&read_file(&file, MAX_MANIFEST)?).map_err(refuse)?;
+        let path = dir.join(MANIFEST);
+        let in_manifest = |fault| WeightsError::Infq { file: path.clone(), fault };
+        let mut manifest = Manifest::parse(&read_file(&path, MAX_MANIFEST)?).map_err(in_manifest)?;
         let files = std::mem::take(&mut manifest.files);
         let (scheme, source, declared) = (manifest.scheme.clone(), manifest.source.digest, manifest.header);
 
         let shard = Shard::open(&dir.join(WEIGHTS))?;
-        let damaged = |fault| WeightsError::Infq { file: shard.file.clone(), fault };
+        let in_weights = |fault| WeightsError::Infq { file: shard.file.clone(), fault };
         let (tensors, header) = shard.header()?;
         let found = Checksum::of(&header);
         if found != declared {
-            return Err(damaged(InfqFault::HeaderChecksum { declared, found }));
+            return Err(in_weights(InfqFault::HeaderChecksum { declared, found }));
         }
-        let weights = manifest.weights().map_err(refuse)?;
-        let parts = agree(&weights, tensors).map_err(damaged)?;
+        let weights = manifest.weights().map_err(in_manifest)?;
+        let parts = match_tensors(&weights, tensors).map_err(in_weights)?;
         let weights = weights.into_iter().map(|(weight, _)| (weight.name.clone(), weight)).collect();
         check_files(dir, &files)?;
         Ok(Self { dir: dir.to_owned(), scheme, source, shard, weights, parts })
@@ -65,12 +67,12 @@ impl Infq {
         &self.dir
     }
 
-    /// How the directory was made.
+    /// The encoding with which the directory was made, and its options.
     pub fn scheme(&self) -> &Scheme {
         &self.scheme
     }
 
-    /// The [`crate::Checkpoint::digest`] of the source.
+    /// The [`crate::Checkpoint::digest`] of the checkpoint from which the directory was made.
     pub fn source(&self) -> Checksum {
         self.source
     }
@@ -85,12 +87,12 @@ impl Infq {
         self.weights.get(name)
     }
 
-    /// Bytes of the part `suffix` of a weight, or `None` if it does not exist.
+    /// Size in bytes of the part `suffix` of a weight, or `None` if the part does not exist.
     pub fn part_bytes(&self, weight: &str, suffix: &str) -> Option<u64> {
         self.parts.get(&tensor_name(weight, suffix)).map(|(info, _)| info.bytes())
     }
 
-    /// Reads the part `suffix` of a weight into `out`, whose length must match, and verifies it. After an error the
+    /// Reads the part `suffix` of a weight into `out`, which must have the part's size, and verifies it. After an error the
     /// content of `out` is unspecified.
     pub fn read_part(&self, weight: &str, suffix: &str, out: &mut [u8]) -> Result<()> {
         let tensor = tensor_name(weight, suffix);
@@ -117,20 +119,21 @@ impl Infq {
     }
 }
 
-/// Maps tensor names to parts, and checks that the file has exactly the tensors of the manifest.
-fn agree(
+/// Matches the parts that the manifest lists with the tensors in the weights file, which must be the same. Returns the tensors and
+/// their checksums by name.
+fn match_tensors(
     weights: &[(Weight, Vec<Checksum>)],
     tensors: Vec<TensorInfo>,
 ) -> Result<BTreeMap<String, (TensorInfo, Checksum)>, InfqFault> {
-    let mut left: BTreeMap<String, TensorInfo> =
+    let mut remaining: BTreeMap<String, TensorInfo> =
         tensors.into_iter().map(|info| (info.name.clone(), info)).collect();
     let mut parts = BTreeMap::new();
-    for (weight, sums) in weights {
-        for (part, &checksum) in weight.parts.iter().zip(sums) {
+    for (weight, checksums) in weights {
+        for (part, &checksum) in weight.parts.iter().zip(checksums) {
             let tensor = tensor_name(&weight.name, &part.suffix);
-            let Some(info) = left.remove(&tensor) else {
-                let twice = parts.contains_key(&tensor);
-                return Err(if twice {
+            let Some(info) = remaining.remove(&tensor) else {
+                let is_listed_twice = parts.contains_key(&tensor);
+                return Err(if is_listed_twice {
                     InfqFault::Twice { tensor }
                 } else {
                     InfqFault::MissingTensor { tensor }
@@ -144,13 +147,13 @@ fn agree(
             parts.insert(tensor, (info, checksum));
         }
     }
-    match left.into_keys().next() {
+    match remaining.into_keys().next() {
         Some(tensor) => Err(InfqFault::UnexpectedTensor { tensor }),
         None => Ok(parts),
     }
 }
 
-/// Verifies the checksums of the copied files, and that the directory contains no others.
+/// Verifies the checksums of the copied files, and that the directory contains no files that the conversion did not write.
 fn check_files(dir: &Path, files: &BTreeMap<String, Checksum>) -> Result<()> {
     for (name, &declared) in files {
         let path = dir.join(name);
@@ -163,9 +166,9 @@ fn check_files(dir: &Path, files: &BTreeMap<String, Checksum>) -> Result<()> {
     for entry in fs::read_dir(dir).map_err(WeightsError::io("look into the directory", dir))? {
         let entry = entry.map_err(WeightsError::io("look into the directory", dir))?;
         let name = entry.file_name().to_string_lossy().into_owned();
-        let ours = [MANIFEST, WEIGHTS].contains(&name.as_str()) || files.contains_key(&name);
-        let harmless = name.starts_with('.') || Path::new(&name).extension().is_some_and(|end| end == "md");
-        if !ours && !harmless && !entry.path().is_dir() {
+        let is_listed = [MANIFEST, WEIGHTS].contains(&name.as_str()) || files.contains_key(&name);
+        let is_ignored = name.starts_with('.') || Path::new(&name).extension().is_some_and(|ext| ext == "md");
+        if !is_listed && !is_ignored && !entry.path().is_dir() {
             return Err(WeightsError::Infq { file: entry.path(), fault: InfqFault::UnlistedFile });
         }
     }

@@ -6,14 +6,14 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
-use super::{InfqFault, MANIFEST, Part, Scheme, WEIGHTS, Weight, is_companion, tensor_name};
+use super::{InfqFault, MANIFEST, Scheme, WEIGHTS, Weight, WeightPart, is_companion, tensor_name};
 use crate::checksum::{Checksum, Hash};
 use crate::directory::DirWriter;
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
 use crate::file::open_regular;
 use crate::safetensors::TensorInfo;
-use crate::write::{ALIGN, TensorSpec, header};
+use crate::write::{ALIGN, TensorDeclaration, header};
 
 /// Bytes per copy of a file.
 const CHUNK: usize = 1 << 20;
@@ -170,14 +170,14 @@ fn twice(weights: &[Weight]) -> Option<&str> {
 }
 
 /// The tensors in file order: those with the highest alignment come first.
-fn layout(weights: &[Weight]) -> Vec<TensorSpec> {
+fn layout(weights: &[Weight]) -> Vec<TensorDeclaration> {
     let parts = weights.iter().flat_map(|weight| {
-        let spec = |part: &Part| {
-            TensorSpec::new(tensor_name(&weight.name, &part.suffix), part.dtype, part.shape.clone())
+        let spec = |part: &WeightPart| {
+            TensorDeclaration::new(tensor_name(&weight.name, &part.suffix), part.dtype, part.shape.clone())
         };
         weight.parts.iter().map(spec)
     });
-    let mut tensors: Vec<TensorSpec> = parts.collect();
+    let mut tensors: Vec<TensorDeclaration> = parts.collect();
     tensors.sort_by_key(|tensor| Reverse(tensor.bytes().trailing_zeros().min(ALIGN.trailing_zeros())));
     tensors
 }

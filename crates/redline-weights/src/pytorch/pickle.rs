@@ -432,4 +432,99 @@ mod tests {
             assert_eq!(found, expect, "{operation:?}");
         }
     }
+
+    fn text(text: &str) -> Vec<u8> {
+        [b"X".to_vec(), (text.len() as u32).to_le_bytes().to_vec(), text.into()].concat()
+    }
+
+    fn number(number: u8) -> Vec<u8> {
+        vec![b'K', number]
+    }
+
+    fn tuple(items: &[Vec<u8>]) -> Vec<u8> {
+        [b"(".to_vec(), items.concat(), b"t".to_vec()].concat()
+    }
+
+    fn global(module: &str, name: &str) -> Vec<u8> {
+        format!("c{module}\n{name}\n").into_bytes()
+    }
+
+    /// A state dict whose only tensor `w` has one element in this type of storage, this many dimensions, and these arguments
+    /// after its strides.
+    fn state(storage: &str, dimensions: usize, more: &[u8]) -> Vec<u8> {
+        let storage = tuple(&[text("storage"), global("torch", storage), text("0"), text("cpu"), number(1)]);
+        let sizes = tuple(&vec![number(1); dimensions]);
+        let arguments = [storage, b"Q".to_vec(), number(0), sizes.clone(), sizes, more.to_vec()];
+        let rebuild = global("torch._utils", "_rebuild_tensor_v2");
+        let items = [text("w"), rebuild, tuple(&arguments), b"Rs.".to_vec()];
+        [b"\x80\x02}".to_vec(), items.concat()].concat()
+    }
+
+    /// `requires_grad` and hooks.
+    const PLAIN: &[u8] = b"\x89N";
+
+    #[test]
+    fn a_single_tensor_is_listed_without_a_mark() {
+        let pickle = state("FloatStorage", 1, PLAIN);
+        let tensors = state_dict(&pickle).unwrap();
+        assert_eq!(tensors.keys().collect::<Vec<_>>(), [&"w"]);
+        let Tensor { storage, offset, shape, strides } = &tensors["w"];
+        assert_eq!((storage.key, storage.elements, *offset), ("0", 1, 0));
+        assert_eq!((&shape[..], &strides[..]), (&[1][..], &[1][..]));
+    }
+
+    #[test]
+    fn values_are_remembered_under_long_numbers_too() {
+        // BINPUT and LONG_BINPUT, BINGET and LONG_BINGET differ in the length of their numbers only.
+        for (pickle, expect) in [
+            (&b"\x80\x02K\x07r\x2c\x01\0\0K\x08q\x2cj\x2c\x01\0\0."[..], 7),
+            (b"\x80\x02K\x07r\x2c\x01\0\0K\x08q\x2ch\x2c.", 8),
+            (b"\x80\x02K\x07q\x2cK\x08r\x2c\x01\0\0j\x2c\0\0\0.", 7),
+        ] {
+            let mut machine = Machine { pickle, ..Machine::default() };
+            let result = machine.run().unwrap();
+            assert!(matches!(machine.values[result], Value::Int(found) if found == expect), "{pickle:?}");
+        }
+    }
+
+    #[test]
+    fn a_tensor_has_at_most_eight_dimensions() {
+        let eight = state("FloatStorage", 8, PLAIN);
+        assert_eq!(state_dict(&eight).unwrap()["w"].shape, [1; 8]);
+        let nine = state("FloatStorage", 9, PLAIN);
+        let expect = PytorchFault::Rank { tensor: "w".into(), found: 9, limit: 8 };
+        assert_eq!(state_dict(&nine).err(), Some(expect));
+    }
+
+    #[test]
+    fn a_tensor_may_have_metadata() {
+        for (more, accepted) in
+            [(&b"\x89"[..], false), (b"\x89N", true), (b"\x89NN", true), (b"\x89NNN", false)]
+        {
+            let pickle = state("FloatStorage", 1, more);
+            assert_eq!(state_dict(&pickle).is_ok(), accepted, "{more:?}");
+        }
+    }
+
+    #[test]
+    fn storages_have_the_types_of_their_names() {
+        for (name, dtype) in [
+            ("FloatStorage", Some(StoredDtype::F32)),
+            ("HalfStorage", Some(StoredDtype::F16)),
+            ("BFloat16Storage", Some(StoredDtype::BF16)),
+            ("DoubleStorage", Some(StoredDtype::F64)),
+            ("LongStorage", Some(StoredDtype::I64)),
+            ("IntStorage", Some(StoredDtype::I32)),
+            ("ShortStorage", Some(StoredDtype::I16)),
+            ("CharStorage", Some(StoredDtype::I8)),
+            ("ByteStorage", Some(StoredDtype::U8)),
+            ("BoolStorage", Some(StoredDtype::Bool)),
+            ("ComplexFloatStorage", Some(StoredDtype::C64)),
+            ("QUInt8Storage", None),
+        ] {
+            let pickle = state(name, 1, PLAIN);
+            let storage = state_dict(&pickle).unwrap()["w"].storage;
+            assert_eq!((storage.dtype, storage.type_name), (dtype, name));
+        }
+    }
 }

@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::path::Path;
 
-use redline_weights::{Checkpoint, Dtype, StoredDtype};
+use redline_weights::{Checkpoint, Checksum, Dtype, StoredDtype};
 use tempfile::tempdir;
 
 use crate::{check, file};
@@ -202,6 +202,35 @@ fn a_digest_depends_on_the_tensors_and_not_on_the_files() {
     for (nth, other) in others.iter().enumerate() {
         assert!(*other != whole && !others[..nth].contains(other), "{nth}");
     }
+}
+
+#[test]
+fn a_digest_covers_a_large_tensor_to_its_last_byte() {
+    // Two and a half reads.
+    let length = 5_usize << 19;
+    let header = format!(r#"{{"w":{{"dtype":"U8","shape":[{length}],"data_offsets":[0,{length}]}}}}"#);
+    let data: Vec<u8> = (0..length).map(|nth| (nth % 251) as u8).collect();
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("model.safetensors"), file(&header, &data)).unwrap();
+    // The lengths of name, type and shape precede them.
+    let [one, two, dim] = [1, 2, length as u64].map(u64::to_le_bytes);
+    let expect = Checksum::of(&[&one[..], b"w", &two, b"U8", &one, &dim, &data].concat());
+    assert_eq!(Checkpoint::open(dir.path()).unwrap().digest().unwrap(), expect);
+    let embedded = Checkpoint::from_bytes("demo", file(&header, &data).leak()).unwrap();
+    assert_eq!(embedded.digest().unwrap(), expect);
+}
+
+#[test]
+fn an_index_ends_with_its_object() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    write("one.safetensors", &file(PAIR, &[0; 8]));
+    write("model.safetensors.index.json", b"{\"weight_map\":{\"w\":\"one.safetensors\"}} \n");
+    open(dir.path()).unwrap();
+    write("model.safetensors.index.json", b"{\"weight_map\":{\"w\":\"one.safetensors\"}} {}");
+    let expect = "the index is wrong: trailing characters at line 1 column 40\n  \
+                  in `DIR/model.safetensors.index.json`";
+    check(open(dir.path()), dir.path(), expect);
 }
 
 #[test]

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use redline_weights::{
-    Checksum, DirWriter, Disk, Dtype, Fields, InfqWriter, Operation, Part, PlanStore, Scheme, StoredDtype,
-    TensorSpec, Weight, write_file_on, write_new_file_on,
+    Checksum, DirWriter, Disk, Dtype, Fields, FileOperation, InfqWriter, PlanStore, Scheme, StoredDtype,
+    TensorDeclaration, Weight, WeightPart, write_file_on, write_new_file_on,
 };
 use tempfile::tempdir;
 
 /// A disk that records its operations.
-fn recording() -> (Disk, Arc<Mutex<Vec<Operation>>>) {
+fn recording() -> (Disk, Arc<Mutex<Vec<FileOperation>>>) {
     let operations = Arc::new(Mutex::new(Vec::new()));
     let seen = Arc::clone(&operations);
     let disk = Disk::observed(move |operation| {
@@ -23,7 +23,7 @@ fn recording() -> (Disk, Arc<Mutex<Vec<Operation>>>) {
     (disk, operations)
 }
 
-fn recorded(write: impl FnOnce(Disk)) -> Vec<Operation> {
+fn recorded(write: impl FnOnce(Disk)) -> Vec<FileOperation> {
     let (disk, operations) = recording();
     write(disk);
     operations.lock().unwrap().clone()
@@ -68,7 +68,7 @@ fn write_dir(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
     let mut writer = DirWriter::create_on(disk, destination)?;
     writer.write("config.json", b"{}")?;
     writer.write("tokenizer.json", b"{\"model\":{}}")?;
-    let tensors = [TensorSpec::new("a", Dtype::F32, [4, 1000])];
+    let tensors = [TensorDeclaration::new("a", Dtype::F32, [4, 1000])];
     writer.safetensors("model.safetensors", &tensors, |file| {
         (0..4).try_for_each(|row| file.write_f32(&[row as f32; 1000]))
     })?;
@@ -77,7 +77,8 @@ fn write_dir(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
 
 /// Writes an INFQ directory with interleaved parts.
 fn write_infq(disk: Disk, destination: &Path) -> redline_weights::Result<()> {
-    let parts = vec![Part::new("", StoredDtype::U8, [4096]), Part::new("scales", Dtype::F32, [16])];
+    let parts =
+        vec![WeightPart::new("", StoredDtype::U8, [4096]), WeightPart::new("scales", Dtype::F32, [16])];
     let (name, encoding) = ("layers.0.weight".to_owned(), "w8".to_owned());
     let weight = Weight {
         name: name.clone(),
@@ -101,15 +102,15 @@ type WriteDir = fn(Disk, &Path) -> redline_weights::Result<()>;
 const DIRECTORIES: [WriteDir; 2] = [write_dir, write_infq];
 
 /// Checks that every created file was synced after its last write and before `end`.
-fn files_are_synced(operations: &[Operation], end: usize) -> BTreeSet<PathBuf> {
+fn files_are_synced(operations: &[FileOperation], end: usize) -> BTreeSet<PathBuf> {
     let mut created = BTreeSet::new();
     for operation in &operations[..end] {
-        let Operation::CreateFile(file) = operation else { continue };
+        let FileOperation::CreateFile(file) = operation else { continue };
         let last_write = operations
             .iter()
-            .rposition(|o| matches!(o, Operation::Write(path, _) if path == file))
+            .rposition(|o| matches!(o, FileOperation::Write(path, _) if path == file))
             .expect("no file is empty here");
-        let synced = operations[..end].iter().rposition(|o| *o == Operation::SyncFile(file.clone()));
+        let synced = operations[..end].iter().rposition(|o| *o == FileOperation::SyncFile(file.clone()));
         assert!(synced > Some(last_write), "{} is not synced: {operations:?}", file.display());
         created.insert(file.clone());
     }
@@ -122,18 +123,19 @@ fn a_directory_is_written_aside_synced_and_renamed_once() {
         let folder = tempdir().unwrap();
         let destination = folder.path().join("model");
         let operations = recorded(|disk| write(disk, &destination).unwrap());
-        let [Operation::CreateDir(aside), ..] = &operations[..] else { panic!("{operations:?}") };
-        let renamed = Operation::Rename(aside.clone(), destination.clone());
+        let [FileOperation::CreateDir(aside), ..] = &operations[..] else { panic!("{operations:?}") };
+        let renamed = FileOperation::Rename(aside.clone(), destination.clone());
         let end = operations.iter().position(|o| *o == renamed).expect("the directory is renamed");
         let files = files_are_synced(&operations, end);
         assert!(files.len() >= 3 && files.iter().all(|file| file.parent() == Some(aside)), "{files:?}");
         // The file names are durable before the directory is renamed, and the rename is durable before success is reported.
-        let last_file = operations.iter().rposition(|o| matches!(o, Operation::CreateFile(_))).unwrap();
-        let synced = operations.iter().position(|o| *o == Operation::SyncDir(aside.clone()));
+        let last_file = operations.iter().rposition(|o| matches!(o, FileOperation::CreateFile(_))).unwrap();
+        let synced = operations.iter().position(|o| *o == FileOperation::SyncDir(aside.clone()));
         assert!(synced > Some(last_file) && synced < Some(end), "{operations:?}");
-        assert_eq!(operations[end + 1..], [Operation::SyncDir(folder.path().to_owned())]);
+        assert_eq!(operations[end + 1..], [FileOperation::SyncDir(folder.path().to_owned())]);
         // Only the rename touches the destination.
-        let touches = |o: &Operation| format!("{o:?}").contains(&format!("{destination:?}").replace('"', ""));
+        let touches =
+            |o: &FileOperation| format!("{o:?}").contains(&format!("{destination:?}").replace('"', ""));
         assert_eq!(operations.iter().filter(|o| touches(o)).count(), 1, "{operations:?}");
     }
 }
@@ -147,7 +149,7 @@ fn a_directory_in_the_current_one_is_synced_there() {
     std::os::unix::fs::symlink("model", &link).unwrap();
     let operations = recorded(|disk| write_dir(disk, &link).unwrap());
     let parent = fs::canonicalize(folder.path()).unwrap();
-    assert_eq!(operations.last(), Some(&Operation::SyncDir(parent)), "where the link leads");
+    assert_eq!(operations.last(), Some(&FileOperation::SyncDir(parent)), "where the link leads");
     assert_eq!(fs::read_dir(&destination).unwrap().count(), 3);
 }
 
@@ -211,14 +213,14 @@ fn a_file_is_written_aside_synced_and_renamed() {
     let path = folder.path().join("run.json");
     for content in ["one", "two"] {
         let operations = recorded(|disk| write_file_on(&disk, &path, content.as_bytes()).unwrap());
-        let [Operation::CreateFile(aside), ..] = &operations[..] else { panic!("{operations:?}") };
+        let [FileOperation::CreateFile(aside), ..] = &operations[..] else { panic!("{operations:?}") };
         assert_ne!(*aside, path);
         let expect = [
-            Operation::CreateFile(aside.clone()),
-            Operation::Write(aside.clone(), 3),
-            Operation::SyncFile(aside.clone()),
-            Operation::Rename(aside.clone(), path.clone()),
-            Operation::SyncDir(folder.path().to_owned()),
+            FileOperation::CreateFile(aside.clone()),
+            FileOperation::Write(aside.clone(), 3),
+            FileOperation::SyncFile(aside.clone()),
+            FileOperation::Rename(aside.clone(), path.clone()),
+            FileOperation::SyncDir(folder.path().to_owned()),
         ];
         assert_eq!(operations, expect);
         assert_eq!(fs::read_to_string(&path).unwrap(), content);
@@ -230,14 +232,14 @@ fn a_new_file_is_there_whole_or_not_at_all_and_never_written_over() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("run.json");
     let operations = recorded(|disk| write_new_file_on(&disk, &path, b"one").unwrap());
-    let [Operation::CreateFile(aside), ..] = &operations[..] else { panic!("{operations:?}") };
+    let [FileOperation::CreateFile(aside), ..] = &operations[..] else { panic!("{operations:?}") };
     let expect = [
-        Operation::CreateFile(aside.clone()),
-        Operation::Write(aside.clone(), 3),
-        Operation::SyncFile(aside.clone()),
-        Operation::Link(aside.clone(), path.clone()),
-        Operation::Remove(aside.clone()),
-        Operation::SyncDir(folder.path().to_owned()),
+        FileOperation::CreateFile(aside.clone()),
+        FileOperation::Write(aside.clone(), 3),
+        FileOperation::SyncFile(aside.clone()),
+        FileOperation::Link(aside.clone(), path.clone()),
+        FileOperation::Remove(aside.clone()),
+        FileOperation::SyncDir(folder.path().to_owned()),
     ];
     assert_eq!(operations, expect);
     let again = write_new_file_on(&Disk::default(), &path, b"two").unwrap_err();
@@ -247,16 +249,76 @@ fn a_new_file_is_there_whole_or_not_at_all_and_never_written_over() {
 
 #[test]
 fn a_file_system_without_second_names_is_written_in_place() {
+    // Linux answers `PermissionDenied` for FAT.
+    for kind in [io::ErrorKind::Unsupported, io::ErrorKind::PermissionDenied] {
+        let folder = tempdir().unwrap();
+        let path = folder.path().join("run.json");
+        let disk = Disk::observed(move |operation| match operation {
+            FileOperation::Link(..) => Err(kind.into()),
+            _ => Ok(()),
+        });
+        write_new_file_on(&disk, &path, b"one").unwrap();
+        let again = write_new_file_on(&disk, &path, b"two").unwrap_err();
+        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists, "{kind:?}");
+        assert_eq!(content(folder.path()), [("run.json".into(), Some(b"one".to_vec()))].into());
+    }
+}
+
+#[test]
+fn a_file_written_in_place_is_taken_back_if_its_writer_fails() {
     let folder = tempdir().unwrap();
     let path = folder.path().join("run.json");
-    let disk = Disk::observed(|operation| match operation {
-        Operation::Link(..) => Err(io::ErrorKind::Unsupported.into()),
+    let own = path.clone();
+    let disk = Disk::observed(move |operation| match operation {
+        FileOperation::Link(..) => Err(io::ErrorKind::Unsupported.into()),
+        FileOperation::SyncFile(file) if *file == own => Err(io::ErrorKind::StorageFull.into()),
         _ => Ok(()),
     });
-    write_new_file_on(&disk, &path, b"one").unwrap();
-    let again = write_new_file_on(&disk, &path, b"two").unwrap_err();
-    assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
-    assert_eq!(content(folder.path()), [("run.json".into(), Some(b"one".to_vec()))].into());
+    let error = write_new_file_on(&disk, &path, b"one").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+    assert!(content(folder.path()).is_empty(), "{:?}", content(folder.path()));
+}
+
+/// A disk on which the first `names` temporary names are taken.
+fn with_taken_names(names: usize) -> Disk {
+    let tried = Mutex::new(0);
+    Disk::observed(move |operation| {
+        let FileOperation::CreateFile(_) = operation else { return Ok(()) };
+        let mut tried = tried.lock().unwrap();
+        *tried += 1;
+        if *tried <= names { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
+    })
+}
+
+#[test]
+fn another_temporary_name_is_tried_a_thousand_times() {
+    let folder = tempdir().unwrap();
+    let path = folder.path().join("run.json");
+    for (taken, bytes) in [(1, b"one"), (999, b"two")] {
+        write_file_on(&with_taken_names(taken), &path, bytes).unwrap();
+        assert_eq!(content(folder.path()), [("run.json".into(), Some(bytes.to_vec()))].into());
+    }
+    let error = write_file_on(&with_taken_names(1000), &path, b"six").unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
+    assert_eq!(content(folder.path()), [("run.json".into(), Some(b"two".to_vec()))].into());
+}
+
+#[test]
+fn a_file_is_written_where_directories_cannot_be_synced() {
+    use io::ErrorKind::{InvalidInput, Other, PermissionDenied, Unsupported};
+    for (kind, fails) in
+        [(InvalidInput, false), (PermissionDenied, false), (Unsupported, false), (Other, true)]
+    {
+        let folder = tempdir().unwrap();
+        let (path, new) = (folder.path().join("run.json"), folder.path().join("new.json"));
+        let disk = Disk::observed(move |operation| match operation {
+            FileOperation::SyncDir(_) => Err(kind.into()),
+            _ => Ok(()),
+        });
+        assert_eq!(write_file_on(&disk, &path, b"one").is_err(), fails, "{kind:?}");
+        assert_eq!(write_new_file_on(&disk, &new, b"one").is_err(), fails, "{kind:?}");
+        assert_eq!((path.exists(), new.exists()), (true, !fails), "{kind:?}");
+    }
 }
 
 #[test]
@@ -300,9 +362,9 @@ fn a_plan_is_the_old_or_the_new_one_wherever_its_writer_fails() {
     let dir = folder.path().join("made/here");
     let all = recorded(|disk| PlanStore::new(&dir).on(disk).write(&key, &new).unwrap());
     let path = PlanStore::new(&dir).path(&key);
-    assert_eq!(all[0], Operation::CreateDir(dir.clone()));
-    assert!(matches!(&all[all.len() - 2], Operation::Rename(_, to) if *to == path), "{all:?}");
-    assert_eq!(all.last(), Some(&Operation::SyncDir(dir.clone())));
+    assert_eq!(all[0], FileOperation::CreateDir(dir.clone()));
+    assert!(matches!(&all[all.len() - 2], FileOperation::Rename(_, to) if *to == path), "{all:?}");
+    assert_eq!(all.last(), Some(&FileOperation::SyncDir(dir.clone())));
     files_are_synced(&all, all.len() - 2);
     let bytes = fs::read(&path).unwrap();
     for (n, fault) in (0..all.len()).flat_map(|n| [(n, Fault::Death), (n, Fault::Full)]) {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use redline_weights::{
-    Checkpoint, Checksum, Dtype, Infq, InfqWriter, Part, Result, Scheme, StoredDtype, Weight,
+    Checkpoint, Checksum, Dtype, Infq, InfqWriter, Result, Scheme, StoredDtype, Weight, WeightPart,
 };
 use tempfile::{TempDir, tempdir};
 
@@ -18,7 +18,7 @@ fn scheme() -> Scheme {
     Scheme { encoding: "w4".into(), options: BTreeMap::from([("group".into(), 64)]) }
 }
 
-fn weight(name: &str, shape: &[usize], encoding: &str, parts: Vec<Part>) -> Weight {
+fn weight(name: &str, shape: &[usize], encoding: &str, parts: Vec<WeightPart>) -> Weight {
     let (name, encoding) = (name.to_owned(), encoding.to_owned());
     let attributes = BTreeMap::from([("group".into(), 64)]);
     Weight { name, shape: shape.to_vec(), encoding, attributes, outlier_columns: Vec::new(), parts }
@@ -26,17 +26,17 @@ fn weight(name: &str, shape: &[usize], encoding: &str, parts: Vec<Part>) -> Weig
 
 /// Weights declared with odd sizes first, so that the order in the file differs.
 fn weights() -> Vec<Weight> {
-    let outliers = Part::new("outliers", Dtype::BF16, [13, 2]);
-    let packed = |rows: usize, columns: usize| Part::new("", StoredDtype::U8, [rows, columns]);
+    let outliers = WeightPart::new("outliers", Dtype::BF16, [13, 2]);
+    let packed = |rows: usize, columns: usize| WeightPart::new("", StoredDtype::U8, [rows, columns]);
     let mut projection = weight(
         "layers.0.proj.weight",
         &[13, 128],
         "w4",
-        vec![packed(16, 64), Part::new("scales", Dtype::F16, [16, 2]), outliers],
+        vec![packed(16, 64), WeightPart::new("scales", Dtype::F16, [16, 2]), outliers],
     );
     projection.outlier_columns = vec![3, 127];
     vec![
-        weight("norm.weight", &[7], "f32", vec![Part::new("", Dtype::F32, [7])]),
+        weight("norm.weight", &[7], "f32", vec![WeightPart::new("", Dtype::F32, [7])]),
         projection,
         weight("odd", &[3, 1], "bytes", vec![packed(3, 1)]),
         // Over 1 MiB, so that it is read in several blocks.
@@ -44,7 +44,7 @@ fn weights() -> Vec<Weight> {
             "embed.weight",
             &[1024, 1024],
             "w8",
-            vec![packed(1024, 1024), Part::new("sums", StoredDtype::I32, [0])],
+            vec![packed(1024, 1024), WeightPart::new("sums", StoredDtype::I32, [0])],
         ),
     ]
 }
@@ -55,7 +55,7 @@ fn content(tensor: &str, bytes: usize) -> Vec<u8> {
     (0..bytes as u32).map(|nth| (nth.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 13) as u8).collect()
 }
 
-fn bytes_of(part: &Part) -> usize {
+fn bytes_of(part: &WeightPart) -> usize {
     part.shape.iter().product::<usize>() * part.dtype.bits() / 8
 }
 
@@ -204,7 +204,7 @@ fn the_same_bytes_however_they_were_cut() {
 fn the_manifest_word_by_word() {
     let dir = tempdir().unwrap();
     let model = dir.path().join("model");
-    let mut odd = weight("w", &[2, 2], "w4", vec![Part::new("", StoredDtype::U8, [2])]);
+    let mut odd = weight("w", &[2, 2], "w4", vec![WeightPart::new("", StoredDtype::U8, [2])]);
     odd.outlier_columns = vec![1];
     let mut writer = InfqWriter::create(&model, scheme(), vec![odd]).unwrap();
     writer.write_file("config.json", b"{}").unwrap();
@@ -352,6 +352,35 @@ fn damaged_and_foreign_directories_are_refused_by_name() {
     assert!(message.starts_with("cannot open the file: No such file"), "{message}");
 }
 
+#[test]
+fn folders_hidden_files_and_notes_beside_the_weights_are_ignored() {
+    let (_dir, model) = model();
+    fs::create_dir(model.join("onnx")).unwrap();
+    fs::write(model.join("onnx/model.onnx"), "mine").unwrap();
+    fs::write(model.join(".gitattributes"), "mine").unwrap();
+    fs::write(model.join("NOTES.md"), "mine").unwrap();
+    read_all(&model).unwrap();
+}
+
+#[test]
+fn a_large_file_beside_the_weights_is_kept_and_checked_to_its_last_byte() {
+    let dir = tempdir().unwrap();
+    let (model, tokenizer) = (dir.path().join("model"), dir.path().join("tokenizer.json"));
+    // Two and a half reads.
+    let mut large = content("tokenizer.json", 5 << 19);
+    fs::write(&tokenizer, &large).unwrap();
+    let mut writer = InfqWriter::create(&model, scheme(), weights()).unwrap();
+    writer.copy_file(&tokenizer).unwrap();
+    fill(&mut writer, 1 << 20).unwrap();
+    writer.finish(source()).unwrap();
+    assert!(fs::read(model.join("tokenizer.json")).unwrap() == large);
+    Infq::open(&model).unwrap();
+    *large.last_mut().unwrap() ^= 1;
+    fs::write(model.join("tokenizer.json"), &large).unwrap();
+    let (message, _) = refusal(Infq::open(&model));
+    assert!(message.starts_with("the file has checksum "), "{message}");
+}
+
 /// Rewrites the manifest with a valid checksum, as an attacker could.
 fn forge(model: &Path, from: &str, to: &str) {
     let json = fs::read_to_string(model.join("infq.json")).unwrap();
@@ -396,6 +425,11 @@ fn forged_manifests_are_refused_by_name() {
         ),
         (
             "[3,127]",
+            "[3,3]",
+            "weight `layers.0.proj.weight` has outlier column 3, but they must ascend and stay below 128",
+        ),
+        (
+            "[3,127]",
             "[3,128]",
             "weight `layers.0.proj.weight` has outlier column 128, but they must ascend and stay below 128",
         ),
@@ -425,7 +459,7 @@ fn forged_manifests_are_refused_by_name() {
 #[test]
 fn declarations_that_contradict_themselves() {
     let dir = tempdir().unwrap();
-    let part = |suffix: &str| Part::new(suffix, StoredDtype::U8, [1]);
+    let part = |suffix: &str| WeightPart::new(suffix, StoredDtype::U8, [1]);
     let says = |weights: Vec<Weight>, expect: &str| {
         let created = InfqWriter::create(&dir.path().join("model"), scheme(), weights).map(drop);
         assert!(refusal(created).0.contains(expect), "{expect}");
@@ -441,7 +475,7 @@ fn declarations_that_contradict_themselves() {
     says(twice.into(), "weight `w` is declared twice");
     let meeting = [weight("w", &[1], "w8", vec![part("b")]), weight("w.b", &[1], "w8", vec![part("")])];
     says(meeting.into(), "the key `w.b` stands twice");
-    let huge = Part::new("", StoredDtype::U8, [usize::MAX, 2]);
+    let huge = WeightPart::new("", StoredDtype::U8, [usize::MAX, 2]);
     says(vec![weight("w", &[1], "w8", vec![huge])], "more elements or bytes than can be counted");
 }
 

@@ -89,14 +89,25 @@ fn a_refusal_says_what_to_do() {
 
 /// An archive in the form of `pytorch_model.bin` with this pickle.
 fn with_pickle(pickle: &[u8]) -> Vec<u8> {
+    let length = pickle.len() as u32;
+    with_directory(pickle, [length, length, 0], &[])
+}
+
+/// The same. The archive's directory states for its entry this length, length as packed and offset, and has these extra fields.
+fn with_directory(pickle: &[u8], [length, packed, offset]: [u32; 3], extra: &[u8]) -> Vec<u8> {
     let name = b"m/data.pkl";
-    let length = (pickle.len() as u32).to_le_bytes();
-    let mut fields = [0; 22];
-    fields[10..14].copy_from_slice(&length);
-    fields[14..18].copy_from_slice(&length);
-    fields[18..20].copy_from_slice(&(name.len() as u16).to_le_bytes());
-    let local = [b"PK\x03\x04\x14\0\0\0", &fields[..], &name[..], pickle].concat();
-    let central = [b"PK\x01\x02\x14\0\x14\0\0\0", &fields[..], &[0; 14], &name[..]].concat();
+    let fields = |packed: u32, length: u32, extra: &[u8]| {
+        let mut fields = [0; 22];
+        fields[10..14].copy_from_slice(&packed.to_le_bytes());
+        fields[14..18].copy_from_slice(&length.to_le_bytes());
+        fields[18..20].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        fields[20..22].copy_from_slice(&(extra.len() as u16).to_le_bytes());
+        fields
+    };
+    let own = fields(pickle.len() as u32, pickle.len() as u32, &[]);
+    let local = [b"PK\x03\x04\x14\0\0\0", &own[..], &name[..], pickle].concat();
+    let (listed, offset) = (fields(packed, length, extra), offset.to_le_bytes());
+    let central = [b"PK\x01\x02\x14\0\x14\0\0\0", &listed[..], &[0; 10], &offset, &name[..], extra].concat();
     let at = (local.len() as u32).to_le_bytes();
     let size = (central.len() as u32).to_le_bytes();
     [&local, &central, &b"PK\x05\x06\0\0\0\0\x01\0\x01\0"[..], &size, &at, &[0; 2]].concat()
@@ -106,6 +117,61 @@ fn opened(bytes: &[u8]) -> redline_weights::Result<Checkpoint> {
     let dir = tempdir().unwrap();
     fs::write(dir.path().join(BIN), bytes).unwrap();
     Checkpoint::open(dir.path())
+}
+
+#[test]
+fn of_several_layouts_the_first_is_read() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    let named = |name: &str| {
+        let header = format!(r#"{{"{name}":{{"dtype":"F32","shape":[],"data_offsets":[0,4]}}}}"#);
+        crate::file(&header, &[0; 4])
+    };
+    let read = || -> Vec<String> {
+        let checkpoint = Checkpoint::open(dir.path()).unwrap();
+        checkpoint.names().map(str::to_owned).collect()
+    };
+    for entry in fs::read_dir(made("sharded")).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), dir.path().join(entry.file_name())).unwrap();
+    }
+    assert_eq!(read(), expected().names().collect::<Vec<_>>());
+    write(BIN, &with_pickle(b"\x80\x02}."));
+    assert_eq!(read(), [""; 0]);
+    write("one.safetensors", &named("shard"));
+    write("model.safetensors.index.json", br#"{"weight_map":{"shard":"one.safetensors"}}"#);
+    assert_eq!(read(), ["shard"]);
+    write("model.safetensors", &named("single"));
+    assert_eq!(read(), ["single"]);
+}
+
+/// The field of 64-bit sizes holds only those that do not fit in their places, and other fields may precede it.
+#[test]
+fn large_sizes_are_found_among_the_extra_fields() {
+    let pickle = b"\x80\x02}.";
+    let (length, large) = (pickle.len() as u32, u32::MAX);
+    let wide = |sizes: &[u64]| {
+        let sizes: Vec<u8> = sizes.iter().flat_map(|size| size.to_le_bytes()).collect();
+        [&b"\x01\0"[..], &(sizes.len() as u16).to_le_bytes(), &sizes].concat()
+    };
+    // A time stamp.
+    let other = b"UT\x05\0\x01\x02\x03\x04\x05".to_vec();
+    let long = u64::from(length);
+    for (sizes, extra) in [
+        ([length, length, large], wide(&[0])),
+        ([large, large, 0], wide(&[long, long])),
+        ([large, length, large], wide(&[long, 0])),
+        ([length, length, large], [other.clone(), wide(&[0])].concat()),
+        ([large, large, large], [other.clone(), wide(&[long, long, 0]), other.clone()].concat()),
+    ] {
+        let checkpoint = opened(&with_directory(pickle, sizes, &extra));
+        assert_eq!(checkpoint.unwrap().names().count(), 0, "{sizes:?} {extra:?}");
+    }
+    for extra in [other, wide(&[])] {
+        let refused = opened(&with_directory(pickle, [length, length, large], &extra)).err().unwrap();
+        let expect = "entry 0 of the archive's directory is cut short or has no valid name";
+        assert!(refused.to_string().starts_with(expect), "{refused}");
+    }
 }
 
 #[test]

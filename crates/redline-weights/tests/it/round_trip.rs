@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use redline_weights::{
-    Checkpoint, DirWriter, Dtype, SafetensorsWriter, TensorSpec, bf16_to_f32, f16_to_f32, f32_to_bf16_rne,
-    f32_to_f16_rne,
+    Checkpoint, DirWriter, Dtype, SafetensorsWriter, TensorDeclaration, bf16_to_f32, f16_to_f32,
+    f32_to_bf16_rne, f32_to_f16_rne,
 };
 
 /// A tensor with values that are finite in its format.
@@ -35,8 +35,10 @@ fn rounded(dtype: Dtype, value: f32) -> f32 {
 proptest! {
     #[test]
     fn written_is_read_back(model in model(), chunk in 1usize..9) {
-        let specs: Vec<_> =
-            model.iter().map(|(name, (dtype, shape, _))| TensorSpec::new(name, *dtype, &shape[..])).collect();
+        let specs: Vec<_> = model
+            .iter()
+            .map(|(name, (dtype, shape, _))| TensorDeclaration::new(name, *dtype, &shape[..]))
+            .collect();
         let mut writer = SafetensorsWriter::new(Vec::new(), &specs).unwrap();
         for (name, (_, _, values)) in &model {
             writer.tensor_f32(name, values.chunks(chunk)).unwrap();

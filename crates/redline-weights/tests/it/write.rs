@@ -5,17 +5,17 @@ use std::io;
 use std::path::Path;
 
 use redline_weights::{
-    Checkpoint, DirWriter, Dtype, Result, SafetensorsWriter, StoredDtype, TensorSpec, read_file,
+    Checkpoint, DirWriter, Dtype, Result, SafetensorsWriter, StoredDtype, TensorDeclaration, read_file,
 };
 use tempfile::tempdir;
 
 use crate::check;
 
-fn specs() -> [TensorSpec; 3] {
+fn specs() -> [TensorDeclaration; 3] {
     [
-        TensorSpec::new("a", Dtype::F32, [2, 2]),
-        TensorSpec::new("empty", Dtype::BF16, [0]),
-        TensorSpec::new("b", Dtype::F16, []),
+        TensorDeclaration::new("a", Dtype::F32, [2, 2]),
+        TensorDeclaration::new("empty", Dtype::BF16, [0]),
+        TensorDeclaration::new("b", Dtype::F16, []),
     ]
 }
 
@@ -100,11 +100,11 @@ fn declared_and_given_must_agree() {
 #[test]
 fn raw_bytes_of_every_type() {
     let specs = [
-        TensorSpec::new("bytes", StoredDtype::U8, [3]),
-        TensorSpec::new("half", Dtype::F16, [2]),
-        TensorSpec::new("none", StoredDtype::I32, [0]),
-        TensorSpec::new("nibbles", StoredDtype::F4, [4]),
-        TensorSpec::new("ids", StoredDtype::I64, [1]),
+        TensorDeclaration::new("bytes", StoredDtype::U8, [3]),
+        TensorDeclaration::new("half", Dtype::F16, [2]),
+        TensorDeclaration::new("none", StoredDtype::I32, [0]),
+        TensorDeclaration::new("nibbles", StoredDtype::F4, [4]),
+        TensorDeclaration::new("ids", StoredDtype::I64, [1]),
     ];
     let mut bytes = Vec::new();
     let mut writer = SafetensorsWriter::new(&mut bytes, &specs).unwrap();
@@ -128,7 +128,8 @@ fn raw_bytes_of_every_type() {
 
 #[test]
 fn raw_bytes_and_values_must_agree_with_the_declaration() {
-    let bytes = [TensorSpec::new("x", StoredDtype::U8, [4]), TensorSpec::new("y", Dtype::F32, [2])];
+    let bytes =
+        [TensorDeclaration::new("x", StoredDtype::U8, [4]), TensorDeclaration::new("y", Dtype::F32, [2])];
     let written = |fill: fn(&mut SafetensorsWriter<io::Sink>) -> Result<()>| {
         let mut writer = SafetensorsWriter::new(io::sink(), &bytes)?;
         fill(&mut writer)?;
@@ -170,9 +171,34 @@ fn values_that_the_reader_would_refuse_are_not_written() {
 }
 
 #[test]
+fn an_element_that_is_refused_is_counted_from_the_beginning_of_its_tensor() {
+    let after_a_piece = written(|writer| {
+        writer.write_f32(&[0.0; 2])?;
+        writer.write_f32(&[0.0, f32::INFINITY])
+    });
+    let message = after_a_piece.unwrap_err().to_string();
+    assert_eq!(message, "tensor `a` is inf at element 3\n  in `safetensors stream` (F32)");
+
+    // More values than are converted at once.
+    let specs = [TensorDeclaration::new("w", Dtype::BF16, [200_001])];
+    let mut values = vec![1.0; 200_001];
+    values[200_000] = 2.0;
+    let mut writer = SafetensorsWriter::new(Vec::new(), &specs).unwrap();
+    writer.write_f32(&values).unwrap();
+    let bytes = writer.finish().unwrap();
+    let mut read = vec![0.0; values.len()];
+    Checkpoint::from_bytes("large", bytes.leak()).unwrap().read_f32("w", &mut read).unwrap();
+    assert!(read == values);
+    values[200_000] = -f32::INFINITY;
+    let refused = SafetensorsWriter::new(io::sink(), &specs).unwrap().write_f32(&values);
+    let message = refused.unwrap_err().to_string();
+    assert_eq!(message, "tensor `w` is -inf at element 200000\n  in `safetensors stream` (BF16)");
+}
+
+#[test]
 fn declarations_that_the_reader_would_refuse() {
-    let declared = |specs: &[TensorSpec]| SafetensorsWriter::new(io::sink(), specs).map(drop);
-    let spec = |name: &str, shape: &[usize]| TensorSpec::new(name, Dtype::F32, shape);
+    let declared = |specs: &[TensorDeclaration]| SafetensorsWriter::new(io::sink(), specs).map(drop);
+    let spec = |name: &str, shape: &[usize]| TensorDeclaration::new(name, Dtype::F32, shape);
     let huge = declared(&[spec("w", &[usize::MAX, 2])]);
     says(
         huge,

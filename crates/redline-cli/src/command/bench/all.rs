@@ -5,15 +5,15 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
 use clap::Args;
-use redline_lab::lanes::{self, Lane, Profile, Run};
+use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile};
 use redline_lab::run::DOCUMENT;
 use redline_weights::Disk;
 
 use crate::command::Context;
 use crate::demo_model;
 use crate::env;
+use crate::message::{self, FAILED, Failure};
 use crate::output;
-use crate::report::{self, FAILED, Failure};
 use crate::table::align;
 use crate::value::{self, ThreadCounts};
 
@@ -32,14 +32,14 @@ const MISSING: u8 = 1;
 pub(super) struct AllArgs {
     /// How much of each lane: smoke (a moment), standard (about a minute) or full (every case)
     #[arg(long, value_name = "WHICH", value_parser = value::profile, default_value = "standard")]
-    profile: Profile,
+    profile: LaneProfile,
     /// Lanes to run, such as gemm,score; default: all
     #[arg(long, value_name = "LANE,..", value_delimiter = ',')]
     only: Vec<String>,
     /// Thread counts to run with, such as 1,2
     #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
     threads: Option<ThreadCounts>,
-    /// The model of the lanes that run one: a directory, an id in the local cache, or `demo` [env: REDLINE_MODEL]
+    /// The model for the lanes that run one: a directory, an id in the local cache, or `demo` [env: REDLINE_MODEL]
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// Write the run of each lane into DIR/LANE
@@ -87,7 +87,7 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
     }
     let mut ended = Vec::new();
     for (at, lane) in lanes.iter().enumerate() {
-        report::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
+        message::say(format_args!("==> {} ({} of {}): {}\n", lane.name, at + 1, lanes.len(), lane.asks));
         let begin = context.clock.now_ns();
         let code = if args.lacks_baseline(lane) { MISSING } else { args.process(lane) };
         ended.push(Ended { lane: lane.name, code, seconds: context.clock.elapsed_s(begin) });
@@ -125,7 +125,7 @@ impl AllArgs {
         let code = match Command::new(program).args(self.words(lane)).stdin(Stdio::null()).status() {
             Ok(status) => status.code(),
             Err(error) => {
-                report::say(format_args!("error: {error}\n  in lane {}\n", lane.name));
+                message::say(format_args!("error: {error}\n  in lane {}\n", lane.name));
                 None
             }
         };
@@ -142,7 +142,7 @@ impl AllArgs {
         let missing = self.baseline_of(lane).filter(|path| !self.update_baseline && !path.exists());
         if let Some(path) = &missing {
             let hint = "`--update-baseline --reason TEXT` makes it; `--only LANE,..` leaves the lane out";
-            report::say(format_args!(
+            message::say(format_args!(
                 "error: there is no baseline\n  in `{}`\n\nhint: {hint}\n",
                 path.display()
             ));
@@ -155,8 +155,10 @@ impl AllArgs {
         words.push(format!("--profile={}", self.profile.name()).into());
         let mut add = |flag: &str, value: Option<&std::ffi::OsStr>| {
             if let Some(value) = value {
-                words.push(flag.into());
-                words.push(value.to_owned());
+                // One word, because a value may begin with `-`.
+                let mut word = OsString::from(format!("{flag}="));
+                word.push(value);
+                words.push(word);
             }
         };
         let threads = self
@@ -165,11 +167,11 @@ impl AllArgs {
             .map(|counts| counts.0.iter().map(usize::to_string).collect::<Vec<_>>().join(","));
         add("--threads", threads.as_ref().map(AsRef::as_ref));
         let model = match lane.run {
-            Run::Machine(_) => None,
-            Run::Model(_) | Run::Text(_) => self.model.as_deref(),
+            LaneFunction::Machine(_) => None,
+            LaneFunction::Model(_) | LaneFunction::Text(_) => self.model.as_deref(),
             // The two kinds of lane need different models, so this kind always runs the embedded one that fills
             // masks.
-            Run::Masked(_) => Some(demo_model::DIFFUSION.name),
+            LaneFunction::Masked(_) => Some(demo_model::DIFFUSION.name),
         };
         add("--model", model.map(AsRef::as_ref));
         add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
@@ -213,6 +215,8 @@ fn summary(ended: &[Ended]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::FromArgMatches as _;
+
     use super::*;
 
     #[test]
@@ -235,6 +239,37 @@ mod tests {
         }
         for crashed in [None, Some(7), Some(101), Some(134), Some(256), Some(-1)] {
             assert_eq!(lane_code(crashed), FAILED, "{crashed:?}");
+        }
+    }
+
+    #[test]
+    fn each_lane_gets_the_flags_that_fit_it() {
+        let parsed = |arguments: &[&str]| {
+            let command = AllArgs::augment_args(clap::Command::new("all").no_binary_name(true));
+            AllArgs::from_arg_matches(&command.try_get_matches_from(arguments).unwrap()).unwrap()
+        };
+        let words = |args: &AllArgs, lane: &str| -> String {
+            let words = args.words(Lane::named(lane).unwrap());
+            words.iter().map(|word| word.to_str().unwrap()).collect::<Vec<_>>().join(" ")
+        };
+        let bare = parsed(&[]);
+        assert_eq!(words(&bare, "gemm"), "bench gemm --profile=standard");
+        assert_eq!(words(&bare, "diffusion"), "bench diffusion --profile=standard --model=demo-diffusion");
+        let accepting = ["--baseline=b", "--update-baseline", "--reason=-why", "--portable"];
+        let common = ["--profile=smoke", "--threads=1,2", "--model=m", "-o", "runs"];
+        let whole = parsed(&[&common[..], &accepting].concat());
+        for (lane, model) in [
+            ("gemm", ""),
+            ("generate", "--model=m "),
+            ("tokenizer", "--model=m "),
+            ("diffusion", "--model=demo-diffusion "),
+        ] {
+            let files =
+                format!("-o=runs/{lane} --baseline=b/{lane}.json --reason=-why --update-baseline --portable");
+            assert_eq!(
+                words(&whole, lane),
+                format!("bench {lane} --profile=smoke --threads=1,2 {model}{files}")
+            );
         }
     }
 }

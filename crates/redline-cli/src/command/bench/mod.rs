@@ -13,19 +13,19 @@ use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
 use redline_engine::{Engine, Source};
 use redline_kernels::Tier;
 use redline_lab::Machine;
-use redline_lab::bench::{ALIASES, Bench, Flag, Judge, LaneError, Model, Setup, Text, Values};
+use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Setup, Text, Values};
 use redline_lab::doctor::noise;
-use redline_lab::lanes::{self, Lane, OfMachine, OfModel, OfText, Profile, Run};
+use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfText};
 
 use super::Context;
 use super::compare::EXIT_CODES;
 use crate::demo_model;
 use crate::env;
+use crate::message::{self, Failure};
 use crate::model::{self, Backend, BackendFlags, ModelFlag, TierFlags};
 use crate::output;
 use crate::progress::Cases;
-use crate::report::{self, Failure};
-use crate::tokenizer::{self, TokenizerFlags, TokenizerSource};
+use crate::tokenizer::{TokenizerFlags, TokenizerSource};
 use crate::usage;
 use crate::value::{self, ThreadCounts};
 use all::AllArgs;
@@ -62,7 +62,7 @@ struct LaneArgs {
 /// How many threads.
 #[derive(Debug, Args)]
 struct ThreadFlag {
-    /// Thread counts to run with, such as 1,2; default: the physical cores [env: REDLINE_THREADS]
+    /// Thread counts to run with, such as 1,2; default: in most lanes, the number of physical cores [env: REDLINE_THREADS]
     #[arg(long, value_name = "N,..", value_parser = value::thread_counts)]
     threads: Option<ThreadCounts>,
 }
@@ -70,9 +70,9 @@ struct ThreadFlag {
 /// How much of a lane.
 #[derive(Debug, Args)]
 struct ProfileFlag {
-    /// How much: smoke (a moment), standard (about a minute) or full (every case); flags of the lane win over it
+    /// How much to run: smoke (a moment), standard (about a minute) or full (every case); the lane's own flags override it
     #[arg(long, value_name = "WHICH", value_parser = value::profile)]
-    profile: Option<Profile>,
+    profile: Option<LaneProfile>,
 }
 
 /// The subject of a measurement, with its flags.
@@ -117,9 +117,9 @@ fn measurement(lane: &'static Lane) -> Command {
     let command = ThreadFlag::augment_args(Command::new(lane.name).args(lane.flags.iter().map(own)));
     let command = ProfileFlag::augment_args(command);
     match lane.run {
-        Run::Machine(_) => TierFlags::augment_args(command),
-        Run::Model(_) | Run::Masked(_) => ModelArgs::augment_args(command),
-        Run::Text(_) => TokenizerFlags::augment_args(command),
+        LaneFunction::Machine(_) => TierFlags::augment_args(command),
+        LaneFunction::Model(_) | LaneFunction::Masked(_) => ModelArgs::augment_args(command),
+        LaneFunction::Text(_) => TokenizerFlags::augment_args(command),
     }
 }
 
@@ -175,16 +175,16 @@ impl LaneArgs {
             threads: ThreadFlag::from_arg_matches(matches)?,
             profile: ProfileFlag::from_arg_matches(matches)?,
             subject: match lane.run {
-                Run::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
-                Run::Model(run) => {
+                LaneFunction::Machine(run) => Subject::Machine(run, TierFlags::from_arg_matches(matches)?),
+                LaneFunction::Model(run) => {
                     Subject::Model(run, demo_model::NAME, Box::new(ModelArgs::from_arg_matches(matches)?))
                 }
-                Run::Masked(run) => Subject::Model(
+                LaneFunction::Masked(run) => Subject::Model(
                     run,
                     demo_model::DIFFUSION.name,
                     Box::new(ModelArgs::from_arg_matches(matches)?),
                 ),
-                Run::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
+                LaneFunction::Text(run) => Subject::Text(run, TokenizerFlags::from_arg_matches(matches)?),
             },
             record: RecordArgs::from_arg_matches(matches)?,
             versus: VersusArgs::from_arg_matches(matches)?,
@@ -203,7 +203,7 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
             if !args.record.json {
                 warn_if_unfit(context);
             }
-            if args.versus.asked() {
+            if args.versus.is_requested() {
                 return versus::run(lane, args, context);
             }
             if let Some(processes) = args.versus.processes() {
@@ -228,10 +228,10 @@ pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failu
 fn warn_if_unfit(context: &Context) {
     let (warnings, _) = noise::quick(&Machine::here(), None, &context.clock);
     for warning in &warnings {
-        report::say(format_args!("warning: {warning}\n"));
+        message::say(format_args!("warning: {warning}\n"));
     }
     if !warnings.is_empty() {
-        report::say("hint: `redline doctor --noise` tells more, and what to do about it\n");
+        message::say("hint: `redline doctor --noise` tells more, and what to do about it\n");
     }
 }
 
@@ -309,11 +309,11 @@ impl Resolved {
         match self {
             Self::Machine(run, _) => run(bench, values),
             Self::Model { run, name, backend, source, packed_bytes } => {
-                let told = OnceCell::new();
+                let warned = OnceCell::new();
                 let load = |setup: Setup| {
                     let backend = backend.clone().for_lane(&setup);
                     let engine = Engine::load(backend.options(source.clone(), (&setup).into()))?;
-                    told.get_or_init(|| engine.tokenizer().map(|it| tokenizer::tell_fallback(name, it)));
+                    warned.get_or_init(|| engine.tokenizer().map(|it| message::warn_of_fallback(name, it)));
                     Ok(engine)
                 };
                 let load_judge = |threads| {
@@ -323,7 +323,7 @@ impl Resolved {
                 };
                 let knows = *name == demo_model::DIFFUSION.name;
                 let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
-                run(bench, &Model { load: &load, packed_bytes: *packed_bytes, judge }, values)
+                run(bench, &BenchModel { load: &load, packed_bytes: *packed_bytes, judge }, values)
             }
             Self::Text(run, source) => {
                 let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };

@@ -17,12 +17,12 @@ use serde_json::json;
 
 use super::LaneArgs;
 use super::record::{self, Recorder};
-use crate::built;
 use crate::command::Context;
 use crate::env;
+use crate::message::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
 use crate::output;
-use crate::report::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
 use crate::value;
+use crate::version;
 
 /// Default number of processes per arm.
 const PROCESSES: usize = 4;
@@ -33,20 +33,20 @@ const COMPLAINT: usize = 20;
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Comparison")]
 pub(super) struct VersusArgs {
-    /// Run a second arm with these flags besides, in fresh processes A B B A, and judge it
+    /// Compare with a second arm that has these flags in addition; both run in fresh processes, in the order A B B A
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, conflicts_with_all = ["baseline", "output"])]
     versus: Option<String>,
-    /// Run the second arm with this binary
+    /// Compare with a second arm that runs this binary
     #[arg(long, value_name = "PATH", conflicts_with_all = ["baseline", "output"])]
     versus_binary: Option<PathBuf>,
-    /// Fresh processes of each arm; of two arms an even number, default 4; without: this process alone
+    /// Number of fresh processes per arm; with two arms: an even number, default 4; with one arm: default none, only this process
     #[arg(long, value_name = "N", value_parser = value::processes)]
     processes: Option<usize>,
 }
 
 impl VersusArgs {
     /// Whether a second arm was requested.
-    pub(super) fn asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.versus.is_some() || self.versus_binary.is_some()
     }
 
@@ -58,11 +58,11 @@ impl VersusArgs {
     /// Rejects flags that have a use only with two arms.
     pub(super) fn check(&self, rules_given: bool, baseline: bool) -> Result<(), Failure> {
         let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
-        if let Some(odd) = self.processes.filter(|n| self.asked() && n % 2 == 1) {
+        if let Some(odd) = self.processes.filter(|n| self.is_requested() && n % 2 == 1) {
             let fact = format!("`--processes` is {odd}, but two arms take turns A B B A");
             return Err(Failure::usage(fact, "an even number from 2"));
         }
-        if rules_given && !self.asked() && !baseline {
+        if rules_given && !self.is_requested() && !baseline {
             let fact = "`--threshold`, `--portable` and `--allow-different-..` are for a comparison, but there is none";
             return Err(Failure::usage(fact, format!("{hint}, or `--baseline RUN`")));
         }
@@ -136,7 +136,7 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
     let mut measured: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(processes).enumerate() {
         let place = format!("process {} of {}, arm {}", at + 1, 2 * processes, arm.name());
-        report::say(format_args!("{place}\n"));
+        message::say(format_args!("{place}\n"));
         let rows = contestants[arm as usize].measure(lane, &place).inspect_err(|_| recorder.leave())?;
         measured[arm as usize].push(rows);
         let so_far = [Arm::A, Arm::B].map(|arm| Ok(named(arm, merged(arm, &measured[arm as usize])?)));
@@ -153,8 +153,10 @@ pub(super) fn run(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Re
     let comparison = compare::compare(&base.map_err(unwritten)?, &new.map_err(unwritten)?, &rules);
 
     let mut run = recorder.run([named(Arm::A, a), named(Arm::B, b)].concat())?;
-    run.arms =
-        [Arm::A, Arm::B].map(|arm| (arm.name(), contestants[arm as usize].told())).into_iter().collect();
+    run.arms = [Arm::A, Arm::B]
+        .map(|arm| (arm.name(), contestants[arm as usize].description()))
+        .into_iter()
+        .collect();
     run.comparison = serde_json::to_value(&comparison).map_err(unwritten)?;
     recorder.write(&run)?;
     if record.json {
@@ -180,11 +182,11 @@ pub(super) fn alone(
     let (program, path) = env::binary();
     let words =
         args.given.iter().filter(|word| !of_this_process(word)).map(|word| word.word.clone()).collect();
-    let contestant = Contestant { program, path, words, build: built::this() };
+    let contestant = Contestant { program, path, words, build: version::build() };
     let mut measured = Vec::new();
     for at in 1..=processes {
         let place = format!("process {at} of {processes}");
-        report::say(format_args!("{place}\n"));
+        message::say(format_args!("{place}\n"));
         measured.push(contestant.measure(lane, &place).inspect_err(|_| recorder.leave())?);
         recorder.replace(merged(Arm::A, &measured)?)?;
     }
@@ -203,7 +205,7 @@ fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Resul
         program: program.clone(),
         path: path.clone(),
         words: common.iter().map(|word| word.word.clone()).collect(),
-        build: built::this(),
+        build: version::build(),
     };
     let b = match &args.versus_binary {
         Some(other) => {
@@ -211,7 +213,7 @@ fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Resul
         }
         None => {
             super::parses(lane, &words)?;
-            Contestant { program, path, words, build: built::this() }
+            Contestant { program, path, words, build: version::build() }
         }
     };
     Ok([a, b])
@@ -314,7 +316,7 @@ impl Contestant {
     }
 
     /// The entry of this arm in `run.json`.
-    fn told(&self) -> serde_json::Value {
+    fn description(&self) -> serde_json::Value {
         let flags: Vec<_> = self.words.iter().map(|word| word.to_string_lossy()).collect();
         json!({"binary": self.path.display().to_string(), "flags": flags, "engine": self.build})
     }
@@ -341,4 +343,44 @@ fn merged(arm: Arm, processes: &[Vec<Row>]) -> Result<Vec<Row>, Failure> {
 
 fn unwritten(error: serde_json::Error) -> Failure {
     record::written(&error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_of_a_lane_get_only_what_the_lane_does_not_choose() {
+        let word = |long: &str| Word { long: long.to_owned(), word: format!("--{long}=x").into() };
+        let chosen = ["model", "threads", "profile", "plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
+        let (own, traces) = (["test", "sizes", "num-runs"], ["precision-trace", "profile-trace"]);
+        let names = [&chosen[..], &own, &traces, &["format", "isa", "max-chunk"]].concat();
+        let given: Vec<Word> = names.into_iter().map(word).collect();
+        let lane = Lane::named("plan-cache").unwrap();
+        assert_eq!(besides(&given, lane), ["--format=x", "--isa=x", "--max-chunk=x"]);
+        let of_one: Vec<&str> =
+            given.iter().filter(|word| of_this_process(word)).map(|word| word.long.as_str()).collect();
+        assert_eq!(of_one, traces);
+    }
+
+    #[test]
+    fn a_flag_is_known_by_each_of_its_names() {
+        let known = |flag: &str| known_as(long(flag));
+        for flag in ["--num-runs", "--num_runs=3", "--trials=3", "--benchmark_repetitions=3"] {
+            assert_eq!(known(flag).as_deref(), Some("num-runs"), "{flag}");
+        }
+        assert_eq!(known("--format=w8").as_deref(), Some("format"));
+        for word in ["--", "-o", "w8", ""] {
+            assert_eq!(known(word), None, "{word}");
+        }
+    }
+
+    #[test]
+    fn a_complaint_is_the_end_of_what_was_said() {
+        let said = (1..=25).map(|n| format!("line {n}\n \n")).collect::<Vec<_>>().concat();
+        let shown = complaint(said.as_bytes());
+        let lines: Vec<&str> = shown.lines().collect();
+        assert_eq!((lines.len(), lines[1], lines[20]), (21, "  | line 6", "  | line 25"));
+        assert_eq!(complaint(b" \n"), "");
+    }
 }

@@ -132,3 +132,32 @@ impl<'a> Frames<'a> {
         out
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::demo_model;
+
+    #[test]
+    fn a_character_of_several_tokens_stands_at_the_last_of_them() {
+        let tokenizer = Tokenizer::from_bytes("tokenizer.json", demo_model::TOKENIZER).unwrap();
+        let crab = tokenizer.encode("\u{1f980}", false).unwrap();
+        let [first, .., last] = crab[..] else { panic!("one token: {crab:?}") };
+        let shown = |tokens: &[Option<u32>]| texts(Some(&tokenizer), tokens);
+        let whole = shown(&crab.iter().copied().map(Some).collect::<Vec<_>>());
+        let mut expected = vec![Some(String::new()); crab.len() - 1];
+        expected.push(Some("\u{1f980}".to_owned()));
+        assert_eq!(whole, expected);
+        // What a mask cuts off is shown before the mask.
+        let cut = shown(&[Some(first), None, Some(last)]);
+        let is_broken = |at: usize| cut[at].as_deref().is_some_and(|text| text.starts_with('\u{fffd}'));
+        assert!(is_broken(0) && cut[1].is_none() && is_broken(2), "{cut:?}");
+    }
+
+    #[test]
+    fn a_special_token_is_shown_as_written() {
+        let tokenizer = Tokenizer::from_bytes("tokenizer.json", demo_model::TOKENIZER).unwrap();
+        let eos = tokenizer.encode("<|eos|>", false).unwrap();
+        assert_eq!(texts(Some(&tokenizer), &[Some(eos[0])]), [Some("<|eos|>".to_owned())]);
+    }
+}

@@ -1,11 +1,11 @@
 //! Renders the passes over a canvas as a small animated HTML page without scripts or external resources.
 
+use redline_lab::number;
 use std::fmt::Write as _;
 
 use redline_engine::{DiffuseOutcome, Engine};
 
 use super::frames;
-use crate::figure;
 
 const STYLE: &str = "\
 :root{color-scheme:light dark;--paper:#fdfdf8;--ink:#1c1c18;--faint:#8a8a80;--veil:#dcdcd2}\
@@ -66,7 +66,7 @@ pub(super) fn html(engine: &Engine, model: &str, outcome: &DiffuseOutcome) -> St
         "{model}: {masks} masks filled in {} passes over {} rows, {}, order {}",
         outcome.passes.len(),
         outcome.computed_tokens,
-        figure::seconds(outcome.compute_s),
+        number::seconds(outcome.compute_s),
         outcome.algorithm.name(),
     );
     let pace = (PACE.0 / passes as f64).min(PACE.1);

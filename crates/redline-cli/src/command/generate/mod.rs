@@ -1,29 +1,31 @@
 //! `redline generate`: continues a prompt, token by token.
 
-mod answer;
 mod request;
+mod summary;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::generate::{self, GenerateDefaults, RequestEcho};
+use redline_api::{Chat, LoadedModel};
 use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Ticket};
 
 use redline_wire::GenerateLine;
 
-use super::chat::{Chat, ChatFlags};
-use super::{Context, ending};
+use super::chat::{self, ChatFlags};
+use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done};
-use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
+use crate::message::{self, Failure};
+use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
-use crate::report::{self, Failure};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. A key that is left out takes \
-    the command's flag. Lines are run together, as many as there are; answers come in their order.";
+    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
+    the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
@@ -31,7 +33,7 @@ const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max
 pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelFlag,
-    /// What is continued
+    /// The text to continue
     #[arg(long, value_name = "TEXT", conflicts_with = "prompt_ids")]
     prompt: Option<String>,
     /// The prompt as token ids
@@ -42,31 +44,32 @@ pub(super) struct GenerateArgs {
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
-    /// Most new tokens
-    #[arg(long, value_name = "N", default_value = "128", value_parser = value::count)]
+    /// Maximum number of new tokens
+    #[arg(long, value_name = "N", default_value_t = GenerateDefaults::MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
-    /// End before this text (repeatable)
+    /// Stop before the first occurrence of this text (repeatable)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
-    /// Seconds that a request may take before it is given up
+    /// Time limit of a request in seconds; a request that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
-    /// With --jsonl: milliseconds that prompts may add to a step while others generate; default: 4/5 of the step without
+    /// With --jsonl: milliseconds that prompts may add to a pass while other requests generate; default: 4/5 of its time without
+    /// them
     #[arg(long, value_name = "MS", value_parser = value::milliseconds, requires = "jsonl")]
     stall_ms: Option<f64>,
-    /// Go on after an end-of-sequence token
+    /// Continue after an end-of-sequence token
     #[arg(long)]
     ignore_eos: bool,
-    /// Recompute the whole sequence for every token (the reference arm of the cache)
+    /// Recompute the whole sequence for every token, to compare with the KV cache
     #[arg(long)]
     no_kv_cache: bool,
-    /// Log-probabilities of every new token and of the N most probable ones
+    /// Return the log-probability of every new token, and of the N most probable tokens at its position
     #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
-    /// Log-probabilities of the prompt's tokens and of the N most probable ones in their place
+    /// Return the log-probability of every token of the prompt, and of the N most probable tokens at its position
     #[arg(long, value_name = "N")]
     prompt_logprobs: Option<usize>,
-    /// With --prompt-logprobs: those from this token on; what lies before may come from the prefix cache
+    /// With --prompt-logprobs: the first position for which they are returned; tokens before it may come from the prefix cache
     #[arg(long, value_name = "POSITION", default_value_t = 0, requires = "prompt_logprobs")]
     prompt_logprobs_from: usize,
     /// Print one JSON document
@@ -87,7 +90,7 @@ pub(super) struct GenerateArgs {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling (greedy unless one of the first four is given)")]
 struct SamplingFlags {
-    /// 0 is greedy; default: 1 if one of the next three is given, else 0
+    /// Temperature; 0 is greedy; default: 1 if one of the next three is given, else 0
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Keep the K most probable tokens; 0 keeps all
@@ -96,10 +99,10 @@ struct SamplingFlags {
     /// Keep the smallest set of tokens whose probability reaches P
     #[arg(long, value_name = "P", value_parser = value::top_p, allow_negative_numbers = true)]
     top_p: Option<f32>,
-    /// Drop tokens below this share of the most probable one
+    /// Drop tokens whose probability is below this share of that of the most probable token
     #[arg(long, value_name = "P", value_parser = value::min_p, allow_negative_numbers = true)]
     min_p: Option<f32>,
-    /// Same seed, same text [default: 0]
+    /// Seed of the random numbers; the same seed gives the same text [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -109,45 +112,45 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
-    let template = request::template(args);
+    let defaults = request::defaults(args);
     let chat = args.chat.open(&model, context.environment)?;
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, path, input, &template, &chat);
+        return generate_lines(&loaded, path, input, &defaults, chat.as_ref());
     }
-    let mut request = request::complete(args, template)?;
+    let mut request = request::complete(args, &defaults)?;
     let loaded = settings.load(&model, context.environment)?;
-    chat.put(&loaded.engine, &mut request.prompt)?;
+    chat::apply(chat.as_ref(), &loaded.engine, &mut request.prompt)?;
     generate_once(&loaded, args, request)
 }
 
 fn generate_once(
-    loaded: &Loaded,
+    loaded: &LoadedModel,
     args: &GenerateArgs,
     request: GenerateRequest,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     if args.json {
-        let echo = answer::RequestEcho::of(&request);
+        let echo = RequestEcho::of(&request);
         let outcome = interrupt
             .during(|cancel| loaded.engine.submit_generate(request, cancel).and_then(Ticket::wait))?;
-        let code = ending::code(outcome.finish_reason);
-        output::line(&output::json(&answer::completion(loaded, echo, outcome))?)?;
+        let code = finish::code(outcome.finish_reason);
+        output::line(&output::json(&generate::answer(loaded, echo, outcome))?)?;
         return Ok(code);
     }
     let outcome = stream(&loaded.engine, &interrupt, request)?;
     if let Some(positions) = &outcome.prompt_logprobs {
         let echo: Vec<_> = positions.iter().flatten().cloned().collect();
-        output::piece(&answer::logprobs(&echo))?;
+        output::piece(&summary::logprobs(&echo))?;
     }
     if let Some(positions) = &outcome.logprobs {
-        output::piece(&answer::logprobs(positions))?;
+        output::piece(&summary::logprobs(positions))?;
     }
     if !args.quiet {
-        report::say(answer::summary(loaded, &outcome));
+        message::say(summary::summary(loaded, &outcome));
     }
-    Ok(ending::code(outcome.finish_reason))
+    Ok(finish::code(outcome.finish_reason))
 }
 
 /// Prints the text as it is generated. Generation stops when standard output is closed.
@@ -170,15 +173,15 @@ fn stream(
 }
 
 fn generate_lines(
-    loaded: &Loaded,
+    loaded: &LoadedModel,
     path: &Path,
     input: jsonl::Input,
-    template: &request::Template,
-    chat: &Chat<'_>,
+    defaults: &GenerateDefaults,
+    chat: Option<&Chat>,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut completions = Completions { loaded, template, chat, cancel };
+        let mut completions = Completions { loaded, defaults, chat, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut completions, Some(&interrupt))
     })?;
     Ok(tally.code())
@@ -186,33 +189,29 @@ fn generate_lines(
 
 /// Answers JSON lines with continuations.
 struct Completions<'a> {
-    loaded: &'a Loaded,
-    template: &'a request::Template,
-    chat: &'a Chat<'a>,
+    loaded: &'a LoadedModel,
+    defaults: &'a GenerateDefaults,
+    chat: Option<&'a Chat>,
     cancel: &'a Cancel,
 }
 
 impl Answers for Completions<'_> {
     type Request = GenerateLine;
-    type Context = answer::RequestEcho;
+    type Context = RequestEcho;
     type Outcome = Result<GenerateOutcome, EngineError>;
 
-    fn begin(
-        &mut self,
-        line: GenerateLine,
-        done: Done<Self::Outcome>,
-    ) -> Result<answer::RequestEcho, Failure> {
-        let mut request = request::from_line(line, self.template);
-        self.chat.put(&self.loaded.engine, &mut request.prompt)?;
-        let echo = answer::RequestEcho::of(&request);
+    fn begin(&mut self, line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
+        let mut request = generate::request(line, self.defaults);
+        chat::apply(self.chat, &self.loaded.engine, &mut request.prompt)?;
+        let echo = RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
         Ok(echo)
     }
 
-    fn answer(&mut self, echo: answer::RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
+    fn answer(&mut self, echo: RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
         let stop = outcome.finish_reason == FinishReason::Cancelled;
-        let json = output::json(&answer::completion(self.loaded, echo, outcome))?;
+        let json = output::json(&generate::answer(self.loaded, echo, outcome))?;
         Ok(Answer { json, stop })
     }
 }

@@ -1,18 +1,23 @@
 //! Converts a comparison to JSON, and to a table for people.
 
-use redline_lab::parity::{Choice, Line, Parity, TopChoice};
+use redline_api::LoadedModel;
+use redline_lab::parity::{ComparedActivation, ParityReport, RowChoice, TopChoice};
 use redline_wire as wire;
 use redline_wire::Finite;
 
 use super::Described;
-use crate::model::Loaded;
 use crate::table;
 
 /// Number of diverging activations listed by default.
 const SHOWN: usize = 8;
 
 /// Builds the JSON document.
-pub(super) fn document(loaded: &Loaded, described: &Described, found: &Parity, all: bool) -> wire::Parity {
+pub(super) fn document(
+    loaded: &LoadedModel,
+    described: &Described,
+    found: &ParityReport,
+    all: bool,
+) -> wire::Parity {
     let info = loaded.engine.info();
     let first = found.first_divergence().and_then(|at| found.lines.get(at));
     let listed = found.lines.iter().filter(|line| all || found.diverges(line));
@@ -39,11 +44,11 @@ pub(super) fn document(loaded: &Loaded, described: &Described, found: &Parity, a
     }
 }
 
-fn diverging(found: &Parity) -> impl Iterator<Item = &Line> {
+fn diverging(found: &ParityReport) -> impl Iterator<Item = &ComparedActivation> {
     found.lines.iter().filter(|line| found.diverges(line))
 }
 
-fn tops(found: &Parity) -> impl Iterator<Item = (usize, &TopChoice)> {
+fn tops(found: &ParityReport) -> impl Iterator<Item = (usize, &TopChoice)> {
     found.lines.iter().filter_map(|line| Some((line.step, line.top.as_ref()?)))
 }
 
@@ -51,7 +56,7 @@ fn finite(value: f64) -> Option<Finite<f64>> {
     value.is_finite().then_some(Finite(value))
 }
 
-fn shown(found: &Parity, line: &Line) -> wire::ParityLine {
+fn shown(found: &ParityReport, line: &ComparedActivation) -> wire::ParityLine {
     let difference = &line.difference;
     wire::ParityLine {
         step: line.step,
@@ -59,15 +64,15 @@ fn shown(found: &Parity, line: &Line) -> wire::ParityLine {
         within: !found.diverges(line),
         nmse: finite(difference.nmse()),
         cosine: difference.cosine().map(Finite),
-        max_error: finite(difference.max_error()),
-        row: difference.max_place().row,
-        column: difference.max_place().column,
-        non_finite: difference.non_finite(),
+        max_error: finite(difference.max_error),
+        row: difference.max_place.row,
+        column: difference.max_place.column,
+        non_finite: difference.non_finite,
     }
 }
 
 fn top1(step: usize, top: &TopChoice) -> wire::ParityTop {
-    let choice = |choice: Choice| wire::ParityChoice {
+    let choice = |choice: RowChoice| wire::ParityChoice {
         row: choice.row,
         reference: choice.reference,
         reference_margin: Finite(choice.reference_margin),
@@ -84,9 +89,9 @@ fn top1(step: usize, top: &TopChoice) -> wire::ParityTop {
 }
 
 /// The first activations that diverge, or all of them, and the result.
-pub(super) fn table(found: &Parity, all: bool) -> String {
+pub(super) fn table(found: &ParityReport, all: bool) -> String {
     let first = found.first_divergence();
-    let listed: Vec<(usize, &Line)> =
+    let listed: Vec<(usize, &ComparedActivation)> =
         found.lines.iter().enumerate().filter(|(_, line)| all || found.diverges(line)).collect();
     let most = if all { listed.len() } else { SHOWN.min(listed.len()) };
     let mut text = String::new();
@@ -105,10 +110,10 @@ pub(super) fn table(found: &Parity, all: bool) -> String {
     text + &verdict(found) + &tops(found).map(|(step, top)| top_line(step, top)).collect::<String>()
 }
 
-fn cells(found: &Parity, line: &Line, first: bool) -> Vec<String> {
+fn cells(found: &ParityReport, line: &ComparedActivation, first: bool) -> Vec<String> {
     let difference = &line.difference;
-    let place = difference.max_place();
-    let mark = match (first, found.diverges(line), difference.non_finite()) {
+    let place = difference.max_place;
+    let mark = match (first, found.diverges(line), difference.non_finite) {
         (true, _, 0) => "<- first divergence".to_owned(),
         (true, _, n) => format!("<- first divergence, {n} values are no numbers"),
         (false, true, _) => "diverges".to_owned(),
@@ -119,14 +124,14 @@ fn cells(found: &Parity, line: &Line, first: bool) -> Vec<String> {
         line.id.to_string(),
         format!("{:.2e}", difference.nmse()),
         difference.cosine().map_or("-".to_owned(), |cosine| format!("{cosine:.9}")),
-        format!("{:.2e}", difference.max_error()),
+        format!("{:.2e}", difference.max_error),
         place.row.to_string(),
         place.column.to_string(),
         mark,
     ]
 }
 
-fn verdict(found: &Parity) -> String {
+fn verdict(found: &ParityReport) -> String {
     let (compared, steps, tolerance) = (found.lines.len(), found.steps(), found.tolerance);
     let worst = found.worst().map_or_else(String::new, |line| {
         format!("; largest NMSE {:.2e} in step {} {}", line.difference.nmse(), line.step, line.id)

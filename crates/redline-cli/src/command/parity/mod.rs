@@ -6,20 +6,21 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_lab::parity::{self, Parity, ParityError, Reference};
+use redline_api::LoadedModel;
+use redline_lab::parity::{self, ParityError, ParityReport, Reference};
 
 use super::Context;
-use crate::figure;
-use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::message::{self, Failure, INCORRECT};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::progress;
-use crate::report::{self, Failure, INCORRECT};
 use crate::value;
+use redline_lab::number;
 
 /// What is judged, for the help.
 const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \
-    Default tolerance: 1e-9 with f32 weights, 4e-4 with those and bf16 keys, 2e-3 with bf16, 1e-2 with w8, 0.9 with w4; a dump \
-    may bring its own. Exit code: 0 within, 6 beyond, 2 where the dump is not of this model. `cargo xtask parity-reference` \
+    Default tolerance: 1e-9 with f32 weights, 4e-4 with those and a bf16 KV cache, 2e-3 with bf16, 1e-2 with w8, 0.9 with w4; \
+    a dump may set its own. Exit code: 0 within, 6 beyond, 2 if the dump is of another model. `cargo xtask parity-reference` \
     makes dumps with transformers.";
 
 /// Flags of `parity`.
@@ -28,7 +29,7 @@ const METHOD: &str = "Each activation is judged by its normalised squared error:
 pub(super) struct ParityArgs {
     #[command(flatten)]
     model: ModelFlag,
-    /// A folder with `parity.json` and `activations.safetensors`
+    /// The dump: a directory with `parity.json` and `activations.safetensors`
     #[arg(long, value_name = "DIR")]
     reference: PathBuf,
     /// Largest normalised squared error of an activation that counts as parity; default: by format
@@ -68,18 +69,18 @@ pub(super) fn run(args: &ParityArgs, context: &Context) -> Result<ExitCode, Fail
         return output::verdict(&(output::json(&document)? + "\n"), code(&found));
     }
     if !args.quiet {
-        report::say(summary(&loaded, &described));
+        message::say(summary(&loaded, &described));
     }
     output::verdict(&answer::table(&found, args.all), code(&found))
 }
 
-fn code(found: &Parity) -> u8 {
+fn code(found: &ParityReport) -> u8 {
     if found.first_divergence().is_some() { INCORRECT } else { 0 }
 }
 
-fn summary(loaded: &Loaded, described: &Described) -> String {
+fn summary(loaded: &LoadedModel, described: &Described) -> String {
     let info = loaded.engine.info();
-    let threads = figure::threads(info.threads);
+    let threads = number::count(info.threads, "thread");
     format!("{} against {}; {}, {threads}\n", loaded.name, described.source, info.kernel_path)
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use redline_engine::Prompt;
 
 use super::PerplexityArgs;
-use crate::report::{Failure, place};
+use crate::message::{Failure, place};
 use crate::text;
 
 /// Reads the text that the flags name.

@@ -1,29 +1,30 @@
 //! `redline perplexity`: measures how well a model predicts a text, and how far it differs from another model or
 //! format.
 
-mod answer;
 mod input;
+mod summary;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::{LoadedModel, perplexity};
 use redline_engine::{Cancel, ComparisonOutcome, EngineError, PerplexityOutcome, PerplexityRequest};
 use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
 use super::Context;
 use crate::interrupt::Interrupt;
-use crate::model::{Loaded, MachineFlags, ModelFlag};
+use crate::message::{self, Failure, INTERRUPTED};
+use crate::model::{MachineFlags, ModelFlag};
 use crate::output;
 use crate::progress;
-use crate::report::{self, Failure, INTERRUPTED};
 use crate::value;
 
 /// What is measured, for the help.
-const METHOD: &str = "The text is cut into windows that do not overlap. Each begins with the token that the tokenizer puts \
-    in front of a text, if it has one; the first token of a window is not counted. Standard errors take tokens as \
-    independent. KL divergence is that of the reference from the model, KL(M2 || M), in nats per token.";
+const METHOD: &str = "The text is cut into windows that do not overlap. Each begins with the token that the tokenizer \
+    puts in front of a text, if there is one; the first token of a window is not counted. Standard errors assume that tokens \
+    are independent. The KL divergence is that of the reference M2 from the model M, KL(M2 || M), in nats per token.";
 
 /// Flags of `perplexity`.
 #[derive(Debug, Args)]
@@ -37,13 +38,13 @@ pub(super) struct PerplexityArgs {
     /// The text as token ids, separated by spaces, commas or line ends; `-` is standard input
     #[arg(long, value_name = "FILE")]
     ids: Option<PathBuf>,
-    /// Tokens of a window; default: 512, or the context where that is less
+    /// Tokens in a window; default: 512, or the context if that is shorter
     #[arg(long, value_name = "N", value_parser = value::window)]
     window: Option<usize>,
-    /// The reference: a second model, or the same in another format
+    /// The reference: a second model, or the same model in another format
     #[arg(long, value_name = "M2")]
     against: Option<String>,
-    /// Format of the reference's weights; default: its checkpoint's
+    /// Format of the reference's weights; default: that of its checkpoint
     #[arg(long, value_name = "F", value_parser = value::format, requires = "against")]
     against_format: Option<Format>,
     /// Format of the reference's KV cache; default: f32 with f32 weights, else bf16
@@ -96,25 +97,31 @@ pub(super) fn run(args: &PerplexityArgs, context: &Context) -> Result<ExitCode, 
     });
     let measured = match measured {
         Err(error @ EngineError::Cancelled) => {
-            report::say(format_args!("{error}\n"));
+            message::say(format_args!("{error}\n"));
             return Ok(ExitCode::from(INTERRUPTED));
         }
         measured => measured?,
     };
     if args.json {
-        output::line(&output::json(&answer::document(&loaded, reference.as_ref(), &measured))?)?;
+        let document = match (&measured, &reference) {
+            (Measured::Compared(outcome), Some(reference)) => {
+                perplexity::comparison(&loaded, reference, outcome)
+            }
+            (measured, _) => perplexity::answer(&loaded, measured.model()),
+        };
+        output::line(&output::json(&document)?)?;
     } else {
-        output::piece(&answer::figures(reference.as_ref(), &measured))?;
+        output::piece(&summary::figures(reference.as_ref(), &measured))?;
         if !args.quiet {
-            report::say(answer::summary(&loaded, &measured));
+            message::say(summary::summary(&loaded, &measured));
         }
     }
     Ok(if measured.model().cancelled { ExitCode::from(INTERRUPTED) } else { ExitCode::SUCCESS })
 }
 
 fn measure(
-    loaded: &Loaded,
-    reference: Option<&Loaded>,
+    loaded: &LoadedModel,
+    reference: Option<&LoadedModel>,
     request: PerplexityRequest,
     cancel: &Cancel,
 ) -> Result<Measured, EngineError> {

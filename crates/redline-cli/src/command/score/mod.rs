@@ -1,31 +1,32 @@
 //! `redline score`: the probability of each label as the next token after query and item.
 
-mod answer;
 mod labels;
-pub(super) mod request;
+mod request;
+mod summary;
 mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::{LoadedModel, score};
 use redline_engine::{Cancel, EngineError, LongLabels, ScoreOutcome, ScoreRequest, Tokenization, Truncate};
 use redline_wire::ScoreLine;
 
 use self::labels::Labels;
 use super::Context;
 use crate::jsonl::{self, Answer, Answers, Done};
-use crate::model::{Loaded, MachineFlags, MemoryFlags, ModelFlag};
+use crate::message::{self, Failure};
+use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
-use crate::report::{self, Failure};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. A key that is left out takes the \
-    command's flag. Lines are run together, as many as there are; answers come in their order, and timeout_s counts from when a \
-    line is begun.";
+    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. An absent key takes the \
+    value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines, and timeout_s counts \
+    from the moment at which a line is begun.";
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
@@ -33,13 +34,13 @@ const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), item
 pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelFlag,
-    /// What all items share
+    /// The text that all items share
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids"])]
     query: Option<String>,
     /// The query as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     query_ids: Option<Ids>,
-    /// An item; one row of scores each (repeatable, may be empty)
+    /// An item, which gets a row of scores (repeatable; may be empty)
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids", "items_file"])]
     item: Vec<String>,
     /// An item as token ids (repeatable)
@@ -53,29 +54,30 @@ pub(super) struct ScoreArgs {
     jsonl: Option<PathBuf>,
     #[command(flatten)]
     labels: Labels,
-    /// Take labels of several tokens: by the probability of all of them (sum) or its geometric mean per token (mean)
+    /// How to score a label of several tokens: by the probability of all of them (sum), by its geometric mean per token (mean), or
+    /// not at all, which is an error (refuse)
     #[arg(long, value_parser = value::choice::<LongLabels>(), default_value_t, value_name = "HOW")]
     long_labels: LongLabels,
-    /// Softmax over the labels only, instead of the true probability over the vocabulary
+    /// Softmax over the labels only, instead of the probability over the whole vocabulary
     #[arg(long)]
     softmax: bool,
     /// Put the item before the query
     #[arg(long)]
     item_first: bool,
-    /// Evaluate the whole vocabulary even with --softmax, so that log-probabilities are true ones
+    /// Evaluate the whole vocabulary even with --softmax, so that log-probabilities are those over the vocabulary
     #[arg(long)]
     full_logprobs: bool,
-    /// How query and item become tokens: joined as text (concat), or tokenised apart (separate)
+    /// How query and item become tokens: joined as text (concat), or tokenised separately (separate)
     #[arg(long, value_parser = value::choice::<Tokenization>(), default_value_t, value_name = "HOW")]
     tokenization: Tokenization,
-    /// With a model that fills masks: most ways in which masks cover the tokens of a label [default: 128]; a label that has no more
-    /// (7 tokens or fewer) is scored exactly, for others so many ways are drawn
+    /// With a model that fills masks: maximum number of ways to mask the tokens of a label that are evaluated [default: 128]; a
+    /// label that has no more ways (7 tokens or fewer by default) is scored exactly, for a longer one this number of ways is drawn
     #[arg(long, value_name = "N")]
     mc_samples: Option<usize>,
-    /// With a model that fills masks: same seed, same draws [default: 0]
+    /// With a model that fills masks: seed of these draws [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Which end of a prompt longer than the context is dropped; without it such a prompt is an error
+    /// Which end of a prompt that exceeds the context is dropped; without this flag, such a prompt is an error
     #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
     truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request
@@ -84,7 +86,7 @@ pub(super) struct ScoreArgs {
     /// Return the token ids of every scored prompt
     #[arg(long)]
     return_token_ids: bool,
-    /// Seconds that a request may take before it is given up
+    /// Time limit of a request in seconds; a request that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
     timeout: Option<f64>,
     /// Print one JSON document
@@ -104,20 +106,20 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
-    let template = request::template(args);
+    let defaults = request::defaults(args);
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return score_lines(&loaded, path, input, &template);
+        return score_lines(&loaded, path, input, &defaults);
     }
-    let request = request::complete(args, template)?;
+    let request = request::complete(args, defaults)?;
     let loaded = settings.load(&model, context.environment)?;
     score_once(&loaded, args, request)
 }
 
-fn score_once(loaded: &Loaded, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
+fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
     if args.json {
-        let scoring = answer::scoring(loaded, loaded.engine.score(request)?);
+        let scoring = score::answer(loaded, loaded.engine.score(request)?);
         output::line(&output::json(&scoring)?)?;
         return Ok(ExitCode::SUCCESS);
     }
@@ -125,26 +127,26 @@ fn score_once(loaded: &Loaded, args: &ScoreArgs, request: ScoreRequest) -> Resul
     let outcome = loaded.engine.score(request)?;
     output::piece(&table::render(&items, &labels, &outcome))?;
     if !args.quiet {
-        report::say(answer::summary(loaded, &outcome));
+        message::say(summary::summary(loaded, &outcome));
     }
     Ok(ExitCode::SUCCESS)
 }
 
 fn score_lines(
-    loaded: &Loaded,
+    loaded: &LoadedModel,
     path: &Path,
     input: jsonl::Input,
-    template: &ScoreRequest,
+    defaults: &ScoreRequest,
 ) -> Result<ExitCode, Failure> {
-    let mut scores = Scores { loaded, template };
+    let mut scores = Scores { loaded, defaults };
     let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
     Ok(tally.code())
 }
 
 /// Answers JSON lines with scores.
 struct Scores<'a> {
-    loaded: &'a Loaded,
-    template: &'a ScoreRequest,
+    loaded: &'a LoadedModel,
+    defaults: &'a ScoreRequest,
 }
 
 impl Answers for Scores<'_> {
@@ -153,13 +155,13 @@ impl Answers for Scores<'_> {
     type Outcome = Result<ScoreOutcome, EngineError>;
 
     fn begin(&mut self, line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
-        let request = request::from_line(line, self.template)?;
+        let request = score::request(line, self.defaults)?;
         done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
         Ok(())
     }
 
     fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
-        let json = output::json(&answer::scoring(self.loaded, outcome?))?;
+        let json = output::json(&score::answer(self.loaded, outcome?))?;
         Ok(Answer { json, stop: false })
     }
 }

@@ -2,7 +2,7 @@
 
 use redline_engine::{Label, Prompt, ScoreOutcome};
 
-use crate::figure;
+use crate::display;
 use crate::table;
 
 /// Longest part of an item that is shown, in characters.
@@ -22,7 +22,7 @@ pub(super) fn render(items: &[Prompt], labels: &[Label], outcome: &ScoreOutcome)
         let mut row = vec![prompt(item)];
         match scored {
             Ok(scored) => {
-                row.extend(scored.scores.iter().map(|score| figure::probability(*score)));
+                row.extend(scored.scores.iter().map(|score| display::probability(*score)));
                 row.extend(scored.token_ids.as_deref().map(|ids| format!("ids {}", join(ids))));
             }
             Err(error) => row.push(format!("error: {}", error.message)),
@@ -34,7 +34,7 @@ pub(super) fn render(items: &[Prompt], labels: &[Label], outcome: &ScoreOutcome)
 
 fn label(label: &Label) -> String {
     match label {
-        Label::Text(text) => figure::shortened(text, LABEL_WIDTH),
+        Label::Text(text) => display::shortened(text, LABEL_WIDTH),
         Label::Ids(ids) => {
             let shown: Vec<_> = ids.iter().take(LABEL_IDS).map(i64::to_string).collect();
             format!("#{}{}", shown.join(","), if ids.len() > LABEL_IDS { ",…" } else { "" })
@@ -44,7 +44,7 @@ fn label(label: &Label) -> String {
 
 fn prompt(prompt: &Prompt) -> String {
     match prompt {
-        Prompt::Text(text) => figure::shortened(text, ITEM_WIDTH),
+        Prompt::Text(text) => display::shortened(text, ITEM_WIDTH),
         Prompt::Ids(ids) if join(ids).len() <= ITEM_WIDTH => format!("[{}]", join(ids)),
         Prompt::Ids(ids) => format!("[{}]… {} ids", join(&ids[..ids.len().min(4)]), ids.len()),
     }

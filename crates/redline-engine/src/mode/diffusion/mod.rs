@@ -1,6 +1,7 @@
 //! Generation by filling masks: a canvas of a prompt and masks, run pass after pass.
 
 mod counts;
+mod draw;
 mod prediction;
 mod schedule;
 
@@ -11,13 +12,13 @@ use redline_kernels::Rows;
 pub(crate) use self::counts::divisor;
 pub(crate) use self::prediction::{Prediction, Predictor};
 pub(crate) use self::schedule::{Pass, Rules, Schedule};
+use crate::answer::outcome::{DiffuseOutcome, DiffusionPass, DiffusionProgress, FilledMask, FinishReason};
+use crate::answer::ticket::Reply;
+use crate::answer::transcript::Transcript;
 use crate::error::EngineError;
-use crate::machine::Logits;
-use crate::outcome::{DiffuseOutcome, DiffusionPass, DiffusionProgress, FilledMask, FinishReason};
+use crate::heartbeat::machine::Logits;
+use crate::heartbeat::task::{Cached, Ended, Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Drawing, Next, Opening};
-use crate::task::{Cached, Ended, Head, Ran, RowPlace, Task};
-use crate::ticket::Reply;
-use crate::transcript::Transcript;
 
 /// A checked request.
 pub(crate) struct DiffuseJob {
@@ -333,5 +334,85 @@ impl DiffuseTask {
             peak_memory_bytes: ran.peak_memory_bytes,
             kernel_path: std::mem::take(&mut self.job.kernel_path),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_kernels::Simd;
+
+    use super::*;
+    use crate::answer::ticket::DiffuseTicket;
+    use crate::request::{Algorithm, BlockCache, Sampling};
+
+    const MASK: u32 = 9;
+
+    /// A canvas of two tokens and three masks, of which two passes have filled one and two; and its ticket.
+    fn filled() -> (Box<DiffuseTask>, DiffuseTicket) {
+        let algorithm = Algorithm::Entropy;
+        let rules = Rules {
+            algorithm,
+            steps: 3,
+            eps: 1e-3,
+            alg_temp: 0.0,
+            seed: 0,
+            blocks: std::iter::once(2..5).collect(),
+            threshold: None,
+            cache: BlockCache::None,
+            refresh: None,
+            shifted: true,
+            savings: true,
+        };
+        let job = DiffuseJob {
+            canvas: vec![1, 2, MASK, MASK, MASK],
+            prompt_tokens: 2,
+            mask: MASK,
+            end_ids: Vec::new(),
+            rules,
+            predictor: Predictor { algorithm, sampling: Sampling::default(), simd: Simd::best() },
+            cfg_scale: 0.0,
+            kernel_path: String::new(),
+        };
+        let (ticket, reply) = DiffuseTicket::new();
+        let mut task = DiffuseTask::new(job, Transcript::new(None, Vec::new()), reply);
+        let pass = |step: usize, positions: Range<usize>| DiffusionPass {
+            step,
+            rows: 0..5,
+            outputs: 3,
+            filled: positions.map(|position| FilledMask { position, token: 4, confidence: 0.5 }).collect(),
+        };
+        task.passes = vec![pass(0, 2..3), pass(1, 3..5)];
+        (Box::new(task), ticket)
+    }
+
+    fn ran(ended: Option<Ended>) -> Ran {
+        Ran {
+            arrived_s: 1.0,
+            queue_s: 2.0,
+            seconds: 10.0,
+            computed_tokens: 15,
+            plan_misses: 3,
+            peak_memory_bytes: Some(7),
+            ended,
+        }
+    }
+
+    #[test]
+    fn figures_are_of_the_filled_masks_and_of_the_time_after_the_queue() {
+        let (task, ticket) = filled();
+        task.answer(Ok(ran(None)));
+        let outcome = ticket.wait().unwrap();
+        assert_eq!((outcome.queue_s, outcome.compute_s), (2.0, 8.0));
+        assert_eq!((outcome.tokens_per_s, outcome.tokens_per_pass), (Some(3.0 / 8.0), Some(1.5)));
+        assert_eq!((outcome.computed_tokens, outcome.plan_misses), (15, 3));
+        assert_eq!(outcome.peak_memory_bytes, Some(7));
+    }
+
+    #[test]
+    fn a_canvas_that_is_late_tells_how_many_masks_were_filled() {
+        let (task, ticket) = filled();
+        task.answer(Ok(ran(Some(Ended::Late))));
+        let Err(EngineError::Late { seconds, tokens }) = ticket.wait() else { panic!("not late") };
+        assert_eq!((seconds, tokens), (10.0, Some(3)));
     }
 }

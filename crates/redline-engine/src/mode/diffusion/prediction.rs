@@ -6,12 +6,12 @@
 use std::sync::OnceLock;
 
 use redline_kernels::op::exp::exp_in_place;
-use redline_kernels::op::summary::{Summary, summaries, summary};
+use redline_kernels::op::summary::{LogitSummary, summaries, summary};
 use redline_kernels::{Exec, Rows, Simd};
 
-use super::schedule::{Draw, counter};
-use crate::machine::OUTPUT_ROWS;
-use crate::random::uniform;
+use super::draw::{Draw, counter};
+use crate::mode::random::uniform;
+use crate::plan::OUTPUT_ROWS;
 use crate::request::{Algorithm, Sampling};
 
 /// The predicted token of a mask.
@@ -49,7 +49,7 @@ impl Predictor {
         positions: &[usize],
     ) -> Vec<Option<Prediction>> {
         if self.is_greedy() {
-            let mut found = [Summary::default(); OUTPUT_ROWS];
+            let mut found = [LogitSummary::default(); OUTPUT_ROWS];
             summaries(exec, rows, &mut found);
             return found[..rows.rows()].iter().map(|summary| self.greedy(summary)).collect();
         }
@@ -70,7 +70,7 @@ impl Predictor {
         self.one(logits, uniform(self.sampling.seed, counter(step, position, Draw::Token)))
     }
 
-    fn greedy(&self, summary: &Summary) -> Option<Prediction> {
+    fn greedy(&self, summary: &LogitSummary) -> Option<Prediction> {
         let confidence = match self.algorithm {
             Algorithm::TopkMargin => summary.margin(),
             Algorithm::Entropy => summary.negative_entropy(),
@@ -82,7 +82,7 @@ impl Predictor {
     /// Predicts with sampling or filters, given the random number.
     fn one(&self, logits: &[f32], u: f64) -> Option<Prediction> {
         let Sampling { temperature, top_k, top_p, .. } = self.sampling;
-        let top = crate::sampler::greedy(logits)?;
+        let top = crate::mode::sampler::greedy(logits)?;
         let max = logits[top as usize];
         let scale = if temperature > 0.0 { temperature } else { 1.0 };
         let mut weights: Vec<f32> = logits.iter().map(|x| (x - max) / scale).collect();
@@ -147,7 +147,7 @@ impl<'a> Candidates<'a> {
                 });
                 let kept = kept.count();
                 if kept < sorted || sorted >= self.order.len() {
-                    break kept.max(1);
+                    break kept;
                 }
                 sorted *= 8;
             };

@@ -8,8 +8,9 @@
 use std::ops::Range;
 
 use super::counts::{Timesteps, even};
+use super::draw::{Draw, counter};
 use super::prediction::Prediction;
-use crate::random::uniform;
+use crate::mode::random::uniform;
 use crate::request::{Algorithm, BlockCache};
 
 /// The checked options of a request.
@@ -52,21 +53,6 @@ enum Rule {
     AtLeast(f64),
     /// These masks, whatever their confidence.
     These(Vec<usize>),
-}
-
-/// The purpose of a random number: the last part of a counter.
-pub(crate) enum Draw {
-    /// Whether, or in which order, a mask is filled.
-    Order = 0,
-    /// Which token it becomes.
-    Token = 1,
-    /// The choice among masks by their confidence.
-    Choice = 2,
-}
-
-/// The counter of a random number.
-pub(crate) fn counter(step: usize, position: usize, draw: Draw) -> u64 {
-    (step as u64) << 34 | (position as u64) << 2 | draw as u64
 }
 
 /// The schedule of one request.

@@ -1,7 +1,7 @@
 //! The labels of a request: the logits they need, and the scores computed from them.
 
 use super::ScoreJob;
-use crate::machine::LogitsRow;
+use crate::heartbeat::machine::LogitsRow;
 
 /// Scores and log-probabilities of one prompt.
 #[derive(Debug)]
@@ -106,9 +106,9 @@ impl LabelSet {
             return None;
         }
         let over = if job.softmax { log_softmax(&logprobs) } else { logprobs.clone() };
-        let told = if job.full_logprobs { &logprobs } else { &over };
+        let reported = if job.full_logprobs { &logprobs } else { &over };
         // One label may be a prefix of another, so their probabilities do not add up.
-        Some(Row { scores: exp(&over), logprobs: single(told), label_mass: None })
+        Some(Row { scores: exp(&over), logprobs: single(reported), label_mass: None })
     }
 }
 

@@ -9,12 +9,12 @@ use std::collections::VecDeque;
 use super::labels::{LabelSet, Row};
 use super::maskings::Maskings;
 use super::{LabelLogits, ScoreJob, Shared};
+use crate::answer::outcome::{MaskSamples, ScoreOutcome};
+use crate::answer::ticket::Answer;
 use crate::error::EngineError;
-use crate::machine::Logits;
-use crate::outcome::{MonteCarlo, ScoreOutcome};
+use crate::heartbeat::machine::Logits;
+use crate::heartbeat::task::{Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Next, Opening};
-use crate::task::{Head, Ran, RowPlace, Task};
-use crate::ticket::Answer;
 
 /// The mask token, and how maskings are sampled.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +115,7 @@ impl Task for MaskedScoreTask {
         let item = *self.waiting.front()?;
         let maskings = &self.maskings[self.job.labels.of(item)].all;
         if self.next == 0 {
-            self.items[item].sums = maskings.iter().map(|masking| vec![0.0; masking.tells.len()]).collect();
+            self.items[item].sums = maskings.iter().map(|masking| vec![0.0; masking.labels.len()]).collect();
             self.items[item].left = maskings.len();
         }
         let masking = &maskings[self.next];
@@ -144,7 +144,7 @@ impl Task for MaskedScoreTask {
             }
             let at = place.position - self.row(self.job.length(item));
             let sums = &mut self.items[item].sums[masking];
-            for ((label, weight), sum) in self.maskings[set].all[masking].tells.iter().zip(sums) {
+            for ((label, weight), sum) in self.maskings[set].all[masking].labels.iter().zip(sums) {
                 let id = self.logits.sets[set].tokens(*label)[at];
                 *sum += weight * (f64::from(row.logits[id as usize]) - row.log_sum_exp);
             }
@@ -171,7 +171,7 @@ impl Task for MaskedScoreTask {
         let rows = items.into_iter().map(|item| item.row).collect();
         let sampled_labels = maskings.iter().map(|maskings| maskings.sampled).sum();
         let Masks { samples, seed, .. } = masks;
-        let monte_carlo = Some(MonteCarlo { samples, seed, sampled_labels });
+        let monte_carlo = Some(MaskSamples { samples, seed, sampled_labels });
         let outcome = outcome.and_then(|ran| job.outcome(rows, Shared::default(), ran));
         reply(outcome.map(|outcome| ScoreOutcome { monte_carlo, ..outcome }));
     }

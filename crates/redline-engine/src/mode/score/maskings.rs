@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::random::uniform;
+use crate::mode::random::uniform;
 
 /// A label with some tokens masked.
 #[derive(Clone, Debug, PartialEq)]
@@ -16,14 +16,14 @@ pub(crate) struct Masking {
     /// `None`: a mask.
     pub(crate) tokens: Vec<Option<u32>>,
     /// Indices of the labels that look the same with these masks, and the weight of each masked token for them.
-    pub(crate) tells: Vec<(usize, f64)>,
+    pub(crate) labels: Vec<(usize, f64)>,
 }
 
 /// All maskings that are run for some labels.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Maskings {
     pub(crate) all: Vec<Masking>,
-    /// For each label, indices in `all` and in [`Masking::tells`], in an order that other labels do not change.
+    /// For each label, indices in `all` and in [`Masking::labels`], in an order that other labels do not change.
     pub(crate) labels: Vec<Vec<(usize, usize)>>,
     /// Number of labels whose maskings are sampled.
     pub(crate) sampled: usize,
@@ -50,11 +50,11 @@ impl Maskings {
                 let look = |(at, &token): (usize, &u32)| (cover >> at & 1 == 0).then_some(token);
                 let look: Vec<Option<u32>> = tokens.iter().enumerate().map(look).collect();
                 let place = *places.entry(look.clone()).or_insert_with(|| {
-                    found.all.push(Masking { tokens: look, tells: Vec::new() });
+                    found.all.push(Masking { tokens: look, labels: Vec::new() });
                     found.all.len() - 1
                 });
-                parts.push((place, found.all[place].tells.len()));
-                found.all[place].tells.push((label, weight));
+                parts.push((place, found.all[place].labels.len()));
+                found.all[place].labels.push((label, weight));
             }
             found.labels.push(parts);
         }
@@ -148,10 +148,10 @@ mod tests {
     #[test]
     fn labels_that_look_alike_are_run_once() {
         let found = Maskings::of(&[vec![1], vec![2]], 128, 0);
-        assert_eq!(found.all, [Masking { tokens: vec![None], tells: vec![(0, 1.0), (1, 1.0)] }]);
+        assert_eq!(found.all, [Masking { tokens: vec![None], labels: vec![(0, 1.0), (1, 1.0)] }]);
         let found = Maskings::of(&[vec![1, 2], vec![1, 3]], 128, 0);
         let looks: Vec<_> =
-            found.all.iter().map(|masking| (masking.tokens.clone(), masking.tells.len())).collect();
+            found.all.iter().map(|masking| (masking.tokens.clone(), masking.labels.len())).collect();
         let expected = [
             (vec![None, Some(2)], 1),
             (vec![Some(1), None], 2),
@@ -160,5 +160,12 @@ mod tests {
         ];
         assert_eq!((looks, found.sampled), (expected.to_vec(), 0));
         assert_eq!(Maskings::of(&[vec![1; 9], vec![2]], 4, 0).sampled, 1);
+    }
+
+    #[test]
+    fn a_label_has_no_more_maskings_than_ways_to_mask_it() {
+        let most = |length| Maskings::most(length, 128);
+        assert_eq!([1, 2, 7, 8, 63, 64].map(most), [1, 3, 127, 128, 128, 128]);
+        assert_eq!(Maskings::most(64, 1), 1);
     }
 }

@@ -13,10 +13,12 @@ use self::labels::{Evaluated, LabelSet, Row};
 pub(crate) use self::masked::{MaskedScoreTask, Masks};
 pub(crate) use self::maskings::Maskings;
 pub(crate) use self::next::ScoreTask;
+use crate::answer::outcome::{
+    ItemError, ItemScore, PrefixCacheCounts, RequestCost, ScoreOutcome, TokenCounts,
+};
 use crate::error::EngineError;
-use crate::outcome::{ItemError, ItemScore, PrefixCacheUse, ScoreOutcome, Taken, Usage};
-use crate::prompt::{LabelLists, PromptIds, Tokens};
-use crate::task::{Ended, Head, Ran};
+use crate::front::prompt::{LabelLists, PromptIds, Tokens};
+use crate::heartbeat::task::{Ended, Head, Ran};
 
 /// A checked request.
 pub(crate) struct ScoreJob {
@@ -38,7 +40,7 @@ struct Shared {
     /// Length of the longest prefix common to all prompts.
     tokens: usize,
     /// Use of the prefix cache; `None` if it is off.
-    cached: Option<PrefixCacheUse>,
+    cached: Option<PrefixCacheCounts>,
 }
 
 impl ScoreJob {
@@ -103,8 +105,8 @@ impl ScoreJob {
             },
             item_label_token_ids,
             monte_carlo: None,
-            taken: Taken {
-                usage: Usage {
+            cost: RequestCost {
+                usage: TokenCounts {
                     prompt_tokens,
                     completion_tokens: 0,
                     cached_tokens: shared.cached.map_or(0, |sum| sum.cached_tokens),

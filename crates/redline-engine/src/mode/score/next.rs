@@ -11,13 +11,13 @@ use redline_kernels::op::kv::PAGE_TOKENS;
 
 use super::labels::{LabelSet, Row};
 use super::{LabelLogits, ScoreJob, Shared};
+use crate::answer::outcome::{PrefixCacheCounts, ScoreOutcome};
+use crate::answer::ticket::Answer;
 use crate::error::EngineError;
-use crate::machine::Logits;
-use crate::outcome::{PrefixCacheUse, ScoreOutcome};
-use crate::prompt::PromptIds;
+use crate::front::prompt::PromptIds;
+use crate::heartbeat::machine::Logits;
+use crate::heartbeat::task::{Cached, Head, Ran, RowPlace, Task};
 use crate::scheduler::{Done, Next, Opening, Origin};
-use crate::task::{Cached, Head, Ran, RowPlace, Task};
-use crate::ticket::Answer;
 
 /// Maximum number of open prompts if labels of several tokens follow them: each prompt stays open until those have been run.
 const CONTINUED: usize = 32;
@@ -126,9 +126,9 @@ impl ScoreTask {
         if self.items[item].waiting.is_none() {
             self.items[item].cached = match done.origin {
                 Origin::Parent => self.shared_known,
-                Origin::Running => done.began,
+                Origin::Running => done.reused,
                 // The tokens may have been kept by this request itself.
-                Origin::Kept => done.began.min(self.items[item].known.max(self.shared_known)),
+                Origin::Kept => done.reused.min(self.items[item].known.max(self.shared_known)),
             };
             let long: Vec<usize> =
                 if self.logits.long { self.set(item).long().collect() } else { Vec::new() };
@@ -152,15 +152,15 @@ impl ScoreTask {
         // The few tokens of a short item are not worth a page.
         let alone = self.count == 1;
         if alone || self.job.length(item) >= self.shared.len() + PAGE_TOKENS {
-            Next::Keep
+            Next::Store
         } else {
             Next::Drop
         }
     }
 
     /// Use of the prefix cache, if it is known.
-    fn prefix_cache(&self) -> Option<PrefixCacheUse> {
-        let mut sum = self.keeps.then(PrefixCacheUse::default)?;
+    fn prefix_cache(&self) -> Option<PrefixCacheCounts> {
+        let mut sum = self.keeps.then(PrefixCacheCounts::default)?;
         for (item, state) in self.items.iter().enumerate() {
             if self.job.prompts[item].is_ok() {
                 sum.count(state.cached);
@@ -252,9 +252,9 @@ impl Task for ScoreTask {
             match self.purposes[index as usize] {
                 Purpose::Shared => {
                     if !self.shared_ready {
-                        (self.shared_ready, self.shared_known) = (true, done.began);
+                        (self.shared_ready, self.shared_known) = (true, done.reused);
                     }
-                    updates.push((index, Next::HoldAndKeep));
+                    updates.push((index, Next::HoldAndStore));
                 }
                 Purpose::Prompt(item) => updates.push((index, self.after_prompt(item, done))),
                 Purpose::Label { item, .. } => {
@@ -298,7 +298,7 @@ fn shared_prefix(prompts: &[&PromptIds]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::prompt::LabelLists;
+    use crate::front::prompt::LabelLists;
 
     fn shared(prompts: &[&[u32]]) -> usize {
         let mut stem = None;
@@ -325,7 +325,7 @@ mod tests {
         let mut stem = None;
         let prompts = (0..2 * CONTINUED as u32).map(|item| {
             let ids = PromptIds::new(&mut stem, vec![item, 1]);
-            Ok(crate::prompt::Tokens { ids, truncated: false, boundary_mismatch: None })
+            Ok(crate::front::prompt::Tokens { ids, truncated: false, boundary_mismatch: None })
         });
         let job = ScoreJob {
             prompts: prompts.collect(),
@@ -346,7 +346,7 @@ mod tests {
     }
 
     fn done(index: u32) -> Done {
-        Done { index, began: 0, origin: Origin::Parent }
+        Done { index, reused: 0, origin: Origin::Parent }
     }
 
     #[test]

@@ -6,11 +6,11 @@
 
 use std::ops::Range;
 
-use super::super::filling::Filling;
 use super::super::machine::{VOCABULARY, canvas_digest, logits};
 use super::{Verdict, by_weight, drawn, largest, random, total};
-use crate::outcome::{DiffuseOutcome, DiffusionPass, FinishReason};
-use crate::request::{Algorithm, BlockCache};
+use crate::answer::outcome::{DiffuseOutcome, DiffusionPass, FinishReason};
+use crate::mode::diffusion::Rules;
+use crate::request::{Algorithm, BlockCache, Sampling};
 
 /// The purpose of a random number: the lowest bits of its counter. The bits above hold the position and the step.
 const ORDER: u64 = 0;
@@ -56,40 +56,56 @@ pub(in crate::simulator) enum Followed {
     Part,
 }
 
+/// A canvas to fill, with everything that its answer depends on.
+pub(in crate::simulator) struct CanvasRequest {
+    /// The initial tokens.
+    pub(in crate::simulator) canvas: Vec<u32>,
+    pub(in crate::simulator) prompt_tokens: usize,
+    pub(in crate::simulator) mask: u32,
+    pub(in crate::simulator) end_ids: Vec<u32>,
+    pub(in crate::simulator) rules: Rules,
+    pub(in crate::simulator) algorithm: Algorithm,
+    pub(in crate::simulator) sampling: Sampling,
+    pub(in crate::simulator) cfg_scale: f32,
+}
+
 /// The state of a canvas while an answer is followed.
 struct Replay<'a> {
-    asked: &'a Filling,
+    request: &'a CanvasRequest,
     canvas: Vec<u32>,
     /// The tokens that the keys and values of each position were computed from.
     stored: Vec<u32>,
-    told: std::slice::Iter<'a, DiffusionPass>,
+    passes: std::slice::Iter<'a, DiffusionPass>,
     /// The first position that is not final, or the end of the text.
     frontier: usize,
     end: Option<usize>,
 }
 
 /// Follows an answer. The error says where it is wrong.
-pub(in crate::simulator) fn follow(asked: &Filling, answer: &DiffuseOutcome) -> Result<Followed, String> {
-    let canvas = asked.canvas.clone();
+pub(in crate::simulator) fn follow(
+    request: &CanvasRequest,
+    answer: &DiffuseOutcome,
+) -> Result<Followed, String> {
+    let canvas = request.canvas.clone();
     let mut replay = Replay {
-        asked,
+        request,
         stored: canvas.clone(),
-        frontier: canvas.iter().position(|id| *id == asked.mask).unwrap_or(canvas.len()),
+        frontier: canvas.iter().position(|id| *id == request.mask).unwrap_or(canvas.len()),
         canvas,
-        told: answer.passes.iter(),
+        passes: answer.passes.iter(),
         end: None,
     };
     let followed = replay.run()?;
-    if replay.told.len() > 0 {
-        return Err(format!("{} passes too many", replay.told.len()));
+    if replay.passes.len() > 0 {
+        return Err(format!("{} passes too many", replay.passes.len()));
     }
-    let last = replay.end.map_or(replay.canvas.len(), |end| end + 1).max(asked.prompt_tokens);
+    let last = replay.end.map_or(replay.canvas.len(), |end| end + 1).max(request.prompt_tokens);
     let reason = match (followed, replay.end) {
         (Followed::Part, _) => FinishReason::Cancelled,
         (Followed::Whole, Some(_)) => FinishReason::Stop,
         (Followed::Whole, None) => FinishReason::Length,
     };
-    let expected = (&replay.canvas, &replay.canvas[asked.prompt_tokens..last], reason);
+    let expected = (&replay.canvas, &replay.canvas[request.prompt_tokens..last], reason);
     let got = (&answer.canvas, &answer.token_ids[..], answer.finish_reason);
     if got != expected {
         return Err(format!("{got:?} instead of {expected:?}"));
@@ -99,7 +115,7 @@ pub(in crate::simulator) fn follow(asked: &Filling, answer: &DiffuseOutcome) -> 
 
 impl Replay<'_> {
     fn run(&mut self) -> Result<Followed, String> {
-        let rules = &self.asked.rules;
+        let rules = &self.request.rules;
         let by_pass = rules.threshold.is_some() || self.caches();
         let steps = rules.steps / rules.blocks.len();
         // Passes so far, including those that were left out.
@@ -133,13 +149,13 @@ impl Replay<'_> {
                 };
                 (i, number) = (i + 1, number + 1);
                 let Some(fills) = fills else { continue };
-                let Some(told) = self.told.next() else { return Ok(Followed::Part) };
-                if (told.step, &told.rows) != (step, &rows) {
-                    let got = (told.step, &told.rows);
+                let Some(pass) = self.passes.next() else { return Ok(Followed::Part) };
+                if (pass.step, &pass.rows) != (step, &rows) {
+                    let got = (pass.step, &pass.rows);
                     return Err(format!("(step, rows) are {got:?} instead of {:?}", (step, rows)));
                 }
                 run += 1;
-                self.pass(told, &seen, &fills)?;
+                self.pass(pass, &seen, &fills)?;
                 if rules.savings && self.end.is_some() {
                     return Ok(Followed::Whole);
                 }
@@ -151,22 +167,22 @@ impl Replay<'_> {
     }
 
     fn is_mask(&self, position: usize) -> bool {
-        self.canvas[position] == self.asked.mask
+        self.canvas[position] == self.request.mask
     }
 
     /// Whether some passes run a part of the rows.
     fn caches(&self) -> bool {
-        self.asked.rules.cache != BlockCache::None && self.asked.rules.refresh != Some(1)
+        self.request.rules.cache != BlockCache::None && self.request.rules.refresh != Some(1)
     }
 
     /// Whether the first pass of a block fills only the first position (Dream with a cache).
     fn opens(&self) -> bool {
-        self.caches() && self.asked.rules.shifted
+        self.caches() && self.request.rules.shifted
     }
 
     /// The rows of a pass of a block that had `before` passes already.
     fn rows(&self, block: &Range<usize>, before: usize) -> Range<usize> {
-        let rules = &self.asked.rules;
+        let rules = &self.request.rules;
         let again = rules.refresh.is_some_and(|every| before % every == 0);
         match rules.cache {
             BlockCache::Prefix if before > 0 && !again => block.start..self.canvas.len(),
@@ -177,7 +193,7 @@ impl Replay<'_> {
 
     /// The masks that a step fills; `None` if it can fill none and is left out.
     fn fills(&self, seen: &[usize], own: usize, at_first: usize, i: usize, step: usize) -> Option<Fills> {
-        let rules = &self.asked.rules;
+        let rules = &self.request.rules;
         if let Some(threshold) = rules.threshold {
             return Some(Fills::AtLeast(threshold));
         }
@@ -185,7 +201,7 @@ impl Replay<'_> {
         // LLaDA: the same number in each step, with the remainder in the first steps.
         let even = at_first / steps + usize::from(i < at_first % steps);
         let order = |p: usize| self::number(rules.seed, step, p, ORDER);
-        let fills = match self.asked.algorithm {
+        let fills = match self.request.algorithm {
             Algorithm::LowConfidence => Fills::Largest(even),
             Algorithm::Random => {
                 let mut all = seen.to_vec();
@@ -205,35 +221,35 @@ impl Replay<'_> {
     }
 
     /// Follows one pass.
-    fn pass(&mut self, told: &DiffusionPass, seen: &[usize], fills: &Fills) -> Result<(), String> {
-        self.stored[told.rows.clone()].copy_from_slice(&self.canvas[told.rows.clone()]);
+    fn pass(&mut self, pass: &DiffusionPass, seen: &[usize], fills: &Fills) -> Result<(), String> {
+        self.stored[pass.rows.clone()].copy_from_slice(&self.canvas[pass.rows.clone()]);
         let predicted = match fills {
             Fills::These(positions) => positions,
             _ => seen,
         };
         let predictions: Vec<Prediction> =
-            predicted.iter().map(|&p| self.predict(p, told.rows.start, told.step)).collect();
-        let positions: Vec<usize> = told.filled.iter().map(|filled| filled.position).collect();
-        if let Verdict::Exactly(expected) = self.filled(&predictions, fills, told.step)
+            predicted.iter().map(|&p| self.predict(p, pass.rows.start, pass.step)).collect();
+        let positions: Vec<usize> = pass.filled.iter().map(|filled| filled.position).collect();
+        if let Verdict::Exactly(expected) = self.filled(&predictions, fills, pass.step)
             && positions != expected
         {
-            return Err(format!("step {} fills {positions:?} instead of {expected:?}", told.step));
+            return Err(format!("step {} fills {positions:?} instead of {expected:?}", pass.step));
         }
-        for filled in &told.filled {
+        for filled in &pass.filled {
             let prediction = predictions.iter().find(|prediction| prediction.position == filled.position);
             let prediction =
-                prediction.ok_or_else(|| format!("step {} fills {}", told.step, filled.position))?;
+                prediction.ok_or_else(|| format!("step {} fills {}", pass.step, filled.position))?;
             let same =
                 filled.token == prediction.token && close_or_equal(filled.confidence, prediction.confidence);
             if !prediction.open && !same {
                 let expected = (prediction.token, prediction.confidence);
-                return Err(format!("step {}: {filled:?} instead of {expected:?}", told.step));
+                return Err(format!("step {}: {filled:?} instead of {expected:?}", pass.step));
             }
             self.canvas[filled.position] = filled.token;
         }
         while self.end.is_none() && self.frontier < self.canvas.len() && !self.is_mask(self.frontier) {
             let id = self.canvas[self.frontier];
-            if self.asked.canvas[self.frontier] == self.asked.mask && self.asked.end_ids.contains(&id) {
+            if self.request.canvas[self.frontier] == self.request.mask && self.request.end_ids.contains(&id) {
                 self.end = Some(self.frontier);
             } else {
                 self.frontier += 1;
@@ -244,7 +260,7 @@ impl Replay<'_> {
 
     /// The positions that a pass fills, ascending. A mask whose prediction is the mask token stays.
     fn filled(&self, predictions: &[Prediction], fills: &Fills, step: usize) -> Verdict<Vec<usize>> {
-        let rules = &self.asked.rules;
+        let rules = &self.request.rules;
         let mut keys: Vec<(usize, f64)> = Vec::new();
         for prediction in predictions {
             let mut key = prediction.confidence;
@@ -269,7 +285,7 @@ impl Replay<'_> {
         if open || predictions.iter().any(|prediction| prediction.open) {
             return Verdict::Open;
         }
-        let stays = |p: &usize| predictions.iter().any(|g| g.position == *p && g.token == self.asked.mask);
+        let stays = |p: &usize| predictions.iter().any(|g| g.position == *p && g.token == self.request.mask);
         chosen.retain(|p| !stays(p));
         chosen.sort_unstable();
         Verdict::Exactly(chosen)
@@ -277,32 +293,32 @@ impl Replay<'_> {
 
     /// The logits of the row that predicts a position, in a pass that begins at row `first`.
     fn row(&self, position: usize, first: usize) -> Vec<f32> {
-        let row = match (self.asked.rules.shifted, position) {
+        let row = match (self.request.rules.shifted, position) {
             (true, p) if p > first => p - 1,
             (true, _) => first,
             (false, p) => p,
         };
         let of = |tokens: &[u32]| logits(canvas_digest(tokens.iter().copied(), row));
         let conditioned: [f32; VOCABULARY] = of(&self.stored);
-        if self.asked.cfg_scale == 0.0 {
+        if self.request.cfg_scale == 0.0 {
             return conditioned.to_vec();
         }
         // Guidance: away from the prediction without the prompt.
         let mut hidden = self.stored.clone();
         for (p, id) in hidden.iter_mut().enumerate() {
-            if self.asked.canvas[p] != self.asked.mask {
-                *id = self.asked.mask;
+            if self.request.canvas[p] != self.request.mask {
+                *id = self.request.mask;
             }
         }
         let unconditioned = of(&hidden);
-        let scale = self.asked.cfg_scale + 1.0;
+        let scale = self.request.cfg_scale + 1.0;
         conditioned.iter().zip(&unconditioned).map(|(c, u)| u + scale * (c - u)).collect()
     }
 
     /// Temperature, top-p, top-k; then the token and its confidence.
     fn predict(&self, position: usize, first: usize, step: usize) -> Prediction {
         let row = self.row(position, first);
-        let sampling = &self.asked.sampling;
+        let sampling = &self.request.sampling;
         let draws = sampling.temperature > 0.0;
         let temperature = if draws { f64::from(sampling.temperature) } else { 1.0 };
         let (mut kept, mut open) = by_weight(&row, temperature);
@@ -324,7 +340,7 @@ impl Replay<'_> {
         }
         let sum = total(&kept);
         let share = |n: usize| kept.get(n).map_or(0.0, |(_, weight)| weight / sum);
-        let confidence = match self.asked.algorithm {
+        let confidence = match self.request.algorithm {
             Algorithm::TopkMargin => share(0) - share(1),
             Algorithm::Entropy => (0..kept.len()).map(|n| share(n) * libm::log(share(n))).sum(),
             Algorithm::LowConfidence => {

@@ -1,7 +1,6 @@
 //! Scores of labels, token by token and canvas by canvas.
 
 use super::super::machine::{VOCABULARY, canvas_digest, digest, logits, normaliser};
-use super::super::scoring::Scoring;
 use super::random;
 use crate::mode::score::Masks;
 
@@ -94,7 +93,26 @@ fn exp(values: &[f64]) -> Vec<f32> {
     values.iter().map(|&x| libm::exp(x) as f32).collect()
 }
 
-impl Scoring {
+/// A score request, with everything that its answer depends on.
+pub(in crate::simulator) struct LabelsRequest {
+    /// The prompts: query and item.
+    pub(in crate::simulator) items: Vec<Vec<u32>>,
+    /// The lists of labels.
+    pub(in crate::simulator) labels: Vec<Vec<Vec<u32>>>,
+    /// The list of each item; `None` if there is one for all.
+    pub(in crate::simulator) of: Option<Vec<usize>>,
+    pub(in crate::simulator) masks: Option<Masks>,
+    pub(in crate::simulator) softmax: bool,
+    pub(in crate::simulator) full_logprobs: bool,
+    pub(in crate::simulator) mean: bool,
+}
+
+impl LabelsRequest {
+    /// The labels of an item.
+    pub(in crate::simulator) fn labels_of(&self, item: usize) -> &[Vec<u32>] {
+        &self.labels[self.of.as_ref().map_or(0, |of| of[item])]
+    }
+
     /// The expected answer for an item.
     pub(in crate::simulator) fn expected(&self, item: usize) -> Scored {
         let labels = self.labels_of(item);

@@ -37,8 +37,9 @@ pub(super) fn run(
     let job = Job { matrix: w, x: inputs, x_stride, rows: x.rows, block, outputs };
     let shared = SharedJob(job);
     let unit = if x.rows >= GROUPED_ROWS { GROUP_STRIPS } else { 1 };
-    let (simd, sharing) = (exec.simd, variant.sharing(w, x.rows));
-    exec.team.split_strips(w.strips(), unit, sharing, |strips| simd.run(Part { job: shared.get(), strips }));
+    let (simd, distribution) = (exec.simd, variant.distribution(w, x.rows));
+    exec.team
+        .split_strips(w.strips(), unit, distribution, |strips| simd.run(Part { job: shared.get(), strips }));
 }
 
 #[derive(Clone, Copy)]

@@ -13,7 +13,7 @@ mod variant;
 use redline_simd::{Isa, LANES};
 
 pub use self::variant::Variant;
-use super::activation::{Activation, apply};
+use super::activation::{ActivationFunction, apply};
 use crate::Matrix;
 use crate::format::Format;
 use crate::threads::Disjoint;
@@ -25,7 +25,7 @@ pub struct Epilogue<'a> {
     /// Added to every row; has at least as many values as the strips have outputs (a multiple of 16).
     pub bias: Option<&'a [f32]>,
     /// Applied last.
-    pub activation: Activation,
+    pub activation: ActivationFunction,
 }
 
 /// Number of scratch words that [`linear`] needs for `rows` rows of inputs to `matrix`.
@@ -94,7 +94,7 @@ impl Outputs<'_> {
     /// The strips belong to the calling member.
     #[inline(always)]
     unsafe fn finish<S: Isa>(&self, s: S, rows: std::ops::Range<usize>, strips: std::ops::Range<usize>) {
-        if self.epilogue.bias.is_none() && self.epilogue.activation == Activation::None {
+        if self.epilogue.bias.is_none() && self.epilogue.activation == ActivationFunction::None {
             return;
         }
         for r in rows {

@@ -3,10 +3,12 @@
 
 use redline_simd::Simd;
 
-use super::integers::TILES_FROM_ROWS;
 use crate::Matrix;
-use crate::threads::Sharing;
+use crate::threads::Distribution;
 use crate::tile::TILE_ROWS;
+
+/// Number of rows from which on tile registers are used; with fewer, vector dot products wait less for their weights.
+pub(super) const TILES_FROM_ROWS: usize = 25;
 
 /// A way to run a linear layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -99,14 +101,14 @@ impl Variant {
 
     /// How the strips of a matrix are shared out for `rows` rows. Tile registers prefetch the weights of the next strips, so a
     /// member's strips must be consecutive.
-    pub(super) fn sharing(self, matrix: &Matrix, rows: usize) -> Sharing {
+    pub(super) fn distribution(self, matrix: &Matrix, rows: usize) -> Distribution {
         match self {
-            Self::DotAlone | Self::BlockedAlone => Sharing::Alone,
-            Self::Tiles => Sharing::InRanges,
+            Self::DotAlone | Self::BlockedAlone => Distribution::Alone,
+            Self::Tiles => Distribution::Static,
             Self::Dot | Self::DotHalf | Self::Blocked | Self::Deep => {
                 // Up to eight rows take about as long as reading the weights.
                 let strip = matrix.bytes() / matrix.strips().max(1) * rows.div_ceil(8);
-                Sharing::InPieces { least: PIECE_BYTES.div_ceil(strip.max(1)) }
+                Distribution::Stealing { least: PIECE_BYTES.div_ceil(strip.max(1)) }
             }
         }
     }
@@ -115,6 +117,28 @@ impl Variant {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Format;
+
+    #[test]
+    fn candidates_depend_on_rows_threads_and_size() {
+        // The scalar tier has no tile registers.
+        let simd = Simd::variants()[0];
+        let names = |format: &str, rows: usize, threads: usize| -> Vec<&'static str> {
+            let matrix = Matrix::zeroed(Format::parse(format).unwrap(), 16, 256).unwrap();
+            let candidates = Variant::candidates(simd, &matrix, rows, threads);
+            candidates.into_iter().map(Variant::name).collect()
+        };
+        assert_eq!(names("w8", 8, 1), ["dot"]);
+        assert_eq!(names("w8", 9, 1), ["dot", "dot-half"]);
+        assert_eq!(names("w8", 8, 2), ["dot", "dot-alone"]);
+        assert_eq!(names("w8", 9, 2), ["dot", "dot-half", "dot-alone"]);
+        assert_eq!(names("f32", 6, 1), ["blocked"]);
+        assert_eq!(names("f32", 7, 1), ["blocked", "deep"]);
+        assert_eq!(names("f32", 6, 2), ["blocked", "blocked-alone"]);
+        // 16 KiB of weights for each of 64 rows is the most for one thread.
+        assert_eq!(names("f32", 64, 2), ["blocked", "deep", "blocked-alone"]);
+        assert_eq!(names("f32", 65, 2), ["blocked", "deep"]);
+    }
 
     #[test]
     fn names_lead_back() {

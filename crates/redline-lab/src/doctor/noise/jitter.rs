@@ -6,6 +6,8 @@
 
 use serde::Serialize;
 
+use crate::stats;
+
 /// The spread at which its part of the score is full.
 const WIDE: f64 = 0.2;
 /// Minimum number of readings at each of two speeds, and their minimum share.
@@ -55,14 +57,14 @@ impl Jitter {
     /// Evaluates readings in the order they were taken; `None` without a positive reading.
     pub fn of(kind: &str, readings: &[f64]) -> Option<Self> {
         let readings: Vec<f64> = readings.iter().copied().filter(|v| v.is_finite() && *v > 0.0).collect();
-        let sorted = sorted(&readings);
+        let sorted = stats::sorted(&readings);
         let (best, median) = (*sorted.first()?, at(&sorted, 0.5)?);
         let n = sorted.len();
         let slower = |by: f64| sorted.iter().filter(|v| **v > best * (1.0 + by)).count() as f64 / n as f64;
         let (slower_2, slower_10) = (slower(0.02), slower(0.1));
         let spread = (at(&sorted, 0.9)? - at(&sorted, 0.1)?) / median;
         let fifth = (n / 5).max(1);
-        let middle = |part: &[f64]| at(&self::sorted(part), 0.5);
+        let middle = |part: &[f64]| at(&stats::sorted(part), 0.5);
         let drift = middle(&readings[n - fifth..])? / middle(&readings[..fifth])? - 1.0;
         Some(Self {
             kind: kind.to_owned(),
@@ -77,12 +79,6 @@ impl Jitter {
             speeds: speeds(&sorted),
         })
     }
-}
-
-fn sorted(values: &[f64]) -> Vec<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted
 }
 
 /// The quantile of sorted values.
@@ -117,7 +113,7 @@ fn speeds(sorted: &[f64]) -> Option<Speeds> {
     let scatter = |part: &[f64], middle: f64| {
         let distances: Vec<f64> = part.iter().map(|v| (v - middle).abs()).collect();
         // The 80th percentile: neither group may contain many readings that belong to the other.
-        at(&self::sorted(&distances), 0.8)
+        at(&stats::sorted(&distances), 0.8)
     };
     let wide = scatter(fast, fast_s)?.max(scatter(slow, slow_s)?);
     let apart = slow_s - fast_s;

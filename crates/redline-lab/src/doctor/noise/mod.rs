@@ -10,6 +10,8 @@ pub mod jitter;
 mod probe;
 mod quick;
 
+use std::fmt;
+
 use serde::Serialize;
 
 use crate::machine::{Activity, Frequencies, Machine};
@@ -47,15 +49,11 @@ impl Level {
     pub fn of(score: f64) -> Self {
         Self::FROM.iter().find(|(from, _)| score >= *from).map_or(Self::Quiet, |(_, level)| *level)
     }
+}
 
-    /// The name of the level.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Quiet => "quiet",
-            Self::Usable => "usable",
-            Self::Noisy => "noisy",
-            Self::Unfit => "unfit",
-        }
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
     }
 }
 
@@ -121,55 +119,26 @@ impl Noise {
     pub fn of(readings: &Readings) -> Self {
         let kinds =
             [("compute", &readings.compute), ("memory", &readings.memory), ("sleep", &readings.sleep)];
-        let jitter: Vec<Jitter> =
-            kinds.into_iter().filter_map(|(kind, values)| Jitter::of(kind, values)).collect();
+        let jitter = kinds.into_iter().filter_map(|(kind, values)| Jitter::of(kind, values));
+        let jitter: Vec<Jitter> = jitter.collect();
         let weighed = |j: &Jitter| if j.kind == "sleep" { j.score / 2.0 } else { j.score };
         let score = jitter.iter().map(weighed).fold(0.0, f64::max);
         let findings = findings::all(readings, &jitter);
         let worst = findings.iter().map(|f| f.level).max().unwrap_or(Level::Quiet);
-        Self {
-            score,
-            level: Level::of(score).max(worst),
-            seconds: readings.seconds,
-            threads: readings.threads,
-            jitter,
-            findings,
-        }
+        let level = Level::of(score).max(worst);
+        Self { score, level, seconds: readings.seconds, threads: readings.threads, jitter, findings }
     }
 
     /// The report as text: the scores, then the findings, each followed by its fix.
     pub fn text(&self) -> String {
-        let mut text = format!(
-            "noise {:.0} of 100: {} ({:.1} s, {})\n\n",
-            self.score,
-            self.level.name(),
-            self.seconds,
-            number::count(self.threads, "thread")
-        );
-        let mut table = Table::new(&[
-            ("kind", false),
-            ("score", true),
-            ("n", true),
-            ("best", true),
-            ("median", true),
-            ("over 2 %", true),
-            ("over 10 %", true),
-            ("spread", true),
-            ("drift", true),
-        ]);
+        let (score, level, threads) = (self.score, self.level, number::count(self.threads, "thread"));
+        let mut text = format!("noise {score:.0} of 100: {level} ({:.1} s, {threads})\n\n", self.seconds);
+        let mut table = Table::new("kind|>score|>n|>best|>median|>over 2 %|>over 10 %|>spread|>drift");
         for j in &self.jitter {
             let time = |seconds: f64| format!("{:.3} ms", seconds * 1e3);
-            table.push(vec![
-                j.kind.clone(),
-                format!("{:.0}", j.score),
-                j.n.to_string(),
-                time(j.best_s),
-                time(j.median_s),
-                number::percent(j.slower_2),
-                number::percent(j.slower_10),
-                number::percent(j.spread),
-                number::percent(j.drift),
-            ]);
+            let line = [j.kind.clone(), format!("{:.0}", j.score), j.n.to_string()];
+            let shares = [j.slower_2, j.slower_10, j.spread, j.drift].map(number::percent);
+            table.push([&line[..], &[time(j.best_s), time(j.median_s)], &shares].concat());
         }
         text.push_str(&table.render());
         text.push('\n');
@@ -177,7 +146,7 @@ impl Noise {
         for finding in &self.findings {
             text.push_str(&format!("  {:<width$}  {}\n", finding.name, finding.value));
             if let Some(fact) = &finding.fact {
-                text.push_str(&format!("  {:<width$}  > {}: {fact}\n", "", finding.level.name()));
+                text.push_str(&format!("  {:<width$}  > {}: {fact}\n", "", finding.level));
             }
             if let Some(fix) = &finding.fix {
                 text.push_str(&format!("  {:<width$}  > hint: {fix}\n", ""));

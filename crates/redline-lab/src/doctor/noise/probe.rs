@@ -1,6 +1,5 @@
 //! Takes the readings of a noise probe.
 
-use std::fmt;
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -9,13 +8,12 @@ use redline_kernels::{Arithmetic, Buffer, Exec, OutOfMemory, Simd, Team};
 
 use super::Readings;
 use crate::Clock;
-use crate::limits::FILL;
+use crate::limits::{self, FILL};
 use crate::machine::{Activity, Frequencies, Machine};
 
-/// Target duration of a piece of arithmetic, and its maximum number of rounds.
+/// Minimum duration of a piece of arithmetic.
 const PIECE_NS: u64 = 2_000_000;
-const MAX_ROUNDS: usize = 1 << 22;
-/// Number of timings to find the size of a piece.
+/// Number of timings to find the size of a piece. With one, an interrupted timing would make pieces too small to time.
 const TRIES: usize = 3;
 /// Requested duration of a sleep.
 const NAP: Duration = Duration::from_millis(1);
@@ -29,24 +27,15 @@ const LOOK: usize = 16;
 const STEPS: usize = 1000;
 
 /// Why a probe failed.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// The buffer could not be allocated.
+    #[error("no buffer to read: {0}")]
     Memory(OutOfMemory),
     /// The threads could not be started.
+    #[error("no threads to probe with: {0}")]
     Threads(std::io::Error),
 }
-
-impl fmt::Display for ProbeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Memory(e) => write!(f, "no buffer to read: {e}"),
-            Self::Threads(e) => write!(f, "no threads to probe with: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for ProbeError {}
 
 /// Probes for this many seconds, with the threads that a benchmark would use.
 pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, ProbeError> {
@@ -56,7 +45,7 @@ pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, 
     buffer.fill(FILL);
     let exec = Exec { simd: Simd::best(), team: &team };
     let mut readings = Readings { timer_ns: step(clock), threads, machine, ..Readings::default() };
-    let rounds = rounds(exec, clock);
+    let rounds = limits::rounds(exec, Arithmetic::F32, clock, PIECE_NS, TRIES);
     black_box(work::read(exec, &buffer, 1));
     readings.before = Activity::now();
     let start = clock.now_ns();
@@ -64,12 +53,8 @@ pub fn probe(machine: Machine, seconds: f64, clock: &Clock) -> Result<Readings, 
         if readings.compute.len() % LOOK == 0 {
             readings.frequencies.push(Frequencies::now());
         }
-        readings.compute.push(timed(clock, || {
-            black_box(work::multiply_add(exec, Arithmetic::F32, rounds));
-        }));
-        readings.memory.push(timed(clock, || {
-            black_box(work::read(exec, &buffer, 1));
-        }));
+        readings.compute.push(timed(clock, || work::multiply_add(exec, Arithmetic::F32, rounds)));
+        readings.memory.push(timed(clock, || work::read(exec, &buffer, 1)));
         readings.sleep.push(timed(clock, || std::thread::sleep(NAP)));
     }
     readings.seconds = clock.elapsed_s(start);
@@ -82,39 +67,23 @@ pub(super) fn canary(seconds: f64, clock: &Clock) -> Vec<f64> {
     let Ok(team) = Team::new(1) else { return Vec::new() };
     let exec = Exec { simd: Simd::best(), team: &team };
     let start = clock.now_ns();
-    let rounds = rounds(exec, clock);
+    let rounds = limits::rounds(exec, Arithmetic::F32, clock, PIECE_NS, TRIES);
     let mut readings = Vec::new();
     while readings.len() < MOST && clock.elapsed_s(start) < seconds {
-        readings.push(timed(clock, || {
-            black_box(work::multiply_add(exec, Arithmetic::F32, rounds));
-        }));
+        readings.push(timed(clock, || work::multiply_add(exec, Arithmetic::F32, rounds)));
     }
     readings
 }
 
-fn timed(clock: &Clock, work: impl FnOnce()) -> f64 {
-    clock.time(work).1 as f64 * 1e-9
+fn timed<R>(clock: &Clock, work: impl FnOnce() -> R) -> f64 {
+    black_box(clock.time(work)).1 as f64 * 1e-9
 }
 
 /// Number of words to read, at most a quarter of free memory.
 fn words(machine: &Machine) -> usize {
-    let wanted =
-        machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(2)).clamp(BUFFER.0, BUFFER.1);
+    let wanted = machine.last_level_cache().map_or(0, |cache| cache.saturating_mul(2));
+    let wanted = wanted.clamp(BUFFER.0, BUFFER.1);
     (wanted.min(machine.free_bytes() / 4) / 4).max(1) as usize
-}
-
-/// Number of rounds of arithmetic in a piece.
-fn rounds(exec: Exec<'_>, clock: &Clock) -> usize {
-    let mut rounds = 1 << 10;
-    while rounds < MAX_ROUNDS {
-        let once = || clock.time(|| black_box(work::multiply_add(exec, Arithmetic::F32, rounds))).1;
-        // The minimum of several: an interrupted timing would make pieces too small to time.
-        if (0..TRIES).map(|_| once()).min() >= Some(PIECE_NS) {
-            break;
-        }
-        rounds *= 2;
-    }
-    rounds
 }
 
 /// The smallest step of the clock.
@@ -125,22 +94,14 @@ fn step(clock: &Clock) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
     use super::*;
-
-    /// A clock that advances by `step` at every reading.
-    fn ticking(step: u64) -> Clock {
-        let now = AtomicU64::new(0);
-        Clock::scripted(move || now.fetch_add(step, Ordering::Relaxed))
-    }
 
     #[test]
     fn a_probe_ends_with_as_many_readings_of_each_kind() {
         let mut machine = Machine::default();
         machine.memory.available_bytes = Some(1 << 20);
         // Seven clock readings for every three probe readings.
-        let readings = probe(machine, 1.0, &ticking(10_000_000)).unwrap();
+        let readings = probe(machine, 1.0, &Clock::ticking(10_000_000)).unwrap();
         let n = readings.compute.len();
         assert_eq!((n, readings.memory.len(), readings.sleep.len()), (15, 15, 15));
         assert_eq!((readings.timer_ns, readings.threads), (Some(10_000_000), 1));
@@ -151,17 +112,15 @@ mod tests {
     #[test]
     fn a_canary_ends() {
         // Six clock readings determine the size.
-        assert_eq!(canary(0.1, &ticking(7_000_000)).len(), 3);
+        assert_eq!(canary(0.1, &Clock::ticking(7_000_000)).len(), 3);
     }
 
     #[test]
     fn buffers_leave_memory_to_others() {
         let mut machine = Machine::default();
-        machine.memory.available_bytes = Some(64 << 30);
-        assert_eq!(words(&machine) * 4, 64 << 20);
-        machine.memory.available_bytes = Some(1 << 20);
-        assert_eq!(words(&machine) * 4, 256 << 10);
-        machine.memory.available_bytes = Some(0);
-        assert_eq!(words(&machine), 1);
+        for (available, bytes) in [(64 << 30, 64 << 20), (1 << 20, 256 << 10), (0, 4)] {
+            machine.memory.available_bytes = Some(available);
+            assert_eq!(words(&machine) * 4, bytes);
+        }
     }
 }

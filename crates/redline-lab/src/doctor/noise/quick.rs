@@ -21,8 +21,7 @@ pub fn quick(machine: &Machine, since: Option<&Activity>, clock: &Clock) -> (Vec
     let before = Activity::now();
     let canary = probe::canary(SECONDS, clock);
     let after = Activity::now();
-    let told = warnings(&machine.frequency, since.unwrap_or(&before), &before, &after, &canary);
-    (told, after)
+    (warnings(&machine.frequency, since.unwrap_or(&before), &before, &after, &canary), after)
 }
 
 /// The warnings from counters before and after a check and the readings `canary` of equal work.
@@ -33,35 +32,30 @@ pub fn warnings(
     after: &Activity,
     canary: &[f64],
 ) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut warnings = Vec::new();
     if let Some(load) = before.load_average.filter(|load| *load > LOAD) {
-        told.push(format!("something was running in the last minute (load average {})", short(load)));
+        warnings.push(format!("something was running in the last minute (load average {})", short(load)));
     }
-    let others: Vec<String> = busy(before, after)
-        .into_iter()
-        .flatten()
-        .filter(|(_, share)| *share > BUSY)
-        .take(3)
-        .map(|(name, share)| format!("{name} {}", percent(share)))
-        .collect();
+    let others = busy(before, after).into_iter().flatten().filter(|(_, share)| *share > BUSY).take(3);
+    let others: Vec<String> = others.map(|(name, share)| format!("{name} {}", percent(share))).collect();
     if !others.is_empty() {
-        told.push(format!("other processes are busy: {}", others.join(", ")));
+        warnings.push(format!("other processes are busy: {}", others.join(", ")));
     }
     if let Some(share) = stolen_share(since, after).filter(|share| *share > STOLEN) {
-        told.push(format!("the hypervisor gave {} of the processor time to others", percent(share)));
+        warnings.push(format!("the hypervisor gave {} of the processor time to others", percent(share)));
     }
-    let slow: Vec<&str> =
-        frequency.governors.iter().map(String::as_str).filter(|g| *g != "performance").collect();
+    let slow = frequency.governors.iter().map(String::as_str).filter(|g| *g != "performance");
+    let slow: Vec<&str> = slow.collect();
     if !slow.is_empty() {
-        told.push(format!("the frequency governor is {}: the clock may fall", slow.join(", ")));
+        warnings.push(format!("the frequency governor is {}: the clock may fall", slow.join(", ")));
     }
     if let Some(jitter) = Jitter::of("compute", canary) {
         if let Some(speeds) = jitter.speeds {
             let slower = percent(speeds.slow_s / speeds.fast_s - 1.0);
-            told.push(format!("equal work runs at two speeds, {slower} apart"));
+            warnings.push(format!("equal work runs at two speeds, {slower} apart"));
         } else if jitter.spread > SPREAD {
-            told.push(format!("equal work scatters by {}", percent(jitter.spread)));
+            warnings.push(format!("equal work scatters by {}", percent(jitter.spread)));
         }
     }
-    told
+    warnings
 }

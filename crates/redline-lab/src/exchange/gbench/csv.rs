@@ -2,98 +2,74 @@
 
 use std::collections::BTreeSet;
 
-use super::super::{BadFile, Exported, Imported, NotExported, Place, values};
-use super::{Entry, Kind, LANE, checked, label, per_second, rows, written};
+use serde_json::Value;
+
+use super::super::values::{self, Csv};
+use super::super::{Exported, FilePosition, Result, error, run};
+use super::{Entry, Kind, LANE, STANDS, benchmarks, label, rows, times};
 use crate::result::csv_line;
-use crate::run::Run;
+use crate::run::{Build, Run};
 
 /// The first columns in order; counters follow.
-const COLUMNS: &[&str] = &[
-    "name",
-    "iterations",
-    "real_time",
-    "cpu_time",
-    "time_unit",
-    "bytes_per_second",
-    "items_per_second",
-    "label",
-    "error_occurred",
-    "error_message",
-];
+const COLUMNS: &str = "name,iterations,real_time,cpu_time,time_unit,bytes_per_second,items_per_second,label,error_occurred,error_message";
+/// Columns that are counters although they always exist.
+const RATES: [&str; 2] = ["bytes_per_second", "items_per_second"];
 /// The suffixes of statistics in names.
-const STATISTICS: &[&str] = &["mean", "median", "stddev", "cv", "min", "max"];
+const STATISTICS: [&str; 6] = ["mean", "median", "stddev", "cv", "min", "max"];
 /// Complexity fits, which are never cases.
-const FITS: &[&str] = &["_BigO", "_RMS"];
+const FITS: [&str; 2] = ["_BigO", "_RMS"];
+const TITLES: &str =
+    "the header of `--benchmark_format=csv` begins with name,iterations,real_time,cpu_time,time_unit";
 
-/// Finds the header. A file may contain other output before it.
+/// Where the header begins. A file may contain other output before it.
 fn header(text: &str) -> Option<usize> {
-    let mut at = 0;
-    for line in text.split_inclusive('\n') {
-        if line.starts_with("name,iterations,") {
-            return Some(at);
-        }
-        at += line.len();
-    }
-    None
+    const START: &str = "name,iterations,";
+    if text.starts_with(START) { Some(0) } else { text.find(&format!("\n{START}")).map(|at| at + 1) }
 }
 
 pub(super) fn recognises(text: &str) -> bool {
     header(text).is_some()
 }
 
-pub(super) fn read(text: &str) -> Result<Imported, BadFile> {
-    const TITLES: &str =
-        "the header of `--benchmark_format=csv` begins with name,iterations,real_time,cpu_time,time_unit";
+pub(super) fn read(text: &str) -> Result<Run> {
     let Some(start) = header(text) else {
-        return Err(BadFile::at(Place::File, "there is no header", TITLES));
+        return Err(error("there is no header", TITLES));
     };
     let offset = text[..start].matches('\n').count() as u64;
-    let mut reader = csv::ReaderBuilder::new().from_reader(&text.as_bytes()[start..]);
-    let titles = reader.headers().map_err(|e| values::csv_fault(&e, offset))?.clone();
-    let mut distinct = BTreeSet::new();
-    if let Some(twice) = titles.iter().find(|title| !distinct.insert(*title)) {
-        let fact = format!("the column `{}` stands twice", values::shortened(twice));
-        return Err(BadFile::at(Place::Line(offset + 1), fact, TITLES));
+    let csv = Csv::parse(&text[start..], offset, TITLES)?;
+    let has = |name: &str| csv.titles.iter().any(|title| title == name);
+    if let Some(missing) = ["real_time", "cpu_time", "time_unit"].into_iter().find(|name| !has(name)) {
+        let fact = format!("the column `{missing}` is missing");
+        return Err(FilePosition::Line(offset + 1).error(fact, TITLES));
     }
-    if let Some(lacks) = ["real_time", "cpu_time", "time_unit"].iter().find(|name| !distinct.contains(**name))
-    {
-        return Err(BadFile::at(Place::Line(offset + 1), format!("the column `{lacks}` is missing"), TITLES));
-    }
-    let mut lines = Vec::new();
-    for record in reader.records() {
-        let record = record.map_err(|e| values::csv_fault(&e, offset))?;
-        let place = Place::Line(offset + record.position().map_or(0, csv::Position::line));
-        lines.push((place, record));
-    }
-    let names: BTreeSet<String> = lines.iter().filter_map(|(_, r)| r.get(0)).map(ToOwned::to_owned).collect();
+    let names: BTreeSet<&str> = csv.lines.iter().filter_map(|(_, line)| line.get(0)).collect();
     let mut entries = Vec::new();
-    for (place, record) in &lines {
-        entries.extend(entry(*place, &titles, record, &names)?);
+    for (place, line) in &csv.lines {
+        entries.extend(entry(*place, &csv.titles, line, &names)?);
     }
-    let (rows, failed) = rows(entries)?;
-    Ok(Imported { lane: LANE.to_owned(), rows, failed, ..Imported::default() })
+    run(Build::default(), LANE, None, Value::Null, rows(entries)?)
 }
 
 /// Splits a name into case and statistic. Statistics are marked only by suffixes, so the other names in the file decide
 /// whether a name with such a suffix is a case itself.
-fn statistic<'a>(name: &'a str, names: &BTreeSet<String>) -> Option<(&'a str, &'a str)> {
+fn statistic<'a>(name: &'a str, names: &BTreeSet<&str>) -> Option<(&'a str, &'a str)> {
     let (case, last) = name.rsplit_once('_')?;
-    let all = ["mean", "median", "stddev"].iter().all(|other| names.contains(&format!("{case}_{other}")));
-    (STATISTICS.contains(&last) && (all || names.contains(case))).then_some((case, last))
+    let has = |statistic: &str| names.contains(format!("{case}_{statistic}").as_str());
+    let of_case = names.contains(case) || ["mean", "median", "stddev"].into_iter().all(has);
+    (STATISTICS.contains(&last) && of_case).then_some((case, last))
 }
 
-/// Parses a line; `None` for fits and for statistics that do not describe a case.
+/// Parses a line and its case; `None` for fits and for statistics that do not describe a case.
 fn entry(
-    place: Place,
+    place: FilePosition,
     titles: &csv::StringRecord,
-    record: &csv::StringRecord,
-    names: &BTreeSet<String>,
-) -> Result<Option<Entry>, BadFile> {
-    let cell =
-        |title: &str| titles.iter().position(|t| t == title).and_then(|at| record.get(at)).unwrap_or("");
+    line: &csv::StringRecord,
+    names: &BTreeSet<&str>,
+) -> Result<Option<(String, Entry)>> {
+    let cell = |title: &str| titles.iter().zip(line).find(|(t, _)| *t == title).map_or("", |(_, cell)| cell);
     let name = cell("name");
     if name.is_empty() {
-        return Err(BadFile::at(place, "it has no `name`", "is the file whole?"));
+        return Err(place.error("it has no `name`", "is the file whole?"));
     }
     if FITS.iter().any(|end| name.ends_with(end)) {
         return Ok(None);
@@ -101,50 +77,44 @@ fn entry(
     let failed = cell("error_occurred").eq_ignore_ascii_case("true");
     let (case, kind) = match statistic(name, names) {
         _ if failed => (name, Kind::Failed(cell("error_message").to_owned())),
-        Some((case, which)) if super::STANDS.contains(&which) => (case, Kind::Aggregate(which.to_owned())),
+        Some((case, which)) if STANDS.contains(&which) => (case, Kind::Aggregate(which.to_owned())),
         Some(_) => return Ok(None),
         None => (name, Kind::Repetition(None)),
     };
-    let mut found = Vec::new();
+    let mut measured = Vec::new();
     if !failed {
-        let unit = per_second(place, cell("time_unit"))?;
-        for name in ["real_time", "cpu_time"] {
-            let value = values::number(place, name, cell(name))?;
-            found.push((name.to_owned(), values::not_negative(place, name, value)? / unit));
-        }
-        let counters = titles.iter().zip(record).filter(|(title, cell)| {
-            let rate = ["bytes_per_second", "items_per_second"].contains(title);
-            !cell.is_empty() && (rate || !COLUMNS.contains(title))
-        });
-        for (title, cell) in counters {
-            found.push((title.to_owned(), values::number(place, title, cell)?));
+        measured = times(place, cell("time_unit"), |name| values::number(place, name, cell(name)))?;
+        let is_counter =
+            |title: &str| RATES.contains(&title) || COLUMNS.split(',').all(|column| column != title);
+        for (title, cell) in
+            titles.iter().zip(line).filter(|(title, cell)| !cell.is_empty() && is_counter(title))
+        {
+            measured.push((title.to_owned(), values::number(place, title, cell)?));
         }
     }
     let label = Some(cell("label").to_owned()).filter(|label| !label.is_empty());
-    checked(Entry { place, name: case.to_owned(), kind, threads: None, label, values: found }).map(Some)
+    Ok(Some((case.to_owned(), Entry { place, kind, threads: None, label, values: measured })))
 }
 
-pub(super) fn write(run: &Run) -> Result<Exported, NotExported> {
-    let (rows, notes) = written(run)?;
-    let mut titles: Vec<&str> = COLUMNS.to_vec();
-    for (_, row, _) in &rows {
-        for (name, _) in row.metrics.iter() {
-            if !titles.contains(&name) {
-                titles.push(name);
-            }
+pub(super) fn write(run: &Run) -> Result<Exported> {
+    let (benchmarks, notes) = benchmarks(run)?;
+    let mut titles: Vec<&str> = COLUMNS.split(',').collect();
+    for (name, _) in benchmarks.iter().flat_map(|benchmark| benchmark.row.metrics.iter()) {
+        if !titles.contains(&name) {
+            titles.push(name);
         }
     }
-    let mut text = csv_line(&titles.iter().map(|title| (*title).to_owned()).collect::<Vec<_>>());
-    for (name, row, repetitions) in &rows {
-        for values in repetitions {
+    let mut text = csv_line(&titles.iter().map(ToString::to_string).collect::<Vec<_>>());
+    for benchmark in &benchmarks {
+        for values in &benchmark.repetitions {
+            let value =
+                |title: &str| values.iter().find(|(name, _)| *name == title).map(|(_, v)| v.to_string());
             let cell = |title: &&str| match *title {
-                "name" => name.clone(),
+                "name" => benchmark.name.clone(),
                 "iterations" => "1".to_owned(),
                 "time_unit" => "s".to_owned(),
-                "label" => label(row),
-                title => {
-                    values.iter().find(|(n, _)| *n == title).map(|(_, v)| v.to_string()).unwrap_or_default()
-                }
+                "label" => label(benchmark.row),
+                title => value(title).unwrap_or_default(),
             };
             text.push_str(&csv_line(&titles.iter().map(cell).collect::<Vec<_>>()));
         }

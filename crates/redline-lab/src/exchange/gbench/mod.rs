@@ -7,91 +7,40 @@
 mod csv;
 mod json;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use super::{BadFile, Format, MAX_CASES, MAX_NAMES, NotExported, Place, Reader, names, values};
-use crate::result::Row;
+use super::{FilePosition, MAX_NAMES, Reader, Result, Writer, error, names, values};
+use crate::result::{Metric, Row};
 use crate::run::Run;
-use crate::stats::{Direction, Samples};
+use crate::stats::Direction;
 
-/// The JSON format.
-pub(super) const JSON: Format = Format {
-    name: "gbench-json",
-    about: "Google Benchmark, JSON: a context and an entry per repetition",
-    write: json::write,
-    read: Some(Reader { recognises: json::recognises, read: json::read }),
-};
-
-/// The format with comma-separated values.
-pub(super) const CSV: Format = Format {
-    name: "gbench-csv",
-    about: "Google Benchmark, comma-separated values",
-    write: csv::write,
-    read: Some(Reader { recognises: csv::recognises, read: csv::read }),
-};
+pub(super) const JSON: (Writer, Reader) =
+    (json::write, Reader { recognises: json::recognises, read: json::read });
+pub(super) const CSV: (Writer, Reader) =
+    (csv::write, Reader { recognises: csv::recognises, read: csv::read });
 
 /// The lane of a file that does not name one.
 const LANE: &str = "google-benchmark";
 /// Fields of an entry that are not counters.
-const FIELDS: &[&str] = &[
-    "name",
-    "family_index",
-    "per_family_instance_index",
-    "run_name",
-    "run_type",
-    "repetitions",
-    "repetition_index",
-    "threads",
-    "iterations",
-    "real_time",
-    "cpu_time",
-    "time_unit",
-    "label",
-    "error_occurred",
-    "error_message",
-    "skipped",
-    "skip_message",
-    "aggregate_name",
-    "aggregate_unit",
-    "cpu_coefficient",
-    "real_coefficient",
-    "big_o",
-    "rms",
-];
+const FIELDS: &str = "name,family_index,per_family_instance_index,run_name,run_type,repetitions,repetition_index,threads,\
+                      iterations,real_time,cpu_time,time_unit,label,error_occurred,error_message,skipped,skip_message,\
+                      aggregate_name,aggregate_unit,cpu_coefficient,real_coefficient,big_o,rms";
 /// Aggregates that may stand for a case without repetitions, in order of preference.
 const STANDS: [&str; 2] = ["median", "mean"];
 
-/// Units of time per second.
-fn per_second(place: Place, unit: &str) -> Result<f64, BadFile> {
-    match unit {
-        "ns" => Ok(1e9),
-        "us" => Ok(1e6),
-        "ms" => Ok(1e3),
-        "s" => Ok(1.0),
-        other => {
-            let fact = format!("`time_unit` is `{}`", values::shortened(other));
-            Err(BadFile::at(place, fact, "units of time are ns, us, ms and s"))
-        }
-    }
-}
-
-/// The kind of an entry.
 #[derive(Clone, Debug, PartialEq)]
 enum Kind {
     /// A repetition, with its number if known.
     Repetition(Option<u64>),
-    /// A statistic over repetitions.
+    /// One of [`STANDS`] over all repetitions.
     Aggregate(String),
     /// The benchmark failed, with this message.
     Failed(String),
 }
 
-/// An entry of a file.
 #[derive(Clone, Debug)]
 struct Entry {
-    place: Place,
-    /// The case name.
-    name: String,
+    place: FilePosition,
     kind: Kind,
     threads: Option<u64>,
     label: Option<String>,
@@ -99,118 +48,103 @@ struct Entry {
     values: Vec<(String, f64)>,
 }
 
-/// The entries of a case.
-#[derive(Default)]
-struct Case {
-    entries: Vec<Entry>,
-    numbers: BTreeSet<u64>,
+impl Entry {
+    /// Returns an error for too many values or invalid values.
+    fn check(&self) -> Result<()> {
+        if self.values.len() > MAX_NAMES {
+            let fact = format!("{} counters, more than {MAX_NAMES}", self.values.len());
+            return Err(self.place.error(fact, "is this the right file?"));
+        }
+        for (name, value) in self.values.iter().filter(|(name, _)| values::kind(name).1 != Direction::Info) {
+            values::not_negative(self.place, name, *value)?;
+        }
+        Ok(())
+    }
 }
 
-/// Converts entries to rows, in the order of their first entries. Also returns the failed cases.
-fn rows(entries: Vec<Entry>) -> Result<(Vec<Row>, Vec<String>), BadFile> {
-    let mut order: BTreeMap<String, usize> = BTreeMap::new();
-    let mut cases: Vec<Case> = Vec::new();
-    for entry in entries {
-        let at = *order.entry(entry.name.clone()).or_insert(cases.len());
-        if at == cases.len() {
-            if at == MAX_CASES {
-                let fact = format!("more than {MAX_CASES} cases");
-                return Err(BadFile::at(entry.place, fact, "import them in parts"));
-            }
-            cases.push(Case::default());
-        }
-        if let Kind::Repetition(Some(number)) = entry.kind
-            && !cases[at].numbers.insert(number)
-        {
-            let fact = format!("repetition {number} of `{}` stands twice", values::shortened(&entry.name));
-            return Err(BadFile::at(entry.place, fact, "import the files of several runs one by one"));
-        }
-        cases[at].entries.push(entry);
-    }
-    let mut failed = Vec::new();
-    let mut rows = Vec::new();
-    for case in cases {
-        rows.push(row(case.entries, &mut failed)?);
-    }
-    Ok((rows, failed))
+fn is_counter(name: &str) -> bool {
+    FIELDS.split(',').all(|field| field != name)
 }
 
-fn row(entries: Vec<Entry>, failed: &mut Vec<String>) -> Result<Row, BadFile> {
-    let name = entries[0].name.clone();
-    let mut row = Row::new(name.clone());
-    if let Some(threads) = entries[0].threads {
-        row = row.param("threads", threads);
+/// Both times of an entry in seconds; `time` reads one in the unit.
+fn times(place: FilePosition, unit: &str, time: impl Fn(&str) -> Result<f64>) -> Result<Vec<(String, f64)>> {
+    let per_second = match unit {
+        "ns" => 1e9,
+        "us" => 1e6,
+        "ms" => 1e3,
+        "s" => 1.0,
+        other => {
+            let fact = format!("`time_unit` is `{}`", values::shortened(other));
+            return Err(place.error(fact, "units of time are ns, us, ms and s"));
+        }
+    };
+    let seconds =
+        |name: &str| Ok((name.to_owned(), values::not_negative(place, name, time(name)?)? / per_second));
+    ["real_time", "cpu_time"].into_iter().map(seconds).collect()
+}
+
+/// Converts entries, each with its case, to rows in the order of their first entries.
+fn rows(entries: Vec<(String, Entry)>) -> Result<Vec<Row>> {
+    entries.iter().try_for_each(|(_, entry)| entry.check())?;
+    let cases = values::cases(entries, |entry| entry.place)?;
+    cases.iter().map(|(case, entries)| row(case, entries)).collect()
+}
+
+fn row(case: &str, entries: &[Entry]) -> Result<Row> {
+    let mut numbers = BTreeSet::new();
+    let repeated = entries.iter().find_map(|entry| match entry.kind {
+        Kind::Repetition(Some(number)) if !numbers.insert(number) => Some((entry.place, number)),
+        _ => None,
+    });
+    if let Some((place, number)) = repeated {
+        let fact = format!("repetition {number} of `{}` stands twice", values::shortened(case));
+        return Err(place.error(fact, "import the files of several runs one by one"));
     }
-    if let Some(label) = entries.iter().find_map(|e| e.label.clone()) {
-        row = row.param("label", label);
-    }
-    let why = entries.iter().find_map(|e| match &e.kind {
+    let failure = entries.iter().find_map(|entry| match &entry.kind {
         Kind::Failed(why) => Some(why.clone()),
         _ => None,
     });
-    if let Some(why) = why {
-        failed.push(name);
-        row = row.param("error", why);
-    }
-    let of = |kind: &dyn Fn(&Kind) -> bool| entries.iter().filter(|e| kind(&e.kind)).collect::<Vec<_>>();
-    let mut taken = of(&|kind| matches!(kind, Kind::Repetition(_)));
-    if taken.is_empty() {
-        let stands = STANDS.iter().find_map(|wanted| {
-            let first = entries.iter().find(|e| e.kind == Kind::Aggregate((*wanted).to_owned()))?;
-            Some((*wanted, first))
-        });
-        if let Some((which, entry)) = stands {
-            row = row.param("aggregate", which);
-            taken = vec![entry];
+    let row = Row { checked: failure.is_none(), ..Row::new(case) };
+    let mut row = values::param(row, "threads", entries[0].threads);
+    row = values::param(row, "label", entries.iter().find_map(|entry| entry.label.clone()));
+    row = values::param(row, "error", failure);
+    let is_repetition = |entry: &&Entry| matches!(entry.kind, Kind::Repetition(_));
+    let mut measured: Vec<&Entry> = entries.iter().filter(is_repetition).collect();
+    if measured.is_empty() {
+        let aggregate = |name: &'static str| {
+            let kind = Kind::Aggregate(name.to_owned());
+            Some((name, entries.iter().find(|entry| entry.kind == kind)?))
+        };
+        if let Some((name, entry)) = STANDS.into_iter().find_map(aggregate) {
+            row = row.param("aggregate", name);
+            measured.push(entry);
         }
     }
-    for (name, found) in by_name(&taken) {
-        let (unit, direction) = values::kind(&name);
-        let samples = values::samples(entries[0].place, (&unit, direction), &[found])?;
-        row = row.metric(values::plain(&name), samples);
+    let named = measured.iter().flat_map(|entry| &entry.values).map(|(name, value)| (name, *value));
+    for (name, numbers) in values::grouped(named) {
+        let (unit, direction) = values::kind(name);
+        let samples = values::samples(entries[0].place, (&unit, direction), &[numbers])?;
+        row = row.metric(values::plain(name), samples);
     }
     Ok(row)
 }
 
-/// The values of each name, in order of first appearance.
-fn by_name(entries: &[&Entry]) -> Vec<(String, Vec<f64>)> {
-    let mut order: BTreeMap<&str, usize> = BTreeMap::new();
-    let mut found: Vec<(String, Vec<f64>)> = Vec::new();
-    for (name, value) in entries.iter().flat_map(|entry| &entry.values) {
-        let at = *order.entry(name).or_insert(found.len());
-        if at == found.len() {
-            found.push((name.clone(), Vec::new()));
-        }
-        found[at].1.push(*value);
-    }
-    found
+/// A row as it is exported.
+struct Benchmark<'a> {
+    name: String,
+    row: &'a Row,
+    /// The times and counters of each repetition: `real_time`, `cpu_time`, then every metric that has as many samples.
+    repetitions: Vec<Vec<(&'a str, f64)>>,
 }
 
-/// Returns an error for too many values or invalid values.
-fn checked(entry: Entry) -> Result<Entry, BadFile> {
-    if entry.values.len() > MAX_NAMES {
-        let fact = format!("{} counters, more than {MAX_NAMES}", entry.values.len());
-        return Err(BadFile::at(entry.place, fact, "is this the right file?"));
-    }
-    for (name, value) in &entry.values {
-        let told = values::kind(name).1;
-        if told != Direction::Info {
-            values::not_negative(entry.place, name, *value)?;
-        }
-    }
-    Ok(entry)
-}
-
-/// The repetitions of a row, each with its time and every metric that has as many samples.
 fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
-    let counted = |name: &str| row.metrics.get(name).map(crate::result::Metric::samples);
-    let judged = |direction: Direction, unit: &'static str| {
-        row.metrics
-            .iter()
-            .map(|(_, metric)| metric.samples())
-            .find(move |s| s.direction() == direction && s.n() > 0 && (unit.is_empty() || s.unit() == unit))
+    let metrics = || row.metrics.iter().map(|(name, metric)| (name, metric.samples()));
+    let named = |name: &str| row.metrics.get(name).map(Metric::samples);
+    let judged = |direction: Direction, unit: &str| {
+        let mut samples = metrics().map(|(_, samples)| samples);
+        samples.find(|s| s.direction() == direction && s.n() > 0 && (unit.is_empty() || s.unit() == unit))
     };
-    let time = counted("real_time").or_else(|| counted("seconds")).or_else(|| judged(Direction::Lower, "s"));
+    let time = named("real_time").or_else(|| named("seconds")).or_else(|| judged(Direction::Lower, "s"));
     let times: Vec<f64> = match (time.filter(|s| s.n() > 0), judged(Direction::Higher, "")) {
         (Some(time), _) => time.values().to_vec(),
         (None, Some(rate)) => rate.values().iter().map(|v| 1.0 / v).collect(),
@@ -219,58 +153,48 @@ fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
     if times.iter().any(|t| !t.is_finite() || *t < 0.0) {
         return Err("a rate of 0 has no time".to_owned());
     }
-    let cpu = counted("cpu_time").filter(|s| s.n() == times.len());
-    let others: Vec<(&str, &Samples)> = row
-        .metrics
-        .iter()
-        .filter(|(name, _)| !FIELDS.contains(name))
-        .map(|(name, metric)| (name, metric.samples()))
-        .collect();
-    let entry = |(i, &time): (usize, &f64)| {
+    let cpu = named("cpu_time").filter(|s| s.n() == times.len());
+    let repetition = |(i, &time): (usize, &f64)| {
         let cpu = cpu.map_or(time, |s| s.values()[i]);
-        let mut entry = vec![("real_time", time), ("cpu_time", cpu)];
-        entry.extend(others.iter().filter_map(|(name, s)| Some((*name, *s.values().get(i)?))));
-        entry
+        let counters = metrics().filter(|(name, _)| is_counter(name));
+        let counters = counters.filter_map(|(name, s)| Some((name, *s.values().get(i)?)));
+        [("real_time", time), ("cpu_time", cpu)].into_iter().chain(counters).collect::<Vec<_>>()
     };
-    Ok(times.iter().enumerate().map(entry).collect())
+    Ok(times.iter().enumerate().map(repetition).collect())
 }
 
-/// Every row with its repetitions, and notes about rows without any.
-#[expect(clippy::type_complexity, reason = "rows with what is written of them")]
-fn written(run: &Run) -> Result<(Vec<(String, &Row, Vec<Vec<(&str, f64)>>)>, Vec<String>), NotExported> {
-    let (mut rows, mut notes) = (Vec::new(), Vec::new());
-    let mut processes = 0;
+/// Every row with its repetitions, and notes about what is left out.
+fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
+    let (mut benchmarks, mut notes) = (Vec::new(), Vec::new());
     for (name, row) in names(&run.rows).into_iter().zip(&run.rows) {
         match repetitions(row) {
-            Ok(found) => {
-                let more = row.metrics.iter().find(|(_, m)| m.samples().n() > found.len());
-                notes.extend(more.map(|(metric, _)| {
-                    format!("`{name}` has {} repetitions: `{metric}` is cut to as many samples", found.len())
+            Ok(repetitions) => {
+                let n = repetitions.len();
+                let longer = row.metrics.iter().find(|(_, metric)| metric.samples().n() > n);
+                notes.extend(longer.map(|(metric, _)| {
+                    format!("`{name}` has {n} repetitions: `{metric}` is cut to as many samples")
                 }));
-                rows.push((name, row, found));
+                benchmarks.push(Benchmark { name, row, repetitions });
             }
             Err(why) => notes.push(format!("`{name}` is left out: {why}")),
         }
-        processes =
-            processes.max(row.metrics.iter().map(|(_, m)| m.samples().processes().len()).max().unwrap_or(0));
     }
-    if rows.is_empty() {
+    if benchmarks.is_empty() {
         let fact = format!("no row of lane `{}` has a time or a rate", run.lane);
-        return Err(NotExported { fact, hint: "`--to bmf` writes any metric".to_owned() });
+        return Err(error(fact, "`--to bmf` writes any metric"));
     }
+    let metrics = run.rows.iter().flat_map(|row| row.metrics.iter());
+    let processes = metrics.map(|(_, metric)| metric.samples().processes().len()).max().unwrap_or(0);
     if processes > 1 {
         notes.push(format!(
             "samples of {processes} processes stand in one list: this format does not tell them apart"
         ));
     }
-    Ok((rows, notes))
+    Ok((benchmarks, notes))
 }
 
 /// The parameters as a label.
 fn label(row: &Row) -> String {
-    let text =
-        |value: &serde_json::Value| value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-    let words: Vec<String> =
-        row.params.iter().map(|(name, value)| format!("{name}={}", text(value))).collect();
-    words.join(" ")
+    let words = row.params.iter().map(|(name, value)| format!("{name}={}", values::text(value)));
+    words.collect::<Vec<_>>().join(" ")
 }

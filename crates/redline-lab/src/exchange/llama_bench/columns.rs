@@ -1,10 +1,11 @@
 //! llama-bench's comma-separated values, in which every cell is quoted.
 
-use serde_json::Map;
+use serde_json::Value;
 
-use super::super::{BadFile, Exported, Imported, NotExported, Place, values};
+use super::super::values::Csv;
+use super::super::{Exported, FilePosition, Result};
 use super::record::Record;
-use super::{COLUMNS, exported, imported, lacks};
+use super::{COLUMNS, imported, missing, records};
 use crate::run::Run;
 
 pub(super) fn recognises(text: &str) -> bool {
@@ -13,40 +14,26 @@ pub(super) fn recognises(text: &str) -> bool {
     has("n_prompt") && has("avg_ts")
 }
 
-pub(super) fn read(text: &str) -> Result<Imported, BadFile> {
-    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
-    let titles = reader.headers().map_err(|e| values::csv_fault(&e, 0))?.clone();
-    let mut records = Vec::new();
-    for line in reader.records() {
-        let line = line.map_err(|e| values::csv_fault(&e, 0))?;
-        let place = Place::Line(line.position().map_or(0, csv::Position::line));
-        let mut fields = Map::new();
-        for (title, cell) in titles.iter().zip(&line) {
-            if fields.insert(title.trim().to_owned(), cell.into()).is_some() {
-                let fact = format!("the column `{}` stands twice", values::shortened(title));
-                return Err(BadFile::at(Place::Line(1), fact, "is the file damaged?"));
-            }
-        }
-        if !fields.contains_key("avg_ts") && !fields.contains_key("avg_ns") {
-            return Err(lacks(Place::Line(1), "avg_ts"));
-        }
-        records.push(Record::new(place, fields)?);
+pub(super) fn read(text: &str) -> Result<Run> {
+    let csv = Csv::parse(text, 0, "is the file damaged?")?;
+    if !csv.titles.iter().any(|title| ["avg_ts", "avg_ns"].contains(&title)) {
+        return Err(missing(FilePosition::Line(1), "avg_ts"));
     }
-    imported(records)
+    let record = |(place, line): &(FilePosition, csv::StringRecord)| {
+        let field = |(title, cell): (&str, &str)| (title.to_owned(), Value::from(cell));
+        Record::new(*place, csv.titles.iter().zip(line).map(field).collect())
+    };
+    imported(&csv.lines.iter().map(record).collect::<Result<Vec<_>, _>>()?)
 }
 
-fn quoted(text: &str) -> String {
-    format!("\"{}\"", text.replace('"', "\"\""))
-}
-
-pub(super) fn write(run: &Run) -> Result<Exported, NotExported> {
-    let titles: Vec<&str> = COLUMNS.iter().map(|(name, _)| *name).collect();
-    exported(run, |records| {
-        let line = |record: &Record| {
-            let cells =
-                titles.iter().map(|name| record.cell(name).as_deref().map(quoted).unwrap_or_default());
-            cells.collect::<Vec<_>>().join(",") + "\n"
-        };
-        titles.join(",") + "\n" + &records.iter().map(line).collect::<String>()
-    })
+pub(super) fn write(run: &Run) -> Result<Exported> {
+    let (records, notes) = records(run)?;
+    let quoted = |text: String| format!("\"{}\"", text.replace('"', "\"\""));
+    let line = |record: &Record| {
+        let cells = COLUMNS.iter().map(|column| record.cell(column.name).map(quoted).unwrap_or_default());
+        cells.collect::<Vec<_>>().join(",") + "\n"
+    };
+    let titles: Vec<&str> = COLUMNS.iter().map(|column| column.name).collect();
+    let text = titles.join(",") + "\n" + &records.iter().map(line).collect::<String>();
+    Ok(Exported { text, notes })
 }

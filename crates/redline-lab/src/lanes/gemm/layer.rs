@@ -2,12 +2,13 @@
 
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
+use redline_models::random::{STEP, mix};
 
 use crate::Clock;
-use crate::bench::LaneError;
+use crate::bench::{LaneError, Result, verify};
 use crate::digest::digest;
 use crate::limits::LimitError;
-use crate::random::{STEP, mix};
+use crate::parity::ActivationDifference;
 use crate::roofline::Work;
 
 /// Target duration of a sample, which consists of consecutive calls, at most [`MOST_CALLS`].
@@ -34,12 +35,10 @@ pub(super) struct Layer<'a> {
     scratch: Buffer<u32>,
 }
 
-/// The result of the check.
 pub(super) struct Checked {
     /// Distance of the sampled outputs to the f32 product of the unquantised weights, relative to that product's
     /// norm.
     pub(super) l2_diff: f64,
-    /// The digest of the sampled outputs.
     pub(super) digest: String,
 }
 
@@ -51,7 +50,7 @@ impl<'a> Layer<'a> {
         (n, k): (usize, usize),
         rows: usize,
         bytes: usize,
-    ) -> Result<Self, LaneError> {
+    ) -> Result<Self> {
         let mut matrix = Matrix::zeroed(format, n, k)?;
         let mut values = vec![0f32; CHUNK.min(n) * k];
         for first in (0..n).step_by(CHUNK) {
@@ -79,7 +78,6 @@ impl<'a> Layer<'a> {
         (self.matrices[0].rows(), self.matrices[0].cols())
     }
 
-    /// Bytes of all matrices.
     pub(super) fn cycled_bytes(&self) -> usize {
         self.matrices.len() * self.matrices[0].bytes()
     }
@@ -106,25 +104,21 @@ impl<'a> Layer<'a> {
     }
 
     /// Compares sampled outputs with the scalar tier, bit for bit, and with the f32 product.
-    pub(super) fn check(&mut self, m: usize) -> Result<Checked, LaneError> {
+    pub(super) fn check(&mut self, m: usize) -> Result<Checked> {
         let ((n, k), used) = (self.shape(), self.next);
         self.call(m);
         let (outputs, rows) = (spread(CHECKED.0, n), spread(CHECKED.1, m));
         let stride = n.next_multiple_of(STRIP);
         let at = |&r: &usize| outputs.iter().map(move |o| r * stride + o);
-        let found: Vec<f32> = rows.iter().flat_map(at).map(|i| self.y[i]).collect();
+        let sampled: Vec<f32> = rows.iter().flat_map(at).map(|i| self.y[i]).collect();
         let ids: Vec<u32> = outputs.iter().map(|&o| o as u32).collect();
         let expected = self.scalar(&self.matrices[used].gather(&ids)?, &rows)?;
-        let differs = found.iter().zip(&expected).position(|(f, e)| f.to_bits() != e.to_bits());
-        if let Some(i) = differs {
-            let (row, output) = (rows[i / outputs.len()], outputs[i % outputs.len()]);
-            let fact = format!(
-                "output {output} of row {row} is {}, but {} on the scalar tier\n  in {} {n} x {k}, m = {m}",
-                found[i],
-                expected[i],
-                self.format()
-            );
-            return Err(LaneError::Incorrect(fact));
+        for (i, (own, scalar)) in sampled.iter().zip(&expected).enumerate() {
+            let (row, output, format) = (rows[i / outputs.len()], outputs[i % outputs.len()], self.format());
+            verify(own.to_bits() == scalar.to_bits(), || {
+                let fact = format!("output {output} of row {row} is {own}, but {scalar} on the scalar tier");
+                format!("{fact}\n  in {format} {n} x {k}, m = {m}")
+            })?;
         }
         let mut exact = Matrix::zeroed(Format::F32, outputs.len(), k)?;
         let mut row = vec![0f32; k];
@@ -132,12 +126,14 @@ impl<'a> Layer<'a> {
             weights(output, k, &mut row);
             exact.set_rows(self.exec, i, &row);
         }
-        let l2_diff = distance(&found, &self.scalar(&exact, &rows)?);
-        Ok(Checked { l2_diff, digest: digest(found.iter().flat_map(|y| y.to_bits().to_le_bytes())) })
+        let mut difference = ActivationDifference::default();
+        difference.add(&sampled, &self.scalar(&exact, &rows)?);
+        let l2_diff = difference.nmse().sqrt();
+        Ok(Checked { l2_diff, digest: digest(sampled.iter().flat_map(|y| y.to_bits().to_le_bytes())) })
     }
 
     /// The outputs of a matrix for some input rows, on one thread of the scalar tier.
-    fn scalar(&self, matrix: &Matrix, rows: &[usize]) -> Result<Vec<f32>, LaneError> {
+    fn scalar(&self, matrix: &Matrix, rows: &[usize]) -> Result<Vec<f32>> {
         let team = Team::new(1).map_err(LimitError::Threads)?;
         let simd = Simd::new(Tier::Scalar).map_err(|e| LaneError::Incorrect(e.to_string()))?;
         let (n, k) = (matrix.rows(), matrix.cols());
@@ -187,7 +183,7 @@ fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
 }
 
 /// Copies a matrix into its own memory.
-fn copy(matrix: &Matrix) -> Result<Matrix, LaneError> {
+fn copy(matrix: &Matrix) -> Result<Matrix> {
     let mut copied = Matrix::zeroed(matrix.format(), matrix.rows(), matrix.cols())?;
     let strips = 0..matrix.strips();
     let (from, to) = (matrix.planes(strips.clone()), copied.planes_mut(strips));
@@ -200,14 +196,6 @@ fn copy(matrix: &Matrix) -> Result<Matrix, LaneError> {
 fn spread(count: usize, end: usize) -> Vec<usize> {
     let count = count.min(end);
     (0..count).map(|i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) }).collect()
-}
-
-/// The norm of `a - b` over the norm of `b`.
-fn distance(a: &[f32], b: &[f32]) -> f64 {
-    let length = |values: &mut dyn Iterator<Item = f64>| values.map(|v| v * v).sum::<f64>().sqrt();
-    let difference = length(&mut a.iter().zip(b).map(|(a, b)| f64::from(*a) - f64::from(*b)));
-    let whole = length(&mut b.iter().map(|b| f64::from(*b)));
-    if difference == 0.0 { 0.0 } else { difference / whole }
 }
 
 #[cfg(test)]
@@ -274,12 +262,5 @@ mod tests {
     fn samples_reach_both_ends() {
         assert_eq!(spread(4, 10), [0, 3, 6, 9]);
         assert_eq!((spread(4, 1), spread(1, 9), spread(4, 2)), (vec![0], vec![8], vec![0, 1]));
-    }
-
-    #[test]
-    fn distances_by_hand() {
-        assert_eq!(distance(&[3.0, 4.0], &[3.0, 4.0]), 0.0);
-        assert_eq!(distance(&[3.0, 3.0], &[0.0, 5.0]), 13f64.sqrt() / 5.0);
-        assert_eq!(distance(&[0.0], &[0.0]), 0.0);
     }
 }

@@ -1,8 +1,7 @@
 //! Lane `gemm`: one linear layer, from one row of inputs (decode) to many (prefill), in every weight format.
 //!
-//! The lane cycles through several matrices, so that weights come from memory as in a model. Before timing, sampled outputs
-//! are compared bit for bit with the scalar tier, and their distance to the f32 product of the unquantised weights is
-//! reported. The samples of all row counts are interleaved, each between two readings of both limits.
+//! The lane cycles through several matrices, so that weights come from memory as in a model. The samples of all row counts are
+//! interleaved.
 
 mod layer;
 
@@ -10,53 +9,43 @@ use redline_kernels::{Format, set_default_float_environment};
 use redline_models::spec::DecoderSpec;
 use redline_models::synth::{SHAPES, Shape};
 
-use super::{Lane, MetricSpec, Run, all_threads, higher, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Values};
+use super::prelude::*;
+use crate::Machine;
 use crate::limits::Probe;
-use crate::result::{Cell, Column};
-use crate::roofline::{Arithmetics, Held, held};
-use crate::{Direction, Machine, Row, Samples};
+use crate::roofline::Arithmetics;
 use layer::{Checked, Layer};
 
-/// The `gemm` lane.
-pub const LANE: Lane = Lane {
-    name: "gemm",
+pub(super) const LANE: Lane = Lane {
     asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
     checks: "sampled outputs are those of the scalar tier, bit for bit",
     against: "f32 weights in the same run, and the machine's read bandwidth and arithmetic peak, read around every run",
-    metrics: METRICS,
-    threshold: 0.05,
+    metrics: &[
+        higher("tokens_per_s", "tokens/s"),
+        lower("seconds", "s"),
+        info("gops", "GOP/s"),
+        info("read_rate", "GB/s"),
+        info("l2_diff", "share"),
+        info("calls", "calls"),
+        info(OVER_F32, "x"),
+        info("share", "share"),
+        info("limit", ""),
+    ],
     flags: &[
-        Flag { name: "m", value: "N,..", default: "1,2,4,8,16,32,128,512", help: "Rows of inputs (tokens)" },
-        Flag { name: "rows-curve", value: "", default: "false", help: "Every m from 1 to 32 instead of --m" },
-        Flag { name: "n", value: "N", default: "8192", help: "Outputs" },
-        Flag { name: "k", value: "N", default: "2048", help: "Inputs" },
-        Flag {
-            name: "shape",
-            value: "SHAPE",
-            default: "none",
-            help: "The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k",
-        },
-        Flag {
-            name: "formats",
-            value: "F,..",
-            default: "f32,bf16,w8,w4",
-            help: "Formats of weights, with a group as in w8g0 or w4g32",
-        },
-        Flag {
-            name: "weights-mib",
-            value: "N",
-            default: "auto",
-            help: "MiB of weights to cycle through; auto: four times the last-level cache, at most 512",
-        },
+        flag("m", "N,..", "1,2,4,8,16,32,128,512").help("Rows of inputs (tokens)"),
+        flag("rows-curve", "", "false").help("Every m from 1 to 32 instead of --m"),
+        flag("n", "N", "8192").help("Outputs"),
+        flag("k", "N", "2048").help("Inputs"),
+        flag("shape", "SHAPE", "none").help(
+            "The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k",
+        ),
+        flag("formats", "F,..", "f32,bf16,w8,w4")
+            .help("Formats of weights, with a group as in w8g0 or w4g32"),
+        flag("weights-mib", "N", "auto")
+            .help("MiB of weights to cycle through; auto: four times the last-level cache, at most 512"),
         Flag::runs("5"),
         Flag::warmups("1"),
-        Flag {
-            name: "min-speedup",
-            value: "X",
-            default: "0",
-            help: "Fail where a format is less than so many times as fast as f32 in this run; 0: no gate",
-        },
+        flag("min-speedup", "X", "0")
+            .help("Fail where a format is less than so many times as fast as f32 in this run; 0: no gate"),
     ],
     smoke: &[
         ("m", "1,3"),
@@ -67,44 +56,25 @@ pub const LANE: Lane = Lane {
         ("num-runs", "2"),
     ],
     standard: &[("m", "1,8,128"), ("n", "2048"), ("k", "2048")],
-    threads: all_threads,
     columns: Some(COLUMNS),
-    shown: None,
-    note: None,
     styles: &[("gemm", SEED)],
-    baseline: None,
-    run: Run::Machine(run),
+    ..Lane::new("gemm", 0.05, LaneFunction::Machine(run))
 };
 
 const OVER_F32: &str = "speedup_over_f32";
 
-const METRICS: &[MetricSpec] = &[
-    higher("tokens_per_s", "tokens/s"),
-    lower("seconds", "s"),
-    info("gops", "GOP/s"),
-    info("read_rate", "GB/s"),
-    info("l2_diff", "share"),
-    info("calls", "calls"),
-    info(OVER_F32, "x"),
-    info("share", "share"),
-    info("limit", ""),
-];
-
 /// Only the columns of Google Benchmark.
-const SEED: &[Column] = &[
-    COLUMNS[0], COLUMNS[1], COLUMNS[2], COLUMNS[3], COLUMNS[4], COLUMNS[5], COLUMNS[6], COLUMNS[7],
-    COLUMNS[8], COLUMNS[9],
-];
+const SEED: &[Column] = COLUMNS.split_at(10).0;
 
 /// The columns of Google Benchmark as in the seed's `gemm_base.csv`, then ours.
 const COLUMNS: &[Column] = &[
     Column { name: "name", cell: Cell::Case },
-    Column { name: "iterations", cell: Cell::Metric("calls", Samples::median, 1.0) },
+    median("iterations", "calls"),
     Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
     Column { name: "cpu_time", cell: Cell::Text("") },
     Column { name: "time_unit", cell: Cell::Text("ns") },
     Column { name: "bytes_per_second", cell: Cell::Metric("read_rate", Samples::median, 1e9) },
-    Column { name: "items_per_second", cell: Cell::Metric("tokens_per_s", Samples::median, 1.0) },
+    median("items_per_second", "tokens_per_s"),
     Column { name: "label", cell: Cell::Limit },
     Column { name: "error_occurred", cell: Cell::Text("") },
     Column { name: "error_message", cell: Cell::Text("") },
@@ -117,39 +87,36 @@ const COLUMNS: &[Column] = &[
     Column::SHARE_OF_LIMIT,
     Column::KERNEL_PATH,
     Column::median("l2_diff"),
-    Column { name: "speedup_over_f32", cell: Cell::Metric(OVER_F32, Samples::median, 1.0) },
+    median("speedup_over_f32", OVER_F32),
 ];
 
 /// Default limit of the bytes of weights to cycle through.
 const MOST_WEIGHTS: u64 = 512 << 20;
 
-/// The requested measurement.
 struct Plan {
     rows: Vec<usize>,
     layers: Vec<(usize, usize)>,
     formats: Vec<Format>,
     weight_bytes: usize,
-    runs: usize,
-    warmups: usize,
+    runs: Runs,
     min_speedup: f64,
 }
 
-fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
+fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
     let plan = Plan::of(bench, values)?;
     set_default_float_environment();
     for &threads in &bench.threads {
         let probe = Probe::new(threads, bench.simd(), plan.weight_bytes)?;
-        for &shape in &plan.layers {
+        for &(n, k) in &plan.layers {
             let mut f32_rows = Vec::new();
             for &format in &plan.formats {
-                let mut rows = layer_rows(bench, &probe, &plan, format, shape)?;
+                let mut rows = layer_rows(bench, &probe, &plan, format, (n, k))?;
                 if format == Format::F32 {
                     f32_rows.clone_from(&rows);
                 } else {
                     rows = over_f32(rows, &f32_rows, plan.min_speedup)?;
                 }
-                bench
-                    .done(&format!("{format}, n = {}, k = {}, {threads} threads", shape.0, shape.1), rows)?;
+                bench.done(&format!("{format}, n = {n}, k = {k}, {threads} threads"), rows)?;
             }
         }
     }
@@ -157,34 +124,36 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
 }
 
 impl Plan {
-    fn of(bench: &Bench<'_>, values: &Values) -> Result<Self, LaneError> {
+    fn of(bench: &Bench<'_>, values: &Values) -> Result<Self> {
         let rows = if values.switch("rows-curve")? { (1..=32).collect() } else { values.counts("m")? };
-        let layers = match shape(values.text("shape"))? {
+        let layers = match shape(values)? {
             None => vec![(values.count("n")?, values.count("k")?)],
             Some(shape) => layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?),
         };
         let mut formats = values.text("formats").split(',').map(format).collect::<Result<Vec<_>, _>>()?;
         // f32 comes first, because the others are compared with it.
         formats.sort_by_key(|&format| format != Format::F32);
-        let asked = values.count_or_auto("weights-mib")?;
-        let weight_bytes =
-            asked.map_or_else(|| cycled_bytes(&bench.machine), |mib| mib.saturating_mul(1 << 20));
-        let (runs, warmups) = (values.count("num-runs")?, values.count("warmup-runs")?);
-        let min_speedup = values.number("min-speedup")?;
-        let plan = Self { rows, layers, formats, weight_bytes, runs, warmups, min_speedup };
-        if plan.min_speedup > 0.0 && !plan.formats.contains(&Format::F32) {
-            return Err(LaneError::Usage(
-                "`--min-speedup` is over f32, but `--formats` leaves it out".into(),
-            ));
-        }
+        let weight_bytes = match values.count_or_auto("weights-mib")? {
+            None => cycled_bytes(&bench.machine),
+            Some(mib) => mib.saturating_mul(1 << 20),
+        };
+        let (runs, min_speedup) = (values.runs()?, values.number("min-speedup")?);
+        let plan = Self { rows, layers, formats, weight_bytes, runs, min_speedup };
+        require(plan.min_speedup == 0.0 || plan.formats.contains(&Format::F32), || {
+            "`--min-speedup` is over f32, but `--formats` leaves it out".into()
+        })?;
         plan.fits(bench)?;
         Ok(plan)
     }
 
+    fn most_rows(&self) -> usize {
+        self.rows.iter().copied().max().unwrap_or(1)
+    }
+
     /// Returns an error if memory is too small for the probe's buffer, the weights (at least one whole matrix, at most one more
     /// than requested), the inputs (unpacked and packed) and the outputs.
-    fn fits(&self, bench: &Bench<'_>) -> Result<(), LaneError> {
-        let m = self.rows.iter().copied().max().unwrap_or(0) as f64;
+    fn fits(&self, bench: &Bench<'_>) -> Result<()> {
+        let m = self.most_rows() as f64;
         for &(n, k) in &self.layers {
             let (n, k) = (n as f64, k as f64);
             let bytes = 2.0 * self.weight_bytes as f64 + 4.0 * (n * k + m * n + 2.0 * m * k);
@@ -200,19 +169,18 @@ fn cycled_bytes(machine: &Machine) -> usize {
     caches.min(MOST_WEIGHTS) as usize
 }
 
-fn shape(name: &str) -> Result<Option<&'static Shape>, LaneError> {
-    if name == "none" {
-        return Ok(None);
+fn shape(values: &Values) -> Result<Option<&'static Shape>> {
+    let name = values.text("shape");
+    let shape = SHAPES.iter().find(|shape| shape.name == name);
+    if shape.is_some() || name == "none" {
+        return Ok(shape);
     }
-    let names = || SHAPES.iter().map(|s| s.name).collect::<Vec<_>>().join(", ");
-    let found = SHAPES.iter().find(|s| s.name == name);
-    found
-        .map(Some)
-        .ok_or_else(|| LaneError::Usage(format!("`--shape` is `{name}`, but one of {} is needed", names())))
+    let names: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
+    Err(values.invalid("shape", &format!("one of {} is needed", names.join(", "))))
 }
 
 /// Parses a format, with or without a group: `w8`, `w4g32`.
-fn format(text: &str) -> Result<Format, LaneError> {
+fn format(text: &str) -> Result<Format> {
     let text = text.trim();
     let groups = |&format: &Format| format.groups().iter().filter_map(move |&group| format.with_group(group));
     let grouped = |format: &Format| Some((text.strip_prefix(format.name())?.strip_prefix('g')?, *format));
@@ -229,17 +197,17 @@ fn format(text: &str) -> Result<Format, LaneError> {
 
 /// Outputs and inputs of the linear layers of a decoder, without duplicates.
 fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
-    let mut found = Vec::new();
+    let mut shapes = Vec::new();
     for layer in &spec.layers {
         let (first, second) = layer.mlp.parts();
         for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
             let shape = (linear.outputs(), linear.inputs);
-            if !found.contains(&shape) {
-                found.push(shape);
+            if !shapes.contains(&shape) {
+                shapes.push(shape);
             }
         }
     }
-    found
+    shapes
 }
 
 /// The rows of one layer in one format: one per number of input rows.
@@ -248,40 +216,32 @@ fn layer_rows(
     probe: &Probe,
     plan: &Plan,
     format: Format,
-    (n, k): (usize, usize),
-) -> Result<Vec<Row>, LaneError> {
-    let most = plan.rows.iter().copied().max().unwrap_or(1);
-    let mut layer = Layer::new(probe.exec(), format, (n, k), most, plan.weight_bytes)?;
+    shape: (usize, usize),
+) -> Result<Vec<Row>> {
+    let mut layer = Layer::new(probe.exec(), format, shape, plan.most_rows(), plan.weight_bytes)?;
     let checked = plan.rows.iter().map(|&m| layer.check(m)).collect::<Result<Vec<_>, _>>()?;
     let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
     let cases = plan.rows.len();
-    let each = |layer: &mut Layer<'_>, i: usize| layer.seconds(plan.rows[i], calls[i], bench.clock);
-    let warmup = bench.warm_up(
-        plan.warmups,
-        || 0,
-        |_| {
-            for i in 0..cases {
-                each(&mut layer, i);
-            }
-            Ok(())
-        },
-    )?;
-    let samples =
-        probe.hold(plan.runs * cases, Arithmetics::of_weights(format.arithmetic()), bench.clock, |i| {
-            Ok::<_, LaneError>(each(&mut layer, i % cases))
-        })?;
+    let mut sample = |case: usize| layer.seconds(plan.rows[case], calls[case], bench.clock);
+    let warmup = bench.warm_up(plan.runs.warmups, |_| {
+        (0..cases).for_each(|case| {
+            sample(case);
+        });
+        Ok(())
+    })?;
+    let arithmetics = Arithmetics::of_weights(format.arithmetic());
+    let samples = probe
+        .hold(plan.runs.timed * cases, arithmetics, bench.clock, |i| Ok::<_, LaneError>(sample(i % cases)))?;
     let row = |case: usize| {
-        let timed: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
-        let row = row(probe, &layer, plan.rows[case], &timed, &checked[case])?;
-        Ok(row
-            .warmed(warmup)
-            .metric("calls", Samples::new("calls", Direction::Info, vec![calls[case] as f64])?))
+        let samples: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
+        let row = row(probe, &layer, plan.rows[case], &samples, &checked[case])?;
+        Ok(row.measured(LANE.metrics, &samples).one("calls", calls[case] as f64)?.row.warmed(warmup))
     };
     (0..cases).map(row).collect()
 }
 
 /// Adds the speedup over f32 with the same number of input rows, if f32 was measured before.
-fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>, LaneError> {
+fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>> {
     let seconds = |row: &Row| row.metrics.get("seconds").map(|metric| metric.samples().clone());
     let over = |row: Row| {
         let reference = f32_rows.iter().find(|other| other.params.get("m") == row.params.get("m"));
@@ -289,25 +249,16 @@ fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>, La
         let (Some(reference), Some(own)) = (reference, seconds(&row)) else { return Ok(row) };
         let times = own.values().iter().map(|s| reference / s).collect();
         let row = row.metric(OVER_F32, Samples::new("x", Direction::Info, times)?);
-        Ok(if least > 0.0 { row.gate(OVER_F32, least) } else { row })
+        Ok(row.at_least(OVER_F32, least))
     };
     rows.into_iter().map(over).collect()
 }
 
-fn row(
-    probe: &Probe,
-    layer: &Layer<'_>,
-    m: usize,
-    timed: &[Held<f64>],
-    checked: &Checked,
-) -> Result<Row, LaneError> {
+fn row(probe: &Probe, layer: &Layer<'_>, m: usize, samples: &[Held<f64>], checked: &Checked) -> Result<Row> {
     let (format, exec) = (layer.format(), probe.exec());
     let (n, k) = layer.shape();
     let (threads, work) = (exec.team.size(), layer.work(m));
-    let samples = |unit: &str, direction, value: &dyn Fn(f64) -> f64| {
-        Samples::new(unit, direction, timed.iter().map(|t| value(t.value)).collect())
-    };
-    let mut row = Row::new(format!("gemm/{format}/m{m}/n{n}/k{k}/t{threads}"))
+    let row = Row::new(format!("gemm/{format}/m{m}/n{n}/k{k}/t{threads}"))
         .param("threads", threads)
         .param("format", format.to_string())
         .param("m", m)
@@ -315,19 +266,21 @@ fn row(
         .param("k", k)
         .param("weights_bytes", layer.cycled_bytes())
         .digest(checked.digest.clone())
-        .metric("tokens_per_s", samples("tokens/s", Direction::Higher, &|s| m as f64 / s)?)
-        .metric("seconds", samples("s", Direction::Lower, &|s| s)?)
-        .metric("gops", samples("GOP/s", Direction::Info, &|s| work.operations / s * 1e-9)?)
-        .metric("read_rate", samples("GB/s", Direction::Info, &|s| work.bytes / s * 1e-9)?)
-        .metric("l2_diff", Samples::new("share", Direction::Info, vec![checked.l2_diff])?);
-    row.kernel_path = Some(format!("{}/{format}", exec.simd.name()));
-    row.checked = true;
-    Ok(held(row, format.arithmetic(), work, timed)?)
+        .checked_on(format!("{}/{format}", exec.simd.name()));
+    row.measured(LANE.metrics, samples)
+        .each("tokens_per_s", |sample| m as f64 / sample.value)?
+        .each("seconds", |sample| sample.value)?
+        .each("gops", |sample| work.operations / sample.value * 1e-9)?
+        .each("read_rate", |sample| work.bytes / sample.value * 1e-9)?
+        .one("l2_diff", checked.l2_diff)?
+        .held(format.arithmetic(), work, |sample| sample.value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
+    use crate::lanes::tests::{bench, samples};
 
     #[test]
     fn formats_with_and_without_groups() {
@@ -354,24 +307,21 @@ mod tests {
         let reference = [row(1, &[8.0, 9.0, 1.0]), row(2, &[6.0])];
         let rows =
             over_f32(vec![row(2, &[2.0, 3.0]), row(1, &[8.0]), row(3, &[1.0])], &reference, 1.5).unwrap();
-        let times = |row: &Row| row.metrics.get(OVER_F32).map(|metric| metric.samples().values().to_vec());
-        assert_eq!(times(&rows[0]), Some(vec![3.0, 2.0]));
-        assert_eq!((times(&rows[1]), times(&rows[2])), (Some(vec![1.0]), None));
+        assert_eq!(samples(&rows[0], OVER_F32), [3.0, 2.0]);
+        assert_eq!(samples(&rows[1], OVER_F32), [1.0]);
+        assert!(rows[2].metrics.get(OVER_F32).is_none());
         assert_eq!(rows.iter().map(|row| row.missed().len()).collect::<Vec<_>>(), [0, 1, 0]);
         assert!(over_f32(vec![row(1, &[8.0])], &reference, 0.0).unwrap()[0].gates.is_empty());
     }
 
     #[test]
     fn layers_of_a_shape() {
-        let shape = shape("llama-3.2-1b").unwrap().unwrap();
+        let shape = |name| shape(&Values::new(LANE.flags, [("shape", name)]));
         // 32 query heads and 8 KV heads of 64 over 2048; gate and up of 8192 each.
         let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
-        assert_eq!(layers(&shape.spec().unwrap()), expected);
-        assert!(shape_names_in(super::shape("gpt").unwrap_err()));
-    }
-
-    fn shape_names_in(error: LaneError) -> bool {
-        matches!(error, LaneError::Usage(fact) if fact.contains("gpt2") && fact.contains("llama-3.2-1b"))
+        assert_eq!(layers(&shape("llama-3.2-1b").unwrap().unwrap().spec().unwrap()), expected);
+        let Err(LaneError::Usage(fact)) = shape("gpt") else { panic!("accepted") };
+        assert!(fact.contains("gpt2") && fact.contains("llama-3.2-1b"), "{fact}");
     }
 
     #[test]
@@ -387,5 +337,17 @@ mod tests {
         let with = |bytes| cycled_bytes(&Machine { caches: vec![cache(bytes)], ..Machine::default() });
         assert_eq!((with(32 << 20), with(480 << 20)), (128 << 20, 512 << 20));
         assert_eq!(cycled_bytes(&Machine::default()), 512 << 20);
+    }
+
+    #[test]
+    fn a_gate_over_f32_needs_f32_which_comes_first() {
+        let clock = Clock::scripted(|| 0);
+        let plan = |formats: &str| {
+            Plan::of(&bench(&clock), &Values::new(LANE.flags, [("formats", formats), ("min-speedup", "2")]))
+        };
+        let Err(LaneError::Usage(fact)) = plan("w8,bf16") else { panic!("a gate over nothing") };
+        assert!(fact.contains("`--formats` leaves it out"), "{fact}");
+        let formats = plan("w8,bf16,f32").map(|plan| plan.formats).unwrap();
+        assert_eq!(formats, ["f32", "w8", "bf16"].map(|name| format(name).unwrap()));
     }
 }

@@ -1,5 +1,7 @@
 //! The time between neighbouring tokens of streams that decode together.
 
+use crate::stats::sorted;
+
 /// Gaps between tokens in ms, ascending.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Gaps(Vec<f64>);
@@ -25,9 +27,7 @@ impl Gaps {
             let middle = f64::midpoint(pair[0], pair[1]);
             middle > begun && counts(middle)
         });
-        let mut gaps: Vec<f64> = counted.map(|pair| (pair[1] - pair[0]) * 1e3).collect();
-        gaps.sort_unstable_by(f64::total_cmp);
-        Self(gaps)
+        Self(sorted(&counted.map(|pair| (pair[1] - pair[0]) * 1e3).collect::<Vec<_>>()))
     }
 
     #[cfg(test)]
@@ -35,12 +35,10 @@ impl Gaps {
         Self(ascending.to_vec())
     }
 
-    /// Number of gaps.
     pub(super) fn n(&self) -> usize {
         self.0.len()
     }
 
-    /// The arithmetic mean; `None` if there are no gaps.
     pub(super) fn mean(&self) -> Option<f64> {
         (self.n() > 0).then(|| self.0.iter().sum::<f64>() / self.n() as f64)
     }

@@ -9,61 +9,43 @@
 mod work;
 
 use redline_kernels::Arithmetic;
+use redline_models::random;
 
-use super::{Lane, MetricSpec, Run, all_threads, info, lower};
-use crate::bench::{Bench, Flag, LaneError, Values};
+use super::prelude::*;
+use crate::Verdict;
 use crate::compare::{self, Rules};
 use crate::number;
-use crate::random;
 use crate::result::LaneResult;
 use crate::run::{self, Build, Start};
 use crate::versus::{self, Arm};
-use crate::{Direction, Row, Samples, Verdict};
 use work::{Disturbance, Work};
 
-/// The `self-test` lane.
-pub const LANE: Lane = Lane {
-    name: "self-test",
+pub(super) const LANE: Lane = Lane {
     asks: "Are the laboratory's verdicts right on this machine: equal arms the same, a slowdown found, never the contrary?",
     checks: "each process does the operations that its arm is to do",
     against: "what is known of the arms, since it was injected",
-    metrics: METRICS,
-    threshold: 0.05,
+    metrics: &[
+        info("same", "share"),
+        info("found", "share"),
+        info("quiet", "share"),
+        info("right", "share"),
+        info("ratio", "x"),
+        lower("detectable", "share"),
+        info("seconds", "s"),
+        info("limit", ""),
+    ],
     flags: &[
-        Flag {
-            name: "experiments",
-            value: "N",
-            default: "40",
-            help: "A/A experiments, and as many with a slowdown",
-        },
-        Flag {
-            name: "disturbed",
-            value: "N",
-            default: "10",
-            help: "The same with each disturbance: outliers, load, two speeds; 0: none",
-        },
-        Flag { name: "slowdown", value: "X", default: "0.05", help: "How much more work arm B does" },
-        Flag {
-            name: "arm-processes",
-            value: "N",
-            default: "8",
-            help: "Processes of each arm, an even number",
-        },
-        Flag { help: "Samples of a process", ..Flag::runs("12") },
-        Flag { help: "Samples of a process before those that count, at least", ..Flag::warmups("2") },
-        Flag {
-            name: "gates",
-            value: "WHICH",
-            default: "on",
-            help: "Fail below the shares that are promised: on or off",
-        },
-        Flag { name: "seed", value: "N", default: "1", help: "What chance begins with" },
-        Flag {
-            name: "worker",
-            value: "KIND",
-            default: "no",
-            help: "Be one process of an experiment, so disturbed: none, outliers, load or two-speeds",
-        },
+        flag("experiments", "N", "40").help("A/A experiments, and as many with a slowdown"),
+        flag("disturbed", "N", "10")
+            .help("The same with each disturbance: outliers, load, two speeds; 0: none"),
+        flag("slowdown", "X", "0.05").help("How much more work arm B does"),
+        flag("arm-processes", "N", "8").help("Processes of each arm, an even number"),
+        Flag::runs("12").help("Samples of a process"),
+        Flag::warmups("2").help("Samples of a process before those that count, at least"),
+        flag("gates", "WHICH", "on").help("Fail below the shares that are promised: on or off"),
+        flag("seed", "N", "1").help("What chance begins with"),
+        flag("worker", "KIND", "no")
+            .help("Be one process of an experiment, so disturbed: none, outliers, load or two-speeds"),
     ],
     smoke: &[
         ("experiments", "1"),
@@ -73,149 +55,110 @@ pub const LANE: Lane = Lane {
         ("gates", "off"),
     ],
     standard: &[("experiments", "10"), ("disturbed", "2"), ("gates", "off")],
-    threads: all_threads,
-    columns: None,
-    shown: None,
-    note: None,
-    styles: &[],
-    baseline: None,
-    run: Run::Machine(run),
+    ..Lane::new("self-test", 0.05, LaneFunction::Machine(run))
 };
 
-const METRICS: &[MetricSpec] = &[
-    info("same", "share"),
-    info("found", "share"),
-    info("quiet", "share"),
-    info("right", "share"),
-    info("ratio", "x"),
-    lower("detectable", "share"),
-    info("seconds", "s"),
-    info("limit", ""),
-];
-
-/// The name of experiments with equal arms.
-const EQUAL: &str = "a-a";
 /// Minimum share of experiments in which equal arms are judged the same, and in which a slowdown is found.
 const SAME: f64 = 0.80;
 const FOUND: f64 = 0.90;
 /// Minimum share of experiments in which equal arms raise no alarm.
 const QUIET: f64 = 0.95;
 
-/// The parameters of an experiment.
 #[derive(Clone, Copy)]
 struct Plan {
+    disturbance: Disturbance,
     processes: usize,
+    /// The relative additional work of arm B.
     slowdown: f64,
-    runs: usize,
-    warmups: usize,
+    runs: Runs,
     seed: u64,
     gates: bool,
 }
 
-/// The result of an experiment.
 struct Experiment {
     verdict: Verdict,
     ratio: Option<f64>,
     detectable: Option<f64>,
 }
 
-/// The relative additional work of arm B.
-fn slowdown(values: &Values) -> Result<f64, LaneError> {
-    let slowdown = values.number("slowdown")?;
-    if slowdown <= 1.0 {
-        return Ok(slowdown);
-    }
-    let fact = format!("`--slowdown` is {slowdown}, but at most 1 (twice the work) is needed");
-    Err(LaneError::Usage(fact))
-}
-
-fn run(bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
-    let kinds = ["no", "none", "outliers", "load", "two-speeds"];
+fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
     let plan = Plan {
+        disturbance: Disturbance::None,
         processes: values.count("arm-processes")?,
-        slowdown: slowdown(values)?,
-        runs: values.count("num-runs")?,
-        warmups: values.count("warmup-runs")?,
+        slowdown: values.number("slowdown")?,
+        runs: values.runs()?,
         seed: values.number("seed")? as u64,
-        gates: values.choice("gates", &["on", "off"])? == "on",
+        gates: values.choice("gates", &[("on", true), ("off", false)])?,
     };
-    if plan.processes % 2 == 1 {
-        let fact = format!("`--arm-processes` is {}, but two arms take turns A B B A", plan.processes);
-        return Err(LaneError::Usage(fact));
+    let Plan { slowdown, processes, .. } = plan;
+    require(slowdown <= 1.0, || {
+        format!("`--slowdown` is {slowdown}, but at most 1 (twice the work) is needed")
+    })?;
+    require(processes % 2 == 0, || {
+        format!("`--arm-processes` is {processes}, but two arms take turns A B B A")
+    })?;
+    let mut workers = vec![("no", None)];
+    workers.extend(Disturbance::ALL.iter().map(|&disturbance| (disturbance.name(), Some(disturbance))));
+    if let Some(disturbance) = values.choice("worker", &workers)? {
+        return worker(bench, Plan { disturbance, ..plan });
     }
-    match Disturbance::named(values.choice("worker", &kinds)?) {
-        Some(disturbance) => worker(bench, plan, disturbance),
-        None => {
-            let experiments = values.count("experiments")?;
-            let disturbed = values.number("disturbed")? as usize;
-            if plan.slowdown == 0.0 {
-                return Err(LaneError::Usage("`--slowdown` is 0, but a slowdown is to be found".into()));
+    let (undisturbed, disturbed) = (values.count("experiments")?, values.number("disturbed")? as usize);
+    require(slowdown > 0.0, || "`--slowdown` is 0, but a slowdown is to be found".into())?;
+    for &disturbance in Disturbance::ALL {
+        let experiments = if disturbance == Disturbance::None { undisturbed } else { disturbed };
+        for slowdown in [0.0, slowdown] {
+            if experiments > 0 {
+                measure(bench, Plan { disturbance, slowdown, ..plan }, experiments)?;
             }
-            for &disturbance in Disturbance::ALL {
-                let n = if disturbance == Disturbance::None { experiments } else { disturbed };
-                for slowdown in [0.0, plan.slowdown] {
-                    if n > 0 {
-                        experiment_row(bench, plan, disturbance, slowdown, n)?;
-                    }
-                }
-            }
-            Ok(())
         }
     }
+    Ok(())
 }
 
 /// Runs one process of an experiment and records its samples.
-fn worker(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<(), LaneError> {
-    let mut work = Work::new(bench, plan.slowdown, disturbance, plan.seed)?;
-    let warmup = bench.warm_up(
-        plan.warmups,
-        || 0,
-        |_| {
-            work.sample(bench.clock);
-            Ok(())
-        },
-    )?;
-    let samples = work.samples(plan.runs, bench.clock);
+fn worker(bench: &Bench<'_>, plan: Plan) -> Result<()> {
+    let mut work = Work::new(bench, plan)?;
+    let warmup = bench.warm_up(plan.runs.warmups, |_| {
+        work.sample(bench.clock);
+        Ok(())
+    })?;
+    let samples = work.samples(plan.runs.timed, bench.clock);
     let seconds = samples.iter().map(|s| s.value).collect();
     let speeds = samples.iter().map(|s| 1e6 / s.condition.canary_ns.unwrap_or(f64::NAN)).collect();
-    let mut row = Row::new("work")
+    let row = Row::new("work")
         .param("threads", 1)
-        .param("disturbance", disturbance.name())
+        .param("disturbance", plan.disturbance.name())
         .digest(format!("{} rounds", work.rounds()))
         .metric("seconds", Samples::new("s", Direction::Lower, seconds)?)
         .metric("limit", Samples::new("GOP/s", Direction::Info, speeds)?)
         .limit(format!("{}_peak", Arithmetic::F32.name()), None)
         .conditions(samples.iter().map(|s| s.condition).collect())
-        .warmed(warmup);
-    row.kernel_path = Some(bench.simd().name().into());
-    row.checked = true;
-    bench.done(disturbance.name(), vec![row])
+        .warmed(warmup)
+        .checked_on(bench.simd().name());
+    bench.done(plan.disturbance.name(), vec![row])
 }
 
-/// The row of `n` experiments.
-fn experiment_row(
-    bench: &Bench<'_>,
-    plan: Plan,
-    disturbance: Disturbance,
-    slowdown: f64,
-    n: usize,
-) -> Result<(), LaneError> {
-    let kind = if slowdown == 0.0 {
-        EQUAL.to_owned()
-    } else {
-        format!("slowdown-{}", number::percent(slowdown).replace(' ', ""))
-    };
-    let mut found = Vec::with_capacity(n);
-    for at in 0..n {
-        let seed = random::mix(plan.seed ^ random::mix((at as u64) << 8 | disturbance as u64));
-        found.push(experiment(bench, Plan { slowdown, seed, ..plan }, disturbance)?);
-        (bench.progress)(&format!("{}, {kind}: {} of {n}", disturbance.name(), at + 1));
+impl Plan {
+    fn kind(self) -> String {
+        if self.slowdown == 0.0 {
+            return "a-a".to_owned();
+        }
+        format!("slowdown-{}", number::percent(self.slowdown).replace(' ', ""))
     }
-    let row = told(plan, disturbance, &kind, bench.simd().name(), &found)?;
-    bench.done(&format!("{}, {kind}", disturbance.name()), vec![row])
 }
 
-fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result<Experiment, LaneError> {
+fn measure(bench: &Bench<'_>, plan: Plan, experiments: usize) -> Result<()> {
+    let what = format!("{}, {}", plan.disturbance.name(), plan.kind());
+    let mut results = Vec::with_capacity(experiments);
+    for at in 0..experiments {
+        let seed = random::mix(plan.seed ^ random::mix((at as u64) << 8 | plan.disturbance as u64));
+        results.push(experiment(bench, Plan { seed, ..plan })?);
+        (bench.progress)(&format!("{what}: {} of {experiments}", at + 1));
+    }
+    bench.done(&what, vec![row(plan, bench.simd().name(), &results)?])
+}
+
+fn experiment(bench: &Bench<'_>, plan: Plan) -> Result<Experiment> {
     let mut arms: [Vec<Vec<Row>>; 2] = [Vec::new(), Vec::new()];
     for (at, arm) in versus::schedule(plan.processes).enumerate() {
         let slowdown = if arm == Arm::A { 0.0 } else { plan.slowdown };
@@ -223,10 +166,10 @@ fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result
             "bench".to_owned(),
             LANE.name.to_owned(),
             "--json".to_owned(),
-            format!("--worker={}", disturbance.name()),
+            format!("--worker={}", plan.disturbance.name()),
             format!("--slowdown={slowdown}"),
-            format!("--num-runs={}", plan.runs),
-            format!("--warmup-runs={}", plan.warmups),
+            format!("--num-runs={}", plan.runs.timed),
+            format!("--warmup-runs={}", plan.runs.warmups),
             // Few enough bits that JSON and flags represent the number exactly.
             format!("--seed={}", random::mix(plan.seed ^ at as u64) >> 32),
         ];
@@ -238,7 +181,7 @@ fn experiment(bench: &Bench<'_>, plan: Plan, disturbance: Disturbance) -> Result
 }
 
 /// Judges the two arms with the laboratory's functions.
-fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Experiment, LaneError> {
+fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Experiment> {
     let incorrect = |error: &dyn std::fmt::Display| LaneError::Incorrect(error.to_string());
     let arm = |processes: &[Vec<Row>]| {
         let rows = versus::merge(processes).map_err(|error| incorrect(&error))?;
@@ -257,36 +200,25 @@ fn judged(bench: &Bench<'_>, arms: &[Vec<Vec<Row>>; 2]) -> Result<Experiment, La
     })
 }
 
-fn told(
-    plan: Plan,
-    disturbance: Disturbance,
-    kind: &str,
-    kernels: &str,
-    experiments: &[Experiment],
-) -> Result<Row, LaneError> {
-    let (n, equal) = (experiments.len().max(1) as f64, kind == EQUAL);
-    let share = |is: &dyn Fn(Verdict) -> bool| {
-        let share = experiments.iter().filter(|f| is(f.verdict)).count() as f64 / n;
-        Samples::new("share", Direction::Info, vec![share])
-    };
-    let told = |unit: &str, direction, value: fn(&Experiment) -> Option<f64>| {
-        Samples::new(unit, direction, experiments.iter().filter_map(value).collect())
-    };
-    let mut row = Row::new(format!("{}/{kind}", disturbance.name()))
+/// The row of experiments of one kind.
+fn row(plan: Plan, kernels: &str, experiments: &[Experiment]) -> Result<Row> {
+    let equal = plan.slowdown == 0.0;
+    let count = |is: &dyn Fn(Verdict) -> bool| experiments.iter().filter(|e| is(e.verdict)).count();
+    let share = |is: &dyn Fn(Verdict) -> bool| count(is) as f64 / experiments.len().max(1) as f64;
+    let mut row = Row::new(format!("{}/{}", plan.disturbance.name(), plan.kind()))
         .param("threads", 1)
-        .param("disturbance", disturbance.name())
-        .param("slowdown", if equal { 0.0 } else { plan.slowdown })
+        .param("disturbance", plan.disturbance.name())
+        .param("slowdown", plan.slowdown)
         .param("experiments", experiments.len())
         .param("processes", plan.processes)
-        .param("samples", plan.runs);
-    let counts = Verdict::BY_SEVERITY
-        .iter()
-        .map(|(verdict, _)| (verdict.name(), experiments.iter().filter(|f| f.verdict == *verdict).count()));
-    for (name, count) in counts.filter(|(_, count)| *count > 0) {
-        row = row.param(name, count);
+        .param("samples", plan.runs.timed)
+        .checked_on(kernels);
+    for (verdict, _) in Verdict::BY_SEVERITY {
+        let experiments = count(&|v| v == *verdict);
+        if experiments > 0 {
+            row = row.param(verdict.name(), experiments);
+        }
     }
-    let gate = |row: Row, name: &str, least: f64| if plan.gates { row.gate(name, least) } else { row };
-    let undisturbed = disturbance == Disturbance::None;
     // A verdict is wrong if it is known to be false: a difference between equal arms, or a slower arm judged faster
     // or the same.
     let wrong = |verdict: Verdict| match verdict {
@@ -295,31 +227,40 @@ fn told(
         Verdict::Same => !equal,
         _ => false,
     };
-    row = gate(row.metric("right", share(&|v| !wrong(v))?), "right", if undisturbed { QUIET } else { 1.0 });
-    if equal {
-        row = row.metric("same", share(&|v| v == Verdict::Same)?);
-        let alarm = |v| matches!(v, Verdict::Slower | Verdict::Faster);
-        row = row.metric("quiet", share(&|v| !alarm(v))?);
+    let alarm = |v| matches!(v, Verdict::Slower | Verdict::Faster);
+    let undisturbed = plan.disturbance == Disturbance::None;
+    let row = row.measured(LANE.metrics, experiments).one("right", share(&|v| !wrong(v)))?;
+    let row = if equal {
+        row.one("same", share(&|v| v == Verdict::Same))?.one("quiet", share(&|v| !alarm(v)))?
     } else {
-        row = row.metric("found", share(&|v| v == Verdict::Slower)?);
+        row.one("found", share(&|v| v == Verdict::Slower))?
+    };
+    let mut row = row.each("ratio", |e| e.ratio)?.each("detectable", |e| e.detectable)?.row;
+    let gates: &[(&str, f64)] = match (undisturbed, equal) {
+        (true, true) => &[("right", QUIET), ("same", SAME), ("quiet", QUIET)],
+        (true, false) => &[("right", QUIET), ("found", FOUND)],
+        (false, _) => &[("right", 1.0)],
+    };
+    for (metric, least) in gates.iter().filter(|_| plan.gates) {
+        row = row.gate(*metric, *least);
     }
-    if undisturbed {
-        row = if equal { gate(gate(row, "same", SAME), "quiet", QUIET) } else { gate(row, "found", FOUND) };
-    }
-    row.kernel_path = Some(kernels.into());
-    row.checked = true;
-    Ok(row
-        .metric("ratio", told("x", Direction::Info, |f| f.ratio)?)
-        .metric("detectable", told("share", Direction::Lower, |f| f.detectable)?))
+    Ok(row)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const PLAN: Plan = Plan { processes: 2, slowdown: 0.05, runs: 3, warmups: 1, seed: 1, gates: true };
+    const PLAN: Plan = Plan {
+        disturbance: Disturbance::None,
+        processes: 2,
+        slowdown: 0.05,
+        runs: Runs { timed: 3, warmups: 1 },
+        seed: 1,
+        gates: true,
+    };
 
-    fn found(verdicts: &[Verdict]) -> Vec<Experiment> {
+    fn experiments(verdicts: &[Verdict]) -> Vec<Experiment> {
         verdicts.iter().map(|&verdict| Experiment { verdict, ratio: Some(1.0), detectable: None }).collect()
     }
 
@@ -327,8 +268,8 @@ mod tests {
     fn shares_of_verdicts_are_gated() {
         let ten = |same: usize, other: Verdict| [vec![Verdict::Same; same], vec![other; 10 - same]].concat();
         let row = |disturbance, equal: bool, verdicts: &[Verdict]| {
-            let kind = if equal { EQUAL } else { "slowdown-5" };
-            told(PLAN, disturbance, kind, "k", &found(verdicts)).unwrap()
+            let slowdown = if equal { 0.0 } else { PLAN.slowdown };
+            row(Plan { disturbance, slowdown, ..PLAN }, "k", &experiments(verdicts)).unwrap()
         };
         let calm = Disturbance::None;
         assert!(row(calm, true, &ten(8, Verdict::Inconclusive)).missed().is_empty());

@@ -1,18 +1,16 @@
 //! The work of a process in an experiment, and its disturbances.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-
 use redline_kernels::op::probe;
 use redline_kernels::{Arithmetic, Exec, Simd, Team};
+use redline_models::random;
 
+use super::Plan;
 use crate::Clock;
-use crate::bench::{Bench, LaneError};
+use crate::bench::busy::BusyThreads;
+use crate::bench::{Bench, Result};
 use crate::canary::Watched;
 use crate::conditions;
 use crate::limits::LimitError;
-use crate::random;
 
 /// An injected disturbance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +37,6 @@ impl Disturbance {
         }
     }
 
-    pub(super) fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|kind| kind.name() == name)
-    }
-
     /// The factor by which a sample's work grows, given a random number.
     fn factor(self, random: u64) -> f64 {
         match self {
@@ -66,21 +60,17 @@ pub(super) struct Work {
     rounds: usize,
     disturbance: Disturbance,
     random: u64,
-    load: Vec<(Arc<AtomicBool>, JoinHandle<()>)>,
+    _load: BusyThreads,
 }
 
 impl Work {
-    pub(super) fn new(
-        bench: &Bench<'_>,
-        slowdown: f64,
-        disturbance: Disturbance,
-        seed: u64,
-    ) -> Result<Self, LaneError> {
+    pub(super) fn new(bench: &Bench<'_>, plan: Plan) -> Result<Self> {
+        let Plan { disturbance, slowdown, seed, .. } = plan;
         let team = Team::new(1).map_err(LimitError::Threads)?;
         let rounds = (ROUNDS as f64 * (1.0 + slowdown)) as usize;
         let busy = if disturbance == Disturbance::Load { bench.machine.default_threads() } else { 0 };
-        let load = (0..busy).map(|_| spin()).collect();
-        Ok(Self { team, simd: bench.simd(), rounds, disturbance, random: seed, load })
+        let load = BusyThreads::start(busy, std::hint::spin_loop).map_err(LimitError::Threads)?;
+        Ok(Self { team, simd: bench.simd(), rounds, disturbance, random: seed, _load: load })
     }
 
     fn exec(&self) -> Exec<'_> {
@@ -112,30 +102,8 @@ impl Work {
         let work = std::cell::RefCell::new(self);
         let read = || work.borrow().canary_ns(clock);
         let sample = |_| Ok::<_, std::convert::Infallible>(work.borrow_mut().sample(clock));
-        let Ok(taken) = conditions::take(n, clock, read, |ns| ns, sample);
-        taken.into_iter().map(|t| Watched { value: t.value, condition: t.condition }).collect()
-    }
-}
-
-/// Starts a thread that is busy until it is stopped.
-fn spin() -> (Arc<AtomicBool>, JoinHandle<()>) {
-    let stop = Arc::new(AtomicBool::new(false));
-    let told = Arc::clone(&stop);
-    let thread = std::thread::spawn(move || {
-        while !told.load(Ordering::Relaxed) {
-            std::hint::spin_loop();
-        }
-    });
-    (stop, thread)
-}
-
-impl Drop for Work {
-    fn drop(&mut self) {
-        for (stop, thread) in self.load.drain(..) {
-            stop.store(true, Ordering::Relaxed);
-            // A spinning thread cannot panic.
-            let _ = thread.join();
-        }
+        let Ok((samples, _)) = conditions::take(n, clock, read, |ns| *ns, sample);
+        samples
     }
 }
 
@@ -152,9 +120,5 @@ mod tests {
         assert_eq!((count(Disturbance::None), count(Disturbance::Load)), (0, 0));
         assert!((900..1100).contains(&count(Disturbance::Outliers)));
         assert!((3800..4200).contains(&count(Disturbance::TwoSpeeds)));
-        for &kind in Disturbance::ALL {
-            assert_eq!(Disturbance::named(kind.name()), Some(kind));
-        }
-        assert_eq!(Disturbance::named("no"), None);
     }
 }

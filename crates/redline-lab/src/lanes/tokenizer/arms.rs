@@ -3,13 +3,13 @@
 use redline_tokenizer::{PrefixCacheCounters, Tokenizer};
 
 use super::texts::Input;
-use crate::bench::{Bench, LaneError};
+use crate::Clock;
+use crate::bench::{LaneError, Result};
 use crate::digest::of_ids;
 
 /// Characters of a text shown in a message.
 const SHOWN: usize = 60;
 
-/// An encoder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Arm {
     Native,
@@ -18,39 +18,31 @@ pub(super) enum Arm {
 }
 
 impl Arm {
-    /// The arms in row order.
     pub(super) const ALL: &[Self] = &[Self::Native, Self::Cached, Self::Library];
 
+    /// The names, and the names of the code that runs.
+    const NAMES: [(&str, &str); Self::ALL.len()] = [
+        ("native", "native encoder"),
+        ("native-cached", "native encoder with prefix cache"),
+        ("library", "crate tokenizers"),
+    ];
+
     pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Native => "native",
-            Self::Cached => "native-cached",
-            Self::Library => "library",
-        }
+        Self::NAMES[self as usize].0
     }
 
     /// The name of the code that runs.
     pub(super) fn encodes(self) -> &'static str {
-        match self {
-            Self::Native => "native encoder",
-            Self::Cached => "native encoder with prefix cache",
-            Self::Library => "crate tokenizers",
-        }
+        Self::NAMES[self as usize].1
     }
 }
 
-/// The encoders.
-pub(super) struct Arms {
-    pub(super) native: Tokenizer,
-    pub(super) cached: Tokenizer,
-    pub(super) library: Tokenizer,
-}
+pub(super) struct Arms(pub(super) [Tokenizer; Arm::ALL.len()]);
 
 /// One batch encoded by one arm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
     pub(super) seconds: f64,
-    pub(super) tokens: usize,
     /// The counters of its prefix cache for this batch, if it has one.
     pub(super) lookups: Option<PrefixCacheCounters>,
 }
@@ -64,21 +56,14 @@ pub(super) fn digest(ids: &[Vec<u32>]) -> String {
 }
 
 impl Arms {
-    fn tokenizer(&self, arm: Arm) -> &Tokenizer {
-        match arm {
-            Arm::Native => &self.native,
-            Arm::Cached => &self.cached,
-            Arm::Library => &self.library,
-        }
-    }
-
     /// The ids of the texts from the library, after checking that every other arm gives the same; the cached arm is also
     /// checked with a warm cache.
-    pub(super) fn checked(&self, input: &Input) -> Result<Ids, LaneError> {
+    pub(super) fn checked(&self, input: &Input) -> Result<Ids> {
         let texts = input.texts();
-        let ids = self.library.encode_batch(&texts, true, 1)?;
+        let encode = |arm: Arm| self.0[arm as usize].encode_batch(&texts, true, 1);
+        let ids = encode(Arm::Library)?;
         for arm in [Arm::Native, Arm::Cached, Arm::Cached] {
-            same(arm, input, &ids, &self.tokenizer(arm).encode_batch(&texts, true, 1)?)?;
+            same(arm, input, &ids, &encode(arm)?)?;
         }
         Ok(ids)
     }
@@ -86,67 +71,50 @@ impl Arms {
     /// Runs a round over all arms; every second round goes backwards.
     pub(super) fn round(
         &self,
-        bench: &Bench<'_>,
+        clock: &Clock,
         input: &Input,
         ids: &Ids,
         threads: usize,
         round: usize,
-    ) -> Result<[Sample; Arm::ALL.len()], LaneError> {
+    ) -> Result<[Sample; Arm::ALL.len()]> {
         let texts = input.texts();
         let mut samples: [Sample; Arm::ALL.len()] = Default::default();
         for turn in 0..Arm::ALL.len() {
             let at = if round % 2 == 0 { turn } else { Arm::ALL.len() - 1 - turn };
-            samples[at] = self.sample(bench, Arm::ALL[at], input, &texts, ids, threads)?;
+            let before = self.0[at].prefix_cache();
+            let (encoded, ns) = clock.time(|| self.0[at].encode_batch(&texts, true, threads));
+            same(Arm::ALL[at], input, ids, &encoded?)?;
+            // If the clock did not advance, count a nanosecond.
+            let seconds = ns.max(1) as f64 * 1e-9;
+            let lookups = before.zip(self.0[at].prefix_cache()).map(|(before, after)| PrefixCacheCounters {
+                hits: after.hits.saturating_sub(before.hits),
+                misses: after.misses.saturating_sub(before.misses),
+                reused_bytes: after.reused_bytes.saturating_sub(before.reused_bytes),
+            });
+            samples[at] = Sample { seconds, lookups };
         }
         Ok(samples)
-    }
-
-    fn sample(
-        &self,
-        bench: &Bench<'_>,
-        arm: Arm,
-        input: &Input,
-        texts: &[&str],
-        ids: &Ids,
-        threads: usize,
-    ) -> Result<Sample, LaneError> {
-        let tokenizer = self.tokenizer(arm);
-        let before = tokenizer.prefix_cache();
-        let (found, ns) = bench.clock.time(|| tokenizer.encode_batch(texts, true, threads));
-        same(arm, input, ids, &found?)?;
-        let since = |(before, after): (PrefixCacheCounters, PrefixCacheCounters)| PrefixCacheCounters {
-            hits: after.hits.saturating_sub(before.hits),
-            misses: after.misses.saturating_sub(before.misses),
-            reused_bytes: after.reused_bytes.saturating_sub(before.reused_bytes),
-        };
-        Ok(Sample {
-            // If the clock did not advance, count a nanosecond.
-            seconds: ns.max(1) as f64 * 1e-9,
-            tokens: ids.iter().map(Vec::len).sum(),
-            lookups: before.zip(tokenizer.prefix_cache()).map(since),
-        })
     }
 }
 
 /// Returns an error for ids other than the library's, with the first text that has them.
-fn same(arm: Arm, input: &Input, expected: &Ids, found: &Ids) -> Result<(), LaneError> {
-    if expected == found {
+fn same(arm: Arm, input: &Input, expected: &Ids, ids: &Ids) -> Result<()> {
+    if expected == ids {
         return Ok(());
     }
-    let differ = |(e, f): (&Vec<u32>, &Vec<u32>)| e != f;
-    let Some(text) = expected.iter().zip(found).position(differ) else {
-        let fact = format!("{} of {} texts were encoded", found.len(), expected.len());
+    let Some(text) = expected.iter().zip(ids).position(|(expected, ids)| expected != ids) else {
+        let fact = format!("{} of {} texts were encoded", ids.len(), expected.len());
         return Err(LaneError::Incorrect(format!("{fact}\n  by the {}", arm.encodes())));
     };
-    let (expected, found) = (&expected[text], &found[text]);
-    let at = expected.iter().zip(found).take_while(|(e, f)| e == f).count();
+    let (expected, ids) = (&expected[text], &ids[text]);
+    let at = expected.iter().zip(ids).take_while(|(expected, id)| expected == id).count();
     let window = |ids: &[u32]| ids.iter().skip(at.saturating_sub(2)).take(6).copied().collect::<Vec<_>>();
     let shown: String = input.texts[text].chars().take(SHOWN).collect();
     Err(LaneError::Incorrect(format!(
         "text {} of `{}` has other ids from id {at} on: {:?} by the {}, {:?} by the {}\n  in {shown:?}",
         text + 1,
         input.name,
-        window(found),
+        window(ids),
         arm.encodes(),
         window(expected),
         Arm::Library.encodes(),

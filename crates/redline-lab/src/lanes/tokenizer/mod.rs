@@ -2,9 +2,8 @@
 //! package if a file provides those measurements.
 //!
 //! Both crates encode the same batches with the same threads in one process, in turn, in an order that is reversed every round. The
-//! quotient of a round's two times is one sample of the speedup. Before timing, the ids of all texts must be the same for all
-//! encoders, and they are compared again after every sample. The arm with a prefix cache is reported separately and is not part of
-//! the gate, because it has cached the texts in earlier rounds.
+//! quotient of a round's two times is one sample of the speedup. The arm with a prefix cache is reported separately and is not part
+//! of the gate, because it has cached the texts in earlier rounds.
 //!
 //! There are three kinds of built-in text: English prose, source code, and chats with a common system prompt. `--input-file`
 //! provides other texts, one per line. Python's measurements are accepted only for such a file, so that both use the same texts.
@@ -17,81 +16,84 @@ mod texts;
 
 use redline_tokenizer::{Encoder, PrefixCacheCounters, PrefixCacheOptions};
 
-use super::{Lane, MetricSpec, Run, count, higher, info, lower};
+use super::prelude::*;
 use crate::baseline::Rule;
-use crate::bench::{Bench, Flag, LaneError, Text, Values};
+use crate::bench::Text;
 use crate::canary::Watched;
-use crate::result::{Cell, Column};
 use crate::warmup::Warmup;
-use crate::{Direction, Row, Samples};
-use arms::{Arm, Arms, Sample};
+use arms::{Arm, Arms, Ids, Sample};
 use python::Python;
 use texts::Input;
 
-/// The `tokenizer` lane.
-pub const LANE: Lane = Lane {
-    name: "tokenizer",
+pub(super) const LANE: Lane = Lane {
     asks: "How many tokens per second does the native tokenizer make, and how many times what the `tokenizers` crate makes?",
     checks: "the ids of all texts are those of the `tokenizers` crate, in every run",
     against: "the `tokenizers` crate, in turn in the same process; Python's package where `--python-csv` brings figures",
-    metrics: METRICS,
-    threshold: 0.10,
+    metrics: &[
+        higher(RATE, "tokens/s"),
+        higher("mb_per_s", "MB/s"),
+        lower("seconds", "s"),
+        count("tokens", "tokens"),
+        count("bytes", "bytes"),
+        info(OVER_LIBRARY, "x"),
+        info(OVER_PYTHON, "x"),
+        info("prefix_*", ""),
+    ],
     flags: &[
-        Flag {
-            name: "input-file",
-            value: "FILE",
-            default: "none",
-            help: "Texts, one per line; none: our own prose, code and chats",
-        },
-        Flag { name: "texts", value: "N", default: "1024", help: "Texts of each kind, of our own" },
+        flag("input-file", "FILE", "none").help("Texts, one per line; none: our own prose, code and chats"),
+        flag("texts", "N", "1024").help("Texts of each kind, of our own"),
         Flag::runs("10"),
         Flag::warmups("1"),
-        Flag {
-            name: "prefix-k",
-            value: "N",
-            default: "128",
-            help: "Bytes of a text that are its beginning, for the prefix cache",
-        },
-        Flag {
-            name: "prefix-cache-entries",
-            value: "N",
-            default: "32",
-            help: "Beginnings that the prefix cache keeps",
-        },
-        Flag {
-            name: "min-speedup",
-            value: "X",
-            default: "5.0",
-            help: "Fail where the median speedup is less; 0: no gate [env: REDLINE_TOKENIZER_MIN_SPEEDUP]",
-        },
-        Flag {
-            name: "python-csv",
-            value: "FILE",
-            default: "none",
-            help: "Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them",
-        },
+        flag("prefix-k", "N", "128").help("Bytes of a text that are its beginning, for the prefix cache"),
+        flag("prefix-cache-entries", "N", "32").help("Beginnings that the prefix cache keeps"),
+        flag("min-speedup", "X", "5.0")
+            .help("Fail where the median speedup is less; 0: no gate [env: REDLINE_TOKENIZER_MIN_SPEEDUP]"),
+        flag("python-csv", "FILE", "none")
+            .help("Figures of Python for the same --input-file, as xtask/peers/tokenizer.py writes them"),
     ],
     smoke: &[("texts", "6"), ("num-runs", "2"), ("min-speedup", "0")],
     standard: &[("texts", "256")],
     threads: |_| vec![1, 2, 4, 8],
-    columns: Some(COLUMNS),
-    shown: Some(SHOWN),
-    note: None,
+    columns: Some(&[
+        Column::param("text"),
+        Column::param("encoder"),
+        Column::param("threads"),
+        Column::param("texts"),
+        Column::median("bytes"),
+        Column::median("tokens"),
+        Column::median(RATE),
+        Column { name: "tokens_per_s_min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
+        Column { name: "tokens_per_s_max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
+        Column::median("mb_per_s"),
+        Column::median(OVER_LIBRARY),
+        Column::median(OVER_PYTHON),
+        Column::param("min_speedup"),
+        Column::param("prefix_k"),
+        Column::param("prefix_cache_entries"),
+        Column::median("prefix_hits"),
+        Column::median("prefix_misses"),
+        Column { name: "runs", cell: Cell::Samples(RATE) },
+        Column::KERNEL_PATH,
+    ]),
+    shown: Some(&[
+        Column::param("text"),
+        Column::param("encoder"),
+        Column::param("threads"),
+        median("tokens/s", RATE),
+        Column { name: "min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
+        Column { name: "max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
+        median("MB/s", "mb_per_s"),
+        median("x library", OVER_LIBRARY),
+        Column { name: "x min", cell: Cell::Metric(OVER_LIBRARY, Samples::min, 1.0) },
+        Column { name: "x max", cell: Cell::Metric(OVER_LIBRARY, Samples::max, 1.0) },
+        median("x python", OVER_PYTHON),
+        median("hits", "prefix_hits"),
+        median("misses", "prefix_misses"),
+    ]),
     styles: &[("tokenizer", SEED)],
     baseline: Some(Rule { keys: &["text", "encoder", "threads"], value: "tokens_per_s", most_drop: 0.10 }),
-    run: Run::Text(run),
+    ..Lane::new("tokenizer", 0.10, LaneFunction::Text(run))
 };
-
-const METRICS: &[MetricSpec] = &[
-    higher(RATE, "tokens/s"),
-    higher("mb_per_s", "MB/s"),
-    lower("seconds", "s"),
-    count("tokens", "tokens"),
-    count("bytes", "bytes"),
-    info(OVER_LIBRARY, "x"),
-    info(OVER_PYTHON, "x"),
-    info("prefix_*", ""),
-];
 
 /// The columns of Google Benchmark, as in the seed's `tokenizer.csv`.
 const SEED: &[Column] = &[
@@ -101,55 +103,16 @@ const SEED: &[Column] = &[
     Column { name: "cpu_time", cell: Cell::Text("") },
     Column { name: "time_unit", cell: Cell::Text("ns") },
     Column { name: "bytes_per_second", cell: Cell::Metric("mb_per_s", Samples::median, 1e6) },
-    Column { name: "items_per_second", cell: Cell::Metric(RATE, Samples::median, 1.0) },
+    median("items_per_second", RATE),
     Column { name: "label", cell: Cell::Text("") },
     Column { name: "error_occurred", cell: Cell::Text("") },
     Column { name: "error_message", cell: Cell::Text("") },
-];
-
-const COLUMNS: &[Column] = &[
-    Column::param("text"),
-    Column::param("encoder"),
-    Column::param("threads"),
-    Column::param("texts"),
-    Column::median("bytes"),
-    Column::median("tokens"),
-    Column { name: "tokens_per_s", cell: Cell::Metric(RATE, Samples::median, 1.0) },
-    Column { name: "tokens_per_s_min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
-    Column { name: "tokens_per_s_max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
-    Column::median("mb_per_s"),
-    Column { name: "speedup_over_library", cell: Cell::Metric(OVER_LIBRARY, Samples::median, 1.0) },
-    Column { name: "speedup_over_python", cell: Cell::Metric(OVER_PYTHON, Samples::median, 1.0) },
-    Column::param("min_speedup"),
-    Column::param("prefix_k"),
-    Column::param("prefix_cache_entries"),
-    Column::median("prefix_hits"),
-    Column::median("prefix_misses"),
-    Column { name: "runs", cell: Cell::Samples(RATE) },
-    Column::KERNEL_PATH,
-];
-
-const SHOWN: &[Column] = &[
-    Column::param("text"),
-    Column::param("encoder"),
-    Column::param("threads"),
-    Column { name: "tokens/s", cell: Cell::Metric(RATE, Samples::median, 1.0) },
-    Column { name: "min", cell: Cell::Metric(RATE, Samples::min, 1.0) },
-    Column { name: "max", cell: Cell::Metric(RATE, Samples::max, 1.0) },
-    Column { name: "MB/s", cell: Cell::Metric("mb_per_s", Samples::median, 1.0) },
-    Column { name: "x library", cell: Cell::Metric(OVER_LIBRARY, Samples::median, 1.0) },
-    Column { name: "x min", cell: Cell::Metric(OVER_LIBRARY, Samples::min, 1.0) },
-    Column { name: "x max", cell: Cell::Metric(OVER_LIBRARY, Samples::max, 1.0) },
-    Column { name: "x python", cell: Cell::Metric(OVER_PYTHON, Samples::median, 1.0) },
-    Column { name: "hits", cell: Cell::Metric("prefix_hits", Samples::median, 1.0) },
-    Column { name: "misses", cell: Cell::Metric("prefix_misses", Samples::median, 1.0) },
 ];
 
 const RATE: &str = "tokens_per_s";
 const OVER_LIBRARY: &str = "speedup_over_library";
 const OVER_PYTHON: &str = "speedup_over_python";
 
-/// The input, the number of runs, and the gate.
 struct Plan {
     inputs: Vec<Input>,
     runs: usize,
@@ -159,7 +122,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(values: &Values, threads: &[usize]) -> Result<Self, LaneError> {
+    fn of(values: &Values, threads: &[usize]) -> Result<Self> {
         let (count, file) = (values.count("texts")?, values.file("input-file"));
         let prefix = PrefixCacheOptions {
             entries: values.count("prefix-cache-entries")?,
@@ -185,21 +148,21 @@ impl Plan {
 /// A round over all arms.
 type Round = [Sample; Arm::ALL.len()];
 /// Runs warm-up rounds, then a given number of rounds that count.
-type Take<'a> = &'a dyn Fn(usize, Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError>;
+type Take<'a> = &'a dyn Fn(usize, Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>)>;
 /// Runs a round, given its number.
-type Rounds<'a> = &'a dyn Fn(usize) -> Result<Round, LaneError>;
+type Rounds<'a> = &'a dyn Fn(usize) -> Result<Round>;
 
-fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<(), LaneError> {
+fn run(bench: &Bench<'_>, text: &Text<'_>, values: &Values) -> Result<()> {
     let canary = bench.canary(1)?;
     let warmups = values.count("warmup-runs")?;
     let take = |runs: usize, round: Rounds<'_>| {
-        let warmup = bench.warm_up(warmups, || 0, |at| round(at).map(|_| ()))?;
+        let warmup = bench.warm_up(warmups, |at| round(at).map(drop))?;
         Ok((warmup, canary.watch(runs, bench.clock, |at| round(warmup.runs + at))?))
     };
     run_rounds(bench, text, values, &take)
 }
 
-fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, values: &Values, take: Take<'_>) -> Result<(), LaneError> {
+fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, values: &Values, take: Take<'_>) -> Result<()> {
     let plan = Plan::of(values, &bench.threads)?;
     let native = (text.tokenizer)(Encoder::Native)?;
     if let Some(reason) = native.fallback() {
@@ -207,19 +170,17 @@ fn run_rounds(bench: &Bench<'_>, text: &Text<'_>, values: &Values, take: Take<'_
         return Err(LaneError::Usage(format!("{fact}\n  in `{}`", text.name)));
     }
     let cached = (text.tokenizer)(Encoder::Native)?.with_prefix_cache(plan.prefix);
-    let arms = Arms { native, cached, library: (text.tokenizer)(Encoder::Library)? };
+    let arms = Arms([native, cached, (text.tokenizer)(Encoder::Library)?]);
     for input in &plan.inputs {
         let ids = arms.checked(input)?;
         if let Some(python) = &plan.python {
             python.check(&ids)?;
         }
         for &threads in &bench.threads {
-            let round = |at: usize| arms.round(bench, input, &ids, threads, at);
+            let round = |at: usize| arms.round(bench.clock, input, &ids, threads, at);
             let (warmup, rounds) = take(plan.runs, &round)?;
-            let case = Case { text, plan: &plan, input, threads, digest: &arms::digest(&ids) };
-            let conditions: Vec<_> = rounds.iter().map(|round| round.condition).collect();
-            let rows = case.rows(&rounds)?.into_iter();
-            let rows = rows.map(|row| row.warmed(warmup).conditions(conditions.clone())).collect();
+            let case = Case { text, plan: &plan, input, threads, ids: &ids };
+            let rows = case.rows(&rounds)?.into_iter().map(|row| row.warmed(warmup)).collect();
             bench.done(&format!("{}, {threads} threads", input.name), rows)?;
         }
     }
@@ -232,22 +193,21 @@ struct Case<'a> {
     plan: &'a Plan,
     input: &'a Input,
     threads: usize,
-    digest: &'a str,
+    ids: &'a Ids,
 }
 
 impl Case<'_> {
     /// One row per arm, with Python last.
-    fn rows(&self, rounds: &[Watched<[Sample; Arm::ALL.len()]>]) -> Result<Vec<Row>, LaneError> {
-        let of = |arm: Arm| rounds.iter().map(|round| &round.value[arm as usize]).collect::<Vec<_>>();
-        let library: Vec<f64> = of(Arm::Library).iter().map(|sample| sample.seconds).collect();
+    fn rows(&self, rounds: &[Watched<Round>]) -> Result<Vec<Row>> {
+        let library: Vec<f64> =
+            rounds.iter().map(|round| round.value[Arm::Library as usize].seconds).collect();
         let python = self.plan.python.as_ref().map(|python| python.seconds(self.threads));
+        let tokens = self.ids.iter().map(Vec::len).sum();
         let mut rows = Vec::new();
         for &arm in Arm::ALL {
-            let samples = of(arm);
+            let samples: Vec<&Sample> = rounds.iter().map(|round| &round.value[arm as usize]).collect();
             let seconds: Vec<f64> = samples.iter().map(|sample| sample.seconds).collect();
-            let tokens = samples.first().map_or(0, |sample| sample.tokens);
-            let mut row = self.row(arm.name(), tokens, &seconds)?;
-            row.kernel_path = Some(arm.encodes().into());
+            let mut row = self.row(arm.name(), arm.encodes(), tokens, &seconds)?;
             if arm != Arm::Library {
                 row = against(row, &seconds, &library, python.as_deref())?;
             }
@@ -258,33 +218,30 @@ impl Case<'_> {
             });
         }
         if let (Some(python), Some(seconds)) = (&self.plan.python, &python) {
-            let mut row = self.row("python", python.tokens, seconds)?;
-            row = row.param("version", python.version.clone());
-            row.kernel_path = Some("Python package tokenizers".into());
-            rows.push(row);
+            let row = self.row("python", "Python package tokenizers", python.first().tokens, seconds)?;
+            rows.push(row.param("version", python.first().version.clone()));
         }
-        Ok(rows)
+        let conditions: Vec<_> = rounds.iter().map(|round| round.condition).collect();
+        Ok(rows.into_iter().map(|row| row.conditions(conditions.clone())).collect())
     }
 
-    fn row(&self, encoder: &str, tokens: usize, seconds: &[f64]) -> Result<Row, LaneError> {
-        let bytes = self.input.bytes() as f64;
-        let rate = |unit: &str, amount: f64| {
-            Samples::new(unit, Direction::Higher, seconds.iter().map(|s| amount / s).collect())
-        };
-        let told = |unit: &str, amount: f64| Samples::new(unit, Direction::Info, vec![amount]);
+    fn row(&self, encoder: &str, code: &str, tokens: usize, seconds: &[f64]) -> Result<Row> {
+        let (bytes, tokens) = (self.input.bytes() as f64, tokens as f64);
         let row = Row::new(format!("tokenizer/{}/{encoder}/t{}", self.input.name, self.threads))
             .param("model", self.text.name)
             .param("text", self.input.name)
             .param("encoder", encoder)
             .param("threads", self.threads)
             .param("texts", self.input.texts.len())
-            .digest(self.digest)
-            .metric(RATE, rate("tokens/s", tokens as f64)?)
-            .metric("mb_per_s", rate("MB/s", bytes * 1e-6)?)
-            .metric("seconds", Samples::new("s", Direction::Lower, seconds.to_vec())?)
-            .metric("tokens", told("tokens", tokens as f64)?)
-            .metric("bytes", told("bytes", bytes)?);
-        Ok(Row { checked: true, ..row })
+            .digest(arms::digest(self.ids))
+            .checked_on(code)
+            .measured(LANE.metrics, seconds)
+            .each(RATE, |seconds| tokens / seconds)?
+            .each("mb_per_s", |seconds| bytes * 1e-6 / seconds)?
+            .each("seconds", |seconds| *seconds)?
+            .one("tokens", tokens)?
+            .one("bytes", bytes)?;
+        Ok(row.row)
     }
 
     fn gated(&self, row: Row) -> Row {
@@ -297,15 +254,14 @@ impl Case<'_> {
     }
 
     /// Adds the counters of the prefix cache.
-    fn looked_up(&self, row: Row, samples: &[&Sample]) -> Result<Row, LaneError> {
+    fn looked_up(&self, row: Row, samples: &[&Sample]) -> Result<Row> {
         let of = |unit: &str, count: fn(&PrefixCacheCounters) -> u64| {
             let counts = samples.iter().filter_map(|sample| sample.lookups.as_ref());
             Samples::new(unit, Direction::Info, counts.map(|lookups| count(lookups) as f64).collect())
         };
-        let PrefixCacheOptions { entries, bytes } = self.plan.prefix;
         Ok(row
-            .param("prefix_k", bytes)
-            .param("prefix_cache_entries", entries)
+            .param("prefix_k", self.plan.prefix.bytes)
+            .param("prefix_cache_entries", self.plan.prefix.entries)
             .metric("prefix_hits", of("texts", |lookups| lookups.hits)?)
             .metric("prefix_misses", of("texts", |lookups| lookups.misses)?)
             .metric("prefix_reused", of("bytes", |lookups| lookups.reused_bytes)?))
@@ -313,11 +269,10 @@ impl Case<'_> {
 }
 
 /// Adds the speedup over the library for each round, and over Python's median.
-fn against(row: Row, ours: &[f64], library: &[f64], python: Option<&[f64]>) -> Result<Row, LaneError> {
-    let times = |values| Samples::new("x", Direction::Info, values);
-    let row = row
-        .metric(OVER_LIBRARY, times(library.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect())?);
-    let Some(python) = python else { return Ok(row) };
+fn against(row: Row, ours: &[f64], library: &[f64], python: Option<&[f64]>) -> Result<Row> {
+    let times = library.iter().zip(ours).map(|(theirs, ours)| theirs / ours).collect();
+    let row = row.measured(LANE.metrics, ours).all(OVER_LIBRARY, times)?;
+    let Some(python) = python else { return Ok(row.row) };
     let median = Samples::new("s", Direction::Info, python.to_vec())?.median().unwrap_or_default();
-    Ok(row.metric(OVER_PYTHON, times(ours.iter().map(|ours| median / ours).collect())?))
+    Ok(row.each(OVER_PYTHON, |ours| median / ours)?.row)
 }

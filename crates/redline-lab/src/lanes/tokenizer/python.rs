@@ -5,35 +5,30 @@ use std::path::{Path, PathBuf};
 
 use super::arms;
 use super::texts::Input;
-use crate::bench::LaneError;
+use crate::bench::{LaneError, Result, verify};
 
-/// The content of a line.
+/// A line: one repeat with all texts.
 #[derive(Debug, serde::Deserialize)]
-struct Line {
+pub(super) struct Line {
     threads: usize,
     texts: usize,
     bytes: usize,
-    tokens: usize,
+    pub(super) tokens: usize,
     seconds: f64,
     digest: String,
-    version: String,
+    pub(super) version: String,
 }
 
-/// The measurements for one input.
+/// The measurements for one input; at least one, all with the same ids and version.
 #[derive(Debug)]
 pub(super) struct Python {
     path: PathBuf,
-    /// Tokens of all texts.
-    pub(super) tokens: usize,
-    /// Version of the package.
-    pub(super) version: String,
-    digest: String,
     lines: Vec<Line>,
 }
 
 impl Python {
     /// Reads measurements, which must be for this input and cover every number of threads.
-    pub(super) fn read(path: &Path, input: &Input, threads: &[usize]) -> Result<Self, LaneError> {
+    pub(super) fn read(path: &Path, input: &Input, threads: &[usize]) -> Result<Self> {
         let refused = |fact: String| LaneError::Input(format!("{fact}\n  in `{}`", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refused(error.to_string()))?;
         Self::parse(path, &text, input, threads).map_err(refused)
@@ -59,29 +54,35 @@ impl Python {
                 return Err(format!("line {number} has other tokens or another version than line 2"));
             }
         }
-        let found: BTreeSet<usize> = lines.iter().map(|line| line.threads).collect();
-        if let Some(missing) = threads.iter().find(|threads| !found.contains(threads)) {
-            let found: Vec<String> = found.iter().map(usize::to_string).collect();
-            return Err(format!("there is no line with {missing} threads, only with {}", found.join(", ")));
+        let measured: BTreeSet<usize> = lines.iter().map(|line| line.threads).collect();
+        if let Some(missing) = threads.iter().find(|threads| !measured.contains(threads)) {
+            let measured: Vec<String> = measured.iter().map(usize::to_string).collect();
+            return Err(format!(
+                "there is no line with {missing} threads, only with {}",
+                measured.join(", ")
+            ));
         }
-        let (tokens, digest, version) = (first.tokens, first.digest.clone(), first.version.clone());
-        Ok(Self { path: path.to_owned(), tokens, version, digest, lines })
+        Ok(Self { path: path.to_owned(), lines })
+    }
+
+    /// The first line, for what is the same in all.
+    pub(super) fn first(&self) -> &Line {
+        &self.lines[0]
     }
 
     /// Checks that Python found the same ids.
-    pub(super) fn check(&self, ids: &[Vec<u32>]) -> Result<(), LaneError> {
-        let digest = arms::digest(ids);
-        if digest == self.digest {
-            return Ok(());
-        }
-        let tokens: usize = ids.iter().map(Vec::len).sum();
-        Err(LaneError::Incorrect(format!(
-            "Python {} found other ids: {} of digest {}, and here {tokens} of digest {digest}\n  in `{}`",
-            self.version,
-            self.tokens,
-            self.digest,
-            self.path.display()
-        )))
+    pub(super) fn check(&self, ids: &[Vec<u32>]) -> Result<()> {
+        let (digest, first) = (arms::digest(ids), self.first());
+        verify(digest == first.digest, || {
+            let tokens: usize = ids.iter().map(Vec::len).sum();
+            format!(
+                "Python {} found other ids: {} of digest {}, and here {tokens} of digest {digest}\n  in `{}`",
+                first.version,
+                first.tokens,
+                first.digest,
+                self.path.display()
+            )
+        })
     }
 
     /// Seconds of every repeat with this number of threads.
@@ -108,7 +109,7 @@ mod tests {
             .map(|(threads, seconds)| format!("{threads},2,6,2,{seconds},{digest},0.22.2\n"));
         let python = parse(&lines.concat(), &[2, 1]).unwrap();
         assert_eq!((python.seconds(1), python.seconds(2)), (vec![0.5, 0.75], vec![0.25]));
-        assert_eq!((python.tokens, python.version.as_str()), (2, "0.22.2"));
+        assert_eq!((python.first().tokens, python.first().version.as_str()), (2, "0.22.2"));
         assert!(python.check(&[vec![1], vec![2]]).is_ok());
         let Err(LaneError::Incorrect(fact)) = python.check(&[vec![1], vec![3]]) else { panic!() };
         assert!(fact.contains("other ids") && fact.contains(&digest) && fact.contains("`p.csv`"), "{fact}");

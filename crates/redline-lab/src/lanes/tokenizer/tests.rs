@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+use crate::Clock;
 use crate::conditions::Condition;
-use crate::{Clock, Machine};
+use crate::lanes::tests::{bench, samples};
 
 const VOCABULARY: &[u8] = include_bytes!("../../../../../models/demo/tokenizer.json");
 
@@ -12,20 +13,8 @@ fn load(encoder: Encoder) -> Result<redline_tokenizer::Tokenizer, redline_tokeni
     redline_tokenizer::Tokenizer::from_bytes_with("demo", VOCABULARY, encoder)
 }
 
-fn bench(clock: &Clock) -> Bench<'_> {
-    Bench {
-        clock,
-        machine: Machine::default(),
-        threads: vec![1],
-        tier: None,
-        progress: &|_| (),
-        record: &|_| Ok(()),
-        process: &|_| Err(String::new()),
-    }
-}
-
 /// Runs one warm-up round, then `runs` rounds that count.
-fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>), LaneError> {
+fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>)> {
     let watched = |value| Watched { value, condition: Condition::default() };
     let mut all = (0..=runs).map(|at| round(at).map(watched)).collect::<Result<Vec<_>, _>>()?;
     Ok((Warmup { runs: 1, seconds: 0.0, converged: true }, all.split_off(1)))
@@ -33,7 +22,7 @@ fn take(runs: usize, round: Rounds<'_>) -> Result<(Warmup, Vec<Watched<Round>>),
 
 /// Runs the lane with a clock by which a sample takes as many ms as its position in the round: 1, 2, 3 ms, then 3, 2,
 /// 1.
-fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>, LaneError> {
+fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>> {
     let reads = AtomicU64::new(0);
     let now = AtomicU64::new(0);
     let clock = Clock::scripted(move || {
@@ -43,8 +32,8 @@ fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>, LaneError> {
         now.fetch_add(step, Ordering::Relaxed) + step
     });
     let rows = std::cell::RefCell::new(Vec::new());
-    let record = |found| {
-        rows.borrow_mut().extend::<Vec<Row>>(found);
+    let record = |case: Vec<Row>| {
+        rows.borrow_mut().extend(case);
         Ok(())
     };
     let bench = Bench { threads: vec![1, 2], record: &record, ..bench(&clock) };
@@ -52,10 +41,6 @@ fn run_with(given: &[(&str, &str)]) -> Result<Vec<Row>, LaneError> {
     let smoke = LANE.smoke.iter().copied().chain([("num-runs", "3")]).chain(given.iter().copied());
     run_rounds(&bench, &text, &Values::new(LANE.flags, smoke), &take)?;
     Ok(rows.take())
-}
-
-fn samples(row: &Row, name: &str) -> Vec<f64> {
-    row.metrics.get(name).map(|metric| metric.samples().values().to_vec()).unwrap_or_default()
 }
 
 #[test]

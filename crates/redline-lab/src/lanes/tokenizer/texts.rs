@@ -1,9 +1,9 @@
 //! The texts to encode: read from a file, or generated from built-in parts by a fixed number sequence.
 
+use redline_models::random::{STEP, mix};
 use std::path::Path;
 
-use crate::bench::LaneError;
-use crate::random::{STEP, mix};
+use crate::bench::{LaneError, Result};
 
 /// Texts of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ impl Input {
 }
 
 /// Reads the lines of a file, without blank lines.
-pub(super) fn read(path: &Path) -> Result<Input, LaneError> {
+pub(super) fn read(path: &Path) -> Result<Input> {
     let refused = |fact: String| LaneError::Input(format!("{fact}\n  in `{}`", path.display()));
     let bytes = std::fs::read(path).map_err(|error| refused(error.to_string()))?;
     let text = std::str::from_utf8(&bytes).map_err(|error| {
@@ -41,26 +41,20 @@ pub(super) fn read(path: &Path) -> Result<Input, LaneError> {
     Ok(Input { name: "file", texts })
 }
 
+/// Generates a text.
+type Generate = fn(&mut Numbers) -> String;
+
+/// The kinds of text.
+const KINDS: &[(&str, Generate)] = &[("prose", prose), ("code", code), ("chat", chat)];
+
 /// Generates `count` texts of every kind, always the same.
 pub(super) fn of_our_own(count: usize) -> Vec<Input> {
-    let of = |(seed, kind): (u64, &Kind)| {
+    let texts = (0..).zip(KINDS).map(|(seed, &(name, make))| {
         let mut numbers = Numbers(seed);
-        Input { name: kind.name, texts: (0..count).map(|_| (kind.make)(&mut numbers)).collect() }
-    };
-    (0..).zip(KINDS).map(of).collect()
+        Input { name, texts: (0..count).map(|_| make(&mut numbers)).collect() }
+    });
+    texts.collect()
 }
-
-/// A kind of text, and the function that generates one.
-struct Kind {
-    name: &'static str,
-    make: fn(&mut Numbers) -> String,
-}
-
-const KINDS: &[Kind] = &[
-    Kind { name: "prose", make: prose },
-    Kind { name: "code", make: code },
-    Kind { name: "chat", make: chat },
-];
 
 /// A pseudo-random number sequence (SplitMix64).
 struct Numbers(u64);
@@ -76,74 +70,38 @@ impl Numbers {
         from + self.next() % (to - from + 1)
     }
 
-    fn pick(&mut self, of: &[&'static str]) -> &'static str {
-        of[(self.next() % of.len() as u64) as usize]
+    /// One of the phrases between bars.
+    fn pick(&mut self, phrases: &'static str) -> &'static str {
+        let phrases: Vec<&str> = phrases.split('|').collect();
+        phrases[(self.next() % phrases.len() as u64) as usize]
     }
 }
 
-const WHO: &[&str] = &[
-    "The old lighthouse keeper",
-    "A clerk from the harbour office",
-    "Margarethe",
-    "Our neighbour's eldest daughter",
-    "The surveyor",
-    "Nobody in the valley",
-    "A travelling bookbinder",
-    "Dr. Okonkwo",
-    "The second violin",
-    "An apprentice of nineteen",
-    "José, who ran the café on the corner,",
-    "The committee",
-];
-const DID: &[&str] = &[
-    "had never quite believed",
-    "wrote down in a careful hand",
-    "tried, without much success, to forget",
-    "could have explained in ten minutes",
-    "measured twice and then measured again",
-    "spoke of at length over supper",
-    "carried up the hill",
-    "would not hear a word against",
-    "remembered only when the rain began",
-    "drew on the back of an envelope",
-    "sold for less than it was worth",
-];
-const WHAT: &[&str] = &[
-    "the story of the flooded quarry",
-    "a bridge that nobody had asked for",
-    "the smell of tar and wet rope",
-    "what the almanac said about the winter of 1887",
-    "forty-two barrels of salted herring",
-    "the difference between weather and climate",
-    "a clock that struck thirteen",
-    "her grandfather's map of the marshes",
-    "the new railway, its timetables and its tunnels",
-    "an unreasonable fondness for geometry",
-    "the price of copper, which had doubled since March",
-];
-const HOW: &[&str] = &[
-    "and the matter rested there",
-    "though it wasn't, strictly speaking, allowed",
-    "while the kettle boiled over",
-    "as if the last twenty years hadn't happened",
-    "\u{2014} not for money, but for the sake of the argument",
-    "because somebody had to",
-    "until the lamps were lit along the quay",
-    "(a habit of long standing)",
-    "and said so: \u{201c}I won't, and that's that\u{201d}",
-    "in spite of everything they'd agreed on Tuesday",
-    "at half past six, in the 3rd carriage",
-];
-const WHEN: &[&str] = &[
-    "In the end,",
-    "That spring,",
-    "Meanwhile,",
-    "Some years later,",
-    "On most evenings,",
-    "To everyone's surprise,",
-    "If the letters can be trusted,",
-    "By then",
-];
+/// Phrases between bars, from which sentences are made.
+const WHO: &str = "\
+    The old lighthouse keeper|A clerk from the harbour office|Margarethe|Our neighbour's eldest daughter|\
+    The surveyor|Nobody in the valley|A travelling bookbinder|Dr. Okonkwo|The second violin|\
+    An apprentice of nineteen|José, who ran the café on the corner,|The committee";
+const DID: &str = "\
+    had never quite believed|wrote down in a careful hand|tried, without much success, to forget|\
+    could have explained in ten minutes|measured twice and then measured again|\
+    spoke of at length over supper|carried up the hill|would not hear a word against|\
+    remembered only when the rain began|drew on the back of an envelope|sold for less than it was worth";
+const WHAT: &str = "\
+    the story of the flooded quarry|a bridge that nobody had asked for|the smell of tar and wet rope|\
+    what the almanac said about the winter of 1887|forty-two barrels of salted herring|\
+    the difference between weather and climate|a clock that struck thirteen|\
+    her grandfather's map of the marshes|the new railway, its timetables and its tunnels|\
+    an unreasonable fondness for geometry|the price of copper, which had doubled since March";
+const HOW: &str = "\
+    and the matter rested there|though it wasn't, strictly speaking, allowed|while the kettle boiled over|\
+    as if the last twenty years hadn't happened|\u{2014} not for money, but for the sake of the argument|\
+    because somebody had to|until the lamps were lit along the quay|(a habit of long standing)|\
+    and said so: \u{201c}I won't, and that's that\u{201d}|in spite of everything they'd agreed on Tuesday|\
+    at half past six, in the 3rd carriage";
+const WHEN: &str = "\
+    In the end,|That spring,|Meanwhile,|Some years later,|On most evenings,|To everyone's surprise,|\
+    If the letters can be trusted,|By then";
 
 /// Paragraphs of sentences.
 fn prose(numbers: &mut Numbers) -> String {
@@ -174,27 +132,12 @@ fn lower(who: &str) -> String {
     first.to_lowercase() + rest
 }
 
-const NAMES: &[&str] = &[
-    "count",
-    "buffer",
-    "index",
-    "total_bytes",
-    "user_id",
-    "response",
-    "matrix",
-    "offset",
-    "queue",
-    "maxDepth",
-    "nodeList",
-    "cfg",
-    "timeoutMs",
-    "checksum",
-    "path",
-    "entry",
-];
-const VERBS: &[&str] =
-    &["read", "parse", "flush", "merge", "compute", "validate", "resize", "encode", "collect", "update"];
-const TYPES: &[&str] = &["u32", "usize", "Vec<u8>", "&str", "Option<i64>", "HashMap<String, f64>"];
+/// Words between bars, from which functions are made.
+const NAMES: &str = "\
+    count|buffer|index|total_bytes|user_id|response|matrix|offset|queue|maxDepth|nodeList|cfg|timeoutMs|\
+    checksum|path|entry";
+const VERBS: &str = "read|parse|flush|merge|compute|validate|resize|encode|collect|update";
+const TYPES: &str = "u32|usize|Vec<u8>|&str|Option<i64>|HashMap<String, f64>";
 
 /// A function in one of three languages.
 fn code(numbers: &mut Numbers) -> String {
@@ -250,22 +193,19 @@ fn statement(numbers: &mut Numbers, language: u64) -> String {
 const SYSTEM: &str = "<|im_start|>system\nYou are the assistant of a small public library. Answer in a few plain sentences, say so \
     when you are not sure, and never invent titles, authors or dates. Opening hours: Mon\u{2013}Fri 09:00\u{2013}18:30, Sat \
     10:00\u{2013}14:00.<|im_end|>\n";
-const QUESTIONS: &[&str] = &[
-    "can i renew a book online?? it's due tmrw",
-    "What would you recommend to someone who liked stories about the sea?",
-    "How do I cite a map that has no author?",
-    "¿Tienen libros en español para niños?",
-    "pls list 3 things i need for a library card \u{1f64f}",
-    "Is the reading room open on public holidays, e.g. 26 December?",
-    "Habt ihr auch Hörbücher? Größere Schrift wäre schön.",
-    "Where can I find the 1987 council minutes (vol. 12, pp. 330\u{2013}345)?",
-];
-const ANSWERS: &[&str] = &[
-    "Yes. Log in, open \"My loans\" and choose \"Renew\"; it works until midnight of the last day.",
-    "I'm not sure. The desk can tell you: call extension 204 or write to desk@library.example.",
-    "You need an identity card, proof of address and $5.00. Children under 14 pay nothing.",
-    "Certainly! Here is a short list:\n1. Adventure, shelf A3\n2. Voyages, shelf C17\n3. Letters, shelf F2",
-];
+const QUESTIONS: &str = "\
+    can i renew a book online?? it's due tmrw|\
+    What would you recommend to someone who liked stories about the sea?|\
+    How do I cite a map that has no author?|¿Tienen libros en español para niños?|\
+    pls list 3 things i need for a library card \u{1f64f}|\
+    Is the reading room open on public holidays, e.g. 26 December?|\
+    Habt ihr auch Hörbücher? Größere Schrift wäre schön.|\
+    Where can I find the 1987 council minutes (vol. 12, pp. 330\u{2013}345)?";
+const ANSWERS: &str = "\
+    Yes. Log in, open \"My loans\" and choose \"Renew\"; it works until midnight of the last day.|\
+    I'm not sure. The desk can tell you: call extension 204 or write to desk@library.example.|\
+    You need an identity card, proof of address and $5.00. Children under 14 pay nothing.|\
+    Certainly! Here is a short list:\n1. Adventure, shelf A3\n2. Voyages, shelf C17\n3. Letters, shelf F2";
 
 /// A conversation under the common system prompt.
 fn chat(numbers: &mut Numbers) -> String {

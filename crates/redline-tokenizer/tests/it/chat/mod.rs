@@ -108,3 +108,40 @@ fn hostile_templates_end() {
         Ok("{{ 1 + 1 }}{% raw %}".into())
     );
 }
+
+#[test]
+fn special_tokens_are_also_those_of_the_older_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, json: serde_json::Value| {
+        fs::write(folder.path().join(name), json.to_string()).unwrap();
+    };
+    write("special_tokens_map.json", json!({"eos_token": {"content": "<e>"}}));
+    let source = "{{ bos_token }}{{ eos_token }}";
+    write(
+        "tokenizer_config.json",
+        json!({"bos_token": "<b>", "eos_token": "<other>", "chat_template": source}),
+    );
+    let template = ChatTemplate::from_dir(folder.path()).unwrap().unwrap();
+    assert_eq!(template.render(&[], false).unwrap(), "<b><e>");
+    write("tokenizer_config.json", json!({"bos_token": "<b>", "chat_template": null}));
+    assert!(ChatTemplate::from_dir(folder.path()).unwrap().is_none());
+}
+
+#[test]
+fn no_filter_makes_a_text_of_any_width_from_a_number() {
+    for source in ["{{ '%d' | format(7) }}", "{{ '%s' | format('a') }}", "{{ 'a' | indent(2) }}"] {
+        assert!(render(source, "x").is_err(), "{source}");
+    }
+    let indented = |width: usize| render(&format!("{{{{ [1] | tojson(indent={width}) }}}}"), "x").unwrap();
+    assert_eq!(indented(3), "[\n   1\n]");
+    let widest = format!("[\n{}1\n]", " ".repeat(16));
+    assert_eq!([indented(16), indented(17), indented(1000)], [widest.clone(), widest.clone(), widest]);
+}
+
+#[test]
+fn arguments_of_a_filter_are_known_or_refused() {
+    let json =
+        |arguments: &str| render(&format!("{{{{ messages[0].content | tojson({arguments}) }}}}"), "\u{fc}");
+    assert_eq!(json("ensure_ascii=false"), Ok("\"\u{fc}\"".to_owned()));
+    assert!(json("sort_keys=true").is_err());
+}

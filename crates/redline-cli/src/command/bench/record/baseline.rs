@@ -9,9 +9,9 @@ use redline_lab::run::{DOCUMENT, Run};
 use redline_lab::{LaneResult, Machine, Verdict, wall_clock};
 
 use super::{put, summary_path, values, written};
-use crate::built;
 use crate::command::compare::read;
-use crate::report::Failure;
+use crate::message::Failure;
+use crate::version;
 
 /// An earlier run.
 pub(super) enum Baseline {
@@ -102,7 +102,7 @@ pub(super) fn acceptable_build(reason: &str) -> Result<(), Failure> {
             "why is the baseline accepted, in a few words?",
         ));
     }
-    if built::this().dirty == Some(true) {
+    if version::build().dirty == Some(true) {
         let fact = "this build has changes that no commit names, so nobody could make it again";
         return Err(Failure::usage(fact, "commit them, build again, then accept the baseline"));
     }
@@ -132,4 +132,73 @@ pub(super) fn accept(
     }
     put(&target, &values(lane, result, None)?)?;
     put(&summary_path(&target), &run.summary_json().map_err(|error| written(&error))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_lab::run::{Build, Start};
+    use redline_lab::{Direction, Row, Samples};
+
+    use super::*;
+
+    /// A run of a lane with one row.
+    fn measured(lane: &str, checked: bool, share: f64) -> (Run, LaneResult) {
+        let samples = Samples::new("s", Direction::Lower, vec![3.0]).unwrap();
+        let row = Row::new("a").metric("seconds", samples).limit("f32_peak", Some(share));
+        let rows = vec![Row { checked, ..row }];
+        let result = LaneResult { lane: lane.to_owned(), machine: Machine::default(), rows };
+        (Run::new(Build::default(), Start::default(), result.clone()).unwrap(), result)
+    }
+
+    #[test]
+    fn a_run_that_must_not_be_believed_does_not_become_a_baseline() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("gemm.json");
+        let lane = Lane::named("gemm").unwrap();
+        let made = |checked: bool, share: f64, portable: bool| {
+            let (run, result) = measured("gemm", checked, share);
+            accept(&path, run, &result, lane, None, ("why", portable))
+        };
+        for (checked, share, portable, fact) in [
+            (true, 1.16, false, "a: 116.0 % of the limit"),
+            (false, 1.0, false, "a: not checked"),
+            (false, 1.16, true, "a: not checked"),
+        ] {
+            let Err(Failure::Invalid(message)) = made(checked, share, portable) else { panic!("{fact}") };
+            assert!(message.fact.starts_with(fact) && !path.exists(), "{}", message.fact);
+        }
+        made(true, 1.16, true).unwrap();
+        made(true, 1.0, false).unwrap();
+    }
+
+    #[test]
+    fn a_baseline_names_its_reason_and_the_run_that_it_replaces() {
+        let folder = tempfile::tempdir().unwrap();
+        let (before, _) = measured("gemm", true, 1.0);
+        let before = Baseline::Run(Box::new(Run { run_id: Some("before".to_owned()), ..before }));
+        let (run, result) = measured("gemm", true, 1.0);
+        let lane = Lane::named("gemm").unwrap();
+        accept(folder.path(), run, &result, lane, Some(&before), ("less noise", false)).unwrap();
+        let meta = read(&folder.path().join(DOCUMENT)).unwrap().meta.unwrap();
+        assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("less noise", Some("before")));
+        assert!(meta.accepted_at.is_some());
+    }
+
+    #[test]
+    fn a_baseline_of_another_lane_is_compared_with_but_not_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("base.json");
+        let lane = Lane::named("gemm").unwrap();
+        let of = |making| Baseline::read(&path, lane, making);
+        assert!(matches!(of(true), Ok(None)), "it is about to be written");
+        assert!(matches!(of(false), Err(Failure::Usage(_))));
+        std::fs::write(&path, measured("score", true, 1.0).0.json().unwrap()).unwrap();
+        assert!(matches!(of(false), Ok(Some(Baseline::Run(_)))));
+        let Err(Failure::Usage(message)) = of(true) else { panic!("accepted") };
+        assert!(message.fact.contains("of lane score, not of gemm"), "{}", message.fact);
+        let Err(Failure::Usage(message)) = Baseline::read(Path::new("base.CSV"), lane, true) else {
+            panic!("accepted")
+        };
+        assert!(message.fact.contains("lane gemm has no baseline"), "{}", message.fact);
+    }
 }

@@ -9,17 +9,17 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_lab::bench::LaneError;
 use redline_lab::compare;
-use redline_lab::lanes::{Lane, Profile};
-use redline_lab::run::{Place, Run, RunError, Start};
+use redline_lab::lanes::{Lane, LaneProfile};
+use redline_lab::run::{Run, RunDirectory, RunError, Start};
 use redline_lab::{LaneResult, Machine, Row, Verdict, verdict, wall_clock};
 use redline_weights::write_file;
 
 use super::Context;
-use crate::built;
 use crate::command::compare::RuleFlags;
 use crate::env;
+use crate::message::{self, Failure};
 use crate::output;
-use crate::report::{self, Failure};
+use crate::version;
 use baseline::Baseline;
 
 /// Where results go, and what they are compared with.
@@ -32,16 +32,16 @@ pub(super) struct RecordArgs {
     /// Write comma-separated values, and a summary beside them (F_summary.json); `-` is standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(super) output: Option<PathBuf>,
-    /// Columns of --output: those of this name alone, as the seeds' programs write them: score, gemm or tokenizer
+    /// Write only the columns of a seed's program (docs/seeds.md) to --output: score, gemm or tokenizer
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Write run.json, results.csv and samples.csv into this directory, anew after every case
+    /// Write run.json, results.csv and samples.csv to this directory, and rewrite them after every case
     #[arg(short = 'o', id = "directory", value_name = "DIR")]
     pub(super) directory: Option<PathBuf>,
     /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
     #[arg(long, value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
-    /// Accept this run as the baseline: it takes the place of the file --baseline
+    /// Accept this run as the baseline: it replaces the file of --baseline
     #[arg(long, requires_all = ["baseline", "reason"], help_heading = "Comparison")]
     update_baseline: bool,
     /// Why it is accepted
@@ -55,11 +55,11 @@ pub(super) struct RecordArgs {
 pub(super) struct Recorder<'a> {
     args: &'a RecordArgs,
     lane: &'static Lane,
-    profile: Option<Profile>,
+    profile: Option<LaneProfile>,
     start: Start,
     machine: Machine,
     baseline: Option<Baseline>,
-    place: Option<Place>,
+    place: Option<RunDirectory>,
     rows: RefCell<Vec<Row>>,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Recorder<'a> {
     pub(super) fn new(
         args: &'a RecordArgs,
         lane: &'static Lane,
-        profile: Option<Profile>,
+        profile: Option<LaneProfile>,
         context: &Context,
     ) -> Result<Self, Failure> {
         if let Some(style) = &args.csv_style {
@@ -91,7 +91,7 @@ impl<'a> Recorder<'a> {
         let machine = Machine::here();
         let mut recorder = Self { args, lane, profile, start, machine, baseline, place: None, rows };
         if let Some(dir) = &args.directory {
-            let place = Place::claim(dir, &recorder.so_far(Vec::new())?);
+            let place = RunDirectory::claim(dir, &recorder.so_far(Vec::new())?);
             recorder.place = Some(place.map_err(|error| refused(dir, &error))?);
         }
         Ok(recorder)
@@ -123,7 +123,7 @@ impl<'a> Recorder<'a> {
 
     /// A run with these rows.
     pub(super) fn run(&self, rows: Vec<Row>) -> Result<Run, Failure> {
-        let run = Run::new(built::this(), self.start.clone(), self.result(rows));
+        let run = Run::new(version::build(), self.start.clone(), self.result(rows));
         let run = run.map_err(|error| written(&error))?;
         Ok(Run { profile: self.profile.map(|profile| profile.name().to_owned()), ..run })
     }
@@ -144,7 +144,7 @@ impl<'a> Recorder<'a> {
         match &self.place {
             Some(place) if rows.is_empty() => place.leave(),
             Some(place) if !matches!(error, LaneError::Record(_)) => {
-                report::say(format_args!(
+                message::say(format_args!(
                     "{} rows of finished cases are in `{}`\n",
                     rows.len(),
                     place.dir().display()
@@ -152,7 +152,7 @@ impl<'a> Recorder<'a> {
             }
             _ if !rows.is_empty() => {
                 let table = self.lane.table(&self.result(rows.clone()));
-                report::say(format_args!("finished before it failed:\n{table}\n"));
+                message::say(format_args!("finished before it failed:\n{table}\n"));
             }
             _ => {}
         }
@@ -182,7 +182,7 @@ impl<'a> Recorder<'a> {
         let own: Vec<Verdict> = verdicts(&result.rows, self.args.rules.portable)
             .into_iter()
             .map(|(verdict, line)| {
-                report::say(line);
+                message::say(line);
                 verdict
             })
             .collect();
@@ -209,8 +209,8 @@ impl<'a> Recorder<'a> {
         let whole = compared.is_some() && run.comparison.is_object();
         let shown = self.show(&run, &result, whole);
         let (table, code) = compared.unwrap_or_default();
-        let told = if table.is_empty() { Ok(()) } else { self.tell(&table) };
-        for outcome in [shown, told, written] {
+        let printed = if table.is_empty() { Ok(()) } else { self.print(&table) };
+        for outcome in [shown, printed, written] {
             match outcome {
                 Ok(()) | Err(Failure::Closed) => {}
                 Err(error) => return Err(error),
@@ -233,17 +233,17 @@ impl<'a> Recorder<'a> {
             self.baseline.as_ref(),
             (reason, self.args.rules.portable),
         )?;
-        report::say(format_args!("accepted as baseline: `{}`\n", path.display()));
+        message::say(format_args!("accepted as baseline: `{}`\n", path.display()));
         Ok(ExitCode::SUCCESS)
     }
 
     /// Prints a comparison; to standard error if standard output carries a document or values.
-    fn tell(&self, table: &str) -> Result<(), Failure> {
-        let data = self.args.json || self.args.output.as_deref().is_some_and(report::is_stdin);
+    fn print(&self, table: &str) -> Result<(), Failure> {
+        let data = self.args.json || self.args.output.as_deref().is_some_and(message::is_stdin);
         match (data, &self.baseline) {
             (true, Some(Baseline::Run(_))) if self.args.json => Ok(()),
             (true, _) => {
-                report::say(format_args!("\n{table}"));
+                message::say(format_args!("\n{table}"));
                 Ok(())
             }
             (false, _) => output::piece(&format!("\n{table}")),
@@ -258,7 +258,7 @@ impl<'a> Recorder<'a> {
         }
         let Some(path) = &self.args.output else { return output::piece(&self.lane.table(result)) };
         let csv = values(self.lane, result, self.args.csv_style.as_deref())?;
-        if report::is_stdin(path) {
+        if message::is_stdin(path) {
             return output::piece(&csv);
         }
         let shown = output::piece(&self.lane.table(result));
@@ -290,7 +290,7 @@ fn code_of(verdicts: impl IntoIterator<Item = Verdict>) -> u8 {
 /// Rejects a file whose directory does not exist, before anything is measured.
 fn writable(path: &Path) -> Result<(), Failure> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty());
-    if report::is_stdin(path) || directory.is_none_or(Path::is_dir) {
+    if message::is_stdin(path) || directory.is_none_or(Path::is_dir) {
         return Ok(());
     }
     let fact = format!("its directory is not there\n  in `{}`", path.display());
@@ -359,21 +359,27 @@ mod tests {
             checked: true,
             ..Row::new("a").metric("seconds", samples()).limit("f32_peak", Some(share))
         };
-        let told = |rows: &[Row], portable| {
+        let outcome = |rows: &[Row], portable| {
             let found = verdicts(rows, portable);
             let text: String = found.iter().map(|(_, line)| line.as_str()).collect();
             (code_of(found.into_iter().map(|(verdict, _)| verdict)), text)
         };
-        assert_eq!(told(&[row(1.15)], false), (0, String::new()));
-        assert_eq!(told(&[row(1.0), row(1.16)], false), (5, "invalid: a: 116.0 % of the limit\n".to_owned()));
-        assert_eq!(told(&[row(1.16)], true), (0, String::new()), "speed is not judged");
+        assert_eq!(outcome(&[row(1.15)], false), (0, String::new()));
+        assert_eq!(
+            outcome(&[row(1.0), row(1.16)], false),
+            (5, "invalid: a: 116.0 % of the limit\n".to_owned())
+        );
+        assert_eq!(outcome(&[row(1.16)], true), (0, String::new()), "speed is not judged");
         let unchecked = Row { checked: false, ..row(1.0) };
-        assert_eq!(told(std::slice::from_ref(&unchecked), true), (5, "invalid: a: not checked\n".to_owned()));
-        assert_eq!(told(&[row(1.0).at_most("seconds", 3.0).gate("seconds", 3.0)], false).0, 0);
+        assert_eq!(
+            outcome(std::slice::from_ref(&unchecked), true),
+            (5, "invalid: a: not checked\n".to_owned())
+        );
+        assert_eq!(outcome(&[row(1.0).at_most("seconds", 3.0).gate("seconds", 3.0)], false).0, 0);
         let line = "missed: a: seconds is 3.000, but at most 2.000 is asked\n";
-        assert_eq!(told(&[row(1.0).at_most("seconds", 2.0)], true), (1, line.to_owned()));
-        assert_eq!(told(&[row(1.0).gate("seconds", 4.0)], false).0, 1);
-        assert_eq!(told(&[row(1.0).at_most("seconds", 2.0), unchecked], false).0, 5, "the worse of both");
+        assert_eq!(outcome(&[row(1.0).at_most("seconds", 2.0)], true), (1, line.to_owned()));
+        assert_eq!(outcome(&[row(1.0).gate("seconds", 4.0)], false).0, 1);
+        assert_eq!(outcome(&[row(1.0).at_most("seconds", 2.0), unchecked], false).0, 5, "the worse of both");
     }
 
     #[test]

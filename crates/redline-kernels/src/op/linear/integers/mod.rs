@@ -8,6 +8,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
 
+use super::variant::TILES_FROM_ROWS;
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::dot::{DotArgs, INPUT_WORDS, dot_tile};
@@ -19,9 +20,6 @@ use crate::matrix::Outliers;
 use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
 use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
-
-/// Number of rows from which on tile registers are used; with fewer, vector dot products wait less for their weights.
-pub(super) const TILES_FROM_ROWS: usize = 25;
 
 pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
     let outliers = rows * matrix.outliers().map_or(0, Outliers::steps);
@@ -63,7 +61,7 @@ pub(super) fn run(
         Some(tiles) => tiles::run(exec, tiles, variant, job),
         None => exec
             .team
-            .split_strips(w.strips(), 1, variant.sharing(w, x.rows), |strips| part(simd, job, strips)),
+            .split_strips(w.strips(), 1, variant.distribution(w, x.rows), |strips| part(simd, job, strips)),
     }
 }
 

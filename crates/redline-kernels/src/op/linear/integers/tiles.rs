@@ -44,7 +44,7 @@ pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) 
     exec.team.split_strips(
         job.matrix.strips(),
         STRIPS,
-        variant.sharing(job.matrix, job.layout.rows),
+        variant.distribution(job.matrix, job.layout.rows),
         |strips| {
             let depth = job.layout.summed_k.min(TILE_BYTES);
             let part = Part { job, strips, depth };

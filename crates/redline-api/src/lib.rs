@@ -1,0 +1,24 @@
+//! The layer between JSON and the engine, for every front end. The command line is the only front end so far.
+//!
+//! Each kind of request has a module. Its `answer` converts the engine's outcome to the JSON type of the answer. If requests of the
+//! kind can be read from JSON, its `request` converts the JSON type (of `redline-wire`) to the engine's request, with defaults for
+//! absent keys. [`Chat`] formats prompts with a model's chat template. Requests are validated by the engine, not here.
+
+#![forbid(unsafe_code)]
+
+mod chat;
+pub mod classify;
+mod cost;
+pub mod diffuse;
+mod error;
+pub mod generate;
+mod model;
+pub mod perplexity;
+mod prompt;
+pub mod rerank;
+pub mod score;
+pub mod tokenize;
+
+pub use chat::Chat;
+pub use error::ApiError;
+pub use model::LoadedModel;

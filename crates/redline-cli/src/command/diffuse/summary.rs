@@ -1,0 +1,26 @@
+//! Describes the outcome for people.
+
+use redline_api::{LoadedModel, diffuse};
+use redline_engine::DiffuseOutcome;
+
+use crate::command::finish;
+use crate::display;
+use redline_lab::number;
+
+/// A summary line with token counts and timings.
+pub(super) fn summary(loaded: &LoadedModel, outcome: &DiffuseOutcome) -> String {
+    let mut text = format!(
+        "{} prompt tokens, {} masks filled in {} passes over {} rows, {}",
+        outcome.prompt_tokens,
+        diffuse::filled(outcome),
+        outcome.passes.len(),
+        outcome.computed_tokens,
+        number::seconds(outcome.compute_s),
+    );
+    if let Some(rate) = outcome.tokens_per_s {
+        text.push_str(&format!(", {rate:.1} tokens/s"));
+    }
+    text.push_str(finish::remark(outcome.finish_reason));
+    let threads = loaded.threads();
+    text + &display::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
+}

@@ -1,0 +1,57 @@
+//! Describes the outcome for people.
+
+use redline_api::LoadedModel;
+use redline_engine as engine;
+use redline_engine::GenerateOutcome;
+
+use crate::command::finish;
+use crate::display;
+use redline_lab::number;
+
+/// One line per new token: the token, its log-probability, then the most probable tokens.
+pub(super) fn logprobs(positions: &[engine::PositionLogprobs]) -> String {
+    let mut text = String::new();
+    for position in positions {
+        let one =
+            |t: &engine::TokenLogprob| format!("{:<14} {:>9.4}", display::shortened(&t.text, 12), t.logprob);
+        let tops: Vec<_> = position.top.iter().map(one).collect();
+        let line = format!("{}  | {}", one(&position.chosen), tops.join("  "));
+        text.push_str(line.trim_end_matches([' ', '|']));
+        text.push('\n');
+    }
+    text
+}
+
+/// A summary line with token counts and timings.
+pub(super) fn summary(loaded: &LoadedModel, outcome: &GenerateOutcome) -> String {
+    let usage = outcome.usage;
+    let mut text = format!(
+        "{} prompt tokens in {}, {} new tokens",
+        usage.prompt_tokens,
+        number::seconds(outcome.prefill_s),
+        usage.completion_tokens,
+    );
+    if let Some(rate) = outcome.decode_tokens_per_s {
+        text.push_str(&format!(" at {rate:.1} tokens/s"));
+    }
+    text.push_str(finish::remark(outcome.finish_reason));
+    let threads = loaded.threads();
+    text + &display::ran(outcome.peak_memory_bytes, &outcome.kernel_path, threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logprobs_read_as_a_table() {
+        let token = |id, text: &str, logprob| engine::TokenLogprob { id, text: text.to_owned(), logprob };
+        let position = |top| engine::PositionLogprobs { chosen: token(1, " a", -0.5), top };
+        assert_eq!(logprobs(&[position(vec![])]), "\" a\"             -0.5000\n");
+        let two = logprobs(&[position(vec![token(1, " a", -0.5), token(2, "\n", -12.25)])]);
+        assert_eq!(
+            two,
+            "\" a\"             -0.5000  | \" a\"             -0.5000  \"\\n\"            -12.2500\n"
+        );
+    }
+}

@@ -1,0 +1,411 @@
+//! Outcomes of requests: plain types with full f32 precision, nothing rounded.
+
+pub use redline_settings::FinishReason;
+
+use crate::request::Algorithm;
+
+/// Token counts of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TokenCounts {
+    /// Number of prompt tokens; for `score`, the sum over items of query plus item.
+    pub prompt_tokens: usize,
+    /// Generated tokens; 0 for `score`.
+    pub completion_tokens: usize,
+    /// Prompt tokens taken from a cache filled by an earlier request.
+    pub cached_tokens: usize,
+}
+
+/// Use of the prefix cache by a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrefixCacheCounts {
+    /// Prompts that began with tokens of an earlier request.
+    pub hits: usize,
+    /// Prompts that did not.
+    pub misses: usize,
+    /// Prompt tokens taken from the cache.
+    pub cached_tokens: usize,
+}
+
+impl PrefixCacheCounts {
+    /// Counts for a single prompt with `tokens` cached tokens.
+    pub(crate) fn of(tokens: usize) -> Self {
+        let mut one = Self::default();
+        one.count(tokens);
+        one
+    }
+
+    /// Adds a prompt with `tokens` cached tokens.
+    pub(crate) fn count(&mut self, tokens: usize) {
+        *(if tokens > 0 { &mut self.hits } else { &mut self.misses }) += 1;
+        self.cached_tokens += tokens;
+    }
+}
+
+/// Why one item of a score request has no row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ItemError {
+    /// The item's index in the request.
+    pub index: usize,
+    /// The fact with its numbers.
+    pub message: String,
+}
+
+/// Answer to one item.
+#[derive(Clone, Debug)]
+pub struct ItemScore {
+    /// One score per label.
+    pub scores: Vec<f32>,
+    /// Log-probability of each label: over the vocabulary, or (softmax over labels without
+    /// `full_logprobs`) the logarithm of the returned row.
+    pub logprobs: Vec<f32>,
+    /// Total probability of the distinct labels over the vocabulary; `None` if the normaliser was not computed.
+    pub label_mass: Option<f32>,
+    /// Tokens of this prompt.
+    pub prompt_tokens: usize,
+    /// The prompt was cut to fit the context.
+    pub truncated: bool,
+    /// For text only: whether concatenated and separate tokenisation differ at the boundary of query and item.
+    pub boundary_mismatch: Option<bool>,
+    /// The token ids of the prompt, if requested.
+    pub token_ids: Option<Vec<u32>>,
+}
+
+/// Resources that a score request used.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RequestCost {
+    /// Token counts.
+    pub usage: TokenCounts,
+    /// Number of tokens run through the model (the shared prefix counts once).
+    pub computed_tokens: usize,
+    /// Length of the longest token prefix common to all prompts.
+    pub shared_prefix_tokens: usize,
+    /// Use of the prefix cache; `None` if it is off.
+    pub prefix_cache: Option<PrefixCacheCounts>,
+    /// Number of plans that were missing for passes of this request.
+    pub plan_misses: u64,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds from the request reaching the engine to the last row.
+    pub compute_s: f64,
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
+    pub peak_memory_bytes: Option<u64>,
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// Answer to `score`.
+#[derive(Clone, Debug)]
+pub struct ScoreOutcome {
+    /// In the order of the items.
+    pub items: Vec<Result<ItemScore, ItemError>>,
+    /// The tokens of each label, in the order of the columns; empty if every item has its own labels.
+    pub label_token_ids: Vec<Vec<u32>>,
+    /// The tokens of each label of each item, if items have their own labels.
+    pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
+    /// How labels were masked; `None` if the model predicts the next token.
+    pub monte_carlo: Option<MaskSamples>,
+    /// Resources used.
+    pub cost: RequestCost,
+}
+
+/// The answer to one text.
+#[derive(Clone, Debug)]
+pub struct Classified {
+    /// The probability of each class, in the order of the classes; they sum to one.
+    pub probabilities: Vec<f32>,
+    /// The index of the most probable class, the first among equals.
+    pub best: usize,
+    /// The probability of the best class minus that of the second.
+    pub margin: f32,
+    /// Number of tokens in its prompt.
+    pub prompt_tokens: usize,
+    /// Whether the text was cut to fit the context.
+    pub truncated: bool,
+}
+
+/// Answer to `classify`.
+#[derive(Clone, Debug)]
+pub struct ClassifyOutcome {
+    /// In the order of the texts.
+    pub texts: Vec<Result<Classified, ItemError>>,
+    /// The tokens of each class, in the order of the classes.
+    pub class_token_ids: Vec<Vec<u32>>,
+    /// Resources used.
+    pub cost: RequestCost,
+}
+
+/// A ranked document.
+#[derive(Clone, Debug)]
+pub struct Ranked {
+    /// The document's index in the request.
+    pub index: usize,
+    /// The probability of yes against no: a softmax over the two.
+    pub relevance: f32,
+    /// Number of tokens in its prompt.
+    pub prompt_tokens: usize,
+    /// Whether the document was cut to fit the context.
+    pub truncated: bool,
+}
+
+/// Answer to `rerank`.
+#[derive(Clone, Debug)]
+pub struct RerankOutcome {
+    /// The most relevant documents first, equals by index; then failed documents, by index.
+    pub results: Vec<Result<Ranked, ItemError>>,
+    /// The tokens of yes and of no.
+    pub label_token_ids: Vec<Vec<u32>>,
+    /// Resources used, for all documents.
+    pub cost: RequestCost,
+}
+
+/// How the labels were masked for a model that fills masks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskSamples {
+    /// Maximum number of maskings per label.
+    pub samples: usize,
+    /// Seed of the random maskings.
+    pub seed: u64,
+    /// Number of labels, distinct within their list, whose maskings were sampled. All maskings of the other labels were run, so
+    /// their scores are exact.
+    pub sampled_labels: usize,
+}
+
+/// One token with its log-probability over the whole vocabulary (before any sampling filter).
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLogprob {
+    /// Token id.
+    pub id: u32,
+    /// The text that the id alone decodes to (lossy).
+    pub text: String,
+    /// Natural logarithm of its probability at temperature 1.
+    pub logprob: f32,
+}
+
+/// Log-probabilities at one generated position.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PositionLogprobs {
+    /// The chosen token.
+    pub chosen: TokenLogprob,
+    /// The n most probable tokens, most probable first, ties by lower id.
+    pub top: Vec<TokenLogprob>,
+}
+
+/// Answer to `generate`.
+#[derive(Clone, Debug)]
+pub struct GenerateOutcome {
+    /// The new text, up to a stop string.
+    pub text: String,
+    /// The new token ids, an end-of-sequence token included.
+    pub token_ids: Vec<u32>,
+    /// The prompt as token ids.
+    pub prompt_token_ids: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// One entry per new token, if requested.
+    pub logprobs: Option<Vec<PositionLogprobs>>,
+    /// One entry per prompt token, if requested; `None` for the first token, for those before the first requested one, and for
+    /// those that had not been run when the request was cancelled.
+    pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
+    /// Token counts.
+    pub usage: TokenCounts,
+    /// Use of the prefix cache; `None` if it is off or the KV cache is not used.
+    pub prefix_cache: Option<PrefixCacheCounts>,
+    /// Number of plans that were missing for passes of this request.
+    pub plan_misses: u64,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds until the first new token was chosen, including the time in the queue.
+    pub prefill_s: f64,
+    /// Seconds for all further tokens.
+    pub decode_s: f64,
+    /// New tokens after the first, per second of `decode_s`; `None` with fewer than two tokens.
+    pub decode_tokens_per_s: Option<f64>,
+    /// Seconds from the request reaching the engine to each new token being chosen.
+    pub token_s: Vec<f64>,
+    /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
+    pub arrived_s: f64,
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
+    pub peak_memory_bytes: Option<u64>,
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// A mask that was filled.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FilledMask {
+    /// Its position in the canvas.
+    pub position: usize,
+    /// The token that replaced it.
+    pub token: u32,
+    /// Confidence of the prediction; larger is more confident. Depending on the algorithm, it is a probability, a difference of
+    /// two probabilities, or a negative entropy in nats.
+    pub confidence: f64,
+}
+
+/// A pass over a canvas.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DiffusionPass {
+    /// The step of the schedule, or the number of the pass if there is no schedule.
+    pub step: usize,
+    /// The rows that were run: all, or a range that begins with the block.
+    pub rows: std::ops::Range<usize>,
+    /// Rows whose logits were computed.
+    pub outputs: usize,
+    /// The masks that it filled, by position.
+    pub filled: Vec<FilledMask>,
+}
+
+/// Progress of a canvas while it is being filled.
+#[derive(Clone, Debug, PartialEq)]
+pub enum DiffusionProgress {
+    /// The tokens before the first pass: the prompt and masks. Reported once, before anything else.
+    Canvas(Vec<u32>),
+    /// A pass, with the masks that it filled.
+    Pass(DiffusionPass),
+    /// Text that has become final.
+    Text(String),
+}
+
+/// Answer to `diffuse`.
+#[derive(Clone, Debug)]
+pub struct DiffuseOutcome {
+    /// The text from the first mask up to an end-of-sequence token or a stop string, including prompt text between masks.
+    pub text: String,
+    /// The tokens after the prompt, including an end-of-sequence token. Unfilled masks, left after the end of the text or by
+    /// cancellation, appear as the id of the mask token.
+    pub token_ids: Vec<u32>,
+    /// All tokens: the prompt with its masks filled, and the tokens after it.
+    pub canvas: Vec<u32>,
+    /// Number of prompt tokens.
+    pub prompt_tokens: usize,
+    /// Number of masks among them.
+    pub prompt_masks: usize,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// The algorithm that chose the masks to fill.
+    pub algorithm: Algorithm,
+    /// Every pass.
+    pub passes: Vec<DiffusionPass>,
+    /// Number of rows run, over all passes.
+    pub computed_tokens: usize,
+    /// Mean number of masks filled per pass.
+    pub tokens_per_pass: Option<f64>,
+    /// Number of plans that were missing for passes of this request.
+    pub plan_misses: u64,
+    /// Seconds from the request reaching the engine to its first pass.
+    pub queue_s: f64,
+    /// Seconds from its first pass to its end.
+    pub compute_s: f64,
+    /// Masks filled per second of `compute_s`.
+    pub tokens_per_s: Option<f64>,
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
+    pub peak_memory_bytes: Option<u64>,
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// Answer to `generate_batch`.
+#[derive(Clone, Debug)]
+pub struct BatchOutcome {
+    /// The new token ids of each prompt, an end-of-sequence token included; fewer than requested after such a token, or when
+    /// cancelled.
+    pub token_ids: Vec<Vec<u32>>,
+    /// Token counts of all prompts together.
+    pub usage: TokenCounts,
+    /// Seconds until every sequence had its first new token.
+    pub prefill_s: f64,
+    /// Seconds for all further tokens.
+    pub decode_s: f64,
+    /// New tokens after the first of each sequence, over all sequences, per second of `decode_s`; `None` without such tokens.
+    pub decode_tokens_per_s: Option<f64>,
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
+    pub peak_memory_bytes: Option<u64>,
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// A mean and its uncertainty.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub value: f64,
+    /// Standard deviation over the square root of the number of values, which are taken as independent; `None` with fewer than
+    /// two.
+    pub standard_error: Option<f64>,
+}
+
+/// How well one model predicts a text.
+#[derive(Clone, Debug)]
+pub struct PerplexityOutcome {
+    /// `e^nll`; its standard error to first order.
+    pub perplexity: Estimate,
+    /// Negative log-likelihood, nats per token.
+    pub nll: Estimate,
+    /// Tokens that were predicted.
+    pub tokens: usize,
+    /// Windows that were run.
+    pub windows: usize,
+    /// Tokens of a window; the last one may be shorter.
+    pub window: usize,
+    /// Whether the caller cancelled; the figures then cover the tokens up to that moment.
+    pub cancelled: bool,
+    /// Seconds on the engine's thread.
+    pub compute_s: f64,
+    /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
+    /// another request ran meanwhile.
+    pub peak_memory_bytes: Option<u64>,
+    /// Tier and formats in use, such as `avx512+bf16/bf16`.
+    pub kernel_path: String,
+}
+
+/// Divergence of the distributions of a model Q from those of a reference P, over every predicted token.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Divergence {
+    /// KL(P || Q), nats per token.
+    pub kl: Estimate,
+    /// Half of the values are at most this; `None` with fewer than [`Divergence::ENOUGH`] of them.
+    pub kl_median: Option<f64>,
+    /// 99 of 100 values are at most this; `None` with fewer than [`Divergence::ENOUGH`] of them.
+    pub kl_p99: Option<f64>,
+    /// The largest value.
+    pub kl_max: f64,
+    /// Share of tokens for which both models rank the same token first (ties: the lower id).
+    pub top1_agreement: f64,
+    /// ln(perplexity of Q / perplexity of P), its standard error from the differences token by token.
+    pub ln_ratio: Estimate,
+}
+
+impl Divergence {
+    /// Minimum number of values for a median and a 99th percentile.
+    pub const ENOUGH: usize = 100;
+}
+
+/// Answer to `compare`.
+#[derive(Clone, Debug)]
+pub struct ComparisonOutcome {
+    /// The model.
+    pub model: PerplexityOutcome,
+    /// The reference model.
+    pub reference: PerplexityOutcome,
+    /// Divergence of the model from the reference.
+    pub divergence: Divergence,
+}
+
+/// Resources that requests hold at a moment between two passes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EngineUse {
+    /// Requests that are waiting or running.
+    pub requests: usize,
+    /// Sequences whose keys and values are stored.
+    pub sequences: usize,
+    /// Number of these sequences that the prefix cache keeps.
+    pub kept: usize,
+    /// Pages of keys and values that these sequences own.
+    pub pages: usize,
+    /// Copies of the rows of the head that belong to the labels of score requests.
+    pub label_heads: usize,
+}

@@ -1,0 +1,117 @@
+//! Classification: the probability that the model would write each class after a text.
+
+use super::template::{Frame, Shared};
+use super::{Judgement, label_after, scored, some_label};
+use crate::answer::outcome::{Classified, ClassifyOutcome, ItemScore, ScoreOutcome};
+use crate::answer::ticket::ClassifyTicket;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::front::Engine;
+use crate::request::{ClassifyRequest, Label};
+
+/// Placeholder of the text to classify.
+const TEXT: &str = "{text}";
+/// Placeholder of the classes.
+const CLASSES: &str = "{classes}";
+
+impl ClassifyRequest {
+    /// Refuses requests that are invalid for every model. [`Engine::classify`] checks this too.
+    pub fn check(&self) -> Result<(), EngineError> {
+        self.frame().map(drop)
+    }
+
+    fn frame(&self) -> Result<Frame, EngineError> {
+        let count = self.classes.len();
+        if count < 2 {
+            let fact =
+                format!("{count} class{} nothing to choose", if count == 1 { " leaves" } else { "es leave" });
+            return Err(EngineError::request(fact, "give at least two classes"));
+        }
+        for (index, class) in self.classes.iter().enumerate() {
+            some_label(&format!("class {index}"), class)?;
+        }
+        let template = self.template.as_deref().unwrap_or(Self::TEMPLATE);
+        let names = if template.contains(CLASSES) { names(&self.classes)? } else { String::new() };
+        Frame::new(template, TEXT, &[Shared { name: CLASSES, required: false, text: &names }])
+    }
+
+    fn judgement(self) -> Result<Judgement, EngineError> {
+        let frame = self.frame()?;
+        let template = self.template.as_deref();
+        Ok(Judgement {
+            noun: "text",
+            frame,
+            texts: self.texts,
+            labels: self.classes.iter().map(|class| label_after(template, class)).collect(),
+            long_labels: self.long_labels,
+            truncate: self.truncate,
+            item_errors: self.item_errors,
+            cache_salt: self.cache_salt,
+            timeout_s: self.timeout_s,
+        })
+    }
+}
+
+/// The list of classes for the template.
+fn names(classes: &[Label]) -> Result<String, EngineError> {
+    let name = |(index, class): (usize, &Label)| match class {
+        Label::Text(text) => Ok(text.trim().to_owned()),
+        Label::Ids(_) => Err(EngineError::request(
+            format!("the template lists the classes, and class {index} is token ids"),
+            format!("give the class as text, or a template without `{CLASSES}`"),
+        )),
+    };
+    Ok(classes.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?.join(", "))
+}
+
+/// The outcome, from the scores and from whether each text was cut.
+fn outcome(scores: ScoreOutcome, cut: Vec<bool>) -> ClassifyOutcome {
+    let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
+    let texts = scored(scores.items, cut).map(|text| text.map(classified)).collect();
+    ClassifyOutcome { texts, class_token_ids: scores.label_token_ids, cost: scores.cost }
+}
+
+fn classified(item: ItemScore, truncated: bool) -> Classified {
+    let (best, margin) = best(&item.scores);
+    Classified { probabilities: item.scores, best, margin, prompt_tokens: item.prompt_tokens, truncated }
+}
+
+/// The index of the largest probability, the first among equals, and its margin over the second.
+fn best(probabilities: &[f32]) -> (usize, f32) {
+    let largest = |except: Option<usize>| {
+        let others = probabilities.iter().copied().enumerate().filter(|(place, _)| Some(*place) != except);
+        others.reduce(|best, other| if other.1 > best.1 { other } else { best })
+    };
+    let Some((place, first)) = largest(None) else { return (0, 0.0) };
+    let second = largest(Some(place)).map_or(0.0, |(_, second)| second);
+    (place, first - second)
+}
+
+impl Engine {
+    /// Computes the probability of each class for each text.
+    pub fn classify(&self, request: ClassifyRequest) -> Result<ClassifyOutcome, EngineError> {
+        self.submit_classify(request, &Cancel::new())?.wait()
+    }
+
+    /// Starts to classify. Other requests may be submitted before this one is finished.
+    pub fn submit_classify(
+        &self,
+        request: ClassifyRequest,
+        cancel: &Cancel,
+    ) -> Result<ClassifyTicket, EngineError> {
+        request.judgement()?.submit(self, cancel, outcome)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_of_equals_is_the_best() {
+        assert_eq!(best(&[0.25, 0.5, 0.25]), (1, 0.25));
+        assert_eq!(best(&[0.125, 0.4375, 0.4375]), (1, 0.0));
+        assert_eq!(best(&[0.5, 0.125, 0.375]), (0, 0.125));
+        assert_eq!(best(&[0.25, 0.75]), (1, 0.5));
+    }
+}

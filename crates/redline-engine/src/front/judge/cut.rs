@@ -1,0 +1,78 @@
+//! Cuts texts whose prompts exceed the context; the template stays whole.
+
+use super::template::Frame;
+use crate::error::EngineError;
+use crate::front::prompt::Limits;
+use crate::request::Truncate;
+
+/// Cuts each text at `end` so that its prompt has at most `context` tokens. Returns which texts were cut.
+pub(super) fn all(
+    limits: &Limits<'_>,
+    context: usize,
+    frame: &Frame,
+    texts: &mut [String],
+    end: Truncate,
+    noun: &str,
+) -> Result<Vec<bool>, EngineError> {
+    let tokens = |text: &str| {
+        let prompt = [&frame.head, text, &frame.tail].concat();
+        limits.text(&prompt).map(|ids| ids.len())
+    };
+    let mut cut = Vec::with_capacity(texts.len());
+    for (index, text) in texts.iter_mut().enumerate() {
+        // A text that cannot be tokenised is left unchanged; scoring reports the error.
+        let too_long = tokens(text).is_ok_and(|n| n > context);
+        cut.push(too_long);
+        if !too_long {
+            continue;
+        }
+        let without = tokens("")?;
+        if without > context {
+            let fact = format!(
+                "{noun} {index}: what stands around it is {without} tokens, which exceed the context of {context}"
+            );
+            return Err(EngineError::request(fact, "shorten the template or what it asks for"));
+        }
+        *text = fitting_part(text, end, |part| Ok(tokens(part)? <= context))?.to_owned();
+    }
+    Ok(cut)
+}
+
+/// Finds, by bisection, a long part of a text that fits, with its end or its beginning cut. The whole text does not fit; the
+/// empty text does. If the part ends inside a word, a few more characters might need fewer tokens and also fit.
+fn fitting_part(
+    text: &str,
+    end: Truncate,
+    fits: impl Fn(&str) -> Result<bool, EngineError>,
+) -> Result<&str, EngineError> {
+    let part = |bytes: usize| match end {
+        Truncate::Right => &text[..text.floor_char_boundary(bytes)],
+        Truncate::Left => &text[text.ceil_char_boundary(text.len() - bytes)..],
+    };
+    let (mut fitting, mut too_long) = (0, text.len());
+    while too_long - fitting > 1 {
+        let middle = fitting + (too_long - fitting) / 2;
+        if fits(part(middle))? {
+            fitting = middle;
+        } else {
+            too_long = middle;
+        }
+    }
+    Ok(part(fitting))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_much_as_fits_is_kept_in_whole_characters() {
+        let kept = |text, end, most| fitting_part(text, end, |part| Ok(part.len() <= most)).unwrap();
+        assert_eq!(kept("abcdef", Truncate::Right, 4), "abcd");
+        assert_eq!(kept("abcdef", Truncate::Left, 4), "cdef");
+        assert_eq!(kept("abcdef", Truncate::Right, 0), "");
+        assert_eq!(kept("żółw", Truncate::Right, 3), "ż");
+        assert_eq!(kept("żółw", Truncate::Left, 4), "łw");
+        assert_eq!(kept("żółw", Truncate::Left, 6), "ółw");
+    }
+}

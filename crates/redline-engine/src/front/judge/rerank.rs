@@ -1,0 +1,95 @@
+//! Reranking: orders documents by the probability that the model would write yes after query and document.
+
+use redline_settings::{Setting, hint};
+
+use super::template::{Frame, Shared};
+use super::{Judgement, label_after, scored, some_label};
+use crate::answer::outcome::{Ranked, RerankOutcome, ScoreOutcome};
+use crate::answer::ticket::RerankTicket;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::front::Engine;
+use crate::request::{Label, RerankRequest};
+
+/// Placeholder of the query.
+const QUERY: &str = "{query}";
+/// Placeholder of the document.
+const DOCUMENT: &str = "{document}";
+
+impl RerankRequest {
+    /// Refuses requests that are invalid for every model. [`Engine::rerank`] checks this too.
+    pub fn check(&self) -> Result<(), EngineError> {
+        self.frame().map(drop)
+    }
+
+    /// Yes and no, adapted to the template.
+    fn labels(&self) -> Vec<Label> {
+        [&self.yes, &self.no].map(|label| label_after(self.template.as_deref(), label)).into()
+    }
+
+    fn frame(&self) -> Result<Frame, EngineError> {
+        if self.top_n == Some(0) {
+            let hint = hint!["give ", Setting::TopN, " at least 1, or leave it out for all"];
+            return Err(EngineError::request("0 documents were asked for", hint));
+        }
+        some_label("the label for yes", &self.yes)?;
+        some_label("the label for no", &self.no)?;
+        let labels = self.labels();
+        if labels[0] == labels[1] {
+            let fact = "yes and no are the same label: every document would be relevant by 0.5";
+            return Err(EngineError::request(fact, "give two labels that differ"));
+        }
+        let template = self.template.as_deref().unwrap_or(Self::TEMPLATE);
+        Frame::new(template, DOCUMENT, &[Shared { name: QUERY, required: true, text: &self.query }])
+    }
+
+    fn judgement(self) -> Result<Judgement, EngineError> {
+        Ok(Judgement {
+            noun: "document",
+            frame: self.frame()?,
+            labels: self.labels(),
+            texts: self.documents,
+            long_labels: self.long_labels,
+            truncate: self.truncate,
+            item_errors: self.item_errors,
+            cache_salt: self.cache_salt,
+            timeout_s: self.timeout_s,
+        })
+    }
+}
+
+/// The ranked documents, from their scores and from whether each was cut.
+fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome {
+    let (mut ranked, mut failed) = (Vec::new(), Vec::new());
+    for (index, document) in scored(outcome.items, cut).enumerate() {
+        match document {
+            Ok((item, truncated)) => {
+                let relevance = item.scores.first().copied().unwrap_or(0.0);
+                ranked.push(Ranked { index, relevance, prompt_tokens: item.prompt_tokens, truncated });
+            }
+            Err(error) => failed.push(Err(error)),
+        }
+    }
+    // The sort is stable: equals stay in the order of their indices.
+    ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
+    ranked.truncate(top_n);
+    let results = ranked.into_iter().map(Ok).chain(failed).collect();
+    RerankOutcome { results, label_token_ids: outcome.label_token_ids, cost: outcome.cost }
+}
+
+impl Engine {
+    /// Ranks the documents by relevance to the query.
+    pub fn rerank(&self, request: RerankRequest) -> Result<RerankOutcome, EngineError> {
+        self.submit_rerank(request, &Cancel::new())?.wait()
+    }
+
+    /// Starts to rerank. Other requests may be submitted before this one is finished.
+    pub fn submit_rerank(
+        &self,
+        request: RerankRequest,
+        cancel: &Cancel,
+    ) -> Result<RerankTicket, EngineError> {
+        let top_n = request.top_n.unwrap_or(usize::MAX);
+        request.judgement()?.submit(self, cancel, move |scores, cut| ranked(scores, cut, top_n))
+    }
+}

@@ -1,0 +1,460 @@
+//! The public engine: loads a model, checks requests, and hands them to the engine's thread.
+
+mod batch;
+mod budget;
+mod diffuse;
+mod judge;
+mod observe;
+mod perplexity;
+pub(crate) mod prompt;
+mod score;
+
+use std::path::Path;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
+use redline_kernels::{Exec, Format, Simd, Tier, with_team};
+use redline_models::activation::ActivationId;
+use redline_models::model::OperationCounts;
+use redline_models::spec::Objective;
+use redline_models::{LoadOptions, Model, Weights, load};
+use redline_settings::{Command, Setting, hint};
+use redline_tokenizer::Tokenizer;
+use redline_weights::{Checkpoint, ConfigFile, Infq};
+
+use self::budget::Budget;
+use crate::answer::outcome::{EngineUse, GenerateOutcome};
+use crate::answer::ticket::{GenerateTicket, Ticket};
+use crate::answer::transcript::Transcript;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::front::prompt::Limits;
+use crate::heartbeat::core::Arrival;
+use crate::heartbeat::runner::{Inbox, Job, Runner};
+use crate::heartbeat::task::Task;
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
+use crate::mode::sampler;
+use crate::options::{Options, Source};
+use crate::plan::OUTPUT_ROWS;
+use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
+use crate::request::GenerateRequest;
+
+/// Maximum number of threads in a team.
+const MAX_THREADS: usize = 1024;
+/// Maximum number of logical devices.
+pub const MAX_DEVICES: usize = 8;
+/// Maximum number of tokens per position whose log-probabilities are returned.
+const MAX_LOGPROBS: usize = 1 << 14;
+
+/// Facts about the loaded model and how it runs.
+#[derive(Clone, Debug)]
+pub struct ModelInfo {
+    /// Directory name, or the embedded model's name.
+    pub name: String,
+    /// The architecture in `config.json`.
+    pub architecture: String,
+    /// What the model was trained to predict.
+    pub objective: Objective,
+    /// Id of the mask token, if the configuration names one.
+    pub mask_id: Option<u32>,
+    /// Number of parameters, a tied head counted once.
+    pub parameters: u64,
+    /// Resident bytes of the weights.
+    pub weight_bytes: u64,
+    /// Bytes of weights that one decoding step reads.
+    pub bytes_per_token: u64,
+    /// Bytes of the head's weights, included in `bytes_per_token`.
+    pub head_bytes: u64,
+    /// Bytes of keys and values per stored token, over all layers.
+    pub kv_bytes_per_token: u64,
+    /// Bytes reserved for activations, independent of the batch.
+    pub activation_bytes: u64,
+    /// Maximum sequence length in tokens.
+    pub context: usize,
+    /// Number of rows of the embedding.
+    pub vocab: usize,
+    /// Number of layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Number of threads in the team.
+    pub threads: usize,
+    /// Number of logical devices.
+    pub tp: usize,
+    /// Bytes of activations that each additional token of a pass needs.
+    pub activation_bytes_per_row: u64,
+    /// Maximum number of tokens in a pass.
+    pub max_chunk: usize,
+    /// Instruction tier in use.
+    pub tier: Tier,
+    /// Format of the weights.
+    pub format: Format,
+    /// Format of keys and values.
+    pub kv_format: KvFormat,
+    /// Tier and formats in short, such as `avx512+bf16/bf16/kv-bf16`.
+    pub kernel_path: String,
+    /// Maximum bytes of keys and values; `None` without a limit.
+    pub kv_budget_bytes: Option<u64>,
+    /// Whether keys and values of earlier requests are kept for reuse.
+    pub prefix_cache: bool,
+    /// Floating-point operations of a pass.
+    pub operations: OperationCounts,
+}
+
+/// A loaded model and the thread that runs it.
+pub struct Engine {
+    info: ModelInfo,
+    tokenizer: Option<Arc<Tokenizer>>,
+    end_ids: Vec<u32>,
+    inbox: Option<Inbox>,
+    simd: Simd,
+    activations: Vec<(ActivationId, usize)>,
+    counters: Arc<Counters>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        // Closing the inbox ends the thread, and joining it frees the model before `drop` returns. A sink that runs on the
+        // engine's thread may own the last handle; that thread cannot join itself.
+        self.inbox = None;
+        if let Ok(mut thread) = self.thread.lock()
+            && let Some(thread) = thread.take()
+            && thread.thread().id() != std::thread::current().id()
+        {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Everything that is read from the model's source.
+struct Parts {
+    name: String,
+    model: Model,
+    tokenizer: Option<Tokenizer>,
+    end_ids: Vec<u32>,
+    mask_id: Option<u32>,
+}
+
+impl Parts {
+    /// Reads on a separate thread, because packing rounds values and needs the default rounding mode.
+    fn read(options: &Options, simd: Simd) -> Result<Self, EngineError> {
+        let read = with_team(simd, options.threads, |exec| Self::read_here(options, exec));
+        read.map_err(|e| not_started(options.threads, &e))?.map_err(|_| EngineError::Stopped)?
+    }
+
+    fn read_here(options: &Options, exec: Exec<'_>) -> Result<Self, EngineError> {
+        let load_options = LoadOptions { format: options.format, outliers: options.outliers };
+        match &options.source {
+            Source::Directory(dir) => {
+                // Opened first, because it holds checksums of the files beside it.
+                let infq = if Infq::is(dir) { Some(Infq::open(dir)?) } else { None };
+                let config = ConfigFile::open(&dir.join("config.json"))?;
+                let generation = dir.join("generation_config.json");
+                let generation =
+                    if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
+                let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
+                let name =
+                    dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
+                let model = match &infq {
+                    Some(infq) => load(exec, &config, Weights::Infq(infq), load_options)?,
+                    None => load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?,
+                };
+                let (end_ids, mask_id) = (end_ids(&config, generation.as_ref())?, mask_id(&config)?);
+                Ok(Self { name, model, tokenizer, end_ids, mask_id })
+            }
+            Source::Embedded(e) => {
+                let config = ConfigFile::from_bytes("config.json", e.config)?;
+                let generation = ConfigFile::from_bytes("generation_config.json", e.generation_config)?;
+                let checkpoint = Checkpoint::from_bytes("model.safetensors", e.weights)?;
+                Ok(Self {
+                    name: e.name.into(),
+                    model: load(exec, &config, Weights::Checkpoint(&checkpoint), load_options)?,
+                    tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
+                    end_ids: end_ids(&config, Some(&generation))?,
+                    mask_id: mask_id(&config)?,
+                })
+            }
+        }
+    }
+}
+
+fn not_started(threads: usize, error: &std::io::Error) -> EngineError {
+    EngineError::Threads { threads, reason: error.to_string() }
+}
+
+fn has_tokenizer(dir: &Path) -> bool {
+    ["tokenizer.json", "vocab.json", "merges.txt"].iter().any(|name| dir.join(name).exists())
+}
+
+/// End-of-sequence ids from `generation_config.json`, or from `config.json` if the former names none.
+fn end_ids(config: &ConfigFile, generation: Option<&ConfigFile>) -> Result<Vec<u32>, EngineError> {
+    let named = match generation {
+        Some(generation) => generation.ids("eos_token_id")?,
+        None => Vec::new(),
+    };
+    Ok(if named.is_empty() { config.ids("eos_token_id")? } else { named })
+}
+
+/// Id of the mask token that diffusion models replace.
+fn mask_id(config: &ConfigFile) -> Result<Option<u32>, EngineError> {
+    Ok(config.ids("mask_token_id")?.first().copied())
+}
+
+impl Engine {
+    /// Loads the model and starts the engine's thread.
+    pub fn load(options: Options) -> Result<Self, EngineError> {
+        check(&options)?;
+        let simd = match options.tier {
+            Some(tier) => Simd::new(tier)?,
+            None => Simd::best(),
+        };
+        let Parts { name, model, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        let facts = model.facts();
+        let context = context(options.max_context, facts.context)?;
+        let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
+        let kv_format = options.kv_format.unwrap_or(natural);
+        let max_chunk = options.plans.buckets.max_chunk();
+        let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
+        let page_bytes = page_bytes(&model.kv_shapes(kv_format)) as u64;
+        let activation_bytes_per_row = model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes();
+        let masked = matches!(facts.objective, Objective::Masked { .. });
+        let budget = Budget {
+            weights: model.weight_bytes(),
+            activations: activation_bytes,
+            page: page_bytes,
+            canvas_row: masked.then_some(activation_bytes_per_row),
+        };
+        let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
+        let info = ModelInfo {
+            name,
+            architecture: facts.architecture.into(),
+            objective: facts.objective,
+            mask_id,
+            parameters: facts.parameters,
+            weight_bytes: model.weight_bytes(),
+            bytes_per_token: model.bytes_per_token(),
+            head_bytes: model.head().bytes() as u64,
+            kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
+            activation_bytes,
+            activation_bytes_per_row,
+            context,
+            vocab: facts.vocab,
+            layers: model.layers(),
+            hidden: facts.hidden,
+            threads: options.threads,
+            tp: options.tp,
+            max_chunk,
+            tier: simd.tier(),
+            format: facts.format,
+            kv_format,
+            kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
+            kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
+            prefix_cache: options.prefix_cache,
+            operations: model.operations(),
+        };
+        let activations = model.activations();
+        let counters: Arc<Counters> = Arc::default();
+        let runner = Runner {
+            model,
+            kv_format,
+            pages: pages.unwrap_or(usize::MAX),
+            simd,
+            threads: options.threads,
+            adaptive_threads: options.adaptive_threads,
+            devices: options.tp,
+            plans: options.plans,
+            counters: counters.clone(),
+            prefix_cache: options.prefix_cache,
+            stall_s: options.stall_s,
+            trace: options.trace,
+            profile: options.profile.map(|log| (log, info.kernel_path.clone())),
+            clock: options.clock,
+            poison: options.poison,
+        };
+        let (inbox, thread) = runner.start(options.queue)?;
+        let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, activations, counters, thread })
+    }
+
+    /// Facts about the model.
+    pub fn info(&self) -> &ModelInfo {
+        &self.info
+    }
+
+    /// Counters of plan use since the engine was loaded.
+    pub fn plan_counters(&self) -> PlanCounters {
+        self.counters.read()
+    }
+
+    /// Resources that requests hold now. When no request is running, only the prefix cache holds any.
+    pub fn in_use(&self) -> Result<EngineUse, EngineError> {
+        let (reply, answer) = channel();
+        self.inbox()?.send(Job::Use(reply))?;
+        answer.recv().map_err(|_| EngineError::Stopped)
+    }
+
+    /// Ensures that every bucket has a plan, as far as the policy allows, and returns the plans. Requests wait meanwhile.
+    pub fn precompile(&self) -> Result<Vec<PlanEntry>, EngineError> {
+        let (reply, answer) = channel();
+        self.inbox()?.send(Job::Precompile(reply))?;
+        answer.recv().map_err(|_| EngineError::Stopped)?
+    }
+
+    /// The tokenizer, if the model has one.
+    pub fn tokenizer(&self) -> Option<&Tokenizer> {
+        self.tokenizer.as_deref()
+    }
+
+    pub(crate) fn limits(&self) -> Limits<'_> {
+        Limits {
+            vocab: self.info.vocab,
+            context: self.info.context,
+            model: &self.info.name,
+            tokenizer: self.tokenizer.as_deref(),
+        }
+    }
+
+    fn inbox(&self) -> Result<&Inbox, EngineError> {
+        self.inbox.as_ref().ok_or(EngineError::Stopped)
+    }
+
+    /// Hands a request to the engine's thread if a place is free. Any of `cancels` cancels it.
+    fn run(
+        &self,
+        task: impl Task + Send + 'static,
+        cancels: Vec<Cancel>,
+        timeout_s: Option<f64>,
+    ) -> Result<(), EngineError> {
+        let inbox = self.inbox()?;
+        let place = inbox.place()?;
+        inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))
+    }
+
+    /// Refuses requests that need a next-token prediction if the model makes none.
+    pub(crate) fn check_predicts_next(&self) -> Result<(), EngineError> {
+        if self.info.objective == Objective::Next {
+            return Ok(());
+        }
+        let fact =
+            format!("`{}` fills masks and predicts no token from those before it", self.info.architecture);
+        Err(EngineError::request(
+            fact,
+            hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"],
+        ))
+    }
+
+    /// Continues a prompt. `on_text` receives the text as it becomes final.
+    pub fn generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<GenerateOutcome, EngineError> {
+        self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
+    }
+
+    /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
+    pub fn submit_generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+    ) -> Result<GenerateTicket, EngineError> {
+        self.check_predicts_next()?;
+        sampler::check(&request.sampling)?;
+        some_tokens(request.max_new_tokens)?;
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        let most = request.logprobs.max(request.prompt_logprobs.map(|wanted| wanted.top));
+        if let Some(n) = most.filter(|&n| n > MAX_LOGPROBS) {
+            let hint = format!("ask for at most {MAX_LOGPROBS}");
+            return Err(EngineError::request(
+                format!("{n} log-probabilities per token were asked for"),
+                hint,
+            ));
+        }
+        if request.stop.iter().any(String::is_empty) {
+            return Err(EngineError::request("a stop string is empty", "leave it out"));
+        }
+        if !request.stop.is_empty() && self.tokenizer.is_none() {
+            return Err(EngineError::NoTokenizer(self.info.name.clone()));
+        }
+        let prompt = self.limits().prompt(&request.prompt, request.max_new_tokens)?;
+        let total = prompt.len() + request.max_new_tokens;
+        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
+        let job = GenerateJob {
+            prompt,
+            max_new_tokens: request.max_new_tokens,
+            sampling: request.sampling,
+            end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
+            logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
+            kv_cache: request.kv_cache,
+            cache_salt: request.cache_salt,
+            kernel_path: self.info.kernel_path.clone(),
+        };
+        let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)
+        })
+    }
+}
+
+/// Maximum sequence length: the requested one, which must not exceed the model's own context.
+fn context(requested: Option<usize>, own: usize) -> Result<usize, EngineError> {
+    match requested {
+        Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
+        Some(n) if n > own => {
+            let fact = format!("a context of {n} tokens exceeds the model's own {own}");
+            Err(EngineError::request(fact, hint![Setting::MaxContext.unset(), ", or give less"]))
+        }
+        Some(n) => Ok(n),
+        None => Ok(own),
+    }
+}
+
+/// Refuses options that are invalid for every model.
+fn check(options: &Options) -> Result<(), EngineError> {
+    let refused = |fact: String| Err(EngineError::Option(fact));
+    let Options { threads, tp, queue, .. } = *options;
+    let max_chunk = options.plans.buckets.max_chunk();
+    if threads == 0 {
+        return refused("0 threads cannot run a model".into());
+    }
+    if threads > MAX_THREADS {
+        return refused(format!("{threads} threads exceed {MAX_THREADS}"));
+    }
+    if !(1..=MAX_DEVICES).contains(&tp) {
+        return refused(format!("{tp} logical devices are not from 1 to {MAX_DEVICES}"));
+    }
+    if max_chunk > Buckets::MOST_TOKENS {
+        return refused(format!("passes of {max_chunk} tokens exceed {}", Buckets::MOST_TOKENS));
+    }
+    if queue == 0 {
+        return refused("a queue of 0 places takes no request".into());
+    }
+    Ok(())
+}
+
+/// Refuses a request for zero new tokens.
+fn some_tokens(new: usize) -> Result<(), EngineError> {
+    if new > 0 {
+        return Ok(());
+    }
+    Err(EngineError::request(
+        "0 new tokens were asked for",
+        hint!["give ", Setting::MaxNewTokens, " at least 1"],
+    ))
+}
+
+/// Checks the time limit of a request, in seconds.
+fn checked_timeout(seconds: Option<f64>) -> Result<Option<f64>, EngineError> {
+    match seconds.filter(|&s| s.is_nan() || s <= 0.0) {
+        None => Ok(seconds),
+        Some(bad) => Err(EngineError::request(
+            format!("a timeout of {bad} seconds leaves no time"),
+            "give more than 0, or leave it out",
+        )),
+    }
+}

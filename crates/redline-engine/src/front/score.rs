@@ -1,0 +1,171 @@
+//! Score requests: invalid requests are refused here.
+
+use redline_models::spec::Objective;
+use redline_settings::{Setting, hint};
+
+use super::{Engine, checked_timeout};
+use crate::answer::outcome::{ItemError, ScoreOutcome};
+use crate::answer::ticket::{Answer, ScoreTicket, Ticket};
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::front::prompt::{LabelLists, Limits};
+use crate::mode::score::{MaskedScoreTask, Maskings, Masks, ScoreJob, ScoreTask};
+use crate::plan::Buckets;
+use crate::request::{LongLabels, ScoreRequest};
+
+/// Maximum number of label tokens in a request, summed over all ways to mask the labels; each takes some hundred bytes.
+const MOST_COVERED: usize = 1 << 21;
+
+impl Engine {
+    /// Computes the probability of each label after query and item.
+    pub fn score(&self, request: ScoreRequest) -> Result<ScoreOutcome, EngineError> {
+        self.submit_score(request, &Cancel::new())?.wait()
+    }
+
+    /// Starts a score request. Other requests may be submitted before this one is finished.
+    pub fn submit_score(&self, request: ScoreRequest, cancel: &Cancel) -> Result<ScoreTicket, EngineError> {
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run_score(request, cancels, Box::new(|outcome| reply.finish(outcome)))
+        })
+    }
+
+    /// Starts a score request.
+    pub(crate) fn run_score(
+        &self,
+        request: ScoreRequest,
+        cancels: Vec<Cancel>,
+        answer: Answer<ScoreOutcome>,
+    ) -> Result<(), EngineError> {
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        match self.info.objective {
+            Objective::Next => {
+                self.check_unsampled(&request)?;
+                let (labels, label_tail) = self.labels(&request)?;
+                // The page on which an item diverges from the shared prefix is its own, and so is the page on which a label
+                // diverges from its item.
+                let spare = if label_tail > 0 { 2 } else { 1 };
+                let fits = |index: usize, tokens: usize| {
+                    self.check_room(format_args!("item {index}"), &[tokens + label_tail], spare)
+                };
+                let job = self.score_job(request, labels, label_tail, &fits)?;
+                self.run(ScoreTask::new(job, answer), cancels, timeout_s)
+            }
+            Objective::Masked { shifted } => {
+                let masks = self.masks(&request, shifted)?;
+                let (labels, label_tail) = self.labels(&request)?;
+                check_masked(&labels, masks)?;
+                let fits = |index: usize, tokens: usize| {
+                    self.check_canvas(format_args!("item {index} with its labels"), tokens + label_tail, 1)
+                };
+                let job = self.score_job(request, labels, label_tail, &fits)?;
+                self.run(MaskedScoreTask::new(job, masks, answer), cancels, timeout_s)
+            }
+        }
+    }
+
+    /// The most tokens that any of these labels stores after a prompt. The last token of a label is predicted from those before
+    /// it and not stored, unless the model fills masks: then all of them are.
+    pub(crate) fn label_tail<'a>(&self, labels: impl IntoIterator<Item = &'a Vec<u32>>) -> usize {
+        let longest = labels.into_iter().map(Vec::len).max().unwrap_or(0);
+        match self.info.objective {
+            Objective::Next => longest.saturating_sub(1),
+            Objective::Masked { .. } => longest,
+        }
+    }
+
+    /// The limits for prompts and labels. A canvas must fit one pass.
+    pub(crate) fn score_limits(&self) -> Limits<'_> {
+        let limits = self.limits();
+        match self.info.objective {
+            Objective::Next => limits,
+            Objective::Masked { .. } => {
+                Limits { context: limits.context.min(Buckets::MOST_TOKENS), ..limits }
+            }
+        }
+    }
+
+    /// The labels, and the most tokens that any of them stores after a prompt; prompts must leave room for them.
+    fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
+        let limits = self.score_limits();
+        let labels = limits.label_lists(request)?;
+        let label_tail = self.label_tail(labels.all());
+        if label_tail < limits.context {
+            return Ok((labels, label_tail));
+        }
+        let tokens = labels.longest();
+        let fact = format!("a label of {tokens} tokens leaves nothing of the context of {}", limits.context);
+        Err(EngineError::request(fact, hint!["take shorter labels, or give more ", Setting::MaxContext]))
+    }
+
+    /// Checks the request and builds its job. `fits` refuses a prompt, given its index and tokens, that could never run.
+    fn score_job(
+        &self,
+        request: ScoreRequest,
+        labels: LabelLists,
+        label_tail: usize,
+        fits: &dyn Fn(usize, usize) -> Result<(), EngineError>,
+    ) -> Result<ScoreJob, EngineError> {
+        let limits = self.score_limits();
+        let mut prompts = Limits { context: limits.context - label_tail, ..limits }.items(&request)?;
+        for (index, prompt) in prompts.iter_mut().enumerate() {
+            let Ok(tokens) = prompt else { continue };
+            match fits(index, tokens.ids.len()) {
+                Err(error) if request.item_errors => {
+                    *prompt = Err(ItemError { index, message: error.to_string() });
+                }
+                other => other?,
+            }
+        }
+        Ok(ScoreJob {
+            prompts,
+            labels,
+            mean: request.long_labels == LongLabels::Mean,
+            softmax: request.softmax,
+            full_logprobs: request.full_logprobs,
+            return_token_ids: request.return_token_ids,
+            item_errors: request.item_errors,
+            cache_salt: request.cache_salt,
+            kernel_path: self.info.kernel_path.clone(),
+        })
+    }
+
+    /// Refuses a number of samples if the model scores labels without sampling.
+    fn check_unsampled(&self, request: &ScoreRequest) -> Result<(), EngineError> {
+        let given = [("mc_samples", request.mc_samples.is_some()), ("seed", request.seed.is_some())];
+        let Some((name, _)) = given.into_iter().find(|(_, given)| *given) else { return Ok(()) };
+        let fact = format!(
+            "`{name}` is for models that fill masks, and `{}` predicts the token that follows",
+            self.info.architecture
+        );
+        Err(EngineError::request(fact, "leave it out: its scores are exact"))
+    }
+
+    /// How the tokens of labels are masked.
+    fn masks(&self, request: &ScoreRequest, shifted: bool) -> Result<Masks, EngineError> {
+        let (samples, most) =
+            (request.mc_samples.unwrap_or(ScoreRequest::SAMPLES), ScoreRequest::MOST_SAMPLES);
+        if !(1..=most).contains(&samples) {
+            let hint = format!("give from 1 to {most}; {} is usual", ScoreRequest::SAMPLES);
+            return Err(EngineError::request(format!("`mc_samples` is {samples}"), hint));
+        }
+        Ok(Masks { id: self.mask_id()?, shifted, samples, seed: request.seed.unwrap_or(0) })
+    }
+}
+
+/// Refuses a label that contains the mask token, and labels that have too many maskings in total.
+fn check_masked(labels: &LabelLists, masks: Masks) -> Result<(), EngineError> {
+    if let Some(label) = labels.all().find(|label| label.contains(&masks.id)) {
+        let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
+        return Err(EngineError::request(fact, "a label is text: leave masks out of it"));
+    }
+    let tokens = |label: &Vec<u32>| label.len() * Maskings::most(label.len(), masks.samples);
+    let tokens: usize = labels.all().map(tokens).sum();
+    if tokens > MOST_COVERED {
+        let fact = format!("labels covered in all their ways are {tokens} tokens, more than {MOST_COVERED}");
+        return Err(EngineError::request(
+            fact,
+            hint!["give fewer ", Setting::McSamples, ", or fewer labels"],
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! Passes over the windows of a text whose likelihood is computed; one runs beside every pass of the requests.
+//!
+//! Between two passes, a window holds its keys and values only as long as nothing else needs their room. A window without them is
+//! run again from its first token. So neither requests nor windows ever wait for a window that does not run.
+
+use redline_kernels::op::kv::AttentionMask;
+use redline_models::kv::SeqId;
+
+use super::{Core, seconds_between};
+use crate::error::EngineError;
+use crate::heartbeat::machine::{Logits, Machine, Outputs};
+use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader, WindowId};
+use crate::plan::OUTPUT_ROWS;
+
+impl<M: Machine> Core<M> {
+    /// Queues the next pass of a window.
+    pub(crate) fn evaluate(&mut self, job: EvaluateJob) {
+        self.evaluations.push_back(job);
+    }
+
+    /// Releases the keys and values of a window, if it still holds any.
+    pub(crate) fn release(&mut self, window: WindowId) {
+        if let Some(sequence) = self.windows.remove(&window) {
+            self.cache.kv.release(sequence);
+        }
+    }
+
+    /// Releases the keys and values of the oldest window that holds any. Returns whether there was one.
+    pub(super) fn release_oldest(&mut self) -> bool {
+        let oldest = self.windows.pop_first();
+        if let Some((_, sequence)) = oldest {
+            self.cache.kv.release(sequence);
+        }
+        oldest.is_some()
+    }
+
+    /// Runs the first waiting pass if there is room for it. Returns whether anything was done.
+    pub(super) fn evaluate_next(&mut self) -> bool {
+        let Some(job) = self.evaluations.pop_front() else { return false };
+        let held = job.window.and_then(|window| self.windows.remove(&window));
+        let sequence = held.unwrap_or_else(|| self.cache.kv.create());
+        let missing = job.tokens.len() - self.cache.kv.tokens(sequence);
+        let room = loop {
+            match self.cache.reserve(sequence, missing) {
+                Err(_) if self.release_oldest() => {}
+                room => break room,
+            }
+        };
+        let evaluated = match room {
+            Err(_) if !self.tasks.is_empty() => {
+                self.cache.kv.release(sequence);
+                self.evaluations.push_back(job);
+                return false;
+            }
+            Err(full) => Err(full.into()),
+            Ok(()) => self.evaluate_in(sequence, &job.tokens, Reader::new(job.next, job.wanted)),
+        };
+        if evaluated.is_err() {
+            self.cache.kv.release(sequence);
+        }
+        // The send fails if the caller is gone, which is no error: what needs the window's room releases it.
+        let _ = job.reply.send(evaluated);
+        true
+    }
+
+    /// Runs the tokens of the window that are not stored yet; there is room for them.
+    fn evaluate_in(
+        &mut self,
+        sequence: SeqId,
+        tokens: &[u32],
+        mut reader: Reader,
+    ) -> Result<Evaluated, EngineError> {
+        let start = (self.clock)();
+        self.machine.reserve(tokens.len(), 0)?;
+        let read_from = tokens.len() - reader.rows();
+        let chunk = self.scheduler.rows();
+        for first in (self.cache.kv.tokens(sequence)..tokens.len()).step_by(chunk) {
+            let end = tokens.len().min(first + chunk);
+            self.batch.clear();
+            self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal);
+            let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
+            self.run_pass(&rows, true, &mut |logits, rows| reader.read(logits, rows))?;
+        }
+        let seconds = seconds_between(start, (self.clock)());
+        let window = WindowId(self.named_windows);
+        self.named_windows += 1;
+        self.windows.insert(window, sequence);
+        Ok(Evaluated { window, readings: reader.into_readings(), seconds })
+    }
+
+    /// Prepares and runs the batch on its own, with logits over the vocabulary of `rows`, and their log-sum-exp if they are to
+    /// be normalised. `read` receives the logits of some rows after the other, and their number of rows.
+    pub(super) fn run_pass(
+        &mut self,
+        rows: &[usize],
+        normalise: bool,
+        read: &mut dyn FnMut(Logits<'_>, usize),
+    ) -> Result<(), EngineError> {
+        let groups =
+            (0..rows.len()).step_by(OUTPUT_ROWS).map(|first| first..rows.len().min(first + OUTPUT_ROWS));
+        let outputs: Vec<_> =
+            groups.map(|rows| Outputs { rows: rows.collect(), labels: None, normalise }).collect();
+        let sizes: Vec<usize> = outputs.iter().map(|output| output.rows.len()).collect();
+        self.machine.prepare(self.batch.rows(), &sizes)?;
+        let ran = self.run_guarded(rows, &outputs, &mut |group, logits| read(logits, sizes[group]));
+        ran.map_err(EngineError::Panicked)?;
+        self.log_pass(&[], rows.len());
+        Ok(())
+    }
+}

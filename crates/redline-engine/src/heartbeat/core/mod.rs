@@ -1,0 +1,486 @@
+//! State of the engine's thread, and its heartbeat.
+
+mod evaluate;
+mod observe;
+
+use std::any::Any;
+use std::collections::{BTreeMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redline_kernels::memory::PeakMeter;
+use redline_models::kv::SeqId;
+use redline_models::model::Batch;
+
+pub(crate) use self::observe::ObserveJob;
+use crate::answer::outcome::EngineUse;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::heartbeat::machine::{Logits, Machine, Outputs};
+use crate::heartbeat::places::Place;
+use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
+use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::memory::cache::Cache;
+use crate::mode::perplexity::{EvaluateJob, WindowId};
+use crate::options::ClockFn;
+use crate::plan::OUTPUT_ROWS;
+use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
+
+/// A request as it reaches the engine's thread.
+pub(crate) struct Arrival {
+    pub(crate) task: Box<dyn Task + Send>,
+    /// Any of these cancels the request.
+    pub(crate) cancels: Vec<Cancel>,
+    /// Time limit in seconds, counted from now.
+    pub(crate) timeout_s: Option<f64>,
+    pub(crate) place: Place,
+}
+
+/// A running request.
+struct Running {
+    task: Box<dyn Task + Send>,
+    place: Place,
+    cancels: Vec<Cancel>,
+    timeout_s: Option<f64>,
+    arrived: u64,
+    /// Seconds from arrival to the first pass.
+    queue_s: Option<f64>,
+    computed_tokens: usize,
+    /// Number of plans that were missing for passes of this request.
+    plan_misses: u64,
+    /// Measures the memory used while it runs.
+    memory: PeakMeter,
+}
+
+/// A row of the batch whose logits are wanted.
+struct Wanted {
+    /// The request whose labels the logits cover; `None`: the whole vocabulary.
+    labels_of: Option<u64>,
+    task: u64,
+    place: RowPlace,
+    /// Its index among the wanted rows of the batch.
+    index: usize,
+    normalise: bool,
+    /// Whether the row belongs to a canvas.
+    drawn: bool,
+}
+
+/// Groups rows whose logits are evaluated together: over the same labels or over the vocabulary, at most [`OUTPUT_ROWS`] each.
+fn grouped(rows: &[Wanted]) -> Vec<&[Wanted]> {
+    rows.chunk_by(|a, b| a.labels_of == b.labels_of).flat_map(|some| some.chunks(OUTPUT_ROWS)).collect()
+}
+
+/// The requests that take part in a pass, in ascending order.
+fn tasks_of(pieces: &[Piece]) -> Vec<u64> {
+    let mut tasks: Vec<u64> = pieces.iter().map(|piece| piece.key.task).collect();
+    tasks.sort_unstable();
+    tasks.dedup();
+    tasks
+}
+
+/// Whether a heartbeat did anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pulse {
+    Busy,
+    Idle,
+}
+
+/// The sequences that requests have not opened yet.
+struct Unopened<'a>(&'a mut BTreeMap<u64, Running>);
+
+impl Openings for Unopened<'_> {
+    fn next_rank(&self, task: u64) -> Option<u32> {
+        self.0.get(&task)?.task.next_rank()
+    }
+
+    fn open(&mut self, task: u64) -> Option<Opening> {
+        self.0.get_mut(&task)?.task.open()
+    }
+}
+
+/// The engine's state: machine, cache, scheduler and running requests.
+pub(crate) struct Core<M: Machine> {
+    machine: M,
+    cache: Cache<M::Pages>,
+    scheduler: Scheduler,
+    tasks: BTreeMap<u64, Running>,
+    /// The rows of the head for each request that needs logits of some labels only.
+    labels: BTreeMap<u64, M::Labels>,
+    arrivals: u64,
+    /// Passes over windows that are waiting to run.
+    evaluations: VecDeque<EvaluateJob>,
+    /// Windows that hold keys and values between two passes, the oldest first. They are released when anything needs their room.
+    windows: BTreeMap<WindowId, SeqId>,
+    /// Number of windows that were named so far.
+    named_windows: u64,
+    /// Whether the requests found no room in the last heartbeat, because windows held it.
+    short_of_room: bool,
+    clock: ClockFn,
+    /// Receives events of requests and passes.
+    profile: Option<ProfileLog>,
+    batch: Batch,
+}
+
+/// The message of a panic.
+pub(crate) fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
+}
+
+fn seconds_between(start: u64, end: u64) -> f64 {
+    end.saturating_sub(start) as f64 * 1e-9
+}
+
+impl<M: Machine> Core<M> {
+    pub(crate) fn new(machine: M, cache: Cache<M::Pages>, scheduler: Scheduler, clock: ClockFn) -> Self {
+        let (tasks, labels) = (BTreeMap::new(), BTreeMap::new());
+        Self {
+            machine,
+            cache,
+            scheduler,
+            tasks,
+            labels,
+            arrivals: 0,
+            evaluations: VecDeque::new(),
+            windows: BTreeMap::new(),
+            named_windows: 0,
+            short_of_room: false,
+            clock,
+            profile: None,
+            batch: Batch::default(),
+        }
+    }
+
+    /// Sets the log that receives events of requests and passes.
+    pub(crate) fn with_profile(self, profile: Option<ProfileLog>) -> Self {
+        Self { profile, ..self }
+    }
+
+    fn log(&self, event: &ProfileEvent<'_>) {
+        if let Some(log) = &self.profile {
+            log(event);
+        }
+    }
+
+    /// The machine that runs the passes.
+    pub(crate) fn machine(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// The heartbeat: runs one pass of the requests and one over a window. Returns `Idle` if there was nothing to run.
+    pub(crate) fn tick(&mut self) -> Pulse {
+        // Requests that found no room go first.
+        let evaluated = !self.short_of_room && self.evaluate_next();
+        self.short_of_room = false;
+        if self.tasks.is_empty() {
+            return if evaluated { Pulse::Busy } else { Pulse::Idle };
+        }
+        self.end_some();
+        match self.scheduler.next(&mut self.cache, &mut Unopened(&mut self.tasks)) {
+            Ok(Step { mut pieces, stored }) => {
+                self.advance(stored);
+                pieces.retain(|piece| self.scheduler.tokens(piece).is_some());
+                if !pieces.is_empty() {
+                    self.pass(&pieces);
+                }
+            }
+            Err(_) if self.release_oldest() || evaluated => self.short_of_room = true,
+            Err(stuck) => self.fail(stuck),
+        }
+        Pulse::Busy
+    }
+
+    /// Admits a request, or answers it with an error.
+    pub(crate) fn arrive(&mut self, arrival: Arrival) {
+        let Arrival { mut task, cancels, timeout_s, place } = arrival;
+        let memory = PeakMeter::begin();
+        let arrived = (self.clock)();
+        let rows = if task.draws() { task.longest() } else { 0 };
+        let prepared = self.machine.reserve(task.longest(), rows);
+        let labels = prepared.and_then(|()| task.labels().map(|ids| self.machine.labels(ids)).transpose());
+        let labels = match labels {
+            Ok(labels) => labels,
+            Err(error) => {
+                drop((place, memory));
+                return task.answer(Err(error.into()));
+            }
+        };
+        task.start(&|salt, tokens| self.cache.matching(salt, tokens));
+        let number = self.arrivals;
+        self.arrivals += 1;
+        self.scheduler.arrive(number, task.salt());
+        self.labels.extend(labels.map(|labels| (number, labels)));
+        let running = Running {
+            task,
+            place,
+            cancels,
+            timeout_s,
+            arrived,
+            queue_s: None,
+            computed_tokens: 0,
+            plan_misses: 0,
+            memory,
+        };
+        self.tasks.insert(number, running);
+        self.log(&ProfileEvent::Arrived { request: number, at: arrived });
+        self.end_if_finished(number);
+    }
+
+    /// Returns whether there is nothing to do.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.tasks.is_empty() && self.evaluations.is_empty()
+    }
+
+    /// Resources that requests hold.
+    pub(crate) fn in_use(&self) -> EngineUse {
+        let (kv, kept) = (&self.cache.kv, self.cache.kept());
+        EngineUse {
+            requests: self.tasks.len(),
+            sequences: kv.sequences(),
+            kept,
+            pages: kv.pages_in_use(),
+            label_heads: self.labels.len(),
+        }
+    }
+
+    /// Number of preemptions so far.
+    pub(crate) fn preemptions(&self) -> u64 {
+        self.scheduler.preemptions()
+    }
+
+    /// Returns the cache when the engine ends.
+    pub(crate) fn into_cache(self) -> Cache<M::Pages> {
+        self.cache
+    }
+
+    /// Ends the requests that were cancelled or are past their deadline.
+    fn end_some(&mut self) {
+        let now = (self.clock)();
+        let ended: Vec<(u64, Ended)> = self
+            .tasks
+            .iter()
+            .filter_map(|(&number, running)| {
+                let late = running.timeout_s.is_some_and(|most| seconds_between(running.arrived, now) > most);
+                let cancelled = running.cancels.iter().any(Cancel::is_cancelled).then_some(Ended::Cancelled);
+                Some((number, cancelled.or(late.then_some(Ended::Late))?))
+            })
+            .collect();
+        for (number, ended) in ended {
+            self.end(number, Some(ended));
+        }
+    }
+
+    /// Runs the pieces in one pass, and lets their requests read the logits.
+    fn pass(&mut self, pieces: &[Piece]) {
+        let (rows, wanted) = self.wanted(pieces);
+        let groups = grouped(&wanted);
+        if !self.prepare(pieces, &groups) {
+            return;
+        }
+        let start = (self.clock)();
+        self.batch.clear();
+        for piece in pieces {
+            let Some((sequence, tokens)) = self.scheduler.tokens(piece) else { continue };
+            self.batch.push(sequence, piece.start, tokens, piece.attention);
+            if let Some(running) = self.tasks.get_mut(&piece.key.task) {
+                running.queue_s.get_or_insert(seconds_between(running.arrived, start));
+                running.computed_tokens += piece.tokens;
+            }
+        }
+        if let Err(panic) = self.run(&rows, &groups) {
+            return self.fail_all_of(pieces, || EngineError::Panicked(panic.clone()));
+        }
+        self.log_pass(pieces, rows.len());
+        let done = self.scheduler.ran(pieces, seconds_between(start, (self.clock)()));
+        self.advance(done);
+    }
+
+    /// Reports to requests which of their sequences have been run to their end, and applies their updates.
+    fn advance(&mut self, done: Vec<(u64, Vec<Done>)>) {
+        let now = (self.clock)();
+        for (number, done) in done {
+            let Some(running) = self.tasks.get_mut(&number) else { continue };
+            match running.task.advance(&done, seconds_between(running.arrived, now)) {
+                Err(error) => self.answer(number, Err(error)),
+                Ok(updates) => {
+                    for (index, next) in updates {
+                        self.scheduler.update(number, index, next, &mut self.cache);
+                    }
+                    self.end_if_finished(number);
+                }
+            }
+        }
+    }
+
+    /// Prepares the machine for a pass. Returns `false`, and fails the requests of the pass, if a plan may not be made.
+    fn prepare(&mut self, pieces: &[Piece], groups: &[&[Wanted]]) -> bool {
+        let tokens = pieces.iter().map(|piece| piece.tokens).sum();
+        let over_vocabulary = groups.iter().filter(|group| group[0].labels_of.is_none());
+        let rows: Vec<usize> = over_vocabulary.map(|group| group.len()).collect();
+        match self.machine.prepare(tokens, &rows) {
+            Ok(missed) => {
+                for task in tasks_of(pieces) {
+                    if let Some(running) = self.tasks.get_mut(&task) {
+                        running.plan_misses += missed;
+                    }
+                }
+                true
+            }
+            Err(forbidden) => {
+                self.fail_all_of(pieces, || forbidden.clone().into());
+                false
+            }
+        }
+    }
+
+    /// Runs the batch; requests read the logits of their rows.
+    fn run(&mut self, rows: &[usize], groups: &[&[Wanted]]) -> Result<(), String> {
+        let labels = std::mem::take(&mut self.labels);
+        let mut tasks = std::mem::take(&mut self.tasks);
+        let outputs: Vec<_> = groups
+            .iter()
+            .map(|group| Outputs {
+                rows: group.iter().map(|wanted| wanted.index).collect(),
+                labels: group[0].labels_of.and_then(|task| labels.get(&task)),
+                normalise: group.iter().any(|wanted| wanted.normalise),
+            })
+            .collect();
+        let ran = self.run_guarded(rows, &outputs, &mut |group, logits| {
+            let mut first = 0;
+            for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
+                let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
+                if let Some(running) = tasks.get_mut(&rows[0].task) {
+                    running.task.read(&places, logits.some(first..first + rows.len()));
+                }
+                first += rows.len();
+            }
+        });
+        drop(outputs);
+        (self.labels, self.tasks) = (labels, tasks);
+        ran
+    }
+
+    /// Runs the batch, of which the logits of `rows` are wanted. A panic is an error of this pass, with its message: what the pass
+    /// stored is released with its requests, and the machine can run another.
+    fn run_guarded(
+        &mut self,
+        rows: &[usize],
+        outputs: &[Outputs<'_, M::Labels>],
+        read: &mut dyn FnMut(usize, Logits<'_>),
+    ) -> Result<(), String> {
+        let (machine, kv, batch) = (&mut self.machine, &mut self.cache.kv, &self.batch);
+        let run = catch_unwind(AssertUnwindSafe(|| machine.run(kv, (batch, rows), outputs, read)));
+        run.map_err(|panic| {
+            self.machine.recover();
+            message(&*panic)
+        })
+    }
+
+    /// Fails all requests that took part in a pass.
+    fn fail_all_of(&mut self, pieces: &[Piece], error: impl Fn() -> EngineError) {
+        for task in tasks_of(pieces) {
+            self.answer(task, Err(error()));
+        }
+    }
+
+    /// Fails all requests, because of a panic outside of a pass.
+    pub(crate) fn fail_all(&mut self, panic: &str) {
+        let tasks: Vec<u64> = self.tasks.keys().copied().collect();
+        for task in tasks {
+            self.answer(task, Err(EngineError::Panicked(panic.to_owned())));
+        }
+    }
+
+    /// Reports the last pass to the profile log.
+    fn log_pass(&self, pieces: &[Piece], outputs: usize) {
+        let (Some(log), Some((profile, bucket))) = (&self.profile, self.machine.profiled(self.batch.rows()))
+        else {
+            return;
+        };
+        let requests = tasks_of(pieces);
+        let (tokens, sequences) = (self.batch.rows(), self.batch.parts().len());
+        let pass = ProfiledPass { requests: &requests, tokens, sequences, outputs, bucket, profile };
+        log(&ProfileEvent::Pass(pass));
+    }
+
+    /// The rows of the batch whose logits are wanted, ascending; and who wants them: first those over the vocabulary, for all
+    /// requests together, then those over labels, request by request.
+    fn wanted(&self, pieces: &[Piece]) -> (Vec<usize>, Vec<Wanted>) {
+        let mut first_row = 0;
+        let (mut rows, mut all) = (Vec::new(), Vec::new());
+        for piece in pieces {
+            let task = piece.key.task;
+            if let Some(running) = self.tasks.get(&task) {
+                let (labels_of, normalise) = match running.task.head() {
+                    Head::Labels => (Some(task), false),
+                    Head::Vocabulary { normalise } => (None, normalise),
+                };
+                let drawn = running.task.draws();
+                for position in piece.outputs() {
+                    let place = RowPlace { index: piece.key.index, position };
+                    all.push(Wanted { labels_of, task, place, index: rows.len(), normalise, drawn });
+                    rows.push(first_row + position - piece.start);
+                }
+            }
+            first_row += piece.tokens;
+        }
+        // Pieces are in the order of requests, and the sort keeps that order. Within the canvases of one request, equal
+        // positions are adjacent, so that a task that compares two canvases holds few rows.
+        all.sort_by_key(|wanted| {
+            (wanted.labels_of, wanted.task, if wanted.drawn { wanted.place.position } else { 0 })
+        });
+        (rows, all)
+    }
+
+    fn end_if_finished(&mut self, number: u64) {
+        if self.tasks.get(&number).is_some_and(|running| running.task.finished()) {
+            self.end(number, None);
+        }
+    }
+
+    /// Ends a request and answers it with the results so far.
+    fn end(&mut self, number: u64, ended: Option<Ended>) {
+        let now = (self.clock)();
+        let Some(running) = self.tasks.get(&number) else { return };
+        let seconds = seconds_between(running.arrived, now);
+        let ran = Ran {
+            arrived_s: seconds_between(0, running.arrived),
+            queue_s: running.queue_s.unwrap_or(seconds),
+            seconds,
+            computed_tokens: running.computed_tokens,
+            plan_misses: running.plan_misses,
+            peak_memory_bytes: running.memory.peak_bytes(),
+            ended,
+        };
+        self.scheduler.keep_all(number, &mut self.cache);
+        self.answer(number, Ok(ran));
+    }
+
+    /// Fails a request that cannot continue even with all the memory there is.
+    fn fail(&mut self, Stuck { task, error }: Stuck) {
+        let error = error.map_or(EngineError::Stalled, EngineError::from);
+        self.answer(task, Err(error));
+    }
+
+    fn answer(&mut self, number: u64, outcome: Result<Ran, EngineError>) {
+        self.scheduler.leave(number, &mut self.cache);
+        self.labels.remove(&number);
+        if let Some(Running { task, place, memory, computed_tokens, .. }) = self.tasks.remove(&number) {
+            let fault = match &outcome {
+                Ok(Ran { ended: None, .. }) => None,
+                Ok(Ran { ended: Some(Ended::Cancelled), .. }) => Some("cancelled"),
+                Ok(Ran { ended: Some(Ended::Late), .. }) => Some("late"),
+                Err(_) => Some("failed"),
+            };
+            if self.profile.is_some() {
+                let at = (self.clock)();
+                self.log(&ProfileEvent::Ended { request: number, at, computed_tokens, fault });
+            }
+            // When the caller receives the answer, the place is free and the meter has stopped.
+            drop((place, memory));
+            task.answer(outcome);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! Requests that end before they are finished.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use redline_kernels::{Simd, Team};
+use redline_models::kv::KvCache;
+
+use super::*;
+use crate::answer::outcome::{FinishReason, GenerateOutcome};
+use crate::answer::ticket::{Event, GenerateTicket, Ticket};
+use crate::answer::transcript::Transcript;
+use crate::heartbeat::runner::Inbox;
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
+use crate::request::Sampling;
+use crate::scheduler::{CostModel, PassLimits};
+use crate::simulator::{Digests, Ledger};
+
+/// A core without a model, its clock, and the inbox that gives requests their places.
+struct Bench {
+    core: Core<Digests>,
+    clock: Arc<AtomicU64>,
+    inbox: Inbox,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let clock = Arc::new(AtomicU64::new(0));
+        let machine = Digests::new(Team::new(1).unwrap(), clock.clone());
+        let cache = Cache::new(KvCache::over(Ledger::default(), 10), true);
+        let limits = PassLimits { rows: 64, open: 10, stall_s: None };
+        let now = clock.clone();
+        let now: ClockFn = Arc::new(move || now.load(Ordering::Relaxed));
+        let core = Core::new(machine, cache, Scheduler::new(limits, CostModel::new(0.5)), now);
+        Self { core, clock, inbox: Inbox::new(10).0 }
+    }
+
+    /// Starts to continue a prompt of three tokens by ten.
+    fn generate(&mut self, timeout_s: Option<f64>) -> (GenerateTicket, Cancel) {
+        self.generate_after(vec![1, 2, 3], timeout_s)
+    }
+
+    /// Starts to continue a prompt by ten tokens.
+    fn generate_after(&mut self, prompt: Vec<u32>, timeout_s: Option<f64>) -> (GenerateTicket, Cancel) {
+        let job = GenerateJob {
+            prompt,
+            max_new_tokens: 10,
+            sampling: Sampling::default(),
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
+            kv_cache: true,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        let (ticket, reply) = Ticket::new();
+        let cancel = Cancel::new();
+        let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
+        let place = self.inbox.place().unwrap();
+        let cancels = vec![cancel.clone()];
+        self.core.arrive(Arrival { task: Box::new(task), cancels, timeout_s, place });
+        (ticket, cancel)
+    }
+
+    fn wait(&self, nanoseconds: u64) {
+        self.clock.fetch_add(nanoseconds, Ordering::Relaxed);
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.load(Ordering::Relaxed)
+    }
+}
+
+/// The answer, if it has come.
+fn answer(ticket: &mut GenerateTicket) -> Option<Result<GenerateOutcome, EngineError>> {
+    while ticket.is_ready() {
+        if let Event::Done(answer) = ticket.event()? {
+            return Some(answer);
+        }
+    }
+    None
+}
+
+#[test]
+fn a_deadline_before_the_first_pass_ends_a_request_that_never_ran() {
+    let mut bench = Bench::new();
+    let (mut late, _) = bench.generate(Some(1e-3));
+    let (mut other, _) = bench.generate(Some(10.0));
+    bench.wait(1_000_001);
+    let before = bench.now();
+    bench.core.tick();
+    // The pass runs the other request only: three rows.
+    assert_eq!(bench.now() - before, 10_000 + 3 * 300);
+    let Some(Err(EngineError::Late { seconds, tokens })) = answer(&mut late) else { panic!("not late") };
+    assert_eq!((seconds, tokens), (1_000_001.0 * 1e-9, Some(0)));
+    assert!(answer(&mut other).is_none());
+    for _ in 0..9 {
+        bench.core.tick();
+    }
+    assert_eq!(answer(&mut other).unwrap().unwrap().token_ids.len(), 10);
+}
+
+#[test]
+fn a_deadline_is_met_until_it_has_passed() {
+    let mut bench = Bench::new();
+    let (mut exact, _) = bench.generate(Some(0.0));
+    // No time has passed, so the request runs.
+    bench.core.tick();
+    assert!(answer(&mut exact).is_none());
+    bench.core.tick();
+    let Some(Err(EngineError::Late { tokens, .. })) = answer(&mut exact) else { panic!("not late") };
+    assert_eq!(tokens, Some(1));
+    assert!(bench.core.is_idle());
+}
+
+#[test]
+fn a_request_cancelled_before_its_first_pass_waited_all_its_time() {
+    let mut bench = Bench::new();
+    let (mut ticket, cancel) = bench.generate(None);
+    bench.wait(5_000);
+    cancel.cancel();
+    bench.core.tick();
+    let outcome = answer(&mut ticket).unwrap().unwrap();
+    assert_eq!((outcome.queue_s, outcome.prefill_s, outcome.decode_s), (5e-6, 5e-6, 0.0));
+}
+
+#[test]
+fn a_request_that_was_cancelled_and_is_late_too_answers_with_what_it_has() {
+    let mut bench = Bench::new();
+    let (mut ticket, cancel) = bench.generate(Some(1e-3));
+    bench.core.tick();
+    cancel.cancel();
+    bench.wait(2_000_000);
+    bench.core.tick();
+    let outcome = answer(&mut ticket).unwrap().unwrap();
+    assert_eq!((outcome.finish_reason, outcome.token_ids.len()), (FinishReason::Cancelled, 1));
+}
+
+#[test]
+fn what_a_cancelled_request_has_stored_is_kept_for_later_ones() {
+    let mut bench = Bench::new();
+    let prompt: Vec<u32> = (0..40).map(|i| i % 20).collect();
+    let (mut first, cancel) = bench.generate_after(prompt.clone(), None);
+    bench.core.tick();
+    cancel.cancel();
+    bench.core.tick();
+    assert_eq!(answer(&mut first).unwrap().unwrap().finish_reason, FinishReason::Cancelled);
+    assert_eq!(bench.core.in_use(), EngineUse { sequences: 1, kept: 1, pages: 1, ..EngineUse::default() });
+    let (mut second, _) = bench.generate_after(prompt, None);
+    for _ in 0..10 {
+        bench.core.tick();
+    }
+    // The last token of the prompt is run for its logits.
+    assert_eq!(answer(&mut second).unwrap().unwrap().usage.cached_tokens, 39);
+}
+
+#[test]
+fn the_profile_tells_when_requests_come_and_how_they_end() {
+    let events = Arc::new(Mutex::new(Vec::new()));
+    let log = events.clone();
+    let mut bench = Bench::new();
+    bench.core = bench.core.with_profile(Some(Arc::new(move |event| {
+        let told = match *event {
+            ProfileEvent::Arrived { request, at } => (request, at, None),
+            ProfileEvent::Ended { request, at, computed_tokens, fault } => {
+                (request, at, Some((computed_tokens, fault)))
+            }
+            ProfileEvent::Started { .. } | ProfileEvent::Pass(_) => return,
+        };
+        log.lock().unwrap().push(told);
+    })));
+    bench.wait(50);
+    let (_first, cancel) = bench.generate(None);
+    let (_second, _) = bench.generate(Some(1e-3));
+    let (_third, _) = bench.generate(None);
+    // The first pass takes nine rows.
+    bench.core.tick();
+    cancel.cancel();
+    bench.wait(1_000_000);
+    for _ in 0..9 {
+        bench.core.tick();
+    }
+    assert!(bench.core.is_idle());
+    let cut = 50 + 10_000 + 9 * 300 + 1_000_000;
+    // The third request runs alone from the second token on.
+    let end = cut + 9 * (10_000 + 300);
+    let expected = [
+        (0, 50, None),
+        (1, 50, None),
+        (2, 50, None),
+        (0, cut, Some((3, Some("cancelled")))),
+        (1, cut, Some((3, Some("late")))),
+        (2, end, Some((12, None))),
+    ];
+    assert_eq!(*events.lock().unwrap(), expected);
+}

@@ -1,0 +1,9 @@
+//! The engine's thread: it takes requests in, and runs one pass after another while there are any.
+
+pub(crate) mod core;
+pub(crate) mod machine;
+pub(crate) mod places;
+pub(crate) mod profile;
+pub(crate) mod runner;
+pub(crate) mod task;
+pub(crate) mod team_size;

@@ -1,0 +1,220 @@
+//! The engine's thread: receives requests through a bounded inbox, and runs heartbeats while there are any.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redline_kernels::op::kv::KvFormat;
+use redline_kernels::{Simd, Stopwatch, Team};
+use redline_models::Model;
+use redline_models::kv::KvCache;
+use redline_models::profile::Profile;
+use redline_models::step::Arena;
+use redline_models::trace::Observations;
+
+use crate::answer::outcome::EngineUse;
+use crate::error::EngineError;
+use crate::heartbeat::core::{Arrival, Core, ObserveJob, Pulse, message};
+use crate::heartbeat::machine::ModelMachine;
+use crate::heartbeat::places::{Place, Places};
+use crate::heartbeat::profile::{ProfileEvent, ProfileLog};
+use crate::heartbeat::team_size::TeamSize;
+use crate::memory::cache::Cache;
+use crate::mode::perplexity::{EvaluateJob, WindowId};
+use crate::options::{ClockFn, TraceLog};
+use crate::plan::OUTPUT_ROWS;
+use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
+use crate::scheduler::{CostModel, PassLimits, Scheduler};
+
+/// Maximum number of open sequences.
+const OPEN: usize = 256;
+
+/// A message to the engine's thread.
+pub(crate) enum Job {
+    /// A request.
+    Run(Arrival),
+    /// A pass over a window.
+    Evaluate(EvaluateJob),
+    /// The keys and values of a window are no longer needed.
+    Release(WindowId),
+    /// Make a plan for every bucket.
+    Precompile(Sender<Result<Vec<PlanEntry>, EngineError>>),
+    /// Report the resources that requests hold.
+    Use(Sender<EngineUse>),
+    /// Run steps and report their activations.
+    Observe(ObserveJob),
+}
+
+/// The sending end of the inbox, with the places for requests.
+pub(crate) struct Inbox {
+    jobs: Sender<Job>,
+    places: Places,
+}
+
+impl Inbox {
+    /// Creates an inbox for up to `places` requests at a time.
+    pub(crate) fn new(places: usize) -> (Self, Receiver<Job>) {
+        // The channel is bounded by the places, because a request takes one before it is sent.
+        let (jobs, inbox) = channel();
+        (Self { jobs, places: Places::new(places) }, inbox)
+    }
+
+    /// Takes a place for a request, or fails if none is free.
+    pub(crate) fn place(&self) -> Result<Place, EngineError> {
+        self.places.take()
+    }
+
+    pub(crate) fn send(&self, job: Job) -> Result<(), EngineError> {
+        self.jobs.send(job).map_err(|_| EngineError::Stopped)
+    }
+}
+
+/// Everything the engine's thread needs to start.
+pub(crate) struct Runner {
+    pub(crate) model: Model,
+    pub(crate) kv_format: KvFormat,
+    /// Maximum number of pages of keys and values.
+    pub(crate) pages: usize,
+    pub(crate) simd: Simd,
+    pub(crate) threads: usize,
+    pub(crate) adaptive_threads: bool,
+    pub(crate) devices: usize,
+    pub(crate) plans: PlanOptions,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) prefix_cache: bool,
+    pub(crate) stall_s: Option<f64>,
+    pub(crate) trace: Option<TraceLog>,
+    /// The log, and the kernel path that it reports.
+    pub(crate) profile: Option<(ProfileLog, String)>,
+    pub(crate) clock: ClockFn,
+    /// See [`crate::Options::poison`].
+    pub(crate) poison: bool,
+}
+
+impl Runner {
+    /// Starts the thread, for up to `queue` requests at a time. Returns once the thread is ready or has failed.
+    pub(crate) fn start(self, queue: usize) -> Result<(Inbox, JoinHandle<()>), EngineError> {
+        let (inbox, jobs) = Inbox::new(queue);
+        let (ready, started) = channel();
+        let threads = self.threads;
+        let failed = |reason: String| EngineError::Threads { threads, reason };
+        let thread =
+            std::thread::Builder::new().name("redline-0".into()).spawn(move || self.run(&jobs, &ready));
+        let thread = thread.map_err(|e| failed(e.to_string()))?;
+        started.recv().map_err(|e| failed(e.to_string()))??;
+        Ok((inbox, thread))
+    }
+
+    fn run(self, jobs: &Receiver<Job>, ready: &Sender<Result<(), EngineError>>) {
+        redline_kernels::set_default_float_environment();
+        match self.core() {
+            Ok(mut core) => {
+                // If the caller is gone, the inbox is closed too.
+                let _ = ready.send(Ok(()));
+                beat(&mut core, jobs);
+            }
+            Err(e) => {
+                let _ = ready.send(Err(e));
+            }
+        }
+    }
+
+    fn core(self) -> Result<Core<ModelMachine>, EngineError> {
+        let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
+        let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, poison, .. } = self;
+        let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
+        let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
+        let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
+        team.set_clock(clock.clone());
+        let spans = profile.as_ref().map(|(log, kernel_path)| {
+            log(&ProfileEvent::Started { kernel_path, threads });
+            spans(&model, &mut team, clock.clone())
+        });
+        let rows = plans.buckets.max_chunk();
+        let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
+        let machine = Machine::new(&model, kv_format, simd, threads, devices);
+        let plans = Plans::new(plans, machine, counters, clock.clone());
+        let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
+        let cache = Cache::new(kv, prefix_cache);
+        let operations = model.operations();
+        let output_rows = operations.per_output / operations.per_token.max(1.0);
+        let limits = PassLimits { rows, open: OPEN, stall_s };
+        let scheduler = Scheduler::new(limits, CostModel::new(output_rows));
+        let machine = ModelMachine {
+            model,
+            arena,
+            shared_rows: rows,
+            most_rows: rows,
+            // With several devices, the assignment of threads is fixed by the options.
+            team_size: (adaptive_threads && threads > 1 && devices == 1)
+                .then(|| TeamSize::new(threads, output_rows)),
+            clock: clock.clone(),
+            team,
+            simd,
+            plans,
+            trace,
+            spans,
+            observer: None,
+            poison,
+        };
+        Ok(Core::new(machine, cache, scheduler, clock).with_profile(profile.map(|(log, _)| log)))
+    }
+}
+
+/// Maximum number of operations per layer, including the layer itself.
+const SPANS_OF_LAYER: usize = 20;
+/// Maximum number of operations of a pass outside the layers: the head, over the vocabulary and over the labels of each
+/// request.
+const SPANS_BESIDE: usize = 8 + 4 * (OPEN + Buckets::MOST_TOKENS / OUTPUT_ROWS);
+/// Average number of work items per operation and team member; with many sequences, each may be one.
+const WORKS_OF_SPAN: usize = 4;
+
+/// Allocates the profile of a pass, and gives the team a stopwatch.
+fn spans(model: &Model, team: &mut Team, clock: ClockFn) -> Profile {
+    let room = model.layers() * SPANS_OF_LAYER + SPANS_BESIDE;
+    let stopwatch = Arc::new(Stopwatch::new(clock, team.size(), room * WORKS_OF_SPAN));
+    team.set_stopwatch(stopwatch.clone());
+    Profile::new(stopwatch, room)
+}
+
+/// Interval at which the deadlines of blocked requests are checked.
+const RECHECK: Duration = Duration::from_millis(10);
+
+/// Runs heartbeats while there are requests, waits while there are none, and ends when the inbox closes. A panic outside of a
+/// pass ends it too, because the state of the cache is then unknown.
+fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
+    let mut pulse = Pulse::Busy;
+    loop {
+        let job = if core.is_idle() {
+            jobs.recv().map_err(|_| TryRecvError::Disconnected)
+        } else if pulse == Pulse::Idle {
+            jobs.recv_timeout(RECHECK).map_err(|error| match error {
+                RecvTimeoutError::Timeout => TryRecvError::Empty,
+                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
+            })
+        } else {
+            jobs.try_recv()
+        };
+        match job {
+            Ok(Job::Run(arrival)) => core.arrive(arrival),
+            Ok(Job::Evaluate(job)) => core.evaluate(job),
+            Ok(Job::Release(window)) => core.release(window),
+            Ok(Job::Observe(job)) => core.observe(job),
+            Ok(Job::Use(reply)) => {
+                // As below.
+                let _ = reply.send(core.in_use());
+            }
+            Ok(Job::Precompile(reply)) => {
+                // The send fails if the caller is gone, which is no error.
+                let _ = reply.send(core.machine().precompile().map_err(EngineError::from));
+            }
+            Err(TryRecvError::Empty) => match catch_unwind(AssertUnwindSafe(|| core.tick())) {
+                Ok(did) => pulse = did,
+                Err(panic) => return core.fail_all(&message(&*panic)),
+            },
+            Err(TryRecvError::Disconnected) => return,
+        }
+    }
+}

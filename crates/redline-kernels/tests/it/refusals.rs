@@ -1,0 +1,164 @@
+//! Arguments that do not fit each other are refused before anything is read or written.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use redline_kernels::op::activation::{ActivationFunction, silu_gate};
+use redline_kernels::op::add::add;
+use redline_kernels::op::attention::{AttentionShape, attention};
+use redline_kernels::op::embedding::embedding;
+use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment};
+use redline_kernels::op::linear::{Epilogue, Variant, linear};
+use redline_kernels::op::norm::{layer_norm, rms_norm, rms_norm_heads};
+use redline_kernels::op::rope::{RopeTable, rope};
+use redline_kernels::op::softmax::log_sum_exp;
+use redline_kernels::op::summary::{LogitSummary, summaries};
+use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
+
+/// Calls `call`, which must panic with a message that contains `expected`.
+fn refused<T>(expected: &str, call: impl FnOnce() -> T) {
+    let panic = catch_unwind(AssertUnwindSafe(call)).err().expect(expected);
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap();
+    assert!(message.contains(expected), "expected {expected:?} in {message:?}");
+}
+
+fn on_one_thread(f: impl FnOnce(Exec<'_>)) {
+    let team = Team::new(1).unwrap();
+    f(Exec { simd: Simd::best(), team: &team });
+}
+
+/// Rows of `width` values, one after the other.
+fn rows(values: &[f32], width: usize) -> Rows<'_> {
+    Rows::new(values, values.len() / width, width, width)
+}
+
+fn rows_mut(values: &mut [f32], width: usize) -> RowsMut<'_> {
+    let count = values.len() / width;
+    RowsMut::new(values, count, width, width)
+}
+
+#[test]
+fn rows_lie_within_their_values() {
+    let values: Vec<f32> = (0..20u8).map(f32::from).collect();
+    for (count, width, stride) in [(0, 9, 0), (1, 20, 20), (1, 20, 25), (2, 8, 12), (3, 4, 8), (4, 5, 5)] {
+        let rows = Rows::new(&values, count, width, stride);
+        assert_eq!((rows.rows(), rows.width()), (count, width));
+        for r in 0..count {
+            assert_eq!(rows.row(r), &values[r * stride..][..width]);
+            assert_eq!(RowsMut::new(&mut values.clone(), count, width, stride).row(r), rows.row(r));
+        }
+    }
+    for (count, width, stride) in
+        [(1, 21, 21), (2, 9, 12), (3, 5, 8), (4, 5, 6), (2, 4, 3), (2, 4, usize::MAX), (3, 0, usize::MAX)]
+    {
+        let expected = format!("{count} rows of {width}/{stride} in 20");
+        refused(&expected, || Rows::new(&values, count, width, stride).rows());
+        let mut copy = values.clone();
+        refused(&expected, || RowsMut::new(&mut copy, count, width, stride).row(0).len());
+    }
+}
+
+#[test]
+fn some_rows_are_among_all() {
+    let values: Vec<f32> = (0..20u8).map(f32::from).collect();
+    let all = Rows::new(&values, 3, 4, 8);
+    let last = all.some(1..3);
+    assert_eq!((last.rows(), last.row(0), last.row(1)), (2, &values[8..12], &values[16..20]));
+    // The fourth row would begin beyond the values.
+    assert_eq!(all.some(3..3).rows(), 0);
+    refused("rows 2..4 of 3", || all.some(2..4).rows());
+}
+
+#[test]
+fn columns_kept_apart_are_columns_of_an_integer_format_in_order() {
+    let new =
+        |format: Format, columns: &[u32]| Matrix::with_outliers(format, 16, 128, columns.to_vec()).unwrap();
+    let w8 = Format::parse("w8").unwrap();
+    assert_eq!(new(w8, &[0, 5, 127]).outlier_columns(), [0, 5, 127]);
+    for (format, columns, expected) in [
+        (w8, &[128][..], "outlier columns of 128"),
+        (w8, &[5, 5][..], "outlier columns ascend"),
+        (w8, &[7, 3][..], "outlier columns ascend"),
+        (Format::F32, &[1][..], "outliers of f32"),
+        (Format::W8 { group: 64 }, &[][..], "does not exist"),
+        (Format::W4 { group: 0 }, &[][..], "does not exist"),
+    ] {
+        refused(expected, || new(format, columns));
+    }
+}
+
+#[test]
+fn outputs_bias_and_scratch_have_room_for_whole_strips() {
+    let on = |format: &str, outputs: usize, stride: usize, bias: usize, inputs: usize, scratch: usize| {
+        let matrix = Matrix::zeroed(Format::parse(format).unwrap(), 17, 4).unwrap();
+        let (mut y, x, bias) = (vec![0.0; 96], vec![0.0; 2 * inputs], vec![0.0; bias]);
+        let epilogue = Epilogue { bias: Some(&bias), activation: ActivationFunction::None };
+        let (mut scratch, x) = (vec![0; scratch], rows(&x, inputs));
+        let y = &mut RowsMut::new(&mut y[..outputs], 2, 17, stride);
+        on_one_thread(|exec| linear(exec, &matrix, x, y, epilogue, Variant::Blocked, &mut scratch));
+    };
+    on("f32", 64, 32, 32, 4, 0);
+    on("bf16", 64, 32, 32, 4, 4);
+    refused("outputs need 32 values a row", || on("f32", 63, 32, 32, 4, 0));
+    refused("outputs need 32 values a row", || on("f32", 49, 32, 32, 4, 0));
+    refused("stride 31 holds 32 outputs", || on("f32", 64, 31, 32, 4, 0));
+    refused("a bias of 32 values", || on("f32", 64, 32, 31, 4, 0));
+    refused("5 inputs per row for 4", || on("f32", 64, 32, 32, 5, 0));
+    refused("scratch of 3 words", || on("bf16", 64, 32, 32, 4, 3));
+}
+
+#[test]
+fn operations_on_rows_take_rows_of_one_shape() {
+    let (three, four, six) = (vec![0.0; 3], vec![0.0; 4], vec![0.0; 6]);
+    let (mut y, mut z) = (vec![0.0; 6], vec![0.0; 4]);
+    let mut table = RopeTable::new(vec![1.0]);
+    table.reserve(1).unwrap();
+    table.compute(1);
+    let matrix = Matrix::zeroed(Format::F32, 2, 3).unwrap();
+    on_one_thread(|exec| {
+        refused("same shape", || add(exec, &mut rows_mut(&mut y, 3), rows(&six, 2)));
+        refused("same shape", || rms_norm(exec, rows(&six, 3), &four, 1e-5, &mut rows_mut(&mut y, 3)));
+        refused("same shape", || rms_norm(exec, rows(&six, 3), &three, 1e-5, &mut rows_mut(&mut z, 2)));
+        refused("same width", || {
+            layer_norm(exec, rows(&six, 3), &three, &four, 1e-5, &mut rows_mut(&mut y, 3));
+        });
+        refused("same shape", || {
+            layer_norm(exec, rows(&six, 3), &three, &three, 1e-5, &mut rows_mut(&mut z, 2));
+        });
+        refused("2 heads of 3 at 1 in 6", || {
+            rms_norm_heads(exec, &mut rows_mut(&mut y, 6), 1, 2, &three, 1e-5);
+        });
+        refused("2 heads of 2 at 3", || rope(exec, &table, &[0], &mut rows_mut(&mut y, 6), 3, 2));
+        refused("3 heads of 2 at 0", || rope(exec, &table, &[0, 0], &mut rows_mut(&mut y, 6), 0, 3));
+        refused("gate and up of 2 values, got 6", || {
+            silu_gate(exec, rows(&six, 6), &mut rows_mut(&mut z[..2], 2));
+        });
+        refused("a row for every id", || embedding(exec, &matrix, &[0], &mut rows_mut(&mut y, 3)));
+        refused("row 2 of 2", || embedding(exec, &matrix, &[0, 2], &mut rows_mut(&mut y, 3)));
+        refused("one value a row", || log_sum_exp(exec, rows(&six, 3), &mut [0.0]));
+        refused("one summary a row", || summaries(exec, rows(&six, 3), &mut [LogitSummary::default()]));
+    });
+}
+
+#[test]
+fn attention_takes_heads_and_windows_that_exist() {
+    let run = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask: AttentionMask| {
+        let (kv_heads, head_dim) = kv;
+        let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }]);
+        let table = [pages.grow().unwrap()];
+        let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
+        let (q, shape) = (vec![0.0; heads * head_dim], AttentionShape { heads, scale: 1.0, window });
+        let mut out = vec![f32::NAN; q.len()];
+        on_one_thread(|exec| {
+            let mut to = rows_mut(&mut out, heads * head_dim);
+            attention(exec, shape, &pages, 0, &[segment], rows(&q, heads * head_dim), &mut to);
+        });
+        assert!(out.iter().all(|&x| x == 0.0));
+    };
+    run(4, (2, 256), Some(1), AttentionMask::Causal);
+    run(4, (2, 8), None, AttentionMask::Bidirectional(1));
+    refused("1 heads of 257", || run(1, (1, 257), None, AttentionMask::Causal));
+    refused("3 heads of 8", || run(3, (2, 8), None, AttentionMask::Causal));
+    refused("a row sees itself", || run(2, (2, 8), Some(0), AttentionMask::Causal));
+    refused("a window looks back only", || run(2, (2, 8), Some(4), AttentionMask::Bidirectional(1)));
+}

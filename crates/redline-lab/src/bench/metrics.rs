@@ -1,0 +1,122 @@
+//! The metrics of a lane, and rows with their samples.
+
+use redline_engine::ModelInfo;
+use redline_kernels::Arithmetic;
+
+use super::Result;
+use crate::result::held;
+use crate::roofline::{Held, Work};
+use crate::{Direction, Row, Samples};
+
+/// The specification of a metric.
+#[derive(Clone, Copy, Debug)]
+pub struct MetricSpec {
+    /// Its name; one that ends in `*` stands for all metrics with that prefix.
+    pub name: &'static str,
+    /// Its unit; empty if there are several.
+    pub unit: &'static str,
+    /// The direction in which it improves.
+    pub direction: Direction,
+    /// Whether the value is the same on every machine: a count that can be a gate anywhere.
+    pub portable: bool,
+}
+
+/// A metric that is better the higher it is.
+pub(crate) const fn higher(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Higher, portable: false }
+}
+
+/// A metric that is better the lower it is.
+pub(crate) const fn lower(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Lower, portable: false }
+}
+
+/// A metric that is reported but not judged.
+pub(crate) const fn info(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Info, portable: false }
+}
+
+/// A count that follows from the workload, not from the machine's speed.
+pub(crate) const fn count(name: &'static str, unit: &'static str) -> MetricSpec {
+    MetricSpec { name, unit, direction: Direction::Info, portable: true }
+}
+
+impl MetricSpec {
+    /// Whether this specification covers the metric of this name.
+    pub fn names(&self, metric: &str) -> bool {
+        self.name.strip_suffix('*').map_or(self.name == metric, |begin| metric.starts_with(begin))
+    }
+}
+
+impl Row {
+    pub(crate) fn of_model(case: impl Into<String>, info: &ModelInfo) -> Self {
+        let row = Self::new(case)
+            .param("model", info.name.clone())
+            .param("threads", info.threads)
+            .param("format", info.format.to_string())
+            .param("kv_format", info.kv_format.name());
+        row.checked_on(info.kernel_path.clone())
+    }
+
+    /// Marks the outputs as checked, and names the kernels that ran.
+    pub(crate) fn checked_on(self, kernels: impl Into<String>) -> Self {
+        Self { checked: true, kernel_path: Some(kernels.into()), ..self }
+    }
+
+    /// Adds a minimum for a metric, unless it is 0.
+    pub(crate) fn at_least(self, metric: &str, least: f64) -> Self {
+        if least > 0.0 { self.gate(metric, least) } else { self }
+    }
+
+    /// Adds metrics of `trials`, which get their units and directions from `specs`.
+    pub(crate) fn measured<'a, T>(self, specs: &'a [MetricSpec], trials: &'a [T]) -> MeasuredRow<'a, T> {
+        MeasuredRow { row: self, specs, trials }
+    }
+}
+
+/// A row to which metrics of trials are added.
+pub(crate) struct MeasuredRow<'a, T> {
+    pub(crate) row: Row,
+    specs: &'a [MetricSpec],
+    trials: &'a [T],
+}
+
+impl<T> MeasuredRow<'_, T> {
+    /// Adds a metric with the value of each trial that has one.
+    pub(crate) fn each<V: Into<Option<f64>>>(self, name: &str, value: impl Fn(&T) -> V) -> Result<Self> {
+        let values = self.trials.iter().filter_map(|trial| value(trial).into()).collect();
+        self.all(name, values)
+    }
+
+    /// Adds a metric with a single value, if there is one.
+    pub(crate) fn one(self, name: &str, value: impl Into<Option<f64>>) -> Result<Self> {
+        match value.into() {
+            Some(value) => self.all(name, vec![value]),
+            None => Ok(self),
+        }
+    }
+
+    pub(crate) fn all(self, name: &str, values: Vec<f64>) -> Result<Self> {
+        let spec = self.specs.iter().find(|spec| spec.names(name)).copied().unwrap_or(info("", ""));
+        let row = self.row.metric(name, Samples::new(spec.unit, spec.direction, values)?);
+        Ok(Self { row, ..self })
+    }
+}
+
+impl<T> MeasuredRow<'_, Held<T>> {
+    /// Finishes the row with the limit that bounds the work, the share of it that was reached, and the conditions. `seconds`
+    /// is the duration of a trial.
+    pub(crate) fn held(
+        self,
+        arithmetic: Arithmetic,
+        work: Work,
+        seconds: impl Fn(&Held<T>) -> f64,
+    ) -> Result<Row> {
+        Ok(held(self.row, arithmetic, work, &timed(self.trials, seconds))?)
+    }
+}
+
+/// The seconds of each trial, with its limits and conditions.
+pub(crate) fn timed<T>(trials: &[Held<T>], seconds: impl Fn(&Held<T>) -> f64) -> Vec<Held<f64>> {
+    trials.iter().map(|trial| trial.with(seconds(trial))).collect()
+}

@@ -1,0 +1,157 @@
+//! The rows of prefill and decode, and the minimum work of decoding.
+
+use redline_engine::{BatchOutcome, ModelInfo};
+use redline_kernels::Arithmetic;
+
+use super::{Case, LANE};
+use crate::bench::timed;
+use crate::lanes::prelude::*;
+use crate::result::placed;
+
+fn base(name: &str, info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Row {
+    Row::of_model(format!("{name}/t{}", info.threads), info)
+        .param("prompt_tokens", case.prompt_tokens)
+        .param("new_tokens", case.new_tokens)
+        .digest(digest::of_ids(&runs[0].value.token_ids.concat()))
+        .conditions(runs.iter().map(|run| run.condition).collect())
+}
+
+pub(super) fn prefill(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+    let (n, arithmetic) = (case.prompt_tokens, info.format.arithmetic());
+    let work = Work::of_sequence(info, n);
+    let row = base("prefill", info, case, runs)
+        .measured(LANE.metrics, runs)
+        .each("prefill_tokens_per_s", |run| n as f64 / run.value.prefill_s)?
+        .row;
+    let row = bounded(row, Some(arithmetic), runs, |run| run.limits.computing(work) / run.value.prefill_s)?;
+    Ok(placed(row, arithmetic, work, &timed(runs, |run| run.value.prefill_s))?)
+}
+
+/// The row of the new tokens with KV cache.
+pub(super) fn decode(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+    // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
+    let mean_context = case.prompt_tokens as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
+    let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
+    let row = base("decode", info, case, runs).param("kv_cache", true);
+    let row = decoding(row, case, 1, runs)?;
+    let row = bounded(row, None, runs, |run| decode_rate(run) * bytes / run.limits.bandwidth)?;
+    let row = row.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.row;
+    Ok(placed(row, info.format.arithmetic(), work(info, case, 1), &timed(runs, |run| run.value.decode_s))?)
+}
+
+/// The row of the new tokens of several sequences.
+pub(super) fn decode_batch(
+    info: &ModelInfo,
+    case: Case,
+    batch: usize,
+    runs: &[Held<BatchOutcome>],
+) -> Result<Row> {
+    let row =
+        base(&format!("decode/b{batch}"), info, case, runs).param("kv_cache", true).param("batch", batch);
+    decoding(row, case, batch, runs)?.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.held(
+        info.format.arithmetic(),
+        work(info, case, batch),
+        |run| run.value.decode_s,
+    )
+}
+
+/// The row of the new tokens without KV cache. `forward` is the rate of a single pass of their mean length.
+pub(super) fn recompute(
+    info: &ModelInfo,
+    case: Case,
+    runs: &[Held<BatchOutcome>],
+    forward: f64,
+) -> Result<Row> {
+    let arithmetic = info.format.arithmetic();
+    let lengths = case.prompt_tokens..case.prompt_tokens + case.new_tokens;
+    let tokens: usize = lengths.clone().sum();
+    let recomputed = |run: &Held<BatchOutcome>| tokens as f64 / seconds(run);
+    let passes = || lengths.clone().map(|n| Work::of_sequence(info, n));
+    let row = base("decode-recompute", info, case, runs)
+        .param("kv_cache", false)
+        .measured(LANE.metrics, runs)
+        .each("tokens_per_s", |run| case.new_tokens as f64 / seconds(run))?
+        .each("recomputed_tokens_per_s", recomputed)?
+        .each("share_of_forward", |run| recomputed(run) / forward)?
+        .row;
+    let row = bounded(row, Some(arithmetic), runs, |run| {
+        passes().map(|pass| run.limits.computing(pass)).sum::<f64>() / seconds(run)
+    })?;
+    let row = row.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.row;
+    Ok(placed(row, arithmetic, passes().sum(), &timed(runs, seconds))?)
+}
+
+fn seconds(run: &Held<BatchOutcome>) -> f64 {
+    run.value.prefill_s + run.value.decode_s
+}
+
+fn decode_rate(run: &Held<BatchOutcome>) -> f64 {
+    run.value.decode_tokens_per_s.unwrap_or(0.0)
+}
+
+fn peak_memory(run: &Held<BatchOutcome>) -> Option<f64> {
+    run.value.peak_memory_bytes.map(|bytes| bytes as f64)
+}
+
+/// Adds the rates and durations of decoding.
+fn decoding(row: Row, case: Case, batch: usize, runs: &[Held<BatchOutcome>]) -> Result<Row> {
+    let new = (batch * case.new_tokens) as f64;
+    let row = row
+        .measured(LANE.metrics, runs)
+        .each("decode_tokens_per_s", decode_rate)?
+        .each("tokens_per_s", |run| new / seconds(run))?
+        .each("prefill_s", |run| run.value.prefill_s)?
+        .each("decode_s", |run| run.value.decode_s)?;
+    Ok(row.row)
+}
+
+/// Adds the share of the limit that each run reached, and the readings of the limit: the peak of an arithmetic, or else the
+/// read bandwidth.
+fn bounded(
+    row: Row,
+    peak: Option<Arithmetic>,
+    runs: &[Held<BatchOutcome>],
+    share: impl Fn(&Held<BatchOutcome>) -> f64,
+) -> Result<Row> {
+    let (name, unit) = match peak {
+        Some(arithmetic) => (format!("{}_peak", arithmetic.name()), "GOP/s"),
+        None => ("read_bandwidth".to_owned(), "GB/s"),
+    };
+    let limit =
+        |run: &Held<BatchOutcome>| if peak.is_some() { run.limits.peak } else { run.limits.bandwidth } * 1e-9;
+    let limit = Samples::new(unit, Direction::Info, runs.iter().map(limit).collect())?;
+    let share = Samples::new("share", Direction::Info, runs.iter().map(share).collect())?;
+    Ok(row.limit(name, share.median()).metric("share", share).metric("limit", limit))
+}
+
+/// The minimum work of decoding the tokens after the first: each pass reads the weights once, and for every sequence its
+/// stored keys and values.
+fn work(info: &ModelInfo, case: Case, batch: usize) -> Work {
+    let (batch, passes) = (batch as f64, (case.new_tokens - 1) as f64);
+    // Contexts of prompt, prompt + 1, ... tokens; the new token attends to itself too.
+    let context = case.prompt_tokens as f64 + (case.new_tokens as f64 - 2.0) / 2.0;
+    let pass = Work::of_pass(info, batch, batch * (context + 1.0), batch);
+    Work {
+        bytes: passes * (pass.bytes + batch * info.kv_bytes_per_token as f64 * context),
+        operations: passes * pass.operations,
+        attention: passes * pass.attention,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lanes::tests::info;
+
+    #[test]
+    fn weights_are_read_once_for_all_sequences() {
+        // Two decoding passes, with 4 and 5 stored tokens and one new token.
+        let case = Case { prompt_tokens: 4, new_tokens: 3 };
+        let one = work(&info(), case, 1);
+        assert_eq!(one.bytes, 2.0 * 1000.0 + 8.0 * (4.0 + 5.0));
+        assert_eq!((one.operations, one.attention), (2.0 * 150.0, 3.0 * (5.0 + 6.0)));
+        let four = work(&info(), case, 4);
+        assert_eq!(four.bytes, 2.0 * 1000.0 + 4.0 * 8.0 * (4.0 + 5.0));
+        assert_eq!((four.operations, four.attention), (4.0 * one.operations, 4.0 * one.attention));
+    }
+}

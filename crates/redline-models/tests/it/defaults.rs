@@ -1,0 +1,119 @@
+//! What a configuration leaves out, and settings that no golden checkpoint has: the values of the reference implementation.
+
+use redline_models::arch;
+use redline_models::spec::{DecoderSpec, PositionSpec};
+use redline_weights::ConfigFile;
+use serde_json::{Value, json};
+
+fn spec(config: &Value) -> DecoderSpec {
+    let config = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+    (arch::find(&config).unwrap().spec)(&config).unwrap()
+}
+
+/// A configuration of a family with the keys that every member needs.
+fn rotary(architecture: &str, layers: usize) -> Value {
+    json!({"architectures": [architecture], "hidden_size": 64, "intermediate_size": 96,
+        "num_attention_heads": 4, "num_hidden_layers": layers, "vocab_size": 100, "max_position_embeddings": 64})
+}
+
+fn with(mut config: Value, changes: &Value) -> Value {
+    let keys = changes.as_object().unwrap().clone();
+    config.as_object_mut().unwrap().extend(keys);
+    config
+}
+
+/// The base of the rotations; heads have 16 values.
+fn theta(spec: &DecoderSpec) -> f64 {
+    let PositionSpec::Rotary(frequencies) = &spec.positions else { panic!("no rotation") };
+    assert_eq!((frequencies.len(), frequencies[0]), (8, 1.0));
+    frequencies[1].powi(-8).round()
+}
+
+#[test]
+fn a_llama_without_its_optional_keys() {
+    let llama = rotary("LlamaForCausalLM", 2);
+    let absent = spec(&llama);
+    let null = json!({"rms_norm_eps": null, "rope_theta": null, "tie_word_embeddings": null, "head_dim": null,
+        "num_key_value_heads": null, "hidden_act": null, "attention_bias": null, "mlp_bias": null});
+    for spec in [absent, spec(&with(llama, &null))] {
+        let attention = &spec.layers[1].attention;
+        assert_eq!((attention.heads, attention.kv_heads, attention.head_dim), (4, 4, 16));
+        assert_eq!((attention.scale, attention.window), (0.25, None));
+        assert!(!attention.qkv.has_bias() && !attention.output.has_bias());
+        assert!(!spec.layers[1].mlp.parts().0.has_bias() && !spec.layers[1].mlp.parts().1.has_bias());
+        assert_eq!((spec.final_norm.eps, spec.layers[0].attention_norm.eps), (1e-6, 1e-6));
+        assert!(!spec.tied && attention.head_norms.is_none());
+        assert_eq!(theta(&spec), 10_000.0);
+    }
+}
+
+#[test]
+fn the_other_members_have_the_same_epsilon_and_a_head_of_their_own() {
+    let keys = json!({"num_key_value_heads": 2, "head_dim": 16, "sliding_window": null});
+    for architecture in ["MistralForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM"] {
+        let spec = spec(&with(rotary(architecture, 1), &keys));
+        assert_eq!((spec.final_norm.eps, spec.tied, theta(&spec)), (1e-6, false, 10_000.0), "{architecture}");
+    }
+}
+
+#[test]
+fn a_gpt2_without_its_optional_keys() {
+    let gpt2 = json!({"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_head": 4, "n_layer": 2,
+        "vocab_size": 100, "n_ctx": 80});
+    let plain = spec(&gpt2);
+    assert!(plain.tied && plain.context == 80);
+    assert_eq!((plain.final_norm.eps, plain.layers[0].mlp.parts().0.outputs()), (1e-5, 256));
+    let scales = |changes: Value| -> Vec<f32> {
+        spec(&with(gpt2.clone(), &changes)).layers.iter().map(|layer| layer.attention.scale).collect()
+    };
+    assert_eq!(scales(json!({})), [0.25, 0.25]);
+    assert_eq!(scales(json!({"scale_attn_weights": false})), [1.0, 1.0]);
+    assert_eq!(scales(json!({"scale_attn_by_inverse_layer_idx": true})), [0.25, 0.125]);
+    let neither = json!({"scale_attn_weights": false, "scale_attn_by_inverse_layer_idx": true});
+    assert_eq!(scales(neither), [1.0, 0.5]);
+    assert_eq!(spec(&with(gpt2, &json!({"n_positions": 96}))).context, 96);
+}
+
+#[test]
+fn both_names_of_an_activation() {
+    for name in ["silu", "swish"] {
+        spec(&with(rotary("LlamaForCausalLM", 1), &json!({"hidden_act": name})));
+    }
+    let gpt2 = json!({"architectures": ["GPT2LMHeadModel"], "n_embd": 64, "n_head": 4, "n_layer": 1,
+        "vocab_size": 100, "n_positions": 80});
+    for name in ["gelu_new", "gelu_pytorch_tanh"] {
+        spec(&with(gpt2.clone(), &json!({"activation_function": name})));
+    }
+}
+
+#[test]
+fn the_window_begins_with_the_layer_that_is_named() {
+    let qwen2 = |layers: usize, changes: &Value| -> Vec<Option<usize>> {
+        let window = json!({"num_key_value_heads": 2, "use_sliding_window": true, "sliding_window": 8});
+        let config = with(with(rotary("Qwen2ForCausalLM", layers), &window), changes);
+        spec(&config).layers.iter().map(|layer| layer.attention.window).collect()
+    };
+    let (none, eight) = (None, Some(8));
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 0})), [eight; 3]);
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 1})), [none, eight, eight]);
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 2})), [none, none, eight]);
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 3})), [none; 3]);
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 0, "use_sliding_window": false})), [none; 3]);
+    assert_eq!(qwen2(3, &json!({"max_window_layers": 0, "use_sliding_window": null})), [none; 3]);
+    assert_eq!(qwen2(30, &json!({})), [[none; 28].as_slice(), &[eight; 2]].concat());
+}
+
+#[test]
+fn the_base_of_the_rotations_is_where_either_version_writes_it() {
+    let of = |changes: Value| theta(&spec(&with(rotary("LlamaForCausalLM", 1), &changes)));
+    let default = json!({"rope_type": "default"});
+    assert_eq!(of(json!({"rope_theta": 5e5})), 5e5);
+    assert_eq!(of(json!({"rope_theta": 5e5, "rope_scaling": default})), 5e5);
+    assert_eq!(of(json!({"rope_theta": 5e5, "rope_scaling": {"type": "default"}})), 5e5);
+    assert_eq!(of(json!({"rope_theta": 5e5, "rope_parameters": default})), 5e5);
+    assert_eq!(
+        of(json!({"rope_theta": 5e5, "rope_parameters": {"rope_type": "default", "rope_theta": 1e6}})),
+        1e6
+    );
+    assert_eq!(of(json!({"rope_parameters": {"rope_theta": 1e6}})), 1e6);
+}

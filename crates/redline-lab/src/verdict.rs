@@ -283,17 +283,17 @@ fn decide(effect: Effect, log: &Log, headlines: f64, threshold: f64) -> Judgemen
     let sure = if noisy { spread.very_sure } else { spread.sure };
     let interval = |reach: f64| Some([log.ratio - reach, log.ratio + reach].map(bounded));
     let effect = Effect { equivalence: interval(spread.equal), alarm: interval(sure), ..effect };
-    let told = |verdict, why| Judgement { verdict, effect: Some(effect), why };
+    let judged = |verdict, why| Judgement { verdict, effect: Some(effect), why };
     if log.ratio.abs() + spread.equal < band && headlines.abs() < band {
-        return told(Verdict::Same, None);
+        return judged(Verdict::Same, None);
     }
     if log.ratio > sure && log.ratio >= band && headlines > -band {
-        return told(Verdict::Faster, None);
+        return judged(Verdict::Faster, None);
     }
     if log.ratio < -sure && log.ratio <= -band && headlines < band {
-        return told(Verdict::Slower, None);
+        return judged(Verdict::Slower, None);
     }
-    told(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, None)
+    judged(if noisy { Verdict::TooNoisy } else { Verdict::Inconclusive }, None)
 }
 
 /// Values without a ratio are the same if all of them are equal.

@@ -174,3 +174,14 @@ pub(crate) fn byte_of(c: char) -> Option<u8> {
     };
     Some(byte as u8)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_of_bytes_have_two_digits() {
+        assert_eq!(["<0x0A>", "<0xff>", "<0x41>"].map(byte_token), [Some(0x0a), Some(0xff), Some(0x41)]);
+        assert_eq!(["<0xA>", "<0x0AB>", "<0x>", "<0x4G>", "0x41", "<0x41"].map(byte_token), [None; 6]);
+    }
+}

@@ -87,6 +87,9 @@ fn masks_in_a_prompt_are_filled() {
     assert_eq!((meta.prompt_masks, choice.token_ids.len(), answer.usage.completion_tokens), (2, 0, 2));
     assert!(choice.text.ends_with(" said unto the king,"), "{}", choice.text);
     assert!(!choice.canvas.as_ref().unwrap().contains(&4096));
+    let one = ["--prompt", "And <|mask|> said unto the king,", "--max-new-tokens", "0", "--json"];
+    let answer = document(&redline(&[MODEL, &one].concat()).ok());
+    assert!(answer.meta.prompt_masks == 1 && answer.choices[0].canvas.is_some(), "{answer:?}");
 }
 
 #[test]

@@ -78,7 +78,7 @@ fn side(name: &str, side: &Side) -> String {
 fn cells(line: &ComparedMetric) -> Vec<String> {
     let e = line.effect.as_ref();
     let verdict = match (line.verdict, &line.why) {
-        (None, _) => "told".to_owned(),
+        (None, _) => "reported".to_owned(),
         (Some(verdict), None) => verdict.to_string(),
         (Some(verdict), Some(why)) => format!("{verdict}: {why}"),
     };

@@ -54,7 +54,8 @@ fn system(machine: &Machine) -> Section {
         line("kernel", machine.kernel.as_ref()),
         line("uptime", machine.load.uptime_s.map(|s| format!("{:.1} hours", s / 3600.0))),
         line("fingerprint", machine.fingerprint()).remark_if(machine.fingerprint().is_none(), || {
-            "the machine cannot be told from others: absolute results will not be compared".to_owned()
+            "the machine cannot be distinguished from others: absolute results will not be compared"
+                .to_owned()
         }),
     ];
     section("machine", entries)

@@ -183,8 +183,8 @@ impl Lane {
             let better = match metric.direction {
                 Direction::Higher => "higher is better",
                 Direction::Lower => "lower is better",
-                Direction::Info if metric.portable => "told; the same on every machine",
-                Direction::Info => "told",
+                Direction::Info if metric.portable => "reported; the same on every machine",
+                Direction::Info => "reported",
             };
             text.push_str(&format!("  {:<width$}  {:<10}  {better}\n", metric.name, metric.unit));
         }

@@ -152,8 +152,10 @@ mod tests {
         top.add(&[1.0, 4.0, 2.0], &[1.0, 3.0, 2.0]);
         top.add(&[1.0, 0.5, 0.0], &[1.0, 1.25, 0.0]);
         top.add(&[1.0, 0.0, 3.0], &[9.0, 0.0, 3.0]);
+        // Of equally close rows the first counts.
+        top.add(&[1.25, 0.0, 0.0], &[1.25, 1.0, 0.0]);
         let expected = RowChoice { row: 1, reference: 1, reference_margin: 0.25, own: 0, own_margin: 0.5 };
-        let expected = (3, 1, Some(expected), Some(expected));
+        let expected = (4, 2, Some(expected), Some(expected));
         assert_eq!((top.rows, top.agree, top.first_other, top.closest), expected);
         assert_eq!((super::top(&[2.0, 2.0]), super::top(&[2.0])), ((0, 0.0), (0, 0.0)));
     }

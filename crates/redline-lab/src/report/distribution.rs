@@ -31,7 +31,7 @@ pub(super) fn section(subjects: &Subjects<'_>, detail: Detail) -> Option<Section
              every sample one stroke; at most {STRIPS} strips and {} strokes each, evenly chosen among the sorted samples.",
             detail.strokes
         ),
-        "Times that are told but not judged (direction info) are left out here.".to_owned(),
+        "Times that are reported but not judged (direction info) are left out here.".to_owned(),
     ];
     notes.extend(omitted);
     let intro = "The share of samples that took at most so long. Steep is steady; a long foot to the right is a tail.";

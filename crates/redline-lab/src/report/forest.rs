@@ -208,7 +208,7 @@ impl Plot {
 }
 
 fn table(comparison: &Comparison) -> Table {
-    let caption = "The same as numbers, with metrics that are told and not judged";
+    let caption = "The same as numbers, with metrics that are reported but not judged";
     let mut table = Table::new(caption, "case,metric,better,#base,#new,#ratio [95 %],verdict,why");
     for line in &comparison.lines {
         let unit = line.unit.as_deref().unwrap_or_default();
@@ -220,7 +220,7 @@ fn table(comparison: &Comparison) -> Table {
             value(line.base).into(),
             value(line.new).into(),
             ratio_text(line).into(),
-            line.verdict.map_or("told".to_owned(), |verdict| verdict.to_string()).into(),
+            line.verdict.map_or("reported".to_owned(), |verdict| verdict.to_string()).into(),
             line.why.as_deref().map(shown).unwrap_or_default().into(),
         ]);
     }

@@ -44,7 +44,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Option<Section> {
         let threads = match group[0].param("threads").as_deref() {
             Some("1") => "1 thread".to_owned(),
             Some(threads) => format!("{threads} threads"),
-            None => "threads not told".to_owned(),
+            None => "threads unknown".to_owned(),
         };
         let machine = subjects.machines[group[0].subject.machine].summary();
         figures.push(figure(format!("{threads}, {}", machine.unwrap_or(UNKNOWN)), &roof, &points));
@@ -66,7 +66,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Option<Section> {
     if omitted > 0 {
         let rows = number::count(omitted, "row");
         notes.push(format!(
-            "{rows} with a share of a limit told neither bytes nor operations, and have no mark."
+            "No mark for {rows} with a share of a limit, but no record of bytes and operations."
         ));
     }
     let groups = vec![Group { figures, ..Group::default() }];
@@ -155,7 +155,8 @@ fn figure(title: String, roof: &Roof, points: &[Point<'_>]) -> Figure {
     }
     axes.names(&mut drawing, roof);
     let keys = kinds.iter().enumerate().map(|(series, kind)| Key::mark(series, *kind)).collect();
-    let about = if points.is_empty() { "No case at this number of threads told its work." } else { "" };
+    let about =
+        if points.is_empty() { "No case at this number of threads has a record of its work." } else { "" };
     let (about, svg) = (about.to_owned(), drawing.finish(false));
     Figure { title, about, svg, keys, table: Some(table(points)), ..Figure::default() }
 }

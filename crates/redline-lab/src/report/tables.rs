@@ -20,7 +20,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Section {
          medians, with one process the order statistics of its median (from six samples on, else –). Mean, standard deviation \
          (divisor n − 1), least and most are over all samples.",
         "An exclamation mark before a case is a row that must not be believed or misses a gate; its last column says why.",
-        "Metrics that are told and not judged stand in the data at the end of this file, as JSON.",
+        "Metrics that are reported but not judged are in the data at the end of this file, as JSON.",
     ];
     let intro = "Rows of one case stand below each other, for all engines.";
     Section { id: "results", title: "Results", intro, groups, notes: notes.map(str::to_owned).to_vec() }

@@ -239,7 +239,7 @@ impl Row {
             let most = gate.most.map(|most| format!("at most {}", number::short(most)));
             let bounds: Vec<String> = least.into_iter().chain(most).collect();
             let reached = reached.map_or_else(|| "unknown".to_owned(), number::short);
-            Some(format!("{} is {reached}, but {} is asked", gate.metric, bounds.join(" and ")))
+            Some(format!("{} is {reached}, but {} is required", gate.metric, bounds.join(" and ")))
         };
         self.gates.iter().filter_map(missed).collect()
     }

@@ -228,7 +228,7 @@ fn what_must_not_be_believed_is_marked() {
     holds(&line(&csv, 0), &[("valid", "true"), ("invalid_reasons", ""), ("share_of_limit", "1")]);
     holds(&line(&csv, 1), &[("valid", "false"), ("invalid_reasons", "120.0 % of the limit")]);
     holds(&line(&csv, 2), &[("valid", "false")]);
-    assert!(csv.contains(",false,\"seconds is 3.000, but at most 2.000 is asked\",f32_peak,1,"), "{csv}");
+    assert!(csv.contains(",false,\"seconds is 3.000, but at most 2.000 is required\",f32_peak,1,"), "{csv}");
     assert!(!run.summary.valid && run.summary.invalid.len() == 2, "{:?}", run.summary);
 }
 

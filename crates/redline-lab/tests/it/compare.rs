@@ -85,9 +85,9 @@ fn gates_hold_from_either_side() {
     // The headline is 100, which both gates allow.
     assert_eq!(with(row("a", BASE).at_most("rate", 100.0)).exit_code, 0);
     assert_eq!(with(row("a", BASE).gate("rate", 100.0)).exit_code, 0);
-    missed(row("a", BASE).at_most("rate", 99.9), "rate is 100.0, but at most 99.90 is asked");
-    missed(row("a", BASE).gate("rate", 100.1), "rate is 100.0, but at least 100.1 is asked");
-    missed(row("a", BASE).at_most("other", 1.0), "other is unknown, but at most 1.000 is asked");
+    missed(row("a", BASE).at_most("rate", 99.9), "rate is 100.0, but at most 99.90 is required");
+    missed(row("a", BASE).gate("rate", 100.1), "rate is 100.0, but at least 100.1 is required");
+    missed(row("a", BASE).at_most("other", 1.0), "other is unknown, but at most 1.000 is required");
     assert_eq!(with(row("a", BASE).gate("rate", 99.0).at_most("rate", 101.0)).exit_code, 0);
     // A gate is stored with its row.
     let gated = row("a", BASE).at_most("rate", 99.9);
@@ -173,7 +173,7 @@ fn lines_tell_what_happened() {
     assert_eq!(comparison.judged, 1);
     let text = comparison.table();
     for expect in
-        ["✗ slower", "+ new", "told", "3+3 samples", "geometric mean of 1 ratios: 0.8000", "exit code 1"]
+        ["✗ slower", "+ new", "reported", "3+3 samples", "geometric mean of 1 ratios: 0.8000", "exit code 1"]
     {
         assert!(text.contains(expect), "no `{expect}` in {text}");
     }

@@ -92,6 +92,14 @@ fn the_tightest_control_group_counts() {
     assert_eq!(second.usable.cpu_quota, Some(3.5));
     assert_eq!((second.usable.cpus, second.usable.cores, second.default_threads()), (Some(3), Some(3), 3));
     assert_eq!(second.usable.memory_limit_bytes, Some(1 << 30));
+    for (outer, inner) in [("350000", "150000"), ("150000", "350000")] {
+        let nested = two_sockets()
+            .file("proc/self/cgroup", "0::/outer/inner\n")
+            .file("sys/fs/cgroup/outer/inner/cpu.max", format!("{inner} 100000\n"))
+            .file("sys/fs/cgroup/outer/cpu.max", format!("{outer} 100000\n"))
+            .machine();
+        assert_eq!(nested.usable.cpu_quota, Some(1.5));
+    }
 
     // A container that sees its path from outside, which does not exist inside.
     let first = two_sockets()

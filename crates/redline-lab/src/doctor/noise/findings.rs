@@ -145,7 +145,7 @@ fn frequency(readings: &Readings, jitter: &[Jitter]) -> Finding {
     let share = percent(compute.best_s / compute.median_s);
     let drift = percent(compute.drift.abs());
     let way = if compute.drift > 0.0 { "slower" } else { "faster" };
-    finding(name, Some(format!("not told; by its arithmetic {share} of the best at the median")))
+    finding(name, Some(format!("not reported; by its arithmetic {share} of the best at the median")))
         .level_if(compute.drift.abs() > DRIFT, Level::Usable)
         .explain(format!("arithmetic got {drift} {way} from beginning to end"), fix)
 }

@@ -168,9 +168,12 @@ mod tests {
     }
 
     #[test]
-    fn drift_is_positive_where_work_gets_slower() {
-        let readings: Vec<f64> = (0..100).map(|i| 1.0 + 0.001 * f64::from(i)).collect();
-        let drift = Jitter::of("compute", &readings).unwrap().drift;
-        assert!((drift - 0.08 / 1.01).abs() < 1e-3, "{drift}");
+    fn drift_is_positive_where_work_gets_slower_and_negative_where_it_gets_faster() {
+        let slower: Vec<f64> = (0..100).map(|i| 1.0 + 0.001 * f64::from(i)).collect();
+        let faster: Vec<f64> = slower.iter().rev().copied().collect();
+        for (readings, expected) in [(slower, 0.08 / 1.01), (faster, -0.08 / 1.09)] {
+            let drift = Jitter::of("compute", &readings).unwrap().drift;
+            assert!((drift - expected).abs() < 1e-3, "{drift}");
+        }
     }
 }

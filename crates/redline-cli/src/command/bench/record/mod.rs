@@ -376,7 +376,7 @@ mod tests {
             (5, "invalid: a: not checked\n".to_owned())
         );
         assert_eq!(outcome(&[row(1.0).at_most("seconds", 3.0).gate("seconds", 3.0)], false).0, 0);
-        let line = "missed: a: seconds is 3.000, but at most 2.000 is asked\n";
+        let line = "missed: a: seconds is 3.000, but at most 2.000 is required\n";
         assert_eq!(outcome(&[row(1.0).at_most("seconds", 2.0)], true), (1, line.to_owned()));
         assert_eq!(outcome(&[row(1.0).gate("seconds", 4.0)], false).0, 1);
         assert_eq!(outcome(&[row(1.0).at_most("seconds", 2.0), unchecked], false).0, 5, "the worse of both");

@@ -11,7 +11,8 @@ use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::{Window, Windows};
 use crate::heartbeat::runner::Job;
-use crate::mode::perplexity::{Distributions, EvaluateJob, Evaluated, Wanted, WindowId};
+use crate::memory::cache::WindowId;
+use crate::mode::perplexity::{Distributions, EvaluateJob, Evaluated, Wanted};
 use crate::plan::OUTPUT_ROWS;
 use crate::request::PerplexityRequest;
 

@@ -41,7 +41,7 @@ pub enum ProfileEvent<'a> {
 /// A pass with its layers, its operations, and the threads that worked on them.
 #[derive(Debug)]
 pub struct ProfiledPass<'a> {
-    /// The requests whose tokens were run, in ascending order.
+    /// The requests whose tokens were run, in ascending order; none for a window or an observed step.
     pub requests: &'a [u64],
     /// Rows of the pass: tokens of all its sequences.
     pub tokens: usize,

@@ -2,9 +2,8 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Stopwatch, Team};
@@ -16,13 +15,13 @@ use redline_models::trace::Observations;
 
 use crate::answer::outcome::EngineUse;
 use crate::error::EngineError;
-use crate::heartbeat::core::{Arrival, Core, ObserveJob, Pulse, message};
+use crate::heartbeat::core::{Arrival, Core, ObserveJob, message};
 use crate::heartbeat::machine::ModelMachine;
 use crate::heartbeat::places::{Place, Places};
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog};
 use crate::heartbeat::team_size::TeamSize;
-use crate::memory::cache::Cache;
-use crate::mode::perplexity::{EvaluateJob, WindowId};
+use crate::memory::cache::{Cache, WindowId};
+use crate::mode::perplexity::EvaluateJob;
 use crate::options::{ClockFn, TraceLog};
 use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, Machine, PlanEntry, PlanOptions, Plans};
@@ -179,42 +178,36 @@ fn spans(model: &Model, team: &mut Team, clock: ClockFn) -> Profile {
     Profile::new(stopwatch, room)
 }
 
-/// Interval at which the deadlines of blocked requests are checked.
-const RECHECK: Duration = Duration::from_millis(10);
-
 /// Runs heartbeats while there are requests, waits while there are none, and ends when the inbox closes. A panic outside of a
 /// pass ends it too, because the state of the cache is then unknown.
 fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
-    let mut pulse = Pulse::Busy;
     loop {
         let job = if core.is_idle() {
             jobs.recv().map_err(|_| TryRecvError::Disconnected)
-        } else if pulse == Pulse::Idle {
-            jobs.recv_timeout(RECHECK).map_err(|error| match error {
-                RecvTimeoutError::Timeout => TryRecvError::Empty,
-                RecvTimeoutError::Disconnected => TryRecvError::Disconnected,
-            })
         } else {
             jobs.try_recv()
         };
-        match job {
-            Ok(Job::Run(arrival)) => core.arrive(arrival),
-            Ok(Job::Evaluate(job)) => core.evaluate(job),
-            Ok(Job::Release(window)) => core.release(window),
-            Ok(Job::Observe(job)) => core.observe(job),
-            Ok(Job::Use(reply)) => {
-                // As below.
-                let _ = reply.send(core.in_use());
-            }
-            Ok(Job::Precompile(reply)) => {
-                // The send fails if the caller is gone, which is no error.
-                let _ = reply.send(core.machine().precompile().map_err(EngineError::from));
-            }
-            Err(TryRecvError::Empty) => match catch_unwind(AssertUnwindSafe(|| core.tick())) {
-                Ok(did) => pulse = did,
-                Err(panic) => return core.fail_all(&message(&*panic)),
-            },
+        let done = match job {
+            Ok(job) => catch_unwind(AssertUnwindSafe(|| take(core, job))),
+            Err(TryRecvError::Empty) => catch_unwind(AssertUnwindSafe(|| core.tick())),
             Err(TryRecvError::Disconnected) => return,
+        };
+        if let Err(panic) = done {
+            return core.fail_all(&message(&*panic));
+        }
+    }
+}
+
+/// Takes a message in. Where a reply is sent, the caller may be gone, which is no error.
+fn take(core: &mut Core<ModelMachine>, job: Job) {
+    match job {
+        Job::Run(arrival) => core.arrive(arrival),
+        Job::Evaluate(job) => core.evaluate(job),
+        Job::Release(window) => core.release(window),
+        Job::Observe(job) => core.observe(job),
+        Job::Use(reply) => drop(reply.send(core.in_use())),
+        Job::Precompile(reply) => {
+            drop(reply.send(core.machine().precompile().map_err(EngineError::from)));
         }
     }
 }

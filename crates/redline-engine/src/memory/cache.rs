@@ -1,7 +1,9 @@
-//! Keys and values of running sequences and of earlier requests.
+//! Keys and values of running sequences, of earlier requests, and of the windows of measured texts.
 //!
 //! Running sequences take precedence: when they need room, sequences of earlier requests are evicted, the least recently used
-//! first among the salts that keep more than their share (see `prefix_cache`).
+//! first among the salts that keep more than their share (see `prefix_cache`); then windows that wait for their next pass.
+
+use std::collections::BTreeMap;
 
 use redline_models::kv::{KvCache, KvError, PageStore, SeqId};
 
@@ -10,24 +12,33 @@ use crate::memory::prefix_cache::PrefixCache;
 /// Minimum number of tokens to keep; fewer are not worth the page they would occupy.
 const LEAST_KEPT: usize = 16;
 
+/// A window between two of its passes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WindowId(u64);
+
 /// The KV cache, with the sequences that earlier requests left in it.
 pub(crate) struct Cache<P> {
     pub(crate) kv: KvCache<P>,
     /// Sequences of earlier requests, if they are kept.
     prefixes: Option<PrefixCache<SeqId>>,
+    /// Windows that still have their keys and values, the oldest first.
+    windows: BTreeMap<WindowId, SeqId>,
+    /// Number of windows that were named so far.
+    named_windows: u64,
 }
 
 impl<P: PageStore> Cache<P> {
     /// Creates an empty cache; `keeps` says whether it keeps sequences of finished requests.
     pub(crate) fn new(kv: KvCache<P>, keeps: bool) -> Self {
-        Self { kv, prefixes: keeps.then(PrefixCache::new) }
+        let prefixes = keeps.then(PrefixCache::new);
+        Self { kv, prefixes, windows: BTreeMap::new(), named_windows: 0 }
     }
 
-    /// Reserves room for `more` tokens of a sequence, evicting kept sequences if needed.
+    /// Reserves room for `more` tokens of a sequence, evicting kept sequences and windows if needed.
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
         loop {
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
-            if !self.give_way() {
+            if !self.give_way() && !self.release_oldest_window() {
                 return Err(error);
             }
         }
@@ -40,6 +51,28 @@ impl<P: PageStore> Cache<P> {
             self.kv.release(kept);
         }
         kept.is_some()
+    }
+
+    /// Leaves the keys and values of a window until its next pass, or until their room is needed.
+    pub(crate) fn leave_window(&mut self, sequence: SeqId) -> WindowId {
+        let window = WindowId(self.named_windows);
+        self.named_windows += 1;
+        self.windows.insert(window, sequence);
+        window
+    }
+
+    /// Takes the sequence of a window, if it still has its keys and values.
+    pub(crate) fn take_window(&mut self, window: WindowId) -> Option<SeqId> {
+        self.windows.remove(&window)
+    }
+
+    /// Releases the oldest window. Returns whether there was any.
+    fn release_oldest_window(&mut self) -> bool {
+        let oldest = self.windows.pop_first();
+        if let Some((_, sequence)) = oldest {
+            self.kv.release(sequence);
+        }
+        oldest.is_some()
     }
 
     /// Number of leading tokens that earlier requests have stored; `None` if nothing is kept.

@@ -8,11 +8,8 @@ use std::sync::mpsc::Sender;
 
 use crate::error::EngineError;
 use crate::heartbeat::machine::Logits;
+use crate::memory::cache::WindowId;
 use crate::mode::sampler::greedy;
-
-/// A window whose earlier passes may have left keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct WindowId(pub(crate) u64);
 
 /// The next pass over a window.
 pub(crate) struct EvaluateJob {

@@ -278,7 +278,8 @@ impl Scheduler {
         let ready = self.sequences.iter().filter(|(_, s)| s.is_ready(&cache.kv));
         let generating: BTreeSet<u64> = ready.map(|(key, _)| key.task).collect();
         let others = self.flows.keys().any(|task| !generating.contains(task));
-        self.limits.rows - if others { self.limits.rows / 4 } else { 0 }
+        let rows = self.limits.rows;
+        rows - if others { (rows / 4).max(1).min(rows - 1) } else { 0 }
     }
 
     /// Adds pieces of prompts until the pass is full.

@@ -203,7 +203,7 @@ impl Schedule {
             }
             if !self.core.is_idle() {
                 self.beat = self.clock.load(Ordering::Relaxed);
-                let _ = self.core.tick();
+                self.core.tick();
                 self.report.beats += 1;
             }
             self.pause();

@@ -64,6 +64,7 @@ pub struct Comparison {
     /// The run that is judged.
     pub new: Side,
     /// The relative difference that matters.
+    #[serde(default = "default_threshold")]
     pub threshold: f64,
     /// The confidence of the intervals.
     pub confidence: f64,
@@ -79,6 +80,11 @@ pub struct Comparison {
     pub outputs: Outputs,
     /// The exit code.
     pub exit_code: u8,
+}
+
+/// The threshold of a stored comparison that names none.
+fn default_threshold() -> f64 {
+    THRESHOLD
 }
 
 /// Description of a run in a comparison.

@@ -44,9 +44,8 @@ impl<'a> Tree<'a> {
 
     /// The highest value of a file that every processor may have in `/sys/devices/system/cpu/cpuN/cpufreq`.
     pub(super) fn highest_frequency(self, name: &str) -> Option<f64> {
-        let cpus = self.cpus("sys/devices/system/cpu/online")?;
-        let file = |cpu| format!("sys/devices/system/cpu/cpu{cpu}/cpufreq/{name}");
-        cpus.into_iter().filter_map(|cpu| self.number(&file(cpu))).reduce(f64::max)
+        let file = |cpu: &String| format!("sys/devices/system/cpu/{cpu}/cpufreq/{name}");
+        self.names("sys/devices/system/cpu").iter().filter_map(|cpu| self.number(&file(cpu))).reduce(f64::max)
     }
 
     /// The names in a directory, with numbers in numeric order; empty if it cannot be read.

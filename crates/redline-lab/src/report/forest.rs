@@ -43,7 +43,17 @@ pub(super) fn section(subjects: &Subjects<'_>, base: &[Run]) -> Option<(Section,
         if !run.comparison.is_null() {
             let title = format!("{title}, as measured");
             match Comparison::deserialize(&run.comparison) {
-                Ok(comparison) => comparisons.push((title, comparison)),
+                Ok(mut comparison) => {
+                    // A file of another origin may hold what cannot be drawn.
+                    let drawn = |effect: &Effect| {
+                        effect.ratio > 0.0
+                            && effect.low.is_none_or(|low| low > 0.0 && Some(low) <= effect.high)
+                    };
+                    for line in &mut comparison.lines {
+                        line.effect = line.effect.filter(drawn);
+                    }
+                    comparisons.push((title, comparison));
+                }
                 Err(error) => {
                     notes.push(format!("The comparison kept with {title} cannot be read: {error}."));
                 }
@@ -102,7 +112,8 @@ fn figure(comparison: &Comparison) -> Figure {
     let lines = judged.iter().take(LINES).map(|(line, verdict)| plot.line(line, *verdict)).collect();
     let name = |side: &Side| {
         let started = side.started_at.as_ref().map(|at| format!(", {at}")).unwrap_or_default();
-        shown(&format!("{}{started}", side.engine))
+        let engine = if side.engine.is_empty() { "unknown engine" } else { &side.engine };
+        shown(&format!("{engine}{started}"))
     };
     let (base, new) = (name(&comparison.base), name(&comparison.new));
     let percent = number::percent(threshold);

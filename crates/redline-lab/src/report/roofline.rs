@@ -66,7 +66,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Option<Section> {
     if omitted > 0 {
         let rows = number::count(omitted, "row");
         notes.push(format!(
-            "No mark for {rows} with a share of a limit, but no record of bytes and operations."
+            "{rows} with a share of a limit could not be drawn: bytes or operations are missing."
         ));
     }
     let groups = vec![Group { figures, ..Group::default() }];

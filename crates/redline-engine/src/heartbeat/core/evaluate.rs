@@ -1,7 +1,7 @@
 //! Passes over the windows of a text whose likelihood is computed; one runs beside every pass of the requests.
 //!
-//! Between two passes, a window holds its keys and values only as long as nothing else needs their room. A window without them is
-//! run again from its first token. So neither requests nor windows ever wait for a window that does not run.
+//! Between two passes, the cache holds the keys and values of a window only as long as nothing else needs their room. A window
+//! without them is run again from its first token. So neither requests nor windows wait for a window that does not run.
 
 use redline_kernels::op::kv::AttentionMask;
 use redline_models::kv::SeqId;
@@ -9,7 +9,8 @@ use redline_models::kv::SeqId;
 use super::{Core, seconds_between};
 use crate::error::EngineError;
 use crate::heartbeat::machine::{Logits, Machine, Outputs};
-use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader, WindowId};
+use crate::memory::cache::WindowId;
+use crate::mode::perplexity::{EvaluateJob, Evaluated, Reader};
 use crate::plan::OUTPUT_ROWS;
 
 impl<M: Machine> Core<M> {
@@ -18,39 +19,24 @@ impl<M: Machine> Core<M> {
         self.evaluations.push_back(job);
     }
 
-    /// Releases the keys and values of a window, if it still holds any.
+    /// Releases the keys and values of a window, if it still has any.
     pub(crate) fn release(&mut self, window: WindowId) {
-        if let Some(sequence) = self.windows.remove(&window) {
+        if let Some(sequence) = self.cache.take_window(window) {
             self.cache.kv.release(sequence);
         }
     }
 
-    /// Releases the keys and values of the oldest window that holds any. Returns whether there was one.
-    pub(super) fn release_oldest(&mut self) -> bool {
-        let oldest = self.windows.pop_first();
-        if let Some((_, sequence)) = oldest {
-            self.cache.kv.release(sequence);
-        }
-        oldest.is_some()
-    }
-
-    /// Runs the first waiting pass if there is room for it. Returns whether anything was done.
-    pub(super) fn evaluate_next(&mut self) -> bool {
-        let Some(job) = self.evaluations.pop_front() else { return false };
-        let held = job.window.and_then(|window| self.windows.remove(&window));
+    /// Runs the first waiting pass if there is room for it.
+    pub(super) fn evaluate_next(&mut self) {
+        let Some(job) = self.evaluations.pop_front() else { return };
+        let held = job.window.and_then(|window| self.cache.take_window(window));
         let sequence = held.unwrap_or_else(|| self.cache.kv.create());
         let missing = job.tokens.len() - self.cache.kv.tokens(sequence);
-        let room = loop {
-            match self.cache.reserve(sequence, missing) {
-                Err(_) if self.release_oldest() => {}
-                room => break room,
-            }
-        };
-        let evaluated = match room {
+        let evaluated = match self.cache.reserve(sequence, missing) {
             Err(_) if !self.tasks.is_empty() => {
                 self.cache.kv.release(sequence);
                 self.evaluations.push_back(job);
-                return false;
+                return;
             }
             Err(full) => Err(full.into()),
             Ok(()) => self.evaluate_in(sequence, &job.tokens, Reader::new(job.next, job.wanted)),
@@ -60,7 +46,6 @@ impl<M: Machine> Core<M> {
         }
         // The send fails if the caller is gone, which is no error: what needs the window's room releases it.
         let _ = job.reply.send(evaluated);
-        true
     }
 
     /// Runs the tokens of the window that are not stored yet; there is room for them.
@@ -82,9 +67,7 @@ impl<M: Machine> Core<M> {
             self.run_pass(&rows, true, &mut |logits, rows| reader.read(logits, rows))?;
         }
         let seconds = seconds_between(start, (self.clock)());
-        let window = WindowId(self.named_windows);
-        self.named_windows += 1;
-        self.windows.insert(window, sequence);
+        let window = self.cache.leave_window(sequence);
         Ok(Evaluated { window, readings: reader.into_readings(), seconds })
     }
 

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redline_kernels::memory::PeakMeter;
-use redline_models::kv::SeqId;
 use redline_models::model::Batch;
 
 pub(crate) use self::observe::ObserveJob;
@@ -20,7 +19,7 @@ use crate::heartbeat::places::Place;
 use crate::heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
 use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
 use crate::memory::cache::Cache;
-use crate::mode::perplexity::{EvaluateJob, WindowId};
+use crate::mode::perplexity::EvaluateJob;
 use crate::options::ClockFn;
 use crate::plan::OUTPUT_ROWS;
 use crate::scheduler::{Done, Opening, Openings, Piece, Scheduler, Step, Stuck};
@@ -77,13 +76,6 @@ fn tasks_of(pieces: &[Piece]) -> Vec<u64> {
     tasks
 }
 
-/// Whether a heartbeat did anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pulse {
-    Busy,
-    Idle,
-}
-
 /// The sequences that requests have not opened yet.
 struct Unopened<'a>(&'a mut BTreeMap<u64, Running>);
 
@@ -108,12 +100,6 @@ pub(crate) struct Core<M: Machine> {
     arrivals: u64,
     /// Passes over windows that are waiting to run.
     evaluations: VecDeque<EvaluateJob>,
-    /// Windows that hold keys and values between two passes, the oldest first. They are released when anything needs their room.
-    windows: BTreeMap<WindowId, SeqId>,
-    /// Number of windows that were named so far.
-    named_windows: u64,
-    /// Whether the requests found no room in the last heartbeat, because windows held it.
-    short_of_room: bool,
     clock: ClockFn,
     /// Receives events of requests and passes.
     profile: Option<ProfileLog>,
@@ -141,9 +127,6 @@ impl<M: Machine> Core<M> {
             labels,
             arrivals: 0,
             evaluations: VecDeque::new(),
-            windows: BTreeMap::new(),
-            named_windows: 0,
-            short_of_room: false,
             clock,
             profile: None,
             batch: Batch::default(),
@@ -166,13 +149,11 @@ impl<M: Machine> Core<M> {
         &mut self.machine
     }
 
-    /// The heartbeat: runs one pass of the requests and one over a window. Returns `Idle` if there was nothing to run.
-    pub(crate) fn tick(&mut self) -> Pulse {
-        // Requests that found no room go first.
-        let evaluated = !self.short_of_room && self.evaluate_next();
-        self.short_of_room = false;
+    /// The heartbeat: runs one pass of the requests and one over a window.
+    pub(crate) fn tick(&mut self) {
+        self.evaluate_next();
         if self.tasks.is_empty() {
-            return if evaluated { Pulse::Busy } else { Pulse::Idle };
+            return;
         }
         self.end_some();
         match self.scheduler.next(&mut self.cache, &mut Unopened(&mut self.tasks)) {
@@ -183,10 +164,8 @@ impl<M: Machine> Core<M> {
                     self.pass(&pieces);
                 }
             }
-            Err(_) if self.release_oldest() || evaluated => self.short_of_room = true,
             Err(stuck) => self.fail(stuck),
         }
-        Pulse::Busy
     }
 
     /// Admits a request, or answers it with an error.

@@ -1,8 +1,10 @@
 //! Requests that end before they are finished.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 
+use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Simd, Team};
 use redline_models::kv::KvCache;
 
@@ -11,7 +13,9 @@ use crate::answer::outcome::{FinishReason, GenerateOutcome};
 use crate::answer::ticket::{Event, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
 use crate::heartbeat::runner::Inbox;
+use crate::memory::cache::WindowId;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
+use crate::mode::perplexity::{Evaluated, Wanted};
 use crate::request::Sampling;
 use crate::scheduler::{CostModel, PassLimits};
 use crate::simulator::{Digests, Ledger};
@@ -193,4 +197,33 @@ fn the_profile_tells_when_requests_come_and_how_they_end() {
         (2, end, Some((12, None))),
     ];
     assert_eq!(*events.lock().unwrap(), expected);
+}
+
+/// Runs the next pass of a window of so many tokens.
+fn evaluated(bench: &mut Bench, window: Option<WindowId>, tokens: usize) -> Evaluated {
+    let (reply, result) = channel();
+    let tokens = (0..tokens as u32).map(|i| i % 9).collect();
+    bench.core.evaluate(EvaluateJob { window, tokens, next: vec![1], wanted: Wanted::Nothing, reply });
+    bench.core.tick();
+    result.try_recv().unwrap().unwrap()
+}
+
+#[test]
+fn a_request_takes_the_room_of_a_window_that_waits_while_another_request_runs() {
+    let mut bench = Bench::new();
+    let first = evaluated(&mut bench, None, 8 * PAGE_TOKENS);
+    let (mut running, _) = bench.generate(None);
+    bench.core.tick();
+    let (mut large, _) = bench.generate_after(vec![7; 5 * PAGE_TOKENS], None);
+    let mut answers = (None, None);
+    while answers.0.is_none() || answers.1.is_none() {
+        bench.core.tick();
+        answers = (answers.0.or(answer(&mut running)), answers.1.or(answer(&mut large)));
+    }
+    // It waits for one pass, which measures the time of a pass without prompts, and not for the end of the other request.
+    assert_eq!(answers.1.unwrap().unwrap().queue_s, 10_300.0 * 1e-9);
+    // The window is run again, with the same result.
+    let alone = evaluated(&mut Bench::new(), None, 9 * PAGE_TOKENS);
+    let again = evaluated(&mut bench, Some(first.window), 9 * PAGE_TOKENS);
+    assert_eq!(again.readings.nll, alone.readings.nll);
 }

@@ -251,6 +251,8 @@ mod tests {
                 let checked = layer.check(3).unwrap();
                 assert!(checked.l2_diff >= before && checked.l2_diff < 0.2, "{name}: {}", checked.l2_diff);
                 assert_eq!(checked.l2_diff == 0.0, name == "f32");
+                // The root of the squared share, which is below a hundredth for w4.
+                assert!(name != "w4" || checked.l2_diff > 0.03, "{}", checked.l2_diff);
                 assert_eq!(layer.check(3).unwrap().digest, checked.digest, "the copies are alike");
                 assert_ne!(layer.check(5).unwrap().digest, checked.digest);
                 before = checked.l2_diff;

@@ -154,6 +154,8 @@ mod tests {
         let defaults = DiffuseRequest { prompt: Prompt::Text(String::new()), ..flags.clone() };
         let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &defaults));
         assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
+        let naive = DiffuseRequest { savings: false, ..flags.clone() };
+        assert!(!request(serde_json::from_str(r#"{"prompt":"p"}"#).unwrap(), &naive).savings);
         let keys = DiffuseRequest {
             steps: Some(1),
             algorithm: Some(Algorithm::TopkMargin),

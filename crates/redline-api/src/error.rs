@@ -47,3 +47,29 @@ impl ApiError {
         matches!(self, Self::NoLabel | Self::NoChatTemplate(_) | Self::ChatOfIds)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_caller_can_change_is_a_usage_error_and_has_a_hint() {
+        let told = |error: &ApiError| {
+            let hint = error.hint().map(|hint| hint.to_string());
+            (error.to_string(), hint.unwrap_or_default(), error.is_usage())
+        };
+        let (fact, hint, usage) = told(&ApiError::NoLabel);
+        assert_eq!((fact.as_str(), usage), ("no label given", true));
+        assert_eq!(hint, "`labels` or `label_token_ids` of the request, or `labels` for all requests");
+        let (fact, hint, usage) = told(&ApiError::NoChatTemplate("demo".to_owned()));
+        assert!(fact == "`demo` has no chat template" && usage, "{fact}");
+        assert!(hint.starts_with("`chat_template.jinja`, or `chat_template` in"), "{hint}");
+        let (_, hint, usage) = told(&ApiError::ChatOfIds);
+        assert_eq!((hint.as_str(), usage), ("a chat template takes text", true));
+        let failed = TokenizerError::Form { place: "p".to_owned(), reason: "no questions".to_owned() };
+        let (_, hint, usage) = told(&failed.into());
+        assert_eq!((hint.as_str(), usage), ("leave out `chat` and write the whole prompt", false));
+        let (_, hint, usage) = told(&EngineError::NoTokenizer("m".to_owned()).into());
+        assert!(hint.starts_with("give token ids instead of text") && !usage, "{hint}");
+    }
+}

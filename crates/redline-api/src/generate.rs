@@ -248,6 +248,8 @@ mod tests {
             ..GenerateRequest::new(Prompt::Text("p".to_owned()), 9)
         };
         assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
+        let of_flags = defaults.request(Prompt::Text("p".to_owned()));
+        assert_eq!(format!("{of_flags:#?}"), format!("{flags:#?}"));
         let keys = GenerateRequest {
             sampling: Sampling { temperature: 0.5, top_k: 7, top_p: 0.75, min_p: 0.0625, seed: 5 },
             stop: vec!["x".to_owned(), "y".to_owned()],

@@ -36,4 +36,14 @@ mod tests {
         assert_eq!(shortened("one\ntwo", 10), "\"one\\ntwo\"");
         assert_eq!(shortened("żółw żółw", 4), "\"żółw\"…");
     }
+
+    #[test]
+    fn a_thousandth_is_the_smallest_probability_with_plain_digits() {
+        assert_eq!([probability(1e-3), probability(9.994e-4)], ["0.001000", "9.994e-4"]);
+    }
+
+    #[test]
+    fn a_text_that_just_fits_is_not_cut() {
+        assert_eq!([shortened("żółw", 4), shortened("żółwie", 5)], ["\"żółw\"", "\"żółwi\"…"]);
+    }
 }

@@ -515,6 +515,8 @@ pub(crate) fn with_team<T: Send>(
 
 #[cfg(test)]
 mod tests {
+    use redline_models::{ConvertOptions, convert};
+
     use super::*;
 
     #[test]
@@ -528,5 +530,21 @@ mod tests {
         drop(dir);
         assert!(looked_for(&model) && looked_for(&model.another(&name)));
         assert!(!looked_for(&ModelName::new(&name, None)) && !looked_for(&model.another("/no/such/model")));
+    }
+
+    #[test]
+    fn packed_weights_have_a_size_before_they_are_loaded() {
+        let folder = tempfile::tempdir().unwrap();
+        let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/llama-b");
+        let packed = folder.path().join("packed");
+        let options = ConvertOptions { format: Format::W8 { group: 128 }, outliers: 0.0 };
+        with_team(1, None, |exec| convert(exec, &golden, &packed, options, &mut |_| Ok(())))
+            .unwrap()
+            .unwrap();
+        let size = |dir: &Path| packed_bytes(&Source::Directory(dir.to_owned())).unwrap();
+        assert_eq!(size(&golden), None);
+        let file = std::fs::metadata(packed.join("model.safetensors")).unwrap().len();
+        let bytes = size(&packed).unwrap();
+        assert!((1..=file).contains(&bytes), "{bytes} of {file}");
     }
 }

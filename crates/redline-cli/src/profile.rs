@@ -263,6 +263,9 @@ fn args_of(pass: u64, span: &Span) -> TraceArgs {
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::Format;
+    use redline_kernels::op::linear::Variant;
+    use redline_models::plan::Site;
     use redline_wire::TraceDocument;
 
     use super::*;
@@ -317,5 +320,46 @@ mod tests {
         );
         let layer = args_of(9, &span(None));
         assert_eq!((layer.pass, layer.layer, layer.m), (Some(9), Some(3), None));
+    }
+
+    #[test]
+    fn a_linear_layer_tells_its_site_its_format_and_its_variant() {
+        let operation = Operation {
+            name: "linear",
+            site: Some(Site::Down),
+            m: 1,
+            n: 2,
+            k: Some(3),
+            format: Some(Format::W8 { group: 0 }),
+            variant: Some(Variant::Tiles),
+        };
+        let span = Span { layer: Some(0), operation: Some(operation), start: 0, end: 1 };
+        assert_eq!(&*name(&span), "linear down");
+        let args = args_of(0, &span);
+        assert_eq!((args.format.as_deref(), args.variant.as_deref()), (Some("w8g0"), Some("tiles")));
+    }
+
+    #[test]
+    fn a_file_keeps_its_content_until_the_first_event() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("profile.json");
+        std::fs::write(&path, "of an earlier run\n".repeat(99)).unwrap();
+        let log = open(&path).unwrap().log();
+        assert!(std::fs::read_to_string(&path).unwrap().starts_with("of an earlier run"));
+        log(&Event::Arrived { request: 0, at: 0 });
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(serde_json::from_str::<TraceDocument>(&text).unwrap().trace_events.len(), 1, "{text}");
+    }
+
+    #[test]
+    fn spans_that_found_no_room_are_counted_over_all_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = open(&folder.path().join("profile.json")).unwrap();
+        for dropped in [2, 0, 3] {
+            file.0.write(&[], dropped);
+        }
+        let mut writing = file.0.writing.lock().unwrap();
+        // Taken out, so that the end of the file does not report them.
+        assert_eq!(writing.take().map(|writing| writing.dropped), Some(5));
     }
 }

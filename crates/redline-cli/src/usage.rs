@@ -19,7 +19,16 @@ pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &
     }
     let named = |argument: &OsString| argument.to_str().and_then(|name| definition.find_subcommand(name));
     let command = arguments.iter().skip(1).find_map(named).unwrap_or(definition);
-    Some(Failure::usage(fact(error), hint(error, command)))
+    let help = match command.get_name() {
+        "redline" => "redline --help".to_owned(),
+        name => format!("redline {name} --help"),
+    };
+    Some(refused(error, command, &help))
+}
+
+/// The failure for clap's error about a command whose flags `help` lists.
+pub(crate) fn refused(error: &clap::Error, command: &Command, help: &str) -> Failure {
+    Failure::usage(fact(error), hint(error, command, help))
 }
 
 /// The text of clap's error up to the first blank line, without its prefix.
@@ -35,14 +44,10 @@ fn fact(error: &clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 
-fn hint(error: &clap::Error, command: &Command) -> String {
+fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
     if let Some(bad) = error.source().and_then(|source| source.downcast_ref::<BadValue>()) {
         return bad.hint.clone();
     }
-    let help = match command.get_name() {
-        "redline" => "redline --help".to_owned(),
-        name => format!("redline {name} --help"),
-    };
     let suggested =
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
             .into_iter()

@@ -17,3 +17,17 @@ pub(crate) fn build() -> Build {
         profile: Some(if cfg!(debug_assertions) { "dev" } else { "release" }.to_owned()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_names_its_commit_its_compiler_and_its_profile() {
+        let Build { name, version, git, rustc, profile, .. } = build();
+        assert_eq!((name.as_str(), version.as_deref()), ("redline", Some(VERSION)));
+        assert!(git.is_none_or(|git| git.len() >= 40 && git.bytes().all(|b| b.is_ascii_hexdigit())));
+        assert!(rustc.is_none_or(|rustc| rustc.starts_with("rustc ")));
+        assert_eq!(profile.as_deref(), Some(if cfg!(debug_assertions) { "dev" } else { "release" }));
+    }
+}

@@ -70,7 +70,7 @@ impl Standing {
 /// The values of a case, and the result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BaselineLine {
-    /// The values of the identifying columns, in file order.
+    /// The values of the identifying columns that the file has, in the order of the rule.
     pub case: Vec<String>,
     /// The value of this run.
     pub current: Option<f64>,
@@ -264,5 +264,13 @@ mod tests {
         let all = compare(&RULE, COLUMNS, &bare, "a,b,v\n1,2,100\n").unwrap();
         assert_eq!((all.lines[0].standing, all.lines[0].current), (Standing::Regression, None));
         assert!(!all.passed());
+    }
+
+    #[test]
+    fn the_table_has_this_run_before_the_baseline() {
+        let table = standings(&[(1, 2, 90.0)], "a,b,v\n1,2,100\n").table();
+        let lines: Vec<Vec<&str>> = table.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0], ["a", "b", "v", "baseline", "change"]);
+        assert_eq!(lines[1], ["1", "2", "90.00", "100.0", "-10.0", "%", "OK"]);
     }
 }

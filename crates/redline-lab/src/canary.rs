@@ -34,6 +34,8 @@ impl Canary {
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::op::probe;
+
     use super::*;
 
     #[test]
@@ -45,5 +47,16 @@ mod tests {
         assert!(watched.iter().all(|w| w.condition.canary_ns.is_some_and(|ns| ns > 0.0)));
         assert!(watched.windows(2).all(|pair| pair[0].condition.start_ns <= pair[1].condition.start_ns));
         assert_eq!(canary.watch(2, &clock, Err::<(), _>).err(), Some(0));
+    }
+
+    #[test]
+    fn the_canary_tells_nanoseconds_per_million_operations() {
+        let canary = Canary::new(1, Simd::best()).unwrap();
+        // A reading of the clock is ten milliseconds after the one before, so the fewest rounds are enough.
+        let watched = canary.watch(1, &Clock::ticking(10_000_000), Ok::<_, ()>).unwrap();
+        let exec = Exec { simd: canary.simd, team: &canary.team };
+        let operations = probe::multiply_add(exec, Arithmetic::F32, 1 << 10);
+        let (found, expected) = (watched[0].condition.canary_ns.unwrap(), 1e7 * 1e6 / operations);
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
     }
 }

@@ -357,4 +357,39 @@ mod tests {
         };
         assert_eq!(Condition::between(&BEFORE, &after, 1.0), expected);
     }
+
+    #[test]
+    fn counters_of_threads_that_ended_do_not_count_backwards() {
+        let after = Counters {
+            major_faults: Some(1),
+            voluntary_switches: Some(40),
+            involuntary_switches: Some(0),
+            ..QUIET
+        };
+        let condition = Condition::between(&BEFORE, &after, 0.001);
+        assert_eq!((condition.major_faults, condition.voluntary_switches), (Some(0), Some(0)));
+        assert_eq!(condition.involuntary_switches, Some(0));
+        assert!(condition.tainted.is_empty());
+    }
+
+    #[test]
+    fn a_summary_counts_each_cause_apart() {
+        let with = |taints: &[Taint]| {
+            let mut condition = Condition::default();
+            for &taint in taints {
+                condition.tainted.insert(taint);
+            }
+            condition
+        };
+        let all = [with(&[]), with(&[Taint::Steal]), with(&[Taint::Faults, Taint::Steal])];
+        let text = summary(all.iter());
+        let lines: Vec<&str> = text.lines().collect();
+        let begins = [
+            "tainted: 2 of 3 samples, marked and kept",
+            "  steal     2 samples: the hypervisor",
+            "  faults    1 sample: pages came",
+        ];
+        assert_eq!(lines.len(), begins.len(), "{text}");
+        assert!(lines.iter().zip(begins).all(|(line, begin)| line.starts_with(begin)), "{text}");
+    }
 }

@@ -254,4 +254,37 @@ mod tests {
         machine.memory.available_bytes = Some(0);
         assert_eq!(buffer_bytes(&machine, 1), 1);
     }
+
+    #[test]
+    fn the_canary_of_a_sample_is_the_arithmetic_of_the_weights() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let arithmetics = Arithmetics { weights: Arithmetic::Int8, attention: [Arithmetic::F32; 2] };
+        let held = probe.hold(1, arithmetics, &Clock::ticking(10_000_000), Ok::<_, LimitError>).unwrap();
+        let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
+        let (found, expected) = (held[0].condition.canary_ns.unwrap(), 1e7 * 1e6 / operations);
+        assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
+    }
+
+    #[test]
+    fn a_reading_takes_five_passes_and_twenty_milliseconds() {
+        // The clock is read at the start, around every pass, and after the fifth and every later one.
+        let passes = |step_ns| {
+            let mut passes = 0;
+            median_seconds(&Clock::ticking(step_ns), || passes += 1);
+            passes
+        };
+        assert_eq!((passes(100_000_000), passes(10_000_000), passes(1_000_000)), (5, 5, 8));
+    }
+
+    #[test]
+    fn the_bandwidth_is_the_median_of_five_readings() {
+        // A reading of five passes reads the clock twelve times. The passes of the readings take 10, 30, 20, 50 and 40 ms.
+        let (reads, now) = (AtomicU64::new(0), AtomicU64::new(0));
+        let clock = Clock::scripted(move || {
+            let reading = reads.fetch_add(1, Ordering::Relaxed) / 12;
+            let step = [10, 30, 20, 50, 40][reading as usize % 5] * 1_000_000;
+            now.fetch_add(step, Ordering::Relaxed) + step
+        });
+        assert_eq!(read_bandwidth(1, 4096, &clock).unwrap(), 4096.0 / (3e7 * 1e-9));
+    }
 }

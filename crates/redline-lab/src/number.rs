@@ -9,7 +9,9 @@ pub fn short(value: f64) -> String {
     if !(1e-3..1e7).contains(&size) {
         return format!("{value:.3e}");
     }
-    let digits_before = size.log10().floor() as i32 + 1;
+    // Rounding may add a digit: 9.9999 is 10.00.
+    let rounded: f64 = format!("{size:.3e}").parse().unwrap_or(size);
+    let digits_before = rounded.log10().floor() as i32 + 1;
     format!("{value:.*}", (4 - digits_before).max(0) as usize)
 }
 
@@ -80,5 +82,20 @@ mod tests {
     fn sizes_use_binary_units() {
         let sizes = [0, 1023, 1024, 32 << 20, 24_684_096 << 10, u64::MAX];
         assert_eq!(sizes.map(bytes), ["0 B", "1023 B", "1 KiB", "32 MiB", "23.5 GiB", "16 EiB"]);
+    }
+
+    #[test]
+    fn forms_change_at_their_bounds() {
+        let values = [9.99e-4, 9_999_999.0, 1e7, -1e7];
+        assert_eq!(values.map(short), ["9.990e-4", "9999999", "1.000e7", "-1.000e7"]);
+        let counts = [10_000, 1_000_000, 1_000_000_000].map(large_count);
+        assert_eq!(counts, ["10 thousand", "1.0 million", "1.00 billion"]);
+        assert_eq!(seconds(1.0), "1.00 s");
+    }
+
+    #[test]
+    fn rounding_up_adds_no_digit() {
+        let values = [9.99996, -0.99996, 99.999, 999.96, 9999.7];
+        assert_eq!(values.map(short), ["10.00", "-1.000", "100.0", "1000", "10000"]);
     }
 }

@@ -277,4 +277,20 @@ mod tests {
         let other = Limits { bandwidth: 20e9, peak: 300e9, attention_peak: 150e9 };
         assert_eq!(LIMITS.midpoint(other), Limits { bandwidth: 15e9, peak: 200e9, attention_peak: 100e9 });
     }
+
+    #[test]
+    fn attention_must_bound_most_samples() {
+        let work = Work { bytes: 1e6, operations: 10e9, attention: 10e9 };
+        let quick = Limits { attention_peak: 200e9, ..LIMITS };
+        let limit = |limits: &[Limits]| row_at(work, limits).limit.unwrap();
+        assert_eq!(limit(&[LIMITS, quick]), "f32_peak", "a tie is one of the weights");
+        assert_eq!(limit(&[LIMITS, quick, LIMITS]), "attention_peak");
+    }
+
+    #[test]
+    fn weights_bound_what_takes_as_long_in_attention() {
+        // One second of operations on weights, and one of attention.
+        let row = row_at(Work { bytes: 1e9, operations: 100e9, attention: 50e9 }, &[LIMITS]);
+        assert_eq!((row.limit.as_deref(), row.share_of_limit), (Some("f32_peak"), Some(2.0)));
+    }
 }

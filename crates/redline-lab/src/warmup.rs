@@ -163,5 +163,17 @@ mod tests {
         let warmed = warm_up(&clock, 1, misses, |_| Ok::<_, ()>(())).unwrap();
         // 7, 14, 21, 28 and 35 seconds after the requested run.
         assert_eq!((warmed.runs, warmed.converged), (5, false));
+        // Its duration begins before the requested run, one reading earlier, and ends one reading later.
+        assert!((warmed.seconds - 49.0).abs() < 1e-6, "{warmed:?}");
+    }
+
+    #[test]
+    fn each_counter_may_grow_up_to_its_bound() {
+        let start = (0, 0, 0, 0);
+        assert!(!is_flat(&[start, (0, 0, 65, 0)]));
+        assert!(is_flat(&[start, (0, 0, 0, 65_536)]) && !is_flat(&[start, (0, 0, 0, 65_537)]));
+        // Four fifths of the page faults of the run before are as many.
+        assert!(is_flat(&[start, (0, 0, 100, 0), (0, 0, 180, 0)]));
+        assert!(!is_flat(&[start, (0, 0, 100, 0), (0, 0, 179, 0)]));
     }
 }

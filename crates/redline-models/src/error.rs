@@ -131,3 +131,25 @@ impl ModelError {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn up_to_four_unexpected_tensors_are_named_in_order() {
+        let refused = |names: &[&str]| {
+            let refused = ModelError::refuse_unexpected(names.iter().copied(), Path::new("model"));
+            refused.err().map(|error| error.to_string())
+        };
+        let fact = |fact: &str| Some(format!("{fact}\n  in `model`"));
+        assert_eq!(refused(&[]), None);
+        assert_eq!(refused(&["b"]), fact("1 tensors are not part of this architecture: `b`"));
+        let four = "4 tensors are not part of this architecture: `a`, `b`, `c`, `d`";
+        assert_eq!(refused(&["d", "b", "c", "a"]), fact(four));
+        let five = "5 tensors are not part of this architecture: `a`, `b`, `c`, `d`, ...";
+        assert_eq!(refused(&["d", "b", "e", "c", "a"]), fact(five));
+    }
+}

@@ -93,4 +93,14 @@ mod tests {
         let refused = read_file(Path::new("/proc/self/status"), 16).unwrap_err();
         assert!(matches!(refused, WeightsError::FileTooLarge { bytes: 17, limit: 16, .. }), "{refused}");
     }
+
+    #[test]
+    fn a_plain_name_is_one_component_on_every_system() {
+        for plain in ["a", "a.b", ".a", "a b", "-", "..."] {
+            assert!(is_plain_name(plain), "{plain}");
+        }
+        for other in ["", ".", "..", "a/b", "/a", "a/", "./a", "a\\b", "C:a", "a:b", "a\0b"] {
+            assert!(!is_plain_name(other), "{other:?}");
+        }
+    }
 }

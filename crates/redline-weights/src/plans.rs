@@ -235,4 +235,14 @@ mod tests {
         });
         assert_eq!(fs::read_dir(store.dir()).unwrap().count(), 1);
     }
+
+    #[test]
+    fn a_store_whose_place_is_a_file_has_no_plans() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "x").unwrap();
+        let store = PlanStore::new(file.join("plans"));
+        assert_eq!(store.read(&fields(&[("threads", "2")])), Ok(None));
+        assert!(store.keys().is_empty());
+    }
 }

@@ -29,3 +29,15 @@ impl fmt::Display for Dims<'_> {
         rest.iter().try_for_each(|dim| write!(f, " x {dim}"))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_cut_after_its_first_160_characters() {
+        let shown = |length: usize| Quoted(&"\u{e9}".repeat(length)).to_string();
+        assert_eq!(shown(160), "\u{e9}".repeat(160));
+        assert_eq!(shown(161), format!("{}...", "\u{e9}".repeat(160)));
+    }
+}

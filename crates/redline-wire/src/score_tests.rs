@@ -16,6 +16,8 @@ fn absent_keys_are_absent() {
     assert_eq!((line.apply_softmax, line.item_first, line.full_logprobs), (None, None, None));
     assert_eq!((line.item_errors, line.return_token_ids), (None, None));
     assert_eq!((line.tokenization, line.truncate), (None, None));
+    let line: ScoreLine = serde_json::from_str(r#"{"query":[1],"items":[]}"#).unwrap();
+    assert_eq!(serde_json::to_string(&line).unwrap(), r#"{"query":[1],"items":[]}"#);
 }
 
 #[test]
@@ -54,6 +56,18 @@ fn bad_requests_are_named() {
     refused(r#"{"query":"q","items":[],"item_first":1}"#, "expected a boolean");
     refused("[]", "invalid");
     refused("{\"query\":\"q\",\"items\":[]} x", "trailing characters");
+}
+
+#[test]
+fn a_choice_of_a_wrong_type_is_answered_with_every_name() {
+    refused(
+        r#"{"query":"q","items":[],"tokenization":5}"#,
+        "integer `5`, expected one of the strings concat, separate",
+    );
+    refused(
+        r#"{"query":"q","items":[],"long_labels":true}"#,
+        "boolean `true`, expected one of the strings refuse, sum, mean",
+    );
 }
 
 fn meta() -> ScoreMeta {

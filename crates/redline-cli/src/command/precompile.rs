@@ -107,3 +107,48 @@ fn text(manifest: &Manifest) -> String {
         manifest.load_s.0,
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(plan: &str, origin: &str, seconds: f64, gain: Option<f64>, variants: &[&str]) -> ManifestEntry {
+        ManifestEntry {
+            plan: plan.to_owned(),
+            origin: origin.to_owned(),
+            choices: ["down", "qkv"]
+                .into_iter()
+                .zip(variants)
+                .map(|(s, v)| (s.into(), (*v).into()))
+                .collect(),
+            gain: gain.map(Finite),
+            activation_bytes: 0,
+            seconds: Finite(seconds),
+        }
+    }
+
+    #[test]
+    fn plans_read_as_a_table_and_its_sum() {
+        let manifest = Manifest {
+            object: "plan_manifest".to_owned(),
+            model: "m".to_owned(),
+            kernel_path: "scalar".to_owned(),
+            threads: 1,
+            tp: 1,
+            plans: vec![
+                plan("pass/1", "measured", 0.0125, Some(1.5), &["blocked", "dot"]),
+                plan("logits/64", "stored", 0.000_26, None, &[]),
+            ],
+            counters: ManifestCounters { misses: 6, compiles: 4, measurements: 5, loads: 3 },
+            load_s: Finite(1.25),
+            precompile_s: Finite(0.5),
+        };
+        let expected = "\
+plan           from    ms   gain  layers
+pass/1     measured  12.5  1.50x  down blocked, qkv dot
+logits/64    stored   0.3      -
+2 plans in 0.50 s beyond 1.25 s of loading: 3 stored, 4 measured (5 timings), 6 misses
+";
+        assert_eq!(text(&manifest), expected);
+    }
+}

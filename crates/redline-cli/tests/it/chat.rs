@@ -1,6 +1,9 @@
 //! `--chat`: prompts in the model's chat template.
 
 use std::fs;
+use std::path::Path;
+
+use redline_wire::Diffusion;
 
 use crate::checkpoint;
 use crate::harness::{Run, redline, redline_reading};
@@ -54,4 +57,27 @@ fn what_cannot_be_put_into_a_template_is_refused() {
         "chat_template.jinja",
         "leave out `--chat`",
     ]);
+}
+
+#[test]
+fn a_model_that_fills_masks_may_have_a_template() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");
+    for name in ["config.json", "generation_config.json", "tokenizer.json", "model.safetensors"] {
+        fs::copy(demo.join(name), folder.path().join(name)).unwrap();
+    }
+    fs::write(folder.path().join("chat_template.jinja"), TEMPLATE).unwrap();
+    let model = folder.path().to_str().unwrap();
+    let whole = "user: Who goes there?\nking:";
+    let ids = redline(&["tokenize", "--model", model, "--no-special", whole]).ok().out;
+    let expected = ids.split_whitespace().count();
+    let prompt_tokens = |run: Run| {
+        let answer: Diffusion = serde_json::from_str(&run.ok().out).unwrap();
+        answer.usage.prompt_tokens
+    };
+    let ask = ["diffuse", "--model", model, "--chat", "--max-new-tokens", "2"];
+    let one = redline(&[&ask[..], &["--json", "--prompt", "Who goes there?"]].concat());
+    assert_eq!(prompt_tokens(one), expected);
+    let line = b"{\"prompt\":\"Who goes there?\"}\n";
+    assert_eq!(prompt_tokens(redline_reading(&[&ask[..], &["--jsonl", "-"]].concat(), line)), expected);
 }

@@ -41,8 +41,11 @@ fn the_document_has_the_documented_shape() {
 #[test]
 fn the_text_is_let_out_and_its_cost_told_apart() {
     let run = redline(&[MODEL, PROMPT].concat()).ok();
-    assert_eq!(run.out, format!("{}\n", diffuse(&[]).choices[0].text));
-    assert!(run.err.contains("16 masks filled in 15 passes"), "{}", run.err);
+    let answer = diffuse(&[]);
+    assert_eq!(run.out, format!("{}\n", answer.choices[0].text));
+    let (prompt, rows) = (answer.usage.prompt_tokens, answer.meta.computed_tokens);
+    let told = format!("{prompt} prompt tokens, 16 masks filled in 15 passes over {rows} rows, ");
+    assert!(run.err.starts_with(&told), "no `{told}` in {}", run.err);
     assert_eq!(redline(&[MODEL, PROMPT, &["--quiet"]].concat()).ok().err, "");
 }
 
@@ -136,6 +139,27 @@ fn steps_are_shown_and_written_as_a_page_of_its_own() {
     let bad = [MODEL, PROMPT, &["--steps-html", "/nonexistent/steps.html"]].concat();
     let run = redline(&bad);
     assert!(run.code == 1 && run.err.contains("/nonexistent/steps.html"), "{}", run.err);
+}
+
+#[test]
+fn a_page_tells_the_pass_and_the_confidence_of_every_token() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("steps.html");
+    let answer = diffuse(&["--steps", "4", "--trace", "--steps-html", path.to_str().unwrap()]);
+    let mut filled = Vec::new();
+    for (at, pass) in answer.choices[0].passes.as_ref().unwrap().iter().enumerate() {
+        for (position, confidence) in pass.positions.iter().zip(&pass.confidences) {
+            filled.push((*position, format!("pass {}, {:.3}", at + 1, confidence.0)));
+        }
+    }
+    filled.sort();
+    let page = std::fs::read_to_string(path).unwrap();
+    let titles: Vec<&str> =
+        page.split(" title=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+    assert_eq!(titles, filled.iter().map(|(_, title)| title.as_str()).collect::<Vec<_>>());
+    let (passes, rows) = (answer.meta.passes, answer.meta.computed_tokens);
+    let facts = format!(": 16 masks filled in {passes} passes over {rows} rows, ");
+    assert!(page.contains(&facts) && page.contains("<main style=\"--pace:0.250s\">"), "{page}");
 }
 
 #[test]

@@ -1,6 +1,8 @@
 //! `doctor`.
 
-use crate::harness::redline;
+use redline_lab::Machine;
+
+use crate::harness::{redline, tiers};
 
 #[test]
 fn the_machine_is_described() {
@@ -10,7 +12,15 @@ fn the_machine_is_described() {
     }
     let json = redline(&["doctor", "--json"]).ok().out;
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(value.is_object());
+    let available = value["tiers"].as_array().unwrap().iter().filter(|tier| tier["available"] == true);
+    assert_eq!(available.map(|tier| tier["name"].as_str().unwrap()).collect::<Vec<_>>(), tiers());
+    // The limits of one thread, then those of all threads.
+    let limits = value["limits"].as_array().unwrap().iter();
+    let mut threads: Vec<u64> = limits.map(|limit| limit["threads"].as_u64().unwrap()).collect();
+    threads.dedup();
+    let mut expected = vec![1, Machine::here().default_threads() as u64];
+    expected.dedup();
+    assert_eq!(threads, expected);
 }
 
 #[test]

@@ -121,6 +121,22 @@ fn what_must_not_be_believed_is_exported_only_when_asked_for() {
 }
 
 #[test]
+fn what_a_format_cannot_express_is_noted() {
+    let folder = Folder::new();
+    let ours = folder.path("run.json");
+    let mut run: Value = serde_json::from_str(&fs::read_to_string(&ours).unwrap()).unwrap();
+    let mut batch = run["rows"][0].clone();
+    batch["case"] = "decode/b3/t2".into();
+    batch["params"]["batch"] = 3.into();
+    run["rows"].as_array_mut().unwrap().push(batch);
+    let both = folder.file("both.json", run.to_string());
+    let exported = redline(&["export", &both, "--to", "llama-bench-json"]).ok();
+    let note = "note: `decode/b3/t2` is left out: 3 sequences together, but llama-bench runs one\n";
+    assert!(exported.err.contains(note), "{}", exported.err);
+    assert_eq!(exported.out, redline(&["export", &ours, "--to", "llama-bench-json"]).ok().out);
+}
+
+#[test]
 fn files_that_are_none_are_refused() {
     let folder = Folder::new();
     let out = folder.path("out");

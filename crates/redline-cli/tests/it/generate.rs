@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use redline_wire::FinishReason;
 
@@ -36,6 +37,8 @@ fn the_text_is_streamed_and_its_cost_told_apart() {
     assert_eq!(run.out, format!("{}\n", document.choices[0].text));
     assert!(run.err.contains("tokens/s") && run.err.contains("24 new tokens"), "{}", run.err);
     assert!(run.err.contains(" (length reached)"), "{}", run.err);
+    let told = format!("{} prompt tokens in ", document.usage.prompt_tokens);
+    assert!(run.err.starts_with(&told), "{}", run.err);
     assert_eq!(redline(&[&["generate", "--model", "demo", "--quiet"], PROMPT].concat()).ok().err, "");
 }
 
@@ -157,6 +160,52 @@ fn ctrl_c_ends_a_generation_in_good_order() {
     assert_eq!(run.code, 130, "{}", run.err);
     assert!(run.out.ends_with('\n'), "the partial text stays and its line is ended");
     assert!(run.err.contains("(cancelled)"), "{}", run.err);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn ctrl_c_ends_a_document_in_good_order() {
+    // As above. The trace begins with the first pass.
+    let slow = ["generate", "--model", "demo", "--no-kv-cache", "--isa", "scalar", "--threads", "1"];
+    let ask = ["--ignore-eos", "--prompt", "And the king", "--max-new-tokens", "200"];
+    let told = ["--json", "--precision-trace=/dev/stderr"];
+    let mut child = command(&[&slow[..], &ask, &told].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stderr.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    interrupt(child.id());
+    let run = finish(child.wait_with_output().unwrap());
+    assert_eq!(run.code, 130, "{}", run.out);
+    let document = run.completion();
+    assert_eq!(document.choices[0].finish_reason, FinishReason::Cancelled);
+    assert!(document.usage.completion_tokens < 200, "{document:?}");
+}
+
+#[test]
+fn a_second_ctrl_c_ends_work_that_cannot_end_in_good_order() {
+    use std::io::Write as _;
+    // The answer names the key, so it is longer than a pipe can hold, and nobody reads it.
+    let line = format!("{{\"{}\":1}}\n", "x".repeat(1 << 20));
+    let mut child = command(&["generate", "--model", "demo", "--jsonl", "-"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(line.as_bytes()).unwrap();
+    child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+    for _ in 0..500 {
+        interrupt(child.id());
+        std::thread::sleep(Duration::from_millis(5));
+        if child.try_wait().unwrap().is_some() {
+            break;
+        }
+    }
+    let _ = child.kill();
+    assert_eq!(child.wait().unwrap().code(), Some(130));
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
+use redline_lab::Machine;
 use redline_lab::lanes::{self, Lane};
 use redline_lab::run::Run;
 use serde_json::Value;
@@ -79,6 +80,9 @@ fn values_have_a_summary_beside_them() {
     let nowhere = folder.path().join("nowhere/x.csv");
     redline(&[GEMM, &["--output", text(&nowhere)]].concat())
         .usage(&["its directory is not there", text(&nowhere)]);
+    let nowhere = folder.path().join("nowhere/base.json");
+    let accept = ["--baseline", text(&nowhere), "--update-baseline", "--reason", "why"];
+    redline(&[GEMM, &accept].concat()).usage(&["its directory is not there", text(&nowhere)]);
     let full = redline(&[GEMM, &["--output", "/dev/full"]].concat());
     assert!(full.code == 1 && full.err.contains("No space left"), "{} {}", full.code, full.err);
     assert!(full.out.contains("gemm/w8/m3"), "what was measured is shown: {}", full.out);
@@ -284,4 +288,35 @@ fn flags_may_be_written_as_elsewhere() {
     redline(&["bench", "generate", "--tp_size", "0"]).usage(&["--tp"]);
     let lane = |name: &str| Lane::named(name).unwrap();
     assert!(lane("gemm").about().contains("bit for bit") && lane("score").about().contains("items_per_s"));
+}
+
+#[test]
+fn the_environment_gives_a_lane_its_threads_and_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("run");
+    let words = ["bench", "gemm", "--profile", "smoke", "--formats", "f32", "--m", "1", "-o", text(&dir)];
+    // Another number than that of a lane without the variable.
+    let threads: usize = if Machine::here().default_threads() == 1 { 2 } else { 1 };
+    let mut lane = command(&words);
+    let run = harness::finish(lane.env("REDLINE_THREADS", threads.to_string()).output().unwrap());
+    assert!(matches!(run.code, 0 | 5), "{} {}", run.code, run.err);
+    let run = Run::read(&dir).unwrap();
+    assert!(!run.rows.is_empty());
+    for row in &run.rows {
+        assert_eq!(row.params.get("threads"), Some(&Value::from(threads)), "{row:?}");
+    }
+    let set: Vec<(String, String)> = run.environment.into_iter().collect();
+    assert_eq!(set, [("REDLINE_THREADS".to_owned(), threads.to_string())]);
+}
+
+#[test]
+fn a_directory_of_baselines_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("new/baselines");
+    let words = ["bench", "all", "--only", "gemm", "--profile", "smoke", "--threads", "1"];
+    let accept = ["--update-baseline", "--reason", "the first", "--baseline", text(&dir)];
+    let run = redline(&[&words[..], &accept].concat());
+    // Neither a build with uncommitted changes nor an invalid run is accepted.
+    assert!(matches!(run.code, 0 | 2 | 5) && dir.is_dir(), "{} {}", run.code, run.err);
+    assert_eq!(dir.join("gemm.json").exists(), run.code == 0, "{}", run.err);
 }

@@ -348,3 +348,10 @@ fn lanes_of_a_model_that_fills_masks() {
     assert_eq!(median(&memory[1], "kv"), 2.0 * median(&memory[0], "kv"));
     assert!(memory.iter().all(|row| median(row, "peak") >= median(row, "loaded") + median(row, "kv")));
 }
+
+#[test]
+fn the_embedded_model_judges_what_the_other_one_filled_in() {
+    for row in rows("diffusion", &[]) {
+        assert!(median(&row, "perplexity") > 1.0, "{row}");
+    }
+}

@@ -20,7 +20,12 @@ fn a_directory_scores_as_the_embedded_model_does() {
 
 #[test]
 fn a_model_in_the_hub_cache_goes_by_its_id() {
-    for (variable, below) in [("HF_HUB_CACHE", ""), ("HF_HOME", "hub"), ("HOME", ".cache/huggingface/hub")] {
+    for (variable, below) in [
+        ("HF_HUB_CACHE", ""),
+        ("HF_HOME", "hub"),
+        ("XDG_CACHE_HOME", "huggingface/hub"),
+        ("HOME", ".cache/huggingface/hub"),
+    ] {
         let root = tempfile::tempdir().unwrap();
         let model = root.path().join(below).join("models--someone--small");
         let snapshot = model.join("snapshots/0123456789abcdef");

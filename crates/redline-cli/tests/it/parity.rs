@@ -112,6 +112,7 @@ fn other_formats_have_tolerances_of_their_own() {
         let arguments = ["--json", "--format", format, "--kv-format", kv_format];
         let found = document(&parity("llama-b", &dump, &arguments).ok());
         assert_eq!(found.tolerance.0, tolerance, "{format}");
+        assert_eq!((found.meta.format.as_str(), found.meta.kv_format.as_str()), (format, kv_format));
         // The rounding error is visible, so the comparison is not empty.
         assert!(found.worst.unwrap().nmse.unwrap().0 > 1e-7, "{format}");
     }
@@ -160,13 +161,56 @@ fn the_first_activation_that_differs_is_named() {
 }
 
 #[test]
+fn the_place_of_the_largest_error_is_a_row_and_a_column() {
+    // A row of the embedding has 100 values.
+    let dump = Dump::of("llama-b").value("step0.embedding", 250, |value| value + 1.0);
+    let first = document(&parity("llama-b", dump.dir(), &["--json"])).first_divergence.unwrap();
+    assert_eq!((first.row, first.column), (2, 50));
+    let table = parity("llama-b", dump.dir(), &[]).out;
+    let cells: Vec<&str> = table.lines().nth(1).unwrap().split_whitespace().collect();
+    assert_eq!((cells[0], cells[1], cells[5], cells[6]), ("0", "embedding", "2", "50"), "{table}");
+    assert!(table.contains(" activations in 4 steps: 1 beyond 1e-9; largest NMSE "), "{table}");
+}
+
+#[test]
+fn a_table_lists_the_first_that_diverge_or_all() {
+    let dump = Path::new(TESTS).join("parity/llama-b");
+    let strict = ["--format", "bf16", "--tolerance", "1e-7"];
+    let found = document(&parity("llama-b", &dump, &[&strict[..], &["--json"]].concat()));
+    let (compared, diverging) = (found.compared, found.diverging);
+    let table = parity("llama-b", &dump, &strict).out;
+    let rest = format!("{} more diverge; `--all` lists them", diverging - 8);
+    assert_eq!(table.lines().nth(9), Some(rest.as_str()), "{table}");
+    let verdict = format!("{compared} activations in 4 steps: {diverging} beyond 1e-7; largest NMSE ");
+    assert!(table.contains(&verdict), "no `{verdict}` in {table}");
+    let all = parity("llama-b", &dump, &["--all"]).ok().out;
+    assert_eq!(all.lines().take_while(|line| !line.is_empty()).count(), 1 + compared, "{all}");
+    assert!(all.contains(&format!("{compared} activations in 4 steps: within 1e-9; largest NMSE ")), "{all}");
+}
+
+#[test]
+fn what_was_compared_is_told_unless_quiet() {
+    let dump = Path::new(TESTS).join("parity/llama-b");
+    let told = parity("llama-b", &dump, &["--threads", "1"]).ok();
+    assert!(told.err.contains(" against llama-b; ") && told.err.ends_with(", 1 thread\n"), "{}", told.err);
+    let quiet = parity("llama-b", &dump, &["--threads", "1", "--quiet"]).ok();
+    assert_eq!((quiet.out, quiet.err), (told.out, String::new()));
+}
+
+#[test]
 fn another_choice_of_token_is_told() {
     let dump = Dump::of("gpt2-b").value("step1.logits", 77, |_| 1000.0);
     let run = parity("gpt2-b", dump.dir(), &["--json"]);
     let found = document(&run);
     let top = &found.top1[1];
     assert_eq!((run.code, top.rows, top.agree, top.first_other.unwrap().reference), (6, 1, 0, 77));
-    assert!(parity("gpt2-b", dump.dir(), &[]).out.contains("instead of 77"));
+    let other = top.first_other.unwrap();
+    assert!(other.reference_margin.0 > 500.0 && other.own_margin.0 < 500.0, "{other:?}");
+    let closest = top.closest.unwrap();
+    let (reference, own) = (closest.reference_margin.0, closest.own_margin.0);
+    let margins = format!("; smallest margin {reference:.3e} (here {own:.3e}), in row 0; ");
+    let table = parity("gpt2-b", dump.dir(), &[]).out;
+    assert!(table.contains("instead of 77") && table.contains(&margins), "{table}");
 }
 
 #[test]
@@ -183,6 +227,13 @@ fn a_dump_of_another_model_is_refused_with_numbers() {
     parity("llama-b", dump.dir(), &[]).usage(&["257 tokens", "256"]);
     let dump = Dump::of("llama-b").description(|d| d["steps"][0]["tokens"] = json!([1, 2]));
     parity("llama-b", dump.dir(), &[]).usage(&["`step0.embedding` has the shape [5, 100]", "[2, 100]"]);
+}
+
+#[test]
+fn a_dump_may_fill_the_context() {
+    // With three more steps of a token each these are 256 tokens, so only the shapes are wrong.
+    let dump = Dump::of("llama-b").description(|d| d["steps"][0]["tokens"] = json!(vec![1; 253]));
+    parity("llama-b", dump.dir(), &[]).usage(&["`step0.embedding` has the shape [5, 100]", "[253, 100]"]);
 }
 
 #[test]

@@ -153,7 +153,8 @@ fn a_reference_has_neither_the_outliers_nor_the_traces_of_the_model() {
 
 #[test]
 fn a_comparison_reads_as_lines() {
-    let run = demo(&held_out(1500), &["--against", "demo", "--against-format", "f32"]).ok();
+    let flags = ["--against", "demo", "--against-format", "f32"];
+    let run = demo(&held_out(1500), &flags).ok();
     for start in
         ["perplexity ", "against          demo (", "its perplexity ", "ln ratio ", "KL divergence ", "top-1 "]
     {
@@ -165,6 +166,34 @@ fn a_comparison_reads_as_lines() {
         run.out
     );
     assert!(run.err.contains("the reference in"), "{}", run.err);
+    // The figures are those of the document.
+    let json = document(demo(&held_out(1500), &[&flags[..], &["--json"]].concat())).against.unwrap();
+    let kl = json.kl_divergence;
+    let (median, p99) = (kl.median.unwrap().0, kl.p99.unwrap().0);
+    for figure in [
+        format!("its perplexity   {:.4} ± ", json.perplexity.value.0),
+        format!("ln ratio         {:.6} ± ", json.ln_ratio.value.0),
+        format!(", median {median:.3e}, 99 % below {p99:.3e}, largest {:.3e}\n", kl.max.0),
+        format!("top-1 agreement  {:.3} %\n", 100.0 * json.top1_agreement.0),
+    ] {
+        assert!(run.out.contains(&figure), "no `{figure}` in {}", run.out);
+    }
+}
+
+#[test]
+fn a_reference_has_a_cache_format_and_a_context_of_its_own() {
+    let text = held_out(600);
+    let formats = |extra: &[&str]| {
+        let got = document(demo(&text, &[&["--against", "demo", "--json"], extra].concat()));
+        (got.meta.run.kv_format, got.against.unwrap().run.kv_format)
+    };
+    let told = |own: &str, other: &str| (own.to_owned(), other.to_owned());
+    assert_eq!(formats(&["--kv-format", "f32"]), told("f32", "bf16"));
+    assert_eq!(formats(&["--against-kv-format", "f32"]), told("bf16", "f32"));
+    // What the flag allows the model is more than the context of the reference.
+    let copy = Copy::new();
+    copy.config(|config| drop(config.insert("max_position_embeddings".to_owned(), 64.into())));
+    demo(&text, &["--max-context", "128", "--window", "32", "--against", copy.dir()]).ok();
 }
 
 #[test]
@@ -176,6 +205,7 @@ fn ids_need_no_tokenizer() {
     };
     let got = document(run(&["--json"]));
     assert_eq!((got.tokens, got.meta.windows, got.meta.window), (7, 1, 256), "the context is 256");
+    assert!(run(&[]).ok().out.contains("tokens           7 in 1 window of 256\n"));
     let halves = document(run(&["--json", "--window", "4"]));
     assert_eq!((halves.tokens, halves.meta.windows), (6, 2));
     run(&["--window", "257"]).failed(&["257", "256", "--window"]);

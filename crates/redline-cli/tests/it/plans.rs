@@ -141,6 +141,24 @@ fn the_trace_has_a_line_per_pass_and_layer() {
         .usage(&["/nonexistent/x", "--precision-trace FILE"]);
 }
 
+#[test]
+fn a_variable_may_name_the_trace_and_a_flag_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let ask = [&["score", "--model", "demo"], SCORE].concat();
+    let traced = |arguments: &[&str], variable: &str| {
+        let mut command = command(arguments);
+        finish(command.env("REDLINE_PRECISION_TRACE", path(variable)).output().unwrap()).ok();
+    };
+    traced(&ask, "variable");
+    let flag = format!("--precision-trace={}", path("flag").display());
+    traced(&[&ask[..], &[&flag]].concat(), "other");
+    let [by_variable, by_flag] =
+        ["variable", "flag"].map(|name| std::fs::read_to_string(path(name)).unwrap());
+    assert!(by_variable.lines().count() > 1 && !path("other").exists(), "{by_variable}");
+    assert_eq!(by_flag, by_variable);
+}
+
 #[cfg(target_os = "linux")]
 #[test]
 fn a_trace_may_go_to_a_pipe() {
@@ -181,4 +199,12 @@ fn plans_are_kept_in_the_cache_of_the_user_unless_a_flag_says_otherwise() {
     let estimate = ["--plan-policy", "estimate", "--plan-cache", elsewhere.to_str().unwrap()];
     assert_eq!(two_plans(&estimate, &both), made("estimated", true));
     assert!(!elsewhere.exists());
+}
+
+#[test]
+fn a_manifest_tells_threads_and_devices_apart() {
+    let sizes = ["--tokens", "1", "--rows", "1", "--max-chunk", "1"];
+    let made = ["--threads", "2", "--tp", "3", "--plan-policy", "estimate"];
+    let manifest = precompile(&[sizes, made].concat());
+    assert_eq!((manifest.threads, manifest.tp), (2, 3));
 }

@@ -162,6 +162,11 @@ fn every_step_of_a_generation_is_a_pass() {
     let tokens: Vec<_> = profile.of("pass").iter().map(|pass| pass.args.tokens.unwrap()).collect();
     assert_eq!((tokens.len(), &tokens[1..]), (6, &[1; 5][..]));
     assert_eq!(tokens.iter().sum::<usize>(), profile.of("request")[1].args.tokens.unwrap());
+    for (at, pass) in profile.of("pass").into_iter().enumerate() {
+        let plan = pass.args.plan.as_deref().unwrap();
+        assert!(plan.starts_with("pass/") && (plan == "pass/1") == (at > 0), "{pass:?}");
+        assert_eq!(pass.args.pass, Some(at as u64));
+    }
 }
 
 #[test]

@@ -117,6 +117,19 @@ fn lines_are_answered_in_order_whatever_the_threads() {
 }
 
 #[test]
+fn what_the_tokenizer_adds_is_left_out_of_lines_and_of_places_too() {
+    let bare = tokenizer().encode_with_offsets(TEXT, false).unwrap();
+    let line = json!({"text": TEXT}).to_string();
+    let ask = ["tokenize", "--model", "demo", "--no-special", "--jsonl", "-"];
+    let run = redline_reading(&ask, line.as_bytes()).ok();
+    assert_eq!(ids(&run.out), TokenIds { ids: bare.ids.clone(), offsets: None });
+    let places = bare.ids.iter().zip(&bare.offsets);
+    let lines: Vec<String> =
+        places.map(|(id, range)| format!("{id} {} {}\n", range.start, range.end)).collect();
+    assert_eq!(tokenize(&["--no-special", "--offsets", TEXT]).ok().out, lines.concat());
+}
+
+#[test]
 fn a_bad_line_is_told_in_its_place_and_nothing_else_is_lost() {
     let mut input = b"{\"text\":\"one\"}\n\n{\"txt\":\"two\"}\n".to_vec();
     input.extend(b"{\"text\":\"\xff\"}\n{\"text\":3}\n{\"text\":\"one\"}");

@@ -134,7 +134,8 @@ fn an_arm_against_itself_has_equal_outputs() {
 #[test]
 fn flags_of_arms_are_refused_before_anything_runs() {
     let cases: &[(&[&str], &[&str])] = &[
-        (&["--versus", "--no-such-flag 1"], &["--no-such-flag"]),
+        (&["--versus", "--no-such-flag 1"], &["--no-such-flag", "`redline bench generate --help` lists"]),
+        (&["--versus", "--num-rnus 1"], &["did you mean `--num-runs`? `redline bench generate --help`"]),
         (&["--versus", "--format f8"], &["f8"]),
         (&["--versus", "word"], &["word"]),
         (&["--versus", "'open"], &["a quote that does not end", "in `--versus`"]),
@@ -161,10 +162,16 @@ fn flags_of_arms_are_refused_before_anything_runs() {
     bench(&["--versus", "--kv-cache maybe"]).usage(&["arm b", "on, off, both"]);
 }
 
-/// A program that answers `--version` and `bench ..` with fixed text. Another process writes it, so that this process holds
-/// no open handle when it is started.
+/// A program that answers `--version` and `bench ..` with fixed text.
 #[cfg(unix)]
 fn program(folder: &Path, name: &str, bench: &str) -> String {
+    let version = "if [ \"$1\" = --version ]; then echo 'redline 9.9'; exit; fi";
+    script(folder, name, &format!("{version}\n{bench}"))
+}
+
+/// A shell script. Another process writes it, so that this process holds no open handle when it is started.
+#[cfg(unix)]
+fn script(folder: &Path, name: &str, commands: &str) -> String {
     use std::io::Write as _;
     use std::process::{Command, Stdio};
     let path = folder.join(name);
@@ -174,9 +181,8 @@ fn program(folder: &Path, name: &str, bench: &str) -> String {
         .stdin(Stdio::piped())
         .spawn()
         .unwrap();
-    let script =
-        format!("#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'redline 9.9'; exit; fi\n{bench}\n");
-    shell.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let text = format!("#!/bin/sh\n{commands}\n");
+    shell.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
     assert!(shell.wait().unwrap().success());
     path.to_str().unwrap().to_owned()
 }
@@ -202,7 +208,8 @@ fn another_binary_is_an_arm() {
     }
     printed["machine"] = "another version's".into();
     fs::write(folder.path().join("printed"), printed.to_string()).unwrap();
-    let other = program(folder.path(), "other", "cat \"${0%/*}/printed\"");
+    // A process with invalid rows leaves its document too.
+    let other = program(folder.path(), "other", "cat \"${0%/*}/printed\"; exit 5");
     let run = measured(bench(&["--versus-binary", &other, "--processes", "2", "--json"]));
     assert_ne!(run.code, 1, "{}", run.out);
     let json: Value = serde_json::from_str(&run.out).unwrap();
@@ -241,6 +248,16 @@ fn an_arm_that_fails_is_told_with_its_complaint() {
     );
     bench(&["--versus-binary", "/nonexistent/redline"]).failed(&["/nonexistent/redline", "built elsewhere"]);
     bench(&["--versus-binary", "/bin/false"]).failed(&["/bin/false", "no version"]);
+    for (name, commands, expect) in [
+        ("unsure", "echo redline 9.9; exit 3", "exit status: 3 and no version"),
+        ("chatty", "echo redline 9.9; echo built today", "exit status: 0 and no version"),
+    ] {
+        let other = script(folder.path(), name, commands);
+        bench(&["--versus-binary", &other]).failed(&[&other, expect]);
+    }
+    // Without a number of processes there are four for each arm.
+    let other = program(folder.path(), "early", "exit 7");
+    bench(&["--versus-binary", &other]).failed(&["exit status: 7", "in process 2 of 8, arm b"]);
 }
 
 #[cfg(unix)]

@@ -151,4 +151,15 @@ mod tests {
         assert_eq!(Buckets::new(&[], &[], 7).all().len(), 2);
         assert_eq!(Buckets::new(&[], &[5, 5, 0], 3).of(BucketMode::Logits, 2).size, 3);
     }
+
+    /// A canvas runs in one pass, however long it is.
+    #[test]
+    fn a_pass_that_is_larger_than_every_bucket_falls_into_the_largest() {
+        let buckets = Buckets::default();
+        for rows in [513, 5000] {
+            let size = Buckets::MAX_CHUNK;
+            assert_eq!(buckets.of(BucketMode::Pass, rows), Bucket { mode: BucketMode::Pass, size });
+        }
+        assert_eq!(buckets.of(BucketMode::Logits, 65).size, OUTPUT_ROWS);
+    }
 }

@@ -89,4 +89,14 @@ mod tests {
         assert_eq!(key("1", "avx512", 64).fields, stored[1]);
         assert!(key("1", "a", 1).nearest(&[Fields::new()]).contains("stored without"));
     }
+
+    #[test]
+    fn of_equally_similar_plans_the_first_in_the_alphabet_is_told() {
+        let key =
+            |threads| Key::new(&machine(threads, "avx2"), Bucket { mode: BucketMode::Pass, size: 64 }).fields;
+        let asked = Key::new(&machine("2", "avx2"), Bucket { mode: BucketMode::Pass, size: 64 });
+        for stored in [["1", "3"], ["3", "1"]] {
+            assert_eq!(asked.nearest(&stored.map(key)), "threads 2, stored 1");
+        }
+    }
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redline_engine::{
     Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, Engine, EngineError,
-    FinishReason, Options, Prompt, Sampling,
+    FinishReason, Label, Options, Prompt, Sampling, ScoreRequest,
 };
 use redline_kernels::Format;
 use serde::Deserialize;
@@ -422,6 +422,12 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
         with(|r| (r.block_length, r.steps) = (Some(4), Some(8))),
         "8 steps cannot be shared out evenly to 3",
     );
+    // The hint names a number of steps that can, at least one for each block.
+    for (steps, hint) in [(8, "`steps` = 6 can"), (2, "`steps` = 3 can")] {
+        let mut uneven = with(|r| r.block_length = Some(4));
+        uneven.steps = Some(steps);
+        refused(&dream, uneven, hint);
+    }
     refused(&dream, with(|r| r.max_new_tokens = 0), "has no mask");
     refused(&dream, with(|r| r.max_new_tokens = 5000), "exceed the context");
     refused(&dream, with(|r| r.threshold = Some(0.0)), "`threshold` is 0");
@@ -608,4 +614,58 @@ fn a_stop_string_ends_a_canvas_before_it() {
     let last = free.text.chars().next_back().unwrap();
     let held = run(&[format!("{last}\u{1}").as_str()], true);
     assert_eq!((held.text, held.finish_reason), (free.text, FinishReason::Length));
+}
+
+#[test]
+fn a_threshold_needs_an_algorithm_whose_confidences_are_probabilities() {
+    let engine = engine("dream-a", 1);
+    for &algorithm in Algorithm::ALL {
+        let plain = DiffuseRequest::new(Prompt::Ids(vec![1, 2, 3]), 4);
+        let request = DiffuseRequest { threshold: Some(0.9), algorithm: Some(algorithm), ..plain };
+        let refused = engine.submit_diffuse(request, &Cancel::new()).err().map(|error| error.to_string());
+        let fact =
+            format!("a threshold compares probabilities, and `{}` is about something else", algorithm.name());
+        let probable = matches!(algorithm, Algorithm::MaskgitPlus | Algorithm::LowConfidence);
+        assert_eq!(refused, (!probable).then_some(fact));
+    }
+}
+
+/// Without text, a canvas still begins with the tokens that the tokenizer puts in front of a text.
+#[test]
+fn a_canvas_of_no_text_begins_as_every_text() {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo-diffusion");
+    let engine = Engine::load(options(&dir)).unwrap();
+    let prefix = engine.tokenizer().unwrap().prefix_ids().to_vec();
+    assert!(!prefix.is_empty());
+    let plain = DiffuseRequest::new(Prompt::Text(String::new()), 4);
+    let request = DiffuseRequest { steps: Some(1), ..plain };
+    let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+    assert_eq!((outcome.prompt_tokens, outcome.canvas.len()), (prefix.len(), prefix.len() + 4));
+    assert!(outcome.canvas.starts_with(&prefix), "{:?}", outcome.canvas);
+}
+
+/// All rows of a canvas see each other, so it runs in one pass, which has at most 8192 tokens.
+#[test]
+fn a_canvas_is_no_longer_than_the_largest_pass_whatever_the_context() {
+    let wide = with_config(|config| config["max_position_embeddings"] = 20_000.into());
+    let engine = Engine::load(options(&wide.1)).unwrap();
+    assert_eq!(engine.info().context, 20_000);
+    // Accepted requests end before their first pass.
+    let cancel = Cancel::new();
+    cancel.cancel();
+    let fill = |tokens: usize| {
+        let request = DiffuseRequest::new(Prompt::Ids(vec![5]), tokens - 1);
+        engine.submit_diffuse(request, &cancel).err().map(|error| error.to_string())
+    };
+    assert_eq!(fill(8192), None);
+    let fact = "the canvas: 8193 tokens exceed the largest pass, 8192";
+    assert_eq!(fill(8193).as_deref(), Some(fact));
+    let score = |tokens: usize| {
+        let items = vec![Prompt::Ids(vec![6; tokens - 1])];
+        let request = ScoreRequest::new(Prompt::Ids(vec![5]), items, vec![Label::Ids(vec![7])]);
+        engine.submit_score(request, &cancel).err().map(|error| error.to_string())
+    };
+    // The label takes one token.
+    assert_eq!(score(8191), None);
+    assert_eq!(score(8192).as_deref(), Some("item 0: 8192 tokens exceed the context of 8191"));
 }

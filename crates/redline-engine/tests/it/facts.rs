@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use redline_engine::{Activation, ActivationLog, Cancel, Engine, Objective, Options};
 use redline_kernels::Format;
+use redline_kernels::op::kv::KvFormat;
 
 use crate::models::{generation, golden, golden_dir, ids, options};
 
@@ -24,6 +25,17 @@ fn the_facts_are_those_of_the_checkpoint() {
         assert_eq!((info.threads, info.tp, info.max_chunk), (2, 1, 512));
         assert_eq!((info.kv_budget_bytes, info.prefix_cache), (None, true));
         assert!(info.kernel_path.ends_with(&format!("/{name}/kv-{name}")), "{}", info.kernel_path);
+    }
+}
+
+#[test]
+fn only_weights_in_f32_come_with_keys_and_values_in_f32() {
+    for &format in Format::ALL {
+        let engine = Engine::load(Options { format: Some(format), ..options(&golden_dir()) }).unwrap();
+        let natural = if format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
+        assert_eq!(engine.info().kv_format, natural, "{format}");
+        let path = &engine.info().kernel_path;
+        assert!(path.ends_with(&format!("/{format}/kv-{}", natural.name())), "{path}");
     }
 }
 

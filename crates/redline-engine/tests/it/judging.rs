@@ -446,3 +446,13 @@ fn a_time_limit_is_that_of_the_scores() {
     assert!(refusal(engine.classify(ClassifyRequest { timeout_s, ..subjects() })).contains("leaves no time"));
     assert!(refusal(engine.rerank(RerankRequest { timeout_s, ..who_is_king() })).contains("leaves no time"));
 }
+
+#[test]
+fn a_class_that_begins_with_any_white_space_gets_no_other() {
+    let engine = demo();
+    let classes = ["\nking", "\tking", " king", "king"];
+    let outcome = engine.classify(ClassifyRequest { classes: labels(&classes), ..subjects() }).unwrap();
+    let written = ["\nking", "\tking", " king", " king"];
+    let tokenizer = engine.tokenizer().unwrap();
+    assert_eq!(outcome.class_token_ids, written.map(|class| tokenizer.encode(class, false).unwrap()));
+}

@@ -1,5 +1,7 @@
 //! A checkpoint whose logits overflow: every answer that needs them is an error that names its place, and nothing else is.
 
+use std::path::{Path, PathBuf};
+
 use redline_engine::{
     BatchRequest, Cancel, Engine, EngineError, GenerateRequest, Label, LongLabels, PerplexityRequest,
     ScoreRequest,
@@ -10,15 +12,18 @@ use crate::models::{generation, ids, options, refusal, request, tiny};
 /// The token whose row of the output projection overflows.
 const BROKEN: usize = 7;
 
-/// The tiny model; the logit of one token is infinite or not a number at every position.
-fn broken() -> Engine {
-    let folder = tempfile::tempdir().unwrap();
-    let dir = tiny(folder.path(), |name, values| {
+/// Writes the tiny model; the logit of one token is infinite or not a number at every position.
+fn write_broken(folder: &Path) -> PathBuf {
+    tiny(folder, |name, values| {
         if name == "lm_head.weight" {
             values[BROKEN * 32..(BROKEN + 1) * 32].fill(3e38);
         }
-    });
-    Engine::load(options(&dir)).unwrap()
+    })
+}
+
+fn broken() -> Engine {
+    let folder = tempfile::tempdir().unwrap();
+    Engine::load(options(&write_broken(folder.path()))).unwrap()
 }
 
 fn labels(ids: &[i64]) -> Vec<Label> {
@@ -77,4 +82,17 @@ fn perplexity_and_divergence_name_the_token() {
     assert!(matches!(error, EngineError::NonFinite(_)), "{error}");
     let error = sound.compare(&engine, ask(), &Cancel::new()).unwrap_err();
     assert!(matches!(error, EngineError::NonFinite(_)), "{error}");
+}
+
+#[test]
+fn a_comparison_names_the_model_whose_output_is_not_finite() {
+    let folders = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let cracked = folders[0].path().join("cracked");
+    std::fs::rename(write_broken(folders[0].path()), &cracked).unwrap();
+    let (engine, sound) = (Engine::load(options(&cracked)).unwrap(), crate::models::long(folders[1].path()));
+    let ask = || PerplexityRequest { text: ids(&[1, 2, 3, 4, 5]), window: Some(3) };
+    for (model, reference) in [(&engine, &sound), (&sound, &engine)] {
+        let message = refusal(model.compare(reference, ask(), &Cancel::new()));
+        assert!(message.contains("counted token 1, in window 1\n  in `cracked`\n"), "{message}");
+    }
 }

@@ -3,11 +3,13 @@
 use std::sync::Arc;
 
 use redline_engine::{
-    Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs, Sampling,
-    ScoreRequest, Source,
+    Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs,
+    Sampling, ScoreRequest, Source,
 };
 
-use crate::models::{demo, demo_dir, generation, golden, golden_dir, ids, options, refusal, request, text};
+use crate::models::{
+    budget, demo, demo_dir, generation, golden, golden_dir, ids, options, refusal, request, text,
+};
 
 fn generate(engine: &Engine, request: GenerateRequest) -> String {
     refusal(engine.generate(request, &Cancel::new(), &mut |_| ()))
@@ -217,4 +219,30 @@ fn labels_that_are_too_long() {
     let message = refusal(with(65, LongLabels::Refuse));
     assert!(message.contains("is 65 tokens") && message.contains("`long_labels` = sum"), "{message}");
     assert!(refusal(with(0, LongLabels::Sum)).contains("is 0 tokens"));
+}
+
+#[test]
+fn steps_that_do_not_fit_the_memory_budget_are_refused_before_they_run() {
+    let memory = Some(budget(golden().info(), 2, 0));
+    let engine = Engine::load(Options { memory, ..options(&golden_dir()) }).unwrap();
+    let observe = |steps: Vec<Vec<u32>>| engine.observe(steps, Arc::new(|_, _| ()));
+    observe(vec![vec![1; 100], vec![2; 28]]).unwrap();
+    let message = refusal(observe(vec![vec![1; 100], vec![2; 29]]));
+    let fact = "the steps: 129 tokens need room for 192, in pages of 64, and the memory budget leaves room for \
+                128\n";
+    assert!(message.starts_with(fact), "{message}");
+}
+
+#[test]
+fn a_queue_and_a_pass_have_their_limits() {
+    let message = refusal(Engine::load(Options { queue: 0, ..options(&golden_dir()) }));
+    assert!(message.contains("a queue of 0 places takes no request"), "{message}");
+    let load = |most: usize| {
+        let mut options = options(&golden_dir());
+        options.plans.buckets = Buckets::new(&[], &[], most);
+        Engine::load(options)
+    };
+    assert_eq!(load(8192).unwrap().info().max_chunk, 8192);
+    let message = refusal(load(8193));
+    assert!(message.contains("passes of 8193 tokens exceed 8192"), "{message}");
 }

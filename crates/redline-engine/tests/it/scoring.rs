@@ -442,3 +442,21 @@ fn a_request_waits_for_less_time_than_it_takes() {
     let taken = engine.score(pledge()).unwrap().cost;
     assert!(0.0 < taken.queue_s && taken.queue_s < taken.compute_s, "{taken:?}");
 }
+
+#[test]
+fn log_probabilities_of_long_labels_are_those_of_their_scores_unless_true_ones_are_asked_for() {
+    let engine = demo();
+    let asked = |softmax, full_logprobs| {
+        let labels = [" the", " the king of Babylon"].map(|text| Label::Text(text.into())).to_vec();
+        let long_labels = LongLabels::Sum;
+        let request = ScoreRequest { labels, long_labels, softmax, full_logprobs, ..pledge() };
+        engine.score(request).unwrap().items.remove(0).unwrap()
+    };
+    let (plain, soft, full) = (asked(false, false), asked(true, false), asked(true, true));
+    for (score, logprob) in soft.scores.iter().zip(&soft.logprobs) {
+        assert!((logprob.exp() - score).abs() < 1e-6, "{soft:?}");
+    }
+    assert_eq!(full.scores, soft.scores);
+    assert_eq!(full.logprobs, plain.logprobs);
+    assert_ne!(full.logprobs, soft.logprobs);
+}

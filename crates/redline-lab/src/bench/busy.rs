@@ -37,3 +37,22 @@ impl Drop for BusyThreads {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_threads_as_asked_for_work_until_they_are_dropped() {
+        for count in [0, 1, 3] {
+            let busy = BusyThreads::start(count, std::hint::spin_loop).unwrap();
+            let names: Vec<_> = busy.threads.iter().map(|t| t.thread().name().map(str::to_owned)).collect();
+            let expected: Vec<_> = (0..count).map(|index| Some(format!("busy-{index}"))).collect();
+            assert_eq!(names, expected);
+            let stop = Arc::clone(&busy.stop);
+            drop(busy);
+            assert!(stop.load(Ordering::Relaxed));
+            assert_eq!(Arc::strong_count(&stop), 1, "every thread has ended");
+        }
+    }
+}

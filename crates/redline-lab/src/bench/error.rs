@@ -63,3 +63,20 @@ pub(crate) fn require(valid: bool, fact: impl FnOnce() -> String) -> Result<()> 
 pub(crate) fn verify(correct: bool, fact: impl FnOnce() -> String) -> Result<()> {
     if correct { Ok(()) } else { Err(LaneError::Incorrect(fact())) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_advice_of_engine_and_tokenizer_is_passed_on() {
+        let tokenizer = || TokenizerError::NotUtf8 { place: "a".to_owned(), offset: 3 };
+        let advice = tokenizer().hint().map(Hint::from);
+        assert!(advice.is_some());
+        assert_eq!(LaneError::from(tokenizer()).hint(), advice);
+        let memory = || EngineError::from(OutOfMemory { bytes: 7 });
+        assert!(memory().hint().is_some());
+        assert_eq!(LaneError::from(memory()).hint(), memory().hint());
+        assert_eq!(LaneError::Usage("a".to_owned()).hint(), None);
+    }
+}

@@ -152,4 +152,16 @@ mod tests {
             assert!(with(bad).count("n").is_err() && with(bad).count_or_auto("n").is_err(), "{bad}");
         }
     }
+
+    #[test]
+    fn numbers_are_finite_and_not_negative() {
+        const FLAGS: &[Flag] = &[flag("x", "X", "0.5")];
+        let with = |text| Values::new(FLAGS, [("x", text)]).number("x");
+        assert_eq!((with("0").unwrap(), with("2.5e-1").unwrap()), (0.0, 0.25));
+        assert_eq!(Values::new(FLAGS, []).number("x").unwrap(), 0.5);
+        for bad in ["inf", "1e999", "nan", "-1", "-0.5", "", "x", "1,2"] {
+            let Err(LaneError::Usage(fact)) = with(bad) else { panic!("{bad}") };
+            assert!(fact.contains(&format!("`--x` is `{bad}`")) && fact.contains("at least 0"), "{fact}");
+        }
+    }
 }

@@ -120,3 +120,28 @@ impl<T> MeasuredRow<'_, Held<T>> {
 pub(crate) fn timed<T>(trials: &[Held<T>], seconds: impl Fn(&Held<T>) -> f64) -> Vec<Held<f64>> {
     trials.iter().map(|trial| trial.with(seconds(trial))).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use redline_kernels::Format;
+    use redline_kernels::op::kv::KvFormat;
+
+    use super::*;
+    use crate::lanes::tests::info;
+
+    #[test]
+    fn a_row_of_a_model_names_both_of_its_formats() {
+        let info = ModelInfo {
+            format: Format::parse("w8").unwrap(),
+            kv_format: KvFormat::Bf16,
+            threads: 3,
+            kernel_path: "kernels".to_owned(),
+            ..info()
+        };
+        let row = Row::of_model("case", &info);
+        let params = ["model", "threads", "format", "kv_format"].map(|name| row.param_text(name).unwrap());
+        assert_eq!(params, ["a", "3", "w8", "bf16"]);
+        assert_eq!((row.case.as_str(), row.checked), ("case", true));
+        assert_eq!(row.kernel_path.as_deref(), Some("kernels"));
+    }
+}

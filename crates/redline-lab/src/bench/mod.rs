@@ -174,4 +174,23 @@ mod tests {
         assert!(within_context(101, &info()).is_err() && within_context(100, &info()).is_ok());
         assert!(within_batch("batch", &[1, 64]).is_ok() && within_batch("batch", &[65]).is_err());
     }
+
+    #[test]
+    fn a_refusal_names_what_is_needed_before_what_is_free() {
+        let clock = Clock::scripted(|| 0);
+        let mut bench = bench(&clock);
+        bench.machine.memory.available_bytes = Some(3 << 20);
+        let fact = |result: Result<()>| match result {
+            Err(LaneError::Usage(fact)) => fact,
+            other => panic!("{other:?}"),
+        };
+        let told = fact(bench.fits("it", f64::from(5 << 20)));
+        assert_eq!(told, "it would take 5 MiB, but 3 MiB of memory are free");
+        // A token of each sequence takes eight bytes.
+        assert!(bench.fits_batch(4, 98_304, &info()).is_ok());
+        assert!(bench.fits_batch(4, 98_305, &info()).is_err());
+        let told = fact(bench.fits_batch(8, 98_304, &info()));
+        let need = "the keys and values of 8 sequences of 98304 tokens would take 6 MiB";
+        assert!(told.starts_with(need), "{told}");
+    }
 }

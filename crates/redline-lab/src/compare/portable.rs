@@ -54,7 +54,7 @@ fn counted(pair: &Pair<'_>, name: &str, base: &Row, new: &Row) -> Option<Compare
     // A count differs if any sample differs.
     let range = |row: &Row| row.metrics.get(name).map(|m| (m.samples().min(), m.samples().max()));
     let verdict = match (line.base, line.new) {
-        (Some(b), Some(n)) if b == n && range(base) == range(new) => Verdict::Same,
+        (b, n) if b == n && range(base) == range(new) => Verdict::Same,
         (None, Some(_)) => Verdict::New,
         (Some(_), None) => Verdict::Missing,
         _ => Verdict::Slower,

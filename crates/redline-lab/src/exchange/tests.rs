@@ -297,3 +297,91 @@ fn rates_follow_from_times_or_agree_with_them() {
     // The mean of rates that scatter is more than the rate of the mean time.
     assert!(of("\"avg_ns\":4000000000,\"avg_ts\":170.0").is_ok());
 }
+
+#[test]
+fn the_name_of_an_engine_cannot_move_the_cursor() {
+    let said = Said { engine: Some("a\u{1b}[2Jb".to_owned()), trust: false };
+    assert_eq!(import(&gbench(ENTRY), None, &said).unwrap().engine.name, "a?[2Jb");
+}
+
+#[test]
+fn a_file_of_the_largest_size_is_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("full");
+    fs::File::create(&path).unwrap().set_len(MAX_BYTES).unwrap();
+    assert_eq!(read_text(&path).unwrap().len() as u64, MAX_BYTES);
+}
+
+#[test]
+fn times_and_sizes_are_better_the_lower_they_are() {
+    for (name, unit) in
+        [("peak_memory", "bytes"), ("cpu_time", "s"), ("seconds", "s"), ("wait_us", "us"), ("call_ns", "ns")]
+    {
+        assert_eq!(values::kind(name), (unit.to_owned(), Direction::Lower), "{name}");
+    }
+    assert_eq!(values::kind("share_of_forward"), ("share".to_owned(), Direction::Info));
+}
+
+#[test]
+fn tests_without_a_time_are_refused_in_any_order() {
+    let timeless = &*TEST.replace(",\"test_time\":\"a\"", "");
+    for (first, second) in [(TEST, timeless), (timeless, TEST), (timeless, timeless)] {
+        refused(&format!("{first}\n{second}\n"), Line(2), "stands twice");
+    }
+}
+
+#[test]
+fn titles_may_have_blanks_around_them() {
+    let run = read("n_prompt, n_gen , avg_ts\n512,0,100\n").unwrap();
+    assert_eq!(run.rows[0].case, "forward/b1/l512");
+}
+
+#[test]
+fn an_engine_is_named_or_is_the_program() {
+    let engine = |context: &str| {
+        read(&format!("{{\"context\":{context},\"benchmarks\":[{ENTRY}]}}")).unwrap().engine.name
+    };
+    assert_eq!(engine(r#"{"executable":"C:\\build\\bench.exe"}"#), "bench");
+    assert_eq!(engine(r#"{"executable":"./bench","engine":"mine"}"#), "mine");
+    assert_eq!(engine("{}"), "unknown");
+}
+
+#[test]
+fn a_case_that_says_that_it_did_not_fail_is_believed() {
+    let trusted = |text: &str| import(text, None, &Said { engine: None, trust: true }).unwrap();
+    let said = ENTRY.replace("\"cpu_time\":1", "\"cpu_time\":1,\"error_occurred\":false,\"skipped\":false");
+    let run = trusted(&gbench(&said));
+    assert!(run.rows[0].checked && run.rows[0].params.get("error").is_none());
+    let run = trusted(
+        "name,iterations,real_time,cpu_time,time_unit,error_occurred,error_message\n\
+         a,1,2,2,ns,false,\nb,1,2,2,ns,TRUE,late\n",
+    );
+    assert_eq!(run.rows.iter().map(|row| row.checked).collect::<Vec<_>>(), [true, false]);
+}
+
+#[test]
+fn only_numbers_of_an_entry_are_counters() {
+    let noted = ENTRY.replace("\"cpu_time\":1", "\"cpu_time\":1,\"note\":\"cold\",\"parts\":[1],\"hits\":3");
+    let run = read(&gbench(&noted)).unwrap();
+    let names: Vec<&str> = run.rows[0].metrics.iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["real_time", "cpu_time", "hits"]);
+}
+
+#[test]
+fn statistics_and_fits_of_a_case_are_no_cases() {
+    let statistics = ["mean", "median", "stddev", "cv", "min", "max"];
+    let lines = statistics.map(|name| format!("a_{name},1,5,5,ns\n")).concat();
+    let text = format!(
+        "name,iterations,real_time,cpu_time,time_unit\na,1,5,5,ns\n{lines}a_BigO,,5,5,N\na_RMS,,5,5,%\n"
+    );
+    let run = read(&text).unwrap();
+    assert_eq!(run.rows.iter().map(|row| row.case.as_str()).collect::<Vec<_>>(), ["a"]);
+}
+
+#[test]
+fn as_many_counters_as_are_allowed_are_read() {
+    // The two times of an entry count as well.
+    let counters = (0..MAX_NAMES - 2).map(|i| format!("\"c{i}\":1,")).collect::<Vec<_>>().concat();
+    let run = read(&gbench(&ENTRY.replace("{\"name\"", &format!("{{{counters}\"name\"")))).unwrap();
+    assert_eq!(run.rows[0].metrics.iter().count(), MAX_NAMES);
+}

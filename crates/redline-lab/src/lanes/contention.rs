@@ -273,4 +273,18 @@ mod tests {
         assert_eq!(names("score, decode").unwrap(), ["score", "decode"]);
         assert!(names("decode,sleep").is_err());
     }
+
+    #[test]
+    fn of_equally_fast_numbers_of_threads_the_first_is_the_best() {
+        let row = case(&[&[4.0, 4.0], &[8.0, 8.0], &[7.0, 9.0]], &plan(0.0, 0.0));
+        let values = |name: &str| samples(&row, name);
+        assert_eq!((values("best_threads"), values("worst_share_of_fixed")), (vec![1.0], vec![1.0]));
+    }
+
+    #[test]
+    fn busy_threads_are_limited() {
+        let neighbours = |text| neighbour_counts(&Values::new(LANE.flags, [("neighbours", text)]));
+        assert_eq!(neighbours("1024").unwrap(), [1024]);
+        assert!(matches!(neighbours("1025"), Err(LaneError::Usage(fact)) if fact.contains("up to 1024")));
+    }
 }

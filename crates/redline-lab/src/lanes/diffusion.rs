@@ -345,4 +345,55 @@ mod tests {
         // Six of eight tokens are those of the reference, which took twice as long.
         assert_eq!(values(["agreement", "speedup", "perplexity"]), [vec![0.75], vec![2.0], vec![]]);
     }
+
+    /// One canvas of two tokens and three masks.
+    fn case() -> Case {
+        Case {
+            prompts: vec![vec![1, 2]],
+            prompt_tokens: 2,
+            new_tokens: 3,
+            threshold: 0.5,
+            judge: None,
+            reference: None,
+        }
+    }
+
+    #[test]
+    fn each_arm_asks_for_what_its_name_says() {
+        let asked = |arm: &Arm| {
+            let request = arm.request(&case(), &[1, 2], 2);
+            assert!(request.ignore_eos && request.max_new_tokens == 3, "{}", arm.name);
+            assert_eq!(request.prompt, Prompt::Ids(vec![1, 2]));
+            (request.savings, request.cache, request.threshold, request.block_length)
+        };
+        let expected: [(bool, BlockCache, Option<f32>, Option<usize>); 6] = [
+            (false, BlockCache::None, None, None),
+            (true, BlockCache::None, None, None),
+            (true, BlockCache::Prefix, None, Some(2)),
+            (true, BlockCache::Dual, None, Some(2)),
+            (true, BlockCache::None, Some(0.5), Some(2)),
+            (true, BlockCache::Dual, Some(0.5), Some(2)),
+        ];
+        assert_eq!(ARMS.iter().map(asked).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn only_arms_with_blocks_may_fill_other_tokens() {
+        let mut case = case();
+        let mut row =
+            |arm: usize, ids: &[u32]| case.row(&info(), (ARMS[arm], 2), &[timed(vec![outcome()])], ids);
+        let naive = row(0, &[7, 8, 9]).unwrap();
+        assert_eq!(
+            (naive.case.as_str(), naive.param_text("threshold").unwrap().as_str()),
+            ("diffusion/naive/t1", "0.0")
+        );
+        let Err(LaneError::Incorrect(fact)) = row(1, &[7, 8, 1]) else { panic!("accepted") };
+        assert_eq!(fact, "exact fills [7, 8, 1], not [7, 8, 9]");
+        let both = row(5, &[7, 8, 1]).unwrap();
+        assert_eq!(
+            (both.case.as_str(), samples(&both, "agreement")),
+            ("diffusion/dual+threshold/b2/p0.5/t1", vec![2.0 / 3.0])
+        );
+        assert_eq!(both.param_text("threshold").as_deref(), Some("0.5"));
+    }
 }

@@ -183,4 +183,11 @@ mod tests {
         assert!(same(&[1, 2], &[1, 2]).is_ok());
         assert!(matches!(same(&[1], &[2]), Err(LaneError::Incorrect(_))));
     }
+
+    #[test]
+    fn every_token_of_a_canvas_sees_all_of_it() {
+        let masked = ModelInfo { objective: Objective::Masked { shifted: false }, ..info() };
+        let expected = Work { attention: 2.0 * 3.0 * 3.0 * 3.0, ..work(&info(), CASE) };
+        assert_eq!(work(&masked, CASE), expected);
+    }
 }

@@ -188,3 +188,34 @@ fn arithmetic_rows(bench: &Bench<'_>, teams: &[Team], runs: Runs) -> Result<Vec<
     }
     rounds(bench, "arithmetic", runs, cases)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::Clock;
+    use crate::lanes::tests::{bench, samples};
+
+    #[test]
+    fn a_case_has_the_rates_of_the_rounds_that_count() {
+        let (clock, told) = (Clock::ticking(1_000_000), RefCell::new(Vec::new()));
+        let progress = |what: &str| told.borrow_mut().push(what.to_owned());
+        let bench = Bench { progress: &progress, ..bench(&clock) };
+        let case = |name: &str| Case::new(Row::new(name), "f32_peak".to_owned(), || 2e9);
+        let huge = Case { huge_page_bytes: Some(7), ..case("b") };
+        let rows = rounds(&bench, "peaks", Runs { timed: 2, warmups: 1 }, vec![case("a"), huge]).unwrap();
+        assert_eq!(*told.borrow(), ["peaks, round 1 of 2", "peaks, round 2 of 2"]);
+        for (row, (name, bytes)) in rows.iter().zip([("a", vec![]), ("b", vec![7.0])]) {
+            assert_eq!((row.case.as_str(), samples(row, "huge_page_bytes")), (name, bytes));
+            let values = ["f32_peak", "spread"].map(|name| samples(row, name));
+            assert_eq!(values, [vec![2.0, 2.0], vec![0.0]], "billions per second");
+            assert_eq!((row.conditions.len(), row.conditions[0].len()), (1, 2));
+            assert!(row.warmup.is_some_and(|warmup| warmup.runs >= 1));
+        }
+        // All cases of a round come before the next round.
+        let starts = |row: usize| rows[row].conditions[0].iter().map(|c| c.start_ns).collect::<Vec<_>>();
+        let (a, b) = (starts(0), starts(1));
+        assert!(a[0] < b[0] && b[0] < a[1] && a[1] < b[1], "{a:?} {b:?}");
+    }
+}

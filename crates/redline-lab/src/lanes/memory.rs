@@ -329,4 +329,18 @@ mod tests {
         let (value, average) = watched(|| 7);
         assert!(value == 7 && average >= 0.0 && average.is_finite());
     }
+
+    #[test]
+    fn allocations_are_limited_where_a_token_is_a_pass() {
+        let with = |objective, allocations_per_token| {
+            let info = ModelInfo { objective, ..info() };
+            row(CASE, &[Sample { info, allocations_per_token, ..sample() }]).unwrap()
+        };
+        assert_eq!(with(Objective::Next, Some(32.0)).gates.len(), 1);
+        assert!(with(Objective::Next, Some(32.0)).missed().is_empty());
+        assert_eq!(with(Objective::Next, Some(32.5)).missed().len(), 1);
+        // Where nobody counts allocations, there is nothing to limit.
+        assert!(with(Objective::Next, None).gates.is_empty());
+        assert!(with(Objective::Masked { shifted: false }, Some(99.0)).gates.is_empty());
+    }
 }

@@ -280,4 +280,27 @@ pub(crate) mod tests {
             assert_eq!(distinct.len(), names.count(), "{}", lane.name);
         }
     }
+
+    #[test]
+    fn a_profile_is_a_size_of_a_lane() {
+        for lane in ALL {
+            assert_eq!(lane.values(LaneProfile::Smoke), lane.smoke, "{}", lane.name);
+            assert_eq!(lane.values(LaneProfile::Standard), lane.standard, "{}", lane.name);
+            assert!(lane.values(LaneProfile::Full).is_empty(), "{}", lane.name);
+        }
+        let names: Vec<&str> = LaneProfile::ALL.iter().map(|(_, profile)| profile.name()).collect();
+        assert_eq!(names, ["smoke", "standard", "full"]);
+    }
+
+    #[test]
+    fn two_lanes_run_with_several_numbers_of_threads() {
+        for lane in ALL {
+            let expected = match lane.name {
+                "limits" => vec![1, 2, 3],
+                "tokenizer" => vec![1, 2, 4, 8],
+                _ => vec![3],
+            };
+            assert_eq!((lane.threads)(3), expected, "{}", lane.name);
+        }
+    }
 }

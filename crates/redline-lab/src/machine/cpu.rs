@@ -222,4 +222,18 @@ mod tests {
         let unknown = parse("CPU implementer : 0x99\nCPU part : 0x123\n").cpu;
         assert_eq!((unknown.vendor.as_deref(), unknown.model_name), (Some("implementer 0x99"), None));
     }
+
+    #[test]
+    fn steppings_tell_designs_with_the_same_numbers_apart() {
+        let cores = [4, 5, 9, 10, 11].map(|stepping| x86_core("GenuineIntel", 6, 0x55, stepping).unwrap());
+        assert_eq!(cores, ["Skylake", "Cascade Lake", "Cascade Lake", "Cooper Lake", "Cooper Lake"]);
+    }
+
+    #[test]
+    fn cores_are_not_named_after_the_known_ones_among_them() {
+        let text = "processor : 0\nCPU implementer : 0x41\nCPU part : 0xd03\n\n\
+                    processor : 1\nCPU implementer : 0x41\nCPU part : 0x123\n";
+        let cpu = parse(text).cpu;
+        assert_eq!((cpu.model_name, cpu.model), (None, Some(0xd03)));
+    }
 }

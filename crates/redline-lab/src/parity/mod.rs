@@ -159,3 +159,25 @@ impl Comparison {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(step: usize, own: f32, reference: f32) -> ComparedActivation {
+        let id = ActivationId { layer: None, name: ActivationName::Logits };
+        let mut difference = ActivationDifference::default();
+        difference.add(&[own], &[reference]);
+        ComparedActivation { step, id, difference, top: None }
+    }
+
+    #[test]
+    fn an_error_of_the_tolerance_itself_is_within_it() {
+        let lines = vec![line(0, 2.0, 2.0), line(1, 3.0, 2.0), line(2, 3.0, 2.0)];
+        let report = ParityReport { lines, tolerance: 0.25 };
+        assert_eq!((report.first_divergence(), report.steps()), (None, 3));
+        assert_eq!(report.worst().map(|line| line.step), Some(1), "of equal errors the first");
+        let strict = ParityReport { tolerance: 0.24, ..report };
+        assert_eq!(strict.first_divergence(), Some(1));
+    }
+}

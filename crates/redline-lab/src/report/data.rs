@@ -101,4 +101,17 @@ mod tests {
         let bare = json(&Subjects::new(&runs), "t", Detail { samples: 0, ..Detail::FULL });
         assert!(bare.len() < text.len() && !bare.contains("0.333333,2.0"));
     }
+
+    #[test]
+    fn what_is_only_told_has_no_samples() {
+        let told = Samples::new("share", Direction::Info, vec![0.5, 0.25]).unwrap();
+        let runs = [run("score", vec![row("a", &[2.0, 1.0, 6.0]).metric("share", told)])];
+        let text = json(&Subjects::new(&runs), "t", Detail::FULL);
+        let document: Value = serde_json::from_str(&text).unwrap();
+        let metrics = &document["runs"][0]["rows"][0]["metrics"];
+        let summary = json!({"unit": "share", "direction": "info", "headline": 0.375, "n": 2});
+        assert_eq!(metrics["share"], summary);
+        let number = |name: &str| metrics["rate"][name].as_f64();
+        assert_eq!(["min", "headline", "mean", "max"].map(number), [1.0, 2.0, 3.0, 6.0].map(Some));
+    }
 }

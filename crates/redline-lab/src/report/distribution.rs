@@ -221,4 +221,18 @@ mod tests {
         assert_eq!((section.groups[0].figures.len(), section.groups[0].tables[0].rows.len()), (4, 9));
         assert!(section.notes.last().unwrap().starts_with("5 of 9 curves"), "{:?}", section.notes);
     }
+
+    #[test]
+    fn a_panel_holds_six_runs_and_eight_strips_of_each() {
+        let mut runs: Vec<_> =
+            (0..7).map(|_| run("score", vec![timed("a", "ms", &[vec![1.0, 2.0]])])).collect();
+        for (index, run) in runs.iter_mut().enumerate() {
+            run.engine.name = format!("engine {index}");
+        }
+        let subjects = Subjects::new(&runs);
+        assert_eq!(curves(&subjects).iter().map(Vec::len).collect::<Vec<_>>(), [6, 1]);
+        let runs = [run("score", vec![timed("a", "ms", &vec![vec![1.0]; 9])])];
+        let section = section(&Subjects::new(&runs), Detail::FULL).unwrap();
+        assert_eq!(section.groups[0].figures[0].svg.matches("stroke thin").count(), 8);
+    }
 }

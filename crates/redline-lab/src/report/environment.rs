@@ -185,4 +185,15 @@ mod tests {
         let section = section(&Subjects::new(&runs));
         assert!(section.groups[0].tables[0].rows[0][1].text.contains("tell nothing"));
     }
+
+    #[test]
+    fn the_fewest_and_the_most_runs_of_a_case_are_told() {
+        let of = |rows: Vec<crate::Row>| {
+            let runs = [run("score", rows)];
+            repetitions(&Subjects::new(&runs).runs[0])
+        };
+        assert_eq!(of(vec![row("a", &[1.0, 2.0]), row("b", &[1.0]), row("c", &[1.0; 4])]), "1–4");
+        assert_eq!(of(vec![row("a", &[1.0, 2.0])]), "2");
+        assert_eq!(of(Vec::new()), "–");
+    }
 }

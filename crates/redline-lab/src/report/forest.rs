@@ -306,4 +306,17 @@ mod tests {
             line.ratio.starts_with("1.000 [") && line.ratio.contains(&number::short(effect.high.unwrap()))
         );
     }
+
+    #[test]
+    fn an_interval_that_cannot_be_drawn_is_left_out() {
+        let line = |low: f64, high: f64| json!({"case": "c", "ratio": 2.0, "low": low, "high": high, "verdict": "same"});
+        let lines = [line(1.0, 3.0), line(0.0, 3.0), line(3.0, 1.0)];
+        let mut runs = [run("score", vec![row("a", &[1.0])])];
+        runs[0].comparison = json!({"base": {"engine": "x"}, "new": {"engine": "y"}, "lines": lines});
+        let (shown, _) = section(&Subjects::new(&runs), &[]).unwrap();
+        let figure = &shown.groups[0].figures[0];
+        let ratios: Vec<&str> = figure.lines.iter().map(|line| line.ratio.as_str()).collect();
+        assert_eq!(ratios, ["2.000 [1.000, 3.000]", "", ""]);
+        assert!(figure.about.starts_with("Base: x. New: y. "), "{}", figure.about);
+    }
 }

@@ -197,4 +197,27 @@ mod tests {
             assert!(section(&Subjects::new(&runs), Detail::FULL).is_none());
         }
     }
+
+    #[test]
+    fn each_run_has_a_map_of_its_own() {
+        let rows = || vec![case(Some(1), 64, 10.0, 1), case(Some(8), 64, 40.0, 1)];
+        let mut runs = [run("forward", rows()), run("forward", rows())];
+        runs[1].engine.name = "other".into();
+        let section = section(&Subjects::new(&runs), Detail::FULL).unwrap();
+        assert_eq!(section.groups[0].figures.len(), 2);
+    }
+
+    #[test]
+    fn cells_near_their_limit_are_outlined_if_they_may_be_believed() {
+        let at = |batch: u32, share: f64, checked: bool| {
+            let row = case(Some(batch), 64, 1.0, 1).limit("read_bandwidth", Some(share));
+            Row { checked, ..row }
+        };
+        let outlined = |share: f64, checked: bool| {
+            let runs = [run("forward", vec![at(1, 0.5, true), at(8, share, checked)])];
+            let section = section(&Subjects::new(&runs), Detail::FULL).unwrap();
+            section.groups[0].figures[0].svg.matches("class=\"near").count()
+        };
+        assert_eq!([outlined(0.8, true), outlined(0.79, true), outlined(0.9, false)], [1, 0, 0]);
+    }
 }

@@ -289,4 +289,28 @@ mod tests {
         assert_eq!(page(), page());
         assert!(html(&[], &ReportOptions::default()).unwrap().contains("<b>0</b> runs"));
     }
+
+    #[test]
+    fn every_missed_gate_and_every_invalid_row_is_counted() {
+        let twice = row("a", &[1.0]).gate("rate", 2.0).at_most("rate", 0.5);
+        let unchecked = Row { checked: false, ..row("b", &[1.0]) };
+        let runs = [run("score", vec![twice, unchecked])];
+        let facts = facts(&Subjects::new(&runs), &[Verdict::Slower, Verdict::Same, Verdict::Slower]);
+        let told: Vec<String> = facts.iter().map(|fact| format!("{} {}", fact.number, fact.noun)).collect();
+        assert_eq!(told[..5], ["1 run", "1 lane", "1 build", "1 machine", "2 rows"]);
+        assert_eq!(told[5..], ["1 not to be believed", "2 gates missed", "2 ✗ slower", "1 = same"]);
+        let bad: Vec<bool> = facts[5..].iter().map(|fact| fact.bad).collect();
+        assert_eq!(bad, [true, true, true, false]);
+    }
+
+    #[test]
+    fn the_span_is_from_the_first_start_to_the_last() {
+        let mut runs = ["a", "b", "c"].map(|lane| run(lane, Vec::new()));
+        let told = |runs: &[Run]| span(&Subjects::new(runs)).unwrap_or_default();
+        assert_eq!(told(&runs), "");
+        runs[2].started_at = Some("2026-11-20T01:02:03Z".into());
+        assert_eq!(told(&runs), "Measured 2026-11-20 01:02:03 UTC");
+        runs[0].started_at = Some("2026-11-22T00:00:00Z".into());
+        assert_eq!(told(&runs), "Measured 2026-11-20 01:02:03 UTC to 2026-11-22 00:00:00 UTC");
+    }
 }

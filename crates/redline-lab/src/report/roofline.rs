@@ -336,4 +336,20 @@ mod tests {
         let group: Vec<Entry<'_>> = subjects.entries().collect();
         assert_eq!(readings_of_lane(&group, "read_bandwidth"), Some([8e9; 3]));
     }
+
+    #[test]
+    fn what_was_read_around_samples_comes_before_the_lane_limits() {
+        let reading = Samples::new("GB/s", Direction::Higher, vec![99.0]).unwrap();
+        let limits = Row { checked: true, ..Row::new("read/a").metric("read_bandwidth", reading) };
+        let mut other = with_work(row("b", &[1.0]));
+        let arithmetic = Some("f32".to_owned());
+        other.ceilings = Some(Ceilings { bandwidth: 10e9, peak: 60e9, attention_peak: 50e9, arithmetic });
+        let rows = vec![with_work(row("a", &[1.0])), other];
+        let runs = [run("gemm", rows), run("limits", vec![limits])];
+        let subjects = Subjects::new(&runs);
+        let group: Vec<Entry<'_>> = subjects.entries().collect();
+        let roof = Roof::of(&group).unwrap();
+        assert_eq!(roof.bandwidth, [10e9; 3]);
+        assert_eq!(roof.peak_range(), (60e9, 100e9), "the lowest first");
+    }
 }

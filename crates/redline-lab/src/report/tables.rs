@@ -155,4 +155,16 @@ mod tests {
             assert!(problem[3].text.starts_with(expected), "{problem:?}");
         }
     }
+
+    #[test]
+    fn values_of_the_whole_row_stand_in_its_first_line() {
+        let seconds = crate::Samples::new("s", crate::Direction::Lower, vec![3.0, 1.0, 2.0]).unwrap();
+        let two = row("a", &[1.0, 4.0]).metric("seconds", seconds).limit("f32_peak", Some(0.5));
+        let runs = [run("score", vec![two])];
+        let section = section(&Subjects::new(&runs));
+        let rows = &section.groups[0].tables[0].rows;
+        let line = |at: usize| rows[at].iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join("|");
+        assert_eq!(line(0), "a|engine|rate, tokens/s|2.500|–|2.500 ± 2.121|1.000|4.000|2|50.0 %|f32_peak||");
+        assert_eq!(line(1), "||seconds, s|2.000|–|2.000 ± 1.000|1.000|3.000|3||||");
+    }
 }

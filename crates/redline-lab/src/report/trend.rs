@@ -168,4 +168,21 @@ mod tests {
             assert!(section(&Subjects::new(&runs), Detail::FULL).is_none());
         }
     }
+
+    #[test]
+    fn a_dirty_tree_is_marked_and_a_version_stands_for_an_unknown_commit() {
+        let named = |dirty: Option<bool>, git: Option<&str>, version: Option<&str>| {
+            let mut runs = [run("score", vec![row("a", &[1.0])])];
+            runs[0].engine.dirty = dirty;
+            runs[0].engine.git = git.map(ToOwned::to_owned);
+            runs[0].engine.version = version.map(ToOwned::to_owned);
+            let subjects = Subjects::new(&runs);
+            name(subjects.entries().next().unwrap())
+        };
+        let commit = Some("0123456789ab");
+        assert_eq!(named(Some(true), commit, Some("1.2")), "0123456+");
+        assert_eq!([Some(false), None].map(|dirty| named(dirty, commit, None)), ["0123456"; 2]);
+        assert_eq!(named(None, None, Some("1.2")), "1.2");
+        assert_eq!(named(None, None, None), "?");
+    }
 }

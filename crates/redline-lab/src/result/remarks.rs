@@ -98,4 +98,17 @@ mod tests {
             "{text}"
         );
     }
+
+    #[test]
+    fn each_degree_of_variation_has_its_mark() {
+        let row = |case: &str, values: &[f64]| {
+            let seconds = Samples::new("s", Direction::Lower, values.to_vec()).unwrap();
+            Row::new(case).metric("seconds", seconds)
+        };
+        let rows = vec![row("calm", &[1.0, 1.01]), row("uneasy", &[1.0, 1.1]), row("wild", &[1.0, 1.5])];
+        let marks: Vec<String> = rows.iter().map(|row| variation(row.headline().unwrap().1)).collect();
+        assert_eq!(marks, ["0.7 %", "6.7 % *", "28.3 % **"]);
+        let text = LaneResult { lane: "l".into(), machine: Machine::default(), rows }.remarks();
+        assert!(text.contains("above 5 % (*) 2 of 3 cases, above 10 % (**) 1\n"), "{text}");
+    }
 }

@@ -52,4 +52,28 @@ mod tests {
         assert_eq!(samples(&[1.0, 1.0, 1.0]).autocorrelation(), None);
         assert_eq!(samples(&[1.0, 2.0]).autocorrelation(), None);
     }
+
+    #[test]
+    fn outliers_lie_beyond_the_fences_on_either_side() {
+        let outliers = |v: &[f64]| Samples::new("x", Direction::Info, v.to_vec()).unwrap().outliers();
+        // Quartiles -4 and -2: fences -7 and 1, -10 and 4.
+        assert_eq!(outliers(&[-8.0, -4.0, -3.0, -2.0, -1.0]), Some((1, 0)));
+        assert_eq!(outliers(&[-11.0, -4.0, -3.0, -2.0, -1.0]), Some((0, 1)));
+        // A value on a fence is inside.
+        assert_eq!(outliers(&[-7.0, -4.0, -3.0, -2.0, -1.0]), Some((0, 0)));
+        assert_eq!(outliers(&[1.0, 2.0, 3.0, 4.0, 7.0]), Some((0, 0)));
+        assert_eq!(outliers(&[1.0, 2.0, 3.0, 4.0, 10.0]), Some((1, 0)));
+        assert_eq!(outliers(&[5.0; 4]), Some((0, 0)), "four equal values");
+    }
+
+    #[test]
+    fn neighbours_are_compared_with_the_mean_of_their_process() {
+        let of = |processes: &[Vec<f64>]| {
+            Samples::by_process("x", Direction::Info, processes).unwrap().autocorrelation()
+        };
+        // Deviations -2, -1 and 3: products 2 and -3 over squares 4, 1 and 9.
+        assert_eq!(of(&[vec![1.0, 2.0, 6.0]]), Some(-1.0 / 14.0));
+        // Another process is as far from its own mean; two values alone say nothing.
+        assert_eq!(of(&[vec![1.0, 2.0, 6.0], vec![5.0, 9.0], vec![11.0, 12.0, 16.0]]), Some(-1.0 / 14.0));
+    }
 }

@@ -270,3 +270,40 @@ fn the_order_is_over_all_cases_of_a_process() {
         holds(&line(&csv, number), &cells);
     }
 }
+
+#[test]
+fn rows_with_the_same_samples_share_their_places() {
+    let row = |case: &str, arm: &str, starts: [u64; 2]| {
+        let conditions = starts.map(|start_ns| Condition { start_ns, ..Condition::default() }).to_vec();
+        let metric = Samples::new("s", Direction::Lower, vec![1.0, 2.0]).unwrap();
+        let row = Row::new(case).metric("seconds", metric).conditions(conditions);
+        Row { arm: Some(arm.into()), ..row }
+    };
+    // Prefill and decode are parts of the same runs. The clock of an arm's process says nothing about that of the other arm.
+    let rows =
+        vec![row("prefill", "a", [10, 20]), row("decode", "a", [10, 20]), row("prefill", "b", [15, 30])];
+    let csv = run(rows).samples_csv();
+    let orders: Vec<&str> = (0..6).map(|number| line(&csv, number)["order"]).collect();
+    assert_eq!(orders, ["0", "1", "0", "1", "0", "1"]);
+}
+
+#[test]
+fn what_was_not_observed_is_blank() {
+    let metric = || Samples::new("s", Direction::Lower, vec![1.0]).unwrap();
+    let observed = Condition { canary_ns: Some(4.0), ..Condition::default() };
+    let rows = vec![
+        Row::new("a").metric("seconds", metric()),
+        Row::new("b").metric("seconds", metric()).conditions(vec![observed]),
+        Row::new("c").metric("seconds", metric()).conditions(vec![Condition::default()]),
+    ];
+    let run = run(rows);
+    let csv = run.results_csv();
+    let blank = ["tainted_n", "canary_drift_pct", "warmup_runs", "warmup_converged", "verify", "limit"];
+    holds(&line(&csv, 0), &blank.map(|column| (column, "")));
+    // A single reading of the canary does not drift.
+    holds(&line(&csv, 1), &[("tainted_n", "0"), ("canary_drift_pct", "0")]);
+    holds(&line(&csv, 2), &[("tainted_n", "0"), ("canary_drift_pct", "")]);
+    let csv = run.samples_csv();
+    let blank = ["order", "start_ns", "tainted", "taint_reasons", "canary_ns"];
+    holds(&line(&csv, 0), &blank.map(|column| (column, "")));
+}

@@ -139,6 +139,7 @@ fn a_count_that_differs_in_one_sample_differs() {
     assert_eq!(judged(&[4.0, 5.0, 6.0], &[4.0, 4.0, 6.0]), differs, "another median");
     assert_eq!(judged(&[5.0], &[]), (1, Verdict::Missing, false));
     assert_eq!(judged(&[], &[5.0]), (0, Verdict::New, false));
+    assert_eq!(judged(&[], &[]), same, "no samples on either side are no difference");
 }
 
 #[test]
@@ -406,4 +407,28 @@ fn the_table_has_the_base_before_the_new_run() {
     let line = table.lines().find(|line| line.starts_with("a ")).unwrap();
     let words: Vec<&str> = line.split_whitespace().collect();
     assert_eq!(words[..6], ["a", "rate", "100.0", "80.00", "tokens/s", "0.8000"]);
+}
+
+#[test]
+fn at_one_speed_nothing_is_steadied() {
+    let seconds = Samples::new("s", Direction::Lower, vec![1.0, 1.1, 0.9]).unwrap();
+    let speeds = Samples::new("GB/s", Direction::Info, vec![40.0; 3]).unwrap();
+    let row = Row::new("a").param("threads", 1).metric("seconds", seconds).metric("limit", speeds);
+    let arm = run(vec![Row { checked: true, ..row.limit("read_bandwidth", None) }]);
+    let found = compare(&arm, &arm, &Rules { arms: true, ..Rules::new(0.03) });
+    assert!(!found.lines[0].effect.unwrap().steadied);
+    assert!(!found.table().contains("steadied"), "{}", found.table());
+}
+
+#[test]
+fn a_metric_that_is_only_told_has_its_ratio() {
+    let with = |speed: f64| {
+        let limit = Samples::new("GB/s", Direction::Info, vec![speed]).unwrap();
+        run(vec![row("a", BASE).metric("limit", limit)])
+    };
+    let found = compare(&with(20.0), &with(30.0), &Rules::new(0.03));
+    let line = &found.lines[1];
+    assert_eq!((line.metric.as_deref(), line.verdict), (Some("limit"), None));
+    assert!((line.effect.unwrap().ratio - 1.5).abs() < 1e-9, "{line:?}");
+    assert_eq!((found.judged, found.exit_code), (1, 0));
 }

@@ -27,6 +27,13 @@ fn remark(root: &Root, name: &str) -> String {
     remark_in(&examine(root), name).unwrap_or_default()
 }
 
+/// The value of a line about a machine.
+fn value(root: &Root, name: &str) -> String {
+    let doctor = examine(root);
+    let mut entries = doctor.sections.iter().flat_map(|s| &s.entries);
+    entries.find(|entry| entry.name == name).map(|entry| entry.value.clone()).unwrap_or_default()
+}
+
 #[test]
 fn the_report_of_a_small_machine() {
     let tiers = vec![
@@ -134,4 +141,63 @@ fn json_holds_facts_and_sections() {
         (json["tiers"].as_array().map(Vec::len), json["limits"].as_array().map(Vec::len)),
         (Some(0), Some(0))
     );
+}
+
+#[test]
+fn parts_of_memory_stand_before_the_whole() {
+    let with = |more: &str| {
+        let text = format!("MemTotal: 24684096 kB\nSwapTotal: 9 kB\nSwapFree: 5 kB\n{more}");
+        small_vm().file("proc/meminfo", text)
+    };
+    let reserved = with("HugePages_Total: 8\nHugePages_Free: 5\nHugepagesize: 2048 kB\n");
+    assert_eq!(value(&reserved, "reserved huge pages"), "8 of 2 MiB, 5 free");
+    assert_eq!(value(&reserved, "swap"), "4 KiB of 9 KiB in use");
+    assert_eq!(value(&with("HugePages_Total: 8\n"), "reserved huge pages"), "8");
+    assert_eq!(value(&with("HugePages_Total: 0\n"), "reserved huge pages"), "none");
+}
+
+#[test]
+fn what_takes_nothing_away_gets_no_advice() {
+    let quota =
+        |microseconds: u64| small_vm().file("sys/fs/cgroup/cpu.max", format!("{microseconds} 100000\n"));
+    // Two hardware threads may use as much as they can.
+    assert_eq!(value(&quota(200_000), "processor quota"), "2.000");
+    assert_eq!(remark(&quota(200_000), "processor quota"), "");
+    assert_ne!(remark(&quota(199_000), "processor quota"), "");
+    let limit = |bytes: u64| small_vm().file("sys/fs/cgroup/memory.max", format!("{bytes}\n"));
+    let total: u64 = 24_684_096 << 10;
+    assert_eq!(
+        (value(&limit(total), "limit").as_str(), remark(&limit(total), "limit").as_str()),
+        ("23.5 GiB", "")
+    );
+    assert_ne!(remark(&limit(total - 1), "limit"), "");
+}
+
+#[test]
+fn advice_begins_beyond_its_threshold() {
+    let cases = [
+        ("proc/loadavg", "load average", "0.50 0 0 1/96 1", "0.51 0 0 1/96 1"),
+        ("proc/loadavg", "other runnable threads", "0 0 0 1/96 1", "0 0 0 2/96 1"),
+        ("proc/stat", "stolen time since boot", "cpu  995 0 0 0 0 0 0 5", "cpu  994 0 0 0 0 0 0 6"),
+    ];
+    for (path, name, quiet, noisy) in cases {
+        assert_eq!(remark(&small_vm().file(path, quiet), name), "", "{name}: {quiet}");
+        assert_ne!(remark(&small_vm().file(path, noisy), name), "", "{name}: {noisy}");
+    }
+}
+
+#[test]
+fn frequency_policy_and_accelerators_are_spelled_out() {
+    assert_eq!(value(&two_sockets(), "frequency governor"), "performance, powersave (intel_pstate)");
+    assert_eq!(value(&two_sockets(), "boost"), "no");
+    let device = |root: Root, address: &str, vendor: &str, class: &str| {
+        let at = |name| format!("sys/bus/pci/devices/{address}/{name}");
+        root.file(&at("vendor"), vendor).file(&at("class"), class).file(&at("device"), "0x2330\n")
+    };
+    let root = device(Root::empty(), "0000:01:00.0", "0x1002\n", "0x030200\n");
+    let root = device(root, "0000:04:00.0", "0x1da3\n", "0x120000\n");
+    assert_eq!(value(&root, "display"), "AMD 0x2330 at 0000:01:00.0");
+    assert_eq!(value(&root, "processing accelerator"), "vendor 0x1da3 0x2330 at 0000:04:00.0");
+    assert_eq!(remark(&root, "display"), "");
+    assert_eq!(remark(&root, "processing accelerator"), "seen, not used yet");
 }

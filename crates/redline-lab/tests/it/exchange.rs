@@ -432,3 +432,206 @@ fn the_name_of_a_model_is_no_format_of_weights() {
     let back = import(&export(&run_of(vec![row]), "llama-bench-json"), true);
     assert_eq!(back.rows[0].params.get("format"), Some(&"w8".into()));
 }
+
+/// A test of llama-bench with these fields, next to its samples.
+fn test_of(fields: Value) -> Value {
+    let mut test = json!({"n_prompt": 512, "n_gen": 0, "samples_ts": [5.0]});
+    test.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    test
+}
+
+#[test]
+fn google_benchmark_is_told_the_machine_and_each_repetition() {
+    let written: Value = serde_json::from_str(&export(&ours(), "gbench-json")).unwrap();
+    let context = &written["context"];
+    assert_eq!((&context["machine"], &context["fingerprint"]), (&"a, b | c".into(), &"f".into()));
+    let entries = written["benchmarks"].as_array().unwrap();
+    let numbers = |name: &str| entries.iter().map(|e| e[name].as_u64().unwrap()).collect::<Vec<_>>();
+    assert_eq!(numbers("family_index"), [0, 0, 0, 1, 1, 1]);
+    assert_eq!(numbers("repetition_index"), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(numbers("repetitions"), [3; 6]);
+}
+
+#[test]
+fn parameters_are_a_label_of_plain_words() {
+    let row = Row::new("a").param("format", "w4").param("threads", 2);
+    let run = run_of(vec![row.metric("seconds", samples("s", Direction::Lower, &[1.0]))]);
+    let written: Value = serde_json::from_str(&export(&run, "gbench-json")).unwrap();
+    assert_eq!(written["benchmarks"][0]["label"], "format=w4 threads=2");
+}
+
+#[test]
+fn a_time_of_zero_is_a_time() {
+    let run = run_of(vec![Row::new("a").metric("seconds", samples("s", Direction::Lower, &[0.0, 1.0]))]);
+    let back = import(&export(&run, "gbench-json"), true);
+    assert_eq!(values(&back.rows[0], "real_time"), [0.0, 1.0]);
+}
+
+#[test]
+fn the_time_of_the_processor_is_kept_apart() {
+    let run = import(GBENCH_JSON, true);
+    for format in ["gbench-json", "gbench-csv"] {
+        let back = import(&export(&run, format), true);
+        for name in ["real_time", "cpu_time"] {
+            near(values(&back.rows[0], name), values(&run.rows[0], name));
+        }
+    }
+}
+
+#[test]
+fn what_a_list_of_repetitions_cannot_hold_is_told() {
+    let seconds = Samples::by_process("s", Direction::Lower, &[vec![1.0], vec![2.0]]).unwrap();
+    let tokens = samples("tokens", Direction::Info, &[1.0, 2.0, 3.0]);
+    let run = run_of(vec![Row::new("a").metric("seconds", seconds).metric("tokens", tokens)]);
+    let exported = exchange::export(&run, exchange::format("gbench-json").unwrap(), true).unwrap();
+    let notes = [
+        "`a` has 2 repetitions: `tokens` is cut to as many samples",
+        "samples of 2 processes stand in one list: this format does not tell them apart",
+    ];
+    assert_eq!(exported.notes, notes);
+}
+
+#[test]
+fn a_case_that_cannot_be_tracked_is_no_benchmark() {
+    let told = Row::new("told").metric("share", samples("share", Direction::Info, &[0.5]));
+    let timed = Row::new("a").metric("seconds", samples("s", Direction::Lower, &[1.0]));
+    let bmf: Value = serde_json::from_str(&export(&run_of(vec![timed, told.clone()]), "bmf")).unwrap();
+    assert_eq!(bmf.as_object().unwrap().keys().collect::<Vec<_>>(), ["generate/a"]);
+    let error = exchange::export(&run_of(vec![told]), exchange::format("bmf").unwrap(), true).unwrap_err();
+    assert!(error.fact.contains("no metric of lane `generate`"), "{error}");
+}
+
+#[test]
+fn a_range_reaches_to_the_end_that_is_further_away() {
+    let seconds = samples("s", Direction::Lower, &[1.0, 6.0, 7.0, 8.0, 9.0, 9.5]);
+    let run = run_of(vec![Row::new("a").metric("seconds", seconds)]);
+    let smaller: Value = serde_json::from_str(&export(&run, "github-action-smaller")).unwrap();
+    assert_eq!(
+        (&smaller[0]["value"], &smaller[0]["range"], &smaller[0]["extra"]),
+        (&7.5.into(), &"± 6.500".into(), &"redline, 6 samples".into())
+    );
+}
+
+#[test]
+fn a_run_starts_with_its_earliest_test() {
+    let test = |tokens: u64, time: &str| test_of(json!({"n_prompt": tokens, "test_time": time}));
+    let tests = json!([test(8, "2026-03-02T10:30:00Z"), test(16, "2026-03-02T10:20:00Z")]);
+    let run = import(&tests.to_string(), true);
+    assert_eq!(run.started_at.as_deref(), Some("2026-03-02T10:20:00Z"));
+    for format in ["llama-bench-json", "llama-bench-jsonl", "llama-bench-csv"] {
+        assert_eq!(import(&export(&run, format), true).started_at, run.started_at, "{format}");
+    }
+}
+
+#[test]
+fn a_machine_has_both_its_processors_and_a_build_may_be_unknown() {
+    let facts = json!({"build_commit": "unknown", "cpu_info": "a processor", "gpu_info": "a card"});
+    let run = import(&json!([test_of(facts)]).to_string(), true);
+    assert_eq!((run.engine.git.as_deref(), run.machine.summary()), (None, Some("a processor, a card")));
+}
+
+#[test]
+fn a_setting_that_one_test_alone_has_tells_it_apart() {
+    let bound = test_of(json!({"cpu_mask": "0x1", "test_time": "b"}));
+    let tests = json!([test_of(json!({"test_time": "a"})), bound]);
+    assert_eq!(cases(&import(&tests.to_string(), true)), ["forward/b1/l512", "forward/b1/l512/cpu_mask:0x1"]);
+}
+
+#[test]
+fn lists_that_are_null_are_no_samples() {
+    let tests = json!([test_of(json!({"samples_ts": null, "samples_ns": null, "avg_ts": 7.0}))]);
+    let run = import(&tests.to_string(), true);
+    assert_eq!(values(&run.rows[0], "tokens_per_s"), [7.0]);
+    assert_eq!(run.rows[0].params.get("aggregate"), Some(&"mean".into()));
+}
+
+#[test]
+fn switches_are_numbers_where_all_is_text() {
+    let back = import(&export(&import(LLAMA_JSON, true), "llama-bench-csv"), true);
+    let switch = |name: &str| back.rows[0].params.get(name).cloned();
+    assert_eq!((switch("cpu_strict"), switch("use_mmap")), (Some("0".into()), Some("1".into())));
+}
+
+#[test]
+fn settings_that_were_text_get_their_types_back() {
+    let given: Value = serde_json::from_str(LLAMA_JSON).unwrap();
+    let written: Value = serde_json::from_str(&export(&import(LLAMA_CSV, true), "llama-bench-json")).unwrap();
+    for name in
+        ["model_type", "model_size", "n_batch", "n_threads", "tensor_split", "cpu_strict", "use_mmap", "poll"]
+    {
+        assert_eq!(written[0][name], given[0][name], "{name}");
+    }
+}
+
+#[test]
+fn settings_of_later_versions_are_parameters() {
+    let run = import(&json!([test_of(json!({"n_cpu_moe": 4, "devices": ""}))]).to_string(), true);
+    let params = &run.rows[0].params;
+    assert_eq!((params.get("n_cpu_moe"), params.get("devices")), (Some(&4.into()), None));
+}
+
+#[test]
+fn the_format_of_weights_stands_behind_the_name_of_the_model() {
+    for (kind, format) in [
+        ("qwen3 8B IQ4_NL - 4.5 bpw", Some("IQ4_NL - 4.5 bpw")),
+        ("llama 1B TQ1_0 - 1.69 bpw ternary", Some("TQ1_0 - 1.69 bpw ternary")),
+        ("gpt-oss 20B MXFP4 MoE", Some("MXFP4 MoE")),
+        ("Qwen3 0.6B BF16", Some("BF16")),
+        ("Qwen3 8B", None),
+    ] {
+        let run = import(&json!([test_of(json!({"model_type": kind}))]).to_string(), true);
+        let params = &run.rows[0].params;
+        assert_eq!(params.get("format"), format.map(Value::from).as_ref(), "{kind}");
+        assert_eq!(params.get("model"), Some(&kind.into()), "a file has no other name");
+    }
+}
+
+#[test]
+fn keys_and_values_may_have_formats_of_their_own() {
+    for (fields, format) in [
+        (json!({"type_k": "f16", "type_v": "q8_0"}), "f16/q8_0"),
+        (json!({"type_k": "f16", "type_v": "f16"}), "f16"),
+        (json!({"type_v": "q8_0"}), "q8_0"),
+    ] {
+        let run = import(&json!([test_of(fields)]).to_string(), true);
+        assert_eq!(run.rows[0].params.get("kv_format"), Some(&format.into()));
+    }
+}
+
+#[test]
+fn prompts_with_generation_keep_the_tokens_stored_before_them() {
+    let tests = json!([test_of(json!({"n_gen": 128, "n_depth": 256, "n_threads": 2}))]);
+    let run = import(&tests.to_string(), true);
+    assert_eq!(cases(&run), ["prompt-and-generate/d256/t2"]);
+    let written: Value = serde_json::from_str(&export(&run, "llama-bench-json")).unwrap();
+    let numbers = ["n_prompt", "n_gen", "n_depth"].map(|name| written[0][name].as_u64());
+    assert_eq!(numbers, [Some(512), Some(128), Some(256)]);
+}
+
+/// A decoding of eight passes at these rates.
+fn decoding(case: &str, rates: &[f64]) -> Row {
+    let row = Row::new(case).param("prompt_tokens", 64).param("new_tokens", 9);
+    row.metric("decode_tokens_per_s", samples("tokens/s", Direction::Higher, rates))
+}
+
+#[test]
+fn a_rate_that_takes_no_time_is_left_out() {
+    let rows = vec![decoding("decode", &[50.0]), decoding("halted", &[0.0]), decoding("fast", &[1e12])];
+    let format = exchange::format("llama-bench-json").unwrap();
+    let exported = exchange::export(&run_of(rows), format, true).unwrap();
+    let notes = ["halted", "fast"]
+        .map(|name| format!("`{name}` is left out: a rate of 0, or no tokens, has no time"));
+    assert_eq!(exported.notes, notes);
+    assert_eq!(cases(&import(&exported.text, true)), ["decode"]);
+}
+
+#[test]
+fn means_and_deviations_of_times_and_rates_stand_in_their_fields() {
+    // Eight passes take 80, 40 and 20 ms.
+    let run = run_of(vec![decoding("decode", &[100.0, 200.0, 400.0])]);
+    let written: Value = serde_json::from_str(&export(&run, "llama-bench-json")).unwrap();
+    let number = |name: &str| written[0][name].as_f64().unwrap();
+    assert_eq!((number("avg_ns"), number("stddev_ns")), (46_666_667.0, 30_550_505.0));
+    let rates = run.rows[0].metrics.get("decode_tokens_per_s").unwrap().samples();
+    near(&[number("avg_ts"), number("stddev_ts")], &[rates.mean().unwrap(), rates.std().unwrap()]);
+}

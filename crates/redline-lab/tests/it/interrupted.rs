@@ -104,3 +104,22 @@ fn a_claim_that_fails_leaves_the_run_of_another_alone() {
         assert_eq!(files(&dir), before, "operation {n}");
     }
 }
+
+#[test]
+fn a_claim_that_fails_removes_the_directory_it_made_and_no_other() {
+    let mut failed = 0;
+    for n in 0..7 {
+        let folder = tempfile::tempdir().unwrap();
+        let (made, before) = (folder.path().join("made"), folder.path().join("before"));
+        fs::create_dir(&before).unwrap();
+        if RunDirectory::claim_on(Disk::failing(n, false).0, &made, &run(0)).is_err() {
+            failed += 1;
+            assert!(!made.exists(), "operation {n}");
+        }
+        // Whether it fails or not, this directory stays.
+        let _ = RunDirectory::claim_on(Disk::failing(n, false).0, &before, &run(0));
+        assert!(before.is_dir(), "operation {n}");
+    }
+    // Only the removal of the temporary file may fail without consequences.
+    assert!(failed >= 5, "{failed}");
+}

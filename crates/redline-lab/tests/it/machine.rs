@@ -1,7 +1,7 @@
 //! Machines described by file trees are read correctly.
 
 use redline_lab::Machine;
-use redline_lab::machine::{Accelerators, Cache, HugePages, Resident, Topology, Usable};
+use redline_lab::machine::{Accelerators, Cache, Counters, HugePages, Resident, Topology, Usable};
 
 use crate::trees::{Root, small_vm, two_sockets};
 
@@ -281,4 +281,93 @@ fn resident_memory_of_a_process() {
     let resident = Resident::read(root.path());
     assert_eq!((resident.anonymous_bytes, resident.huge_page_bytes), (Some(152 << 10), Some(2 << 20)));
     assert_eq!(Resident::read(Root::empty().path()), Resident::default());
+}
+
+#[test]
+fn switches_are_those_of_all_threads_or_else_of_the_main_one() {
+    let main = || {
+        let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t7\n";
+        Root::empty().file("proc/self/status", status)
+    };
+    let switches = |root: Root| {
+        let counters = Counters::read(root.path());
+        (counters.voluntary_switches, counters.involuntary_switches)
+    };
+    assert_eq!(switches(main()), (Some(5), Some(7)));
+    // One of the threads tells only one of its counters.
+    let threads = main()
+        .file("proc/self/task/5/status", "voluntary_ctxt_switches:\t1\n")
+        .file("proc/self/task/6/status", "voluntary_ctxt_switches:\t2\nnonvoluntary_ctxt_switches:\t4\n");
+    assert_eq!(switches(threads), (Some(3), Some(4)));
+}
+
+#[test]
+fn boost_is_told_by_either_of_two_files() {
+    const BOOST: &str = "sys/devices/system/cpu/cpufreq/boost";
+    const NO_TURBO: &str = "sys/devices/system/cpu/intel_pstate/no_turbo";
+    let boost = |files: &[(&str, &str)]| {
+        let root = files.iter().fold(Root::empty(), |root, (path, text)| root.file(path, text));
+        root.machine().frequency.boost
+    };
+    for (files, expected) in [
+        (&[(BOOST, "1\n")][..], Some(true)),
+        (&[(BOOST, "0\n")], Some(false)),
+        (&[(BOOST, "2\n")], None),
+        (&[(NO_TURBO, "0\n")], Some(true)),
+        (&[(NO_TURBO, "1\n")], Some(false)),
+        (&[(BOOST, "0\n"), (NO_TURBO, "0\n")], Some(false)),
+    ] {
+        assert_eq!(boost(files), expected, "{files:?}");
+    }
+}
+
+#[test]
+fn a_machine_that_could_be_another_has_no_fingerprint() {
+    for path in ["proc/cpuinfo", "proc/meminfo", "proc/self/status"] {
+        assert_eq!(small_vm().file(path, "").machine().fingerprint(), None, "without {path}");
+    }
+    // The number of a processor is enough to know it.
+    let unnamed = "processor : 0\nCPU implementer : 0x99\nCPU part : 0x123\n";
+    assert!(small_vm().file("proc/cpuinfo", unnamed).machine().fingerprint().is_some());
+}
+
+#[test]
+fn the_system_and_its_hypervisor_are_told_by_several_files() {
+    let release = |path: &str, name: &str| (path.to_owned(), format!("PRETTY_NAME=\"{name}\"\n"));
+    let [(etc, first), (usr, second)] = [release("etc/os-release", "A"), release("usr/lib/os-release", "B")];
+    assert_eq!(Root::empty().file(&usr, &second).machine().os.as_deref(), Some("B"));
+    assert_eq!(Root::empty().file(&usr, &second).file(&etc, &first).machine().os.as_deref(), Some("A"));
+    // The processor of such a machine does not report the hypervisor.
+    assert_eq!(two_sockets().file("sys/hypervisor/type", "xen\n").machine().hypervisor, Some(true));
+    assert_eq!(two_sockets().file("sys/hypervisor/type", "\n").machine().hypervisor, Some(false));
+}
+
+#[test]
+fn what_may_be_used_is_known_only_with_the_processors() {
+    let quota = Root::empty().file("sys/fs/cgroup/cpu.max", "250000 100000\n").machine();
+    assert_eq!((quota.usable.cpu_quota, quota.usable.cpus, quota.default_threads()), (Some(2.5), None, 1));
+    // A mask without any processor that is there says nothing.
+    let elsewhere = small_vm().file("proc/self/status", "Cpus_allowed_list:\t7\n").machine();
+    let usable = &elsewhere.usable;
+    assert_eq!((usable.allowed_cpus, usable.cpus, usable.cores), (None, None, Some(2)));
+    assert_eq!(elsewhere.default_threads(), 2);
+}
+
+#[test]
+fn the_newer_list_of_siblings_is_believed() {
+    let root = Root::empty().file("sys/devices/system/cpu/online", "0-3\n");
+    let root = (0..4).fold(root, |root, cpu| {
+        let at = |name: &str| format!("sys/devices/system/cpu/cpu{cpu}/topology/{name}");
+        let core = if cpu % 2 == 0 { "0,2\n" } else { "1,3\n" };
+        root.file(&at("core_cpus_list"), core).file(&at("thread_siblings_list"), "0-3\n")
+    });
+    assert_eq!(root.machine().topology.physical_cores, Some(2));
+}
+
+#[test]
+fn little_memory_is_told_in_tenths() {
+    let line =
+        |kib: u64| small_vm().file("proc/meminfo", format!("MemTotal: {kib} kB\n")).machine().one_line();
+    assert!(line(8_000_000).ends_with(", 7.6 GiB"), "{}", line(8_000_000));
+    assert!(line(9_000_000).ends_with(", 9 GiB"), "{}", line(9_000_000));
 }

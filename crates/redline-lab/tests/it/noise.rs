@@ -283,3 +283,68 @@ fn waiting_for_memory_is_told_from_waiting_for_disks() {
     is_bad(&waited, "waiting for memory", Level::Noisy, "30.0 %", "smaller model");
     assert_eq!(finding(&waited, "waiting for disks").level, Level::Quiet);
 }
+
+#[test]
+fn a_finding_is_bad_from_its_bounds_on() {
+    let with = |after: Root| readings(&moment(1000, 0), &after);
+    // Two thousand ticks have passed in ten seconds, a thousand on each of two processors.
+    for (stolen, level) in [(9, Level::Quiet), (10, Level::Noisy), (99, Level::Noisy), (100, Level::Unfit)] {
+        let readings = with(moment(3000 - stolen, stolen));
+        assert_eq!(finding(&readings, "stolen time").level, level, "{stolen} ticks");
+    }
+    for (ticks, level) in [(49, Level::Quiet), (50, Level::Noisy), (499, Level::Noisy), (500, Level::Unfit)] {
+        let readings = with(process(moment(3000, 0), 9, "other", 3, ticks));
+        assert_eq!(finding(&readings, "other processes").level, level, "{ticks} ticks");
+    }
+    // Of two threads in ten seconds: 20 and 200 times per second and thread.
+    for (times, level) in
+        [(399, Level::Quiet), (400, Level::Noisy), (3999, Level::Noisy), (4000, Level::Unfit)]
+    {
+        let status = format!("nonvoluntary_ctxt_switches:\t{}\n", 4 + times);
+        let readings = with(moment(3000, 0).file("proc/self/task/50/status", status));
+        assert_eq!(finding(&readings, "put off the processor").level, level, "{times} times");
+    }
+}
+
+#[test]
+fn this_process_is_not_among_the_others_and_equals_stand_by_name() {
+    let after = process(moment(3000, 0), 50, "redline", 1, 1900);
+    let alone = finding(&readings(&moment(1000, 0), &after), "other processes");
+    assert_eq!((alone.value.as_str(), alone.level), ("none was busy", Level::Quiet));
+    let after = process(process(after, 7, "second", 3, 200), 8, "first", 3, 200);
+    let two = finding(&readings(&moment(1000, 0), &after), "other processes");
+    assert_eq!(two.value, "first (8) 20.0 %, second (7) 20.0 %");
+}
+
+#[test]
+fn a_run_queue_is_busy_before_its_average_rises() {
+    let stat = "cpu  100 0 0 1000 0 0 0 0 0 0\ncpu0 1\ncpu1 1\nctxt 5\nprocs_running 3\n";
+    let before = moment(1000, 0).file("proc/stat", stat);
+    let readings = readings(&before, &moment(3000, 0));
+    is_bad(&readings, "run queue before", Level::Usable, "2 others runnable", "wait");
+}
+
+#[test]
+fn work_that_gets_faster_has_no_steady_clock_either() {
+    let faster = (0..100).rev().map(|i| 2e-3 * (1.0 + 0.001 * f64::from(i))).collect();
+    let readings = Readings { compute: faster, ..quiet() };
+    is_bad(&readings, "clock frequency", Level::Usable, "7.3 % faster", "cool");
+}
+
+#[test]
+fn statistics_of_the_readings_stand_in_their_columns() {
+    // The best reading, then 20 % that are 5 % slower, at the end, and 10 % that are half as long again.
+    let seconds = |i: u32| match i {
+        0 => 1.99e-3,
+        60..70 => 3e-3,
+        80.. => 2.1e-3,
+        _ => 2e-3,
+    };
+    let noise = Noise::of(&Readings { compute: (0..100).map(seconds).collect(), ..quiet() });
+    let text = noise.text();
+    let line = text.lines().find(|line| line.starts_with("compute ")).unwrap();
+    let words: Vec<&str> = line.split_whitespace().skip(2).collect();
+    assert_eq!(words.join(" "), "100 1.990 ms 2.000 ms 30.0 % 10.0 % 50.0 % 5.0 %");
+    let header = text.lines().find(|line| line.starts_with("kind ")).unwrap();
+    assert!(header.contains("over 2 %  over 10 %  spread  drift"), "{header}");
+}

@@ -200,6 +200,7 @@ fn a_baseline_says_who_and_why() {
     assert_eq!((meta.reason.as_str(), meta.supersedes.as_deref()), ("new kernels", Some("before")));
     assert_eq!((meta.accepted_at.as_deref(), meta.cores), (Some("2026-11-21T02:01:01Z"), Some(2)));
     assert_eq!(meta.host_fp.as_deref(), small_vm().machine().fingerprint().as_deref());
+    assert_eq!(meta.hardware, Some(small_vm().machine().one_line()));
     // The commit is the build's; a comparison with the earlier base does not belong to a baseline.
     let compared = Run {
         engine: Build { git: Some("0123".into()), ..run().engine },
@@ -290,4 +291,50 @@ fn the_range_of_a_limit_is_over_all_rows() {
     let range = |low: f64, high: f64| serde_json::json!({"unit": "GB/s", "low": low, "high": high});
     let expected = serde_json::json!({"read_bandwidth": range(18.0, 25.0), "f32_peak": range(3.0, 4.0)});
     assert_eq!(run.limits, expected);
+}
+
+#[test]
+fn runs_of_the_same_second_have_names_of_their_own() {
+    let named = |nanoseconds| {
+        let at = SystemTime::UNIX_EPOCH + Duration::new(1_795_226_461, nanoseconds);
+        let result = LaneResult { lane: "generate".into(), machine: small_vm().machine(), rows: vec![row()] };
+        let start = Start { at: Some(at), ..Start::default() };
+        Run::new(Build::default(), start, result).unwrap()
+    };
+    let (one, other) = (named(1), named(2));
+    assert_eq!((&one.started_at, &one.run_id), (&other.started_at, &named(1).run_id));
+    assert_ne!(one.run_id, other.run_id);
+    let id = one.run_id.unwrap();
+    assert!(id.starts_with("20261121T020101Z-") && id.len() == 25, "{id}");
+}
+
+#[test]
+fn a_summary_tells_what_ran_and_what_it_missed() {
+    let row = Row { kernel_path: Some("avx512".into()), ..row() };
+    let run = Run { rows: vec![row.at_most("rate", 10.0)], ..run() };
+    let summary: Value = serde_json::from_str(&run.summary_json().unwrap()).unwrap();
+    let machine = small_vm().machine();
+    let head = serde_json::json!({
+        "schema": "redline.bench.summary/1",
+        "lane": "generate",
+        "run_id": run.run_id,
+        "started_at": "2026-11-21T02:01:01Z",
+        "engine": "redline 0.1.0",
+        "machine": machine.one_line(),
+        "host_fp": machine.fingerprint(),
+        "summary": {"valid": true, "invalid": []},
+        "rows": [{
+            "case": "decode, \"x\"/t1",
+            "params": {"model": "demo", "threads": 1, "new_tokens": 3},
+            "metrics": summary["rows"][0]["metrics"],
+            "limit": "read_bandwidth",
+            "share_of_limit": 0.5,
+            "kernel_path": "avx512",
+            "digest": "00ff",
+            "missed": ["rate is 11.25, but at most 10.00 is required"],
+        }],
+    });
+    assert_eq!(summary, head);
+    let limit = serde_json::json!({"unit": "GB/s", "value": 21.0, "low": null, "high": null, "n": 2});
+    assert_eq!(summary["rows"][0]["metrics"]["limit"], limit);
 }

@@ -191,3 +191,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn an_interval_without_bounds_ends_at_the_largest_number() {
+    let wide = by_process(&[&[1e-300], &[1e300]]).interval().unwrap();
+    assert_eq!((wide.low, wide.high), (0.0, f64::MAX));
+}

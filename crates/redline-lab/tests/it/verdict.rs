@@ -191,6 +191,12 @@ fn values_without_a_ratio() {
 }
 
 #[test]
+fn one_value_without_a_ratio_is_not_enough() {
+    assert_eq!(verdict(&[0.0, 0.0], &[0.0]), Verdict::Inconclusive);
+    assert_eq!(verdict(&[0.0], &[0.0, 0.0]), Verdict::Inconclusive);
+}
+
+#[test]
 fn different_things_are_not_comparable() {
     let of = |unit, direction| Samples::new(unit, direction, vec![1.0, 1.0]).unwrap();
     let base = of("s", Direction::Lower);

@@ -70,6 +70,22 @@ fn processes_that_do_not_agree_are_refused() {
 }
 
 #[test]
+fn a_process_without_a_digest_does_not_agree() {
+    let bare = Row { digest: None, ..row(&[1.0], 0.5, "x") };
+    let error = merge(&[vec![row(&[1.0], 0.5, "x")], vec![bare]]).unwrap_err();
+    assert!(matches!(error, MergeError::Outputs(_)));
+    assert!(error.to_string().contains("digests x and none"), "{error}");
+}
+
+#[test]
+fn the_longest_warm_up_need_not_be_the_last() {
+    let warmed =
+        |runs, seconds| vec![row(&[1.0], 0.5, "x").warmed(Warmup { runs, seconds, converged: true })];
+    let arm = merge(&[warmed(3, 1.0), warmed(5, 2.0), warmed(4, 1.5)]).unwrap();
+    assert_eq!(arm[0].warmup, Some(Warmup { runs: 5, seconds: 2.0, converged: true }));
+}
+
+#[test]
 fn what_a_process_printed_is_read() {
     let text = r#"{"lane":"generate","machine":{"of":"another version"},"rows":[{"case":"a","metrics":{}}]}"#;
     assert_eq!(printed_rows(text).unwrap(), [Row::new("a")]);

@@ -168,3 +168,21 @@ pub(super) fn in_parallel<T: Send>(
     made.sort_by_key(|(i, _)| *i);
     made.into_iter().map(|(_, result)| result).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_keep_their_order_and_none_is_begun_after_an_error() {
+        let team = Team::new(1).unwrap();
+        assert_eq!(in_parallel(&team, 5, |i| Ok(10 * i)).unwrap(), [0, 10, 20, 30, 40]);
+        let begun = AtomicUsize::new(0);
+        let made = in_parallel(&team, 5, |i| {
+            begun.fetch_add(1, Ordering::Relaxed);
+            if i == 2 { Err(ModelError::Cancelled) } else { Ok(i) }
+        });
+        assert!(matches!(made, Err(ModelError::Cancelled)), "{made:?}");
+        assert_eq!(begun.into_inner(), 3);
+    }
+}

@@ -149,7 +149,7 @@ fn name_digest(name: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use redline_kernels::{Simd, Team};
-    use redline_weights::{Checkpoint, ConfigFile};
+    use redline_weights::{Checkpoint, ConfigFile, Infq};
 
     use super::*;
 
@@ -280,5 +280,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn the_source_of_a_packed_model_is_its_shape_and_seed() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = |name: &str, shape: &Shape, seed: u64| {
+            let to = folder.path().join(name);
+            written(shape, &to, Format::W8 { group: 128 }, seed);
+            Infq::open(&to).unwrap().source()
+        };
+        let first = source("first", &TINY, 1);
+        assert_eq!(source("again", &TINY, 1), first);
+        assert_ne!(source("another seed", &TINY, 2), first);
+        assert_ne!(source("another shape", &Shape { eos: 4, ..TINY }, 1), first);
     }
 }

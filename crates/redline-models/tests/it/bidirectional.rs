@@ -116,6 +116,7 @@ fn variants_of_either_are_refused_by_key() {
         (dream(), "use_mrope", json!(true)),
         (dream(), "num_key_value_heads", Value::Null),
         (dream(), "rms_norm_eps", Value::Null),
+        (dream(), "rope_theta", Value::Null),
         (llada(), "block_type", json!("sequential")),
         (llada(), "layer_norm_type", json!("low_precision")),
         (llada(), "activation_type", json!("swiglu")),
@@ -123,6 +124,12 @@ fn variants_of_either_are_refused_by_key() {
         (llada(), "alibi", json!(true)),
         (llada(), "rope", json!(false)),
         (llada(), "scale_logits", json!(true)),
+        (llada(), "attention_layer_norm", json!(true)),
+        (llada(), "bias_for_layer_norm", json!(true)),
+        (llada(), "input_emb_norm", json!(true)),
+        (llada(), "multi_query_attention", json!(true)),
+        (llada(), "layer_norm_with_affine", json!(false)),
+        (llada(), "weight_tying", Value::Null),
         (llada(), "clip_qkv", json!(8.0)),
         (llada(), "n_heads", json!(5)),
         (llada(), "n_kv_heads", json!(2)),
@@ -250,4 +257,22 @@ fn a_missing_bias_refuses_to_load() {
     let weights = Weights::Checkpoint(&checkpoint);
     let error = on_team(|exec| load(exec, &config, weights, LoadOptions::default())).unwrap_err().to_string();
     assert!(error.contains("model.layers.0.self_attn.q_proj.bias"), "{error}");
+}
+
+#[test]
+fn a_head_of_an_odd_number_of_values_cannot_be_rotated() {
+    let with_heads = |heads: usize| spec(&with(llada(), "n_heads", json!(heads)));
+    assert_eq!(with_heads(6).unwrap().layers[0].attention.head_dim, 4);
+    let message = with_heads(8).unwrap_err().to_string();
+    assert!(message.starts_with("a head of 3 values is odd and cannot be rotated\n"), "{message}");
+}
+
+#[test]
+fn every_query_head_of_llada_has_keys_of_its_own_unless_a_number_is_given() {
+    let kv_heads = |given: Value| {
+        let attention = &spec(&with(llada(), "n_kv_heads", given)).unwrap().layers[0].attention;
+        (attention.kv_heads, attention.qkv.outputs())
+    };
+    assert_eq!(kv_heads(json!(1)), (1, 24 + 2 * 8));
+    assert_eq!(kv_heads(Value::Null), (3, 3 * 24));
 }

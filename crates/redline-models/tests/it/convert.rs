@@ -263,3 +263,20 @@ fn projections_side_by_side_keep_the_same_columns_apart() {
     let error = load_packed(&to, LoadOptions::default()).unwrap_err().to_string();
     assert!(error.starts_with(&format!("`{key}` keeps other columns apart than `{query}`\n")), "{error}");
 }
+
+#[test]
+fn an_encoding_that_is_not_one_of_the_formats_is_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    on_team(|exec| make(exec, &golden_root().join("llama-b"), &to, Format::W8 { group: 128 }, 0.0)).unwrap();
+    for (encoding, options, fact) in [
+        ("w8", json!({}), "the encoding `w8` {} is not known"),
+        ("w8", json!({"group": 7}), r#"the encoding `w8` {"group": 7} is not known"#),
+        ("bf16", json!({"group": 128}), r#"the encoding `bf16` {"group": 128} is not known"#),
+        ("w16", json!({"group": 128}), r#"the encoding `w16` {"group": 128} is not known"#),
+    ] {
+        forge(&to, |manifest| manifest["scheme"] = json!({"encoding": encoding, "options": options}));
+        let error = load_packed(&to, LoadOptions::default()).unwrap_err().to_string();
+        assert_eq!(error, format!("{fact}\n  in `{}`", to.display()));
+    }
+}

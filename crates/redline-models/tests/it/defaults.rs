@@ -117,3 +117,21 @@ fn the_base_of_the_rotations_is_where_either_version_writes_it() {
     );
     assert_eq!(of(json!({"rope_parameters": {"rope_theta": 1e6}})), 1e6);
 }
+
+#[test]
+fn an_architecture_that_is_not_named_is_that_of_the_type_of_the_model() {
+    for architecture in arch::ALL {
+        let of = architecture.model_type;
+        for config in [
+            json!({"model_type": of}),
+            json!({"model_type": of, "architectures": null}),
+            json!({"model_type": of, "architectures": []}),
+        ] {
+            let config = ConfigFile::from_bytes("config.json", config.to_string().as_bytes()).unwrap();
+            assert_eq!(arch::find(&config).unwrap().name, architecture.name);
+        }
+    }
+    let both = json!({"model_type": "llama", "architectures": ["Qwen2ForCausalLM", "LlamaForCausalLM"]});
+    let both = ConfigFile::from_bytes("config.json", both.to_string().as_bytes()).unwrap();
+    assert_eq!(arch::find(&both).unwrap().name, "Qwen2ForCausalLM");
+}

@@ -208,3 +208,43 @@ fn norms_of_heads_are_resident_weights_too() {
         assert!(expect.contains(&found), "{name}: {found} of {expect:?}");
     }
 }
+
+/// Some tied checkpoints hold a head too. It must be the embedding, from its first element to its last.
+#[test]
+fn a_tied_head_that_is_not_the_embedding_is_refused() {
+    let dir = golden_root().join("llama-b");
+    let checkpoint = Checkpoint::open(&dir).unwrap();
+    let names: Vec<&str> = checkpoint.names().collect();
+    let declare = |name: &str| {
+        let shape = checkpoint.info(name).unwrap().shape.clone();
+        TensorDeclaration::new(name, Dtype::F32, shape)
+    };
+    let tensors: Vec<TensorDeclaration> = names.iter().map(|name| declare(name)).collect();
+    let config = ConfigFile::open(&dir.join("config.json")).unwrap();
+    let last = checkpoint.info("lm_head.weight").unwrap().elements() - 1;
+    for changed in [None, Some(0), Some(last)] {
+        let folder = tempfile::tempdir().unwrap();
+        let to = folder.path().join("model");
+        let mut writer = DirWriter::create(&to).unwrap();
+        let written = writer.safetensors("model.safetensors", &tensors, |out| {
+            for &name in &names {
+                let mut values = vec![0.0; checkpoint.info(name).unwrap().elements()];
+                checkpoint.read_f32(name, &mut values)?;
+                if let (true, Some(at)) = (name == "lm_head.weight", changed) {
+                    values[at] += 1.0;
+                }
+                out.write_f32(&values)?;
+            }
+            Ok(())
+        });
+        written.unwrap();
+        writer.finish().unwrap();
+        let other = Checkpoint::open(&to).unwrap();
+        let weights = Weights::Checkpoint(&other);
+        let loaded = on_team(|exec| load(exec, &config, weights, LoadOptions::default()));
+        let refused = loaded.err().map(|error| error.to_string());
+        let fact = "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding";
+        let expect = changed.map(|_| format!("{fact}\n  in `{}`", to.display()));
+        assert_eq!(refused, expect, "element {changed:?}");
+    }
+}

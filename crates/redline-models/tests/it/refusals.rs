@@ -136,6 +136,10 @@ fn shapes_that_contradict_each_other() {
     refused(LLAMA, r#"{"num_hidden_layers":1000000000000}"#, &["num_hidden_layers", "1000000000000"]);
     refused(LLAMA, r#"{"vocab_size":1152921504606846976}"#, &["vocab_size"]);
     refused(GPT2, r#"{"n_inner":1152921504606846976}"#, &["n_inner"]);
+    refused(GPT2, r#"{"n_inner":0}"#, &["n_inner", "a value from 1 to"]);
+    refused(LLAMA, r#"{"head_dim":0}"#, &["a head of 0 values"]);
+    assert!(refusal(LLAMA, r#"{"head_dim":256}"#).starts_with("accepted"));
+    refused(LLAMA, r#"{"head_dim":258}"#, &["a head of 258 values", "1 to 256"]);
     refused(GPT2, r#"{"n_head":5}"#, &["n_embd", "48", "5"]);
 }
 
@@ -146,6 +150,10 @@ fn keys_whose_defaults_belong_to_one_model() {
     refused(&with("Qwen3ForCausalLM"), "{}", &["head_dim"]);
     let no_kv_heads = with("Qwen2ForCausalLM").replace(r#""num_key_value_heads":2,"#, "");
     refused(&no_kv_heads, "{}", &["num_key_value_heads"]);
+    // The other keys that a member needs are there.
+    let no_kv_heads = |name: &str| no_kv_heads.replace("Qwen2ForCausalLM", name);
+    refused(&no_kv_heads("MistralForCausalLM"), r#"{"sliding_window":8}"#, &["num_key_value_heads"]);
+    refused(&no_kv_heads("Qwen3ForCausalLM"), r#"{"head_dim":16}"#, &["num_key_value_heads"]);
 }
 
 #[test]

@@ -166,12 +166,12 @@ mod tests {
     use crate::text::byte_of;
     use serde_json::{Value, json};
 
-    /// An encoder whose tokens are the single bytes.
-    fn native() -> Native {
+    /// An encoder whose tokens are the single bytes. With `lead`, it puts a space before a text.
+    fn native(lead: bool) -> Native {
         let characters = ('!'..='\u{143}').filter(|c| byte_of(*c).is_some()).map(String::from);
         let model = BpeModel { vocab: characters.zip(0..).collect(), ..BpeModel::default() };
         let checked = model.check("test").unwrap();
-        let pre_tokenizer = json!({ "type": "ByteLevel", "add_prefix_space": false, "use_regex": true });
+        let pre_tokenizer = json!({ "type": "ByteLevel", "add_prefix_space": lead, "use_regex": true });
         let source = Source {
             place: "test",
             checked: &checked,
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn buffers_grown_by_a_long_text_are_freed() {
-        let native = native();
+        let native = native(false);
         native.encode("short").unwrap();
         assert_eq!(kept(&native), 1);
         // One word, of which every symbol takes four bytes.
@@ -200,6 +200,19 @@ mod tests {
     }
 
     #[test]
+    fn every_buffer_that_grows_counts() {
+        // One word: a symbol, and the places of its two neighbours, of four bytes each.
+        let word = "a".repeat(MOST_IDLE_BYTES / 12 + 1);
+        // Short words, copied with a space before them.
+        let words = "aaa ".repeat(MOST_IDLE_BYTES / 4);
+        for (text, lead) in [(word, false), (words, true)] {
+            let native = native(lead);
+            native.encode(&text).unwrap();
+            assert_eq!(kept(&native), 0, "{} bytes", text.len());
+        }
+    }
+
+    #[test]
     fn no_more_buffers_are_kept_than_the_limit() {
         fn at_once(native: &Native, calls: usize) {
             native.with_scratch(|_| {
@@ -208,7 +221,7 @@ mod tests {
                 }
             });
         }
-        let native = native();
+        let native = native(false);
         at_once(&native, 3);
         assert_eq!(kept(&native), 3);
         at_once(&native, MOST_IDLE + 3);

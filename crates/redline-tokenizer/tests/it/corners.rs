@@ -3,7 +3,7 @@
 use crate::fixtures::{library, load};
 use crate::forms::{self, named};
 use crate::vocabulary::bytes;
-use redline_tokenizer::{Encoder, Encoding, PrefixCacheOptions, Tokenizer};
+use redline_tokenizer::{Beginning, Encoder, Encoding, PrefixCacheOptions, Tokenizer};
 use serde_json::{Value, json};
 
 fn form(name: &str) -> Value {
@@ -119,6 +119,18 @@ fn a_space_put_before_is_no_beginning() {
     check_beginnings(load(&value), "\n\u{315}x and more");
     check_beginnings(load(&form("llama2")), "  two spaces");
     check_beginnings(load(&form("mistral first split true")), "x y z");
+}
+
+/// A beginning belongs to the texts that begin with it. A text that is shorter is encoded as a whole.
+#[test]
+fn a_text_shorter_than_a_beginning_is_encoded_without_it() {
+    let tokenizer = load(&form("gpt2"));
+    let beginning = tokenizer.begin("the river runs along the old road to the sea").unwrap();
+    assert_ne!(beginning, Beginning::default());
+    for text in ["", "the", "the river"] {
+        let expected = tokenizer.encode(text, true).unwrap();
+        assert_eq!(tokenizer.encode_after(&beginning, text, true).unwrap(), expected, "{text:?}");
+    }
 }
 
 /// A word whose end was decided at the end of the text is not kept: following text may change it.
@@ -279,4 +291,93 @@ fn the_library_as_encoder_finds_added_tokens_and_trims_offsets_as_the_reference(
             assert_eq!(offsets, places, "{name}: {text:?}");
         }
     }
+}
+
+#[test]
+fn of_a_merge_written_twice_the_last_counts() {
+    let once = with_merge(with_merge(bare("gpt2"), "q", "z"), "z", "x");
+    let twice = with_merge(once.clone(), "q", "z");
+    for (value, parts) in [(once, ["qz", "x"]), (twice, ["q", "zx"])] {
+        check(&value, &["qzx", "a qzx"]);
+        let ours = load(&value);
+        assert_eq!(ours.encode("qzx", false).unwrap(), parts.map(|part| ours.id(part).unwrap()));
+    }
+}
+
+/// It is longer than the words that are cached.
+#[test]
+fn the_longest_token_is_found_as_a_whole_word() {
+    let longest = "zq".repeat(40);
+    let shorter = "zq".repeat(30);
+    let value = with_tokens(bare("llama3"), &[&longest, &shorter]);
+    let ours = load(&value);
+    assert_eq!((ours.encoder(), &value["model"]["ignore_merges"]), (Encoder::Native, &json!(true)));
+    for word in [&longest, &shorter] {
+        assert_eq!(ours.encode(word, false).unwrap(), [ours.id(word).unwrap()]);
+        check(&value, &[word.as_str(), &format!("{word}z {word}"), &word[1..]]);
+    }
+}
+
+#[test]
+fn zeros_at_the_end_of_a_word_belong_to_it() {
+    for name in ["gpt2", "qwen2", "o200k"] {
+        let value = bare(name);
+        let texts = ["!", "!\0", "!\0\0", "!", "\0", "\0\0", "a!\0 b!\0\0 c!"];
+        check(&value, &texts);
+        assert_eq!(load(&value).encode("!\0\0\0", false).unwrap().len(), 4, "{name}");
+    }
+}
+
+/// A part that does not begin a word, or that ends it, is another token than the same text elsewhere.
+#[test]
+fn parts_of_words_may_have_tokens_of_their_own() {
+    let vocab = json!({ "<unk>": 0, "a": 1, "b": 2, "##a": 3, "##b": 4, "a</w>": 5, "b</w>": 6, "##a</w>": 7,
+        "##b</w>": 8, "ab": 9, "ab</w>": 10, "aba</w>": 11 });
+    let value = json!({
+        "version": "1.0",
+        "added_tokens": [],
+        "normalizer": null,
+        "pre_tokenizer": { "type": "WhitespaceSplit" },
+        "post_processor": null,
+        "decoder": null,
+        "model": {
+            "type": "BPE", "unk_token": "<unk>", "continuing_subword_prefix": "##", "end_of_word_suffix": "</w>",
+            "vocab": vocab, "merges": [["a", "##b"], ["a", "##b</w>"], ["ab", "##a</w>"]],
+        },
+    });
+    check(&value, &["ab aba a abab b", "bab", "abc", ""]);
+    let ours = load(&value);
+    assert_eq!(ours.encode("a ab aba", false).unwrap(), [5, 10, 11]);
+}
+
+#[test]
+fn a_reason_shows_no_more_than_the_beginning_of_a_long_setting() {
+    let mut value = bare("gpt2");
+    value["pre_tokenizer"] = json!({ "type": "Split", "pattern": { "String": "é".repeat(200) },
+        "behavior": "Isolated", "invert": false });
+    let ours = load(&value);
+    let shown: String = value["pre_tokenizer"].to_string().chars().take(160).collect();
+    assert_eq!(ours.fallback().unwrap(), format!("its pre_tokenizer is not covered: {shown}..."));
+}
+
+#[test]
+fn the_reason_names_what_of_a_model_is_not_covered() {
+    let reason = |value: &Value| load(value).fallback().map(str::to_owned);
+    let without = |name: &str, part: char| {
+        let mut value = bare(name);
+        value["model"]["merges"].as_array_mut().unwrap().retain(|merge| !merge.to_string().contains(part));
+        value["model"]["vocab"].as_object_mut().unwrap().retain(|token, _| !token.contains(part));
+        value
+    };
+    let mut value = bare("gpt2");
+    value["model"]["continuing_subword_prefix"] = json!("");
+    value["model"]["end_of_word_suffix"] = json!("");
+    assert_eq!(reason(&value), None, "GPT-2 states both as empty");
+    value["model"]["end_of_word_suffix"] = json!("</w>");
+    assert_eq!(reason(&value).unwrap(), "its `end_of_word_suffix` \"</w>\" is not covered");
+    assert_eq!(reason(&without("gpt2", 'Ċ')).unwrap(), "byte 0x0a has no token, which is not covered");
+    assert_eq!(reason(&without("gemma", '▁')).unwrap(), "`▁` is no token, which is not covered");
+    let mut value = bare("gemma");
+    value["model"]["vocab"].as_object_mut().unwrap().remove("<0x0A>").unwrap();
+    assert_eq!(reason(&value).unwrap(), "`<0x0A>` is no token, which is not covered");
 }

@@ -70,3 +70,50 @@ fn a_strip_before_tokens_are_joined_strips_both_ends_of_each() {
         }
     }
 }
+
+/// A token with a character that is in no byte's place stands for its own UTF-8.
+#[test]
+fn a_token_with_characters_of_no_byte_leaves_the_bytes_before_it() {
+    let mut value = fixtures::json("byte_level.json");
+    let mut spaced = value["added_tokens"][3].clone();
+    (spaced["id"], spaced["content"]) = (706.into(), "so it is".into());
+    value["added_tokens"].as_array_mut().unwrap().push(spaced);
+    let (ours, library) = (fixtures::load(&value), fixtures::library(&value));
+    let open = ours.id("ð").unwrap();
+    for ids in [&[open, 706][..], &[open, open, 706, open], &[706, 706]] {
+        assert_eq!(ours.decode(ids, true).unwrap(), library.decode(ids, true).unwrap(), "{ids:?}");
+    }
+    let mut stream = ours.stream();
+    assert_eq!(stream.push(open).unwrap(), "");
+    assert_eq!(stream.push(706).unwrap(), "\u{fffd}so it is");
+}
+
+/// Older files say `add_prefix_space` instead of `prepend_scheme`.
+#[test]
+fn the_first_mark_is_a_space_unless_one_was_put_there() {
+    let mut value = fixtures::json("llama.json");
+    for (key, setting, text) in [
+        ("add_prefix_space", serde_json::json!(false), " the"),
+        ("add_prefix_space", serde_json::json!(true), "the"),
+        ("prepend_scheme", serde_json::json!("never"), " the"),
+        ("str_rep", serde_json::json!("▁"), "the"),
+    ] {
+        value["decoder"] = serde_json::json!({ "type": "Metaspace", "replacement": "▁", key: setting });
+        let tokenizer = fixtures::load(&value);
+        let the = tokenizer.id("▁the").unwrap();
+        assert_eq!(tokenizer.decode(&[the], true).unwrap(), text, "{}", value["decoder"]);
+    }
+}
+
+#[test]
+fn a_character_left_open_comes_after_the_spaces_that_were_held_back() {
+    let mut value = fixtures::json("byte_level.json");
+    let strip = serde_json::json!({ "type": "Strip", "content": " ", "start": 0, "stop": 1 });
+    value["decoder"] =
+        serde_json::json!({ "type": "Sequence", "decoders": [{ "type": "ByteLevel" }, strip] });
+    let ours = fixtures::load(&value);
+    let [a, space, open] = ["a", "Ġ", "ð"].map(|token| ours.id(token).unwrap());
+    let decode = |ids: &[u32]| ours.decode(ids, true).unwrap();
+    assert_eq!(decode(&[a, space, open]), "a \u{fffd}");
+    assert_eq!([decode(&[a, space]), decode(&[a, space, space])], ["a", "a "]);
+}

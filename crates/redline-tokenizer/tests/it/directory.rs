@@ -63,6 +63,9 @@ fn a_prefix_space_by_configuration() {
     let plain = load(&[]).encode(" the", false).unwrap();
     let spaced = load(&[("tokenizer_config.json", r#"{"add_prefix_space":true}"#)]);
     assert_eq!(spaced.encode("the", false).unwrap(), plain);
+    let qwen2 =
+        load(&[("tokenizer_config.json", r#"{"tokenizer_class":"Qwen2Tokenizer","add_prefix_space":true}"#)]);
+    assert_eq!(qwen2.encode("the", false).unwrap(), plain);
 }
 
 #[test]
@@ -99,6 +102,9 @@ fn nothing_there() {
     assert!(refused(&dir).starts_with("no tokenizer: neither `tokenizer.json` nor `vocab.json`"));
     fs::write(dir.path().join("vocab.json"), "{}").unwrap();
     assert!(refused(&dir).contains("(only `vocab.json` is there)"));
+    let merges = TempDir::new().unwrap();
+    fs::write(merges.path().join("merges.txt"), "").unwrap();
+    assert!(refused(&merges).contains("(only `merges.txt` is there)"));
     let error = Tokenizer::from_file(&dir.path().join("absent.json")).unwrap_err();
     assert!(matches!(error, TokenizerError::Read { .. }), "{error:?}");
 }
@@ -277,4 +283,46 @@ fn a_missing_token_around_a_text_is_told_with_its_place() {
         let error = Tokenizer::from_vocab_and_merges("made by hand", &vocab, &merges, &options).unwrap_err();
         assert!(error.to_string().starts_with(&format!("{place} needs the token `<x>`")), "{error}");
     }
+}
+
+#[test]
+fn every_token_with_a_role_is_special() {
+    let config =
+        r#"{"unk_token":"<u>","sep_token":"<s>","pad_token":"<p>","cls_token":"<c>","mask_token":"<m>"}"#;
+    let tokenizer = load(&[("tokenizer_config.json", config)]);
+    for (id, token) in (701..).zip(["<u>", "<s>", "<p>", "<c>", "<m>"]) {
+        assert_eq!(tokenizer.encode(token, false).unwrap(), [id], "{token}");
+        assert_eq!(tokenizer.decode(&[id], true).unwrap(), "", "{token}");
+    }
+}
+
+/// The role of a token changes nothing of how the list of added tokens describes it.
+#[test]
+fn a_token_with_a_role_keeps_its_flags() {
+    let config = r#"{"mask_token":"<m>",
+        "added_tokens_decoder":{"701":{"content":"<m>","special":true,"lstrip":true,"normalized":false}}}"#;
+    let tokenizer = load(&[("tokenizer_config.json", config)]);
+    let a = tokenizer.encode("a", false).unwrap();
+    assert_eq!(tokenizer.encode("a   <m>", false).unwrap(), [&a[..], &[701]].concat());
+}
+
+/// A token of `added_tokens.json` is found in the normal form of a text, unless it has a role.
+#[test]
+fn added_tokens_without_a_role_are_plain() {
+    let load = |special: &str| {
+        load(&[
+            ("tokenizer_config.json", r#"{"tokenizer_class":"Qwen2Tokenizer"}"#),
+            ("added_tokens.json", "{\"<\u{e9}>\":701,\"<x>\":702}"),
+            ("special_tokens_map.json", special),
+        ])
+    };
+    let (composed, decomposed) = ("<\u{e9}>", "<e\u{301}>");
+    let plain = load("{}");
+    assert_eq!(plain.encode(composed, false).unwrap(), [701]);
+    assert_eq!(plain.encode(decomposed, false).unwrap(), [701]);
+    assert_eq!(plain.decode(&[702], true).unwrap(), "<x>");
+    let special = load("{\"pad_token\":\"<\u{e9}>\",\"sep_token\":\"<x>\"}");
+    assert_eq!(special.encode(composed, false).unwrap(), [701]);
+    assert_ne!(special.encode(decomposed, false).unwrap(), [701], "special tokens are found as written");
+    assert_eq!(special.decode(&[702], true).unwrap(), "");
 }

@@ -105,6 +105,7 @@ fn a_vocabulary_that_contradicts_itself() {
     check(&with("/model/unk_token", json!("<unk>")), "`model.unk_token` needs the token `<unk>`");
     check(&with("/model/merges/0", json!(["a"])), "merge 1 has 1 part(s)");
     check(&with("/model/merges/0", json!("a b c")), "merge 1 has 3 part(s)");
+    check(&with("/model/merges", json!(["#version: 0.2", "a b c"])), "merge 2 has 3 part(s)");
     check(&with("/model/merges/0", json!(["a", "x"])), "merge 1 needs the token `x`");
     // Both parts exist, but not the result. It is longer than any token, which overruns a buffer in other
     // implementations.
@@ -165,6 +166,10 @@ fn templates_that_lead_nowhere() {
         "`post_processor` needs the token `id 99`",
     );
     check(&with("/post_processor/special_tokens/<s>/ids/0", json!("x")), "gives `<s>` the id \"x\"");
+    check(
+        &with("/post_processor/special_tokens/<s>/ids/0", json!(4_294_967_300_u64)),
+        "gives `<s>` the id 4294967300, not a number",
+    );
     check(&with("/post_processor/single", json!([])), "has the text 0 times");
     check(&with("/post_processor/single/1/Sequence/id", json!("B")), "neither a token nor `A`");
     check(&with("/post_processor", json!({ "type": "BertProcessing" })), "`post_processor.cls` is not");
@@ -227,6 +232,30 @@ fn patterns_that_match_nothing() {
         check(&message, "a `Replace` has an empty pattern");
     }
     check(&with("/decoder", replace(json!({ "String": "" }))), "a `Replace` needs a string");
+}
+
+#[test]
+fn each_fault_has_its_own_advice() {
+    let advice = |pointer: &str, value: Value| {
+        let mut json = small();
+        *json.pointer_mut(pointer).expect(pointer) = value;
+        error(&json).hint()
+    };
+    let bytes = |bytes: &[u8]| Tokenizer::from_bytes("x", bytes).unwrap_err().hint();
+    for (hint, expected) in [
+        (bytes(b"{"), "the file may be cut short"),
+        (bytes(b"\xff"), "the file may be cut short"),
+        (bytes(b"7"), "compare with the same file"),
+        (advice("/decoder", json!({ "type": "WordPiece" })), "tokenizers can be read"),
+        (advice("/model/vocab/b", json!(u32::MAX)), "ids count from 0"),
+        (advice("/model/merges/0", json!("a b c")), "one space between them"),
+        (advice("/model/merges/0", json!(["a", "x"])), "two different tokenizers"),
+        (advice("/model/unk_token", json!("<unk>")), "two different tokenizers"),
+        (advice("/added_tokens/0/id", json!(7)), "here from 4"),
+    ] {
+        check(&hint.unwrap(), expected);
+    }
+    assert_eq!(advice("/model/vocab/b", json!(0)), None);
 }
 
 /// The unknown token is an added token, which is not in the model's own vocabulary, so an unknown character is an error.

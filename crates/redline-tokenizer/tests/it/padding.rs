@@ -53,3 +53,14 @@ fn cannot_shrink_or_grow_without_bound() {
     );
     assert!(padded(b"{}", 100).is_err());
 }
+
+#[test]
+fn an_id_without_a_token_below_the_highest_gets_one_too() {
+    let mut value = fixtures::json("llama.json");
+    value["added_tokens"].as_array_mut().unwrap().pop();
+    value["model"]["vocab"].as_object_mut().unwrap().insert("far".to_owned(), 802.into());
+    let large = padded(value.to_string().as_bytes(), 805).unwrap();
+    let tokenizer = Tokenizer::from_bytes("padded", &large).unwrap();
+    let tokens: Vec<String> = (800..805).filter_map(|id| tokenizer.token(id)).collect();
+    assert_eq!(tokens, ["<|unused_0|>", "<|unused_1|>", "far", "<|unused_2|>", "<|unused_3|>"]);
+}

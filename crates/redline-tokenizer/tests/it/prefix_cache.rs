@@ -108,6 +108,10 @@ fn a_text_that_is_not_longer_than_the_prefix_is_not_looked_up() {
         tokenizer.encode(&text[..length], false).unwrap();
         assert_eq!((counters(&tokenizer).hits, counters(&tokenizer).misses), (0, misses), "{length} bytes");
     }
+    // A prefix of no bytes is a prefix of every text.
+    let nothing = cached("llama3", 2, 0);
+    nothing.encode(&text, false).unwrap();
+    assert_eq!(counters(&nothing), PrefixCacheCounters::default());
 }
 
 /// The beginning of a long word has no ids that a continuation could not change.

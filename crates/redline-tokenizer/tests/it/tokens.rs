@@ -141,3 +141,28 @@ fn a_dropout_of_zero_changes_nothing() {
     value["model"]["dropout"] = serde_json::json!(0.0);
     assert_eq!(fixtures::load(&value).encode(text, true).unwrap(), expected);
 }
+
+/// The first mark of a text is removed; that of a token alone is not.
+#[test]
+fn the_text_of_one_token_is_that_in_the_middle_of_a_text() {
+    let mut value = fixtures::json("llama.json");
+    for scheme in ["first", "always", "never"] {
+        value["decoder"] =
+            serde_json::json!({ "type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme });
+        let tokenizer = fixtures::load(&value);
+        let the = tokenizer.id("▁the").unwrap();
+        assert_eq!(tokenizer.token_text(the).unwrap(), " the", "{scheme}");
+        let alone = if scheme == "never" { " the" } else { "the" };
+        assert_eq!(tokenizer.decode(&[the], false).unwrap(), alone, "{scheme}");
+    }
+}
+
+#[test]
+fn older_files_state_neither_a_version_nor_the_type_of_the_model() {
+    let mut value = fixtures::json("llama.json");
+    let text = "the river runs along the old road";
+    let expected = fixtures::load(&value).encode(text, true).unwrap();
+    value.as_object_mut().unwrap().remove("version").unwrap();
+    value["model"].as_object_mut().unwrap().remove("type").unwrap();
+    assert_eq!(fixtures::load(&value).encode(text, true).unwrap(), expected);
+}

@@ -127,6 +127,10 @@ fn a_directory_without_weights() {
     let expect =
         "`tf_model.h5` is not read; it can be converted with transformers: load it and `save_pretrained` it";
     check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
+    fs::rename(dir.path().join("tf_model.h5"), dir.path().join("flax_model.msgpack")).unwrap();
+    let expect = expect.replace("tf_model.h5", "flax_model.msgpack");
+    check(open(dir.path()), dir.path(), &format!("{fact}{expect}"));
+    fs::write(dir.path().join("tf_model.h5"), "").unwrap();
 
     let expect = "cannot open the model directory: No such file or directory (os error 2)\n  in `DIR/gone`";
     check(open(&dir.path().join("gone")), dir.path(), expect);
@@ -295,5 +299,69 @@ fn devices_pipes_and_dangling_links_do_not_block() {
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("blobs/gone", &path).unwrap();
     let expect = "cannot open the file: No such file or directory (os error 2)\n  in `DIR/model.safetensors`";
+    check(open(dir.path()), dir.path(), expect);
+}
+
+#[test]
+fn a_file_that_is_refused_comes_with_advice() {
+    let refused = |header: &str, data: &[u8], expect: &str| {
+        let opened = Checkpoint::from_bytes("demo", file(header, data).leak()).map(drop);
+        check(opened, Path::new("DIR"), expect);
+    };
+    let incomplete = "the file is incomplete: download it again";
+    let fact = "tensor `w` ends at 8, but the file has 7 data bytes";
+    refused(PAIR, &[0; 7], &format!("{fact}\n  in `demo`\n\n{incomplete}"));
+    let fact = "the tensors end at 8, but the file has 9 data bytes";
+    let hidden = "data that no tensor owns is refused: it may hide another file";
+    refused(PAIR, &[0; 9], &format!("{fact}\n  in `demo`\n\n{hidden}"));
+    for (bytes, fact) in [
+        (&b"\x02\0\0"[..], "the file has 3 bytes, but the header length alone takes 8"),
+        (&b"\x02\0\0\0\0\0\0\0{"[..], "the header claims 2 bytes, but only 1 follow its length"),
+    ] {
+        let opened = Checkpoint::from_bytes("demo", bytes).map(drop);
+        check(opened, Path::new("DIR"), &format!("{fact}\n  in `demo`\n\n{incomplete}"));
+    }
+}
+
+#[test]
+fn an_index_that_does_not_fit_its_shards_comes_with_advice() {
+    let dir = tempdir().unwrap();
+    let write = |name: &str, bytes: &[u8]| fs::write(dir.path().join(name), bytes).unwrap();
+    let index = "model.safetensors.index.json";
+    write("one.safetensors", &file(PAIR, &[0; 8]));
+    let place = "\n  in `DIR/model.safetensors.index.json`\n\n";
+    // Of several tensors in a shard that is missing, the first is named.
+    write(
+        index,
+        br#"{"weight_map":{"w":"one.safetensors","z":"b.safetensors","x":"b.safetensors","y":"b.safetensors"}}"#,
+    );
+    let expect = format!(
+        "tensor `x` is said to be in `b.safetensors`, which does not exist{place}\
+         the download is not complete: get `b.safetensors` too"
+    );
+    check(open(dir.path()), dir.path(), &expect);
+    let advice = "index and shards are not from one model; download them again";
+    for (map, fact) in [
+        (
+            r#"{"weight_map":{"v":"one.safetensors"}}"#,
+            "tensor `w` is in `one.safetensors`, but the index does not list it there",
+        ),
+        (
+            r#"{"weight_map":{"w":"one.safetensors","x":"one.safetensors"}}"#,
+            "tensor `x` is said to be in `one.safetensors`, which does not hold it",
+        ),
+    ] {
+        write(index, map.as_bytes());
+        check(open(dir.path()), dir.path(), &format!("{fact}{place}{advice}"));
+    }
+}
+
+#[test]
+fn an_index_that_is_too_long_is_not_read() {
+    let dir = tempdir().unwrap();
+    let index = File::create(dir.path().join("model.safetensors.index.json")).unwrap();
+    index.set_len(100_000_001).unwrap();
+    let expect = "the file has 100000001 bytes, but at most 100000000 are read\n  \
+                  in `DIR/model.safetensors.index.json`";
     check(open(dir.path()), dir.path(), expect);
 }

@@ -385,3 +385,21 @@ fn a_plan_is_the_old_or_the_new_one_wherever_its_writer_fails() {
         }
     }
 }
+
+#[test]
+fn another_temporary_directory_is_tried_a_hundred_times() {
+    for (taken, fails) in [(1, false), (100, false), (101, true)] {
+        let folder = tempdir().unwrap();
+        let tried = Mutex::new(0);
+        let disk = Disk::observed(move |operation| {
+            let FileOperation::CreateDir(_) = operation else { return Ok(()) };
+            let mut tried = tried.lock().unwrap();
+            *tried += 1;
+            if *tried <= taken { Err(io::ErrorKind::AlreadyExists.into()) } else { Ok(()) }
+        });
+        let created = DirWriter::create_on(disk, &folder.path().join("model"));
+        assert_eq!(created.is_err(), fails, "{taken} names are taken");
+        drop(created);
+        assert!(content(folder.path()).is_empty(), "{:?}", content(folder.path()));
+    }
+}

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use redline_weights::{HubRoots, resolve_model};
+use redline_weights::{HubRoots, WeightsError, resolve_model};
 use tempfile::tempdir;
 
 use crate::check;
@@ -106,4 +106,35 @@ fn a_ref_cannot_lead_out_of_the_cache() {
         let message = resolve_model("org/name", &roots(dir.path())).unwrap_err().to_string();
         assert!(message.contains("models--org--name/refs/main`"), "{message}");
     }
+}
+
+#[test]
+fn ids_are_those_of_the_hub() {
+    let is_id = |model: &str| match resolve_model(model, &HubRoots::default()) {
+        Err(WeightsError::NotFound { hub_id, .. }) => hub_id,
+        other => panic!("{model}: {other:?}"),
+    };
+    let longest = format!("{}/{}", "o".repeat(40), "n".repeat(55));
+    for id in ["gpt-no-such", "no-such-org/na.me-1_2", "_no_such_org_/_name_", &longest] {
+        assert!(is_id(id), "{id}");
+    }
+    for other in ["no-such-org/name-", ".no-such-org/name", "no such/name", &format!("{longest}n")] {
+        assert!(!is_id(other), "{other}");
+    }
+}
+
+#[test]
+fn a_cache_that_several_variables_name_is_searched_once() {
+    let dir = tempdir().unwrap();
+    let cache = dir.path().join(".cache/huggingface/hub");
+    let roots = HubRoots {
+        hub_cache: Some(cache.clone()),
+        hf_home: Some(dir.path().join(".cache/huggingface")),
+        xdg_cache: Some(dir.path().join(".cache")),
+        home: Some(dir.path().to_owned()),
+    };
+    assert_eq!(roots.caches(), std::slice::from_ref(&cache));
+    let other = dir.path().join("other");
+    let roots = HubRoots { hf_home: Some(other.clone()), ..roots };
+    assert_eq!(roots.caches(), [cache, other.join("hub")]);
 }

@@ -606,3 +606,12 @@ fn a_full_disk_is_an_error_and_leaves_nothing() {
         }
     }
 }
+
+#[test]
+fn a_manifest_that_is_too_long_is_not_read() {
+    let (_dir, model) = model();
+    let manifest = File::options().write(true).open(model.join("infq.json")).unwrap();
+    manifest.set_len((32 << 20) + 1).unwrap();
+    let (message, _) = refusal(Infq::open(&model));
+    assert_eq!(message, "the file has 33554433 bytes, but at most 33554432 are read");
+}

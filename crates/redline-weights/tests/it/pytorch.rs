@@ -178,7 +178,10 @@ fn large_sizes_are_found_among_the_extra_fields() {
 fn pickles_that_would_grow_are_bounded() {
     assert_eq!(opened(&with_pickle(b"\x80\x02}.")).unwrap().names().count(), 0);
     let many = 1 << 20;
+    let remember = |key: u32| [&b"r"[..], &key.to_le_bytes()].concat();
+    let remembered: Vec<u8> = (0..=many as u32).flat_map(remember).collect();
     for (pickle, fact) in [
+        ([b"N".to_vec(), remembered].concat(), "more than 1048576 values remembered at byte 5242883"),
         (b"N".repeat(many + 1), "the pickle has more than 1048576 values at byte 1048578"),
         ([b"Nq\0".to_vec(), b"h\0".repeat(many)].concat(), "more than 1048576 values on the stack"),
         (b"}".repeat(16 << 20), "the archive's pickle is 16777219, but at most 16777216 is read"),
@@ -221,5 +224,66 @@ proptest! {
             },
             Err(error) => prop_assert!(error.to_string().contains("\n  in `"), "{error}"),
         }
+    }
+}
+
+#[test]
+fn an_entry_whose_data_have_another_meaning_is_refused() {
+    let whole = with_pickle(b"\x80\x02}.");
+    opened(&whole).unwrap();
+    // The directory follows a header, the name and the pickle; in it, the flags follow a signature and two versions.
+    let flags = 30 + 10 + 4 + 8;
+    for bit in 0..16 {
+        let mut bytes = whole.clone();
+        bytes[flags + bit / 8] |= 1 << (bit % 8);
+        let refused = opened(&bytes).err().map(|error| error.to_string());
+        // Encrypted, patched, strongly encrypted, masked.
+        if [0, 5, 6, 13].contains(&bit) {
+            let message = refused.unwrap_or_default();
+            assert!(message.starts_with("entry `m/data.pkl` is encrypted, "), "bit {bit}: {message}");
+        } else {
+            assert_eq!(refused, None, "bit {bit}");
+        }
+    }
+}
+
+#[test]
+fn every_field_of_an_archive_that_must_be_zero_is() {
+    let whole = with_pickle(b"\x80\x02}.");
+    let end = whole.len() - 22;
+    let disk = "the archive's number of its disk is 1, but 0 is needed";
+    for (at, fact) in [
+        (end + 4, disk),
+        (end + 6, disk),
+        // The length of a comment.
+        (end + 20, "the file has 122 bytes and does not end like a zip archive"),
+        // The compression in the entry's own header.
+        (8, "entry `m/data.pkl` differs between the archive's directory and its own header"),
+    ] {
+        let mut bytes = whole.clone();
+        assert_eq!(bytes[at], 0);
+        bytes[at] = 1;
+        let message = opened(&bytes).err().expect(fact).to_string();
+        assert!(message.starts_with(&format!("{fact}\n")), "{message}");
+    }
+}
+
+/// The short record at the end of an archive either says that a figure does not fit, or repeats that of the long record.
+#[test]
+fn the_two_records_at_the_end_of_an_archive_agree() {
+    let whole = fs::read(made("wide").join(BIN)).unwrap();
+    let record = whole.len() - 22;
+    // The long record precedes its 20 bytes long locator.
+    let long = record - 20 - 56;
+    for (short, wide, size, name) in
+        [(10, 32, 2, "number of entries"), (12, 40, 4, "directory length"), (16, 48, 4, "directory offset")]
+    {
+        let mut bytes = whole.clone();
+        let figure = bytes[long + wide..long + wide + size].to_vec();
+        bytes[record + short..record + short + size].copy_from_slice(&figure);
+        opened(&bytes).unwrap();
+        bytes[record + short] ^= 1;
+        let message = opened(&bytes).err().expect(name).to_string();
+        assert!(message.starts_with(&format!("the archive's {name} is ")), "{message}");
     }
 }

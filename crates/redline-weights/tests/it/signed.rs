@@ -138,3 +138,41 @@ fn keys_are_read_with_and_without_their_comment() {
         assert!(SigningKey::parse(text).is_none(), "{text:?}");
     }
 }
+
+#[test]
+fn a_list_or_a_signature_that_is_too_long_is_not_read() {
+    for (name, limit) in [(LIST, 1 << 20), (SIGNATURE, 1 << 14)] {
+        let dir = signed();
+        let file = fs::File::options().write(true).open(dir.path().join(name)).unwrap();
+        file.set_len(limit + 1).unwrap();
+        match check_signed(dir.path(), &key()) {
+            Err(WeightsError::FileTooLarge { path, bytes, limit: most }) => {
+                assert_eq!((path, bytes, most), (dir.path().join(name), limit + 1, limit));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Early versions of minisign sign a file itself and not its hash. This signature was made by Ed25519 directly; its secret key was
+/// never stored.
+#[test]
+fn a_signature_of_the_list_itself_is_accepted() {
+    let digest = "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a";
+    let signature = "untrusted comment: signature\n\
+        RWRSRURMSU5FMateDnqi/ib333BloL41PZrdJbYQCW59WdJwlAmkHxkrutvv/GAd5SnkNvBzI0gb1pGEujC1fd/EN+Zb+QBAoQg=\n\
+        trusted comment: signed before minisign hashed first\n\
+        5jBwQfCv5TBID99XX/Vw6fYT31A9cKNx6PGNPbZerS2VE1IZ/s5JOGliyBV2LUyVLIjXD41gTAzqxxai9k1nCA==\n";
+    let key = SigningKey::parse("RWRSRURMSU5FMYFmSR5Qwx2Bb7GwU5DjK0RAnzW+ZkzIBJPtHYwJiRNJ").unwrap();
+    let dir = tempdir().unwrap();
+    fs::write(dir.path().join("config.json"), "{}").unwrap();
+    fs::write(dir.path().join(LIST), format!("{digest}  config.json\n")).unwrap();
+    fs::write(dir.path().join(SIGNATURE), signature).unwrap();
+    check_signed(dir.path(), &key).unwrap();
+    fs::write(dir.path().join(LIST), format!("{digest} *config.json\n")).unwrap();
+    let error = check_signed(dir.path(), &key).unwrap_err();
+    assert!(
+        matches!(error, WeightsError::Signed { fault: SignatureFault::Signature { .. }, .. }),
+        "{error:?}"
+    );
+}

@@ -141,7 +141,9 @@ fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
     let mut definition = measurement(lane);
     match definition.try_get_matches_from_mut(&line) {
         Ok(_) => Ok(()),
-        Err(error) => usage::refusal(&error, &line, &definition).map_or(Ok(()), Err),
+        Err(error) => {
+            Err(usage::refused(&error, &definition, &format!("redline bench {} --help", lane.name)))
+        }
     }
 }
 

@@ -315,4 +315,14 @@ mod tests {
         all.dedup();
         assert_eq!(all.len(), count);
     }
+
+    /// A model may predict mask tokens only.
+    #[test]
+    fn a_block_whose_masks_stay_ends_after_one_pass_more_than_it_has_masks() {
+        let mut schedule = Schedule::new(rules(vec![2..5, 5..7]));
+        let passes: Vec<Vec<usize>> =
+            std::iter::from_fn(|| schedule.next(7, &|p| p >= 2)).map(|pass| pass.masks).take(100).collect();
+        let of_blocks = [vec![vec![2, 3, 4]; 4], vec![vec![2, 3, 4, 5, 6]; 3]];
+        assert_eq!(passes, of_blocks.concat());
+    }
 }

@@ -240,4 +240,25 @@ mod tests {
             assert!(message.contains(name) && message.contains("NaN"), "{message}");
         }
     }
+
+    #[test]
+    fn the_ends_of_the_ranges_are_accepted() {
+        for good in [
+            Sampling { temperature: 0.0, ..sampling() },
+            Sampling { temperature: f32::MAX, ..sampling() },
+            Sampling { top_p: f32::MIN_POSITIVE, ..sampling() },
+            Sampling { top_p: 1.0, ..sampling() },
+            Sampling { min_p: 0.0, ..sampling() },
+            Sampling { min_p: 1.0, ..sampling() },
+        ] {
+            assert!(check(&good).is_ok(), "{good:?}");
+        }
+        for bad in [
+            Sampling { top_p: 1f32.next_up(), ..sampling() },
+            Sampling { min_p: 1f32.next_up(), ..sampling() },
+            Sampling { min_p: -f32::MIN_POSITIVE, ..sampling() },
+        ] {
+            assert!(check(&bad).is_err(), "{bad:?}");
+        }
+    }
 }

@@ -109,8 +109,9 @@ fn imported(records: &[Record]) -> Result<Run> {
     // Tests with equal settings are processes of one row.
     let row = |((case, _), tests): ((String, String), Vec<(Row, &Test)>)| {
         let (mut rows, tests): (Vec<Row>, Vec<&Test>) = tests.into_iter().unzip();
-        let again =
-            |&at: &usize| tests[..at].iter().any(|test| test.time.is_none() || test.time == tests[at].time);
+        // Without its time a test cannot be told from another one.
+        let alike = |a: &Test, b: &Test| a.time.is_none() || b.time.is_none() || a.time == b.time;
+        let again = |&at: &usize| tests[..at].iter().any(|test| alike(test, tests[at]));
         if let Some(at) = (1..tests.len()).find(again) {
             let fact = format!("`{case}` stands twice, with equal settings and `test_time`");
             return Err(tests[at]

@@ -278,9 +278,11 @@ fn row(probe: &Probe, layer: &Layer<'_>, m: usize, samples: &[Held<f64>], checke
 
 #[cfg(test)]
 mod tests {
+    use redline_kernels::Simd;
+
     use super::*;
     use crate::Clock;
-    use crate::lanes::tests::{bench, samples};
+    use crate::lanes::tests::{bench, samples, timed};
 
     #[test]
     fn formats_with_and_without_groups() {
@@ -349,5 +351,37 @@ mod tests {
         assert!(fact.contains("`--formats` leaves it out"), "{fact}");
         let formats = plan("w8,bf16,f32").map(|plan| plan.formats).unwrap();
         assert_eq!(formats, ["f32", "w8", "bf16"].map(|name| format(name).unwrap()));
+    }
+
+    #[test]
+    fn a_row_tells_operations_bytes_and_tokens_per_second() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let layer = Layer::new(probe.exec(), Format::F32, (40, 96), 2, 1).unwrap();
+        let checked = Checked { l2_diff: 0.25, digest: "d".to_owned() };
+        let row = row(&probe, &layer, 2, &[timed(0.5)], &checked).unwrap();
+        assert_eq!((row.case.as_str(), row.digest.as_deref()), ("gemm/f32/m2/n40/k96/t1", Some("d")));
+        // Two rows of inputs; the weights are padded to 48 rows of 96 f32.
+        let (operations, bytes) = (2.0 * 2.0 * 40.0 * 96.0, 48.0 * 96.0 * 4.0);
+        assert_eq!(samples(&row, "gops"), [operations / 0.5 * 1e-9]);
+        assert_eq!(samples(&row, "read_rate"), [bytes / 0.5 * 1e-9]);
+        assert_eq!(row.param_text("weights_bytes").as_deref(), Some("18432"));
+        let values = ["tokens_per_s", "seconds", "l2_diff"].map(|name| samples(&row, name));
+        assert_eq!(values, [vec![4.0], vec![0.5], vec![0.25]]);
+    }
+
+    #[test]
+    fn memory_for_weights_inputs_and_outputs_must_be_free() {
+        let clock = Clock::scripted(|| 0);
+        let mut bench = bench(&clock);
+        let flags = [("m", "3,2"), ("n", "40"), ("k", "96"), ("weights-mib", "1")];
+        // Twice the weights; a matrix, the outputs, and the inputs as they are and packed, in f32.
+        let needed: u64 = 2 * (1 << 20) + 4 * (40 * 96 + 3 * 40 + 2 * 3 * 96);
+        bench.machine.memory.available_bytes = Some(needed);
+        assert!(Plan::of(&bench, &Values::new(LANE.flags, flags)).is_ok());
+        bench.machine.memory.available_bytes = Some(needed - 1);
+        let Err(LaneError::Usage(fact)) = Plan::of(&bench, &Values::new(LANE.flags, flags)) else {
+            panic!("accepted")
+        };
+        assert!(fact.starts_with("m = 3, n = 40, k = 96 would take"), "{fact}");
     }
 }

@@ -140,8 +140,10 @@ fn work(info: &ModelInfo, case: Case, batch: usize) -> Work {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::TokenCounts;
+
     use super::*;
-    use crate::lanes::tests::info;
+    use crate::lanes::tests::{info, samples, timed};
 
     #[test]
     fn weights_are_read_once_for_all_sequences() {
@@ -153,5 +155,63 @@ mod tests {
         let four = work(&info(), case, 4);
         assert_eq!(four.bytes, 2.0 * 1000.0 + 4.0 * 8.0 * (4.0 + 5.0));
         assert_eq!((four.operations, four.attention), (4.0 * one.operations, 4.0 * one.attention));
+    }
+
+    const CASE: Case = Case { prompt_tokens: 4, new_tokens: 3 };
+
+    /// A second of prefill, then two more tokens in half a second.
+    fn runs() -> [Held<BatchOutcome>; 1] {
+        [timed(BatchOutcome {
+            token_ids: vec![vec![1, 2, 3]],
+            usage: TokenCounts::default(),
+            prefill_s: 1.0,
+            decode_s: 0.5,
+            decode_tokens_per_s: Some(4.0),
+            peak_memory_bytes: Some(5),
+            kernel_path: String::new(),
+        })]
+    }
+
+    #[track_caller]
+    fn bounded_by(row: &Row, limit: &str, share: f64) {
+        assert_eq!(row.limit.as_deref(), Some(limit));
+        let found = row.share_of_limit.unwrap();
+        assert!((found / share - 1.0).abs() < 1e-12 && samples(row, "share") == [found], "{found}");
+    }
+
+    #[test]
+    fn prefill_computes_the_prompt() {
+        let row = prefill(&info(), CASE, &runs()).unwrap();
+        assert_eq!((row.case.as_str(), samples(&row, "prefill_tokens_per_s")), ("prefill/t1", vec![4.0]));
+        // 4 tokens and a row of logits at 1000 operations per second, 10 keys at 500.
+        bounded_by(&row, "f32_peak", 0.45 + 0.06);
+        assert_eq!(row.metrics.get("limit").unwrap().samples().unit(), "GOP/s");
+        assert_eq!(samples(&row, "limit"), [1e3 * 1e-9]);
+    }
+
+    #[test]
+    fn decoding_reads_weights_and_the_mean_context() {
+        let row = decode(&info(), CASE, &runs()).unwrap();
+        let values = ["decode_tokens_per_s", "tokens_per_s", "prefill_s", "decode_s", "peak_memory"];
+        assert_eq!(
+            values.map(|name| samples(&row, name)),
+            [4.0, 2.0, 1.0, 0.5, 5.0].map(|value| vec![value])
+        );
+        // Four tokens per second read 1000 bytes and 8 for each of 5 positions, of 10000 bytes per second.
+        bounded_by(&row, "read_bandwidth", 4.0 * 1040.0 / 1e4);
+        assert_eq!(row.metrics.get("limit").unwrap().samples().unit(), "GB/s");
+        assert_eq!(samples(&row, "limit"), [1e4 * 1e-9]);
+        let batch = decode_batch(&info(), CASE, 2, &runs()).unwrap();
+        assert_eq!((batch.case.as_str(), samples(&batch, "tokens_per_s")), ("decode/b2/t1", vec![4.0]));
+    }
+
+    #[test]
+    fn without_a_cache_every_pass_computes_all_tokens() {
+        let row = recompute(&info(), CASE, &runs(), 20.0).unwrap();
+        // Passes over 4, 5 and 6 tokens in a second and a half.
+        let values = ["tokens_per_s", "recomputed_tokens_per_s", "share_of_forward"];
+        assert_eq!(values.map(|name| samples(&row, name)), [2.0, 10.0, 0.5].map(|value| vec![value]));
+        // 10, 15 and 21 keys.
+        bounded_by(&row, "f32_peak", (0.45 + 0.06 + 0.55 + 0.09 + 0.65 + 0.126) / 1.5);
     }
 }

@@ -267,8 +267,11 @@ fn row(info: &ModelInfo, case: Case, trials: &[Held<Trial>]) -> Result<Row> {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::{FinishReason, TokenCounts};
+
     use super::*;
-    use crate::lanes::tests::{info, samples, timed};
+    use crate::Clock;
+    use crate::lanes::tests::{bench, info, samples, timed};
 
     const CASE: Case =
         Case { streams: 2, stream_prompt_tokens: 4, new_tokens: 3, prompts: 3, prompt_tokens: 5 };
@@ -300,5 +303,65 @@ mod tests {
         assert_eq!((values("gap_ratio").len(), values("mixed_gaps")), (1, vec![3.0, 0.0]));
         // 2 streams of 4 + 3 tokens, 3 prompts of 5 + 1.
         assert_eq!((values("total_tokens_per_s"), values("share_of_separate")), (vec![3.2; 2], vec![0.8; 2]));
+        let seconds = ["streams_s", "prompts_s", "together_s"].map(values);
+        assert_eq!(seconds, [vec![3.0; 2], vec![5.0; 2], vec![10.0; 2]]);
+    }
+
+    /// An answer that arrived at a time, whose tokens followed it after these seconds.
+    fn answer(arrived_s: f64, token_s: &[f64]) -> GenerateOutcome {
+        GenerateOutcome {
+            text: String::new(),
+            token_ids: Vec::new(),
+            prompt_token_ids: Vec::new(),
+            finish_reason: FinishReason::Length,
+            logprobs: None,
+            prompt_logprobs: None,
+            usage: TokenCounts::default(),
+            prefix_cache: None,
+            plan_misses: 0,
+            queue_s: 0.0,
+            prefill_s: token_s[0],
+            decode_s: 0.0,
+            decode_tokens_per_s: None,
+            token_s: token_s.to_vec(),
+            arrived_s,
+            peak_memory_bytes: None,
+            kernel_path: String::new(),
+        }
+    }
+
+    #[test]
+    fn gaps_of_both_together_are_those_while_a_prompt_is_computed() {
+        let answers = |streams, prompts, seconds| timed(Answers { streams, prompts, seconds });
+        let quiet = answers(vec![answer(10.0, &[1.0, 2.0, 4.0])], Vec::new(), 3.0);
+        let alone = answers(Vec::new(), vec![answer(15.0, &[4.0])], 5.0);
+        // Tokens at 21, 22, 25 and 26 s, and a prompt from 22 s to 25 s.
+        let both = answers(vec![answer(20.0, &[1.0, 2.0, 5.0, 6.0])], vec![answer(22.0, &[3.0])], 10.0);
+        let Trial { quiet, mixed, seconds } = trial(&[quiet, alone, both]).value;
+        assert_eq!((quiet, mixed), (Gaps::of_ms(&[1000.0, 2000.0]), Gaps::of_ms(&[3000.0])));
+        assert_eq!(seconds, [3.0, 5.0, 10.0]);
+    }
+
+    #[test]
+    fn streams_and_a_prompt_must_fit_the_context_and_the_memory() {
+        let clock = Clock::scripted(|| 0);
+        let mut bench = bench(&clock);
+        let fact = |result: Result<()>| match result {
+            Err(LaneError::Usage(fact)) => fact,
+            other => panic!("{other:?}"),
+        };
+        // Two streams of 7 tokens and one prompt with its token at a time: 20 tokens of 8 bytes.
+        bench.machine.memory.available_bytes = Some(160);
+        assert!(fits(&bench, &info(), CASE).is_ok());
+        bench.machine.memory.available_bytes = Some(159);
+        let told = fact(fits(&bench, &info(), CASE));
+        assert!(
+            told.starts_with("the keys and values of 2 streams of 7 tokens and a prompt would take 160 B"),
+            "{told}"
+        );
+        let told = fact(fits(&bench, &info(), Case { prompt_tokens: 100, ..CASE }));
+        assert!(told.starts_with("sequences of 101 tokens exceed the context of 100"), "{told}");
+        let told = fact(fits(&bench, &info(), Case { stream_prompt_tokens: 98, ..CASE }));
+        assert!(told.starts_with("sequences of 101 tokens exceed the context of 100"), "{told}");
     }
 }

@@ -123,4 +123,15 @@ mod tests {
         let of = grade_of_precompilation;
         assert_eq!([of(0, 18.4), of(0, 7.0), of(0, 4.9), of(1, 50.0)], ["good", "fair", "poor", "poor"]);
     }
+
+    #[test]
+    fn a_grade_begins_at_its_threshold() {
+        assert_eq!(
+            [grade_of_calls(0, 10.0), grade_of_calls(1, 10.0), grade_of_calls(1, 9.9)],
+            [FAIR, FAIR, POOR]
+        );
+        assert_eq!([grade_of_calls(0, 100.1), grade_of_calls(1, 100.1)], [GOOD, FAIR]);
+        let of = grade_of_precompilation;
+        assert_eq!([of(0, 10.1), of(0, 10.0), of(0, 5.0), of(1, 5.0)], [GOOD, FAIR, FAIR, POOR]);
+    }
 }

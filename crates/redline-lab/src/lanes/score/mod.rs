@@ -226,7 +226,10 @@ fn row(info: &ModelInfo, workload: &Workload, arm: Prefix, samples: &[Held<Sampl
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::TokenCounts;
+
     use super::*;
+    use crate::lanes::tests::{info, timed};
 
     fn samples(values: &[f64]) -> Samples {
         Samples::new("x", crate::Direction::Info, values.to_vec()).unwrap()
@@ -254,5 +257,26 @@ mod tests {
             let Err(LaneError::Incorrect(fact)) = normalised([&bad[..]]) else { panic!("{bad:?}") };
             assert!(fact.starts_with("the scores of item 0 sum to "), "{fact}");
         }
+    }
+
+    #[test]
+    fn a_row_tells_items_per_second_and_counts_of_tokens() {
+        let workload = Workload { lengths: None, items: 2, labels: vec![1, 2, 3] };
+        let cost = RequestCost {
+            usage: TokenCounts { prompt_tokens: 24, completion_tokens: 0, cached_tokens: 20 },
+            computed_tokens: 4,
+            shared_prefix_tokens: 10,
+            prefix_cache: None,
+            plan_misses: 0,
+            queue_s: 0.0,
+            compute_s: 0.0,
+            peak_memory_bytes: None,
+            kernel_path: String::new(),
+        };
+        let row = row(&info(), &workload, Prefix::Warm, &[timed(Sample { ms: 2.0, cost })]).unwrap();
+        assert_eq!(row.case, "score/b2/l3/warm/t1");
+        let names = ["items_per_s", "latency", "items", "prompt_tokens", "computed_tokens", "cached_tokens"];
+        let values = names.map(|name| crate::lanes::tests::samples(&row, name));
+        assert_eq!(values, [1000.0, 2.0, 2.0, 24.0, 4.0, 20.0].map(|value| vec![value]));
     }
 }

@@ -148,4 +148,16 @@ mod tests {
         assert!(different.len() == 10 && ids.iter().all(|&id| (0..10).contains(&id)));
         assert!(matches!(label_ids(11, &info()), Err(LaneError::Usage(fact)) if fact.contains("11")));
     }
+
+    #[test]
+    fn a_length_that_is_not_given_has_a_default_beside_the_other() {
+        let of = |given: &[(&'static str, &'static str)]| {
+            lengths(&Values::new(super::super::LANE.flags, given.iter().copied())).unwrap()
+        };
+        assert_eq!(of(&[]), None);
+        assert_eq!(
+            (of(&[("query-tokens", "7")]), of(&[("item-tokens", "3")])),
+            (Some((7, 4)), Some((40, 3)))
+        );
+    }
 }

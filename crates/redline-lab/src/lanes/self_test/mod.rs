@@ -250,6 +250,8 @@ fn row(plan: Plan, kernels: &str, experiments: &[Experiment]) -> Result<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Clock;
+    use crate::lanes::tests::bench;
 
     const PLAN: Plan = Plan {
         disturbance: Disturbance::None,
@@ -287,5 +289,39 @@ mod tests {
         assert!(row(load, false, &[Verdict::Inconclusive, Verdict::Slower]).missed().is_empty());
         assert_eq!(row(load, false, &[Verdict::Faster, Verdict::Slower]).missed().len(), 1);
         assert_eq!(row(load, true, &[Verdict::Slower]).missed().len(), 1);
+    }
+
+    #[test]
+    fn what_makes_no_experiment_is_refused() {
+        let clock = Clock::scripted(|| 0);
+        let bench = bench(&clock);
+        for (name, value, expect) in [
+            ("arm-processes", "3", "`--arm-processes` is 3, but two arms take turns"),
+            ("slowdown", "1.5", "`--slowdown` is 1.5, but at most 1"),
+            ("slowdown", "0", "`--slowdown` is 0, but a slowdown is to be found"),
+            ("worker", "sleep", "one of no, none, outliers, load, two-speeds is needed"),
+        ] {
+            let Err(LaneError::Usage(fact)) = run(&bench, &Values::new(LANE.flags, [(name, value)])) else {
+                panic!("{name} {value}")
+            };
+            assert!(fact.contains(expect), "{fact}");
+        }
+    }
+
+    #[test]
+    fn nine_slowdowns_of_ten_must_be_found() {
+        for (found, missed) in [(9, 0), (8, 1)] {
+            let verdicts = [vec![Verdict::Slower; found], vec![Verdict::Inconclusive; 10 - found]].concat();
+            let row = row(PLAN, "k", &experiments(&verdicts)).unwrap();
+            assert_eq!(row.missed().len(), missed, "{found} of 10");
+        }
+    }
+
+    #[test]
+    fn a_slowdown_is_more_work() {
+        let clock = Clock::scripted(|| 0);
+        let bench = bench(&clock);
+        let rounds = |slowdown| Work::new(&bench, Plan { slowdown, ..PLAN }).unwrap().rounds();
+        assert_eq!((rounds(0.0), rounds(0.5), rounds(1.0)), (131_072, 196_608, 262_144));
     }
 }

@@ -121,4 +121,12 @@ mod tests {
         assert!((900..1100).contains(&count(Disturbance::Outliers)));
         assert!((3800..4200).contains(&count(Disturbance::TwoSpeeds)));
     }
+
+    #[test]
+    fn a_disturbed_sample_does_so_many_times_the_work() {
+        let factors = |kind: Disturbance| [0, 1, 2, 8].map(|random| kind.factor(random));
+        assert_eq!(factors(Disturbance::Outliers), [3.0, 1.0, 1.0, 3.0]);
+        assert_eq!(factors(Disturbance::TwoSpeeds), [4.0 / 3.0, 1.0, 4.0 / 3.0, 4.0 / 3.0]);
+        assert_eq!(factors(Disturbance::Load), [1.0; 4]);
+    }
 }

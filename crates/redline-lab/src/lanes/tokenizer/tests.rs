@@ -61,6 +61,8 @@ fn arms_take_turns_over_every_kind_of_text() {
     assert!(samples(library, OVER_LIBRARY).is_empty() && samples(native, "prefix_hits").is_empty());
     let tokens = samples(native, "tokens")[0];
     assert!(close(samples(native, RATE), [tokens * 1e3; 3]), "{:?}", samples(native, RATE));
+    let megabytes = samples(native, "bytes")[0] * 1e-6;
+    assert!(close(samples(native, "mb_per_s"), [megabytes * 1e3; 3]), "{:?}", samples(native, "mb_per_s"));
     assert!(native.digest == library.digest && cached.digest == library.digest);
     assert!(rows.iter().all(|row| row.gates.is_empty() && row.checked));
 }

@@ -73,6 +73,8 @@ fn a_directory_keeps_it_in_one_of_three_ways() {
         &json!({"chat_template": [{"name": "rag", "template": "no"}]}).to_string(),
     );
     assert!(found().unwrap_err().contains("`chat_template` is not a text"));
+    write("tokenizer_config.json", &json!({"chat_template": 5}).to_string());
+    assert!(found().unwrap_err().contains("`chat_template` is not a text"));
     write("chat_template.jinja", "three");
     assert_eq!(found(), Ok(Some("three".to_owned())));
     fs::write(folder.path().join("chat_template.jinja"), b"a\xff").unwrap();
@@ -144,4 +146,12 @@ fn arguments_of_a_filter_are_known_or_refused() {
         |arguments: &str| render(&format!("{{{{ messages[0].content | tojson({arguments}) }}}}"), "\u{fc}");
     assert_eq!(json("ensure_ascii=false"), Ok("\"\u{fc}\"".to_owned()));
     assert!(json("sort_keys=true").is_err());
+}
+
+#[test]
+fn a_long_conversation_is_no_hostile_template() {
+    let source = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}";
+    let template = ChatTemplate::new("test", source, BTreeMap::new());
+    let text = template.render(&vec![ChatMessage::new("user", "hi"); 20_000], true).unwrap();
+    assert_eq!(text, "user: hi\n".repeat(20_000));
 }

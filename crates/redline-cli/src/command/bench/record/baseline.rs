@@ -201,4 +201,17 @@ mod tests {
         };
         assert!(message.fact.contains("lane gemm has no baseline"), "{}", message.fact);
     }
+
+    #[test]
+    fn values_that_become_a_baseline_have_a_summary_beside_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("base.csv");
+        let (run, result) = measured("score", true, 1.0);
+        accept(&path, run, &result, Lane::named("score").unwrap(), None, ("why", false)).unwrap();
+        let csv = std::fs::read_to_string(&path).unwrap();
+        assert!(csv.starts_with("batch_size,num_labels,") && csv.lines().count() == 2, "{csv}");
+        let summary = std::fs::read_to_string(folder.path().join("base_summary.json")).unwrap();
+        let summary: serde_json::Value = serde_json::from_str(&summary).unwrap();
+        assert_eq!(summary["lane"], "score", "{summary}");
+    }
 }

@@ -148,7 +148,14 @@ mod tests {
 
     #[test]
     fn only_what_needs_quotes_gets_them() {
-        let cases = [("a b", "a b"), ("a,b", "\"a,b\""), ("\"", "\"\"\"\""), ("x\ny", "\"x\ny\""), ("", "")];
+        let cases = [
+            ("a b", "a b"),
+            ("a,b", "\"a,b\""),
+            ("\"", "\"\"\"\""),
+            ("x\ny", "\"x\ny\""),
+            ("\r", "\"\r\""),
+            ("", ""),
+        ];
         for (text, written) in cases {
             assert_eq!(field(text), written);
         }

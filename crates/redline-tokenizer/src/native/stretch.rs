@@ -294,11 +294,9 @@ impl Sink for Begin<'_> {
         let reaches_limit = before_limit < length || origin + length - stretch.lead >= *limit;
         native.words(text, |start, end, open| {
             native.bpe.encode(text, start, end, scratch, ids);
-            let next = text[end..].chars().next();
-            let is_boundary = native.normalizer != Normalizer::Nfc || next.is_some_and(normal::begins_anew);
             // A word that is only the added leading space covers no byte of the input text.
             let is_in_text = origin + end > stretch.lead;
-            if (!open || !reaches_limit) && next.is_some() && is_boundary && is_in_text {
+            if (!open || !reaches_limit) && end < text.len() && is_in_text {
                 *safe = (origin + end - stretch.lead, ids.len());
             }
         });

@@ -1,16 +1,38 @@
 //! `classify`: the probability of each class for each text.
 
-use redline_engine::{Classified, ClassifyOutcome, ItemError};
-use redline_wire::{ClassResult, Classification, Finite, JudgeMeta};
+use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, JudgeOptions, Label};
+use redline_wire::{ClassResult, Classification, ClassifyLine, Finite};
 
-use crate::{LoadedModel, cost};
+use crate::{LoadedModel, cost, judge};
 
-/// Builds the JSON document of the answer. `classes` are the names of the classes as requested.
-pub fn answer(model: &LoadedModel, classes: &[String], outcome: ClassifyOutcome) -> Classification {
+/// Builds a request. Absent keys take their values from `defaults`, whose texts and salt are not used.
+pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyRequest {
+    let classes = line.classes.map(|classes| classes.into_iter().map(Label::Text).collect());
+    let from = &defaults.options;
+    ClassifyRequest {
+        texts: line.text.0,
+        classes: classes.unwrap_or_else(|| defaults.classes.clone()),
+        threshold: line.threshold.or(defaults.threshold),
+        options: JudgeOptions {
+            long_labels: line.long_labels.unwrap_or(from.long_labels),
+            label_end: line.label_end.unwrap_or(from.label_end),
+            calibrate: line.calibrate.or_else(|| from.calibrate.clone()),
+            truncate: line.truncate.or(from.truncate),
+            item_errors: line.item_errors.unwrap_or(from.item_errors),
+            cache_salt: line.cache_salt.unwrap_or_default(),
+            timeout_s: line.timeout_s.or(from.timeout_s),
+            ..judge::framed(line.template, line.end, from)
+        },
+    }
+}
+
+/// Builds the JSON document of the answer. `classes` are the classes as requested.
+pub fn answer(model: &LoadedModel, classes: &[Label], outcome: ClassifyOutcome) -> Classification {
+    let names: Vec<String> = classes.iter().map(judge::name).collect();
     let result = |(index, classified)| match classified {
         Ok(Classified { probabilities, best, margin, prompt_tokens, truncated }) => ClassResult {
             index,
-            class: classes.get(best).cloned(),
+            class: best.and_then(|best: usize| names.get(best).cloned()),
             probabilities: Some(probabilities.into_iter().map(Finite).collect()),
             margin: Some(Finite(margin)),
             prompt_tokens: Some(prompt_tokens),
@@ -24,12 +46,64 @@ pub fn answer(model: &LoadedModel, classes: &[String], outcome: ClassifyOutcome)
     Classification {
         object: "classification".to_owned(),
         model: model.name.clone(),
-        classes: classes.to_vec(),
         results: outcome.texts.into_iter().enumerate().map(result).collect(),
+        classes: names,
         usage: cost::usage(outcome.cost.usage),
-        meta: JudgeMeta {
-            label_token_ids: cost::label_ids(outcome.class_token_ids),
-            cost: cost::cost(model, outcome.cost),
-        },
+        meta: judge::meta(model, outcome.class_token_ids, outcome.end_token_ids, outcome.cost),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_engine::{LabelEnd, LongLabels, Truncate};
+
+    use super::*;
+
+    fn labels(texts: [&str; 2]) -> Vec<Label> {
+        texts.map(|text| Label::Text(text.to_owned())).to_vec()
+    }
+
+    #[test]
+    fn every_key_of_a_line_and_every_flag_reaches_the_request() {
+        let some = |text: &str| Some(text.to_owned());
+        let flags = ClassifyRequest {
+            threshold: Some(0.5),
+            options: JudgeOptions {
+                template: some("<s>{text}"),
+                add_special_tokens: false,
+                long_labels: LongLabels::Mean,
+                label_end: LabelEnd::Never,
+                end: some("</s>").map(Label::Text),
+                calibrate: some("nothing"),
+                truncate: Some(Truncate::Left),
+                item_errors: false,
+                cache_salt: String::new(),
+                timeout_s: Some(2.0),
+            },
+            ..ClassifyRequest::new(Vec::new(), labels(["a", "b"]))
+        };
+        let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &flags));
+        let bare = ClassifyRequest { texts: vec!["t".to_owned()], ..flags.clone() };
+        assert_eq!(line(r#"{"text":"t"}"#), format!("{bare:#?}"));
+        let keys = ClassifyRequest {
+            threshold: Some(0.25),
+            options: JudgeOptions {
+                template: some("{text}:"),
+                add_special_tokens: false,
+                long_labels: LongLabels::Bytes,
+                label_end: LabelEnd::Always,
+                end: some(".").map(Label::Text),
+                calibrate: some("N/A"),
+                truncate: Some(Truncate::Right),
+                item_errors: true,
+                cache_salt: "tenant".to_owned(),
+                timeout_s: Some(3.0),
+            },
+            ..ClassifyRequest::new(vec!["t".to_owned(), "u".to_owned()], labels(["c", "d"]))
+        };
+        let json = r#"{"id":1,"texts":["t","u"],"classes":["c","d"],"threshold":0.25,"template":"{text}:",
+            "long_labels":"bytes","label_end":"always","end":".","calibrate":"N/A","truncate":"right","item_errors":true,
+            "cache_salt":"tenant","timeout_s":3}"#;
+        assert_eq!(line(json), format!("{keys:#?}"));
     }
 }

@@ -10,6 +10,9 @@ pub enum ApiError {
     /// Neither the request nor the defaults name a label.
     #[error("no label given")]
     NoLabel,
+    /// Neither the request nor the defaults have a query.
+    #[error("no query given")]
+    NoQuery,
     /// The model of this name has no chat template.
     #[error("`{0}` has no chat template")]
     NoChatTemplate(String),
@@ -33,6 +36,7 @@ impl ApiError {
                 Setting::Labels,
                 " for all requests"
             ]),
+            Self::NoQuery => Some(hint!["`query` of the request, or ", Setting::Query, " for all requests"]),
             Self::NoChatTemplate(_) => Some(hint![
                 "`chat_template.jinja`, or `chat_template` in `tokenizer_config.json`; models that continue text have none"
             ]),
@@ -44,7 +48,7 @@ impl ApiError {
 
     /// Whether this is a usage error, which the caller avoids by changing the request.
     pub fn is_usage(&self) -> bool {
-        matches!(self, Self::NoLabel | Self::NoChatTemplate(_) | Self::ChatOfIds)
+        matches!(self, Self::NoLabel | Self::NoQuery | Self::NoChatTemplate(_) | Self::ChatOfIds)
     }
 }
 

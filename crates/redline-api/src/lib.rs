@@ -12,6 +12,7 @@ mod cost;
 pub mod diffuse;
 mod error;
 pub mod generate;
+mod judge;
 mod model;
 pub mod perplexity;
 mod prompt;
@@ -21,4 +22,5 @@ pub mod tokenize;
 
 pub use chat::Chat;
 pub use error::ApiError;
+pub use judge::ChatFrames;
 pub use model::LoadedModel;

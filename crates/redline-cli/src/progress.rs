@@ -34,6 +34,11 @@ impl Bar {
         self.0.set_position(done);
     }
 
+    /// Changes the label.
+    pub(crate) fn name(&self, what: String) {
+        self.0.set_message(what);
+    }
+
     /// Removes the bar.
     pub(crate) fn clear(&self) {
         self.0.finish_and_clear();

@@ -18,8 +18,10 @@ fn flag(setting: Setting) -> &'static str {
     match setting {
         Setting::BlockLength => "--block-length",
         Setting::Cache => "--cache",
+        Setting::Calibrate => "--calibrate",
         Setting::Chat => "--chat",
         Setting::Format => "--format",
+        Setting::LabelEnd => "--label-end",
         Setting::Labels => "--label",
         Setting::LongLabels => "--long-labels",
         Setting::MaxContext => "--max-context",
@@ -28,6 +30,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Memory => "--memory",
         Setting::Outliers => "--outliers",
         Setting::PlanPolicy => "--plan-policy",
+        Setting::Query => "--query",
         Setting::Steps => "--steps",
         Setting::Threads => "--threads",
         Setting::Tier => "--isa",

@@ -47,10 +47,10 @@ pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use request::{
-    Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LongLabels,
+    Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd, LongLabels,
     PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
 };
-pub use request::{ClassifyRequest, RerankRequest};
+pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 
 /// Maximum number of prompts in an [`Engine::generate_batch`] request.
 pub const MAX_BATCH: usize = plan::OUTPUT_ROWS;

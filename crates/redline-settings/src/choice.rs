@@ -60,6 +60,20 @@ choices! {
         Sum = "sum",
         /// By their geometric mean: the sum is divided by the number of tokens.
         Mean = "mean",
+        /// By the mean per byte: the sum is divided by the number of bytes of the label's text.
+        Bytes = "bytes",
+    }
+
+    /// Whether the end of a label is scored with it: that the model writes nothing more.
+    #[derive(Default)]
+    LabelEnd {
+        /// If the tokens of one label begin another label, because the shorter label would otherwise win whatever the text.
+        #[default]
+        Auto = "auto",
+        /// For every set of labels.
+        Always = "always",
+        /// For none: what follows a label does not count.
+        Never = "never",
     }
 
     /// How query and item become one token sequence.

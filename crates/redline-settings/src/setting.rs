@@ -7,10 +7,14 @@ pub enum Setting {
     BlockLength,
     /// How keys and values of a canvas are reused.
     Cache,
+    /// The text without content by which labels are calibrated.
+    Calibrate,
     /// Whether prompts are put into the model's chat template.
     Chat,
     /// Weight format.
     Format,
+    /// Whether the end of a label is scored.
+    LabelEnd,
     /// The labels of a score request.
     Labels,
     /// How labels of several tokens count.
@@ -27,6 +31,8 @@ pub enum Setting {
     Outliers,
     /// What is done about a pass without a plan.
     PlanPolicy,
+    /// The query of a request to rerank.
+    Query,
     /// Steps of a diffusion.
     Steps,
     /// Threads of the team.
@@ -46,8 +52,10 @@ impl Setting {
     pub const ALL: &[Self] = &[
         Self::BlockLength,
         Self::Cache,
+        Self::Calibrate,
         Self::Chat,
         Self::Format,
+        Self::LabelEnd,
         Self::Labels,
         Self::LongLabels,
         Self::MaxContext,
@@ -56,6 +64,7 @@ impl Setting {
         Self::Memory,
         Self::Outliers,
         Self::PlanPolicy,
+        Self::Query,
         Self::Steps,
         Self::Threads,
         Self::Tier,
@@ -69,8 +78,10 @@ impl Setting {
         match self {
             Self::BlockLength => "block_length",
             Self::Cache => "cache",
+            Self::Calibrate => "calibrate",
             Self::Chat => "chat",
             Self::Format => "format",
+            Self::LabelEnd => "label_end",
             Self::Labels => "labels",
             Self::LongLabels => "long_labels",
             Self::MaxContext => "max_context",
@@ -79,6 +90,7 @@ impl Setting {
             Self::Memory => "memory",
             Self::Outliers => "outliers",
             Self::PlanPolicy => "plan_policy",
+            Self::Query => "query",
             Self::Steps => "steps",
             Self::Threads => "threads",
             Self::Tier => "tier",

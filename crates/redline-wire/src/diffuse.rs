@@ -4,6 +4,7 @@ use redline_settings::{Algorithm, BlockCache, FinishReason};
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
+use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
 use crate::named;
 use crate::usage::Usage;
@@ -12,6 +13,9 @@ use crate::usage::Usage;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DiffuseLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
     /// The text before the masks; it may contain masks itself.
     pub prompt: TextOrIds,
     /// Number of masks after the prompt.

@@ -4,6 +4,7 @@ use redline_settings::FinishReason;
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
+use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
 use crate::named;
 use crate::usage::{PrefixCacheUse, Usage};
@@ -12,6 +13,9 @@ use crate::usage::{PrefixCacheUse, Usage};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct GenerateLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
     /// The prompt to continue.
     pub prompt: TextOrIds,
     /// Maximum number of new tokens.

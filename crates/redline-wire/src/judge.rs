@@ -1,11 +1,113 @@
-//! `classify` and `rerank`: answers.
+//! `classify` and `rerank`: requests and answers.
 
+use redline_settings::{LabelEnd, LongLabels, Truncate};
 use serde::{Deserialize, Serialize};
 
 use crate::cost::CostMeta;
 use crate::finite::Finite;
-use crate::input::LabelIds;
+use crate::id::RequestId;
+use crate::input::{LabelIds, Strings};
+use crate::named;
 use crate::usage::Usage;
+
+/// A request to classify, as a line of JSON Lines input. An absent key takes the value of the command's flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClassifyLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
+    /// A text, or several.
+    #[serde(alias = "texts")]
+    pub text: Strings,
+    /// The classes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub classes: Option<Vec<String>>,
+    /// The smallest probability that the best class must have to be the answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f32>,
+    /// The text into which each text is put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// How a class of several tokens is scored.
+    #[serde(default, alias = "length", skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub long_labels: Option<LongLabels>,
+    /// Whether the end of a class is scored with it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub label_end: Option<LabelEnd>,
+    /// What the model writes after a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// A text without content, by which the probabilities are calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrate: Option<String>,
+    /// Which end of a text is cut if its prompt exceeds the context. If absent or `null`, such a text is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub truncate: Option<Truncate>,
+    /// Report a text's error in its place instead of failing the whole request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_errors: Option<bool>,
+    /// Only requests with the same salt share entries of the prefix cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
+    /// Time limit of the request in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
+}
+
+/// A request to rerank, as a line of JSON Lines input. An absent key takes the value of the command's flag.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RerankLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
+    /// The query.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// The documents.
+    #[serde(alias = "document")]
+    pub documents: Strings,
+    /// What the model writes for a relevant document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yes: Option<String>,
+    /// What the model writes for an irrelevant document.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no: Option<String>,
+    /// Maximum number of ranked documents to return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub top_n: Option<usize>,
+    /// The smallest relevance of documents to return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub threshold: Option<f32>,
+    /// The text into which query and document are put.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<String>,
+    /// How a label of several tokens is scored.
+    #[serde(default, alias = "length", skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub long_labels: Option<LongLabels>,
+    /// Whether the end of a label is scored with it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub label_end: Option<LabelEnd>,
+    /// What the model writes after yes and no.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<String>,
+    /// A document without content, by which the probabilities are calibrated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub calibrate: Option<String>,
+    /// Which end of a document is cut if its prompt exceeds the context. If absent or `null`, such a document is an error.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "named::optional")]
+    pub truncate: Option<Truncate>,
+    /// Report a document's error in its place instead of failing the whole request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_errors: Option<bool>,
+    /// Only requests with the same salt share entries of the prefix cache.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cache_salt: Option<String>,
+    /// Time limit of the request in seconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout_s: Option<f64>,
+}
 
 /// Answer to a classification.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +131,7 @@ pub struct Classification {
 pub struct ClassResult {
     /// The text's index in the request, from 0.
     pub index: usize,
-    /// The most probable class; the first one on a tie.
+    /// The most probable class, the first one on a tie; `null` if its probability is below the threshold.
     pub class: Option<String>,
     /// The probability of each class; they sum to one.
     pub probabilities: Option<Vec<Finite<f32>>>,
@@ -80,6 +182,9 @@ pub struct RerankResult {
 pub struct JudgeMeta {
     /// The token ids of the classes in order, or of the yes and no labels.
     pub label_token_ids: Vec<LabelIds>,
+    /// The token ids that were scored after every label, if the end of labels was scored.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub end_token_ids: Vec<u32>,
     /// The cost of the request.
     #[serde(flatten)]
     pub cost: CostMeta,
@@ -92,6 +197,7 @@ mod tests {
     fn meta() -> JudgeMeta {
         JudgeMeta {
             label_token_ids: vec![LabelIds(vec![5]), LabelIds(vec![6, 7])],
+            end_token_ids: vec![2],
             cost: CostMeta {
                 cache_miss_count: 0,
                 computed_tokens: 4,
@@ -134,6 +240,7 @@ mod tests {
         assert!(json.starts_with(expect), "{json}");
         let value: serde_json::Value = serde_json::from_str(&json).unwrap();
         assert_eq!(value["meta"]["label_token_ids"], serde_json::json!([5, [6, 7]]));
+        assert_eq!(value["meta"]["end_token_ids"], serde_json::json!([2]));
         assert!(value["meta"]["prefix_cache"].is_null());
         assert_eq!(serde_json::from_str::<Classification>(&json).unwrap(), answer);
     }
@@ -162,6 +269,18 @@ mod tests {
         );
         assert!(json.starts_with(expect), "{json}");
         assert_eq!(serde_json::from_str::<Reranking>(&json).unwrap(), answer);
+    }
+
+    #[test]
+    fn a_line_has_one_text_or_several_and_no_other_keys() {
+        let line = |json: &str| serde_json::from_str::<ClassifyLine>(json).map_err(|error| error.to_string());
+        assert_eq!(line(r#"{"text":"a"}"#).unwrap().text.0, ["a"]);
+        assert_eq!(line(r#"{"id":[7],"texts":["a","b"],"length":"bytes"}"#).unwrap().text.0, ["a", "b"]);
+        assert!(line(r#"{"text":"a","label_end":"sometimes"}"#).unwrap_err().contains("auto, always, never"));
+        assert!(line(r#"{"text":"a","klasses":[]}"#).unwrap_err().contains("unknown field `klasses`"));
+        assert!(line("{}").unwrap_err().contains("missing field `text`"));
+        let rerank: RerankLine = serde_json::from_str(r#"{"id":1,"document":"d","query":"q"}"#).unwrap();
+        assert_eq!((rerank.documents.0, rerank.query.as_deref()), (vec!["d".to_owned()], Some("q")));
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod diffuse;
 mod fault;
 mod finite;
 mod generate;
+mod id;
 mod input;
 mod judge;
 mod named;
@@ -28,13 +29,16 @@ pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, Diffus
 pub use fault::LineFault;
 pub use finite::Finite;
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
+pub use id::{RequestId, request_id};
 pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
-pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
+pub use judge::{ClassResult, Classification, ClassifyLine, JudgeMeta, RerankLine, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{TraceArgs, TraceDocument, TraceEvent};
-pub use redline_settings::{Algorithm, BlockCache, FinishReason, LongLabels, Tokenization, Truncate};
+pub use redline_settings::{
+    Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Tokenization, Truncate,
+};
 pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use trace::TraceLine;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cost::CostMeta;
 use crate::finite::Finite;
+use crate::id::RequestId;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::named;
 use crate::usage::Usage;
@@ -13,6 +14,9 @@ use crate::usage::Usage;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScoreLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
     /// The text that all items share.
     pub query: TextOrIds,
     /// The items; each gets one row of scores.

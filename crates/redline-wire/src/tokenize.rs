@@ -2,10 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::RequestId;
+
 /// One line of `tokenize --jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TokenizeLine {
+    /// Passed through to the answer.
+    #[serde(default, skip_serializing)]
+    pub id: RequestId,
     /// The text.
     pub text: String,
 }

@@ -20,6 +20,11 @@ pub(super) struct ChatFlags {
 }
 
 impl ChatFlags {
+    /// Whether `--chat` is given.
+    pub(super) fn is_requested(&self) -> bool {
+        self.chat
+    }
+
     /// Reads the model's template if `--chat` is given.
     pub(super) fn open(&self, model: &ModelName, environment: Environment) -> Result<Option<Chat>, Failure> {
         if !self.chat {

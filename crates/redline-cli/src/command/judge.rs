@@ -1,33 +1,67 @@
-//! Shared parts of `classify` and `rerank`: flags and input texts.
+//! Shared parts of `classify` and `rerank`: flags, chat templates, input texts, and CSV.
 
 use std::path::Path;
 
 use clap::Args;
-use redline_api::LoadedModel;
-use redline_engine::{EngineError, Truncate};
+use redline_api::{ChatFrames, LoadedModel};
+use redline_engine::{EngineError, JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 
 use super::Context;
-use crate::message::Failure;
+use super::chat::ChatFlags;
+use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelName};
 use crate::spelling::spelled;
 use crate::text;
 use crate::value;
 
+/// Keys of a line of `--jsonl` that both have, for the help.
+pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, timeout_s. An \
+     absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
+
+/// How labels are scored, for the help.
+pub(super) const LABELS: &str = "The score of a label is the probability that the model writes it after the prompt, divided so that all \
+     labels add up to 1. A label of several tokens is less probable than a shorter one only because it is longer: --length mean takes \
+     the geometric mean per token, --length bytes per byte, and --calibrate divides by the probabilities that a text without content \
+     gets. Where one label begins another (`neutral`, `neutral positive`), the end of the labels is scored too, or the shorter label \
+     would win whatever the text.";
+
 /// Flags of both.
 #[derive(Debug, Args)]
 pub(super) struct JudgeFlags {
+    /// The template into which every text is put; default: one for models that follow instructions (see below). With --chat: the
+    /// user's message
+    #[arg(long, value_name = "TEMPLATE")]
+    template: Option<String>,
+    #[command(flatten)]
+    chat: ChatFlags,
+    /// How a label of several tokens is scored: by the probability of all its tokens (sum), or by the geometric mean per token (mean)
+    /// or per byte (bytes)
+    #[arg(long, value_parser = length, default_value = "sum", value_name = "HOW")]
+    length: LongLabels,
+    /// Score the end of every label with it: always, never, or if one label begins another (auto)
+    #[arg(long, value_parser = value::choice::<LabelEnd>(), default_value_t, value_name = "WHEN")]
+    label_end: LabelEnd,
+    /// What the model writes after a label; default: with --chat what ends an answer in the template, else the end-of-text token
+    #[arg(long, value_name = "TEXT")]
+    end: Option<String>,
+    /// Divide the probabilities by those for a text without content, `N/A` unless given, and normalise them again
+    #[arg(long, value_name = "TEXT", num_args = 0..=1, require_equals = true, default_missing_value = JudgeOptions::CONTENT_FREE)]
+    calibrate: Option<String>,
     /// Which end of a text is cut if its prompt exceeds the context; without this flag, such a text is an error
     #[arg(long, value_parser = value::choice::<Truncate>(), value_name = "END")]
-    pub(super) truncate: Option<Truncate>,
+    truncate: Option<Truncate>,
     /// Report a text's error in its place instead of failing the whole request
     #[arg(long)]
-    pub(super) item_errors: bool,
-    /// Time limit of the request in seconds; if it is exceeded, the request fails
+    item_errors: bool,
+    /// Time limit of a request in seconds; a request that exceeds it fails
     #[arg(long, value_name = "S", value_parser = value::seconds)]
-    pub(super) timeout: Option<f64>,
+    timeout: Option<f64>,
     /// Print one JSON document
-    #[arg(long)]
+    #[arg(long, conflicts_with = "csv")]
     pub(super) json: bool,
+    /// Print comma-separated values with a header
+    #[arg(long)]
+    pub(super) csv: bool,
     /// Print nothing but the answer
     #[arg(long, short)]
     pub(super) quiet: bool,
@@ -37,18 +71,88 @@ pub(super) struct JudgeFlags {
     memory: MemoryFlags,
 }
 
+/// Parses `--length`.
+fn length(text: &str) -> Result<LongLabels, String> {
+    match text {
+        "sum" => Ok(LongLabels::Sum),
+        "mean" => Ok(LongLabels::Mean),
+        "bytes" => Ok(LongLabels::Bytes),
+        _ => Err("one of sum, mean, bytes".to_owned()),
+    }
+}
+
 impl JudgeFlags {
-    /// Loads the model.
-    pub(super) fn load(&self, model: &ModelName, context: &Context) -> Result<LoadedModel, Failure> {
+    /// The options that the flags give to all requests. A template is not yet put into a chat template.
+    pub(super) fn options(&self) -> JudgeOptions {
+        JudgeOptions {
+            template: self.template.clone(),
+            long_labels: self.length,
+            label_end: self.label_end,
+            end: self.end.clone().map(Label::Text),
+            calibrate: self.calibrate.clone(),
+            truncate: self.truncate,
+            item_errors: self.item_errors,
+            timeout_s: self.timeout,
+            ..JudgeOptions::default()
+        }
+    }
+
+    /// Whether prompts are put into the model's chat template.
+    pub(super) fn has_chat(&self) -> bool {
+        self.chat.is_requested()
+    }
+
+    /// Loads the model, and reads its chat template if that is requested.
+    pub(super) fn load(
+        &self,
+        model: &ModelName,
+        context: &Context,
+    ) -> Result<(LoadedModel, Option<ChatFrames>), Failure> {
+        let chat = self.chat.open(model, context.environment)?;
         let settings = self.machine.resolve(context.environment, &context.clock)?;
         let settings = self.memory.resolve(settings, context.environment)?;
-        settings.load(model, context.environment)
+        let loaded = settings.load(model, context.environment)?;
+        let chat = chat.map(|chat| ChatFrames::new(chat, &loaded.engine)).transpose()?;
+        Ok((loaded, chat))
     }
+}
+
+/// Puts the template of a request, or else `instruction`, into the model's chat template, if there is one.
+pub(super) fn framed(
+    chat: Option<&mut ChatFrames>,
+    options: JudgeOptions,
+    instruction: &str,
+) -> Result<JudgeOptions, Failure> {
+    Ok(match chat {
+        Some(chat) => chat.apply(options, instruction)?,
+        None => options,
+    })
 }
 
 /// The texts from the flags or a file.
 pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>, Failure> {
     file.map_or_else(|| Ok(typed.to_vec()), text::read_lines)
+}
+
+/// Warns of a label that begins another one, if the end is not scored.
+pub(super) fn warn_of_prefix(prefix: Option<(&str, &str)>) {
+    if let Some((one, other)) = prefix {
+        message::note(&format!(
+            "`{other}` begins with `{one}`, and the end of labels is not scored: `{one}` is the more probable one whatever the text \
+             (`--label-end always --end TEXT`, where TEXT is what the model writes after a label)"
+        ));
+    }
+}
+
+/// Formats rows as comma-separated values.
+pub(super) fn csv(rows: &[Vec<String>]) -> Result<String, Failure> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let failed = |error: &dyn std::fmt::Display| Failure::failed(error.to_string(), None);
+    for row in rows {
+        writer.write_record(row).map_err(|error| failed(&error))?;
+    }
+    let bytes = writer.into_inner().map_err(|error| failed(&error))?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
 /// Turns an error that no model could avoid into a usage error.

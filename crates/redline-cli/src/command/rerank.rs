@@ -4,13 +4,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::rerank;
-use redline_engine::{Label, RerankOutcome, RerankRequest};
+use redline_api::{ChatFrames, LoadedModel, rerank};
+use redline_engine::{Cancel, EngineError, Label, RerankOutcome, RerankRequest};
+use redline_wire::RerankLine;
 
 use super::judge::{self, JudgeFlags};
 use super::{Context, cost};
+use crate::interrupt::Interrupt;
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::ModelFlag;
+use crate::value;
 use crate::{display, output, table};
 
 /// Longest part of a document that is shown, in characters.
@@ -22,7 +26,7 @@ const DOCUMENT_WIDTH: usize = 60;
 pub(super) struct RerankArgs {
     #[command(flatten)]
     model: ModelFlag,
-    /// The query
+    /// The query; with --jsonl: that of lines without one
     #[arg(long, value_name = "TEXT")]
     query: Option<String>,
     /// A document (repeatable)
@@ -31,74 +35,168 @@ pub(super) struct RerankArgs {
     /// Documents from a file, one per line; `-` is standard input
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// The template into which query and document are put; default: one for models that follow instructions (see below)
-    #[arg(long, value_name = "TEMPLATE")]
-    template: Option<String>,
-    /// What the model writes for a relevant document; default: ` yes`
-    #[arg(long, value_name = "TEXT", default_value = " yes", hide_default_value = true)]
-    yes: String,
-    /// What the model writes for an irrelevant document; default: ` no`
-    #[arg(long, value_name = "TEXT", default_value = " no", hide_default_value = true)]
-    no: String,
+    /// Requests from a file, one JSON object per line; `-` is standard input
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["document", "file", "json", "csv"])]
+    jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
+    /// What the model writes for a relevant document; default: ` yes`, with --chat `yes`
+    #[arg(long, value_name = "TEXT")]
+    yes: Option<String>,
+    /// What the model writes for an irrelevant document; default: ` no`, with --chat `no`
+    #[arg(long, value_name = "TEXT")]
+    no: Option<String>,
     /// Print only the most relevant documents (and those that failed); default: all
     #[arg(long, value_name = "N")]
     top_n: Option<usize>,
+    /// Print only documents whose relevance is at least this (and those that failed)
+    #[arg(long, value_name = "P", value_parser = value::fraction)]
+    threshold: Option<f64>,
     #[command(flatten)]
     flags: JudgeFlags,
 }
 
-/// The help text about templates.
+/// The help text about templates, labels and lines.
 fn help() -> String {
     format!(
         "The template is a text with {{query}} and {{document}} once each, ending where the model is to write yes or no. The \
          default one is {:?}, for models that follow instructions; a model that was trained to rerank needs the template of its \
          training, and with any other template its order means nothing. With the default template a label gets a leading space; \
-         with --template it is used unchanged, so it has to include a leading space if the model writes one.",
-        RerankRequest::TEMPLATE
+         with --template it is used unchanged, so it has to include a leading space if the model writes one. With --chat, the \
+         template is the user's message in the model's chat template, {:?} unless given, and a label is the beginning of the \
+         answer.\n\n{}\n\nKeys of a line of --jsonl: id (any value; the answer repeats it), query, documents, yes, no, top_n, {}",
+        RerankRequest::TEMPLATE,
+        RerankRequest::INSTRUCTION,
+        judge::LABELS,
+        judge::KEYS
     )
 }
 
-/// Reranks the documents that the flags give.
+/// Reranks the documents that the flags give, or answers a file of requests.
 pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
-    let request = request(args)?;
-    let loaded = args.flags.load(&model, context)?;
-    if args.flags.json {
-        let answer = rerank::answer(&loaded, loaded.engine.rerank(request)?);
-        output::line(&output::json(&answer)?)?;
-        return Ok(ExitCode::SUCCESS);
+    if let Some(path) = &args.jsonl {
+        let lines = Lines::open(path)?;
+        let (loaded, chat) = args.flags.load(&model, context)?;
+        let mut rerankings =
+            Rerankings { loaded: &loaded, defaults: defaults(args), chat, quiet: args.flags.quiet };
+        let interrupt = Interrupt::install()?;
+        let answered =
+            interrupt.during(|_| jsonl::answer_all(lines, &args.target, &mut rerankings, Some(&interrupt)));
+        return Ok(answered?.code());
     }
+    let request = request(args)?;
+    let (loaded, mut chat) = args.flags.load(&model, context)?;
+    let options = judge::framed(chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
+    rerank_once(&loaded, args, RerankRequest { options, ..request })
+}
+
+fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) -> Result<ExitCode, Failure> {
     let documents = request.documents.clone();
     let outcome = loaded.engine.rerank(request)?;
+    warn(&outcome, args.flags.quiet);
+    if args.flags.json {
+        output::line(&output::json(&rerank::answer(loaded, outcome))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.flags.csv {
+        output::piece(&judge::csv(&values(&documents, &outcome))?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     output::piece(&render(&documents, &outcome))?;
     if !args.flags.quiet {
         let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
         let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));
-        message::say(cost::summary(&loaded, &outcome.cost, (documents.len(), "documents"), prompts));
+        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "documents"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
-    let Some(query) = args.query.clone() else {
-        return Err(Failure::usage("no query given", "`--query TEXT`"));
+/// The values that the flags give to all requests.
+fn defaults(args: &RerankArgs) -> RerankRequest {
+    let request = RerankRequest::new(args.query.clone().unwrap_or_default(), Vec::new());
+    // An answer begins without a space in a chat template.
+    let label = |given: &Option<String>, default: &str| {
+        let space = if args.flags.has_chat() { "" } else { " " };
+        Label::Text(given.clone().unwrap_or_else(|| format!("{space}{default}")))
     };
+    RerankRequest {
+        yes: label(&args.yes, "yes"),
+        no: label(&args.no, "no"),
+        top_n: args.top_n,
+        threshold: args.threshold.map(|threshold| threshold as f32),
+        options: args.flags.options(),
+        ..request
+    }
+}
+
+fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
+    if args.query.is_none() {
+        return Err(Failure::usage("no query given", "`--query TEXT`"));
+    }
     if args.document.is_empty() && args.file.is_none() {
-        let hint = "`--document TEXT` for each document, or `--file FILE`";
+        let hint = "`--document TEXT` for each document, `--file FILE`, or requests with `--jsonl FILE`";
         return Err(Failure::usage("no document given", hint));
     }
-    let request = RerankRequest {
-        template: args.template.clone(),
-        yes: Label::Text(args.yes.clone()),
-        no: Label::Text(args.no.clone()),
-        top_n: args.top_n,
-        truncate: args.flags.truncate,
-        item_errors: args.flags.item_errors,
-        timeout_s: args.flags.timeout,
-        ..RerankRequest::new(query, Vec::new())
-    };
+    let request = defaults(args);
     request.check().map_err(judge::senseless)?;
     Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
+}
+
+fn warn(outcome: &RerankOutcome, quiet: bool) {
+    let label = |index: usize| if index == 0 { "yes" } else { "no" };
+    judge::warn_of_prefix(
+        outcome.prefix_label.filter(|_| !quiet).map(|(one, other)| (label(one), label(other))),
+    );
+}
+
+/// Answers JSON lines with rankings.
+struct Rerankings<'a> {
+    loaded: &'a LoadedModel,
+    defaults: RerankRequest,
+    chat: Option<ChatFrames>,
+    /// Whether warnings are left out. A warning is printed once.
+    quiet: bool,
+}
+
+impl Answers for Rerankings<'_> {
+    type Request = RerankLine;
+    type Context = ();
+    type Outcome = Result<RerankOutcome, EngineError>;
+
+    fn begin(&mut self, line: RerankLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
+        let request = rerank::request(line, &self.defaults)?;
+        let options = judge::framed(self.chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
+        let request = RerankRequest { options, ..request };
+        done.with_outcome_of(self.loaded.engine.submit_rerank(request, &Cancel::new())?);
+        Ok(())
+    }
+
+    fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
+        let outcome = outcome?;
+        warn(&outcome, self.quiet);
+        self.quiet |= outcome.prefix_label.is_some();
+        let json = output::json(&rerank::answer(self.loaded, outcome))?;
+        Ok(Answer { json, stop: false })
+    }
+}
+
+/// The rows of the comma-separated values: index, relevance, document, and error.
+fn values(documents: &[String], outcome: &RerankOutcome) -> Vec<Vec<String>> {
+    let document = |index: usize| documents.get(index).cloned().unwrap_or_default();
+    let mut rows = vec![["index", "relevance", "document", "error"].map(str::to_owned).to_vec()];
+    rows.extend(outcome.results.iter().map(|result| match result {
+        Ok(ranked) => vec![
+            ranked.index.to_string(),
+            ranked.relevance.to_string(),
+            document(ranked.index),
+            String::new(),
+        ],
+        Err(error) => {
+            vec![error.index.to_string(), String::new(), document(error.index), error.message.clone()]
+        }
+    }));
+    rows
 }
 
 /// One line per document, the most relevant first.
@@ -120,27 +218,50 @@ fn render(documents: &[String], outcome: &RerankOutcome) -> String {
 #[cfg(test)]
 mod tests {
     use clap::FromArgMatches as _;
-    use redline_engine::Truncate;
+    use redline_engine::{JudgeOptions, LabelEnd, LongLabels, Truncate};
 
     use super::*;
 
+    fn parsed(line: &str) -> RerankArgs {
+        let command = RerankArgs::augment_args(clap::Command::new("rerank").no_binary_name(true));
+        let matches = command.try_get_matches_from(line.split_whitespace()).unwrap();
+        RerankArgs::from_arg_matches(&matches).unwrap()
+    }
+
     #[test]
     fn every_flag_of_the_command_reaches_the_request() {
-        let line = "--query q --document d --template {query}{document}: --yes y --no n --top-n 3 --truncate left --item-errors \
-                    --timeout 2.5";
-        let command = RerankArgs::augment_args(clap::Command::new("rerank").no_binary_name(true));
-        let matches = command.try_get_matches_from(line.split(' ')).unwrap();
-        let request = request(&RerankArgs::from_arg_matches(&matches).unwrap()).unwrap();
+        let line = "--query q --document d --template {query}{document}: --yes y --no n --top-n 3 --threshold 0.5 --length mean \
+                    --label-end never --end . --calibrate=nothing --truncate left --item-errors --timeout 2.5";
+        let request = request(&parsed(line)).unwrap();
+        let text = |text: &str| Label::Text(text.to_owned());
         let expected = RerankRequest {
-            template: Some("{query}{document}:".to_owned()),
-            yes: Label::Text("y".to_owned()),
-            no: Label::Text("n".to_owned()),
+            yes: text("y"),
+            no: text("n"),
             top_n: Some(3),
-            truncate: Some(Truncate::Left),
-            item_errors: true,
-            timeout_s: Some(2.5),
+            threshold: Some(0.5),
+            options: JudgeOptions {
+                template: Some("{query}{document}:".to_owned()),
+                long_labels: LongLabels::Mean,
+                label_end: LabelEnd::Never,
+                end: Some(text(".")),
+                calibrate: Some("nothing".to_owned()),
+                truncate: Some(Truncate::Left),
+                item_errors: true,
+                timeout_s: Some(2.5),
+                ..JudgeOptions::default()
+            },
             ..RerankRequest::new("q".to_owned(), vec!["d".to_owned()])
         };
         assert_eq!(format!("{request:#?}"), format!("{expected:#?}"));
+    }
+
+    #[test]
+    fn an_answer_in_a_chat_begins_without_a_space() {
+        let labels = |line: &str| {
+            let request = defaults(&parsed(line));
+            [request.yes, request.no].map(|label| format!("{label:?}")).join(" ")
+        };
+        assert_eq!(labels("--query q"), r#"Text(" yes") Text(" no")"#);
+        assert_eq!(labels("--query q --chat --no nein"), r#"Text("yes") Text("nein")"#);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -11,14 +11,14 @@ use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 use redline_wire::{TokenIds, TokenizeLine};
 
 use super::Context;
-use crate::jsonl::{self, Answer, Answers, Done};
+use crate::jsonl::{self, Answer, Answers, Done, TargetFlags};
 use crate::message::{self, Failure};
 use crate::tokenizer::TokenizerFlags;
 use crate::{model, output, text, value};
 
 /// Forms of input and output, for the help.
 const FORMS: &str = "Prints the ids on one line, separated by spaces; with --offsets a line per id: the id, its first byte in \
-    the text and the byte after its last. A line of --jsonl is {\"text\": ..}, its answer {\"ids\": [..]}, with --offsets \
+    the text and the byte after its last. A line of --jsonl is {\"text\": ..}, and may have an \"id\" for the answer to repeat, its answer {\"ids\": [..]}, with --offsets \
     also \"offsets\": [[begin, end], ..]; answers come in the order of the lines. Special tokens that are written in a text \
     become their ids, with --no-special too.";
 
@@ -40,6 +40,8 @@ pub(super) struct TokenizeArgs {
     /// Texts from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["words", "text", "file"])]
     jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Leave out the tokens that the tokenizer puts around a text (BOS, EOS)
     #[arg(long)]
     no_special: bool,
@@ -64,9 +66,9 @@ pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Fa
         Ok(tokenizer)
     };
     if let Some(path) = &args.jsonl {
-        let input = jsonl::open(path)?;
+        let lines = jsonl::Lines::open(path)?;
         let how = How { tokenizer: &load()?, special: !args.no_special, offsets: args.offsets, threads };
-        return tokenize_lines(how, path, input);
+        return tokenize_lines(how, lines, &args.target);
     }
     let text = the_text(args)?;
     let how = How { tokenizer: &load()?, special: !args.no_special, offsets: args.offsets, threads };
@@ -134,9 +136,9 @@ impl How<'_> {
     }
 }
 
-fn tokenize_lines(how: How<'_>, path: &Path, input: jsonl::Input) -> Result<ExitCode, Failure> {
-    let mut lines = Lines { how, waiting: Vec::new(), encoded: VecDeque::new() };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut lines, None)?;
+fn tokenize_lines(how: How<'_>, lines: jsonl::Lines, target: &TargetFlags) -> Result<ExitCode, Failure> {
+    let mut encoder = Lines { how, waiting: Vec::new(), encoded: VecDeque::new() };
+    let tally = jsonl::answer_all(lines, target, &mut encoder, None)?;
     Ok(tally.code())
 }
 

@@ -185,6 +185,6 @@ fn templates_labels_and_means_are_taken() {
         bits(answer.results[0].probabilities.as_ref().unwrap())
     };
     assert_eq!(classify(&[]), bits(&scored));
-    assert_eq!(classify(&["--mean"]), bits(asked("mean").scores[0].as_ref().unwrap()));
-    assert_ne!(classify(&["--mean"]), classify(&[]));
+    assert_eq!(classify(&["--length", "mean"]), bits(asked("mean").scores[0].as_ref().unwrap()));
+    assert_ne!(classify(&["--length", "mean"]), classify(&[]));
 }

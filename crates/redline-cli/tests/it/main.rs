@@ -21,6 +21,7 @@ mod harness;
 mod help;
 mod jsonl;
 mod judge;
+mod judge_lines;
 mod laboratory;
 mod lanes;
 mod model;

@@ -103,6 +103,8 @@ pub struct ScoreOutcome {
     pub label_token_ids: Vec<Vec<u32>>,
     /// The tokens of each label of each item, if items have their own labels.
     pub item_label_token_ids: Option<Vec<Vec<Vec<u32>>>>,
+    /// The tokens that were scored after every label; empty if the end of labels was not scored.
+    pub end_token_ids: Vec<u32>,
     /// How labels were masked; `None` if the model predicts the next token.
     pub monte_carlo: Option<MaskSamples>,
     /// Resources used.
@@ -114,8 +116,8 @@ pub struct ScoreOutcome {
 pub struct Classified {
     /// The probability of each class, in the order of the classes; they sum to one.
     pub probabilities: Vec<f32>,
-    /// The index of the most probable class, the first among equals.
-    pub best: usize,
+    /// The index of the most probable class, the first among equals; `None` if its probability is below the threshold.
+    pub best: Option<usize>,
     /// The probability of the best class minus that of the second.
     pub margin: f32,
     /// Number of tokens in its prompt.
@@ -131,6 +133,11 @@ pub struct ClassifyOutcome {
     pub texts: Vec<Result<Classified, ItemError>>,
     /// The tokens of each class, in the order of the classes.
     pub class_token_ids: Vec<Vec<u32>>,
+    /// The tokens that were scored after every class; empty if the end of classes was not scored.
+    pub end_token_ids: Vec<u32>,
+    /// The indices of a class and of another that begins with it, if the end was not scored: the first one has the higher
+    /// probability whatever the text.
+    pub prefix_class: Option<(usize, usize)>,
     /// Resources used.
     pub cost: RequestCost,
 }
@@ -155,6 +162,10 @@ pub struct RerankOutcome {
     pub results: Vec<Result<Ranked, ItemError>>,
     /// The tokens of yes and of no.
     pub label_token_ids: Vec<Vec<u32>>,
+    /// The tokens that were scored after both; empty if the end was not scored.
+    pub end_token_ids: Vec<u32>,
+    /// The indices of a label (0: yes, 1: no) and of the other, which begins with it, if the end was not scored.
+    pub prefix_label: Option<(usize, usize)>,
     /// Resources used, for all documents.
     pub cost: RequestCost,
 }

@@ -11,7 +11,7 @@ use crate::error::EngineError;
 use crate::front::prompt::{LabelLists, Limits};
 use crate::mode::score::{MaskedScoreTask, Maskings, Masks, ScoreJob, ScoreTask};
 use crate::plan::Buckets;
-use crate::request::{LongLabels, ScoreRequest};
+use crate::request::ScoreRequest;
 
 /// Maximum number of label tokens in a request, summed over all ways to mask the labels; each takes some hundred bytes.
 const MOST_COVERED: usize = 1 << 21;
@@ -119,7 +119,6 @@ impl Engine {
         Ok(ScoreJob {
             prompts,
             labels,
-            mean: request.long_labels == LongLabels::Mean,
             softmax: request.softmax,
             full_logprobs: request.full_logprobs,
             return_token_ids: request.return_token_ids,

@@ -2,11 +2,13 @@
 
 mod classify;
 mod diffuse;
+mod judge;
 mod rerank;
 
 pub use classify::ClassifyRequest;
 pub use diffuse::DiffuseRequest;
-pub use redline_settings::{Algorithm, BlockCache, LongLabels, Tokenization, Truncate};
+pub use judge::JudgeOptions;
+pub use redline_settings::{Algorithm, BlockCache, LabelEnd, LongLabels, Tokenization, Truncate};
 pub use rerank::RerankRequest;
 
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.
@@ -47,6 +49,9 @@ pub struct ScoreRequest {
     pub item_labels: Option<Vec<Vec<Label>>>,
     /// How a label of several tokens is scored.
     pub long_labels: LongLabels,
+    /// What the model writes after every label. Its log-probability, after prompt and label, is added to that of the label.
+    /// `None`: what follows a label does not count.
+    pub label_end: Option<Label>,
     /// `true`: softmax over the labels only. `false`: true probability over the whole vocabulary.
     pub softmax: bool,
     /// Put the item before the query.
@@ -55,6 +60,8 @@ pub struct ScoreRequest {
     pub full_logprobs: bool,
     /// How texts are joined.
     pub tokenization: Tokenization,
+    /// Whether the tokenizer's special tokens are put around a text. A prompt from a chat template already contains them.
+    pub add_special_tokens: bool,
     /// What to do with a prompt longer than the context: `None` is an error.
     pub truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request.
@@ -87,10 +94,12 @@ impl ScoreRequest {
             labels,
             item_labels: None,
             long_labels: LongLabels::Refuse,
+            label_end: None,
             softmax: false,
             item_first: false,
             full_logprobs: false,
             tokenization: Tokenization::Concat,
+            add_special_tokens: true,
             truncate: None,
             item_errors: false,
             return_token_ids: false,

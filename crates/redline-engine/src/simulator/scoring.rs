@@ -71,10 +71,11 @@ impl Scoring {
             Ok(Tokens { ids, truncated: false, boundary_mismatch: None })
         });
         let salt = mix.salt(random);
+        let divisor = |label: &Vec<u32>| if mean { label.len() as f64 } else { 1.0 };
+        let divisors = labels.iter().map(|list| list.iter().map(divisor).collect()).collect();
         let job = ScoreJob {
             prompts: prompts.collect(),
-            labels: LabelLists { lists: labels.clone(), of_item: of.clone() },
-            mean,
+            labels: LabelLists { lists: labels.clone(), divisors, end_tokens: 0, of_item: of.clone() },
             softmax,
             full_logprobs,
             return_token_ids: false,

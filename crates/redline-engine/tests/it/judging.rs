@@ -2,8 +2,8 @@
 //! requests.
 
 use redline_engine::{
-    Cancel, Classified, ClassifyOutcome, ClassifyRequest, Engine, Label, LongLabels, Options, RerankOutcome,
-    RerankRequest, ScoreRequest, Truncate,
+    Cancel, Classified, ClassifyOutcome, ClassifyRequest, Engine, JudgeOptions, Label, LongLabels, Options,
+    RerankOutcome, RerankRequest, ScoreRequest, Truncate,
 };
 
 use crate::models::{bits, demo, demo_dir, golden, options, refusal, request, scores, text};
@@ -72,12 +72,22 @@ fn classes_have_the_scores_of_whole_prompts() {
         let prompts = VERSES.map(|verse| {
             format!("Classify the text as one of: king, poor, ships of the sea\n\nText: {verse}\n\nClass:")
         });
-        let outcome = engine.classify(ClassifyRequest { long_labels, ..subjects() }).unwrap();
+        let outcome = engine
+            .classify(ClassifyRequest {
+                options: JudgeOptions { long_labels, ..JudgeOptions::default() },
+                ..subjects()
+            })
+            .unwrap();
         assert_eq!(probabilities(&outcome), by_score(&engine, &prompts, labels(&SUBJECTS), long_labels));
         assert!(outcome.class_token_ids[2].len() > 1);
         let prompts = VERSES.map(|verse| format!("{verse} This verse tells of the"));
         let template = Some("{text} This verse tells of the".to_owned());
-        let outcome = engine.classify(ClassifyRequest { template, long_labels, ..subjects() }).unwrap();
+        let outcome = engine
+            .classify(ClassifyRequest {
+                options: JudgeOptions { template, long_labels, ..JudgeOptions::default() },
+                ..subjects()
+            })
+            .unwrap();
         assert_eq!(probabilities(&outcome), by_score(&engine, &prompts, labels(&SUBJECTS), long_labels));
     }
 }
@@ -88,7 +98,7 @@ fn the_best_class_and_its_margin() {
     for text in classified(&outcome) {
         let mut sorted = text.probabilities.clone();
         sorted.sort_by(|a, b| b.total_cmp(a));
-        assert_eq!(text.probabilities[text.best], sorted[0]);
+        assert_eq!(text.probabilities[text.best.unwrap()], sorted[0]);
         assert_eq!(text.margin, sorted[0] - sorted[1]);
         assert!((sorted.iter().sum::<f32>() - 1.0).abs() < 1e-6);
         assert!(!text.truncated && text.prompt_tokens > 0);
@@ -96,18 +106,15 @@ fn the_best_class_and_its_margin() {
 }
 
 #[test]
-fn of_equal_classes_the_first_is_the_best() {
+fn a_class_given_twice_is_refused() {
     let engine = demo();
-    let plain = engine.classify(subjects()).unwrap();
-    for doubled in [[0, 1, 2, 0, 1, 2], [2, 2, 1, 1, 0, 0]] {
-        let classes = labels(&doubled.map(|class| SUBJECTS[class]));
-        let template = Some(ClassifyRequest::TEMPLATE.replace("{classes}", "king, poor, ships of the sea"));
-        let outcome = engine.classify(ClassifyRequest { classes, template, ..subjects() }).unwrap();
-        for (text, alone) in classified(&outcome).iter().zip(classified(&plain)) {
-            assert_eq!(Some(text.best), doubled.iter().position(|&class| class == alone.best));
-            assert_eq!(text.margin, 0.0);
-        }
-    }
+    let given = |classes: &[&str]| {
+        refusal(engine.classify(ClassifyRequest { classes: labels(classes), ..subjects() }))
+    };
+    let message = given(&[" king", " poor", " king"]);
+    assert!(message.contains("class 0 and class 2 are the same tokens"), "{message}");
+    // The default template puts the space in front.
+    assert!(given(&[" poor", "king", " king"]).contains("class 1 and class 2"));
 }
 
 #[test]
@@ -122,7 +129,13 @@ fn the_default_template_asks_for_classes_with_a_space_in_front() {
     );
     let own = |classes: &[&str]| {
         let template = Some("{text} This verse tells of the".to_owned());
-        engine.classify(ClassifyRequest { classes: labels(classes), template, ..subjects() }).unwrap()
+        engine
+            .classify(ClassifyRequest {
+                classes: labels(classes),
+                options: JudgeOptions { template, ..JudgeOptions::default() },
+                ..subjects()
+            })
+            .unwrap()
     };
     let bare = own(&["king", "poor"]);
     assert_ne!(bare.class_token_ids, own(&[" king", " poor"]).class_token_ids);
@@ -143,15 +156,23 @@ fn relevance_is_the_score_of_yes_after_the_whole_prompt() {
     // The document first, and a boundary inside a word.
     let prompts = VERSES.map(|verse| format!("<<{verse}>> Who is king?s answer is it"));
     let template = Some("<<{document}>> {query}s answer is it".to_owned());
-    let outcome = engine.rerank(RerankRequest { template, ..who_is_king() }).unwrap();
+    let outcome = engine
+        .rerank(RerankRequest {
+            options: JudgeOptions { template, ..JudgeOptions::default() },
+            ..who_is_king()
+        })
+        .unwrap();
     assert_eq!(relevance(&outcome), yes(by_score(&engine, &prompts, answers(), LongLabels::Sum)));
     let (yes_label, no_label) = (Label::Text(" verily".into()), Label::Ids(vec![7]));
     let prompts = VERSES.map(|verse| format!("I ple{verse} Who is king?"));
     let own = RerankRequest {
-        template: Some("I ple{document} {query}".to_owned()),
         yes: yes_label.clone(),
         no: no_label.clone(),
-        long_labels: LongLabels::Mean,
+        options: JudgeOptions {
+            template: Some("I ple{document} {query}".to_owned()),
+            long_labels: LongLabels::Mean,
+            ..JudgeOptions::default()
+        },
         ..who_is_king()
     };
     let outcome = engine.rerank(own).unwrap();
@@ -198,7 +219,10 @@ fn top_n_is_the_head_of_the_list() {
 fn templates_that_lack_a_place_are_refused() {
     let engine = demo();
     let classify = |template: &str| {
-        refusal(engine.classify(ClassifyRequest { template: Some(template.into()), ..subjects() }))
+        refusal(engine.classify(ClassifyRequest {
+            options: JudgeOptions { template: Some(template.into()), ..JudgeOptions::default() },
+            ..subjects()
+        }))
     };
     let message = classify("Text: {txt}");
     assert!(message.contains("no `{text}`") && message.contains("`{classes}` once"), "{message}");
@@ -206,7 +230,10 @@ fn templates_that_lack_a_place_are_refused() {
     assert!(classify("{classes} {text} {classes}").contains("`{classes}` 2 times"));
     assert!(classify("").contains("no `{text}`"));
     let rerank = |template: &str| {
-        refusal(engine.rerank(RerankRequest { template: Some(template.into()), ..who_is_king() }))
+        refusal(engine.rerank(RerankRequest {
+            options: JudgeOptions { template: Some(template.into()), ..JudgeOptions::default() },
+            ..who_is_king()
+        }))
     };
     assert!(rerank("{document}").contains("no `{query}`"));
     assert!(rerank("{query}").contains("no `{document}`"));
@@ -215,7 +242,12 @@ fn templates_that_lack_a_place_are_refused() {
     let ids = ClassifyRequest { classes: vec![Label::Text("a".into()), Label::Ids(vec![7])], ..subjects() };
     let message = refusal(engine.classify(ids.clone()));
     assert!(message.contains("class 1 is token ids") && message.contains("{classes}"), "{message}");
-    engine.classify(ClassifyRequest { template: Some("{text}:".into()), ..ids }).unwrap();
+    engine
+        .classify(ClassifyRequest {
+            options: JudgeOptions { template: Some("{text}:".into()), ..ids.options.clone() },
+            ..ids
+        })
+        .unwrap();
 }
 
 #[test]
@@ -224,7 +256,10 @@ fn braces_in_texts_are_text() {
     let texts = ["{classes} {text}", "{text}", "a {query}"];
     let classes = [" {text}", " {classes}"];
     let outcome = engine.classify(ClassifyRequest {
-        template: Some("[{classes}] {text} is".to_owned()),
+        options: JudgeOptions {
+            template: Some("[{classes}] {text} is".to_owned()),
+            ..JudgeOptions::default()
+        },
         ..ClassifyRequest::new(owned(&texts), labels(&classes))
     });
     let prompts = texts.map(|text| format!("[{{text}}, {{classes}}] {text} is"));
@@ -232,7 +267,10 @@ fn braces_in_texts_are_text() {
     assert_eq!(probabilities(&outcome.unwrap()), expect);
     let documents = ["{query}", "{document}{query}"];
     let outcome = engine.rerank(RerankRequest {
-        template: Some("{query} / {document} / ".to_owned()),
+        options: JudgeOptions {
+            template: Some("{query} / {document} / ".to_owned()),
+            ..JudgeOptions::default()
+        },
         ..RerankRequest::new("{document} {query}".to_owned(), owned(&documents))
     });
     let prompts = documents.map(|document| format!("{{document}} {{query}} / {document} / "));
@@ -250,7 +288,13 @@ fn the_shared_beginning_is_computed_once_and_kept_per_salt() {
     assert_eq!(first.computed_tokens, first.usage.prompt_tokens - 3 * first.shared_prefix_tokens);
     assert_eq!(first.usage.cached_tokens, 0);
     let salted = |salt: &str| {
-        engine.rerank(RerankRequest { cache_salt: salt.to_owned(), ..who_is_king() }).unwrap().cost
+        engine
+            .rerank(RerankRequest {
+                options: JudgeOptions { cache_salt: salt.to_owned(), ..JudgeOptions::default() },
+                ..who_is_king()
+            })
+            .unwrap()
+            .cost
     };
     assert!(salted("").usage.cached_tokens >= head);
     assert_eq!(salted("other").usage.cached_tokens, 0);
@@ -287,7 +331,12 @@ fn an_over_long_document_is_refused_or_told_behind_the_others() {
     for part in ["document 1: ", "context of 64", "`truncate`"] {
         assert!(message.contains(part), "{message}");
     }
-    let outcome = engine.rerank(RerankRequest { item_errors: true, ..request.clone() }).unwrap();
+    let outcome = engine
+        .rerank(RerankRequest {
+            options: JudgeOptions { item_errors: true, ..request.options.clone() },
+            ..request.clone()
+        })
+        .unwrap();
     let failed: Vec<_> = outcome.results[2..].iter().map(|result| result.as_ref().unwrap_err()).collect();
     assert_eq!((outcome.results.len(), failed[0].index, failed[1].index), (4, 1, 3));
     assert!(failed[0].message.starts_with("document 1: "), "{}", failed[0].message);
@@ -296,7 +345,13 @@ fn an_over_long_document_is_refused_or_told_behind_the_others() {
     let others = RerankOutcome { results: outcome.results[..2].to_vec(), ..outcome };
     let others: Vec<_> = ranking(&others).into_iter().map(|(index, bits)| (index / 2, bits)).collect();
     assert_eq!(others, alone);
-    let top = engine.rerank(RerankRequest { item_errors: true, top_n: Some(1), ..request }).unwrap();
+    let top = engine
+        .rerank(RerankRequest {
+            top_n: Some(1),
+            options: JudgeOptions { item_errors: true, ..request.options.clone() },
+            ..request
+        })
+        .unwrap();
     assert_eq!(top.results.len(), 3, "what failed is told in any case");
 }
 
@@ -310,7 +365,7 @@ fn an_over_long_document_is_cut_inside_its_template() {
     for end in [Truncate::Left, Truncate::Right] {
         let request = RerankRequest {
             documents: vec![long_text(), VERSES[0].to_owned()],
-            truncate: Some(end),
+            options: JudgeOptions { truncate: Some(end), ..JudgeOptions::default() },
             ..who_is_king()
         };
         let outcome = engine.rerank(request).unwrap();
@@ -325,7 +380,11 @@ fn an_over_long_document_is_cut_inside_its_template() {
         }
     }
     let query = "Who is king? ".repeat(20);
-    let request = RerankRequest { query, truncate: Some(Truncate::Right), ..who_is_king() };
+    let request = RerankRequest {
+        query,
+        options: JudgeOptions { truncate: Some(Truncate::Right), ..JudgeOptions::default() },
+        ..who_is_king()
+    };
     let message = refusal(engine.rerank(request));
     assert!(message.contains("document 0: what stands around it") && message.contains("of 64"), "{message}");
 }
@@ -337,7 +396,12 @@ fn a_document_that_fits_exactly_is_not_cut() {
     let tokens = whole.results[0].as_ref().unwrap().prompt_tokens;
     for (context, cut) in [(tokens, false), (tokens - 1, true)] {
         for end in [Truncate::Left, Truncate::Right] {
-            let outcome = narrow(context).rerank(RerankRequest { truncate: Some(end), ..request() }).unwrap();
+            let outcome = narrow(context)
+                .rerank(RerankRequest {
+                    options: JudgeOptions { truncate: Some(end), ..request().options.clone() },
+                    ..request()
+                })
+                .unwrap();
             let ranked = outcome.results[0].as_ref().unwrap();
             assert_eq!((ranked.truncated, ranked.prompt_tokens < tokens), (cut, cut), "of {context}");
             assert_eq!(relevance(&outcome) == relevance(&whole), !cut);
@@ -350,8 +414,11 @@ fn an_over_long_text_leaves_room_for_the_longest_class() {
     let engine = narrow(48);
     let prompt = |verse: &str| format!("Of what is: {verse}\nOf the");
     let request = ClassifyRequest {
-        template: Some("Of what is: {text}\nOf the".to_owned()),
-        truncate: Some(Truncate::Right),
+        options: JudgeOptions {
+            template: Some("Of what is: {text}\nOf the".to_owned()),
+            truncate: Some(Truncate::Right),
+            ..JudgeOptions::default()
+        },
         ..ClassifyRequest::new(vec![VERSES[0].to_owned(), long_text()], labels(&SUBJECTS))
     };
     let outcome = engine.classify(request.clone()).unwrap();
@@ -364,9 +431,15 @@ fn an_over_long_text_leaves_room_for_the_longest_class() {
     assert_eq!(found[0], expect[0]);
     assert!(expect[1..].contains(&found[1]));
     assert_eq!(classified(&outcome).iter().map(|text| text.truncated).collect::<Vec<_>>(), [false, true]);
-    let refused = ClassifyRequest { truncate: None, ..request };
+    let refused =
+        ClassifyRequest { options: JudgeOptions { truncate: None, ..request.options.clone() }, ..request };
     assert!(refusal(engine.classify(refused.clone())).contains("text 1: "));
-    let told = engine.classify(ClassifyRequest { item_errors: true, ..refused }).unwrap();
+    let told = engine
+        .classify(ClassifyRequest {
+            options: JudgeOptions { item_errors: true, ..refused.options.clone() },
+            ..refused
+        })
+        .unwrap();
     assert_eq!(bits(&[told.texts[0].as_ref().unwrap().probabilities.clone()])[0], expect[0]);
     assert!(told.texts[1].as_ref().unwrap_err().message.starts_with("text 1: "));
 }
@@ -379,7 +452,11 @@ fn no_texts_are_an_empty_answer_and_no_choice_is_refused() {
     let none = engine.rerank(RerankRequest { documents: Vec::new(), ..who_is_king() }).unwrap();
     assert!(none.results.is_empty() && none.cost.computed_tokens == 0);
     for truncate in [None, Some(Truncate::Left)] {
-        let empty = RerankRequest { documents: owned(&["", ""]), truncate, ..who_is_king() };
+        let empty = RerankRequest {
+            documents: owned(&["", ""]),
+            options: JudgeOptions { truncate, ..JudgeOptions::default() },
+            ..who_is_king()
+        };
         assert_eq!(ranking(&engine.rerank(empty).unwrap()).len(), 2);
     }
     let classes = |classes: &[&str]| {
@@ -399,14 +476,23 @@ fn what_score_refuses_is_refused() {
     assert!(refusal(golden().rerank(who_is_king())).contains("tokenizer"));
     let engine = demo();
     let timeout_s = Some(0.0);
-    assert!(refusal(engine.classify(ClassifyRequest { timeout_s, ..subjects() })).contains("no time"));
+    assert!(
+        refusal(engine.classify(ClassifyRequest {
+            options: JudgeOptions { timeout_s, ..JudgeOptions::default() },
+            ..subjects()
+        }))
+        .contains("no time")
+    );
     let cancel = Cancel::new();
     cancel.cancel();
     let classify = engine.submit_classify(subjects(), &cancel).unwrap();
     assert!(refusal(classify.wait()).contains("cancelled"));
     let rerank = engine.submit_rerank(who_is_king(), &cancel).unwrap();
     assert!(refusal(rerank.wait()).contains("cancelled"));
-    let long = ClassifyRequest { long_labels: LongLabels::Refuse, ..subjects() };
+    let long = ClassifyRequest {
+        options: JudgeOptions { long_labels: LongLabels::Refuse, ..JudgeOptions::default() },
+        ..subjects()
+    };
     assert!(refusal(engine.classify(long)).contains("ships of the sea"));
 }
 
@@ -415,7 +501,11 @@ fn a_template_that_fits_exactly_leaves_room_for_an_empty_document() {
     let empty = RerankRequest { documents: owned(&[""]), ..who_is_king() };
     let around = demo().rerank(empty).unwrap().results[0].as_ref().unwrap().prompt_tokens;
     for end in [Truncate::Left, Truncate::Right] {
-        let request = || RerankRequest { documents: vec![long_text()], truncate: Some(end), ..who_is_king() };
+        let request = || RerankRequest {
+            documents: vec![long_text()],
+            options: JudgeOptions { truncate: Some(end), ..JudgeOptions::default() },
+            ..who_is_king()
+        };
         let outcome = narrow(around).rerank(request()).unwrap();
         let ranked = outcome.results[0].as_ref().unwrap();
         assert!(ranked.truncated && ranked.prompt_tokens <= around, "{end:?}: {ranked:?}");
@@ -430,7 +520,10 @@ fn texts_of_another_salt_share_nothing() {
     let cached = |salt: &str| {
         let head = "And it came to pass in those days that the king said unto the people of the land";
         let template = Some(format!("{head}: {{text}} This verse tells of the"));
-        let request = ClassifyRequest { template, cache_salt: salt.to_owned(), ..subjects() };
+        let request = ClassifyRequest {
+            options: JudgeOptions { template, cache_salt: salt.to_owned(), ..JudgeOptions::default() },
+            ..subjects()
+        };
         engine.classify(request).unwrap().cost.usage.cached_tokens
     };
     assert_eq!(cached(""), 0);
@@ -443,8 +536,30 @@ fn texts_of_another_salt_share_nothing() {
 fn a_time_limit_is_that_of_the_scores() {
     let engine = demo();
     let timeout_s = Some(0.0);
-    assert!(refusal(engine.classify(ClassifyRequest { timeout_s, ..subjects() })).contains("leaves no time"));
-    assert!(refusal(engine.rerank(RerankRequest { timeout_s, ..who_is_king() })).contains("leaves no time"));
+    assert!(
+        refusal(engine.classify(ClassifyRequest {
+            options: JudgeOptions { timeout_s, ..JudgeOptions::default() },
+            ..subjects()
+        }))
+        .contains("leaves no time")
+    );
+    assert!(
+        refusal(engine.rerank(RerankRequest {
+            options: JudgeOptions { timeout_s, ..JudgeOptions::default() },
+            ..who_is_king()
+        }))
+        .contains("leaves no time")
+    );
+}
+
+#[test]
+fn a_class_that_begins_with_any_white_space_gets_no_other() {
+    let engine = demo();
+    let classes = ["\nking", "\tking", "king"];
+    let outcome = engine.classify(ClassifyRequest { classes: labels(&classes), ..subjects() }).unwrap();
+    let written = ["\nking", "\tking", " king"];
+    let tokenizer = engine.tokenizer().unwrap();
+    assert_eq!(outcome.class_token_ids, written.map(|class| tokenizer.encode(class, false).unwrap()));
 }
 
 #[test]

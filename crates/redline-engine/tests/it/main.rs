@@ -2,6 +2,7 @@
 
 mod alone;
 mod batch;
+mod class_ends;
 mod demo;
 mod diffusion;
 mod digests;

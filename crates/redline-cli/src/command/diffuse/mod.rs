@@ -5,7 +5,7 @@ mod page;
 mod request;
 mod summary;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -20,7 +20,7 @@ use redline_wire::DiffuseLine;
 use super::chat::{self, ChatFlags};
 use super::{Context, finish};
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers, Done};
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
@@ -28,7 +28,7 @@ use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
-    Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
+    Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
     top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, timeout_s. \
     An absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
@@ -49,6 +49,8 @@ pub(super) struct DiffuseArgs {
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Number of masks after the prompt; 0 fills only the masks in the prompt
     #[arg(long, value_name = "N", default_value_t = diffuse::MAX_NEW_TOKENS)]
     max_new_tokens: usize,
@@ -151,9 +153,9 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     let defaults = request::defaults(args);
     let chat = args.chat.open(&model, context.environment)?;
     if let Some(path) = &args.jsonl {
-        let input = jsonl::open(path)?;
+        let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return diffuse_lines(&loaded, path, input, &defaults, (chat.as_ref(), args.trace));
+        return diffuse_lines(&loaded, (lines, &args.target), &defaults, (chat.as_ref(), args.trace));
     }
     let mut request = request::complete(args, defaults)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -222,15 +224,14 @@ fn shown(
 
 fn diffuse_lines(
     loaded: &LoadedModel,
-    path: &Path,
-    input: jsonl::Input,
+    (lines, target): (Lines, &TargetFlags),
     defaults: &DiffuseRequest,
     (chat, trace): (Option<&Chat>, bool),
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
         let mut canvases = Canvases { loaded, defaults, chat, trace, cancel };
-        jsonl::answer_all(path, input, &mut output::line, &mut canvases, Some(&interrupt))
+        jsonl::answer_all(lines, target, &mut canvases, Some(&interrupt))
     })?;
     Ok(tally.code())
 }

@@ -3,7 +3,7 @@
 mod request;
 mod summary;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -16,14 +16,14 @@ use redline_wire::GenerateLine;
 use super::chat::{self, ChatFlags};
 use super::{Context, finish};
 use crate::interrupt::Interrupt;
-use crate::jsonl::{self, Answer, Answers, Done};
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
-const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
+const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
     min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
@@ -44,6 +44,8 @@ pub(super) struct GenerateArgs {
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     /// Maximum number of new tokens
     #[arg(long, value_name = "N", default_value_t = GenerateDefaults::MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
@@ -115,9 +117,9 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     let defaults = request::defaults(args);
     let chat = args.chat.open(&model, context.environment)?;
     if let Some(path) = &args.jsonl {
-        let input = jsonl::open(path)?;
+        let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, path, input, &defaults, chat.as_ref());
+        return generate_lines(&loaded, (lines, &args.target), &defaults, chat.as_ref());
     }
     let mut request = request::complete(args, &defaults)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -174,15 +176,14 @@ fn stream(
 
 fn generate_lines(
     loaded: &LoadedModel,
-    path: &Path,
-    input: jsonl::Input,
+    (lines, target): (Lines, &TargetFlags),
     defaults: &GenerateDefaults,
     chat: Option<&Chat>,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
         let mut completions = Completions { loaded, defaults, chat, cancel };
-        jsonl::answer_all(path, input, &mut output::line, &mut completions, Some(&interrupt))
+        jsonl::answer_all(lines, target, &mut completions, Some(&interrupt))
     })?;
     Ok(tally.code())
 }

@@ -5,7 +5,7 @@ mod request;
 mod summary;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -15,14 +15,14 @@ use redline_wire::ScoreLine;
 
 use self::labels::Labels;
 use super::Context;
-use crate::jsonl::{self, Answer, Answers, Done};
+use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
-const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
+const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
     tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. An absent key takes the \
     value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines, and timeout_s counts \
@@ -52,6 +52,8 @@ pub(super) struct ScoreArgs {
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["query", "query_ids", "item", "item_ids", "items_file"])]
     jsonl: Option<PathBuf>,
+    #[command(flatten)]
+    target: TargetFlags,
     #[command(flatten)]
     labels: Labels,
     /// How to score a label of several tokens: by the probability of all of them (sum), by its geometric mean per token (mean), or
@@ -108,9 +110,10 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.memory.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
     if let Some(path) = &args.jsonl {
-        let input = jsonl::open(path)?;
+        let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return score_lines(&loaded, path, input, &defaults);
+        let mut scores = Scores { loaded: &loaded, defaults: &defaults };
+        return Ok(jsonl::answer_all(lines, &args.target, &mut scores, None)?.code());
     }
     let request = request::complete(args, defaults)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -130,17 +133,6 @@ fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> 
         message::say(summary::summary(loaded, &outcome));
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn score_lines(
-    loaded: &LoadedModel,
-    path: &Path,
-    input: jsonl::Input,
-    defaults: &ScoreRequest,
-) -> Result<ExitCode, Failure> {
-    let mut scores = Scores { loaded, defaults };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
-    Ok(tally.code())
 }
 
 /// Answers JSON lines with scores.

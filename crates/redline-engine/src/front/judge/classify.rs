@@ -1,8 +1,8 @@
 //! Classification: the probability that the model would write each class after a text.
 
 use super::template::{Frame, Shared};
-use super::{Judgement, label_after, scored, some_label};
-use crate::answer::outcome::{Classified, ClassifyOutcome, ItemScore, ScoreOutcome};
+use super::{Judged, Judgement, check_threshold, label_after, some_label};
+use crate::answer::outcome::{Classified, ClassifyOutcome, ItemScore};
 use crate::answer::ticket::ClassifyTicket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -30,25 +30,17 @@ impl ClassifyRequest {
         for (index, class) in self.classes.iter().enumerate() {
             some_label(&format!("class {index}"), class)?;
         }
-        let template = self.template.as_deref().unwrap_or(Self::TEMPLATE);
+        check_threshold(self.threshold)?;
+        let template = self.options.template.as_deref().unwrap_or(Self::TEMPLATE);
         let names = if template.contains(CLASSES) { names(&self.classes)? } else { String::new() };
         Frame::new(template, TEXT, &[Shared { name: CLASSES, required: false, text: &names }])
     }
 
     fn judgement(self) -> Result<Judgement, EngineError> {
         let frame = self.frame()?;
-        let template = self.template.as_deref();
-        Ok(Judgement {
-            noun: "text",
-            frame,
-            texts: self.texts,
-            labels: self.classes.iter().map(|class| label_after(template, class)).collect(),
-            long_labels: self.long_labels,
-            truncate: self.truncate,
-            item_errors: self.item_errors,
-            cache_salt: self.cache_salt,
-            timeout_s: self.timeout_s,
-        })
+        let template = self.options.template.as_deref();
+        let labels = self.classes.iter().map(|class| label_after(template, class)).collect();
+        Ok(Judgement { nouns: ("text", "class"), frame, texts: self.texts, labels, options: self.options })
     }
 }
 
@@ -64,15 +56,21 @@ fn names(classes: &[Label]) -> Result<String, EngineError> {
     Ok(classes.iter().enumerate().map(name).collect::<Result<Vec<_>, _>>()?.join(", "))
 }
 
-/// The outcome, from the scores and from whether each text was cut.
-fn outcome(scores: ScoreOutcome, cut: Vec<bool>) -> ClassifyOutcome {
-    let classified = |(item, cut): (ItemScore, bool)| classified(item, cut);
-    let texts = scored(scores.items, cut).map(|text| text.map(classified)).collect();
-    ClassifyOutcome { texts, class_token_ids: scores.label_token_ids, cost: scores.cost }
+/// The outcome. A text has a best class only if the probability of that class reaches the threshold.
+fn outcome(judged: Judged, threshold: Option<f32>) -> ClassifyOutcome {
+    let classified = |(item, cut): (ItemScore, bool)| classified(item, cut, threshold.unwrap_or(0.0));
+    ClassifyOutcome {
+        texts: judged.texts.into_iter().map(|text| text.map(classified)).collect(),
+        class_token_ids: judged.label_token_ids,
+        end_token_ids: judged.end_token_ids,
+        prefix_class: judged.prefix,
+        cost: judged.cost,
+    }
 }
 
-fn classified(item: ItemScore, truncated: bool) -> Classified {
+fn classified(item: ItemScore, truncated: bool, threshold: f32) -> Classified {
     let (best, margin) = best(&item.scores);
+    let best = item.scores.get(best).is_some_and(|&share| share >= threshold).then_some(best);
     Classified { probabilities: item.scores, best, margin, prompt_tokens: item.prompt_tokens, truncated }
 }
 
@@ -99,7 +97,8 @@ impl Engine {
         request: ClassifyRequest,
         cancel: &Cancel,
     ) -> Result<ClassifyTicket, EngineError> {
-        request.judgement()?.submit(self, cancel, outcome)
+        let threshold = request.threshold;
+        request.judgement()?.submit(self, cancel, move |judged| outcome(judged, threshold))
     }
 }
 

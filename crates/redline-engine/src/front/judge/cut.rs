@@ -5,19 +5,32 @@ use crate::error::EngineError;
 use crate::front::prompt::Limits;
 use crate::request::Truncate;
 
-/// Cuts each text at `end` so that its prompt has at most `context` tokens. Returns which texts were cut.
+/// The prompts of texts.
+pub(super) struct Prompts<'a> {
+    pub(super) limits: Limits<'a>,
+    pub(super) frame: &'a Frame,
+    pub(super) add_special_tokens: bool,
+    /// Maximum number of tokens.
+    pub(super) context: usize,
+    /// The name of a text in messages.
+    pub(super) noun: &'static str,
+}
+
+impl Prompts<'_> {
+    fn tokens(&self, text: &str) -> Result<usize, EngineError> {
+        let prompt = [&self.frame.head, text, &self.frame.tail].concat();
+        Ok(self.limits.text(&prompt, self.add_special_tokens)?.len())
+    }
+}
+
+/// Cuts each text at `end` so that its prompt fits the context. Returns which texts were cut.
 pub(super) fn all(
-    limits: &Limits<'_>,
-    context: usize,
-    frame: &Frame,
+    prompts: &Prompts<'_>,
     texts: &mut [String],
     end: Truncate,
-    noun: &str,
 ) -> Result<Vec<bool>, EngineError> {
-    let tokens = |text: &str| {
-        let prompt = [&frame.head, text, &frame.tail].concat();
-        limits.text(&prompt).map(|ids| ids.len())
-    };
+    let &Prompts { context, noun, .. } = prompts;
+    let tokens = |text: &str| prompts.tokens(text);
     let mut cut = Vec::with_capacity(texts.len());
     for (index, text) in texts.iter_mut().enumerate() {
         // A text that cannot be tokenised is left unchanged; scoring reports the error.

@@ -6,64 +6,88 @@
 
 mod classify;
 mod cut;
+mod labels;
 mod rerank;
 mod template;
 
-use crate::answer::outcome::{ItemError, ItemScore, ScoreOutcome};
+use redline_settings::{Setting, hint};
+
+use self::cut::Prompts;
+use self::labels::Ended;
+use self::template::Frame;
+use crate::answer::outcome::{ItemError, ItemScore, RequestCost, ScoreOutcome};
 use crate::answer::ticket::Ticket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::Engine;
-use crate::request::{Label, LongLabels, Prompt, ScoreRequest, Truncate};
-
-use template::Frame;
+use crate::request::{JudgeOptions, Label, Prompt, ScoreRequest};
 
 /// A judgement of texts, each inserted into the frame, by a softmax over the labels.
 struct Judgement {
-    /// The name of an item in messages.
-    noun: &'static str,
+    /// The names of an item and of a label in messages.
+    nouns: (&'static str, &'static str),
     frame: Frame,
     texts: Vec<String>,
     labels: Vec<Label>,
-    long_labels: LongLabels,
-    truncate: Option<Truncate>,
-    item_errors: bool,
-    cache_salt: String,
-    timeout_s: Option<f64>,
+    options: JudgeOptions,
+}
+
+/// What a judgement gives.
+struct Judged {
+    /// The score of each text with whether the text was cut, or its error. Scores are calibrated.
+    texts: Vec<Result<(ItemScore, bool), ItemError>>,
+    label_token_ids: Vec<Vec<u32>>,
+    end_token_ids: Vec<u32>,
+    /// A label and another that begins with it, if the end is not scored.
+    prefix: Option<(usize, usize)>,
+    cost: RequestCost,
 }
 
 impl Judgement {
-    /// Cuts texts that are too long, if allowed, and starts to score. `judge` makes the outcome from the scores and from
-    /// whether each text was cut.
+    /// Cuts texts that are too long, if allowed, and starts to score. `outcome` makes the outcome.
     fn submit<O: Send + 'static>(
         self,
         engine: &Engine,
         cancel: &Cancel,
-        judge: impl FnOnce(ScoreOutcome, Vec<bool>) -> O + Send + 'static,
+        outcome: impl FnOnce(Judged) -> O + Send + 'static,
     ) -> Result<Ticket<O>, EngineError> {
-        let noun = self.noun;
-        let mut texts = self.texts;
-        let cut = match self.truncate {
-            Some(end) if !texts.is_empty() => {
-                let limits = engine.score_limits();
-                let labels = limits.labels(&self.labels, self.long_labels)?;
-                let context = limits.context.saturating_sub(engine.label_tail(&labels));
-                cut::all(&limits, context, &self.frame, &mut texts, end, noun)?
-            }
-            _ => vec![false; texts.len()],
-        };
-        let items = texts.iter().map(|text| Prompt::Text(self.frame.after_head(text))).collect();
+        let Self { nouns: (noun, label_noun), frame, mut texts, labels, options } = self;
+        let limits = engine.score_limits();
+        let mut tokens = limits.labels(&labels, options.long_labels)?;
+        let model_end = engine.end_ids.first().map(|&id| Label::Ids(vec![i64::from(id)]));
+        let Ended { end, prefix } =
+            labels::ended(&tokens, options.label_end, options.end.or(model_end), label_noun)?;
+        if let Some(end) = &end {
+            let end = limits.label_end(end)?;
+            tokens.iter_mut().for_each(|tokens| tokens.extend(&end));
+        }
+        let mut cut = vec![false; texts.len()];
+        if let Some(end) = options.truncate.filter(|_| !texts.is_empty()) {
+            let context = limits.context.saturating_sub(engine.label_tail(&tokens));
+            let add_special_tokens = options.add_special_tokens;
+            cut = cut::all(
+                &Prompts { limits, frame: &frame, add_special_tokens, context, noun },
+                &mut texts,
+                end,
+            )?;
+        }
+        let calibrates = options.calibrate.is_some() && !texts.is_empty();
+        texts.extend(options.calibrate.filter(|_| calibrates));
+        let items = texts.iter().map(|text| Prompt::Text(frame.after_head(text))).collect();
         let request = ScoreRequest {
-            long_labels: self.long_labels,
+            long_labels: options.long_labels,
+            label_end: end,
             softmax: true,
-            item_errors: self.item_errors,
-            cache_salt: self.cache_salt,
-            timeout_s: self.timeout_s,
-            ..ScoreRequest::new(Prompt::Text(self.frame.head), items, self.labels)
+            add_special_tokens: options.add_special_tokens,
+            item_errors: options.item_errors,
+            cache_salt: options.cache_salt,
+            timeout_s: options.timeout_s,
+            ..ScoreRequest::new(Prompt::Text(frame.head), items, labels)
         };
         Ticket::begin(cancel, |reply, cancels| {
-            let answer = move |outcome: Result<ScoreOutcome, EngineError>| {
-                let judged = outcome.map(|outcome| judge(renamed_items(noun, outcome), cut));
+            let answer = move |scores: Result<ScoreOutcome, EngineError>| {
+                let judged = scores.and_then(|scores| judged(scores, cut, prefix, calibrates));
+                let judged = judged.map(|judged| outcome(renamed_items(noun, judged)));
                 reply.finish(judged.map_err(|error| called(noun, error)));
             };
             engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(noun, error))
@@ -71,12 +95,45 @@ impl Judgement {
     }
 }
 
-/// The scores of items, each with whether its text was cut.
-fn scored(
-    items: Vec<Result<ItemScore, ItemError>>,
+/// Assembles what a judgement gives. If it is calibrated, the last item is the text without content.
+fn judged(
+    mut scores: ScoreOutcome,
     cut: Vec<bool>,
-) -> impl Iterator<Item = Result<(ItemScore, bool), ItemError>> {
-    items.into_iter().zip(cut).map(|(item, cut)| item.map(|item| (item, cut)))
+    prefix: Option<(usize, usize)>,
+    calibrates: bool,
+) -> Result<Judged, EngineError> {
+    let preference = if calibrates { scores.items.pop() } else { None };
+    let preference = preference.transpose().map_err(|ItemError { message, .. }| {
+        EngineError::request(
+            format!("the text without content: {message}"),
+            hint!["take another text, or leave ", Setting::Calibrate, " out"],
+        )
+    })?;
+    let calibrated = |mut item: ItemScore| {
+        if let Some(preference) = &preference {
+            item.scores = calibrated(&item.logprobs, &preference.logprobs);
+        }
+        item
+    };
+    let texts = scores.items.into_iter().zip(cut);
+    Ok(Judged {
+        texts: texts.map(|(item, cut)| item.map(|item| (calibrated(item), cut))).collect(),
+        label_token_ids: scores.label_token_ids,
+        end_token_ids: scores.end_token_ids,
+        prefix,
+        cost: scores.cost,
+    })
+}
+
+/// Divides the probabilities of labels by those for a text without content, and normalises them. Both are given as logarithms,
+/// up to a constant each.
+fn calibrated(logprobs: &[f32], preference: &[f32]) -> Vec<f32> {
+    let ratio = |(one, other): (&f32, &f32)| f64::from(*one) - f64::from(*other);
+    let ratios: Vec<f64> = logprobs.iter().zip(preference).map(ratio).collect();
+    let largest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    let shares: Vec<f64> = ratios.iter().map(|ratio| libm::exp(ratio - largest)).collect();
+    let sum: f64 = shares.iter().sum();
+    shares.into_iter().map(|share| (share / sum) as f32).collect()
 }
 
 /// Renames the item in an error to the caller's term.
@@ -89,11 +146,11 @@ fn called(noun: &str, error: EngineError) -> EngineError {
 }
 
 /// Renames the items in error messages to the caller's term.
-fn renamed_items(noun: &str, mut outcome: ScoreOutcome) -> ScoreOutcome {
-    for error in outcome.items.iter_mut().filter_map(|item| item.as_mut().err()) {
+fn renamed_items(noun: &str, mut judged: Judged) -> Judged {
+    for error in judged.texts.iter_mut().filter_map(|item| item.as_mut().err()) {
         error.message = renamed(noun, &error.message);
     }
-    outcome
+    judged
 }
 
 /// Renames the item that a message begins with.
@@ -127,6 +184,16 @@ fn some_label(name: &str, label: &Label) -> Result<(), EngineError> {
     Err(EngineError::request(format!("{name} is empty"), "give what the model would write for it"))
 }
 
+/// Refuses a threshold that is not a probability.
+fn check_threshold(threshold: Option<f32>) -> Result<(), EngineError> {
+    match threshold {
+        Some(value) if !(0.0..=1.0).contains(&value) => {
+            Err(EngineError::request(format!("the threshold is {value}"), "a probability is from 0 to 1"))
+        }
+        _ => Ok(()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -137,5 +204,23 @@ mod tests {
         assert!(named(EngineError::NonFinite("item 3".into())).contains("document 3"));
         assert!(named(EngineError::request("item 3 is empty", "")).starts_with("document 3 is empty"));
         assert!(named(EngineError::request("the query is empty", "")).starts_with("the query is empty"));
+    }
+
+    #[test]
+    fn calibration_divides_by_the_preference_and_normalises() {
+        let logs = |values: [f32; 3]| values.map(f32::ln);
+        assert_eq!(calibrated(&logs([0.2, 0.3, 0.5]), &logs([0.2, 0.3, 0.5])), [1.0 / 3.0; 3]);
+        let [a, b, c] = calibrated(&logs([0.5, 0.25, 0.25]), &logs([0.8, 0.1, 0.1]))[..] else { panic!() };
+        assert!((a - 0.111_111).abs() < 1e-5 && (b - 0.444_444).abs() < 1e-5 && b == c);
+        // Probabilities that a single precision cannot hold still compare.
+        assert_eq!(calibrated(&[-200.0, -201.0], &[-300.0, -200.0])[0], 1.0);
+    }
+
+    #[test]
+    fn a_threshold_is_a_probability() {
+        assert!([None, Some(0.0), Some(1.0)].into_iter().all(|value| check_threshold(value).is_ok()));
+        for value in [-0.1, 1.1, f32::NAN] {
+            assert!(check_threshold(Some(value)).unwrap_err().to_string().contains("the threshold is"));
+        }
     }
 }

@@ -3,8 +3,8 @@
 use redline_settings::{Setting, hint};
 
 use super::template::{Frame, Shared};
-use super::{Judgement, label_after, scored, some_label};
-use crate::answer::outcome::{Ranked, RerankOutcome, ScoreOutcome};
+use super::{Judged, Judgement, check_threshold, label_after, some_label};
+use crate::answer::outcome::{Ranked, RerankOutcome};
 use crate::answer::ticket::RerankTicket;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -24,7 +24,7 @@ impl RerankRequest {
 
     /// Yes and no, adapted to the template.
     fn labels(&self) -> Vec<Label> {
-        [&self.yes, &self.no].map(|label| label_after(self.template.as_deref(), label)).into()
+        [&self.yes, &self.no].map(|label| label_after(self.options.template.as_deref(), label)).into()
     }
 
     fn frame(&self) -> Result<Frame, EngineError> {
@@ -39,29 +39,27 @@ impl RerankRequest {
             let fact = "yes and no are the same label: every document would be relevant by 0.5";
             return Err(EngineError::request(fact, "give two labels that differ"));
         }
-        let template = self.template.as_deref().unwrap_or(Self::TEMPLATE);
+        check_threshold(self.threshold)?;
+        let template = self.options.template.as_deref().unwrap_or(Self::TEMPLATE);
         Frame::new(template, DOCUMENT, &[Shared { name: QUERY, required: true, text: &self.query }])
     }
 
     fn judgement(self) -> Result<Judgement, EngineError> {
+        let (frame, labels) = (self.frame()?, self.labels());
         Ok(Judgement {
-            noun: "document",
-            frame: self.frame()?,
-            labels: self.labels(),
+            nouns: ("document", "label"),
+            frame,
             texts: self.documents,
-            long_labels: self.long_labels,
-            truncate: self.truncate,
-            item_errors: self.item_errors,
-            cache_salt: self.cache_salt,
-            timeout_s: self.timeout_s,
+            labels,
+            options: self.options,
         })
     }
 }
 
-/// The ranked documents, from their scores and from whether each was cut.
-fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome {
+/// The ranked documents: at most `top_n`, with a relevance of at least `threshold`.
+fn ranked(judged: Judged, top_n: usize, threshold: f32) -> RerankOutcome {
     let (mut ranked, mut failed) = (Vec::new(), Vec::new());
-    for (index, document) in scored(outcome.items, cut).enumerate() {
+    for (index, document) in judged.texts.into_iter().enumerate() {
         match document {
             Ok((item, truncated)) => {
                 let relevance = item.scores.first().copied().unwrap_or(0.0);
@@ -70,11 +68,17 @@ fn ranked(outcome: ScoreOutcome, cut: Vec<bool>, top_n: usize) -> RerankOutcome 
             Err(error) => failed.push(Err(error)),
         }
     }
+    ranked.retain(|document| document.relevance >= threshold);
     // The sort is stable: equals stay in the order of their indices.
     ranked.sort_by(|a, b| b.relevance.total_cmp(&a.relevance));
     ranked.truncate(top_n);
-    let results = ranked.into_iter().map(Ok).chain(failed).collect();
-    RerankOutcome { results, label_token_ids: outcome.label_token_ids, cost: outcome.cost }
+    RerankOutcome {
+        results: ranked.into_iter().map(Ok).chain(failed).collect(),
+        label_token_ids: judged.label_token_ids,
+        end_token_ids: judged.end_token_ids,
+        prefix_label: judged.prefix,
+        cost: judged.cost,
+    }
 }
 
 impl Engine {
@@ -89,7 +93,7 @@ impl Engine {
         request: RerankRequest,
         cancel: &Cancel,
     ) -> Result<RerankTicket, EngineError> {
-        let top_n = request.top_n.unwrap_or(usize::MAX);
-        request.judgement()?.submit(self, cancel, move |scores, cut| ranked(scores, cut, top_n))
+        let (top_n, threshold) = (request.top_n.unwrap_or(usize::MAX), request.threshold.unwrap_or(0.0));
+        request.judgement()?.submit(self, cancel, move |judged| ranked(judged, top_n, threshold))
     }
 }

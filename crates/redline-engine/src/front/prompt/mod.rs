@@ -75,8 +75,12 @@ struct Query {
 /// The labels of a score request.
 #[derive(Clone, Debug)]
 pub(crate) struct LabelLists {
-    /// Distinct lists of labels; each label is a list of at least one token.
+    /// Distinct lists of labels; each label is a list of at least one token, the tokens of its end included.
     pub(crate) lists: Vec<Vec<Vec<u32>>>,
+    /// For each label of each list, the number by which the sum of its log-probabilities is divided.
+    pub(crate) divisors: Vec<Vec<f64>>,
+    /// Number of tokens of the end of every label; 0 if the end is not scored.
+    pub(crate) end_tokens: usize,
     /// Index of the list that each item uses; `None`: all use the first.
     pub(crate) of_item: Option<Vec<usize>>,
 }
@@ -90,6 +94,17 @@ impl LabelLists {
     /// The labels of all lists.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Vec<u32>> {
         self.lists.iter().flatten()
+    }
+
+    /// The tokens of the end of the labels.
+    pub(crate) fn end(&self) -> &[u32] {
+        let label = self.all().next().map_or(&[][..], Vec::as_slice);
+        &label[label.len() - self.end_tokens..]
+    }
+
+    /// The labels of a list without their end.
+    pub(crate) fn without_end(&self, list: usize) -> Vec<Vec<u32>> {
+        self.lists[list].iter().map(|label| label[..label.len() - self.end_tokens].to_vec()).collect()
     }
 
     /// Tokens of the longest label.
@@ -128,16 +143,18 @@ impl Limits<'_> {
         ))
     }
 
-    /// Tokenises a text with the tokenizer's special tokens around it; those at the front appear exactly once.
-    pub(crate) fn text(&self, text: &str) -> Result<Vec<u32>, EngineError> {
+    /// Tokenises a text. With `add_special_tokens`, the tokenizer's special tokens are put around it; those at the front appear
+    /// exactly once.
+    pub(crate) fn text(&self, text: &str, add_special_tokens: bool) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
-        Ok(with_prefix_once(tokenizer.encode(text, true)?, tokenizer.prefix_ids()))
+        let ids = tokenizer.encode(text, add_special_tokens)?;
+        Ok(if add_special_tokens { with_prefix_once(ids, tokenizer.prefix_ids()) } else { ids })
     }
 
     /// Token ids of a prompt for generation.
     pub(crate) fn prompt(&self, prompt: &Prompt, new_tokens: usize) -> Result<Vec<u32>, EngineError> {
         let ids = match prompt {
-            Prompt::Text(text) => self.text(text)?,
+            Prompt::Text(text) => self.text(text, true)?,
             Prompt::Ids(ids) => self.ids("prompt", ids)?,
         };
         self.check_ids("the prompt", &ids)?;
@@ -198,11 +215,51 @@ impl Limits<'_> {
             .collect()
     }
 
+    /// The tokens of what follows a label.
+    pub(crate) fn label_end(&self, end: &Label) -> Result<Vec<u32>, EngineError> {
+        let mut ids = self.labels(std::slice::from_ref(end), LongLabels::Sum)?;
+        Ok(ids.pop().unwrap_or_default())
+    }
+
+    /// The number by which the log-probability of a label of so many tokens, its end included, is divided.
+    fn divisor(&self, label: &Label, tokens: usize, long: LongLabels) -> Result<f64, EngineError> {
+        let bytes = match (long, label) {
+            (LongLabels::Refuse | LongLabels::Sum, _) => return Ok(1.0),
+            (LongLabels::Mean, _) => return Ok(tokens as f64),
+            (LongLabels::Bytes, Label::Text(text)) => text.len(),
+            (LongLabels::Bytes, Label::Ids(ids)) => {
+                let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+                self.tokenizer()?.decode(&ids, false)?.len()
+            }
+        };
+        // Special tokens may have no text.
+        Ok(bytes.max(1) as f64)
+    }
+
+    /// Builds the lists of a score request from its labels, list by list.
+    fn with_ends(
+        &self,
+        request: &ScoreRequest,
+        labels: &[&Vec<Label>],
+        mut lists: Vec<Vec<Vec<u32>>>,
+        of_item: Option<Vec<usize>>,
+    ) -> Result<LabelLists, EngineError> {
+        let end = request.label_end.as_ref().map(|end| self.label_end(end)).transpose()?.unwrap_or_default();
+        let mut divisors = Vec::with_capacity(lists.len());
+        for (tokens, labels) in lists.iter_mut().zip(labels) {
+            tokens.iter_mut().for_each(|tokens| tokens.extend(&end));
+            let divisor =
+                |(label, tokens): (&Label, &Vec<u32>)| self.divisor(label, tokens.len(), request.long_labels);
+            divisors.push(labels.iter().zip(&*tokens).map(divisor).collect::<Result<_, _>>()?);
+        }
+        Ok(LabelLists { lists, divisors, end_tokens: end.len(), of_item })
+    }
+
     /// The lists of labels of a score request, and the list that each item uses.
     pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
         let Some(lists) = &request.item_labels else {
             let lists = vec![self.labels(&request.labels, request.long_labels)?];
-            return Ok(LabelLists { lists, of_item: None });
+            return self.with_ends(request, &[&request.labels], lists, None);
         };
         if !request.labels.is_empty() {
             let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
@@ -232,7 +289,7 @@ impl Limits<'_> {
             self.labels(list, request.long_labels).map_err(of_item)
         });
         let lists = labels.collect::<Result<_, _>>()?;
-        Ok(LabelLists { lists, of_item: Some(labels_of) })
+        self.with_ends(request, &distinct, lists, Some(labels_of))
     }
 
     /// Checks the tokens of one label. `name` is used in messages.
@@ -323,15 +380,16 @@ impl Limits<'_> {
     ) -> Result<Tokens, EngineError> {
         let (ids, boundary_mismatch) = match (&request.query, item) {
             (Prompt::Text(query_text), Prompt::Text(text)) => {
-                let separate = self.separate(&query.ids, text, request.item_first)?;
+                let separate = self.separate(&query.ids, text, request)?;
                 let joined = if request.item_first {
                     format!("{text}{query_text}")
                 } else {
                     format!("{query_text}{text}")
                 };
                 let tokenizer = self.tokenizer()?;
-                let concat = tokenizer.encode_after(&query.beginning, &joined, true)?;
-                let concat = with_prefix_once(concat, tokenizer.prefix_ids());
+                let special = request.add_special_tokens;
+                let concat = tokenizer.encode_after(&query.beginning, &joined, special)?;
+                let concat = if special { with_prefix_once(concat, tokenizer.prefix_ids()) } else { concat };
                 let mismatch = concat != separate;
                 let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };
                 (ids, Some(mismatch))
@@ -349,12 +407,15 @@ impl Limits<'_> {
         Ok(Tokens { ids: PromptIds::new(stem, ids), truncated, boundary_mismatch })
     }
 
-    /// Tokenises query and item separately, with special tokens around the whole.
-    fn separate(&self, query: &[u32], item: &str, item_first: bool) -> Result<Vec<u32>, EngineError> {
+    /// Tokenises query and item separately, with special tokens around the whole if requested.
+    fn separate(&self, query: &[u32], item: &str, request: &ScoreRequest) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
         let item = tokenizer.encode(item, false)?;
-        let (first, second) = if item_first { (&item[..], query) } else { (query, &item[..]) };
+        let (first, second) = if request.item_first { (&item[..], query) } else { (query, &item[..]) };
         let both = [first, second].concat();
+        if !request.add_special_tokens {
+            return Ok(both);
+        }
         let prefix = tokenizer.prefix_ids();
         let prefix = if both.starts_with(prefix) { &[][..] } else { prefix };
         Ok([prefix, &both, tokenizer.suffix_ids()].concat())
@@ -473,7 +534,7 @@ mod tests {
         let tokenizer = tokenizer();
         let limits = limits(&tokenizer, 8);
         for written in ["ab", "<s><t>ab"] {
-            assert_eq!(limits.text(written).unwrap(), [0, 1, 6, 2]);
+            assert_eq!(limits.text(written, true).unwrap(), [0, 1, 6, 2]);
             assert_eq!(limits.prompt(&text(written), 4).unwrap(), [0, 1, 6, 2]);
         }
     }

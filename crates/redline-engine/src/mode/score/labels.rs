@@ -17,6 +17,8 @@ pub(super) struct LabelSet {
     distinct: Vec<Vec<u32>>,
     /// Index of each label in `distinct`.
     columns: Vec<usize>,
+    /// The number by which the log-probability of each label is divided.
+    divisors: Vec<f64>,
     /// The distinct first tokens, ascending.
     first: Vec<u32>,
 }
@@ -40,7 +42,8 @@ impl Evaluated<'_> {
 }
 
 impl LabelSet {
-    pub(super) fn new(labels: &[Vec<u32>]) -> Self {
+    /// Creates a set of labels, each with the number by which its log-probability is divided.
+    pub(super) fn new(labels: &[Vec<u32>], divisors: &[f64]) -> Self {
         let mut distinct = labels.to_vec();
         distinct.sort_unstable();
         distinct.dedup();
@@ -48,7 +51,12 @@ impl LabelSet {
         let columns = labels.iter().map(column).collect();
         let mut first: Vec<u32> = distinct.iter().map(|label| label[0]).collect();
         first.dedup();
-        Self { distinct, columns, first }
+        Self { distinct, columns, divisors: divisors.to_vec(), first }
+    }
+
+    /// Whether a label has several tokens, or a log-probability that is divided.
+    pub(super) fn is_long(&self) -> bool {
+        self.long().next().is_some() || self.divisors.iter().any(|&divisor| divisor != 1.0)
     }
 
     /// The distinct first tokens, ascending.
@@ -97,11 +105,8 @@ impl LabelSet {
 
     /// The scores of a prompt from the summed log-probabilities of its distinct labels.
     pub(super) fn long_row(&self, sums: &[f64], job: &ScoreJob) -> Option<Row> {
-        let label = |&column: &usize| {
-            let tokens = if job.mean { self.distinct[column].len() as f64 } else { 1.0 };
-            sums[column] / tokens
-        };
-        let logprobs: Vec<f64> = self.columns.iter().map(label).collect();
+        let label = |(&column, divisor): (&usize, &f64)| sums[column] / divisor;
+        let logprobs: Vec<f64> = self.columns.iter().zip(&self.divisors).map(label).collect();
         if !logprobs.iter().all(|x| x.is_finite()) {
             return None;
         }

@@ -24,8 +24,6 @@ use crate::heartbeat::task::{Ended, Head, Ran};
 pub(crate) struct ScoreJob {
     pub(crate) prompts: Vec<Result<Tokens, ItemError>>,
     pub(crate) labels: LabelLists,
-    /// Divide the log-probability of a label by the number of its tokens.
-    pub(crate) mean: bool,
     pub(crate) softmax: bool,
     pub(crate) full_logprobs: bool,
     pub(crate) return_token_ids: bool,
@@ -95,15 +93,16 @@ impl ScoreJob {
                 }
             });
         }
-        let list_of = |of: &Vec<usize>| of.iter().map(|&list| self.labels.lists[list].clone()).collect();
+        let list_of = |of: &Vec<usize>| of.iter().map(|&list| self.labels.without_end(list)).collect();
         let item_label_token_ids: Option<Vec<_>> = self.labels.of_item.as_ref().map(list_of);
         Ok(ScoreOutcome {
             items,
             label_token_ids: match item_label_token_ids {
                 Some(_) => Vec::new(),
-                None => self.labels.lists.into_iter().next().unwrap_or_default(),
+                None => self.labels.without_end(0),
             },
             item_label_token_ids,
+            end_token_ids: self.labels.end().to_vec(),
             monte_carlo: None,
             cost: RequestCost {
                 usage: TokenCounts {
@@ -132,17 +131,19 @@ struct LabelLogits {
     ids: Vec<u32>,
     /// Whether logits over the whole vocabulary are needed.
     whole_vocabulary: bool,
-    /// Whether some labels have several tokens.
+    /// Whether some labels have several tokens, or log-probabilities that are divided.
     long: bool,
 }
 
 impl LabelLogits {
     fn of(job: &ScoreJob) -> Self {
-        let sets: Vec<LabelSet> = job.labels.lists.iter().map(|labels| LabelSet::new(labels)).collect();
+        let LabelLists { lists, divisors, .. } = &job.labels;
+        let sets: Vec<LabelSet> =
+            lists.iter().zip(divisors).map(|(labels, divisors)| LabelSet::new(labels, divisors)).collect();
         let mut ids: Vec<u32> = sets.iter().flat_map(LabelSet::first_tokens).copied().collect();
         ids.sort_unstable();
         ids.dedup();
-        let long = sets.iter().any(|set| set.long().next().is_some());
+        let long = sets.iter().any(LabelSet::is_long);
         Self { whole_vocabulary: !job.softmax || job.full_logprobs || long, sets, ids, long }
     }
 

@@ -329,8 +329,12 @@ mod tests {
         });
         let job = ScoreJob {
             prompts: prompts.collect(),
-            labels: LabelLists { lists: vec![vec![vec![5], vec![6, 7]]], of_item: None },
-            mean: false,
+            labels: LabelLists {
+                lists: vec![vec![vec![5], vec![6, 7]]],
+                divisors: vec![vec![1.0, 1.0]],
+                end_tokens: 0,
+                of_item: None,
+            },
             softmax: false,
             full_logprobs: false,
             return_token_ids: false,

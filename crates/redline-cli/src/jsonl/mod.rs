@@ -1,16 +1,23 @@
 //! JSON Lines: one request per line in, one document per line out, in the order of the input.
+//!
+//! An answer repeats the `id` of its request. Every line that is not blank gets exactly one line of output, so a file of answers
+//! can be continued after an interruption (`target`).
+
+mod target;
 
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use redline_engine::{EngineError, Event, Ticket};
-use redline_wire::LineFault;
+use redline_wire::{LineFault, request_id};
 use serde::de::DeserializeOwned;
 
+use self::target::Progress;
+pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::output;
@@ -88,7 +95,7 @@ impl<O: Send + 'static> Done<Result<O, EngineError>> {
     }
 }
 
-/// A source of lines.
+/// A file or standard input.
 pub(crate) type Input = Box<dyn BufRead + Send>;
 
 /// Opens a file, or standard input for `-`.
@@ -98,6 +105,44 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
     }
     let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
     Ok(Box::new(BufReader::new(file)))
+}
+
+/// Lines to answer.
+pub(crate) struct Lines {
+    /// The name of the file, for messages; `-` is standard input.
+    path: PathBuf,
+    input: Input,
+    /// Number of lines that were read so far.
+    number: u64,
+    /// Number of bytes that were read so far.
+    bytes: u64,
+    /// Size of the file in bytes, if it is one.
+    size: Option<u64>,
+}
+
+impl Lines {
+    /// Opens a file, or standard input for `-`.
+    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
+        let file = (!message::is_stdin(path)).then(|| path.metadata().ok()).flatten();
+        let size = file.filter(std::fs::Metadata::is_file).map(|file| file.len());
+        Ok(Self { path: path.to_owned(), input: open(path)?, number: 0, bytes: 0, size })
+    }
+
+    /// Reads the next line that is not blank. Returns its number, from 1, and the line; `None` at the end.
+    fn next(&mut self) -> io::Result<Option<(u64, Vec<u8>)>> {
+        loop {
+            let mut raw = Vec::new();
+            let read = self.input.read_until(b'\n', &mut raw)?;
+            self.number += 1;
+            self.bytes += read as u64;
+            if read == 0 {
+                return Ok(None);
+            }
+            if !raw.trim_ascii().is_empty() {
+                return Ok(Some((self.number, raw)));
+            }
+        }
+    }
 }
 
 /// Maximum number of pending requests.
@@ -119,6 +164,10 @@ enum Message<O> {
 struct Pending<A: Answers> {
     /// The number of its line.
     line: u64,
+    /// The number of bytes of its line.
+    bytes: u64,
+    /// The JSON text of its `id`, if it has one.
+    id: Option<String>,
     /// The context of its answer, or the error if it could not be begun.
     context: Result<A::Context, Failure>,
     /// The outcome, once it has arrived.
@@ -157,7 +206,8 @@ impl<A: Answers> Work<'_, A> {
                 let request = self.first + self.pending.len() as u64;
                 let done = Done { request, messages: self.messages.clone() };
                 let context = parse(&raw).and_then(|request| self.answers.begin(request, done));
-                self.pending.push_back(Pending { line, context, outcome: None });
+                let (bytes, id) = (raw.len() as u64, request_id(&raw));
+                self.pending.push_back(Pending { line, bytes, id, context, outcome: None });
             }
             Message::End(error) => (self.has_more, self.read_error) = (false, error),
             Message::Done(request, outcome) => {
@@ -181,11 +231,22 @@ impl<A: Answers> Work<'_, A> {
     }
 
     /// The answer to the first pending request, if it can be answered.
-    fn answer(&mut self) -> Result<Option<String>, Failure> {
-        let Some(Pending { line, context, outcome }) = self.pending.pop_front_if(|first| first.is_ready())
+    fn answer(&mut self) -> Result<Option<Written>, Failure> {
+        let Some(Pending { line, bytes, id, context, outcome }) =
+            self.pending.pop_front_if(|first| first.is_ready())
         else {
             return Ok(None);
         };
+        let Answer { json, stop } = self.answer_to(line, context, outcome)?;
+        Ok(Some(Written { json: with_id(json, id.as_deref()), stop, bytes }))
+    }
+
+    fn answer_to(
+        &mut self,
+        line: u64,
+        context: Result<A::Context, Failure>,
+        outcome: Option<A::Outcome>,
+    ) -> Result<Answer, Failure> {
         self.first += 1;
         let answer = match (context, outcome) {
             (Ok(context), Some(outcome)) => self.answers.answer(context, outcome),
@@ -193,10 +254,10 @@ impl<A: Answers> Work<'_, A> {
             (Err(refused), _) => Err(refused),
         };
         match answer {
-            Ok(Answer { json, stop }) => {
+            Ok(answer) => {
                 // Pending requests are still answered.
-                self.tally.stopped |= stop;
-                Ok(Some(json))
+                self.tally.stopped |= answer.stop;
+                Ok(answer)
             }
             Err(
                 Failure::Usage(message)
@@ -205,7 +266,8 @@ impl<A: Answers> Work<'_, A> {
                 | Failure::Incorrect(message),
             ) => {
                 self.tally.faults += 1;
-                output::json(&LineFault::new(line, message.fact, message.hint)).map(Some)
+                let json = output::json(&LineFault::new(line, message.fact, message.hint))?;
+                Ok(Answer { json, stop: false })
             }
             Err(closed @ Failure::Closed) => Err(closed),
         }
@@ -216,12 +278,43 @@ impl<A: Answers> Work<'_, A> {
 /// soon as all earlier ones have been. A line that cannot be answered gets an error object in its place. No further request is
 /// begun after a read error, an interrupt, or an answer that says to stop; a write error ends the work at once.
 pub(crate) fn answer_all<A: Answers>(
-    path: &Path,
-    input: Input,
-    write: &mut dyn FnMut(&str) -> Result<(), Failure>,
+    mut lines: Lines,
+    target: &TargetFlags,
     answers: &mut A,
     interrupt: Option<&Interrupt>,
 ) -> Result<Tally, Failure> {
+    let mut target = target.open(&mut lines)?;
+    let mut progress = Progress::new(&lines, target.is_file());
+    // A file that may be continued gets no answer that an interruption cut short, and none after it.
+    let mut cut_short = false;
+    let tally = answer_to(lines, answers, interrupt, &mut |written| {
+        cut_short |= written.stop && target.is_file();
+        if !cut_short {
+            target.write(&written.json)?;
+            progress.answered(written.bytes);
+        }
+        Ok(())
+    });
+    progress.clear();
+    tally
+}
+
+/// The answer to a line, ready to be written.
+struct Written {
+    json: String,
+    stop: bool,
+    /// Number of bytes of the line.
+    bytes: u64,
+}
+
+/// As [`answer_all`], with answers written by `write`.
+fn answer_to<A: Answers>(
+    lines: Lines,
+    answers: &mut A,
+    interrupt: Option<&Interrupt>,
+    write: &mut dyn FnMut(Written) -> Result<(), Failure>,
+) -> Result<Tally, Failure> {
+    let path = lines.path.clone();
     let (send, messages) = channel();
     if let Some(interrupt) = interrupt {
         let send = send.clone();
@@ -229,7 +322,7 @@ pub(crate) fn answer_all<A: Answers>(
             let _ = send.send(Message::Interrupt);
         });
     }
-    let permits = spawn_reader(input, send.clone())?;
+    let permits = spawn_reader(lines, send.clone())?;
     let tally = Tally::default();
     let (pending, has_more) = (VecDeque::new(), true);
     let mut work = Work { answers, pending, first: 0, messages: send, has_more, read_error: None, tally };
@@ -245,19 +338,19 @@ pub(crate) fn answer_all<A: Answers>(
             work.receive(message);
         }
         if let Some(answer) = work.answer()? {
-            write(&answer)?;
+            write(answer)?;
             // The send fails if the input has ended, and the reader thread with it.
             let _ = permits.send(());
         }
     }
     // The lines before the read error have been answered.
-    work.read_error.map_or(Ok(work.tally), |error| Err(Failure::reading(path, &error)))
+    work.read_error.map_or(Ok(work.tally), |error| Err(Failure::reading(&path, &error)))
 }
 
 /// Starts a thread that reads lines, one for each permit. The first `WINDOW` permits are granted here; the caller sends one for
 /// each answer, so that no more than `WINDOW` requests are pending. The thread ends with the input or with the work.
 fn spawn_reader<O: Send + 'static>(
-    mut input: Input,
+    mut lines: Lines,
     messages: Sender<Message<O>>,
 ) -> Result<Sender<()>, Failure> {
     let (grant, permits): (_, Receiver<()>) = channel();
@@ -265,21 +358,12 @@ fn spawn_reader<O: Send + 'static>(
         let _ = grant.send(());
     }
     let read = move || {
-        let mut number = 0;
-        let mut next = || {
-            loop {
-                number += 1;
-                let mut raw = Vec::new();
-                match input.read_until(b'\n', &mut raw) {
-                    Ok(0) => return Message::End(None),
-                    Ok(_) if raw.trim_ascii().is_empty() => {}
-                    Ok(_) => return Message::Line(number, raw),
-                    Err(error) => return Message::End(Some(error)),
-                }
-            }
-        };
         while permits.recv().is_ok() {
-            let message = next();
+            let message = match lines.next() {
+                Ok(Some((number, raw))) => Message::Line(number, raw),
+                Ok(None) => Message::End(None),
+                Err(error) => Message::End(Some(error)),
+            };
             let is_last = matches!(message, Message::End(_));
             if messages.send(message).is_err() || is_last {
                 return;
@@ -289,6 +373,14 @@ fn spawn_reader<O: Send + 'static>(
     let started = std::thread::Builder::new().name("redline-lines".to_owned()).spawn(read);
     started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
     Ok(grant)
+}
+
+/// Puts the `id` of a request in front of the other keys of its answer.
+fn with_id(json: String, id: Option<&str>) -> String {
+    match (id, json.strip_prefix('{')) {
+        (Some(id), Some(keys)) => format!("{{\"id\":{id},{keys}"),
+        _ => json,
+    }
 }
 
 /// Parses a line. The error names the column.
@@ -304,202 +396,4 @@ fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Doubles numbers.
-    struct Doubles;
-
-    impl Answers for Doubles {
-        type Request = i64;
-        type Context = ();
-        type Outcome = i64;
-        fn begin(&mut self, n: i64, done: Done<i64>) -> Result<(), Failure> {
-            if n == 13 {
-                return Err(Failure::failed("13 is unlucky", None));
-            }
-            done.with(n * 2);
-            Ok(())
-        }
-        fn answer(&mut self, (): (), n: i64) -> Result<Answer, Failure> {
-            match n {
-                28 => Err(Failure::failed("14 comes to nothing", None)),
-                n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
-            }
-        }
-    }
-
-    fn run(input: &'static [u8]) -> (Vec<String>, Tally) {
-        let mut lines = Vec::new();
-        let mut write = |line: &str| {
-            lines.push(line.to_owned());
-            Ok(())
-        };
-        let tally = answer_all(Path::new("test"), Box::new(input), &mut write, &mut Doubles, None).unwrap();
-        (lines, tally)
-    }
-
-    #[test]
-    fn answers_come_in_order_and_a_bad_line_loses_nothing_else() {
-        let (lines, tally) = run(b"1\n13\n\nx\n\xff\n4");
-        assert_eq!(lines.len(), 5);
-        assert_eq!((&*lines[0], &*lines[4]), ("2", "8"));
-        assert_eq!(lines[1], r#"{"object":"error","line":2,"message":"13 is unlucky","hint":null}"#);
-        assert!(lines[2].contains(r#""line":4,"#) && lines[2].contains("at column 1"), "{}", lines[2]);
-        assert!(lines[2].contains(r#""hint":"each line is one JSON object"#), "{}", lines[2]);
-        assert!(lines[3].contains(r#""line":5,"#), "{}", lines[3]);
-        assert_eq!(tally, Tally { faults: 3, stopped: false });
-        let (lines, tally) = run(b"14\n1");
-        assert!(lines[0].contains("comes to nothing") && lines[1] == "2", "{lines:?}");
-        assert_eq!(tally.faults, 1);
-    }
-
-    #[test]
-    fn more_lines_than_are_under_way_at_a_time() {
-        let input = (100..1100).map(|n: i64| n.to_string()).collect::<Vec<_>>().join("\n");
-        let (lines, tally) = run(Box::leak(input.into_boxed_str()).as_bytes());
-        assert!(lines.iter().enumerate().all(|(n, line)| *line == (2 * (n + 100)).to_string()));
-        assert_eq!((lines.len(), tally), (1000, Tally::default()));
-    }
-
-    #[test]
-    fn an_answer_does_not_wait_for_the_next_line() {
-        // A client that sends each line only after it has received the answer to the previous one.
-        struct Client(std::sync::mpsc::Receiver<&'static [u8]>, &'static [u8]);
-        impl io::Read for Client {
-            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-                if self.1.is_empty() {
-                    self.1 = self.0.recv().unwrap_or(b"");
-                }
-                self.1.read(to)
-            }
-        }
-        let (send, receive) = std::sync::mpsc::channel();
-        send.send(&b"1\n"[..]).unwrap();
-        let mut next = vec![&b"2\n"[..], b"3\n"].into_iter();
-        let mut send = Some(send);
-        let mut seen = Vec::new();
-        let mut write = |line: &str| {
-            seen.push(line.to_owned());
-            match next.next() {
-                Some(line) => send.as_ref().unwrap().send(line).unwrap(),
-                None => send = None,
-            }
-            Ok(())
-        };
-        let input: Input = Box::new(BufReader::new(Client(receive, b"")));
-        answer_all(Path::new("test"), input, &mut write, &mut Doubles, None).unwrap();
-        assert_eq!(seen, ["2", "4", "6"]);
-    }
-
-    #[test]
-    fn no_more_than_a_window_is_under_way() {
-        /// Counts the pending requests, and their maximum number. Outcomes arrive in pairs, that of the later request first.
-        #[derive(Default)]
-        struct Counted {
-            now: usize,
-            most: usize,
-            waiting: Option<Done<()>>,
-        }
-        impl Answers for Counted {
-            type Request = i64;
-            type Context = ();
-            type Outcome = ();
-            fn begin(&mut self, _: i64, done: Done<()>) -> Result<(), Failure> {
-                self.now += 1;
-                self.most = self.most.max(self.now);
-                match self.waiting.take() {
-                    Some(earlier) => {
-                        done.with(());
-                        earlier.with(());
-                    }
-                    None => self.waiting = Some(done),
-                }
-                Ok(())
-            }
-            fn answer(&mut self, (): (), (): ()) -> Result<Answer, Failure> {
-                self.now -= 1;
-                Ok(Answer { json: String::new(), stop: false })
-            }
-        }
-        let mut counted = Counted::default();
-        let input: Input = Box::new(&b"1\n".repeat(300).leak()[..]);
-        let mut written = 0;
-        let mut write = |_: &str| {
-            written += 1;
-            Ok(())
-        };
-        answer_all(Path::new("test"), input, &mut write, &mut counted, None).unwrap();
-        assert_eq!((counted.now, written), (0, 300));
-        assert!((2..=WINDOW).contains(&counted.most), "{} at a time", counted.most);
-    }
-
-    #[test]
-    fn an_interrupt_ends_the_wait_for_lines() {
-        struct Blocked(std::sync::mpsc::Receiver<()>);
-        impl io::Read for Blocked {
-            fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-                let _ = self.0.recv();
-                Ok(0)
-            }
-        }
-        let (hold, blocked) = std::sync::mpsc::channel();
-        let input: Input = Box::new(BufReader::new(Blocked(blocked)));
-        let interrupt = Interrupt::default();
-        let tally = std::thread::scope(|threads| {
-            let run =
-                || answer_all(Path::new("test"), input, &mut |_| Ok(()), &mut Doubles, Some(&interrupt));
-            let work = threads.spawn(run);
-            interrupt.cancel();
-            work.join().unwrap().unwrap()
-        });
-        drop(hold);
-        assert_eq!(tally, Tally { faults: 0, stopped: true });
-    }
-
-    #[test]
-    fn input_that_breaks_off_is_an_error_after_the_answers_before_it() {
-        struct Breaks(&'static [u8]);
-        impl io::Read for Breaks {
-            fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
-                match self.0.read(to) {
-                    Ok(0) => Err(io::ErrorKind::ConnectionReset.into()),
-                    read => read,
-                }
-            }
-        }
-        let mut lines = Vec::new();
-        let mut write = |line: &str| {
-            lines.push(line.to_owned());
-            Ok(())
-        };
-        let input: Input = Box::new(BufReader::new(Breaks(b"1\n2\n")));
-        let answered = answer_all(Path::new("the input"), input, &mut write, &mut Doubles, None);
-        assert!(matches!(answered, Err(Failure::Failed(message)) if message.fact.contains("the input")));
-        assert_eq!(lines, ["2", "4"]);
-    }
-
-    #[test]
-    fn the_code_says_the_worst_that_happened() {
-        let code = |faults, stopped| format!("{:?}", Tally { faults, stopped }.code());
-        let of = |code: u8| format!("{:?}", ExitCode::from(code));
-        assert_eq!([code(0, false), code(1, false)], [of(0), of(FAILED)]);
-        assert_eq!([code(0, true), code(1, true)], [of(INTERRUPTED), of(INTERRUPTED)]);
-    }
-
-    #[test]
-    fn an_empty_input_has_no_answers() {
-        assert_eq!(run(b""), (vec![], Tally::default()));
-        assert_eq!(run(b"\n  \n"), (vec![], Tally::default()));
-    }
-
-    #[test]
-    fn an_answer_may_end_the_work() {
-        let mut many = b"1\r\n99\r\n".to_vec();
-        many.extend(b"3\r\n".repeat(500));
-        let (lines, tally) = run(many.leak());
-        assert_eq!(lines[..2], ["2", "198"]);
-        // Pending requests are answered, and no further ones are begun.
-        assert!(tally.stopped && lines.len() < 2 + WINDOW, "{} lines", lines.len());
-    }
-}
+mod tests;

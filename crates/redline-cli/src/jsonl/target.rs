@@ -1,0 +1,238 @@
+//! Where answers are written: standard output, a new file, or a file of earlier answers that is continued.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use redline_wire::request_id;
+
+use super::Lines;
+use crate::message::{self, Failure};
+use crate::output;
+use crate::progress::Bar;
+
+/// Where the answers to `--jsonl` are written.
+#[derive(Debug, Default, Args)]
+pub(crate) struct TargetFlags {
+    /// With --jsonl: write the answers to this file instead of standard output
+    #[arg(long, short, value_name = "FILE", requires = "jsonl", conflicts_with = "resume")]
+    output: Option<PathBuf>,
+    /// With --jsonl: continue this file of answers after an interruption; the lines that it already answers are skipped. A file
+    /// that does not exist is created
+    #[arg(long, value_name = "FILE", requires = "jsonl")]
+    resume: Option<PathBuf>,
+}
+
+impl TargetFlags {
+    /// Opens the target. If a file is continued, the lines that it answers are read from `lines`.
+    pub(super) fn open(&self, lines: &mut Lines) -> Result<Target, Failure> {
+        if let Some(path) = &self.resume {
+            return Ok(Target::File(continued(path, lines)?, path.clone()));
+        }
+        match &self.output {
+            Some(path) => {
+                let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
+                Ok(Target::File(file, path.clone()))
+            }
+            None => Ok(Target::StandardOutput),
+        }
+    }
+}
+
+/// An open target.
+pub(super) enum Target {
+    StandardOutput,
+    File(File, PathBuf),
+}
+
+impl Target {
+    /// Whether answers are written to a file that was named.
+    pub(super) fn is_file(&self) -> bool {
+        matches!(self, Self::File(..))
+    }
+
+    /// Writes an answer as a line.
+    pub(super) fn write(&mut self, json: &str) -> Result<(), Failure> {
+        match self {
+            Self::StandardOutput => output::line(json),
+            // One call for the whole line, so that an interruption rarely leaves a part of it.
+            Self::File(file, path) => {
+                file.write_all(format!("{json}\n").as_bytes()).map_err(|error| cannot_write(path, &error))
+            }
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &io::Error) -> Failure {
+    let fact = format!("{error}\n  in `{}`", path.display());
+    Failure::failed(fact, Some("name a file in a directory that is there and may be written".to_owned()))
+}
+
+/// Opens a file of answers, removes a line without an end from it, and reads the lines that the others answer.
+fn continued(path: &Path, lines: &mut Lines) -> Result<File, Failure> {
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
+    let mut file = opened.map_err(|error| cannot_write(path, &error))?;
+    let Answered { count, end, last } =
+        Answered::read(&file).map_err(|error| Failure::reading(path, &error))?;
+    if let Some(last) = &last {
+        let is_answer = serde_json::from_slice::<serde_json::Value>(last).is_ok_and(|line| line.is_object());
+        if !is_answer {
+            let fact = format!("line {count} is not an answer\n  in `{}`", path.display());
+            return Err(Failure::usage(fact, "`--resume` continues a file that this command wrote"));
+        }
+    }
+    skip(lines, count, last.as_deref(), path)?;
+    let truncated = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
+    truncated.map_err(|error| cannot_write(path, &error))?;
+    Ok(file)
+}
+
+/// Reads the lines that `count` answers in the file `target` belong to. `last` is the last of these answers; its `id` must be that
+/// of its line.
+fn skip(lines: &mut Lines, count: u64, last: Option<&[u8]>, target: &Path) -> Result<(), Failure> {
+    let mut request = None;
+    for skipped in 0..count {
+        request = lines.next().map_err(|error| Failure::reading(&lines.path, &error))?;
+        if request.is_none() {
+            let fact = format!(
+                "{count} answers\n  in `{}`, but {skipped} lines in {}",
+                target.display(),
+                message::place(&lines.path)
+            );
+            return Err(Failure::usage(fact, "`--resume` takes the same `--jsonl` as before"));
+        }
+    }
+    if let (Some((number, line)), Some(answer)) = (request, last) {
+        let (expected, actual) = (request_id(&line), request_id(answer));
+        if expected != actual {
+            let named =
+                |id: Option<String>| id.map_or_else(|| "no id".to_owned(), |id| format!("the id {id}"));
+            let fact = format!(
+                "the last answer has {}\n  in `{}`, but line {number} of {} has {}",
+                named(actual),
+                target.display(),
+                message::place(&lines.path),
+                named(expected)
+            );
+            return Err(Failure::usage(fact, "`--resume` takes the same `--jsonl` as before"));
+        }
+    }
+    Ok(())
+}
+
+/// The complete lines of a file of answers.
+struct Answered {
+    count: u64,
+    /// Where the last of them ends.
+    end: u64,
+    /// The last of them.
+    last: Option<Vec<u8>>,
+}
+
+impl Answered {
+    fn read(file: &File) -> io::Result<Self> {
+        let mut reader = BufReader::new(file);
+        let mut answered = Self { count: 0, end: 0, last: None };
+        let mut line = Vec::new();
+        while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            answered.end += line.len() as u64;
+            if !line.trim_ascii().is_empty() {
+                answered.count += 1;
+                answered.last = Some(line.clone());
+            }
+            line.clear();
+        }
+        Ok(answered)
+    }
+}
+
+/// Shows how much of a file has been answered, on a terminal.
+pub(super) struct Progress {
+    bar: Option<Bar>,
+    answered: u64,
+    bytes: u64,
+    size: u64,
+}
+
+impl Progress {
+    /// A bar if the size of the input is known, and answers are not written to a terminal.
+    pub(super) fn new(lines: &Lines, to_file: bool) -> Self {
+        let visible = to_file || !io::stdout().is_terminal();
+        let bar = lines.size.filter(|_| visible).map(|_| Bar::new("answering".to_owned()));
+        Self { bar, answered: 0, bytes: lines.bytes, size: lines.size.unwrap_or(0) }
+    }
+
+    /// Another line of so many bytes has been answered.
+    pub(super) fn answered(&mut self, bytes: u64) {
+        self.answered += 1;
+        self.bytes += bytes;
+        if let Some(bar) = &self.bar {
+            bar.name(format!("{} answered", redline_lab::number::count(self.answered as usize, "line")));
+            bar.show(self.bytes.min(self.size), self.size);
+        }
+    }
+
+    /// Removes the bar.
+    pub(super) fn clear(&self) {
+        self.bar.iter().for_each(Bar::clear);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of the input, and a file of earlier answers.
+    fn resumed(input: &'static str, answers: &str) -> (Result<Option<u64>, String>, String) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("answers");
+        std::fs::write(&path, answers).unwrap();
+        let input = Box::new(input.as_bytes());
+        let mut lines = Lines { path: "input".into(), input, number: 0, bytes: 0, size: None };
+        let opened = continued(&path, &mut lines);
+        let next = match opened {
+            Ok(mut file) => {
+                file.write_all(b"+").unwrap();
+                Ok(lines.next().unwrap().map(|(number, _)| number))
+            }
+            Err(Failure::Usage(message)) => Err(message.fact),
+            Err(_) => Err("another error".to_owned()),
+        };
+        (next, std::fs::read_to_string(&path).unwrap())
+    }
+
+    #[test]
+    fn the_lines_that_are_answered_are_skipped() {
+        let input = "1\n\n{\"id\":\"b\"}\n3\n";
+        assert_eq!(resumed(input, ""), (Ok(Some(1)), "+".to_owned()));
+        let one = "{\"object\":\"x\"}\n";
+        assert_eq!(resumed(input, one), (Ok(Some(3)), format!("{one}+")));
+        let two = format!("{one}{{\"id\":\"b\",\"object\":\"error\"}}\n");
+        assert_eq!(resumed(input, &two), (Ok(Some(4)), format!("{two}+")));
+        let all = format!("{two}{one}");
+        assert_eq!(resumed(input, &all), (Ok(None), format!("{all}+")));
+    }
+
+    #[test]
+    fn a_line_without_its_end_is_answered_again() {
+        let one = "{\"object\":\"x\"}\n";
+        for part in ["{", "{\"object\":\"x\"}", "   "] {
+            assert_eq!(resumed("1\n2\n", &format!("{one}{part}")), (Ok(Some(2)), format!("{one}+")));
+        }
+    }
+
+    #[test]
+    fn a_file_that_does_not_belong_to_the_input_is_left_as_it_is() {
+        let refused = |input, answers: &str, expect: &str| {
+            let (next, left) = resumed(input, answers);
+            let fact = next.unwrap_err();
+            assert!(fact.contains(expect), "{fact}");
+            assert_eq!(left, answers);
+        };
+        refused("1\n", "{\"object\":\"x\"}\n{\"object\":\"x\"}\n", "2 answers");
+        refused("1\n", "some text\n", "line 1 is not an answer");
+        refused("{\"id\":1}\n", "{\"id\":2,\"object\":\"x\"}\n{", "the last answer has the id 2");
+        refused("{\"id\":1}\n", "{\"object\":\"x\"}\n", "the last answer has no id");
+    }
+}

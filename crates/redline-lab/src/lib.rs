@@ -28,6 +28,7 @@ mod table;
 pub mod verdict;
 pub mod versus;
 pub mod warmup;
+pub mod width;
 
 pub use clock::{Clock, wall_clock};
 pub use compare::Comparison;

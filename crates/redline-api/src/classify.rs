@@ -1,7 +1,7 @@
 //! `classify`: the probability of each class for each text.
 
 use redline_engine::{Classified, ClassifyOutcome, ItemError};
-use redline_wire::{ClassResult, Classification, Finite, JudgeMeta};
+use redline_wire::{ClassResult, Classification, Finite, JudgeMeta, SchemaVersion};
 
 use crate::{LoadedModel, cost};
 
@@ -23,6 +23,7 @@ pub fn answer(model: &LoadedModel, classes: &[String], outcome: ClassifyOutcome)
     };
     Classification {
         object: "classification".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         classes: classes.to_vec(),
         results: outcome.texts.into_iter().enumerate().map(result).collect(),

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod conditions;
 pub mod digest;
 pub mod doctor;
+mod document;
 pub mod exchange;
 pub mod lanes;
 pub mod limits;

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::cost::CostMeta;
 use crate::finite::Finite;
 use crate::input::LabelIds;
+use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
 /// Answer to a classification.
@@ -12,6 +13,8 @@ use crate::usage::Usage;
 pub struct Classification {
     /// Always `classification`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// The classes, in the order of the probabilities.
@@ -49,6 +52,8 @@ pub struct ClassResult {
 pub struct Reranking {
     /// Always `rerank`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// The most relevant documents first, ties in request order; then the documents that failed.
@@ -119,6 +124,7 @@ mod tests {
         let failed = ClassResult { index: 1, error: Some("too long".to_owned()), ..ClassResult::default() };
         let answer = Classification {
             object: "classification".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             classes: vec!["a".to_owned(), "b".to_owned()],
             results: vec![found, failed],
@@ -127,7 +133,7 @@ mod tests {
         };
         let json = serde_json::to_string(&answer).unwrap();
         let expect = concat!(
-            r#"{"object":"classification","model":"demo","classes":["a","b"],"results":[{"index":0,"class":"b","#,
+            r#"{"object":"classification","schema":1,"model":"demo","classes":["a","b"],"results":[{"index":0,"class":"b","#,
             r#""probabilities":[0.25,0.75],"margin":0.5,"prompt_tokens":9,"truncated":true},{"index":1,"class":null,"#,
             r#""probabilities":null,"margin":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
         );
@@ -150,6 +156,7 @@ mod tests {
         let failed = RerankResult { error: Some("too long".to_owned()), ..RerankResult::default() };
         let answer = Reranking {
             object: "rerank".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             results: vec![ranked, failed],
             usage: Usage::new(9, 0, 4),
@@ -157,7 +164,7 @@ mod tests {
         };
         let json = serde_json::to_string(&answer).unwrap();
         let expect = concat!(
-            r#"{"object":"rerank","model":"demo","results":[{"index":2,"relevance":0.75,"prompt_tokens":9,"truncated":false},"#,
+            r#"{"object":"rerank","schema":1,"model":"demo","results":[{"index":2,"relevance":0.75,"prompt_tokens":9,"truncated":false},"#,
             r#"{"index":0,"relevance":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
         );
         assert!(json.starts_with(expect), "{json}");

@@ -18,6 +18,7 @@ mod parity;
 mod perplexity;
 mod plan;
 mod profile;
+mod schema;
 mod score;
 mod tokenize;
 mod trace;
@@ -35,6 +36,7 @@ pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, Perp
 pub use plan::{Manifest, ManifestCounters, ManifestEntry};
 pub use profile::{TraceArgs, TraceDocument, TraceEvent};
 pub use redline_settings::{Algorithm, BlockCache, FinishReason, LongLabels, Tokenization, Truncate};
+pub use schema::SchemaVersion;
 pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use trace::TraceLine;

@@ -10,7 +10,8 @@ fn the_machine_is_described() {
     }
     let json = redline(&["doctor", "--json"]).ok().out;
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(value.is_object());
+    assert_eq!(value["schema"], "redline.doctor/1");
+    assert!(value["machine"].is_object());
 }
 
 #[test]

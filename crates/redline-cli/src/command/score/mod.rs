@@ -5,13 +5,13 @@ mod request;
 mod summary;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 use redline_api::{LoadedModel, score};
 use redline_engine::{Cancel, EngineError, LongLabels, ScoreOutcome, ScoreRequest, Tokenization, Truncate};
-use redline_wire::ScoreLine;
+use redline_wire::{ScoreLine, Scoring};
 
 use self::labels::Labels;
 use super::Context;
@@ -92,6 +92,9 @@ pub(super) struct ScoreArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Print only the scores, as JSON: for every request a line [[a, b], [c, d]] with a list per item, or null for one that failed
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
     /// Print nothing but the answer
     #[arg(long, short)]
     quiet: bool,
@@ -110,7 +113,9 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return score_lines(&loaded, path, input, &defaults);
+        let mut scores = Scores { loaded: &loaded, defaults: &defaults, brief: args.brief };
+        let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
+        return Ok(tally.code());
     }
     let request = request::complete(args, defaults)?;
     let loaded = settings.load(&model, context.environment)?;
@@ -118,9 +123,9 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
 }
 
 fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
-    if args.json {
+    if args.json || args.brief {
         let scoring = score::answer(loaded, loaded.engine.score(request)?);
-        output::line(&output::json(&scoring)?)?;
+        output::line(&document(&scoring, args.brief)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (items, labels) = (request.items.clone(), request.labels.clone());
@@ -132,21 +137,16 @@ fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn score_lines(
-    loaded: &LoadedModel,
-    path: &Path,
-    input: jsonl::Input,
-    defaults: &ScoreRequest,
-) -> Result<ExitCode, Failure> {
-    let mut scores = Scores { loaded, defaults };
-    let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
-    Ok(tally.code())
+/// The answer as JSON: only its scores if it is to be brief.
+fn document(scoring: &Scoring, brief: bool) -> Result<String, Failure> {
+    if brief { output::json(&scoring.scores) } else { output::json(scoring) }
 }
 
 /// Answers JSON lines with scores.
 struct Scores<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a ScoreRequest,
+    brief: bool,
 }
 
 impl Answers for Scores<'_> {
@@ -161,7 +161,7 @@ impl Answers for Scores<'_> {
     }
 
     fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
-        let json = output::json(&score::answer(self.loaded, outcome?))?;
+        let json = document(&score::answer(self.loaded, outcome?), self.brief)?;
         Ok(Answer { json, stop: false })
     }
 }

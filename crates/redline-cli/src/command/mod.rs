@@ -8,6 +8,7 @@ mod convert;
 mod cost;
 mod demo;
 mod diffuse;
+mod directory;
 mod doctor;
 mod export;
 mod finish;

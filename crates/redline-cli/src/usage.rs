@@ -17,9 +17,11 @@ pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &
             Err(error) => Some(Failure::writing(&error)),
         };
     }
-    let named = |argument: &OsString| argument.to_str().and_then(|name| definition.find_subcommand(name));
-    let command = arguments.iter().skip(1).find_map(named).unwrap_or(definition);
-    Some(Failure::usage(fact(error), hint(error, command)))
+    let mut path = vec![definition];
+    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        path.extend(path.last().and_then(|command| command.find_subcommand(argument)));
+    }
+    Some(Failure::usage(fact(error), hint(error, &path)))
 }
 
 /// The text of clap's error up to the first blank line, without its prefix.
@@ -35,20 +37,24 @@ fn fact(error: &clap::Error) -> String {
     text.strip_prefix("error: ").unwrap_or(&text).trim_end().to_owned()
 }
 
-fn hint(error: &clap::Error, command: &Command) -> String {
+/// `path` is the command, after the commands that it belongs to.
+fn hint(error: &clap::Error, path: &[&Command]) -> String {
     if let Some(bad) = error.source().and_then(|source| source.downcast_ref::<BadValue>()) {
         return bad.hint.clone();
     }
-    let help = match command.get_name() {
-        "redline" => "redline --help".to_owned(),
-        name => format!("redline {name} --help"),
-    };
+    let names: Vec<&str> = path.iter().map(|command| command.get_name()).collect();
+    let help = format!("{} --help", names.join(" "));
     let suggested =
         [ContextKind::SuggestedArg, ContextKind::SuggestedSubcommand, ContextKind::SuggestedValue]
             .into_iter()
             .find_map(|kind| error.get(kind).and_then(first));
     if let Some(suggested) = suggested {
         return format!("did you mean `{suggested}`? `{help}` lists what there is");
+    }
+    if let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
+        && !values.is_empty()
+    {
+        return format!("one of {}", values.join(", "));
     }
     match error.kind() {
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {
@@ -59,7 +65,8 @@ fn hint(error: &clap::Error, command: &Command) -> String {
             format!("`redline demo` shows what it does; `{help}` lists the commands")
         }
         ErrorKind::InvalidSubcommand => {
-            let names: Vec<_> = command.get_subcommands().map(Command::get_name).collect();
+            let below = path.last().into_iter().flat_map(|command| command.get_subcommands());
+            let names: Vec<_> = below.map(Command::get_name).collect();
             format!("one of {}", names.join(", "))
         }
         _ => format!("`{help}` lists what there is"),

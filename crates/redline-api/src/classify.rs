@@ -1,7 +1,7 @@
 //! `classify`: the probability of each class for each text.
 
 use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, JudgeOptions, Label};
-use redline_wire::{ClassResult, Classification, ClassifyLine, Finite};
+use redline_wire::{ClassResult, Classification, ClassifyLine, Finite, SchemaVersion};
 
 use crate::{LoadedModel, cost, judge};
 
@@ -45,6 +45,7 @@ pub fn answer(model: &LoadedModel, classes: &[Label], outcome: ClassifyOutcome) 
     };
     Classification {
         object: "classification".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         results: outcome.texts.into_iter().enumerate().map(result).collect(),
         classes: names,

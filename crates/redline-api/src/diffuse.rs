@@ -1,7 +1,9 @@
 //! `diffuse`: fills masks.
 
 use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Sampling};
-use redline_wire::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, Usage};
+use redline_wire::{
+    DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, SchemaVersion, Usage,
+};
 
 use crate::LoadedModel;
 use crate::prompt::prompt;
@@ -56,8 +58,10 @@ impl RequestEcho {
 pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: &DiffuseOutcome) -> Diffusion {
     Diffusion {
         object: "diffusion".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         choices: vec![DiffusionChoice {
+            index: 0,
             text: outcome.text.clone(),
             token_ids: outcome.token_ids.clone(),
             finish_reason: outcome.finish_reason,

@@ -3,7 +3,7 @@
 use redline_engine as engine;
 use redline_engine::{GenerateOutcome, GenerateRequest, Prompt, PromptLogprobs, Sampling};
 use redline_wire as wire;
-use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, TextCompletion};
+use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, SchemaVersion, TextCompletion};
 
 use crate::prompt::prompt;
 use crate::{LoadedModel, cost};
@@ -129,8 +129,10 @@ impl RequestEcho {
 pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: GenerateOutcome) -> TextCompletion {
     TextCompletion {
         object: "text_completion".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         choices: vec![CompletionChoice {
+            index: 0,
             text: outcome.text,
             token_ids: outcome.token_ids,
             finish_reason: outcome.finish_reason,

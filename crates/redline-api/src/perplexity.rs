@@ -3,6 +3,7 @@
 use redline_engine::{ComparisonOutcome, Estimate, PerplexityOutcome};
 use redline_wire::{
     Against, Finite, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun,
+    SchemaVersion,
 };
 
 use crate::LoadedModel;
@@ -11,6 +12,7 @@ use crate::LoadedModel;
 pub fn answer(model: &LoadedModel, outcome: &PerplexityOutcome) -> Perplexity {
     Perplexity {
         object: "perplexity".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         perplexity: estimate(outcome.perplexity),
         nll: estimate(outcome.nll),

@@ -1,7 +1,7 @@
 //! `rerank`: documents in the order of their relevance to a query.
 
 use redline_engine::{ItemError, JudgeOptions, Label, Ranked, RerankOutcome, RerankRequest};
-use redline_wire::{Finite, RerankLine, RerankResult, Reranking};
+use redline_wire::{Finite, RerankLine, RerankResult, Reranking, SchemaVersion};
 
 use crate::{ApiError, LoadedModel, cost, judge};
 
@@ -47,6 +47,7 @@ pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
     };
     Reranking {
         object: "rerank".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         results: outcome.results.into_iter().map(result).collect(),
         usage: cost::usage(outcome.cost.usage),

@@ -1,7 +1,9 @@
 //! `score`: the probability of each label as the next token.
 
 use redline_engine::{ItemScore, Label, MaskSamples, ScoreOutcome, ScoreRequest};
-use redline_wire::{Finite, ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring, TextOrLabelIds};
+use redline_wire::{
+    Finite, ItemFault, MonteCarlo, SchemaVersion, ScoreLine, ScoreMeta, Scoring, TextOrLabelIds,
+};
 
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
@@ -54,6 +56,7 @@ fn labels_of_item(labels: Vec<TextOrLabelIds>) -> Vec<Label> {
 pub fn answer(model: &LoadedModel, outcome: ScoreOutcome) -> Scoring {
     Scoring {
         object: "scoring".to_owned(),
+        schema: SchemaVersion,
         model: model.name.clone(),
         scores: per_item(&outcome, |item| finite(&item.scores)),
         usage: cost::usage(outcome.cost.usage),

@@ -1,7 +1,7 @@
 //! `tokenize`: encodes text as token ids.
 
 use redline_tokenizer::{Encoder, Encoding, Tokenizer};
-use redline_wire::{TokenIds, Tokenized, TokenizedMeta};
+use redline_wire::{SchemaVersion, TokenIds, Tokenized, TokenizedMeta};
 
 /// Builds the JSON document of the answer. `name` is the name of the model.
 pub fn answer(name: &str, tokenizer: &Tokenizer, tokens: TokenIds) -> Tokenized {
@@ -12,6 +12,7 @@ pub fn answer(name: &str, tokenizer: &Tokenizer, tokens: TokenIds) -> Tokenized 
     };
     Tokenized {
         object: "tokenization".to_owned(),
+        schema: SchemaVersion,
         model: name.to_owned(),
         count: tokens.ids.len(),
         written,

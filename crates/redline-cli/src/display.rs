@@ -1,6 +1,6 @@
 //! Formats results for people.
 
-use redline_lab::number;
+use redline_lab::{number, width};
 
 /// Formats memory, kernel path and threads, for the end of a summary line.
 pub(crate) fn ran(peak_memory: Option<u64>, kernel_path: &str, thread_count: usize) -> String {
@@ -13,10 +13,20 @@ pub(crate) fn probability(p: f32) -> String {
     if p == 0.0 || p >= 1e-3 { format!("{p:.6}") } else { format!("{p:.3e}") }
 }
 
-/// The first `most` characters of a text on one line, quoted, and marked if the text was cut.
+/// The beginning of a text on one line, quoted, and marked if the text was cut: at most `most` columns between the quotes.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
-    let cut: String = text.chars().take(most).collect();
-    if cut.len() == text.len() { format!("{text:?}") } else { format!("{cut:?}…") }
+    /// Characters read per column. Characters without a width could otherwise be any number.
+    const PER_COLUMN: usize = 8;
+    let mut quoted = "\"\"".to_owned();
+    let mut ends = text.char_indices().map(|(start, char)| start + char.len_utf8());
+    for end in ends.by_ref().take(PER_COLUMN * most) {
+        let longer = format!("{:?}", &text[..end]);
+        if width::of(&longer) > most + 2 {
+            return quoted + "…";
+        }
+        quoted = longer;
+    }
+    if ends.next().is_some() { quoted + "…" } else { quoted }
 }
 
 #[cfg(test)]
@@ -35,6 +45,17 @@ mod tests {
     fn a_cut_text_says_so() {
         assert_eq!(shortened("one\ntwo", 10), "\"one\\ntwo\"");
         assert_eq!(shortened("żółw żółw", 4), "\"żółw\"…");
+        assert_eq!((shortened("", 4), shortened("four", 4)), ("\"\"".to_owned(), "\"four\"".to_owned()));
+    }
+
+    #[test]
+    fn a_text_is_cut_by_its_width() {
+        assert_eq!(shortened("日本語の文", 6), "\"日本語\"…");
+        assert_eq!(shortened("日本語", 5), "\"日本\"…", "half a character is not shown");
+        assert_eq!(shortened("a\nb\nc", 4), "\"a\\nb\"…", "a line end is shown as two characters");
+        assert_eq!(shortened("ae\u{301}o", 3), "\"ae\u{301}o\"");
+        let marks = "a".to_owned() + &"\u{301}".repeat(1000);
+        assert_eq!(shortened(&marks, 4).chars().count(), 4 * 8 + 3, "marks without a width do not pile up");
     }
 
     #[test]

@@ -6,6 +6,7 @@ mod command;
 mod demo_model;
 mod display;
 mod env;
+mod help;
 mod interrupt;
 mod jsonl;
 mod message;

@@ -34,7 +34,6 @@ pub(crate) struct PlanFlags {
     /// REDLINE_LOG_PLANS]
     #[arg(
         long,
-        visible_alias = "verbose",
         value_name = "WHICH",
         num_args = 0..=1,
         require_equals = true,

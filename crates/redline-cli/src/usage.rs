@@ -17,13 +17,13 @@ pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &
             Err(error) => Some(Failure::writing(&error)),
         };
     }
-    let named = |argument: &OsString| argument.to_str().and_then(|name| definition.find_subcommand(name));
-    let command = arguments.iter().skip(1).find_map(named).unwrap_or(definition);
-    let help = match command.get_name() {
-        "redline" => "redline --help".to_owned(),
-        name => format!("redline {name} --help"),
-    };
-    Some(refused(error, command, &help))
+    let mut path = vec![definition];
+    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
+        path.extend(path.last().and_then(|command| command.find_subcommand(argument)));
+    }
+    let names: Vec<&str> = path.iter().map(|command| command.get_name()).collect();
+    let command = path.last().copied().unwrap_or(definition);
+    Some(refused(error, command, &format!("{} --help", names.join(" "))))
 }
 
 /// The failure for clap's error about a command whose flags `help` lists.
@@ -54,6 +54,11 @@ fn hint(error: &clap::Error, command: &Command, help: &str) -> String {
             .find_map(|kind| error.get(kind).and_then(first));
     if let Some(suggested) = suggested {
         return format!("did you mean `{suggested}`? `{help}` lists what there is");
+    }
+    if let Some(ContextValue::Strings(values)) = error.get(ContextKind::ValidValue)
+        && !values.is_empty()
+    {
+        return format!("one of {}", values.join(", "));
     }
     match error.kind() {
         ErrorKind::InvalidValue | ErrorKind::NoEquals | ErrorKind::WrongNumberOfValues => {

@@ -318,23 +318,27 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// Parses a size, such as `8GiB`, `512M` or a number of bytes.
+/// Parses a size: a number with a binary unit (`8GiB`, `8G`), a decimal unit (`8GB`) or none, which means bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
+    let hint = "a size such as 8GiB (binary), 8GB (decimal) or a number of bytes";
     let digits = text.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let (number, unit) = text.split_at(digits);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kib" => 10,
-        "m" | "mib" => 20,
-        "g" | "gib" => 30,
-        "t" | "tib" => 40,
-        _ => return bad(format!("no unit `{unit}`"), "a size such as 8GiB, 512MiB or a number of bytes"),
+    let lower = unit.trim().to_ascii_lowercase();
+    let with_prefix = |(prefix, power)| match lower.strip_prefix(prefix)? {
+        "" | "i" | "ib" => Some(1024f64.powi(power)),
+        "b" => Some(1000f64.powi(power)),
+        _ => None,
     };
+    let factor = match lower.as_str() {
+        "" | "b" => Some(1.0),
+        _ => "kmgtpe".chars().zip(1..).find_map(with_prefix),
+    };
+    let Some(factor) = factor else { return bad(format!("no unit `{unit}`"), hint) };
     match number.parse::<f64>() {
         // Sizes below a byte, and of 2^63 bytes and more, are rejected.
-        Ok(n) if (1.0..2f64.powi(63)).contains(&(n * 2f64.powi(shift))) => Ok((n * 2f64.powi(shift)) as u64),
+        Ok(n) if (1.0..2f64.powi(63)).contains(&(n * factor)) => Ok((n * factor) as u64),
         Ok(_) => bad("out of range", "a size such as 8GiB, of at least one byte"),
-        Err(_) => bad(format!("`{text}` is not a size"), "a size such as 8GiB, 512MiB or a number of bytes"),
+        Err(_) => bad(format!("`{text}` is not a size"), hint),
     }
 }
 
@@ -513,11 +517,31 @@ mod tests {
     fn units_are_what_they_are_called() {
         assert_eq!((milliseconds("20"), seconds("2.5")), (Ok(0.02), Ok(2.5)));
         assert_eq!((fraction("0.25"), tolerance("1e-4"), percent("50%")), (Ok(0.25), Ok(1e-4), Ok(0.5)));
+        for (unit, bytes_of_one) in [
+            ("", 1),
+            ("B", 1),
+            ("k", 1 << 10),
+            ("MiB", 1 << 20),
+            ("g", 1 << 30),
+            ("TiB", 1 << 40),
+            ("PiB", 1 << 50),
+        ] {
+            assert_eq!(bytes(&format!("3{unit}")), Ok(3 * bytes_of_one), "{unit}");
+            assert_eq!(bytes(&format!("1.5 {unit}")), Ok(3 * bytes_of_one / 2), "{unit}");
+        }
         for (unit, bytes_of_one) in
-            [("", 1), ("B", 1), ("k", 1 << 10), ("MiB", 1 << 20), ("g", 1 << 30), ("TiB", 1 << 40)]
+            [("KB", 1000), ("kB", 1000), ("MB", 1_000_000), ("gb", 1_000_000_000), ("TB", 10u64.pow(12))]
         {
             assert_eq!(bytes(&format!("3{unit}")), Ok(3 * bytes_of_one), "{unit}");
             assert_eq!(bytes(&format!("1.5 {unit}")), Ok(3 * bytes_of_one / 2), "{unit}");
+        }
+        for unit in ["x", "ib", "i", "bb", "kk", "kbb", "kiib", "mg", "iB", "ki b", "é"] {
+            assert!(bytes(&format!("3{unit}")).is_err(), "{unit}");
+        }
+        // What is printed is accepted.
+        for size in [1, 1023, 1024, 1536, 32 << 20, 47 << 29, 3 << 50, 1 << 62] {
+            let printed = redline_lab::number::bytes(size);
+            assert_eq!(bytes(&printed), Ok(size), "{printed}");
         }
         assert_eq!(bytes("8388607TiB"), Ok(8388607 << 40));
         assert!(bytes("8388608TiB").is_err(), "2^63 bytes");

@@ -13,6 +13,7 @@ pub mod compare;
 pub mod conditions;
 pub mod digest;
 pub mod doctor;
+mod document;
 pub mod exchange;
 pub mod lanes;
 pub mod limits;
@@ -28,6 +29,7 @@ mod table;
 pub mod verdict;
 pub mod versus;
 pub mod warmup;
+pub mod width;
 
 pub use clock::{Clock, wall_clock};
 pub use compare::Comparison;

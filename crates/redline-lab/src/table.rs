@@ -1,6 +1,6 @@
 //! Plain text in aligned columns.
 
-use crate::number;
+use crate::{number, width};
 
 /// A table with titles; every line has as many cells as there are titles.
 #[derive(Debug)]
@@ -27,11 +27,11 @@ impl Table {
 
     /// The text, with two spaces between columns and none at the end of a line.
     pub(crate) fn render(&self) -> String {
-        let width = |column: usize| self.lines.iter().map(|l| l[column].chars().count()).max().unwrap_or(0);
-        let widths: Vec<usize> = (0..self.right.len()).map(width).collect();
+        let widest = |column: usize| self.lines.iter().map(|l| width::of(&l[column])).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.right.len()).map(widest).collect();
         let line = |cells: &Vec<String>| {
-            let aligned = cells.iter().zip(&widths).zip(&self.right).map(|((cell, &width), right)| {
-                if *right { format!("{cell:>width$}") } else { format!("{cell:<width$}") }
+            let aligned = cells.iter().zip(&widths).zip(&self.right).map(|((cell, &columns), right)| {
+                if *right { width::right(cell, columns) } else { width::left(cell, columns) }
             });
             aligned.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
         };
@@ -59,6 +59,10 @@ mod tests {
         table.push(vec!["a".into(), "1.5".into()]);
         table.push(vec!["longer".into(), "10.25".into(), "x".into()]);
         assert_eq!(table.render(), "case       µs  note\na         1.5\nlonger  10.25  x\n");
+        let mut wide = Table::new("model|>µs");
+        wide.push(vec!["模型".into(), "日".into()]);
+        wide.push(vec!["e\u{301}".into(), "100".into()]);
+        assert_eq!(wide.render(), "model   µs\n模型    日\ne\u{301}      100\n");
         assert_eq!(Table::new("a|>b").render(), "a  b\n", "an empty table is its titles");
         assert_eq!(Table::new("").render(), "\n");
     }

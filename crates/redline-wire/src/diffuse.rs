@@ -7,6 +7,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
 use crate::named;
+use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
 /// One request to fill masks, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -76,6 +77,8 @@ pub struct DiffuseLine {
 pub struct Diffusion {
     /// Always `diffusion`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// One choice.
@@ -89,6 +92,8 @@ pub struct Diffusion {
 /// A filled canvas.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DiffusionChoice {
+    /// The choice's index, from 0.
+    pub index: usize,
     /// The text from the first mask on, up to a stop string.
     pub text: String,
     /// The tokens after the prompt, including an end-of-sequence token.

@@ -7,6 +7,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
 use crate::named;
+use crate::schema::SchemaVersion;
 use crate::usage::{PrefixCacheUse, Usage};
 
 /// One generation request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -67,6 +68,8 @@ pub struct GenerateLine {
 pub struct TextCompletion {
     /// Always `text_completion`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// One choice.
@@ -80,6 +83,8 @@ pub struct TextCompletion {
 /// One continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletionChoice {
+    /// The choice's index, from 0.
+    pub index: usize,
     /// The new text, up to a stop string.
     pub text: String,
     /// The new token ids, including an end-of-sequence token.
@@ -183,8 +188,10 @@ mod tests {
         let token = TokenEntry { id: 9, text: " a".to_owned(), logprob: Finite(-0.1) };
         let answer = TextCompletion {
             object: "text_completion".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             choices: vec![CompletionChoice {
+                index: 0,
                 text: " a".to_owned(),
                 token_ids: vec![9],
                 finish_reason: FinishReason::Length,
@@ -207,7 +214,7 @@ mod tests {
             },
         };
         let json = serde_json::to_string(&answer).unwrap();
-        let choice = r#""choices":[{"text":" a","token_ids":[9],"finish_reason":"length","logprobs":[{"id":9,"text":" a","logprob":-0.1,"top":[{"id":9,"text":" a","logprob":-0.1}]}]}]"#;
+        let choice = r#""choices":[{"index":0,"text":" a","token_ids":[9],"finish_reason":"length","logprobs":[{"id":9,"text":" a","logprob":-0.1,"top":[{"id":9,"text":" a","logprob":-0.1}]}]}]"#;
         assert!(json.contains(choice), "{json}");
         assert_eq!(serde_json::from_str::<TextCompletion>(&json).unwrap(), answer);
     }

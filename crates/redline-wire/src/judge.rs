@@ -8,6 +8,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{LabelIds, Strings};
 use crate::named;
+use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
 /// A request to classify, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -114,6 +115,8 @@ pub struct RerankLine {
 pub struct Classification {
     /// Always `classification`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// The classes, in the order of the probabilities.
@@ -151,6 +154,8 @@ pub struct ClassResult {
 pub struct Reranking {
     /// Always `rerank`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// The most relevant documents first, ties in request order; then the documents that failed.
@@ -225,6 +230,7 @@ mod tests {
         let failed = ClassResult { index: 1, error: Some("too long".to_owned()), ..ClassResult::default() };
         let answer = Classification {
             object: "classification".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             classes: vec!["a".to_owned(), "b".to_owned()],
             results: vec![found, failed],
@@ -233,7 +239,7 @@ mod tests {
         };
         let json = serde_json::to_string(&answer).unwrap();
         let expect = concat!(
-            r#"{"object":"classification","model":"demo","classes":["a","b"],"results":[{"index":0,"class":"b","#,
+            r#"{"object":"classification","schema":1,"model":"demo","classes":["a","b"],"results":[{"index":0,"class":"b","#,
             r#""probabilities":[0.25,0.75],"margin":0.5,"prompt_tokens":9,"truncated":true},{"index":1,"class":null,"#,
             r#""probabilities":null,"margin":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
         );
@@ -257,6 +263,7 @@ mod tests {
         let failed = RerankResult { error: Some("too long".to_owned()), ..RerankResult::default() };
         let answer = Reranking {
             object: "rerank".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             results: vec![ranked, failed],
             usage: Usage::new(9, 0, 4),
@@ -264,7 +271,7 @@ mod tests {
         };
         let json = serde_json::to_string(&answer).unwrap();
         let expect = concat!(
-            r#"{"object":"rerank","model":"demo","results":[{"index":2,"relevance":0.75,"prompt_tokens":9,"truncated":false},"#,
+            r#"{"object":"rerank","schema":1,"model":"demo","results":[{"index":2,"relevance":0.75,"prompt_tokens":9,"truncated":false},"#,
             r#"{"index":0,"relevance":null,"prompt_tokens":null,"truncated":null,"error":"too long"}],"usage":{"#,
         );
         assert!(json.starts_with(expect), "{json}");

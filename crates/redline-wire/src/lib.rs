@@ -19,6 +19,7 @@ mod parity;
 mod perplexity;
 mod plan;
 mod profile;
+mod schema;
 mod score;
 mod tokenize;
 mod trace;
@@ -39,6 +40,7 @@ pub use profile::{TraceArgs, TraceDocument, TraceEvent};
 pub use redline_settings::{
     Algorithm, BlockCache, FinishReason, LabelEnd, LongLabels, Tokenization, Truncate,
 };
+pub use schema::SchemaVersion;
 pub use score::{ItemFault, MonteCarlo, ScoreLine, ScoreMeta, Scoring};
 pub use tokenize::{TokenIds, TokenizeLine, Tokenized, TokenizedMeta};
 pub use trace::TraceLine;

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Finite;
+use crate::schema::SchemaVersion;
 
 /// Comparison of a model with a reference dump.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Parity {
     /// Always `parity`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// Whether every activation is within the tolerance.
@@ -132,6 +135,7 @@ mod tests {
         let top = ParityTop { step: 0, rows: 1, agree: 1, closest: Some(choice), first_other: None };
         let answer = Parity {
             object: "parity".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             within: false,
             tolerance: Finite(1e-9),
@@ -153,7 +157,7 @@ mod tests {
         };
         let line = r#"{"step":1,"activation":"layers.0.query","within":false,"nmse":0.5,"cosine":null,"max_error":2.0,"row":0,"column":3,"non_finite":0}"#;
         let expect = [
-            r#"{"object":"parity","model":"demo","within":false,"tolerance":1e-9,"steps":2,"compared":8,"diverging":1,"first_divergence":"#,
+            r#"{"object":"parity","schema":1,"model":"demo","within":false,"tolerance":1e-9,"steps":2,"compared":8,"diverging":1,"first_divergence":"#,
             line,
             r#","worst":null,"top1":[{"step":0,"rows":1,"agree":1,"closest":{"row":0,"reference":7,"reference_margin":0.25,"own":7,"own_margin":0.5},"first_other":null}],"activations":["#,
             line,

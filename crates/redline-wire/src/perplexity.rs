@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
+use crate::schema::SchemaVersion;
 
 /// A mean and its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,8 @@ pub struct PerplexityEstimate {
 pub struct Perplexity {
     /// Always `perplexity`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// Perplexity.
@@ -120,6 +123,7 @@ mod tests {
         };
         let mut answer = Perplexity {
             object: "perplexity".to_owned(),
+            schema: SchemaVersion,
             model: "demo".to_owned(),
             perplexity: estimate(33.5, Some(0.25)),
             nll: estimate(3.5, None),
@@ -136,7 +140,7 @@ mod tests {
         let json = serde_json::to_string(&answer).unwrap();
         let run_json = r#""format":"w8","kv_format":"bf16","kernel_path":"avx2/w8/kv-bf16","threads":2,"compute_s":0.5,"tokens_per_s":6.0}"#;
         let expect = [
-            r#"{"object":"perplexity","model":"demo","perplexity":{"value":33.5,"standard_error":0.25},"nll":{"value":3.5,"standard_error":null},"tokens":3,"#,
+            r#"{"object":"perplexity","schema":1,"model":"demo","perplexity":{"value":33.5,"standard_error":0.25},"nll":{"value":3.5,"standard_error":null},"tokens":3,"#,
             r#""meta":{"windows":1,"window":512,"complete":true,"peak_memory_bytes":null,"#,
             run_json,
             "}",

@@ -5,12 +5,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::Finite;
+use crate::schema::SchemaVersion;
 
 /// All plans of a model with given settings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// Always `plan_manifest`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// The tier and formats that are used.

@@ -8,6 +8,7 @@ use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Items, LabelIds, TextOrIds, TextOrLabelIds};
 use crate::named;
+use crate::schema::SchemaVersion;
 use crate::usage::Usage;
 
 /// One score request, as a line of JSON Lines input. An absent key takes the value of the command's flag.
@@ -73,6 +74,8 @@ pub struct ScoreLine {
 pub struct Scoring {
     /// Always `scoring`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
     /// `scores[item][label]` in the order of the request; `null` for an item listed in `meta.item_errors`.

@@ -100,6 +100,7 @@ fn meta() -> ScoreMeta {
 fn an_answer_has_the_documented_shape() {
     let answer = Scoring {
         object: "scoring".to_owned(),
+        schema: SchemaVersion,
         model: "demo".to_owned(),
         scores: vec![Some(vec![Finite(0.1), Finite(0.9)]), None],
         usage: Usage::new(3, 0, 0),
@@ -107,7 +108,9 @@ fn an_answer_has_the_documented_shape() {
     };
     let json = serde_json::to_string(&answer).unwrap();
     assert!(
-        json.starts_with(r#"{"object":"scoring","model":"demo","scores":[[0.1,0.9],null],"usage":{"#),
+        json.starts_with(
+            r#"{"object":"scoring","schema":1,"model":"demo","scores":[[0.1,0.9],null],"usage":{"#
+        ),
         "{json}"
     );
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();

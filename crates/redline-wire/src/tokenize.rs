@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::id::RequestId;
+use crate::schema::SchemaVersion;
 
 /// One line of `tokenize --jsonl`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +31,8 @@ pub struct TokenIds {
 pub struct Tokenized {
     /// Always `tokenization`.
     pub object: String,
+    /// The version of this form.
+    pub schema: SchemaVersion,
     /// The model's name, or the tokenizer's file.
     pub model: String,
     /// The ids and, on request, their byte ranges.
@@ -61,13 +64,14 @@ mod tests {
     fn an_answer_has_the_documented_shape() {
         let mut answer = Tokenized {
             object: "tokenization".to_owned(),
+            schema: SchemaVersion,
             model: "m".to_owned(),
             tokens: TokenIds { ids: vec![5, 6], offsets: Some(vec![[0, 1], [1, 4]]) },
             count: 2,
             written: vec!["a".to_owned(), "Ġb".to_owned()],
             meta: TokenizedMeta { encoder: "native".to_owned(), fallback: None },
         };
-        let json = r#"{"object":"tokenization","model":"m","ids":[5,6],"offsets":[[0,1],[1,4]],"count":2,"tokens":["a","Ġb"],"meta":{"encoder":"native","fallback":null}}"#;
+        let json = r#"{"object":"tokenization","schema":1,"model":"m","ids":[5,6],"offsets":[[0,1],[1,4]],"count":2,"tokens":["a","Ġb"],"meta":{"encoder":"native","fallback":null}}"#;
         assert_eq!(serde_json::to_string(&answer).unwrap(), json);
         assert_eq!(serde_json::from_str::<Tokenized>(json).unwrap(), answer);
         answer.tokens.offsets = None;

@@ -1,6 +1,5 @@
 //! `redline convert`: packs a model into an INFQ directory.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,6 +7,7 @@ use redline_engine::Source;
 use redline_models::{ConvertOptions, ModelError, convert};
 
 use super::Context;
+use super::directory::DirectoryArgs;
 use crate::env::{self, or_else};
 use crate::interrupt::Interrupt;
 use crate::message::{self, Failure, INTERRUPTED};
@@ -24,9 +24,8 @@ pub(super) struct ConvertArgs {
     source: String,
     #[command(flatten)]
     signed: SignedFlag,
-    /// The directory to write; if it exists, it must be empty
-    #[arg(value_name = "DIR")]
-    destination: PathBuf,
+    #[command(flatten)]
+    destination: DirectoryArgs,
     #[command(flatten)]
     weights: WeightFlags,
     /// Number of threads; default: one per physical core that this process may use [env: REDLINE_THREADS]
@@ -45,6 +44,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             "`--format w8` halves a bf16 model, `--format w4` quarters it",
         ));
     };
+    let destination = args.destination.path()?;
     let named = args.signed.of(&args.source, context.environment)?;
     let source = match named.source(context.environment)? {
         Source::Directory(dir) => dir,
@@ -59,7 +59,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
     let result = Interrupt::install()?.during(|cancel| {
         model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
-            convert(exec, &source, &args.destination, options, &mut |progress| {
+            convert(exec, &source, destination, options, &mut |progress| {
                 bar.show(progress.done, progress.total);
                 if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
             })
@@ -74,6 +74,6 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
         }
         Err(error) => return Err(Failure::advised(&error, error.hint())),
     }
-    output::line(&args.destination.display().to_string())?;
+    output::line(&destination.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -4,16 +4,20 @@ mod bench;
 mod chat;
 mod classify;
 mod compare;
+mod completions;
 mod convert;
 mod cost;
 mod demo;
 mod diffuse;
+mod directory;
 mod doctor;
 mod export;
 mod finish;
 mod generate;
+mod help;
 mod import;
 mod judge;
+mod man;
 mod parity;
 mod perplexity;
 mod precompile;
@@ -31,6 +35,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use redline_lab::Clock;
 
 use crate::env::{self, Environment};
+use crate::help::{self as texts, Listed};
 use crate::message::Failure;
 use crate::usage;
 
@@ -86,6 +91,12 @@ enum Command {
     Import(import::ImportArgs),
     /// Describe this machine, and which of its features can be used
     Doctor(doctor::DoctorArgs),
+    /// Print the script with which a shell completes commands and flags
+    Completions(completions::CompletionsArgs),
+    /// Print the manual page, or write the pages of all commands
+    Man(man::ManArgs),
+    /// Print the help of a command
+    Help(help::HelpArgs),
 }
 
 /// Process-wide context that every command receives besides its arguments.
@@ -95,8 +106,8 @@ struct Context {
     clock: Clock,
 }
 
-/// The command definitions. Each flag also accepts underscores for dashes, as other programs use.
-fn definition() -> clap::Command {
+/// The command definitions with their help texts. Each flag also accepts underscores for dashes, as other programs use.
+fn definition(listed: Listed) -> clap::Command {
     fn underscored(command: clap::Command) -> clap::Command {
         let command = command.mut_args(|flag| {
             let names: Vec<String> = flag
@@ -110,12 +121,17 @@ fn definition() -> clap::Command {
         });
         command.mut_subcommands(underscored)
     }
-    underscored(Cli::command())
+    underscored(texts::complete(Cli::command(), listed))
+}
+
+/// The command definitions for manual pages and completions: with all flags, and without `redline bench help`.
+fn documented() -> clap::Command {
+    definition(Listed::All).mut_subcommand("bench", |bench| bench.disable_help_subcommand(true))
 }
 
 /// Runs the command that the arguments name.
 pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
-    let mut definition = definition();
+    let mut definition = definition(Listed::for_arguments(arguments));
     let parsed =
         definition.try_get_matches_from_mut(arguments).and_then(|matches| Cli::from_arg_matches(&matches));
     let cli = match parsed {
@@ -144,6 +160,9 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Export(args) => export::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Doctor(args) => doctor::run(&args, &context),
+        Command::Completions(args) => completions::run(&args, documented()),
+        Command::Man(args) => man::run(&args, documented()),
+        Command::Help(args) => run(&args.arguments()),
     }
 }
 
@@ -153,7 +172,9 @@ mod tests {
 
     #[test]
     fn the_definitions_are_consistent() {
-        definition().debug_assert();
+        definition(Listed::Own).debug_assert();
+        definition(Listed::All).debug_assert();
+        documented().debug_assert();
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::PlanEntry;
-use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry};
+use redline_wire::{Finite, Manifest, ManifestCounters, ManifestEntry, SchemaVersion};
 
 use super::Context;
 use crate::message::{self, Failure};
@@ -54,6 +54,7 @@ pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, 
     let counters = engine.plan_counters();
     let manifest = Manifest {
         object: "plan_manifest".into(),
+        schema: SchemaVersion,
         model: name,
         kernel_path: engine.info().kernel_path.clone(),
         threads: engine.info().threads,

@@ -1,7 +1,6 @@
 //! `redline synth`: writes a model of a real shape with random weights, to measure a machine without downloading a
 //! model.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -9,6 +8,7 @@ use redline_models::synth::{self, Shape};
 use redline_tokenizer::padded;
 
 use super::Context;
+use super::directory::DirectoryArgs;
 use crate::demo_model;
 use crate::env;
 use crate::message::Failure;
@@ -22,9 +22,8 @@ use crate::value::{self, BadValue};
 pub(super) struct SynthArgs {
     #[arg(value_name = "SHAPE", value_parser = shape, help = format!("The shape: {}", names()))]
     shape: &'static Shape,
-    /// The directory to write; if it exists, it must be empty
-    #[arg(value_name = "DIR")]
-    dir: PathBuf,
+    #[command(flatten)]
+    directory: DirectoryArgs,
     #[command(flatten)]
     format: FormatFlags,
     /// Seed of the weights; the same shape, format and seed give the same bytes
@@ -43,6 +42,7 @@ fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 
 /// Writes the model and prints its directory.
 pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let directory = args.directory.path()?;
     let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let format = args.format.resolve(|| context.environment.value(env::FORMAT, value::format))?;
@@ -50,11 +50,11 @@ pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failu
     let threads = model::threads(None, context.environment)?;
     let write = || {
         model::with_team(threads, None, |exec| {
-            synth::write(exec, args.shape, &args.dir, format, args.seed, &tokenizer)
+            synth::write(exec, args.shape, directory, format, args.seed, &tokenizer)
         })
     };
     progress::during(&format!("writing {}", args.shape.name), write)?
         .map_err(|error| Failure::advised(&error, error.hint()))?;
-    output::line(&args.dir.display().to_string())?;
+    output::line(&directory.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -25,7 +25,7 @@ fn lanes_are_listed() {
 #[test]
 fn a_lane_gives_rows_as_json() {
     let value: serde_json::Value = serde_json::from_str(&generate(&["--json"]).out).unwrap();
-    assert_eq!(value["lane"], "generate");
+    assert_eq!((&value["schema"], &value["lane"]), (&"redline.bench.result/1".into(), &"generate".into()));
     assert!(value["machine"].is_object());
     let rows = value["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 6, "prefill, decode and recomputing decode for each number of threads");
@@ -47,5 +47,12 @@ fn a_lane_gives_a_table_and_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("out.csv");
     generate(&["--output", path.to_str().unwrap()]);
-    assert!(std::fs::read_to_string(path).unwrap().starts_with("case,batch_size,"));
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("case,batch_size,"));
+    // One flag writes both forms: the name decides.
+    let run = folder.path().join("run");
+    std::fs::write(&path, "replaced").unwrap();
+    generate(&["-o", run.to_str().unwrap(), "-o", path.to_str().unwrap()]);
+    assert!(std::fs::read_to_string(&path).unwrap().starts_with("case,batch_size,"));
+    assert!(folder.path().join("out_summary.json").exists());
+    assert!(std::fs::read_to_string(run.join("run.json")).unwrap().contains("redline.bench.run/1"));
 }

@@ -21,6 +21,8 @@ fn the_machine_is_described() {
     let mut expected = vec![1, Machine::here().default_threads() as u64];
     expected.dedup();
     assert_eq!(threads, expected);
+    assert_eq!(value["schema"], "redline.doctor/1");
+    assert!(value["machine"].is_object());
 }
 
 #[test]

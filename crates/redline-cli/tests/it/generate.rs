@@ -27,7 +27,7 @@ fn the_document_has_the_documented_shape() {
     assert!(document.meta.prefill_s.0 > 0.0 && document.meta.decode_s.0 > 0.0);
     assert!(document.meta.tokens_per_s.unwrap().0 > 0.0);
     assert!(document.meta.peak_memory_bytes.unwrap() > 0);
-    assert!(document.choices[0].logprobs.is_none());
+    assert!(document.choices[0].index == 0 && document.choices[0].logprobs.is_none());
 }
 
 #[test]

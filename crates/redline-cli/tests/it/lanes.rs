@@ -117,7 +117,7 @@ fn every_lane_writes_its_columns() {
 #[test]
 fn only_lanes_of_a_model_take_one() {
     for lane in lanes::ALL {
-        let help = redline(&["bench", lane.name, "--help"]).ok().out;
+        let help = redline(&["bench", lane.name, "--help-all"]).ok().out;
         let of_model = !matches!(lane.run, Subject::Machine(_));
         assert_eq!(help.contains("--model"), of_model, "{help}");
         assert!(help.contains("--threads"), "{help}");

@@ -15,6 +15,7 @@ mod doctor;
 #[cfg(unix)]
 mod durability;
 mod environment;
+mod examples;
 mod exchange;
 mod generate;
 mod harness;
@@ -42,4 +43,5 @@ mod text_answers;
 mod tokenize;
 mod tokenizer_lane;
 mod usage;
+mod values;
 mod versus;

@@ -19,7 +19,7 @@ fn held_out(bytes: usize) -> String {
 
 /// Runs with `--model demo` and a text on standard input.
 fn demo(text: &str, extra: &[&str]) -> Run {
-    let arguments = [&["perplexity", "--model", "demo", "--text", "-"], extra].concat();
+    let arguments = [&["perplexity", "--model", "demo", "--file", "-"], extra].concat();
     redline_reading(&arguments, text.as_bytes())
 }
 
@@ -43,7 +43,7 @@ fn the_demo_model_predicts_held_out_text_as_its_card_says() {
     let card: serde_json::Value =
         serde_json::from_str(&fs::read_to_string(format!("{DEMO}/expected.json")).unwrap()).unwrap();
     let text = format!("{DEMO}/held-out.txt");
-    let got = document(redline(&["perplexity", "--model", "demo", "--text", &text, "--json"]));
+    let got = document(redline(&["perplexity", "--model", "demo", "--file", &text, "--json"]));
     assert_eq!((&*got.object, &*got.model, got.meta.complete), ("perplexity", "demo", true));
     assert_eq!(got.tokens as u64, card["held_out_tokens"].as_u64().unwrap());
     assert_eq!((got.meta.windows, got.meta.window), (got.tokens.div_ceil(511), 512));
@@ -81,8 +81,11 @@ fn figures_go_to_standard_output_and_costs_to_standard_error() {
     fs::write(&file, &text).unwrap();
     let file = file.to_str().unwrap();
     let quiet =
-        redline(&["perplexity", "--model", "demo", "--text", file, "--window", "100", "--quiet"]).ok();
-    assert_eq!((quiet.out, quiet.err), (run.out, String::new()));
+        redline(&["perplexity", "--model", "demo", "--file", file, "--window", "100", "--quiet"]).ok();
+    assert_eq!((quiet.out, quiet.err), (run.out.clone(), String::new()));
+    let typed =
+        redline(&["perplexity", "--model", "demo", "--text", &text, "--window", "100", "--quiet"]).ok();
+    assert_eq!(typed.out, run.out);
 }
 
 #[test]
@@ -209,7 +212,7 @@ fn ids_need_no_tokenizer() {
     let halves = document(run(&["--json", "--window", "4"]));
     assert_eq!((halves.tokens, halves.meta.windows), (6, 2));
     run(&["--window", "257"]).failed(&["257", "256", "--window"]);
-    redline_reading(&["perplexity", "--model", GOLDEN, "--text", "-"], b"text")
+    redline_reading(&["perplexity", "--model", GOLDEN, "--file", "-"], b"text")
         .failed(&["tokenizer", "hint: "]);
     let against = ["--against", "demo"];
     run(&against).failed(&["131", "4096", "vocabulary", "hint: "]);
@@ -225,13 +228,13 @@ fn texts_that_cannot_be_predicted() {
     golden("1 -2 131").failed(&["-2", "131", "0..131"]);
     demo("", &[]).failed(&["0 bytes", "standard input", "hint: "]);
     let broken = b"first line\nsecond \xff line";
-    let run = redline_reading(&["perplexity", "--model", "demo", "--text", "-"], broken);
+    let run = redline_reading(&["perplexity", "--model", "demo", "--file", "-"], broken);
     run.failed(&["byte 18", "0xff", "UTF-8", "line 2", "hint: "]);
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
     for path in [folder.path(), &missing] {
         let path = path.to_str().unwrap();
-        redline(&["perplexity", "--model", "demo", "--text", path]).failed(&[path, "hint: "]);
+        redline(&["perplexity", "--model", "demo", "--file", path]).failed(&[path, "hint: "]);
     }
     demo("words", &["--window", "513"]).failed(&["513", "512", "--window"]);
     demo("words", &["--against", "nobody/nothing"]).failed(&["nobody/nothing"]);
@@ -252,7 +255,7 @@ fn models_with_different_tokenizers_are_not_compared() {
 fn ctrl_c_ends_it() {
     // The text is longer than a pipe buffer. Once it is written, the command is reading, or already at work for
     // minutes.
-    let slow = ["perplexity", "--model", "demo", "--text", "-", "--isa", "scalar", "--threads", "1"];
+    let slow = ["perplexity", "--model", "demo", "--file", "-", "--isa", "scalar", "--threads", "1"];
     let mut child = command(&slow);
     let piped = child.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().unwrap();

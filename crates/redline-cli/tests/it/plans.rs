@@ -72,7 +72,7 @@ fn a_missing_plan_is_named_where_that_is_wanted() {
     let cache = format!("--plan-cache={}", folder.path().display());
     let ask = [&["score", "--model", "demo", &cache], SCORE].concat();
     assert!(!redline(&ask).ok().err.contains("plan: "));
-    let loud = redline(&[&ask[..], &["--verbose"]].concat()).ok().err;
+    let loud = redline(&[&ask[..], &["--log-plans"]].concat()).ok().err;
     assert!(loud.contains("plan: pass/16 missing: nothing is stored"), "{loud}");
     redline(&[&ask[..], &["--plan-policy", "tune", "--threads", "1"]].concat()).ok();
     let by_variable =

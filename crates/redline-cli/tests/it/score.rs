@@ -17,6 +17,8 @@ fn the_document_has_the_documented_shape() {
     assert_eq!(run.err, "", "--json says everything in the document");
     let value: serde_json::Value = serde_json::from_str(&run.out).unwrap();
     assert_eq!((&value["object"], &value["model"]), (&"scoring".into(), &"demo".into()));
+    assert_eq!(value["schema"], 1);
+    assert!(value.get("id").is_none() && value.get("created").is_none(), "two runs give the same answer");
     let usage = &value["usage"];
     assert_eq!(usage["completion_tokens"], 0);
     assert_eq!(usage["total_tokens"], usage["prompt_tokens"]);
@@ -100,4 +102,34 @@ fn every_format_scores() {
             assert!(scoring.scores[0].as_ref().unwrap()[0].0 > 0.0);
         }
     }
+}
+
+#[test]
+fn a_brief_answer_is_the_matrix_alone() {
+    let request = [QUERY, &["--item", " him", "--item", "", "--label-id", "7", "--label-id", "9"]].concat();
+    let whole = score(&request);
+    let brief = redline(&[&["score", "--model", "demo", "--brief"], &request[..]].concat()).ok();
+    assert_eq!(brief.out, format!("{{\"scores\":{}}}\n", serde_json::to_string(&whole.scores).unwrap()));
+    assert_eq!(brief.err, "");
+    let lines = r#"{"query":"And the king said unto","items":[" him",""],"label_token_ids":[7,9]}
+{"query":[1],"items":[[2],[99999999]],"label_token_ids":[7],"item_errors":true}
+"#;
+    let run =
+        redline_reading(&["score", "--model", "demo", "--brief", "--jsonl", "-"], lines.as_bytes()).ok();
+    let (first, second) = run.out.split_once('\n').unwrap();
+    assert_eq!(first, brief.out.trim_end());
+    let second: serde_json::Value = serde_json::from_str(second).unwrap();
+    let second: Vec<Option<Vec<f64>>> = serde_json::from_value(second["scores"].clone()).unwrap();
+    assert!(second[0].as_ref().is_some_and(|row| row.len() == 1) && second[1].is_none(), "{second:?}");
+    redline(&["score", "--model", "demo", "--brief", "--json"]).usage(&["--brief", "cannot be used with"]);
+}
+
+#[test]
+fn columns_line_up_under_wide_characters() {
+    let items = ["--item", "日本", "--item", "e\u{301}", "--item", "plain"];
+    let run =
+        redline(&[&["score", "--model", "demo", "--quiet"], QUERY, &items, &["--label-id", "7"]].concat());
+    let out = run.ok().out;
+    let widths: Vec<usize> = out.lines().map(redline_lab::width::of).collect();
+    assert!(widths.len() == 4 && widths.iter().all(|width| *width == widths[0]), "{widths:?}\n{out}");
 }

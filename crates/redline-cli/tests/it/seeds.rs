@@ -321,7 +321,7 @@ fn commands_in_the_documents_are_known() {
             let path: Vec<&str> = [command].into_iter().chain(lane).collect();
             let help = helps
                 .entry(path.clone())
-                .or_insert_with(|| redline(&[&path[..], &["--help"]].concat()).ok().out);
+                .or_insert_with(|| redline(&[&path[..], &["--help-all"]].concat()).ok().out);
             for flag in flags(&words) {
                 assert!(knows(help, &path, &flag), "{name}: `{path:?}` has no flag `--{flag}`, in `{line}`");
             }

@@ -195,7 +195,7 @@ fn that_the_library_encodes_is_said_once() {
         &["tokenize", "--model", dir, "--jsonl", "-"],
         &generate,
         &["score", "--model", dir, "--query", "The", "--item", " a", "--label-id", "7"],
-        &["perplexity", "--model", dir, "--text", "-", "--against", dir],
+        &["perplexity", "--model", dir, "--file", "-", "--against", dir],
         &[
             "bench",
             "generate",

@@ -129,8 +129,11 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["generate", "--model", "demo", "--prompt", "p", "--seed", "x"], &["--seed", "hint: "]),
     (&["generate", "--model", "demo", "--prompt", "p", "--logprobs", "many"], &["--logprobs", "hint: "]),
     (&["perplexity"], &["no model given", "--model demo"]),
-    (&["perplexity", "--model", "demo"], &["no text given", "--text", "--ids"]),
-    (&["perplexity", "--model", "demo", "--text", "f", "--ids", "g"], &["--text", "cannot be used with"]),
+    (&["perplexity", "--model", "demo"], &["no text given", "--text", "--file", "--ids"]),
+    (&["perplexity", "--model", "demo", "--text", "t", "--ids", "g"], &["--text", "cannot be used with"]),
+    (&["perplexity", "--model", "demo", "--text", "t", "--file", "f"], &["--text", "cannot be used with"]),
+    (&["perplexity", "--model", "demo", "--file", "f", "--ids", "g"], &["--file", "cannot be used with"]),
+    (&["perplexity", "--model", "demo", "--text", ""], &["0 bytes of text", "at least 2 tokens"]),
     (&["perplexity", "--model", "demo", "--text", "f", "--window", "1"], &["--window", "from 2"]),
     (&["perplexity", "--model", "demo", "--text", "f", "--window", "-5"], &["hint: "]),
     (
@@ -154,7 +157,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["convert", "demo", "/tmp/x", "--format", "w5"], &["w5", "one of ", "w4"]),
     (&["synth"], &["SHAPE", "redline synth --help"]),
     (&["synth", "gpt5", "/tmp/x"], &["gpt5", "one of ", "gpt2"]),
-    (&["synth", "gpt2"], &["DIR"]),
+    (&["synth", "gpt2"], &["no directory given", "`--output DIR`"]),
+    (&["synth", "gpt2", "/tmp/x", "-o", "/tmp/y"], &["DIR", "cannot be used with"]),
+    (&["convert", "/tmp/x", "--format", "w8"], &["no directory given", "`--output DIR`"]),
     (&["synth", "gpt2", "/tmp/x", "--format", "f8"], &["f8", "one of "]),
     (&["synth", "gpt2", "/tmp/x", "--seed", "-1"], &["hint: "]),
     (
@@ -171,7 +176,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "gemm", "--profile", "huge"], &["no profile", "smoke, standard or full"]),
     (&["bench", "gemm", "--update-baseline"], &["--reason"]),
     (
-        &["bench", "gemm", "--output", "x", "--csv-style", "score"],
+        &["bench", "gemm", "--output", "x.csv", "--csv-style", "score"],
         &["no layout of lane gemm", "it has: gemm"],
     ),
     (&["bench", "all", "--only", "no-such-lane"], &["no lane `no-such-lane`"]),
@@ -181,9 +186,13 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "generate", "--model", "demo", "--num-runs", "0"], &["--num-runs", "at least 1"]),
     (&["bench", "generate", "--model", "demo", "--kv-cache", "maybe"], &["--kv-cache", "on, off, both"]),
     (
-        &["bench", "generate", "--model", "demo", "--json", "--output", "x"],
+        &["bench", "generate", "--model", "demo", "--json", "--output", "x.csv"],
         &["--json", "cannot be used with"],
     ),
+    (&["bench", "gemm", "-o", "x.csv", "--output", "-"], &["`x.csv` and `-`", "at most one directory"]),
+    (&["bench", "gemm", "-o", "x", "-o", "y"], &["`x` and `y`", "at most one directory"]),
+    (&["bench", "gemm", "-o", "Cargo.toml"], &["`--output Cargo.toml` is a file", "ends in .csv"]),
+    (&["bench", "gemm", "-o", "x", "--csv-style", "gemm"], &["without a file", "--output FILE.csv"]),
     (&["bench", "tokenizer", "--model", "demo", "--min-speedup=-1"], &["`--min-speedup` is `-1`"]),
     (
         &["bench", "tokenizer", "--model", "demo", "--min-speedup", "x"],
@@ -204,6 +213,11 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["import", "/nonexistent/a", "-o", "x"], &["/nonexistent/a"]),
     (&["report", "/nonexistent/a"], &["--output", "redline report --help"]),
     (&["doctor", "extra"], &["extra", "redline doctor --help"]),
+    (&["completions", "tcsh"], &["tcsh", "one of bash, elvish, fish, powershell, zsh"]),
+    (&["man", "a", "b"], &["unexpected argument 'b'", "redline man --help"]),
+    (&["help", "scroe"], &["scroe", "did you mean `score`"]),
+    (&["help", "bench", "gem"], &["gem", "did you mean `gemm`"]),
+    (&["score", "--model", "demo", "--verbose"], &["--verbose"]),
 ];
 
 #[test]

@@ -9,6 +9,7 @@ mod sections;
 
 use serde::Serialize;
 
+use crate::document;
 use crate::machine::Machine;
 
 /// An instruction-set tier and whether it can run.
@@ -94,6 +95,6 @@ impl Doctor {
 
     /// The report as one JSON document, indented, with a line break at the end.
     pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
+        document::json("redline.doctor/1", self)
     }
 }

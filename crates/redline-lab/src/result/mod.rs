@@ -15,6 +15,7 @@ pub use held::{held, placed};
 pub use ordered::Ordered;
 
 use crate::conditions::Condition;
+use crate::document;
 use crate::machine::Machine;
 use crate::number;
 use crate::roofline::{Ceilings, METHOD, Work};
@@ -267,7 +268,7 @@ impl Row {
 impl LaneResult {
     /// The document of `--json`, indented, with a line break at the end.
     pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
+        document::json("redline.bench.result/1", self)
     }
 
     /// A printable table with one line per row and metric. Values of the whole row are in its first line. The median is

@@ -43,8 +43,8 @@ pub(super) struct AllArgs {
     #[arg(long, value_name = "M")]
     model: Option<String>,
     /// Write the run of each lane into DIR/LANE
-    #[arg(short = 'o', id = "directory", value_name = "DIR")]
-    directory: Option<PathBuf>,
+    #[arg(short, long, value_name = "DIR")]
+    output: Option<PathBuf>,
     /// Compare with the baselines DIR/LANE.json; a lane without one counts as missing
     #[arg(long, value_name = "DIR")]
     baseline: Option<PathBuf>,
@@ -69,7 +69,7 @@ struct Ended {
 /// Runs the lanes and returns the worst of their exit codes.
 pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure> {
     let lanes = args.lanes()?;
-    if let Some(dir) = &args.directory
+    if let Some(dir) = &args.output
         && let Some(lane) = lanes.iter().find(|lane| dir.join(lane.name).join(DOCUMENT).exists())
     {
         let fact = format!("there is a run already\n  in `{}`", dir.join(lane.name).display());
@@ -174,7 +174,7 @@ impl AllArgs {
             LaneFunction::Masked(_) => Some(demo_model::DIFFUSION.name),
         };
         add("--model", model.map(AsRef::as_ref));
-        add("-o", self.directory.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
+        add("--output", self.output.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
         let baseline = self.baseline_of(lane);
         add("--baseline", baseline.as_deref().map(Path::as_os_str));
         add("--reason", self.reason.as_ref().map(AsRef::as_ref));
@@ -264,8 +264,9 @@ mod tests {
             ("tokenizer", "--model=m "),
             ("diffusion", "--model=demo-diffusion "),
         ] {
-            let files =
-                format!("-o=runs/{lane} --baseline=b/{lane}.json --reason=-why --update-baseline --portable");
+            let files = format!(
+                "--output=runs/{lane} --baseline=b/{lane}.json --reason=-why --update-baseline --portable"
+            );
             assert_eq!(
                 words(&whole, lane),
                 format!("bench {lane} --profile=smoke --threads=1,2 {model}{files}")

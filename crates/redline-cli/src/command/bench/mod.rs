@@ -138,7 +138,7 @@ fn own(flag: &'static Flag) -> Arg {
 /// Rejects measurement flags that this binary does not accept.
 fn parses(lane: &'static Lane, words: &[OsString]) -> Result<(), Failure> {
     let line: Vec<OsString> = [lane.name.into()].into_iter().chain(words.iter().cloned()).collect();
-    let mut definition = measurement(lane);
+    let mut definition = measurement(lane).name(format!("redline bench {}", lane.name));
     match definition.try_get_matches_from_mut(&line) {
         Ok(_) => Ok(()),
         Err(error) => {
@@ -200,7 +200,8 @@ impl LaneArgs {
 pub(super) fn run(args: &BenchArgs, context: &Context) -> Result<ExitCode, Failure> {
     match &args.benchmark {
         Some(Benchmark::One(lane, args)) => {
-            args.versus.check(args.record.rules.given(), args.record.baseline.is_some())?;
+            args.record.check()?;
+            args.versus.check(&args.record)?;
             // Processes that repeat a measurement pass `--json`; their parent has already checked the machine.
             if !args.record.json {
                 warn_if_unfit(context);

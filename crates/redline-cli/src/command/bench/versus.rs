@@ -16,7 +16,7 @@ use redline_lab::{Machine, Row};
 use serde_json::json;
 
 use super::LaneArgs;
-use super::record::{self, Recorder};
+use super::record::{self, RecordArgs, Recorder};
 use crate::command::Context;
 use crate::env;
 use crate::message::{self, FAILED, Failure, INCORRECT, INVALID, USAGE};
@@ -34,10 +34,10 @@ const COMPLAINT: usize = 20;
 #[command(next_help_heading = "Comparison")]
 pub(super) struct VersusArgs {
     /// Compare with a second arm that has these flags in addition; both run in fresh processes, in the order A B B A
-    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, conflicts_with_all = ["baseline", "output"])]
+    #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, conflicts_with = "baseline")]
     versus: Option<String>,
     /// Compare with a second arm that runs this binary
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["baseline", "output"])]
+    #[arg(long, value_name = "PATH", conflicts_with = "baseline")]
     versus_binary: Option<PathBuf>,
     /// Number of fresh processes per arm; with two arms: an even number, default 4; with one arm: default none, only this process
     #[arg(long, value_name = "N", value_parser = value::processes)]
@@ -56,13 +56,20 @@ impl VersusArgs {
     }
 
     /// Rejects flags that have a use only with two arms.
-    pub(super) fn check(&self, rules_given: bool, baseline: bool) -> Result<(), Failure> {
+    pub(super) fn check(&self, record: &RecordArgs) -> Result<(), Failure> {
         let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
         if let Some(odd) = self.processes.filter(|n| self.is_requested() && n % 2 == 1) {
             let fact = format!("`--processes` is {odd}, but two arms take turns A B B A");
             return Err(Failure::usage(fact, "an even number from 2"));
         }
-        if rules_given && !self.is_requested() && !baseline {
+        if let Some(path) = record.csv().filter(|_| self.is_requested()) {
+            let fact = format!("`--output {}` cannot be used with two arms", path.display());
+            return Err(Failure::usage(
+                fact,
+                "`--output DIR` writes the rows of both arms, also as results.csv",
+            ));
+        }
+        if record.rules.given() && !self.is_requested() && record.baseline.is_none() {
             let fact = "`--threshold`, `--portable` and `--allow-different-..` are for a comparison, but there is none";
             return Err(Failure::usage(fact, format!("{hint}, or `--baseline RUN`")));
         }
@@ -226,7 +233,8 @@ fn split(text: &str) -> Result<Vec<String>, Failure> {
         refused(format!("`{text}` has a quote that does not end"), "write it as for a shell")
     })?;
     let ours = VersusArgs::augment_args(record::RecordArgs::augment_args(clap::Command::new("")));
-    let ours: Vec<&str> = ours.get_arguments().filter_map(clap::Arg::get_long).chain(["help"]).collect();
+    let ours: Vec<&str> =
+        ours.get_arguments().filter_map(clap::Arg::get_long).chain(["help", "help-all"]).collect();
     let belongs = |flag: &&String| {
         long(flag).is_some_and(|name| ours.contains(&name)) || flag.starts_with("-o") || *flag == "-h"
     };

@@ -6,14 +6,15 @@ use redline_engine::GenerateOutcome;
 
 use crate::command::finish;
 use crate::display;
-use redline_lab::number;
+use redline_lab::{number, width};
 
 /// One line per new token: the token, its log-probability, then the most probable tokens.
 pub(super) fn logprobs(positions: &[engine::PositionLogprobs]) -> String {
     let mut text = String::new();
     for position in positions {
-        let one =
-            |t: &engine::TokenLogprob| format!("{:<14} {:>9.4}", display::shortened(&t.text, 12), t.logprob);
+        let one = |t: &engine::TokenLogprob| {
+            format!("{} {:>9.4}", width::left(&display::shortened(&t.text, 12), 14), t.logprob)
+        };
         let tops: Vec<_> = position.top.iter().map(one).collect();
         let line = format!("{}  | {}", one(&position.chosen), tops.join("  "));
         text.push_str(line.trim_end_matches([' ', '|']));

@@ -3,7 +3,7 @@
 use redline_api::LoadedModel;
 use redline_lab::parity::{ComparedActivation, ParityReport, RowChoice, TopChoice};
 use redline_wire as wire;
-use redline_wire::Finite;
+use redline_wire::{Finite, SchemaVersion};
 
 use super::Described;
 use crate::table;
@@ -23,6 +23,7 @@ pub(super) fn document(
     let listed = found.lines.iter().filter(|line| all || found.diverges(line));
     wire::Parity {
         object: "parity".to_owned(),
+        schema: SchemaVersion,
         model: loaded.name.clone(),
         within: first.is_none(),
         tolerance: Finite(found.tolerance),

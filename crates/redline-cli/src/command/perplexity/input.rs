@@ -1,4 +1,4 @@
-//! Reads the text from a file or standard input.
+//! Reads the text from a flag, a file or standard input.
 
 use std::path::Path;
 
@@ -8,14 +8,19 @@ use super::PerplexityArgs;
 use crate::message::{Failure, place};
 use crate::text;
 
+/// The hint for an empty text.
+const SHORTEST: &str = "give a text of at least 2 tokens";
+
 /// Reads the text that the flags name.
 pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
-    match (&args.text, &args.ids) {
-        (Some(path), _) => utf8(path).map(Prompt::Text),
-        (None, Some(path)) => ids(path, &utf8(path)?).map(Prompt::Ids),
-        (None, None) => Err(Failure::usage(
+    match (&args.text, &args.file, &args.ids) {
+        (Some(text), _, _) if text.is_empty() => Err(Failure::usage("0 bytes of text", SHORTEST)),
+        (Some(text), _, _) => Ok(Prompt::Text(text.clone())),
+        (None, Some(path), _) => utf8(path).map(Prompt::Text),
+        (None, None, Some(path)) => ids(path, &utf8(path)?).map(Prompt::Ids),
+        (None, None, None) => Err(Failure::usage(
             "no text given",
-            "`--text FILE`, `--text -` for standard input, or token ids with `--ids FILE`",
+            "`--text TEXT`, `--file FILE`, `--file -` for standard input, or token ids with `--ids FILE`",
         )),
     }
 }
@@ -24,8 +29,8 @@ pub(super) fn read(args: &PerplexityArgs) -> Result<Prompt, Failure> {
 fn utf8(path: &Path) -> Result<String, Failure> {
     let text = text::read(path)?;
     if text.is_empty() {
-        let hint = "give a text of at least 2 tokens".to_owned();
-        return Err(Failure::failed(format!("0 bytes of text\n  in {}", place(path)), Some(hint)));
+        let fact = format!("0 bytes of text\n  in {}", place(path));
+        return Err(Failure::failed(fact, Some(SHORTEST.to_owned())));
     }
     Ok(text)
 }

@@ -32,10 +32,13 @@ const METHOD: &str = "The text is cut into windows that do not overlap. Each beg
 pub(super) struct PerplexityArgs {
     #[command(flatten)]
     model: ModelFlag,
-    /// The text; `-` is standard input
+    /// The text
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "ids"])]
+    text: Option<String>,
+    /// A file whose whole content is the text, line ends included; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "ids")]
-    text: Option<PathBuf>,
-    /// The text as token ids, separated by spaces, commas or line ends; `-` is standard input
+    file: Option<PathBuf>,
+    /// The text as token ids in a file, separated by spaces, commas or line ends; `-` is standard input
     #[arg(long, value_name = "FILE")]
     ids: Option<PathBuf>,
     /// Tokens in a window; default: 512, or the context if that is shorter

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_api::{LoadedModel, score};
 use redline_engine::{Cancel, EngineError, LongLabels, ScoreOutcome, ScoreRequest, Tokenization, Truncate};
-use redline_wire::ScoreLine;
+use redline_wire::{Finite, ScoreLine, Scoring};
 
 use self::labels::Labels;
 use super::Context;
@@ -94,6 +94,9 @@ pub(super) struct ScoreArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
+    /// Print only the scores, as JSON: for every request a line {"scores":[[a, b], [c, d]]} with a list per item, or null for one that failed
+    #[arg(long, conflicts_with = "json")]
+    brief: bool,
     /// Print nothing but the answer
     #[arg(long, short)]
     quiet: bool,
@@ -112,7 +115,7 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        let mut scores = Scores { loaded: &loaded, defaults: &defaults };
+        let mut scores = Scores { loaded: &loaded, defaults: &defaults, brief: args.brief };
         return Ok(jsonl::answer_all(lines, &args.target, &mut scores, None)?.code());
     }
     let request = request::complete(args, defaults)?;
@@ -121,9 +124,9 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
 }
 
 fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> Result<ExitCode, Failure> {
-    if args.json {
+    if args.json || args.brief {
         let scoring = score::answer(loaded, loaded.engine.score(request)?);
-        output::line(&output::json(&scoring)?)?;
+        output::line(&document(&scoring, args.brief)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let (items, labels) = (request.items.clone(), request.labels.clone());
@@ -135,10 +138,20 @@ fn score_once(loaded: &LoadedModel, args: &ScoreArgs, request: ScoreRequest) -> 
     Ok(ExitCode::SUCCESS)
 }
 
+/// The answer as JSON: only its scores if it is to be brief.
+fn document(scoring: &Scoring, brief: bool) -> Result<String, Failure> {
+    #[derive(serde::Serialize)]
+    struct Brief<'a> {
+        scores: &'a [Option<Vec<Finite<f32>>>],
+    }
+    if brief { output::json(&Brief { scores: &scoring.scores }) } else { output::json(scoring) }
+}
+
 /// Answers JSON lines with scores.
 struct Scores<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a ScoreRequest,
+    brief: bool,
 }
 
 impl Answers for Scores<'_> {
@@ -153,7 +166,7 @@ impl Answers for Scores<'_> {
     }
 
     fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
-        let json = output::json(&score::answer(self.loaded, outcome?))?;
+        let json = document(&score::answer(self.loaded, outcome?), self.brief)?;
         Ok(Answer { json, stop: false })
     }
 }

@@ -14,6 +14,7 @@ use std::fmt;
 
 use serde::Serialize;
 
+use crate::document;
 use crate::machine::{Activity, Frequencies, Machine};
 use crate::number;
 use crate::table::Table;
@@ -157,6 +158,6 @@ impl Noise {
 
     /// The report as one JSON document, indented, with a line break at the end.
     pub fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string_pretty(self).map(|text| text + "\n")
+        document::json("redline.noise/1", self)
     }
 }

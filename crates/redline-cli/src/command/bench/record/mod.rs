@@ -29,15 +29,14 @@ pub(super) struct RecordArgs {
     /// Print one JSON document
     #[arg(long)]
     pub(super) json: bool,
-    /// Write comma-separated values, and a summary beside them (F_summary.json); `-` is standard output
-    #[arg(long, value_name = "FILE", conflicts_with = "json")]
-    pub(super) output: Option<PathBuf>,
-    /// Write only the columns of a seed's program (docs/seeds.md) to --output: score, gemm or tokenizer
+    /// Write the result to this path (repeatable): a directory gets run.json, results.csv and samples.csv, rewritten after every
+    /// case; a file whose name ends in .csv gets comma-separated values, with a summary beside it (F_summary.json); `-` is standard
+    /// output, for such values
+    #[arg(short, long, value_name = "PATH")]
+    output: Vec<PathBuf>,
+    /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm or tokenizer
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Write run.json, results.csv and samples.csv to this directory, and rewrite them after every case
-    #[arg(short = 'o', id = "directory", value_name = "DIR")]
-    pub(super) directory: Option<PathBuf>,
     /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
     #[arg(long, value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
@@ -49,6 +48,52 @@ pub(super) struct RecordArgs {
     reason: Option<String>,
     #[command(flatten, next_help_heading = "Comparison")]
     pub(super) rules: RuleFlags,
+}
+
+/// Whether a path of `--output` gets comma-separated values: `-`, a name that ends in `.csv`, a pipe or a device.
+fn is_csv(path: &Path) -> bool {
+    let named = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"));
+    let special = path.exists() && !path.is_file();
+    message::is_stdin(path) || (!path.is_dir() && (named || special))
+}
+
+impl RecordArgs {
+    /// The file for comma-separated values; `-` is standard output.
+    pub(super) fn csv(&self) -> Option<&Path> {
+        self.output.iter().map(PathBuf::as_path).find(|path| is_csv(path))
+    }
+
+    /// The directory for the run.
+    fn directory(&self) -> Option<&Path> {
+        self.output.iter().map(PathBuf::as_path).find(|path| !is_csv(path))
+    }
+
+    /// Rejects outputs that do not fit together.
+    pub(super) fn check(&self) -> Result<(), Failure> {
+        let (files, directories): (Vec<_>, Vec<_>) = self.output.iter().partition(|path| is_csv(path));
+        if let [first, second, ..] =
+            [&files[..], &directories[..]].into_iter().max_by_key(|all| all.len()).unwrap_or_default()
+        {
+            let fact = format!("`--output` names `{}` and `{}`", first.display(), second.display());
+            return Err(Failure::usage(fact, "at most one directory and one file that ends in .csv"));
+        }
+        if let Some(path) = self.directory().filter(|path| path.is_file()) {
+            let fact = format!("`--output {}` is a file, and not a directory", path.display());
+            return Err(Failure::usage(
+                fact,
+                "a file for comma-separated values has a name that ends in .csv",
+            ));
+        }
+        if let Some(path) = self.csv().filter(|_| self.json) {
+            let fact = format!("`--json` cannot be used with `--output {}`", path.display());
+            return Err(Failure::usage(fact, "`--output DIR` writes a run besides the document"));
+        }
+        if let Some(style) = self.csv_style.as_ref().filter(|_| self.csv().is_none()) {
+            let fact = format!("`--csv-style {style}` without a file for comma-separated values");
+            return Err(Failure::usage(fact, "`--output FILE.csv`, or `--output -` for standard output"));
+        }
+        Ok(())
+    }
 }
 
 /// A run that is being recorded. Every invalid flag is rejected before the measurement starts.
@@ -74,8 +119,8 @@ impl<'a> Recorder<'a> {
         if let Some(style) = &args.csv_style {
             known_style(lane, style)?;
         }
-        for path in [args.output.as_ref(), args.baseline.as_ref().filter(|_| args.update_baseline)] {
-            path.map_or(Ok(()), |path| writable(path))?;
+        for path in [args.csv(), args.baseline.as_deref().filter(|_| args.update_baseline)] {
+            path.map_or(Ok(()), writable)?;
         }
         let baseline = match &args.baseline {
             Some(path) => Baseline::read(path, lane, args.update_baseline)?,
@@ -90,7 +135,7 @@ impl<'a> Recorder<'a> {
         let rows = RefCell::default();
         let machine = Machine::here();
         let mut recorder = Self { args, lane, profile, start, machine, baseline, place: None, rows };
-        if let Some(dir) = &args.directory {
+        if let Some(dir) = args.directory() {
             let place = RunDirectory::claim(dir, &recorder.so_far(Vec::new())?);
             recorder.place = Some(place.map_err(|error| refused(dir, &error))?);
         }
@@ -239,7 +284,7 @@ impl<'a> Recorder<'a> {
 
     /// Prints a comparison; to standard error if standard output carries a document or values.
     fn print(&self, table: &str) -> Result<(), Failure> {
-        let data = self.args.json || self.args.output.as_deref().is_some_and(message::is_stdin);
+        let data = self.args.json || self.args.csv().is_some_and(message::is_stdin);
         match (data, &self.baseline) {
             (true, Some(Baseline::Run(_))) if self.args.json => Ok(()),
             (true, _) => {
@@ -256,7 +301,7 @@ impl<'a> Recorder<'a> {
             let text = if whole { run.json() } else { result.json() };
             return output::piece(&text.map_err(|error| written(&error))?);
         }
-        let Some(path) = &self.args.output else { return output::piece(&self.lane.table(result)) };
+        let Some(path) = self.args.csv() else { return output::piece(&self.lane.table(result)) };
         let csv = values(self.lane, result, self.args.csv_style.as_deref())?;
         if message::is_stdin(path) {
             return output::piece(&csv);

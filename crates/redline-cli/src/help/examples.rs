@@ -1,0 +1,146 @@
+//! Examples for the help of every command. A test runs them as they are typed here, those of a command in order, in the root of
+//! the repository or a directory that looks like it.
+
+/// The examples of each command, by its name without `redline`.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("", "redline demo\nredline help score\nredline help --all bench generate"),
+    ("demo", "redline demo\nredline demo --threads 1"),
+    (
+        "score",
+        r#"redline score --model demo --query "I pledge allegiance" --item " to" \
+    --item " of" --label " the" --label " a" --softmax
+redline score --model demo --query "In the" --item "" --label " beginning" \
+    --long-labels sum --brief
+echo '{"query": "The", "items": [" king"], "labels": [" is"]}' |
+    redline score --model demo --jsonl -"#,
+    ),
+    (
+        "classify",
+        r#"redline classify --model demo --text "I loved it" --class good --class bad
+redline classify --model demo --text "I loved it" --text "Never again" \
+    --class positive --class negative --json"#,
+    ),
+    (
+        "rerank",
+        r#"redline rerank --model demo --query "Who is king?" \
+    --document "Henry is king." --document "It rains."
+printf 'Henry is king.\nIt rains.\n' |
+    redline rerank --model demo --query "Who is king?" --file - --top-n 1"#,
+    ),
+    (
+        "generate",
+        r#"redline generate --model demo --prompt "In the beginning" --max-new-tokens 16
+redline generate --model demo --prompt "In the beginning" --temperature 0.8 \
+    --seed 7 --max-new-tokens 16 --json
+echo '{"prompt": "To be"}' |
+    redline generate --model demo --jsonl - --max-new-tokens 8"#,
+    ),
+    (
+        "diffuse",
+        r#"redline diffuse --model demo-diffusion --prompt "In the beginning" \
+    --max-new-tokens 16
+redline diffuse --model demo-diffusion --prompt "In the beginning" \
+    --max-new-tokens 16 --threshold 0.9 --show-steps"#,
+    ),
+    (
+        "perplexity",
+        r#"redline perplexity --model demo --text "In the beginning was the word."
+redline perplexity --model demo --file LICENSE-MIT --against demo \
+    --against-format f32"#,
+    ),
+    (
+        "parity",
+        "redline parity --model tests/golden/llama-b --reference tests/parity/llama-b
+redline parity --model tests/golden/llama-b --reference tests/parity/llama-b \\
+    --all",
+    ),
+    (
+        "tokenize",
+        r#"redline tokenize --model demo "some text"
+redline tokenize --model demo --file LICENSE-MIT --json
+echo '{"text": "some text"}' | redline tokenize --model demo --jsonl - --offsets"#,
+    ),
+    (
+        "convert",
+        r#"redline convert models/demo demo-w8 --format w8
+redline convert models/demo -o demo-w4 --format w4 --group 32
+redline generate --model demo-w8 --prompt "To be" --max-new-tokens 8"#,
+    ),
+    (
+        "synth",
+        "redline synth small random --format w4
+redline bench generate --model random --profile smoke",
+    ),
+    (
+        "precompile",
+        "redline precompile --model demo --tokens 64,128 --rows 1
+redline precompile --model demo --tokens 64 --rows 1 --plan-cache plans --json",
+    ),
+    (
+        "bench",
+        "redline bench --list
+redline bench gemm --profile smoke
+redline bench generate --profile smoke -o run -o run.csv",
+    ),
+    (
+        "bench all",
+        "redline bench all --profile smoke --only limits,gemm -o runs
+redline report runs -o runs.html",
+    ),
+    (
+        "compare",
+        "redline bench gemm --profile smoke -o before
+redline bench gemm --profile smoke -o after
+redline compare before after
+redline compare before after --portable --json",
+    ),
+    (
+        "report",
+        "redline bench memory --profile smoke -o memory
+redline report memory -o memory.html",
+    ),
+    (
+        "export",
+        "redline bench gemm --profile smoke -o run
+redline export run --to bmf
+redline export run --to gbench-csv -o run.csv",
+    ),
+    (
+        "import",
+        "redline bench gemm --profile smoke -o run
+redline export run --to gbench-csv -o run.csv
+redline import run.csv -o imported",
+    ),
+    ("doctor", "redline doctor\nredline doctor --noise --noise-seconds 1"),
+    ("completions", "redline completions bash\nredline completions zsh > _redline"),
+    ("man", "redline man\nredline man pages"),
+    ("help", "redline help score\nredline help --all bench generate"),
+];
+
+/// The section about examples in the help of a command; empty if there are none. A lane has the same examples as every other.
+pub(super) fn section(path: &str) -> String {
+    let own = EXAMPLES.iter().find(|(command, _)| *command == path).map(|(_, lines)| (*lines).to_owned());
+    let of_lane = || {
+        let lane = path.strip_prefix("bench ")?;
+        Some(format!(
+            "redline bench {lane} --profile smoke\nredline bench {lane} --profile smoke --threads 1 -o {lane}-run"
+        ))
+    };
+    let lines = own.or_else(of_lane);
+    lines.map_or_else(String::new, |lines| format!("Examples:\n  {}", lines.replace('\n', "\n  ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_fit_a_terminal() {
+        for (command, lines) in EXAMPLES {
+            assert!(
+                lines.lines().all(|line| line.len() <= 78),
+                "{command}: a line is longer than a terminal"
+            );
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The examples in the help of every command run as they are typed.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::harness::{commands, finish, redline};
+
+const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// What examples read from the repository.
+const READ: &[&str] = &["LICENSE-MIT", "models", "tests"];
+
+/// The commands with examples, each as the words after `redline`: all commands, and the lanes of `bench`.
+fn paths() -> Vec<Vec<String>> {
+    let commands = commands().into_iter().map(|name| vec![name]);
+    let lanes = redline_lab::lanes::ALL.iter().map(|lane| lane.name).chain(["all"]);
+    let lanes = lanes.map(|lane| vec!["bench".to_owned(), lane.to_owned()]);
+    [vec![]].into_iter().chain(commands).chain(lanes).collect()
+}
+
+/// The examples in the help of a command, each with its further lines.
+fn examples(path: &[String]) -> Vec<String> {
+    let words: Vec<&str> = path.iter().map(String::as_str).chain(["--help"]).collect();
+    let help = redline(&words).ok().out;
+    let (_, section) = help.split_once("Examples:\n").unwrap_or_else(|| panic!("no examples: {help}"));
+    let mut examples: Vec<String> = Vec::new();
+    for line in section.lines().take_while(|line| !line.is_empty()) {
+        match examples.last_mut() {
+            Some(example) if line.starts_with("      ") => example.push_str(&format!("\n{line}")),
+            _ => examples.push(line.trim_start().to_owned()),
+        }
+    }
+    examples
+}
+
+/// The exit codes of an example. A measurement may be too noisy here, and a comparison may end with any verdict.
+fn codes(example: &str) -> &'static [i32] {
+    match example {
+        _ if example.starts_with("redline compare ") && !example.contains("--portable") => &[0, 1, 3, 5],
+        _ if example.starts_with("redline bench ") => &[0, 5],
+        _ => &[0],
+    }
+}
+
+/// Runs the examples of a command in order, in a directory of their own.
+fn run(path: &[String]) {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    for name in READ {
+        std::os::unix::fs::symlink(Path::new(ROOT).join(name), here.join(name)).unwrap();
+    }
+    let program = Path::new(env!("CARGO_BIN_EXE_redline")).parent().unwrap().display();
+    let examples = examples(path);
+    assert!((2..=4).contains(&examples.len()), "{path:?}: {examples:?}");
+    for example in examples {
+        assert!(example.contains("redline "), "{path:?}: {example}");
+        let mut shell = Command::new("sh");
+        shell.env_clear().env("HOME", here).env("PATH", format!("{program}:/usr/bin:/bin")).current_dir(here);
+        let run = finish(shell.args(["-c", &example]).stdin(Stdio::null()).output().unwrap());
+        let report = format!("{example}\nended with {}\n{}\n{}", run.code, run.out, run.err);
+        assert!(codes(&example).contains(&run.code) && !run.err.contains("panicked"), "{report}");
+        let to_a_file = example.contains(" -o ") || example.contains(" > ");
+        assert!(!run.out.is_empty() || to_a_file, "{report}");
+    }
+}
+
+/// Runs the examples of every fourth command.
+fn run_share(share: usize) {
+    let paths = paths();
+    assert!(paths.len() > 30, "{paths:?}");
+    paths.iter().skip(share).step_by(4).for_each(|path| run(path));
+}
+
+#[test]
+fn examples_of_a_quarter_of_the_commands() {
+    run_share(0);
+}
+
+#[test]
+fn examples_of_the_second_quarter() {
+    run_share(1);
+}
+
+#[test]
+fn examples_of_the_third_quarter() {
+    run_share(2);
+}
+
+#[test]
+fn examples_of_the_last_quarter() {
+    run_share(3);
+}

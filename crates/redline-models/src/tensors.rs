@@ -28,6 +28,7 @@ impl Tensors for Source<'_> {
 }
 
 impl<'a> Source<'a> {
+    /// Checks names and shapes of all tensors; reads no values.
     pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
         let source = Self { checkpoint, names: spec.names(|name| checkpoint.info(name).is_some()) };
         let mut expected = std::collections::HashSet::new();
@@ -44,9 +45,6 @@ impl<'a> Source<'a> {
             .names()
             .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
         ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
-        if spec.tied {
-            source.check_tied(spec)?;
-        }
         Ok(source)
     }
 
@@ -69,8 +67,8 @@ impl<'a> Source<'a> {
 
     /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the
     /// configuration; the reference would use it with a warning.
-    fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
-        if self.checkpoint.info(HEAD).is_none() {
+    pub(crate) fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
+        if !spec.tied || self.checkpoint.info(HEAD).is_none() {
             return Ok(());
         }
         let embedding = format!("{}.weight", spec.embedding);
@@ -158,6 +156,11 @@ pub(crate) fn pieces(
     Ok(())
 }
 
+/// Number of outlier columns of a layer's input.
+pub(crate) fn outlier_count(linear: &LinearSpec, fraction: f64) -> usize {
+    (fraction * linear.inputs as f64).round() as usize
+}
+
 /// The outlier columns of a layer's input: the share `fraction` with the largest magnitudes over all its projections,
 /// ascending.
 pub(crate) fn outlier_columns(
@@ -165,7 +168,7 @@ pub(crate) fn outlier_columns(
     linear: &LinearSpec,
     fraction: f64,
 ) -> Result<Vec<u32>, ModelError> {
-    let count = (fraction * linear.inputs as f64).round() as usize;
+    let count = outlier_count(linear, fraction);
     if count == 0 {
         return Ok(Vec::new());
     }

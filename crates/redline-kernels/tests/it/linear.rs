@@ -115,7 +115,7 @@ impl Case {
     ) -> Vec<f32> {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
-        let mut scratch = vec![u32::MAX; scratch_words(matrix, rows)];
+        let mut scratch = vec![u32::MAX; scratch_words(matrix.shape(), rows)];
         let epilogue = Epilogue { bias: Some(&self.bias), activation: ActivationFunction::None };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(

@@ -9,18 +9,18 @@ use crate::tensors::{Piece, Source, Tensors, outlier_columns, pieces};
 
 pub(super) struct Unpacked<'a> {
     pub(super) exec: Exec<'a>,
-    pub(super) source: Source<'a>,
+    pub(super) source: &'a Source<'a>,
     pub(super) outliers: f64,
 }
 
 impl Blocks for Unpacked<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let fraction = if format.is_integer() { self.outliers } else { 0.0 };
-        let columns = outlier_columns(&self.source, linear, fraction)?;
+        let columns = outlier_columns(self.source, linear, fraction)?;
         let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns)?;
         let mut first = 0;
         for part in &linear.parts {
-            pieces(&self.source, linear, part, |piece| {
+            pieces(self.source, linear, part, |piece| {
                 check_magnitude(piece, &self.source.name(&part.weight()), format)?;
                 piece.pack(self.exec, &mut matrix, first + piece.first);
                 Ok(())

@@ -208,3 +208,22 @@ fn norms_of_heads_are_resident_weights_too() {
         assert!(expect.contains(&found), "{name}: {found} of {expect:?}");
     }
 }
+
+/// What a loader announces before it reads is what the model has in memory.
+#[test]
+fn the_footprint_is_that_of_the_loaded_model() {
+    for dir in goldens().into_iter().chain(masked_goldens()) {
+        let config = ConfigFile::open(&dir.join("config.json")).unwrap();
+        let checkpoint = Checkpoint::open(&dir).unwrap();
+        for &format in Format::ALL {
+            for outliers in [0.0, 0.1] {
+                let options = LoadOptions { format: Some(format), outliers };
+                let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), options).unwrap();
+                let announced = loader.footprint().weight_bytes();
+                let model = on_team(|exec| loader.load(exec)).unwrap();
+                assert_eq!(announced, model.weight_bytes(), "{} {format} {outliers}", dir.display());
+                assert_eq!(model.facts().format, format);
+            }
+        }
+    }
+}

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -102,11 +102,22 @@ pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
 
 /// Maximum number of pending requests.
 const WINDOW: usize = 64;
+/// Maximum length of a line in bytes. It is also the length of the pending lines, taken together, above which no further line is
+/// read.
+const LONGEST_LINE: usize = 64 << 20;
+
+/// A line of the input.
+struct Line {
+    /// Its number, from 1 on.
+    number: u64,
+    /// Its bytes; `None` if it is too long.
+    bytes: Option<Vec<u8>>,
+}
 
 /// An event that the work waits for.
 enum Message<O> {
-    /// A line that is not blank, and its number.
-    Line(u64, Vec<u8>),
+    /// A line that is not blank.
+    Line(Line),
     /// The end of the input, with the error that caused it, if any.
     End(Option<io::Error>),
     /// The outcome of a request.
@@ -119,6 +130,8 @@ enum Message<O> {
 struct Pending<A: Answers> {
     /// The number of its line.
     line: u64,
+    /// Length of the line in bytes, as far as it was stored.
+    bytes: usize,
     /// The context of its answer, or the error if it could not be begun.
     context: Result<A::Context, Failure>,
     /// The outcome, once it has arrived.
@@ -152,12 +165,14 @@ impl<A: Answers> Work<'_, A> {
     /// Handles a message: begins the request of a line, or records an outcome, the end of the input or an interrupt.
     fn receive(&mut self, message: Message<A::Outcome>) {
         match message {
-            Message::Line(..) if self.tally.stopped => {}
-            Message::Line(line, raw) => {
+            Message::Line(_) if self.tally.stopped => {}
+            Message::Line(Line { number, bytes: raw }) => {
                 let request = self.first + self.pending.len() as u64;
                 let done = Done { request, messages: self.messages.clone() };
-                let context = parse(&raw).and_then(|request| self.answers.begin(request, done));
-                self.pending.push_back(Pending { line, context, outcome: None });
+                let bytes = raw.as_ref().map_or(0, Vec::len);
+                let parsed = raw.map_or_else(|| Err(too_long()), |raw| parse(&raw));
+                let context = parsed.and_then(|request| self.answers.begin(request, done));
+                self.pending.push_back(Pending { line: number, bytes, context, outcome: None });
             }
             Message::End(error) => (self.has_more, self.read_error) = (false, error),
             Message::Done(request, outcome) => {
@@ -180,12 +195,10 @@ impl<A: Answers> Work<'_, A> {
         self.pending.is_empty() && (!self.has_more || self.tally.stopped)
     }
 
-    /// The answer to the first pending request, if it can be answered.
-    fn answer(&mut self) -> Result<Option<String>, Failure> {
-        let Some(Pending { line, context, outcome }) = self.pending.pop_front_if(|first| first.is_ready())
-        else {
-            return Ok(None);
-        };
+    /// The answer to the first pending request, if it can be answered, and the length of its line in bytes.
+    fn answer(&mut self) -> Result<Option<(String, usize)>, Failure> {
+        let Some(pending) = self.pending.pop_front_if(|first| first.is_ready()) else { return Ok(None) };
+        let Pending { line, bytes, context, outcome } = pending;
         self.first += 1;
         let answer = match (context, outcome) {
             (Ok(context), Some(outcome)) => self.answers.answer(context, outcome),
@@ -196,7 +209,7 @@ impl<A: Answers> Work<'_, A> {
             Ok(Answer { json, stop }) => {
                 // Pending requests are still answered.
                 self.tally.stopped |= stop;
-                Ok(Some(json))
+                Ok(Some((json, bytes)))
             }
             Err(
                 Failure::Usage(message)
@@ -205,7 +218,8 @@ impl<A: Answers> Work<'_, A> {
                 | Failure::Incorrect(message),
             ) => {
                 self.tally.faults += 1;
-                output::json(&LineFault::new(line, message.fact, message.hint)).map(Some)
+                let json = output::json(&LineFault::new(line, message.fact, message.hint))?;
+                Ok(Some((json, bytes)))
             }
             Err(closed @ Failure::Closed) => Err(closed),
         }
@@ -229,7 +243,7 @@ pub(crate) fn answer_all<A: Answers>(
             let _ = send.send(Message::Interrupt);
         });
     }
-    let permits = spawn_reader(input, send.clone())?;
+    let permits = spawn_reader(input, send.clone(), LONGEST_LINE)?;
     let tally = Tally::default();
     let (pending, has_more) = (VecDeque::new(), true);
     let mut work = Work { answers, pending, first: 0, messages: send, has_more, read_error: None, tally };
@@ -244,10 +258,10 @@ pub(crate) fn answer_all<A: Answers>(
         while let Ok(message) = messages.try_recv() {
             work.receive(message);
         }
-        if let Some(answer) = work.answer()? {
+        if let Some((answer, bytes)) = work.answer()? {
             write(&answer)?;
             // The send fails if the input has ended, and the reader thread with it.
-            let _ = permits.send(());
+            let _ = permits.send(bytes);
         }
     }
     // The lines before the read error have been answered.
@@ -255,31 +269,35 @@ pub(crate) fn answer_all<A: Answers>(
 }
 
 /// Starts a thread that reads lines, one for each permit. The first `WINDOW` permits are granted here; the caller sends one for
-/// each answer, so that no more than `WINDOW` requests are pending. The thread ends with the input or with the work.
+/// each answer, with the length of the line, so that no more than `WINDOW` requests of limited length are pending. The thread ends
+/// with the input or with the work.
 fn spawn_reader<O: Send + 'static>(
-    mut input: Input,
+    input: Input,
     messages: Sender<Message<O>>,
-) -> Result<Sender<()>, Failure> {
-    let (grant, permits): (_, Receiver<()>) = channel();
+    longest: usize,
+) -> Result<Sender<usize>, Failure> {
+    let (grant, permits): (_, Receiver<usize>) = channel();
     for _ in 0..WINDOW {
-        let _ = grant.send(());
+        let _ = grant.send(0);
     }
     let read = move || {
-        let mut number = 0;
-        let mut next = || {
-            loop {
-                number += 1;
-                let mut raw = Vec::new();
-                match input.read_until(b'\n', &mut raw) {
-                    Ok(0) => return Message::End(None),
-                    Ok(_) if raw.trim_ascii().is_empty() => {}
-                    Ok(_) => return Message::Line(number, raw),
-                    Err(error) => return Message::End(Some(error)),
-                }
+        let mut lines = Lines { input, longest, number: 0, is_cut: false };
+        let (mut free, mut pending_bytes) = (0, 0);
+        loop {
+            while free == 0 || pending_bytes >= longest {
+                let Ok(bytes) = permits.recv() else { return };
+                free += 1;
+                pending_bytes -= bytes;
             }
-        };
-        while permits.recv().is_ok() {
-            let message = next();
+            free -= 1;
+            let message = match lines.next() {
+                Ok(Some(line)) => {
+                    pending_bytes += line.bytes.as_ref().map_or(0, Vec::len);
+                    Message::Line(line)
+                }
+                Ok(None) => Message::End(None),
+                Err(error) => Message::End(Some(error)),
+            };
             let is_last = matches!(message, Message::End(_));
             if messages.send(message).is_err() || is_last {
                 return;
@@ -289,6 +307,54 @@ fn spawn_reader<O: Send + 'static>(
     let started = std::thread::Builder::new().name("redline-lines".to_owned()).spawn(read);
     started.map_err(|error| Failure::failed(format!("no thread to read lines: {error}"), None))?;
     Ok(grant)
+}
+
+/// Reads lines of limited length.
+struct Lines {
+    input: Input,
+    /// Maximum length of a line in bytes, without its end.
+    longest: usize,
+    /// The number of lines begun so far.
+    number: u64,
+    /// Whether the rest of the last line is still to be skipped.
+    is_cut: bool,
+}
+
+impl Lines {
+    /// The next line that is not blank; `None` at the end. A line is returned as soon as it is known to be too long; the next call
+    /// skips the rest of it.
+    fn next(&mut self) -> io::Result<Option<Line>> {
+        if std::mem::take(&mut self.is_cut) {
+            self.input.skip_until(b'\n')?;
+        }
+        loop {
+            self.number += 1;
+            let mut raw = Vec::new();
+            self.input.by_ref().take(self.longest as u64 + 1).read_until(b'\n', &mut raw)?;
+            if raw.is_empty() {
+                return Ok(None);
+            }
+            self.is_cut = raw.len() > self.longest && !raw.ends_with(b"\n");
+            if self.is_cut {
+                return Ok(Some(Line { number: self.number, bytes: None }));
+            }
+            if self.number == 1 && raw.starts_with(BYTE_ORDER_MARK) {
+                raw.drain(..BYTE_ORDER_MARK.len());
+            }
+            if !raw.trim_ascii().is_empty() {
+                return Ok(Some(Line { number: self.number, bytes: Some(raw) }));
+            }
+        }
+    }
+}
+
+/// The UTF-8 byte order mark, which some programs write at the start of a file.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A line beyond the limit.
+fn too_long() -> Failure {
+    let fact = format!("the line is longer than {} MiB", LONGEST_LINE >> 20);
+    Failure::failed(fact, Some("give its items in several requests, one on each line".to_owned()))
 }
 
 /// Parses a line. The error names the column.
@@ -485,6 +551,53 @@ mod tests {
         let of = |code: u8| format!("{:?}", ExitCode::from(code));
         assert_eq!([code(0, false), code(1, false)], [of(0), of(FAILED)]);
         assert_eq!([code(0, true), code(1, true)], [of(INTERRUPTED), of(INTERRUPTED)]);
+    }
+
+    /// The lines of an input, of at most eight bytes each; `None` stands for one that is too long.
+    fn lines(input: &'static [u8]) -> Vec<(u64, Option<&'static str>)> {
+        let mut lines = Lines { input: Box::new(input), longest: 8, number: 0, is_cut: false };
+        let next = || lines.next().unwrap();
+        let text = |bytes: Vec<u8>| &*String::from_utf8(bytes).unwrap().leak();
+        std::iter::from_fn(next).map(|line| (line.number, line.bytes.map(text))).collect()
+    }
+
+    #[test]
+    fn a_line_beyond_the_limit_is_skipped_without_being_stored() {
+        assert_eq!(lines(b"12345678\n1234567\n"), [(1, Some("12345678\n")), (2, Some("1234567\n"))]);
+        assert_eq!(lines(b"123456789\n1\n"), [(1, None), (2, Some("1\n"))]);
+        assert_eq!(lines(b"1\n\n123456789123456789\n\n2"), [(1, Some("1\n")), (3, None), (5, Some("2"))]);
+        assert_eq!(lines(b"123456789"), [(1, None)]);
+        // It is known to be too long before it ends.
+        let input: Input = Box::new(BufReader::new(io::repeat(b' ')));
+        let endless = Lines { input, longest: 8, number: 0, is_cut: false }.next().unwrap();
+        assert!(endless.is_some_and(|line| line.bytes.is_none()));
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_accepted_at_the_start_only() {
+        let (lines, tally) = run(b"\xef\xbb\xbf7\n\xef\xbb\xbf7\n");
+        assert_eq!((&*lines[0], tally.faults), ("14", 1));
+        assert_eq!(run(b"\xef\xbb\xbf").0, [""; 0]);
+    }
+
+    /// Lengths of the lines that are read ahead of any answer, at most eight bytes and one line more, and then after one answer.
+    #[test]
+    fn the_length_of_pending_lines_is_limited() {
+        let read = |answered: Option<usize>| {
+            let (send, messages) = channel::<Message<()>>();
+            let permits = spawn_reader(Box::new(&b"123\n12345\n1\n"[..]), send, 8).unwrap();
+            let length = |message| match message {
+                Message::Line(line) => line.bytes.map(|bytes| bytes.len()),
+                _ => None,
+            };
+            let ahead: Vec<Message<()>> = messages.iter().take(2).collect();
+            answered.into_iter().for_each(|bytes| permits.send(bytes).unwrap());
+            // Without permits the reader ends.
+            drop(permits);
+            ahead.into_iter().chain(messages).filter_map(length).collect::<Vec<usize>>()
+        };
+        assert_eq!(read(None), [4, 6], "ten bytes are pending");
+        assert_eq!(read(Some(4)), [4, 6, 2], "six bytes are pending");
     }
 
     #[test]

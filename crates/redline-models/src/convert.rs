@@ -159,7 +159,7 @@ impl<'a> Plan<'a> {
             for part in &linear.parts {
                 let name = self.names.full(&part.weight());
                 pieces(tensors, linear, part, |piece| {
-                    check_magnitude(piece, &name, *format)?;
+                    check_magnitude(piece.values(), &name, *format)?;
                     let mut rows =
                         Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
                     piece.pack(exec, &mut rows, 0);

@@ -53,6 +53,18 @@ impl<'a> Source<'a> {
         self.names
     }
 
+    /// Elements `first..first + out.len()` of a tensor of this name in the checkpoint, row-major, with a buffer that many calls can
+    /// share.
+    pub(crate) fn read_with(
+        &self,
+        name: &str,
+        first: usize,
+        out: &mut [f32],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
+        Ok(self.checkpoint.read_f32_range_with(name, first, out, buffer)?)
+    }
+
     /// The name in the checkpoint.
     pub(crate) fn name(&self, name: &str) -> String {
         self.names.full(name)
@@ -123,15 +135,24 @@ impl Piece<'_> {
         }
     }
 
-    /// The largest magnitude.
-    pub(crate) fn magnitude(&self) -> f32 {
-        magnitude(self.values)
+    /// The values, in the order of the checkpoint.
+    pub(crate) fn values(&self) -> &[f32] {
+        self.values
     }
 }
 
-/// The largest magnitude of finite values: without the sign, their bits are ordered by magnitude.
-fn magnitude(values: &[f32]) -> f32 {
-    f32::from_bits(values.iter().fold(0, |max, value| max.max(value.to_bits() & 0x7fff_ffff)))
+/// The largest magnitude of finite values.
+pub(crate) fn magnitude(values: &[f32]) -> f32 {
+    // Several maxima at once, so that they fit a vector.
+    let (chunks, rest) = values.as_chunks::<16>();
+    let mut max = [0f32; 16];
+    for chunk in chunks {
+        for (max, value) in max.iter_mut().zip(chunk) {
+            let magnitude = value.abs();
+            *max = if magnitude > *max { magnitude } else { *max };
+        }
+    }
+    rest.iter().chain(&max).fold(0.0, |max, value| value.abs().max(max))
 }
 
 /// Passes the rows of one projection to `take`, in pieces and in order, or all at once if inputs come first.

@@ -37,7 +37,6 @@ use crate::heartbeat::task::Task;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::sampler;
 use crate::options::{Options, Source};
-use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::request::GenerateRequest;
 

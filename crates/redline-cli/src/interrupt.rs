@@ -1,39 +1,76 @@
-//! Handles Ctrl-C: work that can be cancelled ends in good order, anything else ends at once.
+//! Handles Ctrl-C and other signals: work that can be cancelled ends in good order, anything else ends at once.
 
-use std::process;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+#[cfg(unix)]
+use std::thread;
+use std::{io, process};
 
 use redline_engine::Cancel;
+#[cfg(unix)]
+use redline_kernels::start::ignores_hangup;
 
 use crate::message::{Failure, INTERRUPTED};
+
+/// The signal of Ctrl-C.
+const SIGINT: i32 = 2;
+/// The signals that end a process: `kill`, and the end of its terminal.
+#[cfg(unix)]
+const TERMINATION: [i32; 2] = [signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP];
 
 /// A function that is called when the work is cancelled.
 type Listener = Box<dyn Fn() + Send>;
 
-/// The state that the Ctrl-C handler shares with the commands.
+/// The state that the signal handler shares with the commands.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
     cancel: Cancel,
     working: Arc<AtomicBool>,
     listener: Arc<Mutex<Option<Listener>>>,
+    /// The last signal; 0: none.
+    signal: Arc<AtomicU8>,
 }
 
 impl Interrupt {
     /// Installs the handler. The first Ctrl-C during cancellable work cancels it; a second one, or one at any other
     /// time, ends the process.
     pub(crate) fn install() -> Result<Self, Failure> {
+        Self::handling(&[SIGINT])
+    }
+
+    /// Like [`Self::install`], for work that must remove its files: the signals that end a process cancel it too. If hang-ups are
+    /// ignored, they stay so.
+    pub(crate) fn with_termination() -> Result<Self, Failure> {
+        #[cfg(unix)]
+        {
+            let count = if ignores_hangup() { 1 } else { 2 };
+            Self::handling(&[&[SIGINT][..], &TERMINATION[..count]].concat())
+        }
+        #[cfg(not(unix))]
+        Self::install()
+    }
+
+    fn handling(signals: &[i32]) -> Result<Self, Failure> {
         let installed = Self::default();
         let interrupt = installed.clone();
-        let handler = move || {
+        let handler = move |signal: i32| {
+            interrupt.signal.store(u8::try_from(signal).unwrap_or(0), Ordering::SeqCst);
             if interrupt.cancel.is_cancelled() || !interrupt.working.load(Ordering::SeqCst) {
-                process::exit(i32::from(INTERRUPTED));
+                process::exit(i32::from(interrupt.code()));
             }
             interrupt.cancel();
         };
-        ctrlc::set_handler(handler)
-            .map_err(|error| Failure::failed(format!("no Ctrl-C handler: {error}"), None))?;
+        handle(signals, handler)
+            .map_err(|error| Failure::failed(format!("no signal handler: {error}"), None))?;
         Ok(installed)
+    }
+
+    /// The exit code after the last signal: 128 and its number.
+    pub(crate) fn code(&self) -> u8 {
+        match self.signal.load(Ordering::SeqCst) {
+            0 => INTERRUPTED,
+            signal => signal.saturating_add(128),
+        }
     }
 
     /// Cancels the work.
@@ -63,6 +100,20 @@ impl Interrupt {
         self.working.store(false, Ordering::SeqCst);
         result
     }
+}
+
+/// Calls `handler` on a thread of its own for each of these signals.
+#[cfg(unix)]
+fn handle(signals: &[i32], handler: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new(signals)?;
+    let wait = move || signals.forever().for_each(handler);
+    thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// Calls `handler` on a thread of its own for each Ctrl-C.
+#[cfg(not(unix))]
+fn handle(_: &[i32], handler: impl Fn(i32) + Send + 'static) -> io::Result<()> {
+    ctrlc::set_handler(move || handler(SIGINT)).map_err(io::Error::other)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
+use redline_kernels::start::stdout_was_open;
 use redline_weights::write_file;
 use serde::Serialize;
 
@@ -34,8 +35,17 @@ pub(crate) fn verdict(text: &str, code: u8) -> Result<ExitCode, Failure> {
     }
 }
 
+/// Token ids as `1,2,3`, the form in which flags take them.
+pub(crate) fn ids(ids: &[u32]) -> String {
+    ids.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
+}
+
 /// Writes to standard output and flushes it.
 pub(crate) fn piece(text: &str) -> Result<(), Failure> {
+    if !stdout_was_open() {
+        let hint = "give it a file or a pipe, or `>/dev/null` to discard it".to_owned();
+        return Err(Failure::failed("standard output is closed", Some(hint)));
+    }
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(|error| Failure::writing(&error))
 }

@@ -6,10 +6,14 @@ use std::path::Path;
 use crate::jsonl;
 use crate::message::{self, Failure};
 
-/// Reads the whole file. Invalid UTF-8 is an error that names its offset.
+/// Reads the whole file, without the byte order mark that some programs write at its start. Invalid UTF-8 is an error that names its
+/// offset.
 pub(crate) fn read(path: &Path) -> Result<String, Failure> {
     let mut bytes = Vec::new();
     jsonl::open(path)?.read_to_end(&mut bytes).map_err(|error| Failure::reading(path, &error))?;
+    if bytes.starts_with(jsonl::BYTE_ORDER_MARK) {
+        bytes.drain(..jsonl::BYTE_ORDER_MARK.len());
+    }
     String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();
         let line = error.as_bytes()[..at].split(|&byte| byte == b'\n').count();

@@ -7,15 +7,14 @@ use clap::Command;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::message::Failure;
+use crate::output;
 use crate::value::BadValue;
 
 /// Converts clap's error about `arguments`. Help and version are printed instead, and the result is `None`.
 pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &Command) -> Option<Failure> {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        return match error.print() {
-            Ok(()) => None,
-            Err(error) => Some(Failure::writing(&error)),
-        };
+        let open = output::piece("");
+        return open.and_then(|()| error.print().map_err(|error| Failure::writing(&error))).err();
     }
     let mut path = vec![definition];
     for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {

@@ -347,6 +347,11 @@ pub(crate) fn temperature(text: &str) -> Result<f32, BadValue> {
     number(text, "0 is greedy, 1 samples from the model's own distribution", |t| t >= 0.0)
 }
 
+/// Parses the scale of classifier-free guidance.
+pub(crate) fn guidance(text: &str) -> Result<f32, BadValue> {
+    number(text, "a scale of at least 0, such as 1.5; 0 disables the guidance", |s| s >= 0.0)
+}
+
 /// Parses a nucleus probability.
 pub(crate) fn top_p(text: &str) -> Result<f32, BadValue> {
     number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
@@ -366,9 +371,7 @@ pub(crate) fn share_between(text: &str) -> Result<f32, BadValue> {
 
 /// Parses the probability at which a mask is filled.
 pub(crate) fn threshold(text: &str) -> Result<f32, BadValue> {
-    number(text, "a probability above 0; above 1, up to 2, every pass fills one mask", |p| {
-        p > 0.0 && p <= 2.0
-    })
+    number(text, "a probability from 0 to 1, such as 0.9", |p| (0.0..=1.0).contains(&p))
 }
 
 /// Parses the name of a choice. The help lists the names.
@@ -495,7 +498,8 @@ mod tests {
         bounds(tolerance, &["0", "1e-4", "7"], &["inf", "-1e-9"]);
         bounds(seconds, &["0.001", "1e6"], &["0", "inf"]);
         bounds(milliseconds, &["0", "0.5"], &["inf", "-0.1"]);
-        bounds(threshold, &["0.001", "1", "2"], &["0", "2.001", "inf"]);
+        bounds(threshold, &["0", "0.001", "1"], &["1.001", "2", "inf"]);
+        bounds(guidance, &["0", "1.5"], &["-0.001", "inf"]);
         bounds(share_between, &["0.001", "0.999"], &["0", "1"]);
         bounds(top_p, &["0.001", "1"], &["0", "1.001"]);
         bounds(min_p, &["0", "1"], &["-0.001", "1.001"]);

@@ -10,6 +10,7 @@ pub mod format;
 pub mod matrix;
 pub mod memory;
 pub mod op;
+pub mod start;
 pub mod threads;
 mod tile;
 

@@ -25,6 +25,9 @@ pub(crate) const FILL: u32 = 1;
 /// Minimum buffer in bytes, to distinguish memory from caches.
 const LEAST_BUFFER: u64 = 512 << 20;
 
+/// Size in bytes of a buffer that is removed from the caches before it is read.
+const COLD_BUFFER: u64 = 128 << 20;
+
 /// Why a limit could not be measured.
 #[derive(Debug, thiserror::Error)]
 pub enum LimitError {
@@ -45,6 +48,15 @@ pub fn buffer_bytes(machine: &Machine, buffers: usize) -> usize {
         bytes /= 2;
     }
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+/// Size of a buffer for [`Probe::cold_read_bandwidth`]: 128 MiB, at most a quarter of free memory. Where the caches cannot be
+/// emptied, it must exceed them, as in [`buffer_bytes`].
+pub fn cold_buffer_bytes(machine: &Machine) -> usize {
+    if !probe::CAN_EVICT {
+        return buffer_bytes(machine, 1);
+    }
+    usize::try_from(COLD_BUFFER.min(machine.free_bytes() / 4).max(1)).unwrap_or(usize::MAX)
 }
 
 /// Threads, a tier and a buffer for repeated measurements.
@@ -79,6 +91,14 @@ impl Probe {
     /// Read bandwidth of the buffer in bytes per second, summed over all threads.
     pub fn read_bandwidth(&self, clock: &Clock) -> f64 {
         bandwidth(self.exec(), &self.buffer, 1, clock)
+    }
+
+    /// Read bandwidth in bytes per second, summed over all threads. The buffer is removed from the caches before each pass, so it
+    /// may be smaller than they are ([`cold_buffer_bytes`]).
+    pub fn cold_read_bandwidth(&self, clock: &Clock) -> f64 {
+        let evict = || probe::evict(self.exec(), &self.buffer);
+        let read = || probe::read(self.exec(), &self.buffer, 1);
+        size_of_val(&*self.buffer) as f64 / median_seconds(clock, evict, read)
     }
 
     /// Operations per second on registers, summed over all threads; a multiply-add counts as two.
@@ -124,7 +144,7 @@ impl Probe {
 
 /// Bytes per second at which the team reads `words`, with `streams` streams per thread.
 pub(crate) fn bandwidth(exec: Exec<'_>, words: &[u32], streams: usize, clock: &Clock) -> f64 {
-    size_of_val(words) as f64 / median_seconds(clock, || probe::read(exec, words, streams))
+    size_of_val(words) as f64 / median_seconds(clock, || (), || probe::read(exec, words, streams))
 }
 
 /// Rounds of multiply-adds that take `least_ns` or longer: the shortest of `tries` timings counts.
@@ -150,18 +170,21 @@ pub(crate) fn rounds(
 pub(crate) fn peak(exec: Exec<'_>, arithmetic: Arithmetic, clock: &Clock) -> f64 {
     let rounds = rounds(exec, arithmetic, clock, PASS_NS, 1);
     let mut operations = 0.0;
-    let seconds = median_seconds(clock, || {
+    let pass = || {
         operations = probe::multiply_add(exec, arithmetic, rounds);
         operations
-    });
+    };
+    let seconds = median_seconds(clock, || (), pass);
     operations / seconds
 }
 
-/// Seconds of the median pass of a reading, so that an interrupted pass does not count.
-fn median_seconds<R>(clock: &Clock, mut pass: impl FnMut() -> R) -> f64 {
+/// Seconds of the median pass of a reading, so that an interrupted pass does not count. `prepare` runs before each pass and is not
+/// timed.
+fn median_seconds<R>(clock: &Clock, mut prepare: impl FnMut(), mut pass: impl FnMut() -> R) -> f64 {
     let start = clock.now_ns();
     let mut passes = Vec::new();
     while passes.len() < MIN_PASSES || clock.elapsed_ns(start) < READING_NS {
+        prepare();
         passes.push(black_box(clock.time(&mut pass)).1.max(1));
     }
     passes.sort_unstable();
@@ -185,6 +208,7 @@ mod tests {
     fn a_limit_is_work_over_time() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
         assert_eq!(probe.read_bandwidth(&Clock::ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
+        assert_eq!(probe.cold_read_bandwidth(&Clock::ticking(10_000_000)), 4096.0 / (1e7 * 1e-9));
         let clock = Clock::ticking(10_000_000);
         let operations = probe::multiply_add(probe.exec(), Arithmetic::Int8, 1 << 10);
         assert_eq!(probe.arithmetic_peak(Arithmetic::Int8, &clock), operations / (1e7 * 1e-9));
@@ -204,7 +228,9 @@ mod tests {
             let step = if pass % 15 == 7 { 100_000_000 } else { 1_000_000 };
             now.fetch_add(step, Ordering::Relaxed) + step
         });
-        assert_eq!(median_seconds(&clock, || ()), 1e6 * 1e-9);
+        let mut prepared = 0;
+        assert_eq!(median_seconds(&clock, || prepared += 1, || ()), 1e6 * 1e-9);
+        assert_eq!(prepared, MIN_PASSES, "before every pass");
     }
 
     #[test]
@@ -249,6 +275,12 @@ mod tests {
             instances: Some(2),
         });
         assert_eq!(buffer_bytes(&machine, 2), 2 << 30);
+        if probe::CAN_EVICT {
+            assert_eq!(cold_buffer_bytes(&machine), 128 << 20, "caches are emptied");
+            machine.usable.memory_free_bytes = Some(256 << 20);
+            assert_eq!(cold_buffer_bytes(&machine), 64 << 20);
+            machine.usable.memory_free_bytes = None;
+        }
         machine.memory.available_bytes = gib(4);
         assert_eq!(buffer_bytes(&machine, 2), 512 << 20);
         machine.memory.available_bytes = Some(0);

@@ -7,7 +7,7 @@ use redline_kernels::{Exec, Format, Matrix};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Disk, Infq, InfqWriter};
 
 use crate::ModelError;
-use crate::load::position_format;
+use crate::footprint::position_format;
 use crate::load::unpacked::check_magnitude;
 use crate::packing::{self, Plane};
 use crate::spec::{DecoderSpec, LinearSpec, Names, Role};
@@ -59,6 +59,7 @@ pub fn convert_on(
     let spec = (crate::arch::find(&config)?.spec)(&config)?;
     let checkpoint = Checkpoint::open(source)?;
     let tensors = Source::check(&spec, &checkpoint)?;
+    tensors.check_tied(&spec)?;
     let plan = Plan::new(&spec, tensors.names(), &tensors, options)?;
     let weights = plan.declare();
     let scheme = packing::scheme(options.format);
@@ -158,7 +159,7 @@ impl<'a> Plan<'a> {
             for part in &linear.parts {
                 let name = self.names.full(&part.weight());
                 pieces(tensors, linear, part, |piece| {
-                    check_magnitude(piece, &name, *format)?;
+                    check_magnitude(piece.values(), &name, *format)?;
                     let mut rows =
                         Matrix::with_outliers(*format, piece.rows, linear.inputs, columns.clone())?;
                     piece.pack(exec, &mut rows, 0);

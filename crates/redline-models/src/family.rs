@@ -67,6 +67,11 @@ pub(crate) fn require(config: &ConfigFile, keys: &[&str]) -> Result<(), WeightsE
     missing.map_or(Ok(()), |key| config.usize(key).map(drop))
 }
 
+/// Refuses a negative `eps`, the value of `key`: a norm takes the root of a mean square or a variance plus `eps`.
+pub(crate) fn check_eps(config: &ConfigFile, key: &str, eps: f32) -> Result<f32, ModelError> {
+    if eps >= 0.0 { Ok(eps) } else { Err(config.refuse(key, "a number of at least 0").into()) }
+}
+
 /// Query heads, KV heads and values per head.
 struct Heads {
     query: usize,
@@ -118,6 +123,7 @@ pub(crate) fn decoder(config: &ConfigFile, options: &Options) -> Result<DecoderS
     let inner = positive(config, "intermediate_size")?;
     let heads = Heads::read(config, hidden)?;
     let eps = config.f32_or("rms_norm_eps", options.default_eps)?;
+    let eps = check_eps(config, "rms_norm_eps", eps)?;
     let norm = |name: String, width| NormSpec { name, width, eps, layer_norm: false };
     let layer = |i: usize| LayerSpec {
         attention_norm: norm(format!("layers.{i}.input_layernorm"), hidden),

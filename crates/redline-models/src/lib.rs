@@ -11,6 +11,7 @@ pub mod block;
 mod convert;
 mod error;
 mod family;
+mod footprint;
 mod keys;
 pub mod kv;
 mod load;
@@ -29,5 +30,6 @@ pub mod trace;
 
 pub use convert::{ConvertOptions, Progress, convert, convert_on};
 pub use error::ModelError;
-pub use load::{LoadOptions, Weights, load};
+pub use footprint::Footprint;
+pub use load::{LoadOptions, Loader, Weights, load};
 pub use model::Model;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
-use redline_kernels::op::linear::{Variant, scratch_words};
+use redline_kernels::op::linear::Variant;
 use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
@@ -12,10 +12,11 @@ use crate::activation::{ActivationId, ActivationName};
 use crate::block::decoder::Decoder;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
+use crate::footprint::Footprint;
 use crate::kv::{KvCache, SeqId};
 use crate::plan::Plan;
 use crate::spec::Objective;
-use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers, padded};
+use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers};
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -44,6 +45,7 @@ pub struct Model {
     /// `[vocab, hidden]`; `None`: the embedding.
     pub(crate) head: Option<Matrix>,
     pub(crate) rope: Option<RopeTable>,
+    pub(crate) footprint: Footprint,
 }
 
 /// Floating-point operations of a pass; a multiplication and an addition count as two.
@@ -144,8 +146,7 @@ impl Model {
 
     /// The shapes of the keys and values of every layer, in a given format.
     pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
-        let layers = self.decoder.layers.iter().map(|layer| &layer.attention);
-        layers.map(|a| KvShape { format, kv_heads: a.kv_heads, head_dim: a.head_dim }).collect()
+        self.footprint.kv_shapes(format)
     }
 
     /// Bytes of the resident weights.
@@ -193,26 +194,7 @@ impl Model {
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
-        let hidden = padded(self.facts.hidden);
-        let mut widest = hidden;
-        let mut words = scratch_words(self.head(), outputs);
-        for layer in &self.decoder.layers {
-            let (first, second) = layer.mlp.layers();
-            let attention = &layer.attention;
-            let (qkv, output) = (attention.qkv.matrix(), attention.output.matrix());
-            let inner = first.matrix();
-            let width = 4 * hidden
-                + padded(qkv.rows())
-                + padded(output.cols())
-                + padded(inner.rows())
-                + padded(second.matrix().cols());
-            widest = widest.max(width);
-            for matrix in [qkv, output, inner, second.matrix()] {
-                words = words.max(scratch_words(matrix, rows));
-            }
-        }
-        let logits = outputs * (2 * hidden + padded(self.facts.vocab));
-        ArenaSize { values: rows * (hidden + widest) + logits, words }
+        self.footprint.arena_size(rows, outputs)
     }
 
     /// Reserves memory for sequences of up to `positions` tokens. Rotations are computed by the first pass that reaches a

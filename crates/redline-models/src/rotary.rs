@@ -17,12 +17,13 @@ pub(crate) fn inverse_frequencies(config: &ConfigFile, head_dim: usize) -> Resul
         Some(parameters) => Some(parameters.clone()),
         None => config.object("rope_scaling")?,
     };
-    let theta = match &parameters {
-        Some(p) if p.opt_f64("rope_theta")?.is_some() => p.f64("rope_theta")?,
-        _ => config.f64_or("rope_theta", 10_000.0)?,
+    let place = match &parameters {
+        Some(parameters) if parameters.opt_f64("rope_theta")?.is_some() => parameters,
+        _ => config,
     };
+    let theta = place.f64_or("rope_theta", 10_000.0)?;
     if !(theta.is_finite() && theta > 0.0) {
-        return Err(config.refuse("rope_theta", "a positive number").into());
+        return Err(place.refuse("rope_theta", "a positive number").into());
     }
     let mut frequencies: Vec<f64> =
         (0..head_dim / 2).map(|i| libm::pow(theta, -((2 * i) as f64) / head_dim as f64)).collect();

@@ -28,6 +28,7 @@ impl Tensors for Source<'_> {
 }
 
 impl<'a> Source<'a> {
+    /// Checks names and shapes of all tensors; reads no values.
     pub(crate) fn check(spec: &DecoderSpec, checkpoint: &'a Checkpoint) -> Result<Self, ModelError> {
         let source = Self { checkpoint, names: spec.names(|name| checkpoint.info(name).is_some()) };
         let mut expected = std::collections::HashSet::new();
@@ -44,15 +45,24 @@ impl<'a> Source<'a> {
             .names()
             .filter(|n| !expected.contains(*n) && !spec.ignored.iter().any(|end| n.ends_with(end)));
         ModelError::refuse_unexpected(unexpected, checkpoint.origin())?;
-        if spec.tied {
-            source.check_tied(spec)?;
-        }
         Ok(source)
     }
 
     /// Whether the checkpoint's names have the family's prefix.
     pub(crate) fn names(&self) -> Names {
         self.names
+    }
+
+    /// Elements `first..first + out.len()` of a tensor of this name in the checkpoint, row-major, with a buffer that many calls can
+    /// share.
+    pub(crate) fn read_with(
+        &self,
+        name: &str,
+        first: usize,
+        out: &mut [f32],
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), ModelError> {
+        Ok(self.checkpoint.read_f32_range_with(name, first, out, buffer)?)
     }
 
     /// The name in the checkpoint.
@@ -69,8 +79,8 @@ impl<'a> Source<'a> {
 
     /// Checks the head tensor that some tied checkpoints contain. If it differs from the embedding, it contradicts the
     /// configuration; the reference would use it with a warning.
-    fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
-        if self.checkpoint.info(HEAD).is_none() {
+    pub(crate) fn check_tied(&self, spec: &DecoderSpec) -> Result<(), ModelError> {
+        if !spec.tied || self.checkpoint.info(HEAD).is_none() {
             return Ok(());
         }
         let embedding = format!("{}.weight", spec.embedding);
@@ -125,15 +135,24 @@ impl Piece<'_> {
         }
     }
 
-    /// The largest magnitude.
-    pub(crate) fn magnitude(&self) -> f32 {
-        magnitude(self.values)
+    /// The values, in the order of the checkpoint.
+    pub(crate) fn values(&self) -> &[f32] {
+        self.values
     }
 }
 
-/// The largest magnitude of finite values: without the sign, their bits are ordered by magnitude.
-fn magnitude(values: &[f32]) -> f32 {
-    f32::from_bits(values.iter().fold(0, |max, value| max.max(value.to_bits() & 0x7fff_ffff)))
+/// The largest magnitude of finite values.
+pub(crate) fn magnitude(values: &[f32]) -> f32 {
+    // Several maxima at once, so that they fit a vector.
+    let (chunks, rest) = values.as_chunks::<16>();
+    let mut max = [0f32; 16];
+    for chunk in chunks {
+        for (max, value) in max.iter_mut().zip(chunk) {
+            let magnitude = value.abs();
+            *max = if magnitude > *max { magnitude } else { *max };
+        }
+    }
+    rest.iter().chain(&max).fold(0.0, |max, value| value.abs().max(max))
 }
 
 /// Passes the rows of one projection to `take`, in pieces and in order, or all at once if inputs come first.
@@ -158,6 +177,11 @@ pub(crate) fn pieces(
     Ok(())
 }
 
+/// Number of outlier columns of a layer's input.
+pub(crate) fn outlier_count(linear: &LinearSpec, fraction: f64) -> usize {
+    (fraction * linear.inputs as f64).round() as usize
+}
+
 /// The outlier columns of a layer's input: the share `fraction` with the largest magnitudes over all its projections,
 /// ascending.
 pub(crate) fn outlier_columns(
@@ -165,7 +189,7 @@ pub(crate) fn outlier_columns(
     linear: &LinearSpec,
     fraction: f64,
 ) -> Result<Vec<u32>, ModelError> {
-    let count = (fraction * linear.inputs as f64).round() as usize;
+    let count = outlier_count(linear, fraction);
     if count == 0 {
         return Ok(Vec::new());
     }

@@ -12,4 +12,6 @@ pub use detect::{Simd, Tier, Unavailable};
 pub use isa::amx::{TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 pub use isa::scalar::widen_f16;
 pub use isa::{Isa, Kernel, LANES};
-pub use probe::{float_environment_is_default, follows_streams, processor, set_default_float_environment};
+pub use probe::{
+    CAN_EVICT, evict, float_environment_is_default, follows_streams, processor, set_default_float_environment,
+};

@@ -43,6 +43,24 @@ pub fn follows_streams() -> bool {
     false
 }
 
+/// Whether [`evict`] has an effect on this architecture.
+pub const CAN_EVICT: bool = cfg!(target_arch = "x86_64");
+
+/// Removes `data` from all caches, so that the next read comes from memory.
+pub fn evict(data: &[u32]) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        const LINE_WORDS: usize = 16;
+        let lines = data.iter().step_by(LINE_WORDS).chain(data.last());
+        // SAFETY: every x86-64 processor has the instruction; the address is that of a valid word.
+        lines.for_each(|word| unsafe { core::arch::x86_64::_mm_clflush((&raw const *word).cast()) });
+        // SAFETY: as above. Later reads wait until the lines are gone.
+        unsafe { core::arch::x86_64::_mm_mfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = data;
+}
+
 /// The processor's name, or the architecture's if it has none.
 pub fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
@@ -109,6 +127,15 @@ mod tests {
         for simd in Simd::variants() {
             assert_eq!(simd.run(Bf16Dot), reference, "{}", simd.name());
         }
+    }
+
+    #[test]
+    fn eviction_leaves_the_values() {
+        let data: Vec<u32> = (0..100).collect();
+        for len in [0, 1, 16, 17, 100] {
+            evict(&data[..len]);
+        }
+        assert!(data.iter().copied().eq(0..100));
     }
 
     #[test]

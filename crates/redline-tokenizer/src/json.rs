@@ -18,7 +18,7 @@ pub(crate) struct TokenizerJson {
 impl TokenizerJson {
     /// Parses the bytes of a `tokenizer.json`.
     pub(crate) fn parse(place: &str, bytes: &[u8]) -> Result<Self, TokenizerError> {
-        let text = utf8(place, bytes)?;
+        let text = json(place, bytes)?;
         let file: File = serde_json::from_str(text).map_err(|error| {
             // An unknown model may have a vocabulary of another form. Report the model type rather than the form.
             match serde_json::from_str::<Kind>(text).ok().and_then(|kind| kind.model.kind) {
@@ -68,7 +68,8 @@ pub(crate) fn vocab(place: &str, bytes: &[u8]) -> Result<Vec<(String, u32)>, Tok
 
 /// Parses a `merges.txt`: a `#version` line, then two tokens per line, best merge first.
 pub(crate) fn merges(place: &str, bytes: &[u8]) -> Result<Vec<(String, String)>, TokenizerError> {
-    let lines = utf8(place, bytes)?.lines().enumerate();
+    let text = utf8(place, bytes)?;
+    let lines = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text).lines().enumerate();
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with("#version"))
         .map(|(i, line)| pair(place, i + 1, line))
@@ -77,11 +78,24 @@ pub(crate) fn merges(place: &str, bytes: &[u8]) -> Result<Vec<(String, String)>,
 
 /// Parses any JSON file of the directory.
 pub(crate) fn parse<T: for<'de> Deserialize<'de>>(place: &str, bytes: &[u8]) -> Result<T, TokenizerError> {
-    serde_json::from_str(utf8(place, bytes)?).map_err(|error| json_error(place, &error))
+    serde_json::from_str(json(place, bytes)?).map_err(|error| json_error(place, &error))
 }
 
 pub(crate) fn form(place: &str, reason: impl Into<String>) -> TokenizerError {
     TokenizerError::Form { place: place.to_owned(), reason: reason.into() }
+}
+
+/// Some programs write it at the start of a file. JSON does not allow it.
+const BYTE_ORDER_MARK: char = '\u{feff}';
+
+/// The text of a JSON file.
+fn json<'a>(place: &str, bytes: &'a [u8]) -> Result<&'a str, TokenizerError> {
+    let text = utf8(place, bytes)?;
+    if text.starts_with(BYTE_ORDER_MARK) {
+        let reason = "it begins with a byte order mark (the bytes ef bb bf), which is not allowed".to_owned();
+        return Err(TokenizerError::Json { place: place.to_owned(), reason });
+    }
+    Ok(text)
 }
 
 fn utf8<'a>(place: &str, bytes: &'a [u8]) -> Result<&'a str, TokenizerError> {

@@ -138,6 +138,17 @@ impl Checkpoint {
     /// Reads the `out.len()` elements that begin at element `first` of a tensor, counted row-major. Otherwise like
     /// [`Self::read_f32`]; errors count elements from the beginning of the tensor.
     pub fn read_f32_range(&self, name: &str, first: usize, out: &mut [f32]) -> Result<()> {
+        self.read_f32_range_with(name, first, out, &mut Vec::new())
+    }
+
+    /// Like [`Self::read_f32_range`], with a buffer for the bytes of the file, which many calls can share.
+    pub fn read_f32_range_with(
+        &self,
+        name: &str,
+        first: usize,
+        out: &mut [f32],
+        buffer: &mut Vec<u8>,
+    ) -> Result<()> {
         let (info, shard) = self.locate(name)?;
         let dtype = float(info, shard)?;
         if first.checked_add(out.len()).is_none_or(|end| end > info.elements()) {
@@ -145,12 +156,11 @@ impl Checkpoint {
             let (elements, count) = (info.elements(), out.len());
             return Err(WeightsError::Range { tensor, elements, first, count, file });
         }
-        let mut buffer = Vec::new();
         let mut offset = info.offset() + (first * dtype.bytes()) as u64;
         let step = CHUNK / dtype.bytes();
         for (nth, part) in out.chunks_mut(step).enumerate() {
             let length = part.len() * dtype.bytes();
-            let raw = shard.source.read(offset, length, &mut buffer).map_err(shard.read_error(info))?;
+            let raw = shard.source.read(offset, length, buffer).map_err(shard.read_error(info))?;
             dtype.decode(raw, part);
             shard.refuse_non_finite(info, dtype, part, first + nth * step)?;
             offset += length as u64;

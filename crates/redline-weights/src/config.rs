@@ -10,6 +10,8 @@ use crate::json::Unique;
 
 /// The longest configuration file that is read, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
+/// The UTF-8 byte order mark. JSON does not allow it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A JSON object with typed getters whose errors name the file and the key.
 ///
@@ -143,6 +145,9 @@ impl ConfigFile {
     }
 
     fn parse(file: &Path, json: &[u8]) -> Result<Self> {
+        if json.starts_with(BYTE_ORDER_MARK) {
+            return Err(WeightsError::ByteOrderMark { file: file.to_owned() });
+        }
         let refuse = |message| WeightsError::ConfigJson { file: file.to_owned(), message };
         match serde_json::from_slice(json).map_err(|error| refuse(error.to_string()))? {
             Unique(Value::Object(values)) => {

@@ -115,6 +115,8 @@ pub enum WeightsError {
 
     #[error("not a JSON object: {}\n  in `{}`", Quoted(.message), .file.display())]
     ConfigJson { file: PathBuf, message: String },
+    #[error("the file begins with a byte order mark (the bytes ef bb bf), which JSON does not allow\n  in `{}`", .file.display())]
+    ByteOrderMark { file: PathBuf },
     #[error("the key `{}` is missing\n  in `{}`", Quoted(.key), .file.display())]
     ConfigMissingKey { file: PathBuf, key: String },
     #[error("`{}` is {}, but {needed} is needed\n  in `{}`", Quoted(.key), Quoted(.value), .file.display())]
@@ -166,6 +168,7 @@ impl WeightsError {
                 "the weights are damaged, or the training that made them diverged".into()
             }
             Self::Overflow { .. } => "write it as F32 or BF16".into(),
+            Self::ByteOrderMark { .. } => "save the file as UTF-8 without a byte order mark".into(),
             Self::DestinationNotEmpty { .. } => "choose a new directory, or remove this one first".into(),
             Self::NotFound { model, hub_id: true, .. } => {
                 format!("`hf download {}` puts it there; or give a model directory", Quoted(model)).into()

@@ -10,7 +10,7 @@ use super::Context;
 use super::directory::DirectoryArgs;
 use crate::env::{self, or_else};
 use crate::interrupt::Interrupt;
-use crate::message::{self, Failure, INTERRUPTED};
+use crate::message::{self, Failure};
 use crate::model::{self, SignedFlag, WeightFlags};
 use crate::output;
 use crate::progress::Bar;
@@ -57,7 +57,8 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let options = ConvertOptions { format, outliers: args.weights.outliers };
     let bar = Bar::new(format!("converting to {format}"));
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
-    let result = Interrupt::install()?.during(|cancel| {
+    let interrupt = Interrupt::with_termination()?;
+    let result = interrupt.during(|cancel| {
         model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
             convert(exec, &source, destination, options, &mut |progress| {
                 bar.show(progress.done, progress.total);
@@ -70,7 +71,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
         Ok(()) => {}
         Err(ModelError::Cancelled) => {
             message::say(format_args!("cancelled: nothing is written\n"));
-            return Ok(ExitCode::from(INTERRUPTED));
+            return Ok(ExitCode::from(interrupt.code()));
         }
         Err(error) => return Err(Failure::advised(&error, error.hint())),
     }

@@ -6,7 +6,7 @@ use clap::Args;
 use redline_kernels::{Arithmetic, Simd, Tier};
 use redline_lab::doctor::noise::{self, Noise};
 use redline_lab::doctor::{Limit, TierStatus};
-use redline_lab::limits::Probe;
+use redline_lab::limits::{self, Probe};
 use redline_lab::{Clock, Doctor, Machine};
 
 use super::Context;
@@ -14,9 +14,6 @@ use crate::message::{self, Failure, INVALID};
 use crate::output;
 use crate::progress;
 use crate::value;
-
-/// Bytes read to measure memory bandwidth; larger than any cache.
-const BUFFER: usize = 1 << 30;
 
 /// Exit codes, for `--help`.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 usage; 5 noisier than `--max-noise`.";
@@ -88,12 +85,10 @@ fn status(tier: Tier) -> TierStatus {
 
 /// Measures the limits of one thread and of all threads.
 fn measure(machine: &Machine, context: &Context) -> Vec<Limit> {
-    // Use at most a quarter of free memory, so that no other process runs out of it.
-    let free =
-        machine.memory.available_bytes.map_or(BUFFER, |free| usize::try_from(free / 4).unwrap_or(BUFFER));
+    let bytes = limits::cold_buffer_bytes(machine);
     let mut threads = vec![1, machine.default_threads()];
     threads.dedup();
-    threads.into_iter().flat_map(|threads| measured(threads, free.min(BUFFER), &context.clock)).collect()
+    threads.into_iter().flat_map(|threads| measured(threads, bytes, &context.clock)).collect()
 }
 
 fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
@@ -102,7 +97,7 @@ fn measured(threads: usize, bytes: usize, clock: &Clock) -> Vec<Limit> {
         let present = probe.as_ref().and_then(Probe::present);
         Limit { name, threads, value, unit: unit.to_owned(), present }
     };
-    let bandwidth = probe.as_ref().map(|probe| probe.read_bandwidth(clock) / 1e9);
+    let bandwidth = probe.as_ref().map(|probe| probe.cold_read_bandwidth(clock) / 1e9);
     let mut limits = vec![limit("read bandwidth".to_owned(), "GB/s", bandwidth)];
     for &arithmetic in Arithmetic::ALL {
         let peak = probe.as_ref().map(|probe| probe.arithmetic_peak(arithmetic, clock) / 1e9);

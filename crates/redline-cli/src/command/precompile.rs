@@ -18,7 +18,8 @@ use crate::value::{self, Sizes};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Missing plans are measured and stored, whatever REDLINE_PLAN_POLICY says; --plan-policy selects another \
-    policy. The output lists a plan for every size of pass at which this model can run with these settings."
+    policy. The output lists a plan for every size of pass at which this model can run with these settings. If a plan cannot be \
+    stored, there is no output, and the exit code is 1."
 )]
 pub(super) struct PrecompileArgs {
     #[command(flatten)]
@@ -52,6 +53,11 @@ pub(super) fn run(args: &PrecompileArgs, context: &Context) -> Result<ExitCode, 
     let entries = engine.precompile()?;
     let seconds = context.clock.elapsed_ns(start) as f64 * 1e-9;
     let counters = engine.plan_counters();
+    if counters.not_stored > 0 {
+        let fact = format!("{} of {} plans could not be stored", counters.not_stored, entries.len());
+        let hint = "`--plan-cache DIR` names a directory that may be written; the warning above says why this one may not";
+        return Err(Failure::failed(fact, Some(hint.to_owned())));
+    }
     let manifest = Manifest {
         object: "plan_manifest".into(),
         schema: SchemaVersion,

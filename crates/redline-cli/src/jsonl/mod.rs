@@ -3,12 +3,11 @@
 //! An answer repeats the `id` of its request. Every line that is not blank gets exactly one line of output, so a file of answers
 //! can be continued after an interruption (`target`).
 
+mod lines;
 mod target;
 
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::io;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,10 +15,12 @@ use redline_engine::{EngineError, Event, Ticket};
 use redline_wire::{LineFault, request_id};
 use serde::de::DeserializeOwned;
 
+pub(crate) use self::lines::{BYTE_ORDER_MARK, Lines, open};
+use self::lines::{Line, too_long};
 use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
-use crate::message::{self, FAILED, Failure, INTERRUPTED};
+use crate::message::{FAILED, Failure, INTERRUPTED};
 use crate::output;
 
 /// How a file of requests was answered.
@@ -95,63 +96,13 @@ impl<O: Send + 'static> Done<Result<O, EngineError>> {
     }
 }
 
-/// A file or standard input.
-pub(crate) type Input = Box<dyn BufRead + Send>;
-
-/// Opens a file, or standard input for `-`.
-pub(crate) fn open(path: &Path) -> Result<Input, Failure> {
-    if message::is_stdin(path) {
-        return Ok(Box::new(BufReader::new(io::stdin())));
-    }
-    let file = File::open(path).map_err(|error| Failure::reading(path, &error))?;
-    Ok(Box::new(BufReader::new(file)))
-}
-
-/// Lines to answer.
-pub(crate) struct Lines {
-    /// The name of the file, for messages; `-` is standard input.
-    path: PathBuf,
-    input: Input,
-    /// Number of lines that were read so far.
-    number: u64,
-    /// Number of bytes that were read so far.
-    bytes: u64,
-    /// Size of the file in bytes, if it is one.
-    size: Option<u64>,
-}
-
-impl Lines {
-    /// Opens a file, or standard input for `-`.
-    pub(crate) fn open(path: &Path) -> Result<Self, Failure> {
-        let file = (!message::is_stdin(path)).then(|| path.metadata().ok()).flatten();
-        let size = file.filter(std::fs::Metadata::is_file).map(|file| file.len());
-        Ok(Self { path: path.to_owned(), input: open(path)?, number: 0, bytes: 0, size })
-    }
-
-    /// Reads the next line that is not blank. Returns its number, from 1, and the line; `None` at the end.
-    fn next(&mut self) -> io::Result<Option<(u64, Vec<u8>)>> {
-        loop {
-            let mut raw = Vec::new();
-            let read = self.input.read_until(b'\n', &mut raw)?;
-            self.number += 1;
-            self.bytes += read as u64;
-            if read == 0 {
-                return Ok(None);
-            }
-            if !raw.trim_ascii().is_empty() {
-                return Ok(Some((self.number, raw)));
-            }
-        }
-    }
-}
-
 /// Maximum number of pending requests.
 const WINDOW: usize = 64;
 
 /// An event that the work waits for.
 enum Message<O> {
-    /// A line that is not blank, and its number.
-    Line(u64, Vec<u8>),
+    /// A line that is not blank.
+    Line(Line),
     /// The end of the input, with the error that caused it, if any.
     End(Option<io::Error>),
     /// The outcome of a request.
@@ -164,8 +115,8 @@ enum Message<O> {
 struct Pending<A: Answers> {
     /// The number of its line.
     line: u64,
-    /// The number of bytes of its line.
-    bytes: u64,
+    /// Length of its line in bytes, as far as it was stored.
+    bytes: usize,
     /// The JSON text of its `id`, if it has one.
     id: Option<String>,
     /// The context of its answer, or the error if it could not be begun.
@@ -201,13 +152,15 @@ impl<A: Answers> Work<'_, A> {
     /// Handles a message: begins the request of a line, or records an outcome, the end of the input or an interrupt.
     fn receive(&mut self, message: Message<A::Outcome>) {
         match message {
-            Message::Line(..) if self.tally.stopped => {}
-            Message::Line(line, raw) => {
+            Message::Line(_) if self.tally.stopped => {}
+            Message::Line(Line { number, bytes: raw }) => {
                 let request = self.first + self.pending.len() as u64;
                 let done = Done { request, messages: self.messages.clone() };
-                let context = parse(&raw).and_then(|request| self.answers.begin(request, done));
-                let (bytes, id) = (raw.len() as u64, request_id(&raw));
-                self.pending.push_back(Pending { line, bytes, id, context, outcome: None });
+                let bytes = raw.as_ref().map_or(0, Vec::len);
+                let id = raw.as_deref().and_then(request_id);
+                let parsed = raw.map_or_else(|| Err(too_long()), |raw| parse(&raw));
+                let context = parsed.and_then(|request| self.answers.begin(request, done));
+                self.pending.push_back(Pending { line: number, bytes, id, context, outcome: None });
             }
             Message::End(error) => (self.has_more, self.read_error) = (false, error),
             Message::Done(request, outcome) => {
@@ -291,7 +244,7 @@ pub(crate) fn answer_all<A: Answers>(
         cut_short |= written.stop && target.is_file();
         if !cut_short {
             target.write(&written.json)?;
-            progress.answered(written.bytes);
+            progress.answered(written.bytes as u64);
         }
         Ok(())
     });
@@ -303,8 +256,8 @@ pub(crate) fn answer_all<A: Answers>(
 struct Written {
     json: String,
     stop: bool,
-    /// Number of bytes of the line.
-    bytes: u64,
+    /// Length of the line in bytes, as far as it was stored.
+    bytes: usize,
 }
 
 /// As [`answer_all`], with answers written by `write`.
@@ -338,9 +291,10 @@ fn answer_to<A: Answers>(
             work.receive(message);
         }
         if let Some(answer) = work.answer()? {
+            let bytes = answer.bytes;
             write(answer)?;
             // The send fails if the input has ended, and the reader thread with it.
-            let _ = permits.send(());
+            let _ = permits.send(bytes);
         }
     }
     // The lines before the read error have been answered.
@@ -348,19 +302,30 @@ fn answer_to<A: Answers>(
 }
 
 /// Starts a thread that reads lines, one for each permit. The first `WINDOW` permits are granted here; the caller sends one for
-/// each answer, so that no more than `WINDOW` requests are pending. The thread ends with the input or with the work.
+/// each answer, with the length of the line, so that no more than `WINDOW` requests of limited length are pending. The thread ends
+/// with the input or with the work.
 fn spawn_reader<O: Send + 'static>(
     mut lines: Lines,
     messages: Sender<Message<O>>,
-) -> Result<Sender<()>, Failure> {
-    let (grant, permits): (_, Receiver<()>) = channel();
+) -> Result<Sender<usize>, Failure> {
+    let (grant, permits): (_, Receiver<usize>) = channel();
     for _ in 0..WINDOW {
-        let _ = grant.send(());
+        let _ = grant.send(0);
     }
     let read = move || {
-        while permits.recv().is_ok() {
+        let (mut free, mut pending_bytes) = (0, 0);
+        loop {
+            while free == 0 || pending_bytes >= lines.longest {
+                let Ok(bytes) = permits.recv() else { return };
+                free += 1;
+                pending_bytes -= bytes;
+            }
+            free -= 1;
             let message = match lines.next() {
-                Ok(Some((number, raw))) => Message::Line(number, raw),
+                Ok(Some(line)) => {
+                    pending_bytes += line.bytes.as_ref().map_or(0, Vec::len);
+                    Message::Line(line)
+                }
                 Ok(None) => Message::End(None),
                 Err(error) => Message::End(Some(error)),
             };

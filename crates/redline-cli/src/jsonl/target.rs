@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use redline_wire::request_id;
 
-use super::Lines;
+use super::lines::{Line, Lines};
 use crate::message::{self, Failure};
 use crate::output;
 use crate::progress::Bar;
@@ -103,7 +103,7 @@ fn skip(lines: &mut Lines, count: u64, last: Option<&[u8]>, target: &Path) -> Re
             return Err(Failure::usage(fact, "`--resume` takes the same `--jsonl` as before"));
         }
     }
-    if let (Some((number, line)), Some(answer)) = (request, last) {
+    if let (Some(Line { number, bytes: Some(line) }), Some(answer)) = (request, last) {
         let (expected, actual) = (request_id(&line), request_id(answer));
         if expected != actual {
             let named =
@@ -188,13 +188,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("answers");
         std::fs::write(&path, answers).unwrap();
-        let input = Box::new(input.as_bytes());
-        let mut lines = Lines { path: "input".into(), input, number: 0, bytes: 0, size: None };
+        let mut lines = Lines::new("input".into(), Box::new(input.as_bytes()));
         let opened = continued(&path, &mut lines);
         let next = match opened {
             Ok(mut file) => {
                 file.write_all(b"+").unwrap();
-                Ok(lines.next().unwrap().map(|(number, _)| number))
+                Ok(lines.next().unwrap().map(|line| line.number))
             }
             Err(Failure::Usage(message)) => Err(message.fact),
             Err(_) => Err("another error".to_owned()),

@@ -1,5 +1,8 @@
 //! Lines, their answers, and what ends the work.
 
+use std::io::BufReader;
+
+use super::lines::Input;
 use super::*;
 
 /// Doubles numbers.
@@ -26,7 +29,7 @@ impl Answers for Doubles {
 
 /// Lines from memory.
 fn given(input: Input) -> Lines {
-    Lines { path: "test".into(), input, number: 0, bytes: 0, size: None }
+    Lines::new("test".into(), input)
 }
 
 fn run(input: &'static [u8]) -> (Vec<String>, Tally) {
@@ -184,6 +187,34 @@ fn the_code_says_the_worst_that_happened() {
     let of = |code: u8| format!("{:?}", ExitCode::from(code));
     assert_eq!([code(0, false), code(1, false)], [of(0), of(FAILED)]);
     assert_eq!([code(0, true), code(1, true)], [of(INTERRUPTED), of(INTERRUPTED)]);
+}
+
+#[test]
+fn a_byte_order_mark_is_accepted_at_the_start_only() {
+    let (lines, tally) = run(b"\xef\xbb\xbf7\n\xef\xbb\xbf7\n");
+    assert_eq!((&*lines[0], tally.faults), ("14", 1));
+    assert_eq!(run(b"\xef\xbb\xbf").0, [""; 0]);
+}
+
+/// Lengths of the lines that are read ahead of any answer, at most eight bytes and one line more, and then after one answer.
+#[test]
+fn the_length_of_pending_lines_is_limited() {
+    let read = |answered: Option<usize>| {
+        let (send, messages) = channel::<Message<()>>();
+        let lines = Lines { longest: 8, ..given(Box::new(&b"123\n12345\n1\n"[..])) };
+        let permits = spawn_reader(lines, send).unwrap();
+        let length = |message| match message {
+            Message::Line(line) => line.bytes.map(|bytes| bytes.len()),
+            _ => None,
+        };
+        let ahead: Vec<Message<()>> = messages.iter().take(2).collect();
+        answered.into_iter().for_each(|bytes| permits.send(bytes).unwrap());
+        // Without permits the reader ends.
+        drop(permits);
+        ahead.into_iter().chain(messages).filter_map(length).collect::<Vec<usize>>()
+    };
+    assert_eq!(read(None), [4, 6], "ten bytes are pending");
+    assert_eq!(read(Some(4)), [4, 6, 2], "six bytes are pending");
 }
 
 #[test]

@@ -65,7 +65,22 @@ fn a_config_that_does_not_fit_is_refused_by_key() {
     config(set("hidden_size", json!(-8)), &["hidden_size"]);
     config(set("num_key_value_heads", json!(5)), &["num_key_value_heads", "5"]);
     config(set("rms_norm_eps", json!("small")), &["rms_norm_eps"]);
+    config(set("rms_norm_eps", json!(-1)), &["`rms_norm_eps` is -1, but only a number of at least 0"]);
+    config(set("rope_theta", json!(0)), &["`rope_theta` is 0, but only a positive number"]);
+    let parameters = json!({"rope_type": "default", "rope_theta": 0});
+    config(set("rope_parameters", parameters), &["`rope_parameters.rope_theta` is 0, but only"]);
     config(set("rope_scaling", json!({"rope_type": "no-such", "factor": 2.0})), &["no-such"]);
+}
+
+#[test]
+fn a_byte_order_mark_in_a_model_is_named() {
+    for (name, hint) in [("config.json", "hint: save the file"), ("tokenizer.json", "byte order mark")] {
+        let copy = Copy::new();
+        let text = fs::read(copy.file(name)).unwrap();
+        fs::write(copy.file(name), [b"\xef\xbb\xbf", &text[..]].concat()).unwrap();
+        let run = redline(&["generate", "--model", copy.dir(), "--prompt", "p", "--max-new-tokens", "1"]);
+        run.failed(&[name, "begins with a byte order mark (the bytes ef bb bf)", hint]);
+    }
 }
 
 /// Corrupts the tensors. The message must name the place and contain all of `expect`.
@@ -109,6 +124,20 @@ fn weights_that_are_no_numbers_are_refused() {
     tensors(poisoned(0x7f80), &[DOWN, "inf"]);
 }
 
+/// The value that is no number is not found, because the weights are not read.
+#[test]
+fn a_memory_limit_is_checked_before_weights_are_read() {
+    let copy = Copy::new();
+    copy.tensors(|all| named(all, DOWN).bytes[6..8].copy_from_slice(&0x7fc0_u16.to_le_bytes()));
+    for flags in [&[][..], &["--format", "w8"]] {
+        let limited = ["generate", "--model", copy.dir(), "--prompt-ids", "1", "--memory", "2MiB"];
+        let run = redline(&[&limited, flags].concat());
+        run.failed(&["a memory budget of 2 MiB", "`--memory "]);
+        assert!(!run.err.contains("NaN"), "{}", run.err);
+    }
+    generate(copy.dir()).failed(&[DOWN, "NaN"]);
+}
+
 /// Corrupts the bytes of the weights.
 fn weights(change: impl FnOnce(&mut Vec<u8>), expect: &[&str]) {
     let copy = Copy::new();
@@ -144,7 +173,10 @@ fn without_a_tokenizer_ids_still_work() {
         redline(&["generate", "--model", copy.dir(), "--prompt-ids", "5", "--max-new-tokens", "2", "--json"])
             .ok();
     let with = ["generate", "--model", "demo", "--prompt-ids", "5", "--max-new-tokens", "2", "--json"];
-    assert_eq!(run.completion().choices[0].token_ids, redline(&with).ok().completion().choices[0].token_ids);
+    let ids = redline(&with).ok().completion().choices[0].token_ids.clone();
+    assert_eq!(run.completion().choices[0].token_ids, ids);
+    let printed = redline(&["generate", "--model", copy.dir(), "--prompt-ids", "5", "--max-new-tokens", "2"]);
+    assert_eq!(printed.ok().out, format!("{},{}\n", ids[0], ids[1]));
 }
 
 #[test]

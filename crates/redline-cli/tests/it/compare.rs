@@ -68,6 +68,11 @@ fn each_code_is_reached() {
     gives(&other, &[], 4, &["≠ not comparable", "fingerprint is f against g"]);
     gives(&other, &["--allow-different-machine"], 0, &["= same"]);
     other = document(BASE);
+    other["lane"] = "score".into();
+    gives(&other, &[], 4, &["≠ not comparable", "lane differs"]);
+    other["rows"][0]["case"] = "score/t1".into();
+    gives(&other, &[], 4, &["≠ not comparable", "lane differs", "✗ missing"]);
+    other = document(BASE);
     other["rows"][0]["checked"] = false.into();
     gives(&other, &[], 5, &["! invalid", "new: not checked"]);
     other["rows"] = json!([]);

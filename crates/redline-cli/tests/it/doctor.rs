@@ -2,7 +2,17 @@
 
 use redline_lab::Machine;
 
+#[cfg(target_os = "linux")]
+use crate::harness::{finish, limited};
 use crate::harness::{redline, tiers};
+
+/// The buffer is smaller than caches may be, so doctor runs where memory is scarce.
+#[cfg(target_os = "linux")]
+#[test]
+fn bandwidth_is_measured_in_little_memory() {
+    let run = finish(limited("ulimit -v 900000;", &["doctor"])).ok();
+    assert!(run.out.contains("read bandwidth, 1 thread") && !run.out.contains("not measured"), "{}", run.out);
+}
 
 #[test]
 fn the_machine_is_described() {

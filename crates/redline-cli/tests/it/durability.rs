@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
-use crate::harness::{command, finish, limited, redline, tiers, traced};
+use crate::harness::{command, finish, limited, redline, tiers, traced, tracing};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
+const DEMO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
 
 /// System calls that change files or directories, or make a change durable.
 const WRITES: &str =
@@ -93,6 +95,53 @@ fn a_conversion_killed_at_any_system_call_leaves_nothing_or_everything() {
     assert!(killed > 30 && (1..=3).contains(&finished), "{killed} {finished}");
 }
 
+/// Waits for the temporary directory of a conversion, whose name ends with the id of the process, and sends a signal to it.
+fn signal_when_begun(work: &Path, conversion: &mut Child, signal: &str) {
+    let process = loop {
+        let begun = names(work).iter().find_map(|name| Some(name.strip_prefix(".to.tmp-")?.to_owned()));
+        if let Some(process) = begun {
+            break process;
+        }
+        assert!(conversion.try_wait().unwrap().is_none(), "{signal}: it ended before it wrote");
+    };
+    let sent = Command::new("kill").args([format!("-{signal}"), process]).stderr(Stdio::null()).status();
+    // The process may have ended.
+    sent.unwrap();
+}
+
+/// Every write takes 20 ms, so the conversion is under way when the signal arrives.
+#[test]
+fn a_conversion_that_is_ended_by_a_signal_leaves_nothing() {
+    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+        let work = tempfile::tempdir().unwrap();
+        let (to, seen) = (work.path().join("to"), work.path().join("seen"));
+        let slow = format!("{WRITES}:delay_enter=20000");
+        let Some(mut strace) = tracing(WRITES, Some(&slow), &seen, &arguments(&to)) else { return };
+        let mut child = strace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        signal_when_begun(work.path(), &mut child, signal);
+        let run = finish(child.wait_with_output().unwrap());
+        assert_eq!((run.code, &*run.err), (code, "cancelled: nothing is written\n"), "{signal}");
+        assert_eq!(names(work.path()), ["seen"], "{signal}");
+    }
+}
+
+/// `nohup` has a command ignore the signal that the end of its terminal sends.
+#[test]
+fn a_conversion_that_ignores_hangups_goes_on() {
+    let work = tempfile::tempdir().unwrap();
+    let to = work.path().join("to");
+    let slow = ["convert", DEMO, to.to_str().unwrap(), "--format", "w4", "--threads", "1", "--isa", "scalar"];
+    let mut shell = Command::new("sh");
+    shell
+        .env_clear()
+        .args(["-c", "trap '' HUP; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_redline")])
+        .args(slow);
+    let mut child = shell.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    signal_when_begun(work.path(), &mut child, "HUP");
+    finish(child.wait_with_output().unwrap()).ok();
+    assert!(to.join("infq.json").exists());
+}
+
 #[test]
 fn a_full_disk_at_any_system_call_leaves_no_debris() {
     let source = files(Path::new(GOLDEN));
@@ -129,13 +178,12 @@ fn a_full_disk_at_any_system_call_leaves_no_debris() {
 
 #[test]
 fn the_same_conversion_gives_the_same_bytes() {
-    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/../../models/demo");
     let work = tempfile::tempdir().unwrap();
     let elsewhere = tempfile::tempdir().unwrap();
     for (model, flags) in [
         (GOLDEN, &["--format", "w4", "--group", "32", "--outliers", "0.1"][..]),
-        (demo, &["--format", "w8"]),
-        (demo, &["--format", "bf16"]),
+        (DEMO, &["--format", "w8"]),
+        (DEMO, &["--format", "bf16"]),
     ] {
         let made = |name: &str, ways: &[&str], environment: &[(&str, &str)], cwd: &Path| {
             let to = elsewhere.path().join(name);

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use redline_wire::FinishReason;
 
+#[cfg(target_os = "linux")]
+use crate::harness::limited;
 use crate::harness::{command, finish, generate, redline, tiers};
 
 const PROMPT: &[&str] = &["--prompt", "And the king said unto", "--max-new-tokens", "24", "--ignore-eos"];
@@ -224,6 +226,23 @@ fn ctrl_c_while_waiting_for_input_ends_at_once() {
     interrupt(child.id());
     assert_eq!(child.wait().unwrap().code(), Some(130));
     drop(stdin);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    for arguments in [
+        &[&["generate", "--model", "demo"], PROMPT].concat()[..],
+        &[&["generate", "--model", "demo", "--json"], PROMPT].concat(),
+        &["tokenize", "--model", "demo", "text"],
+        &["--help"],
+        &["generate", "--help"],
+        &["--version"],
+    ] {
+        finish(limited("exec >&-;", arguments)).failed(&["standard output is closed", "hint: "]);
+        finish(limited("exec >/dev/null;", arguments)).ok();
+        finish(limited("exec >/dev/full;", arguments)).failed(&["No space left", "standard output"]);
+    }
 }
 
 #[cfg(target_os = "linux")]

@@ -38,6 +38,11 @@ pub(crate) fn limited(before: &str, arguments: &[&str]) -> Output {
 /// Runs the binary under `strace`, which writes the calls in `trace` to the file `seen`, and may inject faults. `None` if `strace` is
 /// missing or may not trace. Linux only.
 pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: &[&str]) -> Option<Output> {
+    tracing(trace, inject, seen, arguments)?.output().ok()
+}
+
+/// The command of [`traced`].
+pub(crate) fn tracing(trace: &str, inject: Option<&str>, seen: &Path, arguments: &[&str]) -> Option<Command> {
     let strace = |inject: Option<&str>, program: &str, arguments: &[&str]| {
         let mut strace = Command::new("strace");
         strace.env_clear().env("HOME", "/nonexistent").stdin(Stdio::null());
@@ -47,13 +52,14 @@ pub(crate) fn traced(trace: &str, inject: Option<&str>, seen: &Path, arguments: 
             // With this flag only traced calls stop the process. Injected calls are counted only without it.
             None => strace.arg("--seccomp-bpf"),
         };
-        strace.arg(program).args(arguments).output().ok()
+        strace.arg(program).args(arguments);
+        strace
     };
-    if !strace(None, "true", &[]).is_some_and(|output| output.status.success()) {
+    if !strace(None, "true", &[]).output().is_ok_and(|output| output.status.success()) {
         eprintln!("skipped: no `strace` that may trace here");
         return None;
     }
-    strace(inject, env!("CARGO_BIN_EXE_redline"), arguments)
+    Some(strace(inject, env!("CARGO_BIN_EXE_redline"), arguments))
 }
 
 /// Runs the binary with this standard input.

@@ -67,6 +67,44 @@ fn items_may_have_labels_of_their_own_and_requests_a_time() {
     }
 }
 
+/// A line of more than 64 MiB gets an error object, and the work continues after it.
+#[test]
+fn a_line_beyond_the_limit_loses_nothing_else() {
+    let good = "{\"query\":\"And\",\"items\":[\" a\"],\"label_token_ids\":[7]}\n";
+    let input = format!("{good}{}\n{good}", "x".repeat((64 << 20) + 1));
+    let run = score_lines(&[], &input);
+    assert_eq!(run.code, 1, "{}", run.err);
+    let answers = lines(&run);
+    let fault: LineFault = serde_json::from_str(answers[1]).unwrap();
+    assert_eq!((fault.line, &*fault.message), (2, "the line is longer than 64 MiB"));
+    let scored = |line: &str| bits(&serde_json::from_str(line).unwrap());
+    assert_eq!((answers.len(), scored(answers[0])), (3, scored(answers[2])));
+}
+
+#[test]
+fn a_file_of_requests_may_begin_with_a_byte_order_mark() {
+    let line = r#"{"query":"And","items":[" a"],"label_token_ids":[7]}"#;
+    let answer = |run: Run| bits(&serde_json::from_str(&run.ok().out).unwrap());
+    assert_eq!(answer(score_lines(&[], &format!("\u{feff}{line}"))), answer(score_lines(&[], line)));
+}
+
+#[test]
+fn more_scores_than_memory_holds_are_refused_by_number() {
+    let (items, ids) = (vec!["\" a\""; 3000].join(","), vec!["7"; 3000].join(","));
+    let request = format!(r#"{{"query":"And","items":[{items}],"label_token_ids":[{ids}]}}"#);
+    let run = score_lines(&[], &request);
+    let fault: LineFault = serde_json::from_str(&run.out).unwrap();
+    let fact = "3000 items with their labels are 9000000 label tokens, more than 8388608";
+    assert_eq!((run.code, &*fault.message), (1, fact));
+    assert!(fault.hint.is_some_and(|hint| hint.contains("several requests")));
+    // Items with labels of their own: 1100 with 8000 labels, the others with one.
+    let own = |labels: usize| format!("[{}]", vec!["7"; labels].join(","));
+    let lists = [vec![own(8000); 1100], vec![own(1); 1900]].concat().join(",");
+    let request = format!(r#"{{"query":"And","items":[{items}],"item_labels":[{lists}]}}"#);
+    let fault: LineFault = serde_json::from_str(&score_lines(&[], &request).out).unwrap();
+    assert!(fault.message.starts_with("3000 items with their labels are 8801900 "), "{}", fault.message);
+}
+
 #[test]
 fn flags_fill_what_a_line_leaves_out() {
     let run = score_lines(

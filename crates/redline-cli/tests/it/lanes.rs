@@ -152,6 +152,7 @@ fn values_without_sense_are_refused() {
         ("gemm", &["--rows-curve=maybe"], &["maybe"]),
         ("generate", &["--batch", "65"], &["`--batch` is 65", "at most 64"]),
         ("generate", &["--batch", "2", "--kv-cache", "off"], &["`--kv-cache off`", "with the cache only"]),
+        ("generate", &["--max-seconds", "1e-9"], &["no case fits into", "`--max-seconds 0` measures all"]),
         ("generate", &["--prompt-tokens", "999999999999"], &["exceed the context of"]),
         ("forward", &["--batch", "65"], &["at most 64"]),
         ("forward", &["--length", "999999999999"], &["exceed the context of", "in `demo"]),

@@ -102,6 +102,18 @@ fn a_cache_that_is_damaged_or_cannot_be_written_is_told_and_done_without() {
 }
 
 #[test]
+fn precompiling_without_a_place_for_plans_fails() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let inside = format!("--plan-cache={}", file.join("plans").display());
+    let small = ["--tokens", "1", "--rows", "1", "--max-chunk", "1", "--json"];
+    let run = redline(&[&["precompile", "--model", "demo", &inside], &small[..]].concat());
+    run.failed(&["2 of 2 plans could not be stored", "--plan-cache DIR"]);
+    assert_eq!(run.err.matches("warning: a plan is not stored").count(), 1, "{}", run.err);
+}
+
+#[test]
 fn devices_do_not_show() {
     let expected = bits(&score(SCORE));
     for tp in ["2", "4", "7"] {

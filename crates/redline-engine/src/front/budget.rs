@@ -2,11 +2,59 @@
 
 use std::fmt;
 
-use redline_kernels::op::kv::PAGE_TOKENS;
+use redline_kernels::Format;
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
+use redline_models::Loader;
+use redline_models::spec::Objective;
 use redline_settings::{Setting, hint};
 
 use super::Engine;
 use crate::error::EngineError;
+use crate::options::Options;
+use crate::plan::OUTPUT_ROWS;
+
+/// The room of a model that is about to be loaded: how long sequences may be, and the memory that they share.
+pub(super) struct Room {
+    /// Maximum sequence length in tokens.
+    pub(super) context: usize,
+    pub(super) kv_format: KvFormat,
+    pub(super) budget: Budget,
+    /// Maximum number of pages of keys and values; `None` without a limit.
+    pub(super) pages: Option<usize>,
+}
+
+impl Room {
+    /// Computes the room from the sizes of the model. It is an error if the options leave too little.
+    pub(super) fn new(loader: &Loader<'_>, options: &Options) -> Result<Self, EngineError> {
+        let context = context(options.max_context, loader.context())?;
+        let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
+        let kv_format = options.kv_format.unwrap_or(natural);
+        let footprint = loader.footprint();
+        let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
+        let budget = Budget {
+            weights: footprint.weight_bytes(),
+            activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
+            activation_row: arena(2, 0) - arena(1, 0),
+            page: page_bytes(&footprint.kv_shapes(kv_format)) as u64,
+            masked: matches!(loader.objective(), Objective::Masked { .. }),
+        };
+        let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
+        Ok(Self { context, kv_format, budget, pages })
+    }
+}
+
+/// Maximum sequence length: the requested one, which must not exceed the model's own context.
+fn context(requested: Option<usize>, own: usize) -> Result<usize, EngineError> {
+    match requested {
+        Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
+        Some(n) if n > own => {
+            let fact = format!("a context of {n} tokens exceeds the model's own {own}");
+            Err(EngineError::request(fact, hint![Setting::MaxContext.unset(), ", or give less"]))
+        }
+        Some(n) => Ok(n),
+        None => Ok(own),
+    }
+}
 
 /// Bytes that must fit the memory budget.
 pub(super) struct Budget {
@@ -14,9 +62,10 @@ pub(super) struct Budget {
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
-    /// Bytes of activations per canvas token, if the model fills masks. A canvas always runs in one pass, so its activations
-    /// grow with its length.
-    pub(super) canvas_row: Option<u64>,
+    /// Bytes of activations that each further token of a pass needs.
+    pub(super) activation_row: u64,
+    /// Whether the model fills masks. A canvas always runs in one pass, so its activations grow with its length.
+    pub(super) masked: bool,
 }
 
 /// Bytes of activations, besides those reserved at load, that passes over `tokens` canvas tokens may need. When the arena
@@ -30,7 +79,7 @@ impl Budget {
     /// fills masks reserves the same number of bytes again for the activations of canvases.
     pub(super) fn pages(&self, memory: u64, context: Option<usize>) -> Result<usize, EngineError> {
         let tokens = context.unwrap_or(1);
-        let canvas = self.canvas_row.map(|row| canvas_bytes(self.activations, row, tokens));
+        let canvas = self.masked.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
         let pages = memory.saturating_sub(self.weights + self.activations) / (parts * self.page);
         // One page more, because each sequence has its own page where two of them diverge.

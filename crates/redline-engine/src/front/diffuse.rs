@@ -20,8 +20,6 @@ use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
 
 /// Default number of masks in a block, if the algorithm needs blocks.
 const BLOCK: usize = 32;
-/// Thresholds from this value on exceed every probability.
-const MOST_THRESHOLD: f32 = 2.0;
 
 impl Engine {
     /// Fills the masks of a canvas. `on_text` receives the text as it becomes final.
@@ -189,9 +187,8 @@ fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
             "`cfg_scale` must be a finite number of at least 0",
         );
     }
-    if let Some(bad) = threshold.filter(|t| !(*t > 0.0 && *t <= MOST_THRESHOLD)) {
-        let hint = "it is a probability above 0; above 1, up to 2, every pass fills one mask";
-        return refuse(format!("`threshold` is {bad}"), hint);
+    if let Some(bad) = threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
+        return refuse(format!("`threshold` is {bad}"), "`threshold` must be a probability from 0 to 1");
     }
     if request.stop.iter().any(String::is_empty) {
         return refuse("a stop string is empty".into(), "leave it out");

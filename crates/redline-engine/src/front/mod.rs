@@ -14,17 +14,17 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
-use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Exec, Format, Simd, Tier, with_team};
 use redline_models::activation::ActivationId;
 use redline_models::model::OperationCounts;
 use redline_models::spec::Objective;
-use redline_models::{LoadOptions, Model, Weights, load};
+use redline_models::{LoadOptions, Loader, Model, Weights};
 use redline_settings::{Command, Setting, hint};
 use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
-use self::budget::Budget;
+use self::budget::Room;
 use crate::answer::outcome::{EngineUse, GenerateOutcome};
 use crate::answer::ticket::{GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
@@ -37,7 +37,6 @@ use crate::heartbeat::task::Task;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::sampler;
 use crate::options::{Options, Source};
-use crate::plan::OUTPUT_ROWS;
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
 use crate::request::GenerateRequest;
 
@@ -133,6 +132,7 @@ impl Drop for Engine {
 struct Parts {
     name: String,
     model: Model,
+    room: Room,
     tokenizer: Option<Tokenizer>,
     end_ids: Vec<u32>,
     mask_id: Option<u32>,
@@ -155,23 +155,32 @@ impl Parts {
                 let generation = dir.join("generation_config.json");
                 let generation =
                     if generation.is_file() { Some(ConfigFile::open(&generation)?) } else { None };
+                let (end_ids, mask_id) = (end_ids(&config, generation.as_ref())?, mask_id(&config)?);
+                let checkpoint;
+                let weights = match &infq {
+                    Some(infq) => Weights::Infq(infq),
+                    None => {
+                        checkpoint = Checkpoint::open(dir)?;
+                        Weights::Checkpoint(&checkpoint)
+                    }
+                };
+                let loader = Loader::new(&config, weights, load_options)?;
+                let room = Room::new(&loader, options)?;
                 let tokenizer = if has_tokenizer(dir) { Some(Tokenizer::from_dir(dir)?) } else { None };
                 let name =
                     dir.file_name().map_or_else(|| dir.display().to_string(), |n| n.display().to_string());
-                let model = match &infq {
-                    Some(infq) => load(exec, &config, Weights::Infq(infq), load_options)?,
-                    None => load(exec, &config, Weights::Checkpoint(&Checkpoint::open(dir)?), load_options)?,
-                };
-                let (end_ids, mask_id) = (end_ids(&config, generation.as_ref())?, mask_id(&config)?);
-                Ok(Self { name, model, tokenizer, end_ids, mask_id })
+                Ok(Self { name, model: loader.load(exec)?, room, tokenizer, end_ids, mask_id })
             }
             Source::Embedded(e) => {
                 let config = ConfigFile::from_bytes("config.json", e.config)?;
                 let generation = ConfigFile::from_bytes("generation_config.json", e.generation_config)?;
                 let checkpoint = Checkpoint::from_bytes("model.safetensors", e.weights)?;
+                let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), load_options)?;
+                let room = Room::new(&loader, options)?;
                 Ok(Self {
                     name: e.name.into(),
-                    model: load(exec, &config, Weights::Checkpoint(&checkpoint), load_options)?,
+                    model: loader.load(exec)?,
+                    room,
                     tokenizer: Some(Tokenizer::from_bytes("tokenizer.json", e.tokenizer)?),
                     end_ids: end_ids(&config, Some(&generation))?,
                     mask_id: mask_id(&config)?,
@@ -211,23 +220,10 @@ impl Engine {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
         };
-        let Parts { name, model, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        let Parts { name, model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();
-        let context = context(options.max_context, facts.context)?;
-        let natural = if facts.format == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
-        let kv_format = options.kv_format.unwrap_or(natural);
-        let max_chunk = options.plans.buckets.max_chunk();
-        let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
-        let page_bytes = page_bytes(&model.kv_shapes(kv_format)) as u64;
-        let activation_bytes_per_row = model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes();
-        let masked = matches!(facts.objective, Objective::Masked { .. });
-        let budget = Budget {
-            weights: model.weight_bytes(),
-            activations: activation_bytes,
-            page: page_bytes,
-            canvas_row: masked.then_some(activation_bytes_per_row),
-        };
-        let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
+        let page_bytes = budget.page;
         let info = ModelInfo {
             name,
             architecture: facts.architecture.into(),
@@ -238,15 +234,15 @@ impl Engine {
             bytes_per_token: model.bytes_per_token(),
             head_bytes: model.head().bytes() as u64,
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
-            activation_bytes,
-            activation_bytes_per_row,
+            activation_bytes: budget.activations,
+            activation_bytes_per_row: budget.activation_row,
             context,
             vocab: facts.vocab,
             layers: model.layers(),
             hidden: facts.hidden,
             threads: options.threads,
             tp: options.tp,
-            max_chunk,
+            max_chunk: options.plans.buckets.max_chunk(),
             tier: simd.tier(),
             format: facts.format,
             kv_format,
@@ -398,19 +394,6 @@ impl Engine {
         Ticket::begin(cancel, |reply, cancels| {
             self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)
         })
-    }
-}
-
-/// Maximum sequence length: the requested one, which must not exceed the model's own context.
-fn context(requested: Option<usize>, own: usize) -> Result<usize, EngineError> {
-    match requested {
-        Some(0) => Err(EngineError::Option("a context of 0 tokens cannot hold a prompt".into())),
-        Some(n) if n > own => {
-            let fact = format!("a context of {n} tokens exceeds the model's own {own}");
-            Err(EngineError::request(fact, hint![Setting::MaxContext.unset(), ", or give less"]))
-        }
-        Some(n) => Ok(n),
-        None => Ok(own),
     }
 }
 

@@ -15,6 +15,9 @@ use crate::request::ScoreRequest;
 
 /// Maximum number of label tokens in a request, summed over all ways to mask the labels; each takes some hundred bytes.
 const MOST_COVERED: usize = 1 << 21;
+/// Maximum number of label tokens in a request, summed over its items. Each takes up to a hundred bytes until the answer is
+/// written: its score, its log-probability, and the text of both.
+const MOST_SCORED: usize = 1 << 23;
 
 impl Engine {
     /// Computes the probability of each label after query and item.
@@ -88,6 +91,7 @@ impl Engine {
     fn labels(&self, request: &ScoreRequest) -> Result<(LabelLists, usize), EngineError> {
         let limits = self.score_limits();
         let labels = limits.label_lists(request)?;
+        check_scored(&labels, request.items.len())?;
         let label_tail = self.label_tail(labels.all());
         if label_tail < limits.context {
             return Ok((labels, label_tail));
@@ -149,6 +153,21 @@ impl Engine {
         }
         Ok(Masks { id: self.mask_id()?, shifted, samples, seed: request.seed.unwrap_or(0) })
     }
+}
+
+/// Refuses more scores than memory holds for one request.
+fn check_scored(labels: &LabelLists, items: usize) -> Result<(), EngineError> {
+    let of_list: Vec<usize> =
+        labels.lists.iter().map(|labels| labels.iter().map(Vec::len).sum::<usize>()).collect();
+    let tokens = match &labels.of_item {
+        Some(of_item) => of_item.iter().map(|&list| of_list[list]).fold(0, usize::saturating_add),
+        None => of_list.iter().sum::<usize>().saturating_mul(items),
+    };
+    if tokens <= MOST_SCORED {
+        return Ok(());
+    }
+    let fact = format!("{items} items with their labels are {tokens} label tokens, more than {MOST_SCORED}");
+    Err(EngineError::request(fact, "divide the items, or the labels, among several requests"))
 }
 
 /// Refuses a label that contains the mask token, and labels that have too many maskings in total.

@@ -48,7 +48,7 @@ pub enum PlanEvent {
         /// The bucket.
         bucket: Bucket,
     },
-    /// A plan could not be stored; it is kept in memory only.
+    /// A plan could not be stored; it is kept in memory only. Plans that fail later for the same reason are counted but not logged.
     NotStored {
         /// The directory it was to be stored in.
         dir: PathBuf,
@@ -94,6 +94,8 @@ pub struct PlanCounters {
     pub measurements: u64,
     /// Number of plans read from disk.
     pub loads: u64,
+    /// Number of measured plans that could not be stored.
+    pub not_stored: u64,
 }
 
 /// The counters, written by the engine's thread and read by others.
@@ -103,6 +105,7 @@ pub(crate) struct Counters {
     compiles: AtomicU64,
     measurements: AtomicU64,
     loads: AtomicU64,
+    not_stored: AtomicU64,
 }
 
 impl Counters {
@@ -113,6 +116,7 @@ impl Counters {
             compiles: of(&self.compiles),
             measurements: of(&self.measurements),
             loads: of(&self.loads),
+            not_stored: of(&self.not_stored),
         }
     }
 }
@@ -178,6 +182,8 @@ pub(crate) struct Plans {
     known: BTreeMap<Bucket, Known>,
     /// Keys of the stored plans, read at the first search, and of those stored since.
     stored_keys: Option<Vec<Fields>>,
+    /// Why the last plan that could not be stored was not stored.
+    not_stored: Option<String>,
     counters: Arc<Counters>,
     clock: ClockFn,
 }
@@ -198,7 +204,16 @@ impl Plans {
     ) -> Self {
         let reads = options.policy != PlanPolicy::Off;
         let store = options.cache.clone().filter(|_| reads).map(PlanStore::new);
-        Self { options, store, machine, known: BTreeMap::new(), stored_keys: None, counters, clock }
+        Self {
+            options,
+            store,
+            machine,
+            known: BTreeMap::new(),
+            stored_keys: None,
+            not_stored: None,
+            counters,
+            clock,
+        }
     }
 
     /// The bucket for a pass of `size` tokens, or for `size` rows of logits.
@@ -311,8 +326,11 @@ impl Plans {
             let choices = tuned.plan.choices().iter();
             let choices = choices.map(|(site, v)| (site.name().to_owned(), v.name().to_owned())).collect();
             if let Err(error) = store.write(key.fields(), &choices) {
+                Counters::add(&self.counters.not_stored, 1);
                 let (dir, reason) = (store.dir().to_owned(), error.to_string());
-                (self.options.log)(&PlanEvent::NotStored { dir, reason });
+                if self.not_stored.replace(reason.clone()).as_ref() != Some(&reason) {
+                    (self.options.log)(&PlanEvent::NotStored { dir, reason });
+                }
             } else if let Some(keys) = &mut self.stored_keys {
                 keys.push(key.fields().clone());
             }

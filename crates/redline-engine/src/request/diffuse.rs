@@ -25,8 +25,7 @@ pub struct DiffuseRequest {
     pub block_length: Option<usize>,
     /// Scale of classifier-free guidance, away from the prediction without the prompt; 0 disables it.
     pub cfg_scale: f32,
-    /// In each step, fill the most confident mask and all masks whose tokens have at least this probability; above 1: one mask
-    /// per step.
+    /// In each step, fill the most confident mask and all masks whose tokens have at least this probability, from 0 to 1.
     pub threshold: Option<f32>,
     /// Which keys and values are reused within a block.
     pub cache: BlockCache,

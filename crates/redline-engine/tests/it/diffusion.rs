@@ -211,12 +211,12 @@ fn told(outcome: &DiffuseOutcome) -> Vec<(usize, usize, u32, u64)> {
 }
 
 #[test]
-fn threads_do_not_show_and_a_threshold_of_two_fills_one_in_a_pass() {
+fn threads_do_not_show_and_a_threshold_of_one_fills_one_in_a_pass() {
     for checkpoint in CHECKPOINTS {
         let prompt: Vec<i64> = (0..9).map(|i| 3 + i * 5).collect();
         for cache in BlockCache::ALL {
             let request = DiffuseRequest {
-                threshold: Some(2.0),
+                threshold: Some(1.0),
                 cache: *cache,
                 block_length: Some(4),
                 ignore_eos: true,
@@ -300,7 +300,7 @@ fn the_blocks_that_are_not_given_are_of_up_to_thirty_two_masks() {
     let engine = engine("dream-a", 1);
     let prompt = Prompt::Ids(vec![5, 6, 7]);
     let plain = DiffuseRequest { ignore_eos: true, ..DiffuseRequest::new(prompt, 48) };
-    let request = DiffuseRequest { threshold: Some(2.0), ..plain };
+    let request = DiffuseRequest { threshold: Some(1.0), ..plain };
     let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
     // Two blocks of 24 masks. A pass fills one mask, so 24 passes run before the second block begins.
     let filled = outcome.passes[..24].iter().flat_map(|pass| &pass.filled);
@@ -340,7 +340,7 @@ fn masks_of_the_prompt_alone_are_one_block() {
         };
         assert_eq!(fill(cached), expected, "{}", cache.name());
     }
-    let one_by_one = DiffuseRequest { threshold: Some(2.0), ..plain };
+    let one_by_one = DiffuseRequest { threshold: Some(1.0), ..plain };
     assert!(fill(one_by_one).iter().all(|&id| i64::from(id) != mask));
 }
 
@@ -430,8 +430,8 @@ fn what_makes_no_sense_is_refused_with_its_numbers() {
     }
     refused(&dream, with(|r| r.max_new_tokens = 0), "has no mask");
     refused(&dream, with(|r| r.max_new_tokens = 5000), "exceed the context");
-    refused(&dream, with(|r| r.threshold = Some(0.0)), "`threshold` is 0");
-    refused(&dream, with(|r| r.threshold = Some(2.5)), "`threshold` is 2.5");
+    refused(&dream, with(|r| r.threshold = Some(-0.5)), "`threshold` is -0.5");
+    refused(&dream, with(|r| r.threshold = Some(2.0)), "`threshold` is 2");
     refused(&dream, with(|r| r.threshold = Some(f32::NAN)), "`threshold` is NaN");
     refused(&dream, with(|r| (r.threshold, r.steps) = (Some(0.9), Some(4))), "`steps` and `threshold`");
     refused(

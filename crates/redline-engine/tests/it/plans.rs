@@ -134,7 +134,7 @@ fn what_was_measured_is_found_by_the_next_engine() {
             all.iter().map(|entry| (entry.bucket, entry.choices.clone())).collect()
         };
         assert_eq!(choices(&again), choices(&entries));
-        let PlanCounters { misses, compiles, measurements, loads } = next.counters();
+        let PlanCounters { misses, compiles, measurements, loads, not_stored: _ } = next.counters();
         assert_eq!((misses, compiles, measurements, loads), (0, 0, 0, 9));
         assert!(next.events().is_empty(), "{:?}", next.events());
     }
@@ -371,8 +371,12 @@ fn a_cache_that_cannot_be_written_is_told_and_done_without() {
     let planned = planned(PlanPolicy::Tune, Some(&file.join("plans")), as_is);
     let (first, second) = (planned.score(), planned.score());
     assert!(first.cost.plan_misses > 0 && second.cost.plan_misses == 0);
+    // Every plan fails for the same reason, which is logged once.
+    assert_eq!(planned.counters().not_stored, first.cost.plan_misses);
+    assert!(first.cost.plan_misses > 1);
     let events = planned.events();
-    assert!(events.iter().any(|event| matches!(event, PlanEvent::NotStored { .. })), "{events:?}");
+    let not_stored = events.iter().filter(|event| matches!(event, PlanEvent::NotStored { .. }));
+    assert_eq!(not_stored.count(), 1, "{events:?}");
 }
 
 #[test]

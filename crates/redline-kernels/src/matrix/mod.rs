@@ -25,6 +25,28 @@ pub struct Matrix {
     outliers: Option<Outliers>,
 }
 
+/// The shape of a [`Matrix`]: what determines its bytes, and the scratch memory of a linear layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixShape {
+    /// The format.
+    pub format: Format,
+    /// Output rows.
+    pub rows: usize,
+    /// Length of k.
+    pub cols: usize,
+    /// Number of columns kept as bf16.
+    pub outliers: usize,
+}
+
+impl MatrixShape {
+    /// Bytes of the matrix in memory.
+    pub fn bytes(self) -> u64 {
+        let strip = self.format.strip_bytes(self.cols, self.outliers);
+        let strip = strip.words as u64 + strip.scales as u64 + strip.outliers as u64;
+        strip.saturating_mul(self.rows.div_ceil(LANES) as u64)
+    }
+}
+
 /// The scales of integer formats.
 #[derive(Debug)]
 pub(crate) enum Scales {
@@ -165,6 +187,12 @@ impl Matrix {
     /// The format.
     pub fn format(&self) -> Format {
         self.format
+    }
+
+    /// The shape.
+    pub fn shape(&self) -> MatrixShape {
+        let outliers = self.outlier_columns().len();
+        MatrixShape { format: self.format, rows: self.rows, cols: self.cols, outliers }
     }
 
     /// Strips of sixteen rows.

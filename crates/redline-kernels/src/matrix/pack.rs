@@ -1,6 +1,8 @@
 //! Fills a matrix from rows of f32, strip by strip.
 
+use std::convert::Infallible;
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use redline_simd::{LANES, Simd};
 
@@ -9,6 +11,9 @@ use super::{Matrix, Scales};
 use crate::Exec;
 use crate::format::{BLOCK, Format};
 use crate::threads::Disjoint;
+
+/// Number of columns that are transposed together.
+const COLUMNS: usize = 64;
 
 /// Rows of f32 in the layout of a checkpoint.
 #[derive(Clone, Copy, Debug)]
@@ -24,9 +29,13 @@ impl Source<'_> {
     fn gather(self, rows: Range<usize>, lane: usize, cols: usize, lanes: &mut [[f32; LANES]]) {
         match self {
             Self::OutIn(values) => {
-                for (i, r) in rows.enumerate() {
-                    for (column, &value) in lanes.iter_mut().zip(&values[r * cols..][..cols]) {
-                        column[lane + i] = value;
+                // Blocks of columns stay in the first-level cache while all rows are written to them.
+                for (block, columns) in lanes[..cols].chunks_mut(COLUMNS).enumerate() {
+                    for (i, r) in rows.clone().enumerate() {
+                        let row = &values[r * cols + block * COLUMNS..][..columns.len()];
+                        for (column, &value) in columns.iter_mut().zip(row) {
+                            column[lane + i] = value;
+                        }
                     }
                 }
             }
@@ -56,6 +65,26 @@ impl Matrix {
         self.set(exec, first, values.len() / self.cols, Source::OutIn(values));
     }
 
+    /// Packs rows `first..first + count` while they are read. `read` stores the rows `rows` of `0..count`, `[rows.len(), cols]`,
+    /// outputs first, and may keep a buffer for the next call on the same thread. It is called on all threads, for sixteen rows at
+    /// most, so no more than that is in memory for each thread. The error is that of the first rows with one; the rows of the matrix
+    /// are then unspecified. No magnitude may exceed [`Format::largest`].
+    pub fn read_rows<B: Default, E: Send>(
+        &mut self,
+        exec: Exec<'_>,
+        first: usize,
+        count: usize,
+        read: impl Fn(Range<usize>, &mut [f32], &mut B) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
+        let cols = self.cols;
+        self.pack(exec, first, count, |rows, lane, lanes, (values, buffer): &mut (Vec<f32>, B)| {
+            values.resize(rows.len() * cols, 0.0);
+            read(rows.clone(), values, buffer)?;
+            Source::OutIn(values).gather(0..rows.len(), lane, cols, lanes);
+            Ok(())
+        })
+    }
+
     /// Packs rows `first..first + count` from `values`, `[cols, count]`, inputs first (GPT-2's `Conv1D`).
     pub fn set_rows_transposed(&mut self, exec: Exec<'_>, first: usize, values: &[f32]) {
         assert!(self.cols > 0 && values.len() % self.cols == 0, "whole columns of {}", self.cols);
@@ -64,9 +93,25 @@ impl Matrix {
     }
 
     fn set(&mut self, exec: Exec<'_>, first: usize, count: usize, source: Source<'_>) {
+        let cols = self.cols;
+        let Ok(()) = self.pack(exec, first, count, |rows, lane, lanes, (): &mut ()| {
+            source.gather(rows, lane, cols, lanes);
+            Ok::<(), Infallible>(())
+        });
+    }
+
+    /// Packs rows `first..first + count`. `gather` stores some rows of `0..count` as columns of sixteen lanes, the first of them in a
+    /// given lane; it keeps its state for the next call on the same thread.
+    fn pack<S: Default, E: Send>(
+        &mut self,
+        exec: Exec<'_>,
+        first: usize,
+        count: usize,
+        gather: impl Fn(Range<usize>, usize, &mut [[f32; LANES]], &mut S) -> Result<(), E> + Sync,
+    ) -> Result<(), E> {
         assert!(first + count <= self.rows, "rows {first}..{} of {}", first + count, self.rows);
         if count == 0 {
-            return;
+            return Ok(());
         }
         let target = Target {
             words: Disjoint::new(&mut self.words),
@@ -82,19 +127,30 @@ impl Matrix {
         };
         let (before, matrix, simd) = (first / LANES, &*self, exec.simd);
         let strips = (first + count).div_ceil(LANES) - before;
+        let error: Mutex<Option<(usize, E)>> = Mutex::new(None);
         exec.team.split(strips, 1, 2, |part| {
-            let mut strip = Strip::new(matrix);
+            let (mut strip, mut state) = (Strip::new(matrix), S::default());
             for s in part.start + before..part.end + before {
                 let rows = (s * LANES).max(first)..((s + 1) * LANES).min(first + count);
                 strip.lanes.fill([0.0; LANES]);
                 let lane = rows.start % LANES;
-                source.gather(rows.start - first..rows.end - first, lane, matrix.cols, &mut strip.lanes);
+                let gathered =
+                    gather(rows.start - first..rows.end - first, lane, &mut strip.lanes, &mut state);
+                if let Err(new) = gathered {
+                    let mut error = error.lock().unwrap_or_else(PoisonError::into_inner);
+                    if error.as_ref().is_none_or(|(first, _)| s < *first) {
+                        *error = Some((s, new));
+                    }
+                    return;
+                }
                 let whole = rows.end == rows.start / LANES * LANES + LANES || rows.end == matrix.rows;
                 let lanes = if lane == 0 && whole { 0..LANES } else { lane..lane + rows.len() };
                 // SAFETY: strip `s` is written by the one member that owns it.
                 unsafe { strip.write(matrix, simd, target, s, lanes) };
             }
         });
+        let error = error.into_inner().unwrap_or_else(PoisonError::into_inner);
+        error.map_or(Ok(()), |(_, error)| Err(error))
     }
 }
 
@@ -169,6 +225,9 @@ impl Strip {
 unsafe fn put<T: Copy>(to: Disjoint<T>, s: usize, from: &[T], keep: &Range<usize>) {
     // SAFETY: by contract.
     let to = unsafe { std::slice::from_raw_parts_mut(to.get().add(s * from.len()), from.len()) };
+    if *keep == (0..LANES) {
+        return to.copy_from_slice(from);
+    }
     for (to, from) in to.chunks_exact_mut(LANES).zip(from.chunks_exact(LANES)) {
         to[keep.clone()].copy_from_slice(&from[keep.clone()]);
     }

@@ -2,6 +2,7 @@
 //!
 //! These functions do a known amount of work; the laboratory reads the clock.
 
+pub use redline_simd::CAN_EVICT;
 use redline_simd::{Isa, Kernel, TILE_BYTES, Tiles};
 
 use crate::format::BLOCK;
@@ -21,6 +22,11 @@ pub fn read(exec: Exec<'_>, data: &[u32], streams: usize) -> u32 {
         total.fetch_add(sum, std::sync::atomic::Ordering::Relaxed);
     });
     total.into_inner()
+}
+
+/// Removes `data` from all caches, where [`CAN_EVICT`]. Each team member evicts a contiguous part.
+pub fn evict(exec: Exec<'_>, data: &[u32]) {
+    exec.team.split(data.len(), 1024, 2, |part| redline_simd::evict(&data[part]));
 }
 
 struct Read<'a> {

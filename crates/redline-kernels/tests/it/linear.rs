@@ -1,5 +1,7 @@
 //! Linear layers compared with a literal implementation of their canonical order.
 
+use std::ops::Range;
+
 use proptest::prelude::*;
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
@@ -115,7 +117,7 @@ impl Case {
     ) -> Vec<f32> {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
-        let mut scratch = vec![u32::MAX; scratch_words(matrix, rows)];
+        let mut scratch = vec![u32::MAX; scratch_words(matrix.shape(), rows)];
         let epilogue = Epilogue { bias: Some(&self.bias), activation: ActivationFunction::None };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(
@@ -285,13 +287,22 @@ fn rows_packed_in_any_way_are_the_same_weights() {
                 .collect();
             everywhere(|exec, name| {
                 let empty = || Matrix::with_outliers(format, 50, 137, case.outliers.clone()).unwrap();
-                let (mut turned, mut pieces, mut copied) = (empty(), empty(), empty());
+                let (mut turned, mut pieces, mut copied, mut read) = (empty(), empty(), empty(), empty());
                 turned.set_rows_transposed(exec, 0, &transposed);
                 for (first, end) in [(0, 5), (5, 37), (37, 50)] {
                     pieces.set_rows(exec, first, &case.weights[first * 137..end * 137]);
                 }
                 copied.copy_rows(0, &matrix);
-                for other in [turned, pieces] {
+                for (first, end) in [(0, 5), (5, 37), (37, 50)] {
+                    let store = |rows: Range<usize>, values: &mut [f32], calls: &mut usize| {
+                        *calls += 1;
+                        let place = (first + rows.start) * 137..(first + rows.end) * 137;
+                        values.copy_from_slice(&case.weights[place]);
+                        Ok::<(), ()>(())
+                    };
+                    read.read_rows(exec, first, end - first, store).unwrap();
+                }
+                for other in [turned, pieces, read] {
                     let (a, b) = (matrix.planes(0..4), other.planes(0..4));
                     assert!(a.words == b.words && a.scales == b.scales && a.outliers == b.outliers, "{name}");
                 }
@@ -304,6 +315,19 @@ fn rows_packed_in_any_way_are_the_same_weights() {
             });
         }
     }
+}
+
+#[test]
+fn of_several_rows_that_cannot_be_read_the_first_is_reported() {
+    everywhere(|exec, name| {
+        let mut matrix = Matrix::zeroed(Format::Bf16, 200, 32).unwrap();
+        let read = |rows: Range<usize>, values: &mut [f32], (): &mut ()| {
+            assert!(rows.len() <= 16 && values.len() == rows.len() * 32);
+            if rows.contains(&70) || rows.contains(&190) { Err(rows.start) } else { Ok(()) }
+        };
+        assert_eq!(matrix.read_rows(exec, 0, 200, read), Err(64), "{name}");
+        assert_eq!(matrix.read_rows(exec, 70, 130, |_, _, (): &mut ()| Ok::<(), ()>(())), Ok(()));
+    });
 }
 
 #[test]

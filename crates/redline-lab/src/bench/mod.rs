@@ -39,6 +39,8 @@ pub struct Bench<'a> {
     pub tier: Option<Tier>,
     /// Reports finished work to a waiting user.
     pub progress: &'a dyn Fn(&str),
+    /// Reports to the user what the figures do not show, such as a case that was left out.
+    pub note: &'a dyn Fn(&str),
     /// Records the rows of a finished case at once, so that they are not lost if the next case fails.
     pub record: &'a dyn Fn(Vec<Row>) -> Result<()>,
     /// Runs a command of this program in a new process. Returns its standard output, or its error message.

@@ -172,8 +172,9 @@ pub fn compare(base: &Run, new: &Run, rules: &Rules) -> Comparison {
         });
     }
     lines.extend(whole(base, new, rules));
-    if rules.portable
-        && let Some(difference) = differs.first()
+    // Runs that are not comparable may have no case in common, so no line above says so.
+    if let Some(difference) = differs.first()
+        && lines.iter().all(|line| line.verdict != Some(Verdict::NotComparable))
     {
         lines.push(ComparedMetric::alone("all", Verdict::NotComparable, Some(difference.why())));
     }

@@ -3,7 +3,7 @@
 use redline_kernels::Participation;
 
 use super::{Entry, Limit, Section, TierStatus};
-use crate::machine::{Accelerators, Cache, HugePages, Machine, Memory, cache_text};
+use crate::machine::{Accelerators, Cache, HugePages, Machine, Memory, Usable, cache_text};
 use crate::number::{bytes, count, percent, short};
 
 /// A load average above this means that something else is running.
@@ -17,7 +17,7 @@ pub(super) fn all(machine: &Machine, tiers: &[TierStatus], limits: &[Limit]) -> 
         system(machine),
         processor(machine),
         instructions(tiers),
-        memory(&machine.memory, machine.usable.memory_limit_bytes),
+        memory(&machine.memory, &machine.usable),
         measured(limits),
         noise(machine),
         accelerators(&machine.accelerators),
@@ -136,7 +136,8 @@ fn instructions(tiers: &[TierStatus]) -> Section {
     section("instructions", tiers.iter().map(tier).collect())
 }
 
-fn memory(memory: &Memory, limit: Option<u64>) -> Section {
+fn memory(memory: &Memory, usable: &Usable) -> Section {
+    let limit = usable.memory_limit_bytes;
     let swapped = memory.swap_used_bytes.is_some_and(|b| b > 0);
     let limited = limit.zip(memory.total_bytes).is_some_and(|(limit, total)| limit < total);
     let swap = memory.swap_total_bytes.map(|all| match memory.swap_used_bytes {
@@ -149,12 +150,17 @@ fn memory(memory: &Memory, limit: Option<u64>) -> Section {
         (Some(free), Some(size)) => format!("{all} of {}, {free} free", bytes(size)),
         _ => all.to_string(),
     });
+    let limit_text = match (limit, usable.memory_free_bytes) {
+        (Some(limit), Some(free)) => format!("{}, {} free", bytes(limit), bytes(free)),
+        (limit, _) => limit.map_or("none found".to_owned(), bytes),
+    };
     let never = memory.transparent_huge_pages == Some(HugePages::Never);
     let entries = vec![
         line("total", memory.total_bytes.map(bytes)),
         line("available", memory.available_bytes.map(bytes)),
-        line("limit", Some(limit.map_or("none found".to_owned(), bytes)))
-            .remark_if(limited, || "the control group ends this process when it needs more".to_owned()),
+        line("limit", Some(limit_text)).remark_if(limited, || {
+            "the control group ends this process, or slows it, when it needs more".to_owned()
+        }),
         line("swap", swap).remark_if(swapped, || {
             "weights may be swapped out: the first request after a pause will be slow".to_owned()
         }),

@@ -66,7 +66,7 @@ pub struct Lane {
     pub flags: &'static [Flag],
     /// Flag values for a very short run, used in tests.
     pub smoke: &'static [(&'static str, &'static str)],
-    /// Flag values for a run of about a minute.
+    /// Flag values for a run of a minute or two.
     pub standard: &'static [(&'static str, &'static str)],
     /// The default thread counts, given the machine's default number of threads.
     pub threads: fn(usize) -> Vec<usize>,
@@ -110,7 +110,7 @@ pub type OfText = fn(&Bench<'_>, &Text<'_>, &Values) -> Result<()>;
 pub enum LaneProfile {
     /// Very short: only shows that the lane runs.
     Smoke,
-    /// About a minute.
+    /// A minute or two.
     Standard,
     /// Everything.
     Full,
@@ -218,6 +218,7 @@ pub(crate) mod tests {
             threads: vec![1],
             tier: None,
             progress: &|_| (),
+            note: &|_| (),
             record: &|_| Ok(()),
             process: &|_| Err(String::new()),
         }

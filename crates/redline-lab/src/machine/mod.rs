@@ -109,7 +109,7 @@ impl Machine {
         self.caches.iter().filter(|c| c.kind != "instruction").max_by_key(|c| c.level)
     }
 
-    /// Bytes that this process may still allocate: the available memory, or the control group's limit if that is lower;
+    /// Bytes that this process may still allocate: the available memory, or what its control groups still allow if that is less;
     /// 4 GiB if both are unknown.
     pub fn free_bytes(&self) -> u64 {
         self.known_free_bytes().unwrap_or(4 << 30)
@@ -117,7 +117,8 @@ impl Machine {
 
     /// Like [`Machine::free_bytes`], but `None` if both are unknown.
     pub fn known_free_bytes(&self) -> Option<u64> {
-        [self.memory.available_bytes, self.usable.memory_limit_bytes].into_iter().flatten().min()
+        let Usable { memory_limit_bytes, memory_free_bytes, .. } = self.usable;
+        [self.memory.available_bytes, memory_limit_bytes, memory_free_bytes].into_iter().flatten().min()
     }
 
     /// The values that must agree before absolute numbers of two runs may be compared, by name; `?` is unknown.

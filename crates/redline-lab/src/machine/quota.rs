@@ -20,13 +20,16 @@ pub struct Usable {
     pub cores: Option<usize>,
     /// Memory limit of the control group; `None` without a limit.
     pub memory_limit_bytes: Option<u64>,
+    /// Memory that the control groups still allow: the least difference of limit and usage, of which the page cache is no part,
+    /// because the kernel drops it when memory is needed. `None` without a limit.
+    pub memory_free_bytes: Option<u64>,
 }
 
 impl Usable {
     /// `parallelism` is the standard library's result, if it is available.
     pub(super) fn read(tree: Tree, cpus: &Cpus, parallelism: Option<usize>) -> Self {
         let groups = Groups::read(tree);
-        let cpu_quota = groups.cpu_quota(tree);
+        let (cpu_quota, memory) = (groups.cpu_quota(tree), groups.memory(tree));
         let allowed = tree.text("proc/self/status").and_then(|t| allowed(&t)).map(|set| {
             // The mask also contains processors that could be plugged in.
             if cpus.online.is_empty() { set } else { set.intersection(&cpus.online).copied().collect() }
@@ -45,7 +48,8 @@ impl Usable {
             cpu_quota,
             cpus: usable,
             cores: cores.map(|c| [Some(c), usable].into_iter().flatten().min().unwrap_or(c)),
-            memory_limit_bytes: groups.memory_limit(tree),
+            memory_limit_bytes: memory.iter().map(|group| group.limit).min(),
+            memory_free_bytes: memory.iter().map(GroupMemory::free).min(),
         }
     }
 }
@@ -93,12 +97,60 @@ impl Groups {
         groups.filter_map(|d| line(&tree.text(&format!("{d}/cpu.stat"))?)).reduce(u64::saturating_add)
     }
 
-    /// The lowest memory limit of all groups.
-    fn memory_limit(&self, tree: Tree) -> Option<u64> {
-        let second = self.unified.iter().filter_map(|d| tree.number(&format!("{d}/memory.max")));
-        let first = self.memory.iter().filter_map(|d| tree.number(&format!("{d}/memory.limit_in_bytes")));
+    /// The memory of every group that has a limit.
+    fn memory(&self, tree: Tree) -> Vec<GroupMemory> {
+        let second = self.unified.iter().filter_map(|d| GroupMemory::read(tree, d, SECOND));
+        second.chain(self.memory.iter().filter_map(|d| GroupMemory::read(tree, d, FIRST))).collect()
+    }
+}
+
+/// Names of the files, and of the lines of `memory.stat`, that describe the memory of a control group.
+#[derive(Clone, Copy)]
+struct MemoryFiles {
+    /// Files with a limit in bytes. Above the second one of version 2, processes are slowed instead of ended.
+    limits: &'static [&'static str],
+    usage: &'static str,
+    /// The lines of the page cache.
+    cache: [&'static str; 2],
+}
+
+const FIRST: MemoryFiles = MemoryFiles {
+    limits: &["memory.limit_in_bytes"],
+    usage: "memory.usage_in_bytes",
+    cache: ["total_active_file ", "total_inactive_file "],
+};
+const SECOND: MemoryFiles = MemoryFiles {
+    limits: &["memory.max", "memory.high"],
+    usage: "memory.current",
+    cache: ["active_file ", "inactive_file "],
+};
+
+/// The memory of a control group in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct GroupMemory {
+    limit: u64,
+    /// Memory in use, without the page cache; 0 if it is unknown.
+    used: u64,
+}
+
+impl GroupMemory {
+    /// Reads the files in `directory`; `None` without a limit.
+    fn read(tree: Tree, directory: &str, files: MemoryFiles) -> Option<Self> {
+        let number = |name: &str| tree.number::<u64>(&format!("{directory}/{name}"));
+        let statistics = tree.text(&format!("{directory}/memory.stat")).unwrap_or_default();
+        let line = |name: &str| line_after(&statistics, name)?.trim().parse::<u64>().ok();
+        // Version 1 also gives the lowest limit of all groups above, of which a container sees nothing else.
+        let inherited = line("hierarchical_memory_limit ");
+        let limits = files.limits.iter().filter_map(|name| number(name)).chain(inherited);
         // Version 1 expresses "no limit" as the largest number of whole pages.
-        second.chain(first).filter(|&bytes: &u64| bytes < 1 << 62).min()
+        let limit = limits.filter(|&bytes| bytes < 1 << 62).min()?;
+        let cache = files.cache.into_iter().filter_map(line).fold(0, u64::saturating_add);
+        Some(Self { limit, used: number(files.usage).unwrap_or(0).saturating_sub(cache) })
+    }
+
+    /// Bytes that may still be used.
+    fn free(&self) -> u64 {
+        self.limit.saturating_sub(self.used)
     }
 }
 

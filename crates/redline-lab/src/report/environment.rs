@@ -148,7 +148,7 @@ fn reproduction(subject: &Subject<'_>) -> Vec<Cell> {
     let command = subject.run.command.iter().map(word).collect::<Vec<_>>().join(" ");
     let set = subject.run.environment.iter().map(|(name, value)| format!("{name}={value}"));
     let set = set.collect::<Vec<_>>().join(" ");
-    let code = |text: &str, most: usize| Cell { text: cut(text, most), tone: "code" };
+    let code = |text: &str, most: usize| Cell { text: cut(text, most), tone: "code", line: false };
     vec![subject.name.clone().into(), code(&command, 600), code(&set, 400)]
 }
 

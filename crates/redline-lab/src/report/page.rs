@@ -130,17 +130,23 @@ pub(super) struct Cell {
     pub(super) text: String,
     /// CSS class for marked cells.
     pub(super) tone: &'static str,
+    /// Whether the cell is a line of its own, as wide as the table.
+    pub(super) line: bool,
 }
 
 impl Cell {
     pub(super) fn bad(text: impl Into<String>) -> Self {
-        Self { text: text.into(), tone: "bad" }
+        Self { text: text.into(), tone: "bad", line: false }
+    }
+
+    pub(super) fn bad_line(text: impl Into<String>) -> Self {
+        Self { line: true, ..Self::bad(text) }
     }
 }
 
 impl<T: Into<String>> From<T> for Cell {
     fn from(text: T) -> Self {
-        Self { text: text.into(), tone: "" }
+        Self { text: text.into(), ..Self::default() }
     }
 }
 

@@ -5,6 +5,9 @@ use super::quantity::{n_text, plain, readable};
 use super::subject::{Entry, Measured, Subject, Subjects, cut, distinct, gather, shown};
 use crate::number;
 
+/// What is wrong with a row is cut after this many characters.
+const COMPLAINT: usize = 1000;
+
 /// A table per lane and machine, with runs of the same case next to each other.
 pub(super) fn section(subjects: &Subjects<'_>) -> Section {
     let mut groups = Vec::new();
@@ -19,7 +22,7 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Section {
         "The headline is the median of the medians of the processes; its 95 % interval is Student's t over the logarithms of these \
          medians, with one process the order statistics of its median (from six samples on, else –). Mean, standard deviation \
          (divisor n − 1), least and most are over all samples.",
-        "An exclamation mark before a case is a row that must not be believed or misses a gate; its last column says why.",
+        "An exclamation mark before a case is a row that must not be believed or misses a gate; the line below it says why.",
         "Metrics that are reported but not judged are in the data at the end of this file, as JSON.",
     ];
     let intro = "Rows of one case stand below each other, for all engines.";
@@ -27,15 +30,14 @@ pub(super) fn section(subjects: &Subjects<'_>) -> Section {
 }
 
 fn table(entries: Vec<Entry<'_>>) -> Table {
-    let columns =
-        "case,run,metric,#headline,#95 % interval,#mean ± std,#min,#max,#n,#of limit,limit,kernels,marks";
+    let columns = "case,run,metric,#headline,#95 % interval,#mean ± std,#min,#max,#n,#of limit,limit,kernels";
     let mut table = Table::new(String::new(), columns);
     let cases = gather(entries.into_iter(), |group, entry| group[0].row.case == entry.row.case);
     table.rows = cases.into_iter().flatten().flat_map(lines).collect();
     table
 }
 
-/// A line per judged metric, at least one. Values of the whole row are in its first line.
+/// A line per judged metric, at least one, and a line for what is wrong with the row. Values of the whole row are in its first line.
 fn lines(entry: Entry<'_>) -> Vec<Vec<Cell>> {
     let row = entry.row;
     let complaints = complaints(entry).join("; ");
@@ -44,7 +46,6 @@ fn lines(entry: Entry<'_>) -> Vec<Vec<Cell>> {
         row.share_of_limit.map(number::percent).unwrap_or_default().into(),
         row.limit.as_deref().map(|limit| cut(limit, 40)).unwrap_or_default().into(),
         row.kernel_path.as_deref().map(shown).unwrap_or_default().into(),
-        if complaints.is_empty() { Cell::default() } else { Cell::bad(cut(&complaints, 300)) },
     ];
     let mut judged: Vec<Vec<Cell>> = entry.judged().map(numbers).collect();
     if judged.is_empty() {
@@ -55,7 +56,11 @@ fn lines(entry: Entry<'_>) -> Vec<Vec<Cell>> {
         0 => [before.clone(), numbers, after.clone()].concat(),
         _ => [blank(&before), numbers, blank(&after)].concat(),
     };
-    judged.into_iter().enumerate().map(line).collect()
+    let mut lines: Vec<Vec<Cell>> = judged.into_iter().enumerate().map(line).collect();
+    if !complaints.is_empty() {
+        lines.push(vec![Cell::bad_line(cut(&complaints, COMPLAINT))]);
+    }
+    lines
 }
 
 fn numbers(measured: Measured<'_>) -> Vec<Cell> {
@@ -98,7 +103,7 @@ pub(super) fn marks(subjects: &Subjects<'_>) -> Option<Section> {
         for row in &subject.run.rows {
             let entry = Entry { subject, row };
             for why in complaints(entry) {
-                add(entry.who(), entry.case(), &cut(&why, 300));
+                add(entry.who(), entry.case(), &cut(&why, COMPLAINT));
             }
         }
     }
@@ -148,7 +153,19 @@ mod tests {
         let results = super::section(&Subjects::new(&bad));
         let cases: Vec<&str> =
             results.groups.iter().flat_map(|g| &g.tables[0].rows).map(|row| row[0].text.as_str()).collect();
-        assert_eq!(cases, ["! a", "! b", "c"]);
+        assert_eq!(
+            cases,
+            [
+                "! a",
+                "INVALID: not checked",
+                "! b",
+                "MISSED: rate is 1, at least 2 needed",
+                "c",
+                "UNFINISHED: no samples"
+            ]
+        );
+        let lines = results.groups.iter().flat_map(|group| &group.tables[0].rows).filter(|row| row[0].line);
+        assert!(lines.clone().count() == 3 && lines.clone().all(|row| row.len() == 1));
         let expected =
             ["INVALID: not checked", "MISSED: rate is 1", "UNFINISHED: no samples", "UNFINISHED: the run"];
         for (problem, expected) in problems.iter().zip(expected) {

@@ -24,6 +24,7 @@ fn a_small_virtual_machine() {
         cpus: Some(2),
         cores: Some(2),
         memory_limit_bytes: None,
+        memory_free_bytes: None,
     };
     assert_eq!(machine.usable, all);
     assert_eq!(machine.default_threads(), 2);
@@ -270,6 +271,48 @@ fn caches_and_memory_of_a_machine() {
     assert_eq!((unknown.last_level_cache(), unknown.free_bytes()), (None, 4 << 30));
     let limited = Usable { memory_limit_bytes: Some(1 << 30), ..vm.usable.clone() };
     assert_eq!(Machine { usable: limited, ..vm }.free_bytes(), 1 << 30);
+}
+
+/// The memory limit and the free memory, in KiB, of a process in the control groups `groups`, whose mount has these files.
+fn free_kib(mount: &str, groups: &str, files: &[(&str, &str)]) -> (Option<u64>, u64) {
+    let root = small_vm().file("proc/self/cgroup", groups);
+    let root = files.iter().fold(root, |root, (file, text)| root.file(&format!("{mount}/{file}"), text));
+    let machine = root.machine();
+    (machine.usable.memory_limit_bytes.map(|bytes| bytes >> 10), machine.free_bytes() >> 10)
+}
+
+#[test]
+fn free_memory_is_what_the_control_groups_leave() {
+    // Version 2: the outer group has the lower limit, and the inner one is fuller.
+    let second = |files: &[(&str, &str)]| free_kib("sys/fs/cgroup", "0::/outer/inner\n", files);
+    let inner = [("outer/inner/memory.max", "8388608\n"), ("outer/inner/memory.current", "7340032\n")];
+    let outer = [("outer/memory.max", "4194304\n"), ("outer/memory.current", "1048576\n")];
+    assert_eq!(second(&[inner, outer].concat()), (Some(4096), 1024));
+    assert_eq!(second(&outer), (Some(4096), 3072));
+    // The page cache can be dropped.
+    let cache = ("outer/inner/memory.stat", "anon 1\nfile 9\ninactive_file 1048576\nactive_file 2097152\n");
+    assert_eq!(second(&[&inner[..], &[cache]].concat()), (Some(8192), 4096));
+    // More may be in use than a lowered limit, and a lower limit may slow instead of end.
+    assert_eq!(second(&[inner[0], ("outer/inner/memory.current", "9000000\n")]), (Some(8192), 0));
+    assert_eq!(second(&[inner[0], ("outer/inner/memory.high", "2097152\n")]), (Some(2048), 2048));
+    assert_eq!(second(&[("outer/inner/memory.max", "max\n"), inner[1]]), (None, 24_170_072));
+}
+
+#[test]
+fn free_memory_in_control_groups_of_the_first_version() {
+    let first = |files: &[(&str, &str)]| free_kib("sys/fs/cgroup/memory", "4:memory:/outer/inner\n", files);
+    let limit = ("outer/memory.limit_in_bytes", "4194304\n");
+    let usage = ("outer/memory.usage_in_bytes", "3145728\n");
+    assert_eq!(first(&[limit, usage]), (Some(4096), 1024));
+    let cache =
+        |active: u64, inactive: u64| format!("total_active_file {active}\ntotal_inactive_file {inactive}\n");
+    assert_eq!(first(&[limit, usage, ("outer/memory.stat", &cache(1 << 20, 1 << 19))]), (Some(4096), 2560));
+    // A container sees its own group as the root, without the limit of the group above.
+    let unlimited = ("memory.limit_in_bytes", "9223372036854771712\n");
+    let own = ("memory.usage_in_bytes", "524288\n");
+    assert_eq!(first(&[unlimited, own]), (None, 24_170_072));
+    let above = ("memory.stat", "hierarchical_memory_limit 1048576\n");
+    assert_eq!(first(&[unlimited, own, above]), (Some(1024), 512));
 }
 
 #[test]

@@ -4,7 +4,7 @@ use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
-use crate::family::{check_head_dim, config_error, dimension_or, layers, positive};
+use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive};
 use crate::keys;
 use crate::spec::{
     AttentionSpec, DecoderSpec, HEAD, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, Orientation,
@@ -27,7 +27,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     }
     check_head_dim(config, hidden / heads)?;
     let inner = dimension_or(config, "n_inner", 4 * hidden)?;
-    let eps = config.f32_or("layer_norm_epsilon", 1e-5)?;
+    let eps = check_eps(config, "layer_norm_epsilon", config.f32_or("layer_norm_epsilon", 1e-5)?)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: true };
     let conv =
         |name: String, inputs, outputs| LinearSpec::of(Orientation::InOut, inputs, [(name, outputs, true)]);

@@ -5,7 +5,7 @@ use redline_weights::ConfigFile;
 
 use super::Architecture;
 use crate::ModelError;
-use crate::family::{check_head_dim, config_error, dimension_or, layers, positive, require};
+use crate::family::{check_eps, check_head_dim, config_error, dimension_or, layers, positive, require};
 use crate::keys;
 use crate::rotary;
 use crate::spec::{
@@ -39,7 +39,7 @@ fn spec(config: &ConfigFile) -> Result<DecoderSpec, ModelError> {
     let hidden = positive(config, "d_model")?;
     let attention = Heads::read(config, hidden)?;
     let inner = positive(config, "mlp_hidden_size")?;
-    let eps = config.f32("rms_norm_eps")?;
+    let eps = check_eps(config, "rms_norm_eps", config.f32("rms_norm_eps")?)?;
     let norm = |name: String| NormSpec { name, width: hidden, eps, layer_norm: false };
     let layer = |i: usize| {
         let name = |part: &str| format!("blocks.{i}.{part}");

@@ -1,4 +1,5 @@
-//! Loads a model from files: every tensor is checked against the specification before any is read.
+//! Loads a model from files: every tensor is checked against the specification, and the memory that the model needs is known,
+//! before any value is read.
 
 mod packed;
 #[cfg(test)]
@@ -19,11 +20,14 @@ use crate::block::embedding::Embedding;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
+use crate::footprint::{Footprint, position_format};
 use crate::model::{Facts, Model};
 use crate::plan::Site;
-use crate::spec::{AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, PositionSpec};
+use crate::spec::{
+    AttentionSpec, DecoderSpec, LayerSpec, LinearSpec, MlpSpec, NormSpec, Objective, PositionSpec,
+};
 use crate::step::padded;
-use crate::tensors::Source;
+use crate::tensors::{Source, outlier_count};
 
 use packed::Packed;
 use unpacked::Unpacked;
@@ -54,28 +58,89 @@ pub fn load(
     weights: Weights<'_>,
     options: LoadOptions,
 ) -> Result<Model, ModelError> {
-    let architecture = crate::arch::find(config)?;
-    let spec = (architecture.spec)(config)?;
-    let (decoder, head, format) = match weights {
-        Weights::Checkpoint(checkpoint) => {
-            let source = Source::check(&spec, checkpoint)?;
-            let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
-            let outliers = if format.is_integer() { options.outliers } else { 0.0 };
-            let builder = Builder { spec: &spec, from: Unpacked { exec, source, outliers }, format };
-            let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;
-            let (decoder, head) = builder.assemble(pieces)?;
-            (decoder, head, format)
-        }
-        Weights::Infq(infq) => {
-            let from = Packed::check(&spec, infq, options)?;
-            let format = from.format();
-            let builder = Builder { spec: &spec, from, format };
-            let pieces = packed::in_parallel(exec.team, builder.pieces(), |i| builder.piece(i))?;
-            let (decoder, head) = builder.assemble(pieces)?;
-            (decoder, head, format)
-        }
-    };
-    Ok(model(&spec, architecture.name, decoder, head, format))
+    Loader::new(config, weights, options)?.load(exec)
+}
+
+/// A model whose tensors were checked against its specification, and whose values were not read yet.
+pub struct Loader<'a> {
+    architecture: &'static str,
+    spec: DecoderSpec,
+    from: Checked<'a>,
+    format: Format,
+    /// Share of every layer's input columns that are kept as bf16.
+    outliers: f64,
+    footprint: Footprint,
+}
+
+/// Source of checked tensors.
+enum Checked<'a> {
+    Checkpoint(Source<'a>),
+    Infq(Packed<'a>),
+}
+
+impl<'a> Loader<'a> {
+    /// Checks names, shapes and formats of all tensors of the model that `config` describes.
+    pub fn new(config: &ConfigFile, weights: Weights<'a>, options: LoadOptions) -> Result<Self, ModelError> {
+        let architecture = crate::arch::find(config)?;
+        let spec = (architecture.spec)(config)?;
+        let (from, format) = match weights {
+            Weights::Checkpoint(checkpoint) => {
+                let source = Source::check(&spec, checkpoint)?;
+                let format = options.format.unwrap_or_else(|| source.stored_format(&spec));
+                (Checked::Checkpoint(source), format)
+            }
+            Weights::Infq(infq) => {
+                let packed = Packed::check(&spec, infq, options)?;
+                let format = packed.format();
+                (Checked::Infq(packed), format)
+            }
+        };
+        let outliers = if format.is_integer() { options.outliers } else { 0.0 };
+        let footprint = Footprint::new(&spec, format, |linear| match &from {
+            Checked::Checkpoint(_) => outlier_count(linear, outliers),
+            Checked::Infq(packed) => packed.columns(linear, format).map_or(0, <[u32]>::len),
+        });
+        Ok(Self { architecture: architecture.name, spec, from, format, outliers, footprint })
+    }
+
+    /// How much memory the model needs.
+    pub fn footprint(&self) -> &Footprint {
+        &self.footprint
+    }
+
+    /// Format of the weights.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// What the model was trained to predict.
+    pub fn objective(&self) -> Objective {
+        self.spec.objective
+    }
+
+    /// Maximum sequence length in tokens.
+    pub fn context(&self) -> usize {
+        self.spec.context
+    }
+
+    /// Reads the weights.
+    pub fn load(self, exec: Exec<'_>) -> Result<Model, ModelError> {
+        let Self { architecture, spec, from, format, outliers, footprint } = self;
+        let (decoder, head) = match &from {
+            Checked::Checkpoint(source) => {
+                source.check_tied(&spec)?;
+                let builder = Builder { spec: &spec, from: Unpacked { exec, source, outliers }, format };
+                let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>()?;
+                builder.assemble(pieces)?
+            }
+            Checked::Infq(packed) => {
+                let builder = Builder { spec: &spec, from: packed, format };
+                let pieces = packed::in_parallel(exec.team, builder.pieces(), |i| builder.piece(i))?;
+                builder.assemble(pieces)?
+            }
+        };
+        Ok(model(&spec, architecture, decoder, head, footprint))
+    }
 }
 
 /// Assembles a model from its parts.
@@ -84,7 +149,7 @@ fn model(
     architecture: &'static str,
     decoder: Decoder,
     head: Option<Matrix>,
-    format: Format,
+    footprint: Footprint,
 ) -> Model {
     let rope = match &spec.positions {
         PositionSpec::Learned(_) => None,
@@ -98,9 +163,9 @@ fn model(
         hidden: spec.hidden,
         objective: spec.objective,
         parameters,
-        format,
+        format: decoder.embedding.tokens.format(),
     };
-    Model { facts, decoder, head, rope }
+    Model { facts, decoder, head, rope, footprint }
 }
 
 /// Source of a model's matrices and vectors.
@@ -229,10 +294,4 @@ impl<B: Blocks> Builder<'_, B> {
             mlp: self.mlp(&spec.mlp)?,
         })
     }
-}
-
-/// Learned positions are added to every token and are small compared with all other weights, so integer formats keep them as
-/// bf16.
-pub(crate) fn position_format(format: Format) -> Format {
-    if format.is_integer() { Format::Bf16 } else { format }
 }

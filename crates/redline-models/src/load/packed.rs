@@ -11,8 +11,9 @@ use redline_weights::{Infq, Weight};
 
 use super::{Blocks, LoadOptions};
 use crate::ModelError;
+use crate::footprint::position_format;
 use crate::packing::{self, Plane, STRIP};
-use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec};
+use crate::spec::{DecoderSpec, LinearSpec, Names, PartSpec, Role};
 
 pub(super) struct Packed<'a> {
     infq: &'a Infq,
@@ -42,7 +43,16 @@ impl<'a> Packed<'a> {
         let expected: BTreeSet<String> = tensors.iter().map(|t| packed.names.full(&t.name)).collect();
         ModelError::refuse_unexpected(infq.names().filter(|n| !expected.contains(*n)), infq.dir())?;
         for tensor in &tensors {
-            packed.weight(&tensor.name)?;
+            match tensor.role {
+                Role::Weight => packed.weight(&tensor.name)?,
+                _ => packed.vector(&tensor.name, tensor.shape.iter().product())?,
+            };
+        }
+        for linear in spec.linears() {
+            packed.columns(&linear, format)?;
+        }
+        if let Some(table) = spec.position_table() {
+            packed.columns(&table, position_format(format))?;
         }
         Ok(packed)
     }
@@ -79,6 +89,31 @@ impl<'a> Packed<'a> {
         )))
     }
 
+    /// The outlier columns of a layer, which all its projections must declare.
+    pub(super) fn columns(&self, linear: &LinearSpec, format: Format) -> Result<&'a [u32], ModelError> {
+        let mut columns: Option<&'a [u32]> = None;
+        for part in &linear.parts {
+            let weight = self.part(linear, part, format)?;
+            if columns.is_some_and(|columns| columns != weight.outlier_columns) {
+                let first = self.names.full(&linear.parts[0].weight());
+                let fact = format!("`{}` keeps other columns apart than `{first}`", weight.name);
+                return Err(self.damaged(fact));
+            }
+            columns = Some(&weight.outlier_columns);
+        }
+        Ok(columns.unwrap_or_default())
+    }
+
+    /// The declaration of a vector of `len` values.
+    fn vector(&self, name: &str, len: usize) -> Result<&'a Weight, ModelError> {
+        let weight = self.weight(name)?;
+        if *weight == packing::declare_values(weight.name.clone(), len) {
+            return Ok(weight);
+        }
+        let Weight { name, encoding, shape, .. } = weight;
+        Err(self.damaged(format!("`{name}` is {encoding} {shape:?}, but f32 [{len}] is needed")))
+    }
+
     fn read(&self, weight: &Weight, planes: PlanesMut<'_>) -> Result<(), ModelError> {
         for (plane, bytes) in
             [(Plane::Words, planes.words), (Plane::Scales, planes.scales), (Plane::Outliers, planes.outliers)]
@@ -91,18 +126,13 @@ impl<'a> Packed<'a> {
     }
 }
 
-impl Blocks for Packed<'_> {
+impl Blocks for &Packed<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
-        let weights = linear.parts.iter().map(|part| self.part(linear, part, format));
-        let weights = weights.collect::<Result<Vec<_>, _>>()?;
-        let columns = weights.first().map_or(Vec::new(), |w| w.outlier_columns.clone());
-        if let Some(other) = weights.iter().find(|w| w.outlier_columns != columns) {
-            let fact = format!("`{}` keeps other columns apart than `{}`", other.name, weights[0].name);
-            return Err(self.damaged(fact));
-        }
+        let columns = self.columns(linear, format)?.to_vec();
         let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns.clone())?;
         let mut first = 0;
-        for (part, weight) in linear.parts.iter().zip(weights) {
+        for part in &linear.parts {
+            let weight = self.part(linear, part, format)?;
             let end = first + part.outputs;
             if let Some(strips) = whole_strips(first..end, matrix.rows()) {
                 self.read(weight, matrix.planes_mut(strips))?;
@@ -118,17 +148,7 @@ impl Blocks for Packed<'_> {
     }
 
     fn values(&self, name: &str, out: &mut [f32]) -> Result<(), ModelError> {
-        let weight = self.weight(name)?;
-        if *weight != packing::declare_values(weight.name.clone(), out.len()) {
-            let fact = format!(
-                "`{}` is {} {:?}, but f32 [{}] is needed",
-                weight.name,
-                weight.encoding,
-                weight.shape,
-                out.len()
-            );
-            return Err(self.damaged(fact));
-        }
+        let weight = self.vector(name, out.len())?;
         let mut values = Buffer::<f32>::zeroed(out.len())?;
         self.infq.read_part(&weight.name, Plane::Words.suffix(), values.as_bytes_mut())?;
         out.copy_from_slice(&values);

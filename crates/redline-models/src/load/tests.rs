@@ -5,6 +5,7 @@ use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
 
 use super::{Blocks, Builder, model};
+use crate::footprint::Footprint;
 use crate::kv::KvCache;
 use crate::model::{Batch, Model};
 use crate::spec::{DecoderSpec, LinearSpec};
@@ -77,7 +78,7 @@ fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     let builder = Builder { spec: &spec, from: MadeUp(exec), format: Format::F32 };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
     let (decoder, head) = builder.assemble(pieces).unwrap();
-    model(&spec, "LlamaForCausalLM", decoder, head, Format::F32)
+    model(&spec, "LlamaForCausalLM", decoder, head, Footprint::new(&spec, Format::F32, |_| 0))
 }
 
 /// Bits of the logits of every token, run in pieces of `piece` tokens.

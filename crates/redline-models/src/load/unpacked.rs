@@ -1,30 +1,42 @@
 //! Packs matrices while they are read from a checkpoint.
 
+use std::ops::Range;
+
 use redline_kernels::{Exec, Format, Matrix};
 
 use super::Blocks;
 use crate::ModelError;
-use crate::spec::LinearSpec;
-use crate::tensors::{Piece, Source, Tensors, outlier_columns, pieces};
+use crate::spec::{LinearSpec, Orientation};
+use crate::tensors::{Source, Tensors, magnitude, outlier_columns, pieces};
 
 pub(super) struct Unpacked<'a> {
     pub(super) exec: Exec<'a>,
-    pub(super) source: Source<'a>,
+    pub(super) source: &'a Source<'a>,
     pub(super) outliers: f64,
 }
 
 impl Blocks for Unpacked<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let fraction = if format.is_integer() { self.outliers } else { 0.0 };
-        let columns = outlier_columns(&self.source, linear, fraction)?;
+        let columns = outlier_columns(self.source, linear, fraction)?;
         let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns)?;
         let mut first = 0;
         for part in &linear.parts {
-            pieces(&self.source, linear, part, |piece| {
-                check_magnitude(piece, &self.source.name(&part.weight()), format)?;
-                piece.pack(self.exec, &mut matrix, first + piece.first);
-                Ok(())
-            })?;
+            let name = self.source.name(&part.weight());
+            match linear.orientation {
+                Orientation::OutIn => {
+                    let read = |rows: Range<usize>, values: &mut [f32], buffer: &mut Vec<u8>| {
+                        self.source.read_with(&name, rows.start * linear.inputs, values, buffer)?;
+                        check_magnitude(values, &name, format)
+                    };
+                    matrix.read_rows(self.exec, first, part.outputs, read)?;
+                }
+                Orientation::InOut => pieces(self.source, linear, part, |piece| {
+                    check_magnitude(piece.values(), &name, format)?;
+                    piece.pack(self.exec, &mut matrix, first + piece.first);
+                    Ok(())
+                })?,
+            }
             first += part.outputs;
         }
         Ok(matrix)
@@ -36,8 +48,8 @@ impl Blocks for Unpacked<'_> {
 }
 
 /// Refuses a weight that the format cannot hold.
-pub(crate) fn check_magnitude(piece: &Piece<'_>, name: &str, format: Format) -> Result<(), ModelError> {
-    let (magnitude, largest) = (piece.magnitude(), format.largest());
+pub(crate) fn check_magnitude(values: &[f32], name: &str, format: Format) -> Result<(), ModelError> {
+    let (magnitude, largest) = (magnitude(values), format.largest());
     if magnitude > largest {
         return Err(ModelError::TooLarge {
             name: name.to_owned(),

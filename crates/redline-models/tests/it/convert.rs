@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
-use redline_models::{ConvertOptions, LoadOptions, Model, ModelError, Weights, convert, load};
+use redline_models::{ConvertOptions, LoadOptions, Loader, Model, ModelError, Weights, convert, load};
 use redline_weights::{Checkpoint, Checksum, ConfigFile, Infq};
 use serde_json::{Value, json};
 
@@ -64,7 +64,11 @@ fn outlier_columns_survive_conversion() {
         let columns = |m: &Matrix| m.outlier_columns().to_vec();
         let hidden = unpacked.facts().hidden as f64;
         assert_eq!(columns(unpacked.head()).len(), (hidden * 0.1).round() as usize);
-        let packed = load_packed(&to, LoadOptions::default()).unwrap();
+        let infq = Infq::open(&to).unwrap();
+        let loader = Loader::new(&config, Weights::Infq(&infq), LoadOptions::default()).unwrap();
+        let announced = loader.footprint().weight_bytes();
+        let packed = on_team(|exec| loader.load(exec)).unwrap();
+        assert_eq!(announced, packed.weight_bytes());
         assert_eq!(columns(packed.head()), columns(unpacked.head()));
         let want = logits(unpacked, format, &prompt);
         assert!(logits(packed, format, &prompt) == want, "{}", dir.display());

@@ -6,7 +6,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Matrix, Simd};
 use redline_models::model::OperationCounts;
 use redline_models::spec::{DecoderSpec, Role};
-use redline_models::{LoadOptions, Weights, arch, load};
+use redline_models::{LoadOptions, Loader, Weights, arch, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 
 use crate::reference::{Bench, argmax, golden_root, goldens, masked_goldens, nmse, on_team, open, reference};
@@ -246,5 +246,24 @@ fn a_tied_head_that_is_not_the_embedding_is_refused() {
         let fact = "`tie_word_embeddings` is true, but `lm_head.weight` differs from the embedding";
         let expect = changed.map(|_| format!("{fact}\n  in `{}`", to.display()));
         assert_eq!(refused, expect, "element {changed:?}");
+    }
+}
+
+/// What a loader announces before it reads is what the model has in memory.
+#[test]
+fn the_footprint_is_that_of_the_loaded_model() {
+    for dir in goldens().into_iter().chain(masked_goldens()) {
+        let config = ConfigFile::open(&dir.join("config.json")).unwrap();
+        let checkpoint = Checkpoint::open(&dir).unwrap();
+        for &format in Format::ALL {
+            for outliers in [0.0, 0.1] {
+                let options = LoadOptions { format: Some(format), outliers };
+                let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), options).unwrap();
+                let announced = loader.footprint().weight_bytes();
+                let model = on_team(|exec| loader.load(exec)).unwrap();
+                assert_eq!(announced, model.weight_bytes(), "{} {format} {outliers}", dir.display());
+                assert_eq!(model.facts().format, format);
+            }
+        }
     }
 }

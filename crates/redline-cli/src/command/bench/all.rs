@@ -30,7 +30,7 @@ const MISSING: u8 = 1;
 /// What every lane is run with.
 #[derive(Debug, Args)]
 pub(super) struct AllArgs {
-    /// How much of each lane: smoke (a moment), standard (about a minute) or full (every case)
+    /// How much of each lane: smoke (a moment), standard (a minute or two) or full (every case)
     #[arg(long, value_name = "WHICH", value_parser = value::profile, default_value = "standard")]
     profile: LaneProfile,
     /// Lanes to run, such as gemm,score; default: all

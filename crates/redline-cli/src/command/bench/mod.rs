@@ -70,7 +70,7 @@ struct ThreadFlag {
 /// How much of a lane.
 #[derive(Debug, Args)]
 struct ProfileFlag {
-    /// How much to run: smoke (a moment), standard (about a minute) or full (every case); the lane's own flags override it
+    /// How much to run: smoke (a moment), standard (a minute or two) or full (every case); the lane's own flags override it
     #[arg(long, value_name = "WHICH", value_parser = value::profile)]
     profile: Option<LaneProfile>,
 }
@@ -260,6 +260,7 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
         threads,
         tier: subject.tier(),
         progress: &|case| progress.done(case),
+        note: &message::note,
         record: &|rows| recorder.take(rows),
         process: &process,
     };

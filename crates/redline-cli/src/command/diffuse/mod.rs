@@ -123,7 +123,7 @@ struct ScheduleFlags {
     #[arg(long, value_name = "N", value_parser = value::count)]
     refresh: Option<usize>,
     /// Scale of classifier-free guidance, away from the prediction without the prompt; 0 disables it [default: 0]
-    #[arg(long, value_name = "S", value_parser = value::temperature, allow_negative_numbers = true)]
+    #[arg(long, value_name = "S", value_parser = value::guidance, allow_negative_numbers = true)]
     cfg_scale: Option<f32>,
 }
 
@@ -189,7 +189,7 @@ fn diffuse_once(
     Ok(finish::code(outcome.finish_reason))
 }
 
-/// Prints the text as it becomes final, or the canvas after every pass. Stops when standard output is closed.
+/// Prints the text as it becomes final (without a tokenizer, the ids at the end), or the canvas after every pass. Stops when standard output is closed.
 fn shown(
     loaded: &LoadedModel,
     args: &DiffuseArgs,
@@ -217,6 +217,9 @@ fn shown(
     if args.show_steps {
         steps.finish()?;
     } else {
+        if loaded.engine.tokenizer().is_none() {
+            text.push(&output::ids(&outcome.token_ids));
+        }
         text.finish()?;
     }
     Ok(outcome)

@@ -155,7 +155,7 @@ fn generate_once(
     Ok(finish::code(outcome.finish_reason))
 }
 
-/// Prints the text as it is generated. Generation stops when standard output is closed.
+/// Prints the text as it is generated; without a tokenizer, the ids at the end. Generation stops when standard output is closed.
 fn stream(
     engine: &Engine,
     interrupt: &Interrupt,
@@ -170,6 +170,9 @@ fn stream(
         };
         engine.generate(request, cancel, &mut on_text)
     })?;
+    if engine.tokenizer().is_none() {
+        stream.push(&output::ids(&outcome.token_ids));
+    }
     stream.finish()?;
     Ok(outcome)
 }

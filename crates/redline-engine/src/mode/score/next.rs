@@ -145,7 +145,8 @@ impl ScoreTask {
     /// Called when a prompt and all its labels have been run.
     fn scored(&mut self, item: usize) -> Next {
         if self.logits.long {
-            self.items[item].row = self.set(item).long_row(&self.items[item].sums, &self.job);
+            let sums = std::mem::take(&mut self.items[item].sums);
+            self.items[item].row = self.set(item).long_row(&sums, &self.job);
         }
         self.unscored -= 1;
         self.unfinished -= 1;

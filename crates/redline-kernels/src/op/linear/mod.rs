@@ -16,6 +16,7 @@ pub use self::variant::Variant;
 use super::activation::{ActivationFunction, apply};
 use crate::Matrix;
 use crate::format::Format;
+use crate::matrix::MatrixShape;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows, RowsMut};
 
@@ -28,12 +29,12 @@ pub struct Epilogue<'a> {
     pub activation: ActivationFunction,
 }
 
-/// Number of scratch words that [`linear`] needs for `rows` rows of inputs to `matrix`.
-pub fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
-    match matrix.format() {
+/// Number of scratch words that [`linear`] needs for `rows` rows of inputs to a matrix of this shape.
+pub fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
+    match shape.format {
         Format::F32 => 0,
-        Format::Bf16 => rows * matrix.steps(),
-        Format::W8 { .. } | Format::W4 { .. } => integers::scratch_words(matrix, rows),
+        Format::Bf16 => rows * shape.format.steps(shape.cols),
+        Format::W8 { .. } | Format::W4 { .. } => integers::scratch_words(shape, rows),
     }
 }
 
@@ -57,7 +58,7 @@ pub fn linear(
     );
     assert!(y.stride >= padded || y.rows <= 1, "stride {} holds {padded} outputs", y.stride);
     assert!(epilogue.bias.is_none_or(|b| b.len() >= padded), "a bias of {padded} values");
-    assert!(scratch.len() >= scratch_words(w, x.rows), "scratch of {} words", scratch.len());
+    assert!(scratch.len() >= scratch_words(w.shape(), x.rows), "scratch of {} words", scratch.len());
     if x.rows == 0 {
         return;
     }

@@ -18,7 +18,7 @@ const TRIES: usize = 3;
 /// Requested duration of a sleep.
 const NAP: Duration = Duration::from_millis(1);
 /// Bounds of the buffer in bytes; its size is twice the last-level cache.
-const BUFFER: (u64, u64) = (64 << 20, 256 << 20);
+const BUFFER: (u64, u64) = (64 << 20, 128 << 20);
 /// Maximum number of readings of each kind.
 const MOST: usize = 100_000;
 /// Number of readings between two readings of the clock frequency.

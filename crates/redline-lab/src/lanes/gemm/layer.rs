@@ -64,7 +64,7 @@ impl<'a> Layer<'a> {
         }
         let mut x = Buffer::zeroed(rows * k)?;
         noise(SEEDS.1, 0, 1.0, &mut x);
-        let scratch = Buffer::zeroed(scratch_words(&matrices[0], rows))?;
+        let scratch = Buffer::zeroed(scratch_words(matrices[0].shape(), rows))?;
         let y = Buffer::zeroed(rows * n.next_multiple_of(STRIP))?;
         Ok(Self { exec, matrices, next: 0, x, y, scratch })
     }
@@ -140,7 +140,7 @@ impl<'a> Layer<'a> {
         let x: Vec<f32> = rows.iter().flat_map(|&r| &self.x[r * k..][..k]).copied().collect();
         let stride = n.next_multiple_of(STRIP);
         let mut y = vec![0f32; rows.len() * stride];
-        let mut scratch = vec![0u32; scratch_words(matrix, rows.len())];
+        let mut scratch = vec![0u32; scratch_words(matrix.shape(), rows.len())];
         let (x, mut out) = (Rows::new(&x, rows.len(), k, k), RowsMut::new(&mut y, rows.len(), n, stride));
         let variant = Variant::estimate(simd, matrix, rows.len());
         let exec = Exec { simd, team: &team };

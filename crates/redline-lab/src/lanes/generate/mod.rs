@@ -4,10 +4,12 @@
 //! Greedy, end-of-sequence ignored, so that every trial does the same work. Shares and quotients follow from other metrics or
 //! from the limits, so they are reported but not judged.
 
+mod budget;
 mod rows;
 
 use redline_engine::{BatchOutcome, Cancel, Engine, GenerateRequest};
 
+use self::budget::Budget;
 use super::prelude::*;
 use crate::bench::requests::{batch_request, continuation, generate, ids};
 
@@ -36,9 +38,12 @@ pub(super) const LANE: Lane = Lane {
         flag("kv-cache", "WHICH", "both").help("Arms to run at batch 1: on, off or both"),
         flag("batch", "N,..", "1")
             .help("Sequences that decode together, one pass per token for all of them; with the KV cache"),
+        flag("max-seconds", "S", "0").help(
+            "Leave out cases that would take longer, all together, by a first run of each; 0: no limit",
+        ),
     ],
     smoke: &[("prompt-tokens", "5"), ("new-tokens", "3"), ("num-runs", "2"), ("batch", "1,3")],
-    standard: &[("new-tokens", "64"), ("num-runs", "5"), ("batch", "1,4")],
+    standard: &[("new-tokens", "64"), ("num-runs", "5"), ("batch", "1,4"), ("max-seconds", "90")],
     // The columns of the seeds' generation benchmarks: rates, mean and deviation, range, time per token, memory.
     columns: Some(&[
         Column { name: "case", cell: Cell::Case },
@@ -75,6 +80,13 @@ struct Case {
     new_tokens: usize,
 }
 
+impl Case {
+    /// The mean length of the passes without KV cache.
+    fn mean_length(self) -> usize {
+        self.prompt_tokens + self.new_tokens / 2
+    }
+}
+
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
     let arms: &[bool] = values
         .choice::<&[bool]>("kv-cache", &[("on", &[true]), ("off", &[false]), ("both", &[true, false])])?;
@@ -87,28 +99,64 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
         "`--kv-cache off` with a `--batch` above 1, but a batch decodes with the cache only".into()
     })?;
     within_batch("batch", &batches)?;
+    let budget = Budget::new(bench, values.number("max-seconds")?);
     for &threads in &bench.threads {
         let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
         let trials = Trials::load(bench, model, Setup::new(threads), runs, tokens)?;
         for &batch in &batches {
             if batch == 1 {
-                bench.done(&format!("{threads} threads, one sequence"), single_rows(&trials, case, arms)?)?;
-            } else {
-                let row = batch_row(&trials, case, batch)?;
-                bench.done(&format!("{threads} threads, batch {batch}"), vec![row])?;
+                let rows = single_rows(&trials, case, arms, &budget)?;
+                if !rows.is_empty() {
+                    bench.done(&format!("{threads} threads, one sequence"), rows)?;
+                }
+                continue;
+            }
+            let name = format!("{threads} threads, batch {batch}");
+            trials.bench.fits_batch(
+                batch,
+                case.prompt_tokens.saturating_add(case.new_tokens),
+                trials.info(),
+            )?;
+            if budget.fits(&name, runs, || batch_estimate(&trials, case, batch))? {
+                bench.done(&name, vec![batch_row(&trials, case, batch)?])?;
             }
         }
     }
-    Ok(())
+    budget.refuse_nothing()
+}
+
+/// An estimate of the seconds of a run: its prefill, and as many steps as it has later tokens, from a run with one such step.
+fn extrapolated(case: Case, short: &BatchOutcome) -> f64 {
+    short.prefill_s + short.decode_s * (case.new_tokens - 1) as f64
+}
+
+/// An estimate of the seconds of a run of a single sequence. Without KV cache, each token takes a pass of the mean length.
+fn estimate(trials: &Trials<'_>, case: Case, kv_cache: bool) -> Result<f64> {
+    let run = |tokens, new| run_alone(&trials.engine, &ids(tokens, 0, trials.info().vocab), new, true);
+    if kv_cache {
+        return Ok(extrapolated(case, &run(case.prompt_tokens, 2)?));
+    }
+    Ok(run(case.mean_length(), 1)?.prefill_s * case.new_tokens as f64)
+}
+
+/// An estimate of the seconds of a run of several sequences.
+fn batch_estimate(trials: &Trials<'_>, case: Case, batch: usize) -> Result<f64> {
+    let request = batch_request(batch, case.prompt_tokens, 2, trials.info().vocab);
+    Ok(extrapolated(case, &trials.engine.generate_batch(&request, &Cancel::new())?))
 }
 
 /// The rows of a single sequence with one number of threads.
-fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool]) -> Result<Vec<Row>> {
+fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool], budget: &Budget<'_>) -> Result<Vec<Row>> {
     let (info, engine) = (trials.info(), &trials.engine);
     let prompt = ids(case.prompt_tokens, 0, info.vocab);
     let mut rows = Vec::new();
     let mut expected: Option<Vec<u32>> = None;
     for &kv_cache in arms {
+        let cache = if kv_cache { "with" } else { "without" };
+        let name = format!("{} threads, one sequence {cache} KV cache", info.threads);
+        if !budget.fits(&name, trials.runs, || estimate(trials, case, kv_cache))? {
+            continue;
+        }
         let (warmup, runs) = trials.run(|| run_alone(engine, &prompt, case.new_tokens, kv_cache))?;
         let first = expected.get_or_insert_with(|| runs[0].value.token_ids[0].clone());
         for other in runs.iter().map(|run| &run.value.token_ids[0]) {
@@ -147,7 +195,7 @@ fn run_alone(engine: &Engine, prompt: &[i64], new: usize, kv_cache: bool) -> Res
 
 /// Tokens per second of one forward pass with the mean length of the passes in the arm without cache.
 fn forward_rate(trials: &Trials<'_>, case: Case) -> Result<f64> {
-    let length = case.prompt_tokens + case.new_tokens / 2;
+    let length = case.mean_length();
     let prompt = ids(length, 0, trials.info().vocab);
     let rate = |_| Ok(length as f64 / run_alone(&trials.engine, &prompt, 1, true)?.prefill_s);
     let mut rates = (0..=trials.runs.timed).map(rate).collect::<Result<Vec<f64>>>()?;
@@ -157,7 +205,6 @@ fn forward_rate(trials: &Trials<'_>, case: Case) -> Result<f64> {
 /// The row of several sequences that decode together. Their prompts begin differently.
 fn batch_row(trials: &Trials<'_>, case: Case, batch: usize) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
-    trials.bench.fits_batch(batch, case.prompt_tokens.saturating_add(case.new_tokens), info)?;
     let request = batch_request(batch, case.prompt_tokens, case.new_tokens, info.vocab);
     let run_together = || Ok(engine.generate_batch(&request, &Cancel::new())?);
     let first = run_together()?;

@@ -16,19 +16,19 @@ use crate::format::bf16::{self, Bf16Mac};
 use crate::format::w4::W4;
 use crate::format::w8::W8;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
-use crate::matrix::Outliers;
+use crate::matrix::{MatrixShape, Outliers};
 use crate::op::quantise::{Arrangement, InputLayout, Places, quantise};
 use crate::tile::{self, TileArgs};
 use crate::{Exec, Rows};
 
-pub(super) fn scratch_words(matrix: &Matrix, rows: usize) -> usize {
-    let outliers = rows * matrix.outliers().map_or(0, Outliers::steps);
-    let inputs = [dot_layout(matrix, rows, 1), tiles::layout(matrix, rows)].map(InputLayout::words);
+pub(super) fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
+    let outliers = rows * Format::Bf16.steps(shape.outliers);
+    let inputs = [dot_layout(shape, rows, 1), tiles::layout(shape, rows)].map(InputLayout::words);
     inputs[0].max(inputs[1]) + LANES + outliers
 }
 
-fn dot_layout(matrix: &Matrix, rows: usize, tile_rows: usize) -> InputLayout {
-    let (k, summed_k) = (matrix.cols(), matrix.format().summed_k());
+fn dot_layout(shape: MatrixShape, rows: usize, tile_rows: usize) -> InputLayout {
+    let (k, summed_k) = (shape.cols, shape.format.summed_k());
     InputLayout { k, summed_k, arrangement: Arrangement::Words, tile_rows, rows }
 }
 
@@ -43,8 +43,8 @@ pub(super) fn run(
     let tiles = exec.simd.tiles().filter(|_| variant == Variant::Tiles && x.rows >= TILES_FROM_ROWS);
     let part_of = if variant == Variant::DotHalf { 2 } else { 1 };
     let layout = match tiles {
-        Some(_) => tiles::layout(w, x.rows),
-        None => dot_layout(w, x.rows, exec.simd.run(TileRows).div_ceil(part_of)),
+        Some(_) => tiles::layout(w.shape(), x.rows),
+        None => dot_layout(w.shape(), x.rows, exec.simd.run(TileRows).div_ceil(part_of)),
     };
     let apart = scratch.len() - x.rows * w.outliers().map_or(0, Outliers::steps);
     let (inputs, apart) = scratch.split_at_mut(apart);
@@ -252,7 +252,7 @@ mod tests {
     /// Runs the first tile of a matrix of this format, in tiles of `tile_rows` rows.
     fn run_first_tile(format: Format, tile_rows: usize) {
         let matrix = Matrix::zeroed(format, 16, 32).unwrap();
-        let layout = dot_layout(&matrix, tile_rows, tile_rows);
+        let layout = dot_layout(matrix.shape(), tile_rows, tile_rows);
         let mut y = vec![0.0; 16 * tile_rows];
         let outputs = Outputs { y: Disjoint::new(&mut y), stride: 16, epilogue: Epilogue::default() };
         let inputs = vec![0; layout.words()];

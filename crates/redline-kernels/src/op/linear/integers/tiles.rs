@@ -11,12 +11,13 @@ use std::ops::Range;
 use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS, TileUnit, Tiles};
 
 use super::{Job, Variant};
+use crate::Exec;
 use crate::dot::Scale;
 use crate::format::w4::W4;
 use crate::format::w8::W8;
 use crate::format::{BLOCK, Format, INPUT_GROUP, Integer};
+use crate::matrix::MatrixShape;
 use crate::op::quantise::{Arrangement, InputLayout, Places};
-use crate::{Exec, Matrix};
 
 /// Number of strips in a panel.
 const STRIPS: usize = 4;
@@ -29,10 +30,10 @@ const BLOCK_TILES: usize = 2;
 /// Number of words of a product's sums.
 const SUMS: usize = TILE_ROWS * PAIR * LANES;
 
-pub(super) fn layout(matrix: &Matrix, rows: usize) -> InputLayout {
+pub(super) fn layout(shape: MatrixShape, rows: usize) -> InputLayout {
     InputLayout {
-        k: matrix.cols(),
-        summed_k: matrix.format().summed_k(),
+        k: shape.cols,
+        summed_k: shape.format.summed_k(),
         arrangement: Arrangement::Tiles,
         tile_rows: TILE_ROWS,
         rows,

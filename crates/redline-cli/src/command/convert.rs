@@ -20,13 +20,19 @@ use crate::value::{self, Isa};
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
     /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
-    #[arg(value_name = "SRC")]
-    source: String,
+    #[arg(value_name = "SRC", required_unless_present = "in")]
+    source: Option<String>,
+    /// The model: another way to give SRC
+    #[arg(long = "in", id = "in", value_name = "SRC", requires = "out", conflicts_with_all = ["source", "destination"])]
+    input: Option<String>,
     #[command(flatten)]
     signed: SignedFlag,
     /// The directory to write; if it exists, it must be empty
-    #[arg(value_name = "DIR")]
-    destination: PathBuf,
+    #[arg(value_name = "DIR", required_unless_present = "out")]
+    destination: Option<PathBuf>,
+    /// The directory to write: another way to give DIR
+    #[arg(long, value_name = "DIR", requires = "in")]
+    out: Option<PathBuf>,
     #[command(flatten)]
     weights: WeightFlags,
     /// Number of threads; default: one per physical core that this process may use [env: REDLINE_THREADS]
@@ -45,7 +51,15 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
             "`--format w8` halves a bf16 model, `--format w4` quarters it",
         ));
     };
-    let named = args.signed.of(&args.source, context.environment)?;
+    let (Some(source), Some(destination)) =
+        (args.source.as_ref().or(args.input.as_ref()), args.destination.as_ref().or(args.out.as_ref()))
+    else {
+        return Err(Failure::usage(
+            "no model or no directory given",
+            "`redline convert SRC DIR --format w8`",
+        ));
+    };
+    let named = args.signed.of(source, context.environment)?;
     let source = match named.source(context.environment)? {
         Source::Directory(dir) => dir,
         Source::Embedded(embedded) => {
@@ -59,7 +73,7 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
     let isa = or_else(args.isa, || context.environment.value(env::ISA, value::isa))?;
     let result = Interrupt::install()?.during(|cancel| {
         model::with_team(threads, isa.and_then(|isa| isa.0), |exec| {
-            convert(exec, &source, &args.destination, options, &mut |progress| {
+            convert(exec, &source, destination, options, &mut |progress| {
                 bar.show(progress.done, progress.total);
                 if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) }
             })
@@ -74,6 +88,6 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
         }
         Err(error) => return Err(Failure::advised(&error, error.hint())),
     }
-    output::line(&args.destination.display().to_string())?;
+    output::line(&destination.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -69,7 +69,7 @@ pub struct ModelInfo {
     pub head_bytes: u64,
     /// Bytes of keys and values per stored token, over all layers.
     pub kv_bytes_per_token: u64,
-    /// Bytes reserved for activations, independent of the batch.
+    /// Bytes reserved for the activations of the largest pass over several sequences.
     pub activation_bytes: u64,
     /// Maximum sequence length in tokens.
     pub context: usize,
@@ -85,6 +85,8 @@ pub struct ModelInfo {
     pub tp: usize,
     /// Bytes of activations that each additional token of a pass needs.
     pub activation_bytes_per_row: u64,
+    /// Bytes of activations that each additional row of logits needs; at most [`crate::MAX_BATCH`] rows are held at a time.
+    pub activation_bytes_per_output: u64,
     /// Maximum number of tokens in a pass.
     pub max_chunk: usize,
     /// Instruction tier in use.
@@ -220,6 +222,7 @@ impl Engine {
         let activation_bytes = model.arena_size(max_chunk, OUTPUT_ROWS).bytes();
         let page_bytes = page_bytes(&model.kv_shapes(kv_format)) as u64;
         let activation_bytes_per_row = model.arena_size(2, 0).bytes() - model.arena_size(1, 0).bytes();
+        let activation_bytes_per_output = model.arena_size(0, 2).bytes() - model.arena_size(0, 1).bytes();
         let masked = matches!(facts.objective, Objective::Masked { .. });
         let budget = Budget {
             weights: model.weight_bytes(),
@@ -240,6 +243,7 @@ impl Engine {
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
             activation_bytes,
             activation_bytes_per_row,
+            activation_bytes_per_output,
             context,
             vocab: facts.vocab,
             layers: model.layers(),

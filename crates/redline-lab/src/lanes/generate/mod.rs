@@ -9,7 +9,7 @@ mod rows;
 use redline_engine::{BatchOutcome, Cancel, Engine, GenerateRequest};
 
 use super::prelude::*;
-use crate::bench::requests::{batch_request, continuation, generate, ids};
+use crate::bench::requests::{Prompts, continuation, generate};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
@@ -29,7 +29,8 @@ pub(super) const LANE: Lane = Lane {
         info("limit", ""),
     ],
     flags: &[
-        flag("prompt-tokens", "N", "64").help("Tokens of the prompt"),
+        Flag::prompt(),
+        flag("prompt-tokens", "N", "64").help("Tokens of the prompt, if no text is given"),
         flag("new-tokens", "N", "256").help("Tokens to generate"),
         Flag::runs("5"),
         Flag::warmups("1"),
@@ -80,6 +81,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
         .choice::<&[bool]>("kv-cache", &[("on", &[true]), ("off", &[false]), ("both", &[true, false])])?;
     let case =
         Case { prompt_tokens: values.count("prompt-tokens")?, new_tokens: values.count("new-tokens")? };
+    let text = values.some_text("prompt");
     let runs = values.runs()?;
     require(case.new_tokens >= 2, || "`--new-tokens` is 1, but the first token belongs to prefill".into())?;
     let batches = values.counts("batch")?;
@@ -88,24 +90,28 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
     })?;
     within_batch("batch", &batches)?;
     for &threads in &bench.threads {
-        let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
-        let trials = Trials::load(bench, model, Setup::new(threads), runs, tokens)?;
+        let trials = Trials::load(bench, model, Setup::new(threads), runs, case.new_tokens)?;
+        let prompts = Prompts::new(&trials.engine, text)?;
+        let case = Case { prompt_tokens: prompts.length(case.prompt_tokens), ..case };
+        within_context(case.prompt_tokens.saturating_add(case.new_tokens), trials.info())?;
         for &batch in &batches {
-            if batch == 1 {
-                bench.done(&format!("{threads} threads, one sequence"), single_rows(&trials, case, arms)?)?;
+            let (what, rows) = if batch == 1 {
+                ("one sequence".to_owned(), single_rows(&trials, case, &prompts, arms)?)
             } else {
-                let row = batch_row(&trials, case, batch)?;
-                bench.done(&format!("{threads} threads, batch {batch}"), vec![row])?;
-            }
+                (format!("batch {batch}"), vec![batch_row(&trials, case, &prompts, batch)?])
+            };
+            let told = |row: Row| text.map_or(row.clone(), |text| row.param("prompt", text));
+            let rows = rows.into_iter().map(told).collect();
+            bench.done(&format!("{threads} threads, {what}"), rows)?;
         }
     }
     Ok(())
 }
 
 /// The rows of a single sequence with one number of threads.
-fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool]) -> Result<Vec<Row>> {
+fn single_rows(trials: &Trials<'_>, case: Case, prompts: &Prompts, arms: &[bool]) -> Result<Vec<Row>> {
     let (info, engine) = (trials.info(), &trials.engine);
-    let prompt = ids(case.prompt_tokens, 0, info.vocab);
+    let prompt = prompts.ids(case.prompt_tokens, 0, info.vocab);
     let mut rows = Vec::new();
     let mut expected: Option<Vec<u32>> = None;
     for &kv_cache in arms {
@@ -114,11 +120,14 @@ fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool]) -> Result<Vec<Row
         for other in runs.iter().map(|run| &run.value.token_ids[0]) {
             verify(first == other, || format!("greedy ids differ between trials: {first:?} and {other:?}"))?;
         }
-        if kv_cache {
+        if rows.is_empty() {
             rows.push(rows::prefill(info, case, &runs)?.warmed(warmup));
+        }
+        if kv_cache {
             rows.push(rows::decode(info, case, &runs)?.warmed(warmup));
         } else {
-            rows.push(rows::recompute(info, case, &runs, forward_rate(trials, case)?)?.warmed(warmup));
+            let forward = forward_rate(trials, case, prompts)?;
+            rows.push(rows::recompute(info, case, &runs, forward)?.warmed(warmup));
         }
     }
     let rate = |row: &Row| row.metrics.get("tokens_per_s")?.samples().median();
@@ -146,23 +155,23 @@ fn run_alone(engine: &Engine, prompt: &[i64], new: usize, kv_cache: bool) -> Res
 }
 
 /// Tokens per second of one forward pass with the mean length of the passes in the arm without cache.
-fn forward_rate(trials: &Trials<'_>, case: Case) -> Result<f64> {
+fn forward_rate(trials: &Trials<'_>, case: Case, prompts: &Prompts) -> Result<f64> {
     let length = case.prompt_tokens + case.new_tokens / 2;
-    let prompt = ids(length, 0, trials.info().vocab);
+    let prompt = prompts.ids(length, 0, trials.info().vocab);
     let rate = |_| Ok(length as f64 / run_alone(&trials.engine, &prompt, 1, true)?.prefill_s);
     let mut rates = (0..=trials.runs.timed).map(rate).collect::<Result<Vec<f64>>>()?;
     Ok(Samples::new("tokens/s", Direction::Higher, rates.split_off(1))?.median().unwrap_or(f64::NAN))
 }
 
 /// The row of several sequences that decode together. Their prompts begin differently.
-fn batch_row(trials: &Trials<'_>, case: Case, batch: usize) -> Result<Row> {
+fn batch_row(trials: &Trials<'_>, case: Case, prompts: &Prompts, batch: usize) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
     trials.bench.fits_batch(batch, case.prompt_tokens.saturating_add(case.new_tokens), info)?;
-    let request = batch_request(batch, case.prompt_tokens, case.new_tokens, info.vocab);
+    let request = prompts.batch(batch, case.prompt_tokens, case.new_tokens, info.vocab);
     let run_together = || Ok(engine.generate_batch(&request, &Cancel::new())?);
     let first = run_together()?;
     for index in [0, batch - 1] {
-        let prompt = ids(case.prompt_tokens, index, info.vocab);
+        let prompt = prompts.ids(case.prompt_tokens, index, info.vocab);
         let alone = run_alone(engine, &prompt, case.new_tokens, true)?;
         same(index, &alone.token_ids[0], &first.token_ids[index])?;
     }

@@ -249,6 +249,32 @@ fn one_arm_may_be_several_processes() {
     assert!(samples.lines().next().unwrap().contains("tainted,taint_reasons"), "{samples:.200}");
 }
 
+/// A directory of baselines is named after the processor and the number of cores of the machine that measured them.
+#[test]
+fn baselines_lie_in_the_directory_of_their_machine() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../baselines");
+    let mut files = 0;
+    for machine in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        for file in fs::read_dir(&machine).unwrap().map(|entry| entry.unwrap().path()) {
+            let document: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+            let meta = &document["_meta"];
+            let hardware = meta["hardware"].as_str().unwrap();
+            // Such as "AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB".
+            let processor = hardware.split_once('(').and_then(|(_, rest)| rest.split_once(')')).unwrap().0;
+            let name = format!("{}-{}", processor.to_lowercase().replace(' ', "-"), meta["cores"]);
+            assert_eq!(
+                machine.file_name().unwrap().to_str(),
+                Some(name.as_str()),
+                "{}: {hardware}",
+                file.display()
+            );
+            assert_eq!(document["lane"].as_str(), file.file_stem().unwrap().to_str(), "{}", file.display());
+            files += 1;
+        }
+    }
+    assert!(files >= lanes::ALL.len(), "{files} baselines");
+}
+
 #[test]
 fn all_lanes_run_each_into_its_own_directory() {
     let folder = tempfile::tempdir().unwrap();

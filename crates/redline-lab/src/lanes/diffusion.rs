@@ -138,8 +138,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
             // The requested block lengths; an arm without blocks uses one block.
             let lengths = if arm.blocks() { blocks.clone() } else { vec![new_tokens] };
             for length in lengths {
-                let row = case.checked_row(&trials, arm, length)?;
-                let row = text.map_or(row.clone(), |text| row.param("prompt", text));
+                let row = case.checked_row(&trials, arm, length)?.prompted(text);
                 bench.done(&format!("{threads} threads, {}, blocks of {length}", arm.name), vec![row])?;
             }
         }

@@ -100,8 +100,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
             } else {
                 (format!("batch {batch}"), vec![batch_row(&trials, case, &prompts, batch)?])
             };
-            let told = |row: Row| text.map_or(row.clone(), |text| row.param("prompt", text));
-            let rows = rows.into_iter().map(told).collect();
+            let rows = rows.into_iter().map(|row| row.prompted(text)).collect();
             bench.done(&format!("{threads} threads, {what}"), rows)?;
         }
     }

@@ -50,7 +50,8 @@ impl Flag {
     /// A text that is read instead of ids of a given number.
     pub(crate) const fn prompt() -> Self {
         flag("prompt", "TEXT", "none")
-            .help("Text of the prompts, instead of ids of a given number; each prompt after the first begins one token later and goes round")
+            .help("Text of the prompts, instead of ids of a given number; each prompt after the first begins one token later and \
+                   goes round")
     }
 
     pub(crate) const fn help(self, help: &'static str) -> Self {

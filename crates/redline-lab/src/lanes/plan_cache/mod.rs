@@ -32,7 +32,8 @@ pub(super) const LANE: Lane = Lane {
     ],
     flags: &[
         flag("test", "NAME", "all")
-            .help("Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all; also by the seed's name, such as test_cache_hit_rate"),
+            .help("Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all; the names in the seed, such as \
+                   test_cache_hit_rate, are known too"),
         flag("sizes", "WHICH", "full")
             .help("Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)"),
         Flag::runs("5").help("Calls after the first of each kind, which are not warmed up"),

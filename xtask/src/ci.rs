@@ -46,7 +46,7 @@ const STEPS: &[Step] = &[
             "--profile=smoke",
             "--threads=2",
             "--portable",
-            "--baseline=baselines/sapphire-rapids-2",
+            "--baseline=baselines",
         ],
         environment: None,
     },

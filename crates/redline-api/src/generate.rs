@@ -127,6 +127,7 @@ impl RequestEcho {
 
 /// Builds the JSON document of the answer.
 pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: GenerateOutcome) -> TextCompletion {
+    let tokens_per_s = tokens_per_s(&outcome).map(Finite);
     TextCompletion {
         object: "text_completion".to_owned(),
         schema: SchemaVersion,
@@ -147,7 +148,8 @@ pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: GenerateOutcome) 
             queue_s: Finite(outcome.queue_s),
             prefill_s: Finite(outcome.prefill_s),
             decode_s: Finite(outcome.decode_s),
-            tokens_per_s: outcome.decode_tokens_per_s.map(Finite),
+            decode_tokens_per_s: outcome.decode_tokens_per_s.map(Finite),
+            tokens_per_s,
             peak_memory_bytes: outcome.peak_memory_bytes,
             kernel_path: outcome.kernel_path,
             threads: model.threads(),
@@ -156,6 +158,12 @@ pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: GenerateOutcome) 
             seed: echo.seed,
         },
     }
+}
+
+/// All new tokens per second of prefill and decoding together; `None` without new tokens.
+fn tokens_per_s(outcome: &GenerateOutcome) -> Option<f64> {
+    let (tokens, seconds) = (outcome.usage.completion_tokens, outcome.prefill_s + outcome.decode_s);
+    (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
 fn position(from: engine::PositionLogprobs) -> wire::LogprobEntry {

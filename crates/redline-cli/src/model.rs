@@ -216,6 +216,11 @@ impl ModelName {
         Self::new(name, None)
     }
 
+    /// A model that this program wrote to a directory. It needs no signature.
+    pub(crate) fn made(dir: &Path) -> Self {
+        Self::new(&dir.to_string_lossy(), None)
+    }
+
     /// Another model, with the same signing key.
     pub(crate) fn another(&self, name: &str) -> Self {
         if name == self.name { self.clone() } else { Self::new(name, self.signed_by.clone()) }
@@ -351,6 +356,11 @@ impl BackendFlags {
 }
 
 impl BackendFlags {
+    /// The plan directory that the flag or the environment names, if there is one.
+    pub(crate) fn named_plan_dir(&self, environment: Environment) -> Result<Option<PathBuf>, Failure> {
+        self.plans.named_dir(environment)
+    }
+
     /// The writer of the precision trace, if one is requested.
     fn trace(&self, environment: Environment) -> Result<Option<TraceLog>, Failure> {
         let path = self.precision_trace.clone().or_else(|| environment.path(env::PRECISION_TRACE));

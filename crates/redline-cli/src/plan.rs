@@ -51,10 +51,18 @@ impl PlanFlags {
         Self { plan_policy, plan_tokens, plan_rows, ..self }
     }
 
+    /// The plan directory that the flag or the environment names, if there is one.
+    pub(crate) fn named_dir(&self, environment: Environment) -> Result<Option<PathBuf>, Failure> {
+        Ok(self.given_dir(environment)?.and_then(|dir| dir.0))
+    }
+
+    fn given_dir(&self, environment: Environment) -> Result<Option<PlanDir>, Failure> {
+        or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))
+    }
+
     /// Fills in the values that no flag gave, from the environment.
     pub(crate) fn resolve(&self, environment: Environment) -> Result<PlanOptions, Failure> {
-        let given = or_else(self.plan_cache.clone(), || environment.value(env::PLAN_CACHE, value::plan_dir))?;
-        let cache = given.map_or_else(|| default_dir(environment), |dir| dir.0);
+        let cache = self.given_dir(environment)?.map_or_else(|| default_dir(environment), |dir| dir.0);
         let named =
             or_else(self.plan_policy, || environment.value(env::PLAN_POLICY, value::named::<PlanPolicy>))?;
         let max_chunk = or_else(self.max_chunk, || environment.value(env::MAX_CHUNK, value::chunk))?;

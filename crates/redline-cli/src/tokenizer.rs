@@ -17,7 +17,7 @@ use crate::model::{ModelFlag, ModelName};
 pub(crate) struct TokenizerFlags {
     #[command(flatten)]
     model: ModelFlag,
-    /// A `tokenizer.json`; needs no model
+    /// A `tokenizer.json`; needs no model (--model takes such a file too)
     #[arg(long, value_name = "FILE", conflicts_with = "model")]
     tokenizer: Option<PathBuf>,
 }
@@ -59,6 +59,9 @@ impl TokenizerSource {
     }
 
     fn of_model(model: &ModelName, environment: Environment) -> Result<Self, Failure> {
+        if Path::new(&model.name).is_file() {
+            return Ok(Self::file(Path::new(&model.name)));
+        }
         let place = match model.source(environment)? {
             Source::Embedded(model) => Place::Embedded(model.tokenizer),
             Source::Directory(dir) => {

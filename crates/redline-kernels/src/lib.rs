@@ -18,7 +18,9 @@ pub use arithmetic::Arithmetic;
 pub use format::Format;
 pub use matrix::Matrix;
 pub use memory::{Buffer, OutOfMemory, Pages};
-pub use redline_simd::{Simd, Tier, Unavailable, processor, set_default_float_environment};
+pub use redline_simd::{
+    Simd, Tier, Unavailable, processor, set_default_float_environment, vector_extensions,
+};
 pub use threads::{ClockFn, Participation, Stopwatch, Team, with_team};
 
 /// The instructions and the threads that operations run on.

@@ -1,4 +1,4 @@
-//! The clock of measurements, and the time of day.
+//! The clocks of measurements: elapsed time, and processor time of the process; and the time of day.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,17 +8,27 @@ use std::time::SystemTime;
 #[derive(Clone)]
 pub struct Clock {
     read: redline_engine::ClockFn,
+    processor: fn() -> Option<u64>,
+}
+
+/// What a piece of work took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Elapsed {
+    /// Nanoseconds of elapsed time.
+    pub(crate) ns: u64,
+    /// Nanoseconds of processor time, summed over the threads of the process; `None` if the clock cannot tell.
+    pub(crate) processor_ns: Option<u64>,
 }
 
 impl Clock {
     /// A clock that counts from now.
     pub fn start() -> Self {
-        Self { read: redline_engine::monotonic_clock() }
+        Self { read: redline_engine::monotonic_clock(), processor: processor_ns }
     }
 
-    /// A clock that reads `read`, nanoseconds that never decrease. Tests use it to control the time.
+    /// A clock that reads `read`, nanoseconds that never decrease, and has no processor time. Tests use it to control the time.
     pub fn scripted(read: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
-        Self { read: Arc::new(read) }
+        Self { read: Arc::new(read), processor: || None }
     }
 
     /// A clock that advances by `step_ns` at every reading, from 0 on.
@@ -50,10 +60,32 @@ impl Clock {
         (result, self.elapsed_ns(begin))
     }
 
+    /// Runs `work`. Returns its result, and the elapsed and processor time that it took.
+    pub(crate) fn time_both<R>(&self, work: impl FnOnce() -> R) -> (R, Elapsed) {
+        let before = (self.processor)();
+        let (result, ns) = self.time(work);
+        let processor_ns = (self.processor)().zip(before).map(|(after, before)| after.saturating_sub(before));
+        (result, Elapsed { ns, processor_ns })
+    }
+
     /// The clock in the form that the engine takes.
     pub fn as_fn(&self) -> redline_engine::ClockFn {
         Arc::clone(&self.read)
     }
+}
+
+/// Processor time that all threads of this process have used, in nanoseconds (`CLOCK_PROCESS_CPUTIME_ID`).
+#[cfg(unix)]
+fn processor_ns() -> Option<u64> {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    let (seconds, ns) = (u64::try_from(time.tv_sec).ok()?, u64::try_from(time.tv_nsec).ok()?);
+    seconds.checked_mul(1_000_000_000)?.checked_add(ns)
+}
+
+/// Systems other than Unix have no such clock.
+#[cfg(not(unix))]
+fn processor_ns() -> Option<u64> {
+    None
 }
 
 /// The date and time of day. Only for labelling runs; it is never subtracted.
@@ -94,5 +126,20 @@ mod tests {
         assert_eq!(clock.elapsed_s(0), 200.0 * 1e-9);
         assert_eq!(clock.elapsed_ns(u64::MAX), 0);
         assert_eq!(clock.time(|| "done"), ("done", 100));
+        assert_eq!(clock.time_both(|| 7), (7, Elapsed { ns: 100, processor_ns: None }));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn processor_time_is_that_of_all_threads() {
+        let spin = || {
+            let begin = processor_ns().unwrap();
+            while processor_ns().unwrap() < begin + 1_000_000 {}
+        };
+        let ((), own) = Clock::start().time_both(spin);
+        assert!(own.processor_ns >= Some(1_000_000), "{own:?}");
+        // Threads that have ended count too.
+        let ((), other) = Clock::start().time_both(|| std::thread::scope(|scope| drop(scope.spawn(spin))));
+        assert!(other.processor_ns >= Some(1_000_000), "{other:?}");
     }
 }

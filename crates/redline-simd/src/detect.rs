@@ -144,6 +144,33 @@ fn missing_features(tier: Tier) -> Vec<&'static str> {
     }
 }
 
+/// The vector extensions that kernels may use, each with whether this machine has it. `amx` includes the permission of the
+/// operating system.
+pub fn vector_extensions() -> [(&'static str, bool); 8] {
+    #[cfg(target_arch = "x86_64")]
+    macro_rules! has {
+        ($feature:tt) => {
+            std::arch::is_x86_feature_detected!($feature)
+        };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    macro_rules! has {
+        ($feature:tt) => {
+            false
+        };
+    }
+    [
+        ("avx2", has!("avx2")),
+        ("avx512f", has!("avx512f")),
+        ("avx512bw", has!("avx512bw")),
+        ("avx512dq", has!("avx512dq")),
+        ("avx512vl", has!("avx512vl")),
+        ("vnni", has!("avx512vnni")),
+        ("bf16", has!("avx512bf16")),
+        ("amx", Tier::Amx.available().is_ok()),
+    ]
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Path {
     Scalar,

@@ -22,7 +22,7 @@ pub struct DiffuseLine {
     /// Number of masks after the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
-    /// Number of steps, at most one per mask.
+    /// Number of steps; default: one per mask. Steps that fill nothing are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub steps: Option<usize>,
     /// Which masks are filled first.

@@ -133,6 +133,8 @@ pub struct GenerateMeta {
     /// Seconds for all further tokens.
     pub decode_s: Finite<f64>,
     /// New tokens after the first, per second of `decode_s`; `null` with fewer than two tokens.
+    pub decode_tokens_per_s: Option<Finite<f64>>,
+    /// All new tokens, per second of `prefill_s` and `decode_s` together; `null` without new tokens.
     pub tokens_per_s: Option<Finite<f64>>,
     /// Peak of the bytes allocated by the process while the request ran, including weights; `null` if allocations are not
     /// counted, or if another request ran at the same time.
@@ -204,7 +206,8 @@ mod tests {
                 queue_s: Finite(0.125),
                 prefill_s: Finite(0.25),
                 decode_s: Finite(0.0),
-                tokens_per_s: None,
+                decode_tokens_per_s: None,
+                tokens_per_s: Some(Finite(4.0)),
                 peak_memory_bytes: Some(4096),
                 kernel_path: "avx2/f32".to_owned(),
                 threads: 2,

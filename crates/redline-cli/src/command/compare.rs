@@ -36,7 +36,7 @@ pub(super) struct CompareArgs {
 /// What may differ, and how much.
 #[derive(Clone, Debug, Args)]
 pub(super) struct RuleFlags {
-    /// Smallest difference that matters, in percent; default: the lane's, 5 or 10
+    /// Smallest difference that matters, in percent; default: the lane's, 5 or 10. Of comma-separated values: the largest drop allowed
     #[arg(long, value_name = "PERCENT", value_parser = value::percent)]
     threshold: Option<f64>,
     /// Compare figures of different machines

@@ -20,8 +20,11 @@ use crate::value::{self, Isa};
 #[derive(Debug, Args)]
 pub(super) struct ConvertArgs {
     /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
-    #[arg(value_name = "SRC")]
-    source: String,
+    #[arg(value_name = "SRC", required_unless_present = "in")]
+    source: Option<String>,
+    /// The model: another way to give SRC
+    #[arg(long = "in", id = "in", value_name = "SRC", conflicts_with = "source")]
+    input: Option<String>,
     #[command(flatten)]
     signed: SignedFlag,
     #[command(flatten)]
@@ -45,7 +48,10 @@ pub(super) fn run(args: &ConvertArgs, context: &Context) -> Result<ExitCode, Fai
         ));
     };
     let destination = args.destination.path()?;
-    let named = args.signed.of(&args.source, context.environment)?;
+    let Some(source) = args.source.as_ref().or(args.input.as_ref()) else {
+        return Err(Failure::usage("no model given", "`redline convert SRC DIR --format w8`"));
+    };
+    let named = args.signed.of(source, context.environment)?;
     let source = match named.source(context.environment)? {
         Source::Directory(dir) => dir,
         Source::Embedded(embedded) => {

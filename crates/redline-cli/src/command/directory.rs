@@ -13,7 +13,7 @@ pub(super) struct DirectoryArgs {
     #[arg(value_name = "DIR", conflicts_with = "output")]
     directory: Option<PathBuf>,
     /// The directory, as a flag
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, alias = "out", value_name = "DIR")]
     output: Option<PathBuf>,
 }
 

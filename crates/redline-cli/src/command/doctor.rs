@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_kernels::{Arithmetic, Simd, Tier};
+use redline_kernels::{Arithmetic, Simd, Tier, vector_extensions};
 use redline_lab::doctor::noise::{self, Noise};
 use redline_lab::doctor::{Limit, TierStatus};
 use redline_lab::limits::{self, Probe};
@@ -43,7 +43,7 @@ pub(super) fn run(args: &DoctorArgs, context: &Context) -> Result<ExitCode, Fail
     }
     let machine = Machine::here();
     let limits = progress::during("measuring", || measure(&machine, context));
-    let doctor = Doctor::examine(machine, tiers(), limits);
+    let doctor = Doctor::examine(machine, vector_extensions(), tiers(), limits);
     if args.json {
         output::piece(&doctor.json().map_err(|error| Failure::failed(error.to_string(), None))?)?;
     } else {

@@ -1,11 +1,14 @@
 //! `redline synth`: writes a model of a real shape with random weights, to measure a machine without downloading a
 //! model.
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_kernels::Format;
 use redline_models::synth::{self, Shape};
 use redline_tokenizer::padded;
+use tempfile::TempDir;
 
 use super::Context;
 use super::directory::DirectoryArgs;
@@ -35,7 +38,8 @@ fn names() -> String {
     synth::SHAPES.iter().map(|shape| shape.name).collect::<Vec<_>>().join(", ")
 }
 
-fn shape(text: &str) -> Result<&'static Shape, BadValue> {
+/// Parses the name of a shape.
+pub(super) fn shape(text: &str) -> Result<&'static Shape, BadValue> {
     let unknown = || BadValue { fact: "no such shape".to_owned(), hint: format!("one of {}", names()) };
     synth::SHAPES.iter().find(|shape| shape.name == text).ok_or_else(unknown)
 }
@@ -43,18 +47,32 @@ fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 /// Writes the model and prints its directory.
 pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failure> {
     let directory = args.directory.path()?;
-    let tokenizer = padded(demo_model::TOKENIZER, args.shape.vocab)
-        .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let format = args.format.resolve(|| context.environment.value(env::FORMAT, value::format))?;
-    let format = format.unwrap_or(args.shape.format);
-    let threads = model::threads(None, context.environment)?;
-    let write = || {
-        model::with_team(threads, None, |exec| {
-            synth::write(exec, args.shape, directory, format, args.seed, &tokenizer)
-        })
-    };
-    progress::during(&format!("writing {}", args.shape.name), write)?
-        .map_err(|error| Failure::advised(&error, error.hint()))?;
+    write(args.shape, directory, format.unwrap_or(args.shape.format), args.seed, context)?;
     output::line(&directory.display().to_string())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes a model of this shape, in its own format, to a new temporary directory.
+pub(super) fn made(shape: &'static Shape, context: &Context) -> Result<TempDir, Failure> {
+    let failed = |error: std::io::Error| Failure::failed(format!("no directory for a model: {error}"), None);
+    let folder = tempfile::tempdir().map_err(failed)?;
+    write(shape, folder.path(), shape.format, 0, context)?;
+    Ok(folder)
+}
+
+fn write(
+    shape: &'static Shape,
+    dir: &Path,
+    format: Format,
+    seed: u64,
+    context: &Context,
+) -> Result<(), Failure> {
+    let tokenizer = padded(demo_model::TOKENIZER, shape.vocab)
+        .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
+    let threads = model::threads(None, context.environment)?;
+    let write =
+        || model::with_team(threads, None, |exec| synth::write(exec, shape, dir, format, seed, &tokenizer));
+    progress::during(&format!("writing {}", shape.name), write)?
+        .map_err(|error| Failure::advised(&error, error.hint()))
 }

@@ -100,13 +100,13 @@ fn lines_are_answered_together_as_alone() {
     let lines = [
         r#"{"prompt":"And the king said unto","max_new_tokens":16,"ignore_eos":true}"#,
         r#"{"prompt":[5,6,7],"max_new_tokens":8,"cache":"dual","threshold":0.5,"block_length":4,"ignore_eos":true}"#,
-        r#"{"prompt":"p","max_new_tokens":8,"steps":9}"#,
+        r#"{"prompt":"p","max_new_tokens":8,"steps":5000}"#,
         r#"{"prompt":"In the","max_new_tokens":12,"cfg_scale":1.5,"algorithm":"low-confidence","ignore_eos":true}"#,
     ];
     let run = redline_reading(&[MODEL, &["--jsonl", "-"]].concat(), lines.join("\n").as_bytes());
     assert_eq!(run.code, 1, "{}", run.err);
     let answers: Vec<&str> = run.out.lines().collect();
-    assert!(answers.len() == 4 && answers[2].contains("9 steps for 8 masks"), "{}", run.out);
+    assert!(answers.len() == 4 && answers[2].contains("5000 steps for 8 masks"), "{}", run.out);
     let parsed =
         |text: &str| serde_json::from_str::<Diffusion>(text).unwrap().choices.swap_remove(0).token_ids;
     assert_eq!(parsed(answers[0]), ids(&[]));
@@ -216,7 +216,7 @@ fn what_makes_no_sense_is_refused() {
     with(&["--cache", "all"]).usage(&["`all` is not known", "dual"]);
     with(&["--threshold", "-1"]).usage(&["threshold"]);
     with(&["--eps", "1"]).usage(&["eps"]);
-    with(&["--steps", "17"]).failed(&["17 steps for 16 masks", "hint: "]);
+    with(&["--steps", "4097"]).failed(&["4097 steps for 16 masks", "hint: ", "--steps 16"]);
     with(&["--steps", "0"]).failed(&["0 steps"]);
     with(&["--block-length", "5"]).failed(&["blocks of 5 do not divide 16"]);
     with(&["--threshold", "0.9", "--algorithm", "origin"]).failed(&["`origin`"]);

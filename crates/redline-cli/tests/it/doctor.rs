@@ -33,6 +33,21 @@ fn the_machine_is_described() {
     assert_eq!(threads, expected);
     assert_eq!(value["schema"], "redline.doctor/1");
     assert!(value["machine"].is_object());
+    let features = value["features"].as_object().unwrap();
+    let names: Vec<&str> = features.keys().map(String::as_str).collect();
+    let avx512 = ["has_avx512bw", "has_avx512dq", "has_avx512f", "has_avx512vl"];
+    let expected = [&["has_amx", "has_avx2"], &avx512[..], &["has_bf16", "has_vnni"]].concat();
+    assert_eq!(names, expected);
+    // A tier is available if and only if the processor has its extensions (and those that come with them).
+    let tier = |name: &str| {
+        let tiers = value["tiers"].as_array().unwrap();
+        tiers.iter().find(|tier| tier["name"] == name).unwrap()["available"].as_bool().unwrap()
+    };
+    let has = |names: &[&str]| names.iter().all(|name| features[*name].as_bool().unwrap());
+    assert_eq!(tier("avx2"), has(&["has_avx2"]), "{json}");
+    assert_eq!(tier("avx512"), has(&[&avx512[..], &["has_vnni"]].concat()), "{json}");
+    assert_eq!(tier("amx"), has(&["has_amx"]), "{json}");
+    assert!(features.values().all(serde_json::Value::is_boolean), "{json}");
 }
 
 #[test]

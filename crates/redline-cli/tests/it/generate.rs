@@ -27,7 +27,11 @@ fn the_document_has_the_documented_shape() {
     assert_eq!(document.usage.completion_tokens, 24);
     assert_eq!(document.usage.total_tokens, document.usage.prompt_tokens + 24);
     assert!(document.meta.prefill_s.0 > 0.0 && document.meta.decode_s.0 > 0.0);
-    assert!(document.meta.tokens_per_s.unwrap().0 > 0.0);
+    let meta = &document.meta;
+    let tokens = document.choices[0].token_ids.len() as f64;
+    let (whole, decode) = (meta.tokens_per_s.unwrap().0, meta.decode_tokens_per_s.unwrap().0);
+    assert!((whole * (meta.prefill_s.0 + meta.decode_s.0) / tokens - 1.0).abs() < 1e-9, "{meta:?}");
+    assert!((decode * meta.decode_s.0 / (tokens - 1.0) - 1.0).abs() < 1e-9, "{meta:?}");
     assert!(document.meta.peak_memory_bytes.unwrap() > 0);
     assert!(document.choices[0].index == 0 && document.choices[0].logprobs.is_none());
 }

@@ -52,7 +52,7 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
         assert!(!numbers.is_empty() && numbers.iter().all(|n| n.len() == 10), "{csv}");
         let number = |cell: &str| cell.parse::<f64>().unwrap_or_else(|_| panic!("{cell} in {csv}"));
         for cells in &numbers {
-            let at: &[usize] = if style == "score" { &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9] } else { &[1, 2, 6] };
+            let at: &[usize] = if style == "score" { &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9] } else { &[1, 2, 3, 6] };
             assert!(at.iter().all(|&i| number(cells[i]) >= 0.0), "{csv}");
             if style == "score" {
                 assert!((number(cells[0]) * number(cells[2]) - number(cells[3])).abs() < 1e-9, "{csv}");
@@ -63,7 +63,6 @@ fn the_seeds_layouts_are_theirs_to_the_column() {
             }
         }
     }
-    // Ten columns alone are a valid baseline, for which both cold and warm rows are required.
     let known: Vec<&str> = lanes::ALL.iter().flat_map(|lane| lane.styles).map(|(name, _)| *name).collect();
     assert_eq!(known, ["score", "gemm", "tokenizer"]);
 }
@@ -252,6 +251,32 @@ fn one_arm_may_be_several_processes() {
     }
     let samples = fs::read_to_string(dir.join("samples.csv")).unwrap();
     assert!(samples.lines().next().unwrap().contains("tainted,taint_reasons"), "{samples:.200}");
+}
+
+/// A directory of baselines is named after the processor and the number of cores of the machine that measured them.
+#[test]
+fn baselines_lie_in_the_directory_of_their_machine() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../baselines");
+    let mut files = 0;
+    for machine in fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()) {
+        for file in fs::read_dir(&machine).unwrap().map(|entry| entry.unwrap().path()) {
+            let document: Value = serde_json::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+            let meta = &document["_meta"];
+            let hardware = meta["hardware"].as_str().unwrap();
+            // Such as "AMD EPYC (Zen 4), 2 cores, 32 MiB L3, 24 GiB".
+            let processor = hardware.split_once('(').and_then(|(_, rest)| rest.split_once(')')).unwrap().0;
+            let name = format!("{}-{}", processor.to_lowercase().replace(' ', "-"), meta["cores"]);
+            assert_eq!(
+                machine.file_name().unwrap().to_str(),
+                Some(name.as_str()),
+                "{}: {hardware}",
+                file.display()
+            );
+            assert_eq!(document["lane"].as_str(), file.file_stem().unwrap().to_str(), "{}", file.display());
+            files += 1;
+        }
+    }
+    assert!(files >= lanes::ALL.len(), "{files} baselines");
 }
 
 #[test]

@@ -157,6 +157,14 @@ fn values_without_sense_are_refused() {
         ("forward", &["--batch", "65"], &["at most 64"]),
         ("forward", &["--length", "999999999999"], &["exceed the context of", "in `demo"]),
         ("forward", &["--length", "0"], &["`--length` is `0`"]),
+        ("forward", &["--logits", "some"], &["`--logits` is `some`", "last, all, both"]),
+        ("forward", &["--model-size", "tiny"], &["`tiny`", "no such shape", "small"]),
+        ("generate", &["--prompt", ""], &["the prompt has no token"]),
+        ("generate", &["--prompt", "And", "--new-tokens", "999999"], &["exceed the context of"]),
+        ("diffusion", &["--steps", "0"], &["`--steps` is `0`"]),
+        ("diffusion", &["--algorithm", "best"], &["`--algorithm` is `best`", "auto, origin, maskgit-plus"]),
+        ("diffusion", &["--temperature=-1"], &["`--temperature` is `-1`", "at least 0"]),
+        ("diffusion", &["--top-k", "few"], &["`--top-k` is `few`", "a whole number"]),
         ("mixed", &["--streams", "65"], &["`--streams` is 65", "at most 64"]),
         ("mixed", &["--new-tokens", "1"], &["`--new-tokens` is 1", "between two tokens"]),
         ("mixed", &["--prompt-tokens", "2000"], &["2001 tokens exceed the context of", "in `demo"]),
@@ -274,13 +282,75 @@ fn rates_of_a_generation_add_up() {
 }
 
 #[test]
-fn forward_by_batch_and_length() {
-    let rows = rows("forward", &["--length", "7,500"]);
-    let cases: Vec<&str> = rows.iter().map(|row| row["case"].as_str().unwrap()).collect();
-    let expected = ["forward/b1/l7/t1", "forward/b3/l7/t1", "forward/b1/l500/t1", "forward/b3/l500/t1"];
-    assert_eq!(cases, expected);
-    assert!(median(&rows[1], "ms_per_token") > 0.0);
-    adds_up(&rows[1], 21.0);
+fn forward_by_batch_length_and_logits() {
+    let both = rows("forward", &["--length", "7,500"]);
+    let cases: Vec<&str> = both.iter().map(|row| row["case"].as_str().unwrap()).collect();
+    let expected = ["b1/l7", "b3/l7", "b1/l500", "b3/l500"];
+    let expected = expected.map(|case| [format!("forward/{case}/t1"), format!("forward/{case}/all/t1")]);
+    assert_eq!(cases, expected.concat());
+    assert!(median(&both[2], "ms_per_token") > 0.0);
+    both.iter().skip(2).take(2).for_each(|row| adds_up(row, 21.0));
+    let last = rows("forward", &["--length", "7", "--logits", "last"]);
+    let all = rows("forward", &["--length", "7", "--logits", "all", "--threads", "2"]);
+    for (i, (last, all)) in last.iter().zip(&all).enumerate() {
+        assert_eq!((&last["digest"], &last["params"]["logits"]), (&both[2 * i]["digest"], &"last".into()));
+        assert_eq!((&all["digest"], &all["params"]["logits"]), (&both[2 * i + 1]["digest"], &"all".into()));
+        assert_ne!(last["digest"], all["digest"], "one probability of each sequence, and one of each token");
+    }
+    assert_eq!((last.len(), all.len()), (2, 2));
+}
+
+#[test]
+fn a_prompt_may_be_a_text() {
+    let text = "And the king said unto";
+    let with = |more: &[&str]| rows("generate", &[&["--prompt", text], more].concat());
+    let prompted = with(&["--prompt-tokens", "99", "--max-new-tokens", "4"]);
+    let tokens = redline(&["tokenize", "--model", "demo", text]).ok().out;
+    for row in &prompted {
+        assert_eq!(row["params"]["prompt"], text);
+        assert_eq!(row["params"]["new_tokens"], 4);
+        assert_eq!(row["params"]["prompt_tokens"], tokens.split_whitespace().count(), "{tokens}");
+    }
+    let answer =
+        redline(&["generate", "--model", "demo", "--prompt", text, "--max-new-tokens", "4", "--json"]);
+    let ids = answer.ok().completion().choices[0].token_ids.clone();
+    assert_eq!(prompted[1]["digest"], redline_lab::digest::of_ids(&ids), "{prompted:?}");
+    assert_ne!(prompted[1]["digest"], with(&[])[1]["digest"], "of three new tokens");
+    let filled = rows("diffusion", &["--prompt", text, "--arms", "exact"]);
+    assert_eq!(
+        (&filled[0]["params"]["prompt"], &filled[0]["params"]["new_tokens"]),
+        (&text.into(), &8.into())
+    );
+}
+
+/// The seed's sampler: its order of masks and its choice of tokens, and how much of the time they take.
+#[test]
+fn canvases_are_filled_as_the_flags_say() {
+    let exact = |more: &[&str]| rows("diffusion", &[&["--arms", "naive,exact"], more].concat());
+    let plain = exact(&[]);
+    for row in &plain {
+        let share = median(row, "sampling_share");
+        assert!(share > 0.0 && share < 1.0, "{row}");
+        assert_eq!((&row["params"]["steps"], &row["params"]["algorithm"]), (&8.into(), &"entropy".into()));
+    }
+    assert_eq!(plain[0]["digest"], plain[1]["digest"]);
+    let fewer = exact(&["--steps", "4", "--algorithm", "maskgit-plus"]);
+    assert_eq!((median(&plain[0], "passes"), median(&fewer[0], "passes")), (8.0, 4.0));
+    assert_eq!(fewer[0]["params"]["algorithm"], "maskgit-plus");
+    let more = exact(&["--steps", "20"]);
+    assert_eq!((median(&more[0], "passes"), &more[0]["digest"]), (20.0, &more[1]["digest"]));
+    assert!(median(&more[1], "passes") <= 8.0, "passes that fill nothing are left out: {}", more[1]);
+    let sampled = exact(&["--temperature", "3", "--top-p", "0.9", "--top-k", "40", "--alg-temp", "0.5"]);
+    assert_eq!(sampled[0]["digest"], sampled[1]["digest"]);
+    assert_ne!(sampled[0]["digest"], plain[0]["digest"]);
+    for (name, value) in [("temperature", 3.0), ("top_k", 40.0), ("alg_temp", 0.5)] {
+        assert_eq!(sampled[0]["params"][name].as_f64(), Some(value), "{name}");
+    }
+    assert_ne!(exact(&["--temperature", "3", "--top-k", "1"])[0]["digest"], sampled[0]["digest"]);
+    // Steps and order are those of the threshold.
+    let threshold = rows("diffusion", &["--arms", "threshold", "--steps", "4", "--algorithm", "entropy"]);
+    assert_eq!(threshold[0]["params"]["algorithm"], "maskgit-plus");
+    assert_eq!(threshold[0]["params"]["steps"], Value::Null);
 }
 
 #[test]
@@ -328,6 +398,10 @@ fn memory_of_a_model_and_of_a_batch() {
     }
     assert_eq!(whole.len(), 2);
     assert_eq!(median(&whole[1], "kv"), 2.0 * median(&whole[0], "kv"));
+    // Two prompts in one pass need twice as much as one, but the memory is reserved for the largest pass.
+    assert_eq!(median(&whole[1], "activations"), 2.0 * median(&whole[0], "activations"));
+    let reserved = [0, 1].map(|i| median(&whole[i], "activations_reserved"));
+    assert!(reserved[0] == reserved[1] && reserved[0] > median(&whole[1], "activations"), "{reserved:?}");
 }
 
 /// Models that fill masks: canvases are filled in one step, and their rows are not the rows of texts.
@@ -335,15 +409,18 @@ fn memory_of_a_model_and_of_a_batch() {
 fn lanes_of_a_model_that_fills_masks() {
     let masked = ["--model", "demo-diffusion"];
     let rows_of = |name, more: &[&str]| rows(name, &[&masked[..], more].concat());
-    let forward = rows_of("forward", &["--length", "7,40"]);
+    let both = rows_of("forward", &["--length", "7,40"]);
+    let (forward, all): (Vec<Value>, Vec<Value>) =
+        both.into_iter().partition(|row| row["params"]["logits"] == "last");
     let cases: Vec<&str> = forward.iter().map(|row| row["case"].as_str().unwrap()).collect();
     assert_eq!(cases, ["forward/b1/l7/t1", "forward/b3/l7/t1", "forward/b1/l40/t1", "forward/b3/l40/t1"]);
     adds_up(&forward[3], 120.0);
     let digests: Vec<&Value> = forward.iter().map(|row| &row["digest"]).collect();
     assert!(digests.iter().enumerate().all(|(i, digest)| !digests[..i].contains(digest)), "{digests:?}");
-    let again = rows_of("forward", &["--length", "7,40", "--threads", "2"]);
-    for (one, two) in forward.iter().zip(&again) {
+    let again = rows_of("forward", &["--length", "7,40", "--threads", "2", "--logits", "last"]);
+    for ((one, two), all) in forward.iter().zip(&again).zip(&all) {
         assert_eq!(one["digest"], two["digest"], "with two threads");
+        assert_eq!(one["digest"], all["digest"], "the same mask, with the logits of all rows");
     }
     let memory = rows_of("memory", &[]);
     assert_eq!(median(&memory[1], "kv"), 2.0 * median(&memory[0], "kv"));

@@ -37,6 +37,7 @@ mod score;
 mod score_lane;
 mod score_rules;
 mod seeds;
+mod shown;
 mod signed;
 mod synth;
 mod text_answers;

@@ -1,17 +1,20 @@
 //! The commands and names in `docs/seeds.md` and other documents: what they name exists, and the commands run.
 //!
 //! The last cell of every row of `docs/seeds.md` says how the row is verified; the beginning of the document lists the forms. The
-//! commands of a section run row by row in one directory, so that a row may use the output of an earlier one.
+//! commands of a section run row by row in one directory, so that a row may use the output of an earlier one. Every command has
+//! names that its output must show.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::LazyLock;
 
-use crate::harness::{Run, command, commands, finish, redline};
+use crate::harness::{command, commands, finish, redline};
+use crate::shown::shows;
 
 /// The document.
-const MAP: &str = include_str!("../../../../docs/seeds.md");
+static MAP: LazyLock<String> = LazyLock::new(|| read("docs/seeds.md"));
 /// The sections that are about a seed.
 const SEEDS: [&str; 5] = ["Score", "Generation", "Diffusion", "Plans", "Kernels"];
 /// Minimum length in bytes of the reason why a program is missing.
@@ -25,11 +28,23 @@ struct Row {
     cells: Vec<&'static str>,
 }
 
+/// A command whose output is checked.
+#[derive(Debug, PartialEq)]
+struct Checked {
+    command: &'static str,
+    /// What the output shows.
+    names: Vec<&'static str>,
+    /// The file with the output; `None`: standard output.
+    file: Option<&'static str>,
+    /// The exit codes that it may end with.
+    codes: Vec<i32>,
+}
+
 /// How a row is verified.
-#[derive(Debug)]
+#[derive(Debug, PartialEq)]
 enum Proof {
-    /// A command, and the exit codes that it may end with.
-    Run(&'static str, Vec<i32>),
+    /// A command.
+    Run(Checked),
     /// The names of tests.
     Tests(Vec<&'static str>),
     /// A heading of a document.
@@ -98,15 +113,38 @@ impl Row {
             return Proof::Tests(quoted(text));
         }
         let Some(rest) = text.strip_prefix("run ") else { panic!("line {line}: proved by what? {text}") };
-        let words = quoted(rest)[0];
-        let said = rest.rsplit_once("` exits ").map(|(_, codes)| codes);
-        let code = |code: &str| code.parse().unwrap_or_else(|_| panic!("line {line}: {text}"));
-        let codes = said.map(|codes| codes.replace(" or ", ", ").split(", ").map(code).collect());
-        Proof::Run(
-            words,
-            codes.unwrap_or_else(|| if words.starts_with("redline bench ") { vec![0, 5] } else { vec![0] }),
-        )
+        Proof::Run(checked(rest).unwrap_or_else(|why| panic!("line {line}: {why}: {text}")))
     }
+}
+
+/// Reads a command, its names, and perhaps a file and exit codes.
+fn checked(text: &'static str) -> Result<Checked, String> {
+    let (text, codes) = text.split_once("` exits ").map_or((text, None), |(text, codes)| (text, Some(codes)));
+    let mut parts = text.splitn(3, '`').skip(1);
+    let command = parts.next().ok_or("no command")?;
+    let expected = parts.next().and_then(|rest| rest.strip_prefix(" shows "));
+    let expected = expected.ok_or("no names that its output shows")?;
+    let (names, file) = expected
+        .split_once(" in `")
+        .map_or((expected, None), |(names, file)| (names, Some(file.trim_end_matches('`'))));
+    let names = quoted(names);
+    if names.is_empty() || names.contains(&"") {
+        return Err("an empty name".to_owned());
+    }
+    let codes = match codes {
+        None if command.starts_with("redline bench ") => vec![0, 5],
+        None => vec![0],
+        Some(codes) => {
+            let codes: Result<Vec<i32>, _> =
+                codes.replace(" or ", ", ").split(", ").map(str::parse).collect();
+            codes.map_err(|error| error.to_string())?
+        }
+    };
+    // A command that may fail as well as succeed proves nothing.
+    if codes.len() > 1 && codes.iter().any(|code| !matches!(code, 0 | 5)) {
+        return Err(format!("codes {codes:?} of success and of failure"));
+    }
+    Ok(Checked { command, names, file, codes })
 }
 
 /// The words of a command, with the flags that the document adds.
@@ -135,24 +173,43 @@ fn run_section(section: &str) {
     for name in ["config.json", "model.safetensors", "tokenizer.json"] {
         fs::copy(root().join("models/demo").join(name), folder.path().join("model").join(name)).unwrap();
     }
-    let mut ran = 0;
+    let (mut ran, mut wrong) = (0, Vec::new());
     for row in rows().iter().filter(|row| row.section == section) {
         for proof in row.proofs() {
-            let Proof::Run(line, codes) = proof else { continue };
-            let words = words(line);
-            let words: Vec<&str> = words.iter().map(String::as_str).collect();
-            let mut command = command(&words);
-            // Plans are stored below the home directory, here a temporary folder.
-            command.env("HOME", folder.path());
-            let run: Run = finish(command.current_dir(folder.path()).stdin(Stdio::null()).output().unwrap());
-            let told =
-                format!("line {}: `{line}` ended with {}\n{}\n{}", row.line, run.code, run.out, run.err);
-            assert!(codes.contains(&run.code) && !run.err.contains("panicked"), "{told}");
-            assert!(!run.out.is_empty() || line.contains(" -o "), "{told}");
+            let Proof::Run(checked) = proof else { continue };
+            if let Err(why) = checked.run(folder.path()) {
+                wrong.push(format!("line {}: `{}`: {why}", row.line, checked.command));
+            }
             ran += 1;
         }
     }
     assert!(ran > 0, "no command in section {section}");
+    assert!(wrong.is_empty(), "{} of {ran} commands:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+impl Checked {
+    /// Runs the command in a directory, which is also the home directory, below which plans are stored.
+    fn run(&self, folder: &Path) -> Result<(), String> {
+        let words = words(self.command);
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let mut command = command(&words);
+        command.env("HOME", folder).current_dir(folder).stdin(Stdio::null());
+        let run = finish(command.output().map_err(|error| error.to_string())?);
+        let output = format!("{}\n{}", run.out, run.err);
+        if !self.codes.contains(&run.code) || run.err.contains("panicked") {
+            return Err(format!("it ended with {}\n{output}", run.code));
+        }
+        let text = match self.file {
+            Some(file) => {
+                fs::read_to_string(folder.join(file)).map_err(|error| format!("{file}: {error}"))?
+            }
+            None => run.out,
+        };
+        match self.names.iter().find(|name| !shows(&text, name)) {
+            Some(name) => Err(format!("no `{name}` in {}\n{output}", self.file.unwrap_or("standard output"))),
+            None => Ok(()),
+        }
+    }
 }
 
 #[test]
@@ -216,8 +273,8 @@ fn every_row_is_proved() {
         assert!(named, "line {}: an empty cell", row.line);
         for proof in row.proofs() {
             match &proof {
-                Proof::Run(line, codes) => {
-                    assert!(line.starts_with("redline ") && !codes.is_empty(), "line {}: {line}", row.line);
+                Proof::Run(Checked { command, .. }) => {
+                    assert!(command.starts_with("redline "), "line {}: {command}", row.line);
                 }
                 Proof::Tests(names) => {
                     assert!(!names.is_empty(), "line {}", row.line);
@@ -238,6 +295,29 @@ fn every_row_is_proved() {
         *counts.entry(row.section).or_default() += 1;
     }
     assert!(SEEDS.iter().all(|seed| counts.get(seed) > Some(&10)), "{counts:?}");
+}
+
+#[test]
+fn a_command_has_names_that_its_output_shows() {
+    let of =
+        |text| checked(text).map(|checked| (checked.command, checked.names, checked.file, checked.codes));
+    assert_eq!(of("`redline a` shows `b`, `c d=1`"), Ok(("redline a", vec!["b", "c d=1"], None, vec![0])));
+    assert_eq!(of("`redline bench a` shows `b`"), Ok(("redline bench a", vec!["b"], None, vec![0, 5])));
+    let both = of("`redline a -o f` shows `b` in `f/g.csv` exits 0 or 5");
+    assert_eq!(both, Ok(("redline a -o f", vec!["b"], Some("f/g.csv"), vec![0, 5])));
+    assert_eq!(of("`redline a` shows `b` exits 1").unwrap().3, [1]);
+    for bad in [
+        "`redline a`",
+        "`redline a` exits 0",
+        "`redline a` shows b",
+        "`redline a` shows ``",
+        "`redline a` shows `b` exits 0 or 1",
+        "`redline a` shows `b` exits 0, 3 or 5",
+        "`redline a` shows `b` exits never",
+        "redline a shows b",
+    ] {
+        assert!(of(bad).is_err(), "{bad}");
+    }
 }
 
 #[test]

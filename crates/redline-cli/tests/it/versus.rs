@@ -123,6 +123,34 @@ fn two_arms_run_in_fresh_processes() {
 }
 
 #[test]
+fn two_formats_are_two_arms() {
+    let run =
+        measured(bench(&["--kv-cache=on", "--format=f32", "--versus-format=w8", "--processes=2", "--json"]));
+    let json: Value = serde_json::from_str(&run.out).unwrap();
+    let formats: Vec<_> =
+        json["rows"].as_array().unwrap().iter().map(|row| (&row["arm"], &row["params"]["format"])).collect();
+    let [a, b, f32, w8] = ["a", "b", "f32", "w8"].map(Value::from);
+    assert_eq!(formats, [(&a, &f32), (&a, &f32), (&b, &w8), (&b, &w8)]);
+}
+
+/// Arms whose cases differ in the parameter that the arms set.
+#[test]
+fn without_and_with_a_cache_are_compared() {
+    let off_on =
+        ["--kv-cache=off", "--versus", "--kv-cache on", "--processes=2", "--threshold=100", "--json"];
+    let run = measured(bench(&off_on));
+    let json: Value = serde_json::from_str(&run.out).unwrap();
+    let lines = json["comparison"]["lines"].as_array().unwrap();
+    let rate = |line: &&Value| {
+        line["case"] == "decode-recompute/t1 -> decode/t1" && line["metric"] == "tokens_per_s"
+    };
+    let rate = lines.iter().find(rate).unwrap_or_else(|| panic!("{lines:?}"));
+    assert!(rate["effect"].is_object() && rate["verdict"].is_string(), "{rate}");
+    let alone = |line: &&Value| ["missing", "new"].iter().any(|word| line["verdict"] == *word);
+    assert!(!lines.iter().any(|line| alone(&line)), "{lines:?}");
+}
+
+#[test]
 fn an_arm_against_itself_has_equal_outputs() {
     let run = measured(bench(&["--versus", "", "--processes", "2", "--json"]));
     let json: Value = serde_json::from_str(&run.out).unwrap();
@@ -137,6 +165,8 @@ fn flags_of_arms_are_refused_before_anything_runs() {
         (&["--versus", "--no-such-flag 1"], &["--no-such-flag", "`redline bench generate --help` lists"]),
         (&["--versus", "--num-rnus 1"], &["did you mean `--num-runs`? `redline bench generate --help`"]),
         (&["--versus", "--format f8"], &["f8"]),
+        (&["--versus-format", "f8"], &["f8"]),
+        (&["--versus-format", "w8", "--baseline", "x"], &["--baseline", "cannot be used with"]),
         (&["--versus", "word"], &["word"]),
         (&["--versus", "'open"], &["a quote that does not end", "in `--versus`"]),
         (&["--versus", "--json"], &["`--json` says what becomes of both arms"]),

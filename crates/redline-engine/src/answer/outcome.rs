@@ -309,6 +309,8 @@ pub struct DiffuseOutcome {
     pub queue_s: f64,
     /// Seconds from its first pass to its end.
     pub compute_s: f64,
+    /// Seconds of `compute_s` in which tokens were predicted from logits, and masks chosen: the overhead of the sampler.
+    pub sampling_s: f64,
     /// Masks filled per second of `compute_s`.
     pub tokens_per_s: Option<f64>,
     /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or

@@ -35,6 +35,7 @@ impl Room {
             weights: footprint.weight_bytes(),
             activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
+            output_row: arena(0, 2) - arena(0, 1),
             page: page_bytes(&footprint.kv_shapes(kv_format)) as u64,
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
@@ -64,6 +65,8 @@ pub(super) struct Budget {
     pub(super) page: u64,
     /// Bytes of activations that each further token of a pass needs.
     pub(super) activation_row: u64,
+    /// Bytes of activations that each further row of logits needs.
+    pub(super) output_row: u64,
     /// Whether the model fills masks. A canvas always runs in one pass, so its activations grow with its length.
     pub(super) masked: bool,
 }

@@ -20,6 +20,8 @@ use crate::request::{Algorithm, BlockCache, DiffuseRequest, Prompt};
 
 /// Default number of masks in a block, if the algorithm needs blocks.
 const BLOCK: usize = 32;
+/// Largest number of steps, if there are not more masks. The schedule walks through all of them, including those that fill nothing.
+const MAX_STEPS: usize = 4096;
 
 impl Engine {
     /// Fills the masks of a canvas. `on_text` receives the text as it becomes final.
@@ -276,12 +278,13 @@ fn steps(request: &DiffuseRequest, masks: usize, blocks: usize) -> Result<usize,
     let steps = request.steps.unwrap_or(masks.next_multiple_of(blocks));
     let refuse = |fact: String, hint: Hint| Err(EngineError::request(fact, hint));
     if steps == 0 {
-        let hint = format!("give from 1 to {masks}, one for each mask");
+        let hint = format!("give at least 1; {masks} fills one mask per step");
         return refuse("0 steps were asked for".into(), hint.into());
     }
-    if request.steps.is_some() && steps > masks {
-        let fact = format!("{steps} steps for {masks} masks: some would fill none");
-        return refuse(fact, hint!["give at most ", Setting::Steps.to(masks)]);
+    let most = masks.max(MAX_STEPS);
+    if request.steps.is_some() && steps > most {
+        let fact = format!("{steps} steps for {masks} masks, but at most {most} are possible");
+        return refuse(fact, hint![Setting::Steps.to(masks), " fills one mask per step"]);
     }
     if steps % blocks != 0 {
         let fact = format!("{steps} steps cannot be shared out evenly to {blocks} blocks");

@@ -68,7 +68,7 @@ pub struct ModelInfo {
     pub head_bytes: u64,
     /// Bytes of keys and values per stored token, over all layers.
     pub kv_bytes_per_token: u64,
-    /// Bytes reserved for activations, independent of the batch.
+    /// Bytes reserved for the activations of the largest pass over several sequences.
     pub activation_bytes: u64,
     /// Maximum sequence length in tokens.
     pub context: usize,
@@ -84,6 +84,8 @@ pub struct ModelInfo {
     pub tp: usize,
     /// Bytes of activations that each additional token of a pass needs.
     pub activation_bytes_per_row: u64,
+    /// Bytes of activations that each additional row of logits needs; at most [`crate::MAX_BATCH`] rows are held at a time.
+    pub activation_bytes_per_output: u64,
     /// Maximum number of tokens in a pass.
     pub max_chunk: usize,
     /// Instruction tier in use.
@@ -236,6 +238,7 @@ impl Engine {
             kv_bytes_per_token: page_bytes / PAGE_TOKENS as u64,
             activation_bytes: budget.activations,
             activation_bytes_per_row: budget.activation_row,
+            activation_bytes_per_output: budget.output_row,
             context,
             vocab: facts.vocab,
             layers: model.layers(),

@@ -34,6 +34,8 @@ pub(crate) struct Ran {
     pub(crate) queue_s: f64,
     /// Seconds from arrival to the end.
     pub(crate) seconds: f64,
+    /// Seconds in which the request read logits and decided how to continue; measured for canvases only.
+    pub(crate) sampling_s: f64,
     /// Number of tokens run for the request.
     pub(crate) computed_tokens: usize,
     /// Number of plans that were missing for passes of this request.

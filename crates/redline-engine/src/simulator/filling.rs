@@ -70,7 +70,8 @@ impl Filling {
         };
         let rules = Rules {
             algorithm,
-            steps: blocks * (1 + random.below(block)),
+            // Up to two steps per mask.
+            steps: blocks * (1 + random.below(2 * block)),
             eps: 1e-3,
             alg_temp: if by_confidence { random.of(&[0.0, 0.0, 0.5]) } else { 0.0 },
             seed: sampling.seed,

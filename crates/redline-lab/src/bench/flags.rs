@@ -9,6 +9,7 @@ pub const ALIASES: &[(&str, &[&str])] = &[
     ("num-runs", &["trials", "repeats", "calls", "num-trials", "benchmark-repetitions"]),
     ("warmup-runs", &["warmup", "warmups"]),
     ("batch", &["batch-size", "batch-sizes"]),
+    ("new-tokens", &["max-new-tokens"]),
     ("length", &["seq-length", "seq-lengths", "prompt-lengths"]),
     ("test", &["specific-test"]),
     // Flags of machine and model, which belong to no lane.
@@ -44,6 +45,13 @@ impl Flag {
     pub(crate) const fn warmups(default: &'static str) -> Self {
         flag("warmup-runs", "N", default)
             .help("Runs of each case before, at least: more until nothing happens for the first time")
+    }
+
+    /// A text that is read instead of ids of a given number.
+    pub(crate) const fn prompt() -> Self {
+        flag("prompt", "TEXT", "none")
+            .help("Text of the prompts, instead of ids of a given number; each prompt after the first begins one token later and \
+                   goes round")
     }
 
     pub(crate) const fn help(self, help: &'static str) -> Self {
@@ -82,6 +90,11 @@ impl Values {
         count.ok_or_else(|| self.invalid(name, "a number of at least 1 is needed"))
     }
 
+    /// A whole number, which may be 0.
+    pub(crate) fn whole(&self, name: &str) -> Result<usize> {
+        self.text(name).parse().map_err(|_| self.invalid(name, "a whole number is needed"))
+    }
+
     /// Counts of at least 1, such as `1,2,4`.
     pub(crate) fn counts(&self, name: &str) -> Result<Vec<usize>> {
         let needed = "numbers of at least 1 are needed, such as 1,2,4";
@@ -113,9 +126,14 @@ impl Values {
         number.ok_or_else(|| self.invalid(name, "a number of at least 0 is needed"))
     }
 
+    /// A text; `None` for `none`.
+    pub(crate) fn some_text(&self, name: &str) -> Option<&str> {
+        Some(self.text(name)).filter(|text| *text != "none")
+    }
+
     /// A file; `None` for `none`.
     pub(crate) fn file(&self, name: &str) -> Option<PathBuf> {
-        Some(self.text(name)).filter(|text| *text != "none").map(PathBuf::from)
+        self.some_text(name).map(PathBuf::from)
     }
 
     pub(crate) fn switch(&self, name: &str) -> Result<bool> {

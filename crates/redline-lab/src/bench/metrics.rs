@@ -63,6 +63,14 @@ impl Row {
         Self { checked: true, kernel_path: Some(kernels.into()), ..self }
     }
 
+    /// Adds the text of the prompts, if the user gave one.
+    pub(crate) fn prompted(self, text: Option<&str>) -> Self {
+        match text {
+            Some(text) => self.param("prompt", text),
+            None => self,
+        }
+    }
+
     /// Adds a minimum for a metric, unless it is 0.
     pub(crate) fn at_least(self, metric: &str, least: f64) -> Self {
         if least > 0.0 { self.gate(metric, least) } else { self }

@@ -53,6 +53,8 @@ pub struct BenchModel<'a> {
     pub load: &'a dyn Fn(Setup) -> Result<Engine, EngineError>,
     /// Size of the packed weights in their file, which is also their size in memory; `None` if they were not packed.
     pub packed_bytes: Option<u64>,
+    /// The directory of stored plans that the user named; `None` if none was named.
+    pub plan_cache: Option<PathBuf>,
     /// A second model that judges the text of this one; available for embedded models.
     pub judge: Option<Judge<'a>>,
 }

@@ -304,6 +304,9 @@ fn pair_lines(
         let judged = rules.arms && line.verdict.is_some();
         let steadied = judged.then(|| steady::steadied(base, new, name)).flatten();
         let line = line.or_steadied(steadied, threshold);
+        // Cases of arms with other parameters may have metrics of their own.
+        let of_one = rules.arms && base.case != new.case && (line.base.is_none() || line.new.is_none());
+        let line = if of_one { ComparedMetric { verdict: None, ..line } } else { line };
         match (&overruled, line.verdict) {
             (Some((verdict, why)), Some(_)) => {
                 ComparedMetric { verdict: Some(*verdict), why: Some(why.clone()), ..line }

@@ -1,6 +1,8 @@
 //! Pairs the rows of two runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
 
 use crate::result::Row;
 
@@ -29,33 +31,65 @@ impl Pair<'_> {
 }
 
 /// Pairs rows by case and arm; if a name occurs several times, the k-th with the k-th. Base rows come first, then rows that
-/// only `new` has. With `by_place`, rows are paired in order if the runs have different names but equally many rows.
-pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], by_place: bool) -> Vec<Pair<'a>> {
-    let (base_rows, new_rows) = (keyed(base), keyed(new));
-    let in_base: BTreeMap<Key<'_>, &Row> = base_rows.iter().copied().collect();
-    let in_new: BTreeMap<Key<'_>, &Row> = new_rows.iter().copied().collect();
-    let same = in_base.keys().all(|key| in_new.contains_key(key));
-    if by_place && base.len() == new.len() && !same {
+/// only `new` has. Flags of `arms` change names: if a name of the base is not in the new run, rows are paired by their other
+/// parameters, leaving out those that the arms set differently, and without such parameters by place.
+pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], arms: bool) -> Vec<Pair<'a>> {
+    let name = |row: &Row| (row.case.clone(), row.arm.clone());
+    let (by_name, names) = (numbered(base, name), numbered(new, name));
+    let same = by_name.iter().all(|(key, _)| names.iter().any(|(other, _)| other == key));
+    if !arms || same {
+        return joined(&by_name, &names);
+    }
+    let differing = differing_params(base, new);
+    if !differing.is_empty() {
+        let kind = |row: &Row| other_params(row, &differing);
+        return joined(&numbered(base, kind), &numbered(new, kind));
+    }
+    if base.len() == new.len() {
         return base.iter().zip(new).map(|(b, n)| Pair::Both(b, n)).collect();
     }
-    let of_base =
-        base_rows.iter().map(|&(key, b)| in_new.get(&key).map_or(Pair::Base(b), |n| Pair::Both(b, n)));
-    let of_new = new_rows.iter().filter(|(key, _)| !in_base.contains_key(key)).map(|&(_, n)| Pair::New(n));
+    joined(&by_name, &names)
+}
+
+/// A key, and the number of earlier rows with the same key.
+type Numbered<K> = (K, usize);
+
+fn numbered<K: Ord + Clone>(rows: &[Row], key: impl Fn(&Row) -> K) -> Vec<(Numbered<K>, &Row)> {
+    let mut seen: BTreeMap<K, usize> = BTreeMap::new();
+    let numbered = |row| {
+        let key = key(row);
+        let count = seen.entry(key.clone()).or_default();
+        *count += 1;
+        ((key, *count - 1), row)
+    };
+    rows.iter().map(numbered).collect()
+}
+
+fn joined<'a, K: Ord>(base: &[(K, &'a Row)], new: &[(K, &'a Row)]) -> Vec<Pair<'a>> {
+    let in_base: BTreeMap<&K, &Row> = base.iter().map(|(key, row)| (key, *row)).collect();
+    let in_new: BTreeMap<&K, &'a Row> = new.iter().map(|(key, row)| (key, *row)).collect();
+    let of_base = base.iter().map(|(key, b)| in_new.get(key).map_or(Pair::Base(b), |n| Pair::Both(b, n)));
+    let of_new = new.iter().filter(|(key, _)| !in_base.contains_key(key)).map(|(_, n)| Pair::New(n));
     of_base.chain(of_new).collect()
 }
 
-/// Case, arm, and the number of earlier rows with the same case and arm.
-type Key<'a> = (&'a str, Option<&'a str>, usize);
-
-fn keyed<'a>(rows: &'a [Row]) -> Vec<(Key<'a>, &'a Row)> {
-    let mut seen: BTreeMap<(&str, Option<&str>), usize> = BTreeMap::new();
-    let keyed = |row: &'a Row| {
-        let (case, arm) = (row.case.as_str(), row.arm.as_deref());
-        let count = seen.entry((case, arm)).or_default();
-        *count += 1;
-        ((case, arm, *count - 1), row)
+/// The parameters whose sets of values differ between two runs.
+fn differing_params(base: &[Row], new: &[Row]) -> BTreeSet<String> {
+    let values = |rows: &[Row]| {
+        let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for (name, value) in rows.iter().flat_map(|row| row.params.iter()) {
+            values.entry(name.to_owned()).or_default().insert(value.to_string());
+        }
+        values
     };
-    rows.iter().map(keyed).collect()
+    let (base, new) = (values(base), values(new));
+    base.keys().chain(new.keys()).filter(|name| base.get(*name) != new.get(*name)).cloned().collect()
+}
+
+/// The parameters of a row: names of all, and values of those that do not differ.
+fn other_params(row: &Row, differing: &BTreeSet<String>) -> BTreeMap<String, Option<String>> {
+    let value = |name: &str, value: &Value| (!differing.contains(name)).then(|| value.to_string());
+    row.params.iter().map(|(name, one)| (name.to_owned(), value(name, one))).collect()
 }
 
 #[cfg(test)]
@@ -66,20 +100,23 @@ mod tests {
         names.iter().map(|name| Row::new(*name)).collect()
     }
 
-    fn names(base: &[&str], new: &[&str], by_place: bool) -> Vec<String> {
-        let (base, new) = (rows(base), rows(new));
+    fn names(base: &[&str], new: &[&str], arms: bool) -> Vec<String> {
+        shown(&rows(base), &rows(new), arms)
+    }
+
+    fn shown(base: &[Row], new: &[Row], arms: bool) -> Vec<String> {
         let kind = |pair: &Pair<'_>| match pair {
             Pair::Both(..) => "both",
             Pair::Base(_) => "base",
             Pair::New(_) => "new",
         };
-        pairs(&base, &new, by_place).iter().map(|pair| format!("{} {}", pair.name(), kind(pair))).collect()
+        pairs(base, new, arms).iter().map(|pair| format!("{} {}", pair.name(), kind(pair))).collect()
     }
 
     #[test]
     fn names_pair_whatever_their_order() {
-        for by_place in [false, true] {
-            assert_eq!(names(&["a", "b"], &["b", "a"], by_place), ["a both", "b both"]);
+        for arms in [false, true] {
+            assert_eq!(names(&["a", "b"], &["b", "a"], arms), ["a both", "b both"]);
         }
         assert_eq!(names(&["a", "b"], &["b", "c"], false), ["a base", "b both", "c new"]);
         assert_eq!(names(&["a", "a"], &["a"], true), ["a both", "a base"]);
@@ -94,6 +131,29 @@ mod tests {
         );
         assert_eq!(names(&["a/t1"], &["a/t1", "a/t2"], true), ["a/t1 both", "a/t2 new"]);
         assert_eq!(names(&["w8"], &["w4"], false), ["w8 base", "w4 new"]);
+    }
+
+    #[test]
+    fn arms_pair_by_the_parameters_that_they_do_not_change() {
+        let row = |case: &str, cache: Option<bool>, threads: usize| {
+            let row = Row::new(case).param("threads", threads);
+            cache.map_or(row.clone(), |cache| row.param("kv_cache", cache))
+        };
+        let off = [row("prefill/t1", None, 1), row("decode-recompute/t1", Some(false), 1)];
+        let on = [row("decode/t1", Some(true), 1), row("prefill/t1", None, 1)];
+        let paired = ["prefill/t1 both", "decode-recompute/t1 -> decode/t1 both"];
+        assert_eq!(shown(&off, &on, true), paired);
+        // A row whose counterpart the arm does not measure stays alone.
+        assert_eq!(shown(&off, &on[..1], true), ["prefill/t1 base", "decode-recompute/t1 -> decode/t1 both"]);
+        assert_eq!(shown(&off, &on, false)[1..], ["decode-recompute/t1 base", "decode/t1 new"]);
+        // Several values of the changed parameter pair in order, whatever else differs between rows.
+        let of = |counts: [usize; 2]| {
+            let each =
+                counts.map(|n| [row(&format!("a/t{n}"), Some(true), n), row(&format!("b/t{n}"), None, n)]);
+            each.concat()
+        };
+        let expected = ["a/t1 -> a/t2", "b/t1 -> b/t2", "a/t2 -> a/t4", "b/t2 -> b/t4"];
+        assert_eq!(shown(&of([1, 2]), &of([2, 4]), true), expected.map(|pair| format!("{pair} both")));
     }
 
     #[test]

@@ -7,6 +7,8 @@
 pub mod noise;
 mod sections;
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use crate::document;
@@ -43,6 +45,7 @@ pub struct Limit {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Doctor {
     machine: Machine,
+    features: BTreeMap<String, bool>,
     tiers: Vec<TierStatus>,
     limits: Vec<Limit>,
     /// The sections of the report.
@@ -70,10 +73,17 @@ pub struct Entry {
 }
 
 impl Doctor {
-    /// Builds the report from a machine, the status of its tiers and its measured limits.
-    pub fn examine(machine: Machine, tiers: Vec<TierStatus>, limits: Vec<Limit>) -> Self {
+    /// Builds the report from a machine, its vector extensions (`has_NAME` in JSON), the status of its tiers and its measured
+    /// limits.
+    pub fn examine(
+        machine: Machine,
+        extensions: impl IntoIterator<Item = (&'static str, bool)>,
+        tiers: Vec<TierStatus>,
+        limits: Vec<Limit>,
+    ) -> Self {
+        let features = extensions.into_iter().map(|(name, has)| (format!("has_{name}"), has)).collect();
         let sections = sections::all(&machine, &tiers, &limits);
-        Self { machine, tiers, limits, sections }
+        Self { machine, features, tiers, limits, sections }
     }
 
     /// The report as text: sections with names and values in columns, and each remark below its line.

@@ -3,16 +3,17 @@
 //!
 //! Arms: `naive` computes all rows and all logits in every step, as published. `exact` skips what cannot change the result, and its
 //! canvas must be the same. The others approximate. Their rows report how many tokens agree with `exact` and, for the embedded model,
-//! the perplexity of the text under an autoregressive model. Greedy, end-of-sequence ignored.
+//! the perplexity of the text under an autoregressive model. Greedy unless a temperature is given, with seed 0; end-of-sequence
+//! ignored. Arms with a threshold choose their steps and the order of masks by probability, whatever the flags.
 
 use redline_engine::{
-    BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateRequest, ModelInfo, Prompt,
-    PromptLogprobs,
+    Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, Engine, GenerateRequest, ModelInfo,
+    Prompt, PromptLogprobs, Sampling,
 };
 
 use super::prelude::*;
 use crate::bench::Judge;
-use crate::bench::requests::{generate, ids};
+use crate::bench::requests::{Prompts, generate};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are masks filled, what do exact savings gain, and what do blocks, caches and thresholds gain and lose?",
@@ -25,6 +26,7 @@ pub(super) const LANE: Lane = Lane {
         count("passes", "passes"),
         count("rows", "rows"),
         info("tokens_per_pass", "tokens"),
+        info("sampling_share", "share"),
         info("agreement", "share"),
         info("perplexity", ""),
         info("speedup", "x"),
@@ -32,13 +34,24 @@ pub(super) const LANE: Lane = Lane {
         info("limit", ""),
     ],
     flags: &[
-        flag("prompt-tokens", "N", "32").help("Tokens of each prompt"),
+        Flag::prompt(),
+        flag("prompt-tokens", "N", "32").help("Tokens of each prompt, if no text is given"),
         flag("new-tokens", "N", "64").help("Masks after each prompt"),
         flag("prompts", "N", "2").help("Prompts, one after the other"),
         flag("block-length", "N,..", "32").help("Masks of a block, where there are blocks"),
         flag("confidence", "P", "0.9")
             .help("Probability from which on masks are filled together, where there is a threshold"),
         flag("arms", "LIST", "naive,exact,prefix,dual,threshold,dual+threshold").help("What is run"),
+        flag("steps", "N", "auto").help("Steps, where there is no threshold; auto: one per mask"),
+        flag("algorithm", "NAME", "auto").help(
+            "Which masks are filled first, where there is no threshold: origin, maskgit-plus, topk-margin, entropy, low-confidence, \
+             random; auto: that of the model's family",
+        ),
+        flag("alg-temp", "T", "0")
+            .help("Temperature of the choice among masks, where there is no threshold; 0 takes the most confident"),
+        flag("temperature", "T", "0").help("Temperature of the choice of tokens; 0 takes the most probable"),
+        flag("top-p", "P", "1").help("Choose among the most probable tokens that sum to this probability"),
+        flag("top-k", "N", "0").help("Choose among this number of most probable tokens; 0: among all"),
         Flag::runs("3"),
         Flag::warmups("1"),
     ],
@@ -56,6 +69,9 @@ pub(super) const LANE: Lane = Lane {
         Column::param("threshold"),
         Column::param("prompt_tokens"),
         Column::param("new_tokens"),
+        Column::param("steps"),
+        Column::param("algorithm"),
+        Column::param("temperature"),
         Column { name: "num_runs", cell: Cell::Samples("seconds") },
         Column::median("tokens_per_s"),
         Column::median("ms_per_token"),
@@ -66,6 +82,7 @@ pub(super) const LANE: Lane = Lane {
         Column::median("passes"),
         Column::median("rows"),
         Column::median("tokens_per_pass"),
+        Column::median("sampling_share"),
         Column::median("agreement"),
         Column::median("perplexity"),
         Column::median("speedup"),
@@ -98,14 +115,22 @@ const ARMS: &[Arm] = &[
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
     let (prompt_tokens, new_tokens) = (values.count("prompt-tokens")?, values.count("new-tokens")?);
     let (arms, blocks, runs) = (arms(values)?, values.counts("block-length")?, values.runs()?);
+    let (order, text) = (Order::of(values)?, values.some_text("prompt"));
     for &threads in &bench.threads {
-        let tokens = prompt_tokens.saturating_add(new_tokens);
-        let trials = Trials::load(bench, model, Setup::new(threads), runs, tokens)?;
+        let trials = Trials::load(bench, model, Setup::new(threads), runs, new_tokens)?;
+        let count = values.count("prompts")?;
+        let prompts = match text {
+            Some(_) => of_text(&trials.engine, text, count)?,
+            None => held_out(&trials.engine, model.judge.as_ref(), count, prompt_tokens)?,
+        };
+        let prompt_tokens = prompts.first().map_or(prompt_tokens, Vec::len);
+        within_context(prompt_tokens.saturating_add(new_tokens), trials.info())?;
         let mut case = Case {
-            prompts: prompts(&trials.engine, model.judge.as_ref(), values.count("prompts")?, prompt_tokens)?,
+            prompts,
             prompt_tokens,
             new_tokens,
             threshold: values.number("confidence")? as f32,
+            order,
             judge: model.judge.as_ref().map(|judge| (judge.load)(threads)).transpose()?,
             reference: None,
         };
@@ -113,7 +138,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
             // The requested block lengths; an arm without blocks uses one block.
             let lengths = if arm.blocks() { blocks.clone() } else { vec![new_tokens] };
             for length in lengths {
-                let row = case.checked_row(&trials, arm, length)?;
+                let row = case.checked_row(&trials, arm, length)?.prompted(text);
                 bench.done(&format!("{threads} threads, {}, blocks of {length}", arm.name), vec![row])?;
             }
         }
@@ -127,10 +152,52 @@ fn arms(values: &Values) -> Result<Vec<Arm>> {
     values.list("arms", &needed, |name| ARMS.iter().copied().find(|arm| arm.name == name))
 }
 
+/// How many steps there are, which masks they fill, and how tokens are chosen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Order {
+    /// `None`: one per mask.
+    steps: Option<usize>,
+    /// `None`: that of the model's family.
+    algorithm: Option<Algorithm>,
+    alg_temp: f32,
+    sampling: Sampling,
+}
+
+impl Order {
+    fn of(values: &Values) -> Result<Self> {
+        let named = Algorithm::ALL.iter().map(|&algorithm| (algorithm.name(), Some(algorithm)));
+        let algorithms: Vec<_> = [("auto", None)].into_iter().chain(named).collect();
+        Ok(Self {
+            steps: values.count_or_auto("steps")?,
+            algorithm: values.choice("algorithm", &algorithms)?,
+            alg_temp: values.number("alg-temp")? as f32,
+            sampling: Sampling {
+                temperature: values.number("temperature")? as f32,
+                top_p: values.number("top-p")? as f32,
+                top_k: values.whole("top-k")?,
+                ..Sampling::default()
+            },
+        })
+    }
+}
+
+/// Prompts of a text that the user gave.
+fn of_text(engine: &Engine, text: Option<&str>, count: usize) -> Result<Vec<Vec<i64>>> {
+    let prompts = Prompts::new(engine, text)?;
+    let tokens = prompts.length(1);
+    Ok((0..count).map(|index| prompts.ids(tokens, index, engine.info().vocab)).collect())
+}
+
 /// Prefixes of held-out texts, if there are any; otherwise ids that begin differently.
-fn prompts(engine: &Engine, judge: Option<&Judge<'_>>, count: usize, tokens: usize) -> Result<Vec<Vec<i64>>> {
+fn held_out(
+    engine: &Engine,
+    judge: Option<&Judge<'_>>,
+    count: usize,
+    tokens: usize,
+) -> Result<Vec<Vec<i64>>> {
     let (Some(judge), Some(tokenizer)) = (judge, engine.tokenizer()) else {
-        return Ok((0..count).map(|index| ids(tokens, index, engine.info().vocab)).collect());
+        let ids = |index| Prompts::default().ids(tokens, index, engine.info().vocab);
+        return Ok((0..count).map(ids).collect());
     };
     let mut prompts = Vec::new();
     for paragraph in judge.text.split('\n') {
@@ -148,7 +215,13 @@ impl Arm {
     }
 
     fn request(self, case: &Case, prompt: &[i64], block_length: usize) -> DiffuseRequest {
+        let Order { steps, algorithm, alg_temp, sampling } = case.order;
+        let by_steps = !self.thresholded;
         DiffuseRequest {
+            steps: steps.filter(|_| by_steps),
+            algorithm: algorithm.filter(|_| by_steps),
+            alg_temp: if by_steps { alg_temp } else { 0.0 },
+            sampling,
             savings: self.savings,
             cache: self.cache,
             threshold: self.thresholded.then_some(case.threshold),
@@ -165,6 +238,7 @@ struct Case {
     prompt_tokens: usize,
     new_tokens: usize,
     threshold: f32,
+    order: Order,
     judge: Option<Engine>,
     /// The tokens of the exact algorithm, and the seconds of the slowest arm that gives these tokens.
     reference: Option<(Vec<u32>, f64)>,
@@ -229,7 +303,8 @@ impl Case {
             (true, false) => format!("{}/b{block_length}", arm.name),
             (true, true) => format!("{}/b{block_length}/p{}", arm.name, self.threshold),
         };
-        Row::of_model(format!("diffusion/{name}/t{}", info.threads), info)
+        let row = Row::of_model(format!("diffusion/{name}/t{}", info.threads), info);
+        self.described(row, arm, outcomes)
             .param("arm", arm.name)
             .param("prompts", self.prompts.len())
             .param("prompt_tokens", self.prompt_tokens)
@@ -244,10 +319,27 @@ impl Case {
             .one("passes", passes as f64)?
             .one("rows", rows as f64)?
             .one("tokens_per_pass", tokens / passes.max(1) as f64)?
+            .each("sampling_share", sampling_share)?
             .one("agreement", equal as f64 / ids.len().max(1) as f64)?
             .one("speedup", speedup)?
             .one("perplexity", self.perplexity(outcomes)?)?
             .held(info.format.arithmetic(), work(info, outcomes), seconds)
+    }
+}
+
+impl Case {
+    /// Adds how masks and tokens were chosen.
+    fn described(&self, row: Row, arm: Arm, outcomes: &[DiffuseOutcome]) -> Row {
+        let Order { steps, alg_temp, sampling, .. } = self.order;
+        let row = row
+            .param("algorithm", outcomes.first().map_or("", |outcome| outcome.algorithm.name()))
+            .param("temperature", f64::from(sampling.temperature))
+            .param("top_p", f64::from(sampling.top_p))
+            .param("top_k", sampling.top_k);
+        if arm.thresholded {
+            return row;
+        }
+        row.param("steps", steps.unwrap_or(self.new_tokens)).param("alg_temp", f64::from(alg_temp))
     }
 }
 
@@ -259,6 +351,13 @@ fn new_tokens(outcomes: &[DiffuseOutcome]) -> Vec<u32> {
 /// Seconds of all canvases of a run.
 fn seconds(run: &Held<Vec<DiffuseOutcome>>) -> f64 {
     run.value.iter().map(|outcome| outcome.compute_s).sum()
+}
+
+/// The share of the time in which tokens were predicted from logits and masks chosen; `None` if the clock did not advance.
+fn sampling_share(run: &Held<Vec<DiffuseOutcome>>) -> Option<f64> {
+    let sampling: f64 = run.value.iter().map(|outcome| outcome.sampling_s).sum();
+    let seconds = seconds(run);
+    (seconds > 0.0).then(|| sampling / seconds)
 }
 
 /// The minimum work of the passes: each reads the weights once, multiplies its rows with the weights and with all keys, and
@@ -291,6 +390,34 @@ mod tests {
         assert!(fact.contains("`exact,fast`") && fact.contains("prefix"), "{fact}");
     }
 
+    #[test]
+    fn a_threshold_leaves_out_what_contradicts_it() {
+        let given =
+            [("steps", "5"), ("algorithm", "topk-margin"), ("alg-temp", "0.5"), ("temperature", "0.25")];
+        let values = Values::new(LANE.flags, given.into_iter().chain([("top-p", "0.75"), ("top-k", "3")]));
+        let case = Case {
+            prompts: Vec::new(),
+            prompt_tokens: 2,
+            new_tokens: 8,
+            threshold: 0.5,
+            order: Order::of(&values).unwrap(),
+            judge: None,
+            reference: None,
+        };
+        let order = |arm: Arm| {
+            let request = arm.request(&case, &[1, 2], 4);
+            let Sampling { temperature, top_p, top_k, .. } = request.sampling;
+            assert_eq!((temperature, top_p, top_k), (0.25, 0.75, 3), "{}", arm.name);
+            (request.steps, request.algorithm, request.alg_temp)
+        };
+        assert_eq!(order(ARMS[0]), (Some(5), Some(Algorithm::TopkMargin), 0.5));
+        assert_eq!(order(ARMS[4]), (None, None, 0.0), "a threshold");
+        let unknown = Values::new(LANE.flags, [("algorithm", "best")]);
+        let LaneError::Usage(fact) = Order::of(&unknown).unwrap_err() else { panic!("accepted") };
+        assert!(fact.contains("`best`") && fact.contains("auto, origin, "), "{fact}");
+        assert!(Order::of(&Values::new(LANE.flags, [("top-k", "-1")])).is_err());
+    }
+
     /// Three masks after two tokens, filled in a pass over the canvas and a pass over the masks.
     fn outcome() -> DiffuseOutcome {
         let pass = |rows, outputs| DiffusionPass { step: 0, rows, outputs, filled: Vec::new() };
@@ -308,6 +435,7 @@ mod tests {
             plan_misses: 0,
             queue_s: 0.0,
             compute_s: 1.0,
+            sampling_s: 0.25,
             tokens_per_s: Some(3.0),
             peak_memory_bytes: None,
             kernel_path: String::new(),
@@ -322,6 +450,7 @@ mod tests {
             prompt_tokens: 2,
             new_tokens: 3,
             threshold: 0.5,
+            order: Order::default(),
             judge: None,
             reference: Some((vec![7, 8, 9, 7, 1, 1, 7, 8], 4.0)),
         };
@@ -342,6 +471,7 @@ mod tests {
             [vec![3.0], vec![2.0], vec![2e3 / 6.0]]
         );
         assert_eq!(values(["passes", "rows", "tokens_per_pass"]), [vec![4.0], vec![16.0], vec![1.5]]);
+        assert_eq!(samples(&row, "sampling_share"), [0.25]);
         // Six of eight tokens are those of the reference, which took twice as long.
         assert_eq!(values(["agreement", "speedup", "perplexity"]), [vec![0.75], vec![2.0], vec![]]);
     }

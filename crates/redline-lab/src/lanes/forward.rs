@@ -1,18 +1,22 @@
 //! Lane `forward`: a single pass over whole sequences that are not cached, which gives the prefill speed by batch and length.
 //!
-//! The pass is a score request whose items are token ids that begin differently, so that no prefix is shared: the engine computes
-//! every token and evaluates the whole vocabulary after the last token of each sequence. With a model that fills masks, each
-//! sequence is a canvas whose last token is a mask.
+//! The sequences are token ids that begin differently, so that no prefix is shared, and the engine computes every token. There are two
+//! arms. `last` evaluates the vocabulary after the last token of each sequence, which is what generation needs; it is a score request.
+//! `all` evaluates the vocabulary after every token, as a forward pass does in PyTorch; it asks for the log-probabilities of the
+//! prompt. With a model that fills masks, each sequence is a canvas whose last token is a mask.
 
-use redline_engine::{DiffuseRequest, Engine, Label, ModelInfo, Objective, Prompt, ScoreRequest};
+use redline_engine::{
+    Cancel, DiffuseRequest, Engine, GenerateRequest, Label, ModelInfo, Objective, Prompt, PromptLogprobs,
+    ScoreRequest, Ticket,
+};
 
 use super::prelude::*;
-use crate::bench::requests::{diffuse, ids, item_scores};
+use crate::bench::requests::{continuation, diffuse, ids, item_scores};
 use crate::roofline::keys_seen;
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast does the model read sequences it has not seen, by batch and length?",
-    checks: "the probabilities after the first and the last sequence are those of each alone, bit for bit, in every run",
+    checks: "the probabilities in the first and the last sequence are those of each alone, bit for bit, in every run",
     against: "the machine's read bandwidth and arithmetic peak, read around every run",
     metrics: &[
         higher("tokens_per_s", "tokens/s"),
@@ -24,6 +28,8 @@ pub(super) const LANE: Lane = Lane {
     flags: &[
         flag("batch", "N,..", "1,2,4,8").help("Sequences"),
         flag("length", "N,..", "128,256,512").help("Tokens of each"),
+        flag("logits", "WHICH", "both")
+            .help("Arms: logits after the last token of each sequence (last), after every token, as PyTorch computes (all), or both"),
         Flag::runs("5"),
         Flag::warmups("1"),
     ],
@@ -33,6 +39,7 @@ pub(super) const LANE: Lane = Lane {
     columns: Some(&[
         Column { name: "batch_size", cell: Cell::Param("batch") },
         Column { name: "seq_length", cell: Cell::Param("length") },
+        Column::param("logits"),
         Column { name: "num_runs", cell: Cell::Samples("seconds") },
         median("tokens_per_second", "tokens_per_s"),
         Column::median("ms_per_token"),
@@ -53,18 +60,33 @@ pub(super) const LANE: Lane = Lane {
 struct Case {
     batch: usize,
     length: usize,
+    logits: Wanted,
+}
+
+/// The tokens after which the vocabulary is evaluated.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Wanted {
+    /// The last of each sequence.
+    Last,
+    /// All.
+    All,
 }
 
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
     let (batches, lengths, runs) = (values.counts("batch")?, values.counts("length")?, values.runs()?);
+    let arms: &[Wanted] = values.choice::<&[Wanted]>(
+        "logits",
+        &[("last", &[Wanted::Last]), ("all", &[Wanted::All]), ("both", &[Wanted::Last, Wanted::All])],
+    )?;
     within_batch("batch", &batches)?;
     let longest = lengths.iter().copied().max().unwrap_or(0);
     for &threads in &bench.threads {
         let trials = Trials::load(bench, model, Setup::new(threads), runs, longest)?;
         for &length in &lengths {
             for &batch in &batches {
-                let row = checked_row(&trials, Case { batch, length })?;
-                bench.done(&format!("{threads} threads, batch {batch}, length {length}"), vec![row])?;
+                let row = |&logits: &Wanted| checked_row(&trials, Case { batch, length, logits });
+                let rows = arms.iter().map(row).collect::<Result<Vec<Row>>>()?;
+                bench.done(&format!("{threads} threads, batch {batch}, length {length}"), rows)?;
             }
         }
     }
@@ -74,9 +96,10 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
 fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
     let sequences: Vec<Vec<i64>> = (0..case.batch).map(|index| ids(case.length, index, info.vocab)).collect();
-    let pass = |sequences: &[Vec<i64>]| match info.objective {
-        Objective::Next => pass(engine, sequences),
-        Objective::Masked { .. } => canvases(trials.bench, engine, sequences),
+    let pass = |sequences: &[Vec<i64>]| match (info.objective, case.logits) {
+        (Objective::Next, Wanted::Last) => pass(engine, sequences),
+        (Objective::Next, Wanted::All) => prompts(trials.bench, engine, sequences),
+        (Objective::Masked { .. }, logits) => canvases(trials.bench, engine, sequences, logits),
     };
     let (_, expected) = pass(&sequences)?;
     for index in [0, case.batch - 1] {
@@ -87,27 +110,57 @@ fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
     for pass in &passes {
         same(&expected, &pass.value.1)?;
     }
-    Ok(row(info, case, &passes)?.digest(digest::of_ids(&expected)).warmed(warmup))
+    Ok(row(info, case, &passes)?.digest(digest::of_ids(&expected.concat())).warmed(warmup))
 }
 
-/// Seconds of a pass, and the bits of a probability after each sequence.
-type Passed = (f64, Vec<u32>);
+/// Seconds of a pass, and the bits of probabilities in each sequence.
+type Passed = (f64, Vec<Vec<u32>>);
 
-/// Runs canvases whose last token is a mask, and evaluates the vocabulary for that token.
-fn canvases(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed> {
+/// Runs canvases whose last token is a mask. The bits are those of the confidence for that token.
+fn canvases(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>], logits: Wanted) -> Result<Passed> {
     let mask = engine.info().mask_id.map(i64::from);
     // Replace ids that happen to be the mask, so that each canvas has only one.
     let known = |ids: &Vec<i64>| ids[1..].iter().map(|&id| if Some(id) == mask { 0 } else { id }).collect();
     let request = |ids| DiffuseRequest {
         steps: Some(1),
         ignore_eos: true,
+        savings: logits == Wanted::Last,
         ..DiffuseRequest::new(Prompt::Ids(known(ids)), 1)
     };
     let requests: Vec<DiffuseRequest> = sequences.iter().map(request).collect();
     let (outcomes, ns) = bench.clock.time(|| diffuse(engine, requests));
     let outcomes = outcomes?;
-    let filled = outcomes.iter().flat_map(|outcome| &outcome.passes).flat_map(|pass| &pass.filled);
-    Ok((ns as f64 * 1e-9, filled.map(|filled| (filled.confidence as f32).to_bits()).collect()))
+    let filled = outcomes.iter().map(|outcome| outcome.passes.iter().flat_map(|pass| &pass.filled));
+    let bits = filled.map(|filled| filled.map(|filled| (filled.confidence as f32).to_bits()).collect());
+    Ok((ns as f64 * 1e-9, bits.collect()))
+}
+
+/// Runs whole sequences together and evaluates the vocabulary after every token. The bits are those of the log-probability of each
+/// token but the first, and of one more after the last.
+fn prompts(bench: &Bench<'_>, engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed> {
+    let request = |ids: &Vec<i64>| GenerateRequest {
+        logprobs: Some(0),
+        prompt_logprobs: Some(PromptLogprobs { from: 1, top: 0 }),
+        ..continuation(ids.clone(), 1)
+    };
+    let requests: Vec<GenerateRequest> = sequences.iter().map(request).collect();
+    let cancel = Cancel::new();
+    let run = || {
+        let tickets = requests.into_iter().map(|request| engine.submit_generate(request, &cancel));
+        let tickets = tickets.collect::<Result<Vec<_>, _>>()?;
+        tickets.into_iter().map(Ticket::wait).collect::<Result<Vec<_>, _>>()
+    };
+    let (outcomes, ns) = bench.clock.time(run);
+    let mut bits = Vec::new();
+    for (outcome, sequence) in outcomes?.into_iter().zip(sequences) {
+        let prompt = outcome.prompt_logprobs.unwrap_or_default().into_iter().flatten();
+        let positions = prompt.chain(outcome.logprobs.unwrap_or_default());
+        let of_sequence: Vec<u32> = positions.map(|position| position.chosen.logprob.to_bits()).collect();
+        let (some, all) = (of_sequence.len(), sequence.len());
+        verify(some == all, || format!("{some} log-probabilities of {all} tokens"))?;
+        bits.push(of_sequence);
+    }
+    Ok((ns as f64 * 1e-9, bits))
 }
 
 /// Runs whole sequences and evaluates the vocabulary after each. The bits are those of a log-probability.
@@ -117,34 +170,43 @@ fn pass(engine: &Engine, sequences: &[Vec<i64>]) -> Result<Passed> {
     let outcome = engine.score(ScoreRequest::new(query, items, labels))?;
     let (some, all) = (outcome.cost.computed_tokens, outcome.cost.usage.prompt_tokens);
     verify(some == all, || format!("the pass ran {some} of {all} tokens"))?;
-    let bits = item_scores(&outcome)?.into_iter().map(|item| item.logprobs[0].to_bits());
+    let bits = item_scores(&outcome)?.into_iter().map(|item| vec![item.logprobs[0].to_bits()]);
     Ok((outcome.cost.compute_s, bits.collect()))
 }
 
-fn same(expected: &[u32], now: &[u32]) -> Result<()> {
-    let values = |bits: &[u32]| bits.iter().map(|&b| f32::from_bits(b)).collect::<Vec<_>>();
+fn same(expected: &[Vec<u32>], now: &[Vec<u32>]) -> Result<()> {
+    let values = |bits: &[Vec<u32>]| bits.concat().into_iter().map(f32::from_bits).collect::<Vec<_>>();
     verify(expected == now, || {
         format!("log-probabilities {:?} alone or before, {:?} now", values(expected), values(now))
     })
 }
 
 /// The minimum work of a pass: read the weights once, multiply every token with the weights and with the keys it attends
-/// to, and multiply the last token of each sequence with the vocabulary.
+/// to, and multiply the tokens whose logits are wanted with the vocabulary.
 fn work(info: &ModelInfo, case: Case) -> Work {
     let (batch, length) = (case.batch as f64, case.length as f64);
     let keys = match info.objective {
         Objective::Next => keys_seen(0, case.length),
         Objective::Masked { .. } => length * length,
     };
-    Work::of_pass(info, batch * length, batch * keys, batch)
+    let outputs = match case.logits {
+        Wanted::Last => batch,
+        Wanted::All => batch * length,
+    };
+    Work::of_pass(info, batch * length, batch * keys, outputs)
 }
 
 fn row(info: &ModelInfo, case: Case, passes: &[Held<Passed>]) -> Result<Row> {
     let tokens = (case.batch * case.length) as f64;
     let seconds = |pass: &Held<Passed>| pass.value.0;
-    Row::of_model(format!("forward/b{}/l{}/t{}", case.batch, case.length, info.threads), info)
+    let (all, logits) = match case.logits {
+        Wanted::Last => ("", "last"),
+        Wanted::All => ("/all", "all"),
+    };
+    Row::of_model(format!("forward/b{}/l{}{all}/t{}", case.batch, case.length, info.threads), info)
         .param("batch", case.batch)
         .param("length", case.length)
+        .param("logits", logits)
         .measured(LANE.metrics, passes)
         .each("tokens_per_s", |pass| tokens / seconds(pass))?
         .each("seconds", seconds)?
@@ -157,7 +219,7 @@ mod tests {
     use super::*;
     use crate::lanes::tests::{info, timed};
 
-    const CASE: Case = Case { batch: 2, length: 3 };
+    const CASE: Case = Case { batch: 2, length: 3, logits: Wanted::Last };
 
     #[test]
     fn a_pass_reads_weights_once_and_multiplies_every_token() {
@@ -165,11 +227,20 @@ mod tests {
         let expected =
             Work { bytes: 1000.0, operations: 2.0 * (3.0 * 100.0 + 50.0), attention: 2.0 * 6.0 * 3.0 };
         assert_eq!(work(&info(), CASE), expected);
+        // Three rows of logits per sequence.
+        let all = Case { logits: Wanted::All, ..CASE };
+        assert_eq!(work(&info(), all).operations, 2.0 * (3.0 * 100.0 + 3.0 * 50.0));
     }
 
     #[test]
     fn a_row_tells_rate_and_share() {
-        let row = row(&info(), CASE, &[timed((2.0, vec![]))]).unwrap();
+        let passes = [timed((2.0, vec![]))];
+        assert_eq!(
+            row(&info(), Case { logits: Wanted::All, ..CASE }, &passes).unwrap().case,
+            "forward/b2/l3/all/t1"
+        );
+        let row = row(&info(), CASE, &passes).unwrap();
+        assert_eq!(row.case, "forward/b2/l3/t1");
         let median = |name: &str| row.metrics.get(name).unwrap().samples().median().unwrap();
         assert_eq!((median("tokens_per_s"), median("seconds")), (3.0, 2.0));
         assert!((median("ms_per_token") - 1000.0 / 3.0).abs() < 1e-9);
@@ -180,8 +251,8 @@ mod tests {
 
     #[test]
     fn different_outputs_are_incorrect() {
-        assert!(same(&[1, 2], &[1, 2]).is_ok());
-        assert!(matches!(same(&[1], &[2]), Err(LaneError::Incorrect(_))));
+        assert!(same(&[vec![1, 2]], &[vec![1, 2]]).is_ok());
+        assert!(matches!(same(&[vec![1, 3]], &[vec![1, 2]]), Err(LaneError::Incorrect(_))));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redline_engine::{Cancel, DiffuseRequest, Engine, ModelInfo, Objective};
+use redline_engine::{Cancel, DiffuseRequest, Engine, MAX_BATCH, ModelInfo, Objective};
 use redline_kernels::memory::{allocations, current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
 
@@ -27,6 +27,7 @@ pub(super) const LANE: Lane = Lane {
         info("average", "bytes"),
         count("weights", "bytes"),
         info("activations", "bytes"),
+        info("activations_reserved", "bytes"),
         count("kv", "bytes"),
         lower("grown", "bytes"),
         info("per_item", "bytes"),
@@ -47,6 +48,7 @@ pub(super) const LANE: Lane = Lane {
         Column { name: "batch_size", cell: Cell::Param("batch") },
         megabytes("parameter_memory_mb", "weights"),
         megabytes("activation_memory_mb", "activations"),
+        megabytes("activation_reserved_mb", "activations_reserved"),
         megabytes("peak_memory_mb", "peak"),
         megabytes("average_memory_mb", "average"),
         megabytes("mb_per_batch_item", "per_item"),
@@ -215,6 +217,20 @@ fn kv_bytes(info: &ModelInfo, case: Case) -> u64 {
     info.kv_bytes_per_token * (tokens * case.batch) as u64
 }
 
+/// Bytes of activations in the largest pass of the batch. Prompts are read together, in passes of up to the engine's limit, with
+/// logits after each; canvases are never run in pieces, and have logits for each mask.
+fn activation_bytes(info: &ModelInfo, case: Case) -> u64 {
+    let (rows, outputs) = match info.objective {
+        Objective::Next => ((case.batch * case.prompt_tokens).min(info.max_chunk), case.batch),
+        Objective::Masked { .. } => {
+            let canvas = case.prompt_tokens + case.new_tokens;
+            ((case.batch * canvas).min(info.max_chunk.max(canvas)), case.batch * case.new_tokens)
+        }
+    };
+    info.activation_bytes_per_row * rows as u64
+        + info.activation_bytes_per_output * outputs.min(MAX_BATCH) as u64
+}
+
 /// Checks that packed weights take as much memory as in their file, and that a request takes the pages of its keys and
 /// values.
 fn check(model: &BenchModel<'_>, case: Case, sample: &Sample) -> Result<()> {
@@ -235,8 +251,9 @@ fn check(model: &BenchModel<'_>, case: Case, sample: &Sample) -> Result<()> {
 
 fn row(case: Case, samples: &[Sample]) -> Result<Row> {
     let Sample { info, ids, .. } = &samples[0];
-    // Activations are allocated once, independent of the batch; all other memory grows with the batch.
-    let item = |s: &Sample| Some((info.activation_bytes as f64 + s.peak? - s.loaded) / case.batch as f64);
+    // Activations are reserved when the model is loaded; all other memory of a batch is allocated with it.
+    let activations = activation_bytes(info, case) as f64;
+    let item = |s: &Sample| Some((activations + s.peak? - s.loaded) / case.batch as f64);
     let row = Row::of_model(format!("memory/b{}/t{}", case.batch, info.threads), info)
         .param("batch", case.batch)
         .param("prompt_tokens", case.prompt_tokens)
@@ -250,7 +267,8 @@ fn row(case: Case, samples: &[Sample]) -> Result<Row> {
         .each("peak", |s| s.peak)?
         .each("average", |s| s.average)?
         .one("weights", info.weight_bytes as f64)?
-        .one("activations", info.activation_bytes as f64)?
+        .one("activations", activations)?
+        .one("activations_reserved", info.activation_bytes as f64)?
         .one("kv", kv_bytes(info, case) as f64)?
         .each("grown", |s| (s.after - s.loaded).max(0.0))?
         .each("per_item", item)?
@@ -295,15 +313,30 @@ mod tests {
     }
 
     #[test]
+    fn activations_grow_with_the_batch_up_to_the_largest_pass() {
+        let of = |batch| activation_bytes(&info(), Case { batch, ..CASE });
+        assert_eq!(of(1), 60 * 4 + 10);
+        assert_eq!((of(8), of(9)), (480 * 4 + 80, 512 * 4 + 90), "a pass has at most 512 tokens");
+        assert_eq!(of(100), 512 * 4 + 640, "64 rows of logits are held at a time");
+        let masked = ModelInfo { objective: Objective::Masked { shifted: true }, ..info() };
+        let of =
+            |batch, prompt_tokens| activation_bytes(&masked, Case { batch, prompt_tokens, new_tokens: 5 });
+        assert_eq!((of(2, 60), of(9, 60)), (130 * 4 + 100, 512 * 4 + 450));
+        assert_eq!(of(4, 1000), 1005 * 4 + 200, "a canvas is run whole");
+    }
+
+    #[test]
     fn a_row_tells_bytes_per_item() {
         let row = row(CASE, &[sample(), Sample { peak: None, ..sample() }]).unwrap();
         let values = |name: &str| samples(&row, name);
-        assert_eq!(values("per_item"), [(400.0 + 4200.0) / 4.0]);
+        // Four prompts of 60 tokens in one pass, and a row of logits after each.
+        assert_eq!(values("per_item"), [(240.0 * 4.0 + 4.0 * 10.0 + 4200.0) / 4.0]);
         assert_eq!((values("peak"), values("loaded")), (vec![7200.0], vec![3000.0; 2]));
         assert_eq!(
             (values("weights"), values("kv"), values("activations")),
-            (vec![2000.0], vec![4096.0], vec![400.0])
+            (vec![2000.0], vec![4096.0], vec![1000.0])
         );
+        assert_eq!(values("activations_reserved"), [400.0]);
         assert_eq!((values("grown"), values("rss_anon_loaded").len()), (vec![4100.0; 2], 2));
         assert!(values("rss_anon_first").is_empty());
     }
@@ -311,7 +344,8 @@ mod tests {
     #[test]
     fn what_does_not_add_up_is_incorrect() {
         let with = |packed_bytes, peak| {
-            let model = BenchModel { load: &|_| Err(EngineError::Stopped), packed_bytes, judge: None };
+            let load = &|_| Err(EngineError::Stopped);
+            let model = BenchModel { load, packed_bytes, plan_cache: None, judge: None };
             check(&model, CASE, &Sample { peak, ..sample() })
         };
         assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());

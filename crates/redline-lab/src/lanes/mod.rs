@@ -249,6 +249,7 @@ pub(crate) mod tests {
             kv_bytes_per_token: 8,
             activation_bytes: 400,
             activation_bytes_per_row: 4,
+            activation_bytes_per_output: 10,
             context: 100,
             vocab: 10,
             layers: 1,

@@ -335,10 +335,21 @@ fn a_rate_without_a_time_gives_the_time_of_an_item() {
     let run = run_of(vec![Row::new("a").metric("peak_memory", memory).metric("tokens_per_s", rate)]);
     for format in ["gbench-json", "gbench-csv"] {
         let back = import(&export(&run, format), true);
-        for name in ["real_time", "cpu_time"] {
-            assert_eq!(values(&back.rows[0], name), [0.25, 0.125], "{format} {name}");
-        }
+        assert_eq!(values(&back.rows[0], "real_time"), [0.25, 0.125], "{format}");
+        assert!(back.rows[0].metrics.get("cpu_time").is_none(), "{format}: it was not measured");
         assert_eq!(values(&back.rows[0], "peak_memory"), [1e6, 2e6], "{format}");
+    }
+}
+
+#[test]
+fn processor_time_is_kept_beside_elapsed_time() {
+    let seconds = samples("s", Direction::Lower, &[0.25, 0.125]);
+    let cpu = samples("s", Direction::Info, &[0.5, 0.375]);
+    let run = run_of(vec![Row::new("a").metric("seconds", seconds).metric("cpu_time", cpu)]);
+    for format in ["gbench-json", "gbench-csv"] {
+        let back = import(&export(&run, format), true);
+        assert_eq!(values(&back.rows[0], "real_time"), [0.25, 0.125], "{format}");
+        assert_eq!(values(&back.rows[0], "cpu_time"), [0.5, 0.375], "{format}");
     }
 }
 

@@ -15,7 +15,7 @@ use crate::env;
 use crate::message::{self, FAILED, Failure};
 use crate::output;
 use crate::table::align;
-use crate::value::{self, ThreadCounts};
+use crate::value::{self, BadValue, ThreadCounts};
 
 /// The name of the subcommand.
 pub(super) const NAME: &str = "all";
@@ -42,10 +42,14 @@ pub(super) struct AllArgs {
     /// The model for the lanes that run one: a directory, an id in the local cache, or `demo` [env: REDLINE_MODEL]
     #[arg(long, value_name = "M")]
     model: Option<String>,
+    /// Device for the lanes of a machine or a model: auto (default) or cpu [env: REDLINE_DEVICE]
+    #[arg(long, alias = "backend", value_name = "D", value_parser = device)]
+    device: Option<String>,
     /// Write the run of each lane into DIR/LANE
     #[arg(short, long, value_name = "DIR")]
     output: Option<PathBuf>,
-    /// Compare with the baselines DIR/LANE.json; a lane without one counts as missing
+    /// Compare with the baselines DIR/LANE.json, with --portable also with those of any machine, DIR/MACHINE/LANE.json; a lane
+    /// without one counts as missing
     #[arg(long, value_name = "DIR")]
     baseline: Option<PathBuf>,
     /// Accept these runs as baselines
@@ -96,6 +100,11 @@ pub(super) fn run(args: &AllArgs, context: &Context) -> Result<ExitCode, Failure
     output::verdict(&summary(&ended), worst(&codes))
 }
 
+/// Checks the name of a device. Lanes receive it as text.
+fn device(text: &str) -> Result<String, BadValue> {
+    value::device(text).map(|_| text.to_owned())
+}
+
 /// Returns the worst of these exit codes, or 0 if every lane passed.
 fn worst(codes: &[u8]) -> u8 {
     BY_SEVERITY.iter().copied().find(|code| codes.contains(code)).unwrap_or(0)
@@ -132,9 +141,18 @@ impl AllArgs {
         lane_code(code)
     }
 
-    /// The path of a lane's baseline, if baselines are compared or written.
+    /// The path of a lane's baseline, if baselines are compared or written. What is portable may be compared with the baseline of
+    /// any machine, here the first by name.
     fn baseline_of(&self, lane: &Lane) -> Option<PathBuf> {
-        self.baseline.as_ref().map(|dir| dir.join(format!("{}.json", lane.name)))
+        let dir = self.baseline.as_ref()?;
+        let file = format!("{}.json", lane.name);
+        let own = dir.join(&file);
+        if own.exists() || self.update_baseline || !self.portable {
+            return Some(own);
+        }
+        let machines = std::fs::read_dir(dir).into_iter().flatten().flatten();
+        let of_machines = machines.map(|entry| entry.path().join(&file)).filter(|path| path.is_file());
+        Some(of_machines.min().unwrap_or(own))
     }
 
     /// Whether the baseline to compare with is missing. A gate without a baseline could never fail.
@@ -174,6 +192,8 @@ impl AllArgs {
             LaneFunction::Masked(_) => Some(demo_model::DIFFUSION.name),
         };
         add("--model", model.map(AsRef::as_ref));
+        let device = self.device.as_deref().filter(|_| !matches!(lane.run, LaneFunction::Text(_)));
+        add("--device", device.map(AsRef::as_ref));
         add("--output", self.output.as_ref().map(|dir| dir.join(lane.name)).as_deref().map(Path::as_os_str));
         let baseline = self.baseline_of(lane);
         add("--baseline", baseline.as_deref().map(Path::as_os_str));
@@ -256,13 +276,13 @@ mod tests {
         assert_eq!(words(&bare, "gemm"), "bench gemm --profile=standard");
         assert_eq!(words(&bare, "diffusion"), "bench diffusion --profile=standard --model=demo-diffusion");
         let accepting = ["--baseline=b", "--update-baseline", "--reason=-why", "--portable"];
-        let common = ["--profile=smoke", "--threads=1,2", "--model=m", "-o", "runs"];
+        let common = ["--profile=smoke", "--threads=1,2", "--model=m", "--backend=cpu", "-o", "runs"];
         let whole = parsed(&[&common[..], &accepting].concat());
         for (lane, model) in [
-            ("gemm", ""),
-            ("generate", "--model=m "),
+            ("gemm", "--device=cpu "),
+            ("generate", "--model=m --device=cpu "),
             ("tokenizer", "--model=m "),
-            ("diffusion", "--model=demo-diffusion "),
+            ("diffusion", "--model=demo-diffusion --device=cpu "),
         ] {
             let files = format!(
                 "--output=runs/{lane} --baseline=b/{lane}.json --reason=-why --update-baseline --portable"

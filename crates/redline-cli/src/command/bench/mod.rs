@@ -6,6 +6,7 @@ mod versus;
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
@@ -16,13 +17,15 @@ use redline_lab::Machine;
 use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Setup, Text, Values};
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfText};
+use redline_models::synth::Shape;
+use tempfile::TempDir;
 
-use super::Context;
 use super::compare::EXIT_CODES;
+use super::{Context, synth};
 use crate::demo_model;
 use crate::env;
 use crate::message::{self, Failure};
-use crate::model::{self, Backend, BackendFlags, ModelFlag, TierFlags};
+use crate::model::{self, Backend, BackendFlags, ModelFlag, ModelName, TierFlags};
 use crate::output;
 use crate::progress::Cases;
 use crate::tokenizer::{TokenizerFlags, TokenizerSource};
@@ -89,6 +92,9 @@ enum Subject {
 struct ModelArgs {
     #[command(flatten)]
     model: ModelFlag,
+    /// Run a model of this shape with random weights, such as small, as `redline synth` makes it
+    #[arg(long, value_name = "SHAPE", conflicts_with = "model", value_parser = synth::shape)]
+    model_size: Option<&'static Shape>,
     #[command(flatten)]
     backend: BackendFlags,
 }
@@ -272,8 +278,21 @@ fn measure(lane: &'static Lane, args: &LaneArgs, context: &Context) -> Result<Ex
 /// The subject of a measurement, resolved from flags, environment and files.
 enum Resolved {
     Machine(OfMachine, Option<Tier>),
-    Model { run: OfModel, name: String, backend: Box<Backend>, source: Source, packed_bytes: Option<u64> },
+    Model(Box<ResolvedModel>),
     Text(OfText, TokenizerSource),
+}
+
+/// A model, resolved, and the function that measures it.
+struct ResolvedModel {
+    run: OfModel,
+    name: String,
+    backend: Backend,
+    source: Source,
+    packed_bytes: Option<u64>,
+    /// The plan directory that the user named.
+    plan_cache: Option<PathBuf>,
+    /// The directory of a model that was made for this run; it is removed afterwards.
+    _made: Option<TempDir>,
 }
 
 impl Subject {
@@ -281,11 +300,19 @@ impl Subject {
         Ok(match self {
             Self::Machine(run, flags) => Resolved::Machine(*run, flags.resolve(context.environment)?),
             Self::Model(run, embedded, flags) => {
-                let model = flags.model.or(embedded, context.environment)?;
-                let backend = Box::new(flags.backend.resolve(context.environment, &context.clock)?);
+                let backend = flags.backend.resolve(context.environment, &context.clock)?;
+                let plan_cache = flags.backend.named_plan_dir(context.environment)?;
+                let made = flags.model_size.map(|shape| synth::made(shape, context)).transpose()?;
+                let model = match &made {
+                    Some(folder) => ModelName::made(folder.path()),
+                    None => flags.model.or(embedded, context.environment)?,
+                };
                 let source = model.source(context.environment)?;
                 let packed_bytes = model::packed_bytes(&source)?;
-                Resolved::Model { run: *run, name: model.name, backend, source, packed_bytes }
+                let (run, name) = (*run, model.name);
+                let model =
+                    ResolvedModel { run, name, backend, source, packed_bytes, plan_cache, _made: made };
+                Resolved::Model(Box::new(model))
             }
             Self::Text(run, flags) => Resolved::Text(*run, flags.or_demo(context.environment)?),
         })
@@ -296,7 +323,7 @@ impl Resolved {
     /// The `--model` flag to pass to another process, if the model here came from the default or the environment.
     fn model_word(&self) -> Option<OsString> {
         match self {
-            Self::Model { name, .. } => Some(format!("--model={name}").into()),
+            Self::Model(model) => Some(format!("--model={}", model.name).into()),
             _ => None,
         }
     }
@@ -304,7 +331,7 @@ impl Resolved {
     fn tier(&self) -> Option<Tier> {
         match self {
             Self::Machine(_, tier) => *tier,
-            Self::Model { backend, .. } => backend.tier(),
+            Self::Model(model) => model.backend.tier(),
             Self::Text(..) => None,
         }
     }
@@ -312,7 +339,9 @@ impl Resolved {
     fn measure(&self, bench: &Bench<'_>, values: &Values) -> Result<(), LaneError> {
         match self {
             Self::Machine(run, _) => run(bench, values),
-            Self::Model { run, name, backend, source, packed_bytes } => {
+            Self::Model(model) => {
+                let ResolvedModel { run, name, backend, source, packed_bytes, plan_cache, _made: _ } =
+                    &**model;
                 let warned = OnceCell::new();
                 let load = |setup: Setup| {
                     let backend = backend.clone().for_lane(&setup);
@@ -327,7 +356,12 @@ impl Resolved {
                 };
                 let knows = *name == demo_model::DIFFUSION.name;
                 let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
-                run(bench, &BenchModel { load: &load, packed_bytes: *packed_bytes, judge }, values)
+                let plan_cache = plan_cache.clone();
+                run(
+                    bench,
+                    &BenchModel { load: &load, packed_bytes: *packed_bytes, plan_cache, judge },
+                    values,
+                )
             }
             Self::Text(run, source) => {
                 let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };

@@ -36,6 +36,9 @@ pub(super) struct VersusArgs {
     /// Compare with a second arm that has these flags in addition; both run in fresh processes, in the order A B B A
     #[arg(long, value_name = "FLAGS", allow_hyphen_values = true, conflicts_with = "baseline")]
     versus: Option<String>,
+    /// Compare with a second arm that has this format of weights, such as bf16: short for --versus '--format F'
+    #[arg(long, value_name = "F", conflicts_with = "baseline")]
+    versus_format: Option<String>,
     /// Compare with a second arm that runs this binary
     #[arg(long, value_name = "PATH", conflicts_with = "baseline")]
     versus_binary: Option<PathBuf>,
@@ -47,7 +50,7 @@ pub(super) struct VersusArgs {
 impl VersusArgs {
     /// Whether a second arm was requested.
     pub(super) fn is_requested(&self) -> bool {
-        self.versus.is_some() || self.versus_binary.is_some()
+        self.versus.is_some() || self.versus_format.is_some() || self.versus_binary.is_some()
     }
 
     /// The requested number of processes.
@@ -57,7 +60,7 @@ impl VersusArgs {
 
     /// Rejects flags that have a use only with two arms.
     pub(super) fn check(&self, record: &RecordArgs) -> Result<(), Failure> {
-        let hint = "give `--versus 'FLAGS'` or `--versus-binary PATH` too";
+        let hint = "give `--versus 'FLAGS'`, `--versus-format F` or `--versus-binary PATH` too";
         if let Some(odd) = self.processes.filter(|n| self.is_requested() && n % 2 == 1) {
             let fact = format!("`--processes` is {odd}, but two arms take turns A B B A");
             return Err(Failure::usage(fact, "an even number from 2"));
@@ -101,7 +104,9 @@ pub(super) struct Word {
 /// lane chooses, and traces, which belong to this process.
 pub(super) fn besides(given: &[Word], lane: &Lane) -> Vec<OsString> {
     let plans = ["plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
-    let chosen = [&["model", "threads", "profile", "precision-trace", "profile-trace"][..], &plans].concat();
+    let chosen =
+        [&["model", "model-size", "threads", "profile", "precision-trace", "profile-trace"][..], &plans]
+            .concat();
     let own = |word: &&Word| lane.flags.iter().any(|flag| flag.name == word.long);
     let kept = given.iter().filter(|word| !own(word) && !chosen.contains(&word.long.as_str()));
     kept.map(|word| word.word.clone()).collect()
@@ -203,7 +208,8 @@ pub(super) fn alone(
 /// Arm A is this binary with the common flags. Arm B is this or the other binary, with flags that override or extend the
 /// common ones.
 fn contestants(lane: &'static Lane, args: &VersusArgs, common: &[Word]) -> Result<[Contestant; 2], Failure> {
-    let flags = split(args.versus.as_deref().unwrap_or_default())?;
+    let mut flags = split(args.versus.as_deref().unwrap_or_default())?;
+    flags.extend(args.versus_format.iter().map(|format| format!("--format={format}")));
     let replaced = |word: &Word| flags.iter().any(|flag| known_as(long(flag)) == Some(word.long.clone()));
     let kept = common.iter().filter(|word| !replaced(word)).map(|word| word.word.clone());
     let words: Vec<OsString> = kept.chain(flags.iter().map(OsString::from)).collect();
@@ -360,7 +366,16 @@ mod tests {
     #[test]
     fn processes_of_a_lane_get_only_what_the_lane_does_not_choose() {
         let word = |long: &str| Word { long: long.to_owned(), word: format!("--{long}=x").into() };
-        let chosen = ["model", "threads", "profile", "plan-cache", "plan-policy", "plan-tokens", "plan-rows"];
+        let chosen = [
+            "model",
+            "model-size",
+            "threads",
+            "profile",
+            "plan-cache",
+            "plan-policy",
+            "plan-tokens",
+            "plan-rows",
+        ];
         let (own, traces) = (["test", "sizes", "num-runs"], ["precision-trace", "profile-trace"]);
         let names = [&chosen[..], &own, &traces, &["format", "isa", "max-chunk"]].concat();
         let given: Vec<Word> = names.into_iter().map(word).collect();

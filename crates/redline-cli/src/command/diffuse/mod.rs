@@ -94,7 +94,7 @@ pub(super) struct DiffuseArgs {
     next_help_heading = "Order (exact unless a cache is given; fewer steps, a threshold or a cache trade quality for speed)"
 )]
 struct ScheduleFlags {
-    /// Number of steps, at most one per mask; default: one per mask
+    /// Number of steps; default: one per mask. Of more steps, those that fill nothing are left out
     #[arg(long, value_name = "N")]
     steps: Option<usize>,
     /// Which masks are filled first: origin, maskgit-plus, topk-margin, entropy (Dream), low-confidence, random (LLaDA); default:

@@ -43,11 +43,26 @@ struct Running {
     arrived: u64,
     /// Seconds from arrival to the first pass.
     queue_s: Option<f64>,
+    /// Nanoseconds in which the task of canvases read logits and decided how to continue.
+    sampling_ns: u64,
     computed_tokens: usize,
     /// Number of plans that were missing for passes of this request.
     plan_misses: u64,
     /// Measures the memory used while it runs.
     memory: PeakMeter,
+}
+
+impl Running {
+    /// Lets the task work, and measures the time if it fills canvases: each of their passes chooses the tokens of many rows.
+    fn sampling<T>(&mut self, clock: &ClockFn, work: impl FnOnce(&mut dyn Task) -> T) -> T {
+        if !self.task.draws() {
+            return work(&mut *self.task);
+        }
+        let start = clock();
+        let result = work(&mut *self.task);
+        self.sampling_ns += clock().saturating_sub(start);
+        result
+    }
 }
 
 /// A row of the batch whose logits are wanted.
@@ -195,6 +210,7 @@ impl<M: Machine> Core<M> {
             timeout_s,
             arrived,
             queue_s: None,
+            sampling_ns: 0,
             computed_tokens: 0,
             plan_misses: 0,
             memory,
@@ -278,7 +294,8 @@ impl<M: Machine> Core<M> {
         let now = (self.clock)();
         for (number, done) in done {
             let Some(running) = self.tasks.get_mut(&number) else { continue };
-            match running.task.advance(&done, seconds_between(running.arrived, now)) {
+            let elapsed = seconds_between(running.arrived, now);
+            match running.sampling(&self.clock, |task| task.advance(&done, elapsed)) {
                 Err(error) => self.answer(number, Err(error)),
                 Ok(updates) => {
                     for (index, next) in updates {
@@ -315,6 +332,7 @@ impl<M: Machine> Core<M> {
     fn run(&mut self, rows: &[usize], groups: &[&[Wanted]]) -> Result<(), String> {
         let labels = std::mem::take(&mut self.labels);
         let mut tasks = std::mem::take(&mut self.tasks);
+        let clock = self.clock.clone();
         let outputs: Vec<_> = groups
             .iter()
             .map(|group| Outputs {
@@ -328,7 +346,8 @@ impl<M: Machine> Core<M> {
             for rows in groups[group].chunk_by(|a, b| a.task == b.task) {
                 let places: Vec<RowPlace> = rows.iter().map(|wanted| wanted.place).collect();
                 if let Some(running) = tasks.get_mut(&rows[0].task) {
-                    running.task.read(&places, logits.some(first..first + rows.len()));
+                    let logits = logits.some(first..first + rows.len());
+                    running.sampling(&clock, |task| task.read(&places, logits));
                 }
                 first += rows.len();
             }
@@ -425,6 +444,7 @@ impl<M: Machine> Core<M> {
             arrived_s: seconds_between(0, running.arrived),
             queue_s: running.queue_s.unwrap_or(seconds),
             seconds,
+            sampling_s: running.sampling_ns as f64 * 1e-9,
             computed_tokens: running.computed_tokens,
             plan_misses: running.plan_misses,
             peak_memory_bytes: running.memory.peak_bytes(),

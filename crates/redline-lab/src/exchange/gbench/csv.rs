@@ -83,7 +83,9 @@ fn entry(
     };
     let mut measured = Vec::new();
     if !failed {
-        measured = times(place, cell("time_unit"), |name| values::number(place, name, cell(name)))?;
+        let time = |name: &str| values::number(place, name, cell(name));
+        let cpu = if cell("cpu_time").is_empty() { None } else { Some(time("cpu_time")?) };
+        measured = times(place, cell("time_unit"), time("real_time")?, cpu)?;
         let is_counter =
             |title: &str| RATES.contains(&title) || COLUMNS.split(',').all(|column| column != title);
         for (title, cell) in

@@ -85,9 +85,8 @@ fn entry(place: FilePosition, value: &Value) -> Result<Option<(String, Entry)>> 
     let mut measured = Vec::new();
     if !matches!(kind, Kind::Failed(_)) {
         let unit = text("time_unit").unwrap_or_else(|| "ns".to_owned());
-        let required =
-            |name: &str| number(name)?.ok_or_else(|| place.error(format!("it has no `{name}`"), WHOLE));
-        measured = times(place, &unit, required)?;
+        let real = number("real_time")?.ok_or_else(|| place.error("it has no `real_time`", WHOLE))?;
+        measured = times(place, &unit, real, number("cpu_time")?)?;
         for (name, value) in fields.iter().filter(|(name, value)| is_counter(name) && value.is_number()) {
             measured.push((name.clone(), values::number(place, name, &value.to_string())?));
         }

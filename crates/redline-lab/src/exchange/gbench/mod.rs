@@ -2,7 +2,8 @@
 //!
 //! Each repetition is an entry, so repetitions become samples. Entries with means, medians and deviations are skipped, unless a
 //! file has nothing else for a case. All times are converted to seconds. On export, every metric becomes a counter of the same
-//! name; `real_time` is the row's time, or the time per counted item of its rate.
+//! name; `real_time` is the row's time, or the time per counted item of its rate; `cpu_time` is left out where a lane does not
+//! measure it.
 
 mod csv;
 mod json;
@@ -66,8 +67,8 @@ fn is_counter(name: &str) -> bool {
     FIELDS.split(',').all(|field| field != name)
 }
 
-/// Both times of an entry in seconds; `time` reads one in the unit.
-fn times(place: FilePosition, unit: &str, time: impl Fn(&str) -> Result<f64>) -> Result<Vec<(String, f64)>> {
+/// The times of an entry in seconds: `real`, and `cpu` if it was measured, both in the unit.
+fn times(place: FilePosition, unit: &str, real: f64, cpu: Option<f64>) -> Result<Vec<(String, f64)>> {
     let per_second = match unit {
         "ns" => 1e9,
         "us" => 1e6,
@@ -78,9 +79,11 @@ fn times(place: FilePosition, unit: &str, time: impl Fn(&str) -> Result<f64>) ->
             return Err(place.error(fact, "units of time are ns, us, ms and s"));
         }
     };
-    let seconds =
-        |name: &str| Ok((name.to_owned(), values::not_negative(place, name, time(name)?)? / per_second));
-    ["real_time", "cpu_time"].into_iter().map(seconds).collect()
+    let seconds = |(name, time): (&str, f64)| {
+        Ok((name.to_owned(), values::not_negative(place, name, time)? / per_second))
+    };
+    let cpu = cpu.map(|time| ("cpu_time", time));
+    [("real_time", real)].into_iter().chain(cpu).map(seconds).collect()
 }
 
 /// Converts entries, each with its case, to rows in the order of their first entries.
@@ -133,7 +136,7 @@ fn row(case: &str, entries: &[Entry]) -> Result<Row> {
 struct Benchmark<'a> {
     name: String,
     row: &'a Row,
-    /// The times and counters of each repetition: `real_time`, `cpu_time`, then every metric that has as many samples.
+    /// The times and counters of each repetition: `real_time`, `cpu_time` if measured, then every metric that has as many samples.
     repetitions: Vec<Vec<(&'a str, f64)>>,
 }
 
@@ -155,10 +158,10 @@ fn repetitions(row: &Row) -> Result<Vec<Vec<(&str, f64)>>, String> {
     }
     let cpu = named("cpu_time").filter(|s| s.n() == times.len());
     let repetition = |(i, &time): (usize, &f64)| {
-        let cpu = cpu.map_or(time, |s| s.values()[i]);
+        let cpu = cpu.and_then(|s| Some(("cpu_time", *s.values().get(i)?)));
         let counters = metrics().filter(|(name, _)| is_counter(name));
         let counters = counters.filter_map(|(name, s)| Some((name, *s.values().get(i)?)));
-        [("real_time", time), ("cpu_time", cpu)].into_iter().chain(counters).collect::<Vec<_>>()
+        [("real_time", time)].into_iter().chain(cpu).chain(counters).collect::<Vec<_>>()
     };
     Ok(times.iter().enumerate().map(repetition).collect())
 }
@@ -178,6 +181,12 @@ fn benchmarks(run: &Run) -> Result<(Vec<Benchmark<'_>>, Vec<String>)> {
             }
             Err(why) => notes.push(format!("`{name}` is left out: {why}")),
         }
+    }
+    let timed = |benchmark: &Benchmark<'_>| {
+        benchmark.repetitions.iter().flatten().any(|(name, _)| *name == "cpu_time")
+    };
+    if benchmarks.iter().any(|benchmark| !timed(benchmark)) {
+        notes.push(format!("`cpu_time` is left out where lane `{}` does not measure it", run.lane));
     }
     if benchmarks.is_empty() {
         let fact = format!("no row of lane `{}` has a time or a rate", run.lane);

@@ -35,6 +35,15 @@ pub(super) struct Layer<'a> {
     scratch: Buffer<u32>,
 }
 
+/// Seconds of a call.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample {
+    /// Elapsed time.
+    pub(super) seconds: f64,
+    /// Processor time of all threads, including those that wait in a loop; `None` if the clock cannot tell.
+    pub(super) cpu_seconds: Option<f64>,
+}
+
 pub(super) struct Checked {
     /// Distance of the sampled outputs to the f32 product of the unquantised weights, relative to that product's
     /// norm.
@@ -162,9 +171,10 @@ impl<'a> Layer<'a> {
     }
 
     /// Measures one sample: seconds per call.
-    pub(super) fn seconds(&mut self, m: usize, calls: usize, clock: &Clock) -> f64 {
-        let ((), ns) = clock.time(|| self.repeat(m, calls));
-        ns.max(1) as f64 * 1e-9 / calls as f64
+    pub(super) fn sample(&mut self, m: usize, calls: usize, clock: &Clock) -> Sample {
+        let ((), elapsed) = clock.time_both(|| self.repeat(m, calls));
+        let per_call = |ns: u64| ns as f64 * 1e-9 / calls as f64;
+        Sample { seconds: per_call(elapsed.ns.max(1)), cpu_seconds: elapsed.processor_ns.map(per_call) }
     }
 }
 
@@ -238,7 +248,7 @@ mod tests {
         });
         with_layer(Format::F32, 100_000, |layer| {
             assert_eq!(layer.calls(2, &clock), 32, "1, 2, 4, 8, 16 calls took less than 10 ms");
-            assert_eq!(layer.seconds(2, 7, &clock), 13e6 * 1e-9 / 7.0);
+            assert_eq!(layer.sample(2, 7, &clock), Sample { seconds: 13e6 * 1e-9 / 7.0, cpu_seconds: None });
             assert_eq!(layer.next, (63 + 7) % layer.matrices.len(), "matrices take turns");
         });
     }

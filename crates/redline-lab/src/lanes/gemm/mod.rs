@@ -13,7 +13,7 @@ use super::prelude::*;
 use crate::Machine;
 use crate::limits::Probe;
 use crate::roofline::Arithmetics;
-use layer::{Checked, Layer};
+use layer::{Checked, Layer, Sample};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast is a linear layer, by rows of inputs and format of weights, and how near the machine's limits?",
@@ -22,6 +22,7 @@ pub(super) const LANE: Lane = Lane {
     metrics: &[
         higher("tokens_per_s", "tokens/s"),
         lower("seconds", "s"),
+        info("cpu_time", "s"),
         info("gops", "GOP/s"),
         info("read_rate", "GB/s"),
         info("l2_diff", "share"),
@@ -71,7 +72,7 @@ const COLUMNS: &[Column] = &[
     Column { name: "name", cell: Cell::Case },
     median("iterations", "calls"),
     Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
-    Column { name: "cpu_time", cell: Cell::Text("") },
+    Column { name: "cpu_time", cell: Cell::Metric("cpu_time", Samples::median, 1e9) },
     Column { name: "time_unit", cell: Cell::Text("ns") },
     Column { name: "bytes_per_second", cell: Cell::Metric("read_rate", Samples::median, 1e9) },
     median("items_per_second", "tokens_per_s"),
@@ -222,7 +223,7 @@ fn layer_rows(
     let checked = plan.rows.iter().map(|&m| layer.check(m)).collect::<Result<Vec<_>, _>>()?;
     let calls: Vec<usize> = plan.rows.iter().map(|&m| layer.calls(m, bench.clock)).collect();
     let cases = plan.rows.len();
-    let mut sample = |case: usize| layer.seconds(plan.rows[case], calls[case], bench.clock);
+    let mut sample = |case: usize| layer.sample(plan.rows[case], calls[case], bench.clock);
     let warmup = bench.warm_up(plan.runs.warmups, |_| {
         (0..cases).for_each(|case| {
             sample(case);
@@ -233,7 +234,7 @@ fn layer_rows(
     let samples = probe
         .hold(plan.runs.timed * cases, arithmetics, bench.clock, |i| Ok::<_, LaneError>(sample(i % cases)))?;
     let row = |case: usize| {
-        let samples: Vec<Held<f64>> = samples.iter().skip(case).step_by(cases).copied().collect();
+        let samples: Vec<Held<Sample>> = samples.iter().skip(case).step_by(cases).copied().collect();
         let row = row(probe, &layer, plan.rows[case], &samples, &checked[case])?;
         Ok(row.measured(LANE.metrics, &samples).one("calls", calls[case] as f64)?.row.warmed(warmup))
     };
@@ -254,7 +255,13 @@ fn over_f32(rows: Vec<Row>, f32_rows: &[Row], least: f64) -> Result<Vec<Row>> {
     rows.into_iter().map(over).collect()
 }
 
-fn row(probe: &Probe, layer: &Layer<'_>, m: usize, samples: &[Held<f64>], checked: &Checked) -> Result<Row> {
+fn row(
+    probe: &Probe,
+    layer: &Layer<'_>,
+    m: usize,
+    samples: &[Held<Sample>],
+    checked: &Checked,
+) -> Result<Row> {
     let (format, exec) = (layer.format(), probe.exec());
     let (n, k) = layer.shape();
     let (threads, work) = (exec.team.size(), layer.work(m));
@@ -268,12 +275,13 @@ fn row(probe: &Probe, layer: &Layer<'_>, m: usize, samples: &[Held<f64>], checke
         .digest(checked.digest.clone())
         .checked_on(format!("{}/{format}", exec.simd.name()));
     row.measured(LANE.metrics, samples)
-        .each("tokens_per_s", |sample| m as f64 / sample.value)?
-        .each("seconds", |sample| sample.value)?
-        .each("gops", |sample| work.operations / sample.value * 1e-9)?
-        .each("read_rate", |sample| work.bytes / sample.value * 1e-9)?
+        .each("tokens_per_s", |sample| m as f64 / sample.value.seconds)?
+        .each("seconds", |sample| sample.value.seconds)?
+        .each("cpu_time", |sample| sample.value.cpu_seconds)?
+        .each("gops", |sample| work.operations / sample.value.seconds * 1e-9)?
+        .each("read_rate", |sample| work.bytes / sample.value.seconds * 1e-9)?
         .one("l2_diff", checked.l2_diff)?
-        .held(format.arithmetic(), work, |sample| sample.value)
+        .held(format.arithmetic(), work, |sample| sample.value.seconds)
 }
 
 #[cfg(test)]

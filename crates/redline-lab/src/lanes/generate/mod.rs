@@ -11,7 +11,7 @@ use redline_engine::{BatchOutcome, Cancel, Engine, GenerateRequest};
 
 use self::budget::Budget;
 use super::prelude::*;
-use crate::bench::requests::{batch_request, continuation, generate, ids};
+use crate::bench::requests::{Prompts, continuation, generate};
 
 pub(super) const LANE: Lane = Lane {
     asks: "How fast are prefill and decode, how near the machine's limits, and what is the KV cache worth?",
@@ -31,7 +31,8 @@ pub(super) const LANE: Lane = Lane {
         info("limit", ""),
     ],
     flags: &[
-        flag("prompt-tokens", "N", "64").help("Tokens of the prompt"),
+        Flag::prompt(),
+        flag("prompt-tokens", "N", "64").help("Tokens of the prompt, if no text is given"),
         flag("new-tokens", "N", "256").help("Tokens to generate"),
         Flag::runs("5"),
         Flag::warmups("1"),
@@ -92,6 +93,7 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
         .choice::<&[bool]>("kv-cache", &[("on", &[true]), ("off", &[false]), ("both", &[true, false])])?;
     let case =
         Case { prompt_tokens: values.count("prompt-tokens")?, new_tokens: values.count("new-tokens")? };
+    let text = values.some_text("prompt");
     let runs = values.runs()?;
     require(case.new_tokens >= 2, || "`--new-tokens` is 1, but the first token belongs to prefill".into())?;
     let batches = values.counts("batch")?;
@@ -101,13 +103,16 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
     within_batch("batch", &batches)?;
     let budget = Budget::new(bench, values.number("max-seconds")?);
     for &threads in &bench.threads {
-        let tokens = case.prompt_tokens.saturating_add(case.new_tokens);
-        let trials = Trials::load(bench, model, Setup::new(threads), runs, tokens)?;
+        let trials = Trials::load(bench, model, Setup::new(threads), runs, case.new_tokens)?;
+        let prompts = Prompts::new(&trials.engine, text)?;
+        let case = Case { prompt_tokens: prompts.length(case.prompt_tokens), ..case };
+        within_context(case.prompt_tokens.saturating_add(case.new_tokens), trials.info())?;
         for &batch in &batches {
+            let prompted = |rows: Vec<Row>| rows.into_iter().map(|row| row.prompted(text)).collect();
             if batch == 1 {
-                let rows = single_rows(&trials, case, arms, &budget)?;
+                let rows = single_rows(&trials, case, &prompts, arms, &budget)?;
                 if !rows.is_empty() {
-                    bench.done(&format!("{threads} threads, one sequence"), rows)?;
+                    bench.done(&format!("{threads} threads, one sequence"), prompted(rows))?;
                 }
                 continue;
             }
@@ -117,8 +122,8 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
                 case.prompt_tokens.saturating_add(case.new_tokens),
                 trials.info(),
             )?;
-            if budget.fits(&name, runs, || batch_estimate(&trials, case, batch))? {
-                bench.done(&name, vec![batch_row(&trials, case, batch)?])?;
+            if budget.fits(&name, runs, || batch_estimate(&trials, case, &prompts, batch))? {
+                bench.done(&name, prompted(vec![batch_row(&trials, case, &prompts, batch)?]))?;
             }
         }
     }
@@ -131,8 +136,9 @@ fn extrapolated(case: Case, short: &BatchOutcome) -> f64 {
 }
 
 /// An estimate of the seconds of a run of a single sequence. Without KV cache, each token takes a pass of the mean length.
-fn estimate(trials: &Trials<'_>, case: Case, kv_cache: bool) -> Result<f64> {
-    let run = |tokens, new| run_alone(&trials.engine, &ids(tokens, 0, trials.info().vocab), new, true);
+fn estimate(trials: &Trials<'_>, case: Case, prompts: &Prompts, kv_cache: bool) -> Result<f64> {
+    let run =
+        |tokens, new| run_alone(&trials.engine, &prompts.ids(tokens, 0, trials.info().vocab), new, true);
     if kv_cache {
         return Ok(extrapolated(case, &run(case.prompt_tokens, 2)?));
     }
@@ -140,21 +146,27 @@ fn estimate(trials: &Trials<'_>, case: Case, kv_cache: bool) -> Result<f64> {
 }
 
 /// An estimate of the seconds of a run of several sequences.
-fn batch_estimate(trials: &Trials<'_>, case: Case, batch: usize) -> Result<f64> {
-    let request = batch_request(batch, case.prompt_tokens, 2, trials.info().vocab);
+fn batch_estimate(trials: &Trials<'_>, case: Case, prompts: &Prompts, batch: usize) -> Result<f64> {
+    let request = prompts.batch(batch, case.prompt_tokens, 2, trials.info().vocab);
     Ok(extrapolated(case, &trials.engine.generate_batch(&request, &Cancel::new())?))
 }
 
 /// The rows of a single sequence with one number of threads.
-fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool], budget: &Budget<'_>) -> Result<Vec<Row>> {
+fn single_rows(
+    trials: &Trials<'_>,
+    case: Case,
+    prompts: &Prompts,
+    arms: &[bool],
+    budget: &Budget<'_>,
+) -> Result<Vec<Row>> {
     let (info, engine) = (trials.info(), &trials.engine);
-    let prompt = ids(case.prompt_tokens, 0, info.vocab);
+    let prompt = prompts.ids(case.prompt_tokens, 0, info.vocab);
     let mut rows = Vec::new();
     let mut expected: Option<Vec<u32>> = None;
     for &kv_cache in arms {
         let cache = if kv_cache { "with" } else { "without" };
         let name = format!("{} threads, one sequence {cache} KV cache", info.threads);
-        if !budget.fits(&name, trials.runs, || estimate(trials, case, kv_cache))? {
+        if !budget.fits(&name, trials.runs, || estimate(trials, case, prompts, kv_cache))? {
             continue;
         }
         let (warmup, runs) = trials.run(|| run_alone(engine, &prompt, case.new_tokens, kv_cache))?;
@@ -162,11 +174,14 @@ fn single_rows(trials: &Trials<'_>, case: Case, arms: &[bool], budget: &Budget<'
         for other in runs.iter().map(|run| &run.value.token_ids[0]) {
             verify(first == other, || format!("greedy ids differ between trials: {first:?} and {other:?}"))?;
         }
-        if kv_cache {
+        if rows.is_empty() {
             rows.push(rows::prefill(info, case, &runs)?.warmed(warmup));
+        }
+        if kv_cache {
             rows.push(rows::decode(info, case, &runs)?.warmed(warmup));
         } else {
-            rows.push(rows::recompute(info, case, &runs, forward_rate(trials, case)?)?.warmed(warmup));
+            let forward = forward_rate(trials, case, prompts)?;
+            rows.push(rows::recompute(info, case, &runs, forward)?.warmed(warmup));
         }
     }
     let rate = |row: &Row| row.metrics.get("tokens_per_s")?.samples().median();
@@ -194,22 +209,22 @@ fn run_alone(engine: &Engine, prompt: &[i64], new: usize, kv_cache: bool) -> Res
 }
 
 /// Tokens per second of one forward pass with the mean length of the passes in the arm without cache.
-fn forward_rate(trials: &Trials<'_>, case: Case) -> Result<f64> {
+fn forward_rate(trials: &Trials<'_>, case: Case, prompts: &Prompts) -> Result<f64> {
     let length = case.mean_length();
-    let prompt = ids(length, 0, trials.info().vocab);
+    let prompt = prompts.ids(length, 0, trials.info().vocab);
     let rate = |_| Ok(length as f64 / run_alone(&trials.engine, &prompt, 1, true)?.prefill_s);
     let mut rates = (0..=trials.runs.timed).map(rate).collect::<Result<Vec<f64>>>()?;
     Ok(Samples::new("tokens/s", Direction::Higher, rates.split_off(1))?.median().unwrap_or(f64::NAN))
 }
 
 /// The row of several sequences that decode together. Their prompts begin differently.
-fn batch_row(trials: &Trials<'_>, case: Case, batch: usize) -> Result<Row> {
+fn batch_row(trials: &Trials<'_>, case: Case, prompts: &Prompts, batch: usize) -> Result<Row> {
     let (info, engine) = (trials.info(), &trials.engine);
-    let request = batch_request(batch, case.prompt_tokens, case.new_tokens, info.vocab);
+    let request = prompts.batch(batch, case.prompt_tokens, case.new_tokens, info.vocab);
     let run_together = || Ok(engine.generate_batch(&request, &Cancel::new())?);
     let first = run_together()?;
     for index in [0, batch - 1] {
-        let prompt = ids(case.prompt_tokens, index, info.vocab);
+        let prompt = prompts.ids(case.prompt_tokens, index, info.vocab);
         let alone = run_alone(engine, &prompt, case.new_tokens, true)?;
         same(index, &alone.token_ids[0], &first.token_ids[index])?;
     }

@@ -32,7 +32,7 @@ pub(super) fn decode(info: &ModelInfo, case: Case, runs: &[Held<BatchOutcome>]) 
     // Keys and values of a position: two vectors per layer of the KV width, read once per later token.
     let mean_context = case.prompt_tokens as f64 + (case.new_tokens as f64 - 1.0) / 2.0;
     let bytes = info.bytes_per_token as f64 + info.kv_bytes_per_token as f64 * mean_context;
-    let row = base("decode", info, case, runs).param("kv_cache", true);
+    let row = base("decode", info, case, runs).param("kv_cache", true).param("batch", 1);
     let row = decoding(row, case, 1, runs)?;
     let row = bounded(row, None, runs, |run| decode_rate(run) * bytes / run.limits.bandwidth)?;
     let row = row.measured(LANE.metrics, runs).each("peak_memory", peak_memory)?.row;
@@ -69,6 +69,7 @@ pub(super) fn recompute(
     let passes = || lengths.clone().map(|n| Work::of_sequence(info, n));
     let row = base("decode-recompute", info, case, runs)
         .param("kv_cache", false)
+        .param("batch", 1)
         .measured(LANE.metrics, runs)
         .each("tokens_per_s", |run| case.new_tokens as f64 / seconds(run))?
         .each("recomputed_tokens_per_s", recomputed)?

@@ -18,6 +18,7 @@ pub(super) const LANE: Lane = Lane {
         count("first_misses", "misses"),
         lower("second", "s"),
         count("second_misses", "misses"),
+        info("batch_misses", "misses"),
         info("speedup", "x"),
         count("plans", "plans"),
         info("measurements", "timings"),
@@ -31,7 +32,8 @@ pub(super) const LANE: Lane = Lane {
     ],
     flags: &[
         flag("test", "NAME", "all")
-            .help("Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all"),
+            .help("Which test: cache-hit-rate, precompile, batch-sizes, correctness, memory, or all; the names in the seed, such as \
+                   test_cache_hit_rate, are known too"),
         flag("sizes", "WHICH", "full")
             .help("Sizes of passes: full, or smoke (64 and 128 tokens, 1 and 2 rows)"),
         Flag::runs("5").help("Calls after the first of each kind, which are not warmed up"),
@@ -43,10 +45,12 @@ pub(super) const LANE: Lane = Lane {
         Column::param("threads"),
         Column::param("tp"),
         Column::param("grade"),
+        Column::param("batches"),
         median("first_s", "first"),
         Column::median("first_misses"),
         median("second_s", "second"),
         Column::median("second_misses"),
+        Column::median("batch_misses"),
         Column::median("speedup"),
         median("first_request_over_steady", "first_over_steady"),
         median("tuned_over_estimated", "tuning_gain"),
@@ -91,9 +95,19 @@ const TESTS: &[(&str, Test)] = &[
     ("memory", |steps| steps.memory()),
 ];
 
+/// The names of the tests in the seed, in the order of [`TESTS`].
+const NAMES: [&str; TESTS.len()] = [
+    "test_cache_hit_rate",
+    "test_precompile_cache_effectiveness",
+    "test_different_batch_sizes",
+    "test_functional_correctness",
+    "test_memory_efficiency",
+];
+
 fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()> {
     let mut choices: Vec<_> = TESTS.iter().map(|test| (test.0, std::slice::from_ref(test))).collect();
     choices.push(("all", TESTS));
+    choices.extend(TESTS.iter().zip(NAMES).map(|(test, name)| (name, std::slice::from_ref(test))));
     let tests = values.choice("test", &choices)?;
     let (tokens, rows) = values.choice::<(&[usize], &[usize])>(
         "sizes",

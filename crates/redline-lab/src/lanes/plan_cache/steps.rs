@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use redline_engine::{Buckets, Engine, GenerateOutcome, GenerateRequest, PlanPolicy};
+use redline_engine::{Buckets, Cancel, Engine, GenerateOutcome, GenerateRequest, MAX_BATCH, PlanPolicy};
 use redline_kernels::memory::current_bytes;
 use tempfile::TempDir;
 
 use super::{GOOD, LANE, grade_of_calls, grade_of_precompilation};
 use crate::bench::PlanSetup;
-use crate::bench::requests::{continuation, generate, ids};
+use crate::bench::requests::{batch_request, continuation, generate, ids};
 use crate::lanes::prelude::*;
 
 /// New tokens per call; those after the first are passes of one token.
@@ -44,6 +44,12 @@ impl Steps<'_> {
         Ok((self.model.load)(Setup { plans: Some(plans), ..Setup::new(self.threads) })?)
     }
 
+    /// The directory where plans are stored: the one that the user named, or a new one.
+    fn folder(&self) -> Result<PlanFolder> {
+        let named = self.model.plan_cache.clone().map(PlanFolder::Named);
+        named.map_or_else(|| folder().map(PlanFolder::New), Ok)
+    }
+
     /// The smallest prompt size.
     fn first_size(&self) -> usize {
         self.tokens.first().copied().unwrap_or(1)
@@ -63,9 +69,9 @@ impl Steps<'_> {
         all.map(|&size| self.call(engine, size)).collect()
     }
 
-    /// The first call on an empty cache measures; the second finds everything.
+    /// The first call measures what is not stored; the second finds everything.
     pub(super) fn hit_rate(&self) -> Result<Row> {
-        let folder = folder()?;
+        let folder = self.folder()?;
         let engine = self.load(PlanPolicy::Tune, Some(folder.path()))?;
         let first = self.call(&engine, self.first_size())?;
         let later = self.calls(&engine, &[self.first_size()])?;
@@ -86,7 +92,7 @@ impl Steps<'_> {
 
     /// Two processes in sequence make a plan for every size; then the first request of an engine finds them.
     pub(super) fn precompile(&self) -> Result<Row> {
-        let folder = folder()?;
+        let folder = self.folder()?;
         let first = self.process(folder.path())?;
         let second = self.process(folder.path())?;
         let Counters { misses, measurements } = second.counters;
@@ -111,7 +117,24 @@ impl Steps<'_> {
         Ok(row.row)
     }
 
-    /// Every size misses once and never again, whatever runs in between.
+    /// Sequences of each batch: the planned numbers of rows that decode together.
+    fn batches(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().copied().filter(|&batch| batch <= MAX_BATCH)
+    }
+
+    /// Decodes batches of each size. Returns the number of plans that were missing.
+    fn decode_batches(&self, engine: &Engine) -> Result<u64> {
+        let before = engine.plan_counters().misses;
+        for batch in self.batches() {
+            let tokens = length(engine, self.first_size());
+            self.bench.fits_batch(batch, tokens + NEW_TOKENS, engine.info())?;
+            let request = batch_request(batch, tokens, NEW_TOKENS, engine.info().vocab);
+            engine.generate_batch(&request, &Cancel::new())?;
+        }
+        Ok(engine.plan_counters().misses - before)
+    }
+
+    /// Every size of prompt and of batch misses once and never again, whatever runs in between.
     pub(super) fn batch_sizes(&self) -> Result<Row> {
         let engine = self.load(PlanPolicy::Estimate, None)?;
         let sizes: Vec<usize> = self.tokens.iter().rev().map(|&n| length(&engine, n)).collect();
@@ -126,18 +149,26 @@ impl Steps<'_> {
         for Call { tokens, outcome, .. } in &later {
             no_misses(&format!("a call of {tokens} tokens, like one before"), outcome.plan_misses)?;
         }
+        let batch_misses = self.decode_batches(&engine)?;
+        verify(misses + batch_misses <= buckets, || {
+            format!("{misses} misses by calls and {batch_misses} by batches, but there are {buckets} plans")
+        })?;
+        no_misses("decoding the same batches again", self.decode_batches(&engine)?)?;
+        let batches = self.batches().map(|batch| batch.to_string()).collect::<Vec<_>>().join(" ");
         let row = row(&engine, "batch-sizes", GOOD)
+            .param("batches", batches)
             .measured(LANE.metrics, &later)
             .all("first", first.iter().map(|call| call.seconds).collect())?
             .one("first_misses", misses as f64)?
             .each("second", |call| call.seconds)?
-            .one("second_misses", 0.0)?;
+            .one("second_misses", 0.0)?
+            .one("batch_misses", batch_misses as f64)?;
         Ok(row.row)
     }
 
     /// Every policy gives the same tokens with the same bits.
     pub(super) fn correctness(&self) -> Result<Row> {
-        let folder = folder()?;
+        let folder = self.folder()?;
         let engine = self.load(PlanPolicy::Tune, Some(folder.path()))?;
         engine.precompile()?;
         let row = row(&engine, "correctness", GOOD);
@@ -238,6 +269,23 @@ fn row(engine: &Engine, test: &'static str, grade: &'static str) -> Row {
         .param("kv_format", info.kv_format.name())
         .param("grade", grade)
         .checked_on(info.kernel_path.clone())
+}
+
+/// A directory of stored plans.
+enum PlanFolder {
+    /// Named by the user; it stays.
+    Named(PathBuf),
+    /// Empty at first, and removed after the test.
+    New(TempDir),
+}
+
+impl PlanFolder {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Named(path) => path,
+            Self::New(folder) => folder.path(),
+        }
+    }
 }
 
 fn folder() -> Result<TempDir> {

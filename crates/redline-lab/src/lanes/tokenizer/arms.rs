@@ -42,7 +42,10 @@ pub(super) struct Arms(pub(super) [Tokenizer; Arm::ALL.len()]);
 /// One batch encoded by one arm.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sample {
+    /// Elapsed time.
     pub(super) seconds: f64,
+    /// Processor time of all threads; `None` if the clock cannot tell.
+    pub(super) cpu_seconds: Option<f64>,
     /// The counters of its prefix cache for this batch, if it has one.
     pub(super) lookups: Option<PrefixCacheCounters>,
 }
@@ -82,16 +85,17 @@ impl Arms {
         for turn in 0..Arm::ALL.len() {
             let at = if round % 2 == 0 { turn } else { Arm::ALL.len() - 1 - turn };
             let before = self.0[at].prefix_cache();
-            let (encoded, ns) = clock.time(|| self.0[at].encode_batch(&texts, true, threads));
+            let (encoded, elapsed) = clock.time_both(|| self.0[at].encode_batch(&texts, true, threads));
             same(Arm::ALL[at], input, ids, &encoded?)?;
             // If the clock did not advance, count a nanosecond.
-            let seconds = ns.max(1) as f64 * 1e-9;
+            let seconds = elapsed.ns.max(1) as f64 * 1e-9;
+            let cpu_seconds = elapsed.processor_ns.map(|ns| ns as f64 * 1e-9);
             let lookups = before.zip(self.0[at].prefix_cache()).map(|(before, after)| PrefixCacheCounters {
                 hits: after.hits.saturating_sub(before.hits),
                 misses: after.misses.saturating_sub(before.misses),
                 reused_bytes: after.reused_bytes.saturating_sub(before.reused_bytes),
             });
-            samples[at] = Sample { seconds, lookups };
+            samples[at] = Sample { seconds, cpu_seconds, lookups };
         }
         Ok(samples)
     }

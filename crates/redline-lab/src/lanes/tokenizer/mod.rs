@@ -33,6 +33,7 @@ pub(super) const LANE: Lane = Lane {
         higher(RATE, "tokens/s"),
         higher("mb_per_s", "MB/s"),
         lower("seconds", "s"),
+        info("cpu_time", "s"),
         count("tokens", "tokens"),
         count("bytes", "bytes"),
         info(OVER_LIBRARY, "x"),
@@ -100,7 +101,7 @@ const SEED: &[Column] = &[
     Column { name: "name", cell: Cell::Case },
     Column { name: "iterations", cell: Cell::Samples("seconds") },
     Column { name: "real_time", cell: Cell::Metric("seconds", Samples::median, 1e9) },
-    Column { name: "cpu_time", cell: Cell::Text("") },
+    Column { name: "cpu_time", cell: Cell::Metric("cpu_time", Samples::median, 1e9) },
     Column { name: "time_unit", cell: Cell::Text("ns") },
     Column { name: "bytes_per_second", cell: Cell::Metric("mb_per_s", Samples::median, 1e6) },
     median("items_per_second", RATE),
@@ -208,6 +209,8 @@ impl Case<'_> {
             let samples: Vec<&Sample> = rounds.iter().map(|round| &round.value[arm as usize]).collect();
             let seconds: Vec<f64> = samples.iter().map(|sample| sample.seconds).collect();
             let mut row = self.row(arm.name(), arm.encodes(), tokens, &seconds)?;
+            let cpu = samples.iter().filter_map(|sample| sample.cpu_seconds).collect();
+            row = row.measured(LANE.metrics, &samples).all("cpu_time", cpu)?.row;
             if arm != Arm::Library {
                 row = against(row, &seconds, &library, python.as_deref())?;
             }

@@ -34,8 +34,14 @@ fn is_csv(path: &Path) -> bool {
 }
 
 impl Baseline {
-    /// Reads a baseline; `None` if it does not exist yet and is about to be written.
-    pub(super) fn read(path: &Path, lane: &'static Lane, making: bool) -> Result<Option<Self>, Failure> {
+    /// Reads a baseline; `None` if it does not exist yet and is about to be written. `threshold` replaces the lane's largest
+    /// allowed drop of comma-separated values.
+    pub(super) fn read(
+        path: &Path,
+        lane: &'static Lane,
+        making: bool,
+        threshold: Option<f64>,
+    ) -> Result<Option<Self>, Failure> {
         if is_csv(path) && making && lane.baseline.is_none() {
             let fact = format!(
                 "lane {} has no baseline of comma-separated values\n  in `{}`",
@@ -64,6 +70,7 @@ impl Baseline {
             let fact = format!("{error}\n  in `{}`", path.display());
             Failure::usage(fact, "`--output FILE` of an earlier run writes one")
         })?;
+        let rule = Rule { most_drop: threshold.unwrap_or(rule.most_drop), ..rule };
         let values = Values { path: path.into(), text, rule, columns };
         // Reject a malformed baseline before anything is measured.
         let nothing = LaneResult { lane: lane.name.into(), machine: Machine::default(), rows: Vec::new() };
@@ -189,14 +196,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("base.json");
         let lane = Lane::named("gemm").unwrap();
-        let of = |making| Baseline::read(&path, lane, making);
+        let of = |making| Baseline::read(&path, lane, making, None);
         assert!(matches!(of(true), Ok(None)), "it is about to be written");
         assert!(matches!(of(false), Err(Failure::Usage(_))));
         std::fs::write(&path, measured("score", true, 1.0).0.json().unwrap()).unwrap();
         assert!(matches!(of(false), Ok(Some(Baseline::Run(_)))));
         let Err(Failure::Usage(message)) = of(true) else { panic!("accepted") };
         assert!(message.fact.contains("of lane score, not of gemm"), "{}", message.fact);
-        let Err(Failure::Usage(message)) = Baseline::read(Path::new("base.CSV"), lane, true) else {
+        let Err(Failure::Usage(message)) = Baseline::read(Path::new("base.CSV"), lane, true, None) else {
             panic!("accepted")
         };
         assert!(message.fact.contains("lane gemm has no baseline"), "{}", message.fact);

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_lab::bench::LaneError;
 use redline_lab::compare;
+use redline_lab::exchange::{self, ExchangeFormat};
 use redline_lab::lanes::{Lane, LaneProfile};
 use redline_lab::run::{Run, RunDirectory, RunError, Start};
 use redline_lab::{LaneResult, Machine, Row, Verdict, verdict, wall_clock};
@@ -32,13 +33,16 @@ pub(super) struct RecordArgs {
     /// Write the result to this path (repeatable): a directory gets run.json, results.csv and samples.csv, rewritten after every
     /// case; a file whose name ends in .csv gets comma-separated values, with a summary beside it (F_summary.json); `-` is standard
     /// output, for such values
-    #[arg(short, long, value_name = "PATH")]
+    #[arg(short, long, aliases = ["out", "csv"], value_name = "PATH")]
     output: Vec<PathBuf>,
+    /// Print the result as Google Benchmark does: console (the table), csv or json; every repetition is an entry
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "csv_style"])]
+    benchmark_format: Option<BenchmarkFormat>,
     /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm or tokenizer
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
     /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
-    #[arg(long, value_name = "RUN", help_heading = "Comparison")]
+    #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     /// Accept this run as the baseline: it replaces the file of --baseline
     #[arg(long, requires_all = ["baseline", "reason"], help_heading = "Comparison")]
@@ -96,6 +100,25 @@ impl RecordArgs {
     }
 }
 
+/// The formats of Google Benchmark's flag of this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum BenchmarkFormat {
+    Console,
+    Csv,
+    Json,
+}
+
+impl BenchmarkFormat {
+    /// The exchange format; `None` for the table.
+    fn exchange(self) -> Option<&'static ExchangeFormat> {
+        match self {
+            Self::Console => None,
+            Self::Csv => exchange::format("gbench-csv"),
+            Self::Json => exchange::format("gbench-json"),
+        }
+    }
+}
+
 /// A run that is being recorded. Every invalid flag is rejected before the measurement starts.
 pub(super) struct Recorder<'a> {
     args: &'a RecordArgs,
@@ -123,7 +146,7 @@ impl<'a> Recorder<'a> {
             path.map_or(Ok(()), writable)?;
         }
         let baseline = match &args.baseline {
-            Some(path) => Baseline::read(path, lane, args.update_baseline)?,
+            Some(path) => Baseline::read(path, lane, args.update_baseline, args.rules.rules().threshold)?,
             None => None,
         };
         if let Some(reason) = args.reason.as_deref().filter(|_| args.update_baseline) {
@@ -284,7 +307,8 @@ impl<'a> Recorder<'a> {
 
     /// Prints a comparison; to standard error if standard output carries a document or values.
     fn print(&self, table: &str) -> Result<(), Failure> {
-        let data = self.args.json || self.args.csv().is_some_and(message::is_stdin);
+        let data =
+            self.args.json || self.exchange().is_some() || self.args.csv().is_some_and(message::is_stdin);
         match (data, &self.baseline) {
             (true, Some(Baseline::Run(_))) if self.args.json => Ok(()),
             (true, _) => {
@@ -295,11 +319,22 @@ impl<'a> Recorder<'a> {
         }
     }
 
+    /// The format of another program in which the result is printed, if one was requested.
+    fn exchange(&self) -> Option<&'static ExchangeFormat> {
+        self.args.benchmark_format.and_then(BenchmarkFormat::exchange)
+    }
+
     /// Prints the result in the requested form. `whole` selects the run's document, which includes the comparison.
     fn show(&self, run: &Run, result: &LaneResult, whole: bool) -> Result<(), Failure> {
         if self.args.json {
             let text = if whole { run.json() } else { result.json() };
             return output::piece(&text.map_err(|error| written(&error))?);
+        }
+        if let Some(format) = self.exchange() {
+            let exported = exchange::export(run, format, true)
+                .map_err(|error| Failure::failed(error.to_string(), Some(error.hint.to_owned())))?;
+            exported.notes.iter().for_each(|note| message::note(note));
+            return output::piece(&exported.text);
         }
         let Some(path) = self.args.csv() else { return output::piece(&self.lane.table(result)) };
         let csv = values(self.lane, result, self.args.csv_style.as_deref())?;

@@ -28,7 +28,7 @@ pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, Diffus
 pub use fault::LineFault;
 pub use finite::Finite;
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
-pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
+pub use input::{Items, LabelIds, LogitBias, Strings, TextOrIds, TextOrLabelIds};
 pub use judge::{ClassResult, Classification, JudgeMeta, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};

@@ -21,6 +21,7 @@ mod plans;
 mod poison;
 mod prefix_cache;
 mod refusals;
+mod sampling;
 mod score_plans;
 mod scoring;
 mod simulator;

@@ -1,7 +1,9 @@
 //! `generate`: continues a prompt.
 
 use redline_engine as engine;
-use redline_engine::{GenerateOutcome, GenerateRequest, Prompt, PromptLogprobs, Sampling};
+use redline_engine::{
+    Continuation, GenerateOutcome, GenerateRequest, Penalties, Prompt, PromptLogprobs, Sampling,
+};
 use redline_wire as wire;
 use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, SchemaVersion, TextCompletion};
 
@@ -15,6 +17,14 @@ pub struct GenerateDefaults {
     pub max_new_tokens: usize,
     /// How tokens are chosen.
     pub sampling: SamplingDefaults,
+    /// Changes to the logits of tokens that occurred.
+    pub penalties: Penalties,
+    /// Token ids, each with a number that is added to its logit.
+    pub logit_bias: Vec<(i64, f32)>,
+    /// Number of continuations to return.
+    pub n: usize,
+    /// Number of continuations to generate, of which the most probable ones are returned; `None`: `n`.
+    pub best_of: Option<usize>,
     /// Generation stops before the first occurrence of any of these texts.
     pub stop: Vec<String>,
     /// Continue after an end-of-sequence token.
@@ -42,20 +52,24 @@ pub struct SamplingDefaults {
     pub top_p: Option<f32>,
     /// Drop tokens below this share of the most probable one.
     pub min_p: Option<f32>,
+    /// Keep the tokens whose information content is closest to the entropy, up to this probability.
+    pub typical_p: Option<f32>,
     /// Seed of the random numbers.
     pub seed: Option<u64>,
 }
 
 impl SamplingDefaults {
-    /// Fills in the defaults: greedy, or temperature 1 if `top_k`, `top_p` or `min_p` is given.
+    /// Fills in the defaults: greedy, or temperature 1 if `top_k`, `top_p`, `min_p` or `typical_p` is given.
     pub fn sampling(self) -> Sampling {
-        let filtered = self.top_k.is_some() || self.top_p.is_some() || self.min_p.is_some();
+        let filtered =
+            self.top_k.is_some() || [self.top_p, self.min_p, self.typical_p].iter().any(Option::is_some);
         let default = Sampling::default();
         Sampling {
             temperature: self.temperature.unwrap_or(if filtered { 1.0 } else { default.temperature }),
             top_k: self.top_k.unwrap_or(default.top_k),
             top_p: self.top_p.unwrap_or(default.top_p),
             min_p: self.min_p.unwrap_or(default.min_p),
+            typical_p: self.typical_p.unwrap_or(default.typical_p),
             seed: self.seed.unwrap_or(default.seed),
         }
     }
@@ -69,6 +83,10 @@ impl GenerateDefaults {
     pub fn request(&self, prompt: Prompt) -> GenerateRequest {
         GenerateRequest {
             sampling: self.sampling.sampling(),
+            penalties: self.penalties,
+            logit_bias: self.logit_bias.clone(),
+            n: self.n,
+            best_of: self.best_of,
             stop: self.stop.clone(),
             ignore_eos: self.ignore_eos,
             logprobs: self.logprobs,
@@ -92,12 +110,22 @@ pub fn request(line: GenerateLine, defaults: &GenerateDefaults) -> GenerateReque
         top_k: line.top_k.or(default_sampling.top_k),
         top_p: line.top_p.or(default_sampling.top_p),
         min_p: line.min_p.or(default_sampling.min_p),
+        typical_p: line.typical_p.or(default_sampling.typical_p),
         seed: line.seed.or(default_sampling.seed),
+    };
+    let penalties = Penalties {
+        repetition: line.repetition_penalty.unwrap_or(defaults.penalties.repetition),
+        frequency: line.frequency_penalty.unwrap_or(defaults.penalties.frequency),
+        presence: line.presence_penalty.unwrap_or(defaults.penalties.presence),
     };
     GenerateRequest {
         prompt: prompt(line.prompt),
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
         sampling: sampling.sampling(),
+        penalties,
+        logit_bias: line.logit_bias.map_or_else(|| defaults.logit_bias.clone(), |bias| bias.0),
+        n: line.n.unwrap_or(defaults.n),
+        best_of: line.best_of.or(defaults.best_of),
         stop: line.stop.map_or_else(|| defaults.stop.clone(), |stop| stop.0),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
         logprobs: line.logprobs.or(defaults.logprobs),
@@ -126,22 +154,18 @@ impl RequestEcho {
 }
 
 /// Builds the JSON document of the answer.
-pub fn answer(model: &LoadedModel, echo: RequestEcho, outcome: GenerateOutcome) -> TextCompletion {
+pub fn answer(model: &LoadedModel, echo: RequestEcho, mut outcome: GenerateOutcome) -> TextCompletion {
     let tokens_per_s = tokens_per_s(&outcome).map(Finite);
+    let mut prompt_logprobs = outcome
+        .prompt_logprobs
+        .take()
+        .map(|positions| positions.into_iter().map(|entry| entry.map(position)).collect());
+    let continuations = outcome.take_continuations().into_iter().enumerate();
     TextCompletion {
         object: "text_completion".to_owned(),
         schema: SchemaVersion,
         model: model.name.clone(),
-        choices: vec![CompletionChoice {
-            index: 0,
-            text: outcome.text,
-            token_ids: outcome.token_ids,
-            finish_reason: outcome.finish_reason,
-            logprobs: outcome.logprobs.map(|positions| positions.into_iter().map(position).collect()),
-            prompt_logprobs: outcome
-                .prompt_logprobs
-                .map(|positions| positions.into_iter().map(|entry| entry.map(position)).collect()),
-        }],
+        choices: continuations.map(|(index, one)| choice(index, one, prompt_logprobs.take())).collect(),
         usage: cost::usage(outcome.usage),
         meta: GenerateMeta {
             cache_miss_count: outcome.plan_misses,
@@ -166,6 +190,23 @@ fn tokens_per_s(outcome: &GenerateOutcome) -> Option<f64> {
     (tokens > 0 && seconds > 0.0).then(|| tokens as f64 / seconds)
 }
 
+fn choice(
+    index: usize,
+    from: Continuation,
+    prompt_logprobs: Option<Vec<Option<wire::LogprobEntry>>>,
+) -> CompletionChoice {
+    CompletionChoice {
+        index,
+        text: from.text,
+        token_ids: from.token_ids,
+        finish_reason: from.finish_reason,
+        logprobs: from.logprobs.map(|positions| positions.into_iter().map(position).collect()),
+        prompt_logprobs,
+        seed: from.seed,
+        mean_logprob: from.mean_logprob.map(Finite),
+    }
+}
+
 fn position(from: engine::PositionLogprobs) -> wire::LogprobEntry {
     wire::LogprobEntry { chosen: token(from.chosen), top: from.top.into_iter().map(token).collect() }
 }
@@ -188,6 +229,7 @@ mod tests {
         check(SamplingDefaults { top_k: Some(5), ..SamplingDefaults::default() }, 1.0);
         check(SamplingDefaults { top_p: Some(0.5), ..SamplingDefaults::default() }, 1.0);
         check(SamplingDefaults { min_p: Some(0.1), ..SamplingDefaults::default() }, 1.0);
+        check(SamplingDefaults { typical_p: Some(0.9), ..SamplingDefaults::default() }, 1.0);
         check(
             SamplingDefaults { temperature: Some(0.0), top_k: Some(5), ..SamplingDefaults::default() },
             0.0,
@@ -200,6 +242,10 @@ mod tests {
         GenerateDefaults {
             max_new_tokens: 9,
             sampling,
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            logit_bias: vec![(3, 1.5)],
+            n: 2,
+            best_of: Some(4),
             stop: vec![".".to_owned()],
             ignore_eos: true,
             logprobs: Some(2),
@@ -242,12 +288,24 @@ mod tests {
             top_k: Some(3),
             top_p: Some(0.5),
             min_p: Some(0.125),
+            typical_p: Some(0.75),
             seed: Some(1),
         });
         // Compared as text, because requests do not implement `PartialEq`.
         let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &defaults));
         let flags = GenerateRequest {
-            sampling: Sampling { temperature: 0.25, top_k: 3, top_p: 0.5, min_p: 0.125, seed: 1 },
+            sampling: Sampling {
+                temperature: 0.25,
+                top_k: 3,
+                top_p: 0.5,
+                min_p: 0.125,
+                typical_p: 0.75,
+                seed: 1,
+            },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            logit_bias: vec![(3, 1.5)],
+            n: 2,
+            best_of: Some(4),
             stop: vec![".".to_owned()],
             ignore_eos: true,
             logprobs: Some(2),
@@ -261,7 +319,18 @@ mod tests {
         let of_flags = defaults.request(Prompt::Text("p".to_owned()));
         assert_eq!(format!("{of_flags:#?}"), format!("{flags:#?}"));
         let keys = GenerateRequest {
-            sampling: Sampling { temperature: 0.5, top_k: 7, top_p: 0.75, min_p: 0.0625, seed: 5 },
+            sampling: Sampling {
+                temperature: 0.5,
+                top_k: 7,
+                top_p: 0.75,
+                min_p: 0.0625,
+                typical_p: 0.5,
+                seed: 5,
+            },
+            penalties: Penalties { repetition: 0.75, frequency: -1.0, presence: 2.0 },
+            logit_bias: vec![(9, -100.0), (8, 0.5)],
+            n: 5,
+            best_of: Some(6),
             stop: vec!["x".to_owned(), "y".to_owned()],
             ignore_eos: false,
             logprobs: Some(6),
@@ -272,6 +341,8 @@ mod tests {
             ..GenerateRequest::new(Prompt::Ids(vec![4]), 2)
         };
         let json = r#"{"prompt":[4],"max_new_tokens":2,"temperature":0.5,"top_k":7,"top_p":0.75,"min_p":0.0625,"seed":5,
+            "typical_p":0.5,"repetition_penalty":0.75,"frequency_penalty":-1,"presence_penalty":2,
+            "logit_bias":{"9":-100,"8":0.5},"n":5,"best_of":6,
             "stop":["x","y"],"ignore_eos":false,"logprobs":6,"prompt_logprobs":8,"prompt_logprobs_from":11,
             "kv_cache":true,"cache_salt":"tenant","timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));

@@ -16,6 +16,7 @@ struct Flags;
 /// The flag of a setting.
 fn flag(setting: Setting) -> &'static str {
     match setting {
+        Setting::BestOf => "--best-of",
         Setting::BlockLength => "--block-length",
         Setting::Cache => "--cache",
         Setting::Calibrate => "--calibrate",
@@ -32,6 +33,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::PlanPolicy => "--plan-policy",
         Setting::Query => "--query",
         Setting::Steps => "--steps",
+        Setting::Temperature => "--temperature",
         Setting::Threads => "--threads",
         Setting::Tier => "--isa",
         Setting::TopN => "--top-n",

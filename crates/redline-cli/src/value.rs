@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use redline_engine::settings::Named;
-use redline_engine::{Buckets, MAX_DEVICES};
+use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
@@ -364,6 +364,49 @@ pub(crate) fn min_p(text: &str) -> Result<f32, BadValue> {
     })
 }
 
+/// Parses the probability of locally typical sampling.
+pub(crate) fn typical_p(text: &str) -> Result<f32, BadValue> {
+    number(text, "a probability above 0 and at most 1; 1 keeps every token", |p| p > 0.0 && p <= 1.0)
+}
+
+/// Parses a repetition penalty.
+pub(crate) fn repetition_penalty(text: &str) -> Result<f32, BadValue> {
+    number(text, "a number above 0; 1 changes nothing, 1.1 to 1.3 avoid repetitions", |p| p > 0.0)
+}
+
+/// Parses a presence or frequency penalty.
+pub(crate) fn penalty(text: &str) -> Result<f32, BadValue> {
+    number(text, "a number from -2 to 2; 0 changes nothing", |p| (-2.0..=2.0).contains(&p))
+}
+
+/// Biases of logits, by token id, as `50256=-100,11=2.5`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Biases(pub(crate) Vec<(i64, f32)>);
+
+/// Parses `ID=BIAS,...`.
+pub(crate) fn logit_bias(text: &str) -> Result<Biases, BadValue> {
+    let hint = "token ids with numbers from -100 to 100, as `50256=-100,11=2.5`";
+    let parse = |part: &str| {
+        let Some((id, bias)) = part.split_once('=') else {
+            return bad(format!("`{part}` is not of the form ID=BIAS"), hint);
+        };
+        let Ok(id) = id.trim().parse() else { return bad(format!("`{id}` is not a token id"), hint) };
+        Ok((id, number(bias.trim(), hint, |bias| (-100.0..=100.0).contains(&bias))?))
+    };
+    text.split(',').map(parse).collect::<Result<_, _>>().map(Biases)
+}
+
+/// Parses a number of continuations.
+pub(crate) fn continuations(text: &str) -> Result<usize, BadValue> {
+    let most = GenerateRequest::MOST_CONTINUATIONS;
+    let hint = format!("a number of continuations, from 1 to {most}");
+    match text.parse::<usize>() {
+        Ok(n) if (1..=most).contains(&n) => Ok(n),
+        Ok(n) => bad(format!("{n} continuations"), hint),
+        Err(error) => bad(error.to_string(), hint),
+    }
+}
+
 /// Parses a number between 0 and 1.
 pub(crate) fn share_between(text: &str) -> Result<f32, BadValue> {
     number(text, "a number above 0 and below 1", |x| x > 0.0 && x < 1.0)
@@ -410,6 +453,15 @@ mod tests {
     }
 
     #[test]
+    fn biases_are_pairs() {
+        assert_eq!(logit_bias("5=1"), Ok(Biases(vec![(5, 1.0)])));
+        assert_eq!(logit_bias("-5=-100, 7 = 2.5"), Ok(Biases(vec![(-5, -100.0), (7, 2.5)])));
+        for text in ["", "5", "5=", "=1", "5=1,", "a=1", "5=b", "5=101", "5=nan", "5=1=2"] {
+            assert!(logit_bias(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
     fn every_tier_and_format_has_a_spelling() {
         for tier in Tier::ALL {
             let parsed = isa(tier.name());
@@ -445,6 +497,20 @@ mod tests {
         }
         for text in ["-0.1", "1.01", "nan"] {
             assert!(min_p(text).is_err(), "{text}");
+        }
+        assert_eq!((typical_p("1"), repetition_penalty("0.5"), penalty("-2")), (Ok(1.0), Ok(0.5), Ok(-2.0)));
+        for text in ["0", "1.01", "nan", "-1"] {
+            assert!(typical_p(text).is_err(), "{text}");
+        }
+        for text in ["0", "-1", "inf", "nan"] {
+            assert!(repetition_penalty(text).is_err(), "{text}");
+        }
+        for text in ["2.01", "-2.01", "nan", "inf"] {
+            assert!(penalty(text).is_err(), "{text}");
+        }
+        assert_eq!((continuations("1"), continuations("128")), (Ok(1), Ok(128)));
+        for text in ["0", "129", "-1", "two"] {
+            assert!(continuations(text).is_err(), "{text}");
         }
         assert_eq!((bytes("8GiB"), bytes("0.5m"), bytes("4096")), (Ok(8 << 30), Ok(1 << 19), Ok(4096)));
         for text in ["0", "-1", "", "GiB", "1e3", "1.2.3M", "8 apples", "9999999999T", "nan"] {

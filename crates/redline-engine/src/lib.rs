@@ -20,10 +20,10 @@ mod scheduler;
 pub mod simulator;
 
 pub use answer::outcome::{
-    BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, DiffuseOutcome, DiffusionPass,
-    DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason, GenerateOutcome, ItemError,
-    ItemScore, MaskSamples, PerplexityOutcome, PositionLogprobs, PrefixCacheCounts, Ranked, RequestCost,
-    RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
+    BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
+    DiffusionPass, DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason,
+    GenerateOutcome, ItemError, ItemScore, MaskSamples, PerplexityOutcome, PositionLogprobs,
+    PrefixCacheCounts, Ranked, RequestCost, RerankOutcome, ScoreOutcome, TokenCounts, TokenLogprob,
 };
 pub use answer::ticket::{
     BatchTicket, ClassifyTicket, DiffuseTicket, Event, GenerateTicket, RerankTicket, ScoreTicket, Ticket,
@@ -48,7 +48,7 @@ pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use request::{
     Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd, LongLabels,
-    PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
+    Penalties, PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 

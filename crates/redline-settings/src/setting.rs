@@ -3,6 +3,8 @@
 /// Something that a caller can set: of a request, or of how a model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
+    /// Continuations that are generated, of which the best are returned.
+    BestOf,
     /// Masks of a block.
     BlockLength,
     /// How keys and values of a canvas are reused.
@@ -35,6 +37,8 @@ pub enum Setting {
     Query,
     /// Steps of a diffusion.
     Steps,
+    /// Sampling temperature.
+    Temperature,
     /// Threads of the team.
     Threads,
     /// Instruction tier.
@@ -50,6 +54,7 @@ pub enum Setting {
 impl Setting {
     /// Every setting.
     pub const ALL: &[Self] = &[
+        Self::BestOf,
         Self::BlockLength,
         Self::Cache,
         Self::Calibrate,
@@ -66,6 +71,7 @@ impl Setting {
         Self::PlanPolicy,
         Self::Query,
         Self::Steps,
+        Self::Temperature,
         Self::Threads,
         Self::Tier,
         Self::TopN,
@@ -76,6 +82,7 @@ impl Setting {
     /// The name of the field, as requests and options have it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::BestOf => "best_of",
             Self::BlockLength => "block_length",
             Self::Cache => "cache",
             Self::Calibrate => "calibrate",
@@ -92,6 +99,7 @@ impl Setting {
             Self::PlanPolicy => "plan_policy",
             Self::Query => "query",
             Self::Steps => "steps",
+            Self::Temperature => "temperature",
             Self::Threads => "threads",
             Self::Tier => "tier",
             Self::TopN => "top_n",

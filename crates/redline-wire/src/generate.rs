@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::finite::Finite;
 use crate::id::RequestId;
-use crate::input::{Strings, TextOrIds};
+use crate::input::{LogitBias, Strings, TextOrIds};
 use crate::named;
 use crate::schema::SchemaVersion;
 use crate::usage::{PrefixCacheUse, Usage};
@@ -34,6 +34,27 @@ pub struct GenerateLine {
     /// Drop tokens below this share of the most probable one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_p: Option<f32>,
+    /// Keep the tokens whose information content is closest to the entropy, up to this probability; 1 keeps all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub typical_p: Option<f32>,
+    /// Divide positive logits of tokens that occurred by this, and multiply others; 1 changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repetition_penalty: Option<f32>,
+    /// Subtract this from the logits of tokens that were generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub presence_penalty: Option<f32>,
+    /// Subtract this from the logit of a token for each time it was generated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub frequency_penalty: Option<f32>,
+    /// Numbers that are added to the logits of tokens, by token id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub logit_bias: Option<LogitBias>,
+    /// Number of continuations to return.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub n: Option<usize>,
+    /// Number of continuations to generate, of which the `n` most probable ones per token are returned.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_of: Option<usize>,
     /// Seed of the random numbers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
@@ -72,9 +93,9 @@ pub struct TextCompletion {
     pub schema: SchemaVersion,
     /// The model's name.
     pub model: String,
-    /// One choice.
+    /// The continuations, `n` of them: in the order of their seeds, or if more were generated, the most probable first.
     pub choices: Vec<CompletionChoice>,
-    /// Token counts.
+    /// Token counts. Generated tokens include those of continuations that are not returned.
     pub usage: Usage,
     /// Further details.
     pub meta: GenerateMeta,
@@ -83,7 +104,7 @@ pub struct TextCompletion {
 /// One continuation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CompletionChoice {
-    /// The choice's index, from 0.
+    /// Its place among the choices, from 0.
     pub index: usize,
     /// The new text, up to a stop string.
     pub text: String,
@@ -94,13 +115,18 @@ pub struct CompletionChoice {
     pub finish_reason: FinishReason,
     /// Log-probabilities per new token, on request.
     pub logprobs: Option<Vec<LogprobEntry>>,
-    /// Log-probabilities per prompt token, on request; `null` for the first token and for those before the requested
-    /// position.
+    /// Log-probabilities per prompt token, on request, in the first choice; `null` for the first token and for those before the
+    /// requested position.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs: Option<Vec<Option<LogprobEntry>>>,
+    /// Seed of its random numbers: with it, a request for one continuation gives the same.
+    pub seed: u64,
+    /// Mean log-probability of its tokens, if the choices are the most probable of several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mean_logprob: Option<Finite<f64>>,
 }
 
-/// One token with its log-probability over the whole vocabulary.
+/// One token with its log-probability over the whole vocabulary, before bias, penalties and sampling.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TokenEntry {
     /// Token id.
@@ -132,7 +158,7 @@ pub struct GenerateMeta {
     pub prefill_s: Finite<f64>,
     /// Seconds for all further tokens.
     pub decode_s: Finite<f64>,
-    /// New tokens after the first, per second of `decode_s`; `null` with fewer than two tokens.
+    /// New tokens after the first of each continuation, per second of `decode_s`; `null` without such tokens.
     pub decode_tokens_per_s: Option<Finite<f64>>,
     /// All new tokens, per second of `prefill_s` and `decode_s` together; `null` without new tokens.
     pub tokens_per_s: Option<Finite<f64>>,
@@ -158,6 +184,8 @@ mod tests {
     #[test]
     fn every_key_is_read_and_written() {
         let json = r#"{"prompt":"p","max_new_tokens":5,"temperature":0.5,"top_k":3,"top_p":0.25,"min_p":0.125,
+            "typical_p":0.5,"repetition_penalty":1.25,"presence_penalty":-0.5,"frequency_penalty":0.75,
+            "logit_bias":{"5":-100.0,"-7":0.5},"n":2,"best_of":3,
             "seed":18446744073709551615,"stop":["x","y"],"ignore_eos":true,"kv_cache":false,"logprobs":2,"prompt_logprobs":0,"prompt_logprobs_from":3,"cache_salt":"t","timeout_s":1.5}"#;
         let line: GenerateLine = serde_json::from_str(json).unwrap();
         assert_eq!(line.seed, Some(u64::MAX));
@@ -182,6 +210,8 @@ mod tests {
         check(r#"{"prompt":"p","max_tokens":3}"#, "unknown field `max_tokens`");
         check("{}", "missing field `prompt`");
         check(r#"{"prompt":"p","max_new_tokens":-1}"#, "invalid value: integer `-1`");
+        check(r#"{"prompt":"p","logit_bias":[[5,1]]}"#, "expected an object of token ids and numbers");
+        check(r#"{"prompt":"p","n":-1}"#, "invalid value: integer `-1`");
         check(r#"{"prompt":"p","temperature":"hot"}"#, "invalid type: string \"hot\"");
     }
 
@@ -199,6 +229,8 @@ mod tests {
                 finish_reason: FinishReason::Length,
                 logprobs: Some(vec![LogprobEntry { chosen: token.clone(), top: vec![token] }]),
                 prompt_logprobs: None,
+                seed: 5,
+                mean_logprob: Some(Finite(-0.5)),
             }],
             usage: Usage::new(2, 1, 0),
             meta: GenerateMeta {
@@ -217,7 +249,7 @@ mod tests {
             },
         };
         let json = serde_json::to_string(&answer).unwrap();
-        let choice = r#""choices":[{"index":0,"text":" a","token_ids":[9],"finish_reason":"length","logprobs":[{"id":9,"text":" a","logprob":-0.1,"top":[{"id":9,"text":" a","logprob":-0.1}]}]}]"#;
+        let choice = r#""choices":[{"index":0,"text":" a","token_ids":[9],"finish_reason":"length","logprobs":[{"id":9,"text":" a","logprob":-0.1,"top":[{"id":9,"text":" a","logprob":-0.1}]}],"seed":5,"mean_logprob":-0.5}]"#;
         assert!(json.contains(choice), "{json}");
         assert_eq!(serde_json::from_str::<TextCompletion>(&json).unwrap(), answer);
     }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserialize, Deserializer, Error, SeqAccess, Unexpected, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Unexpected, Visitor};
 use serde::{Serialize, Serializer};
 
 /// A string, or a list of token ids. Ids are signed, so that the error about a negative id can show its value.
@@ -172,6 +172,37 @@ impl<'de> Deserialize<'de> for Strings {
     }
 }
 
+/// Biases of logits: an object whose keys are token ids, in the order in which they are written.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LogitBias(pub Vec<(i64, f32)>);
+
+impl Serialize for LogitBias {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(self.0.iter().copied())
+    }
+}
+
+impl<'de> Deserialize<'de> for LogitBias {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        struct Biases;
+        impl<'de> Visitor<'de> for Biases {
+            type Value = LogitBias;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object of token ids and numbers")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LogitBias, A::Error> {
+                // A map would drop an id that is written twice.
+                let mut all = Vec::new();
+                while let Some(one) = map.next_entry()? {
+                    all.push(one);
+                }
+                Ok(LogitBias(all))
+            }
+        }
+        from.deserialize_map(Biases)
+    }
+}
+
 /// Collects the elements in order, without preallocating for a declared length.
 fn collect<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut seq: A) -> Result<Vec<T>, A::Error> {
     let mut all = Vec::new();
@@ -223,6 +254,23 @@ mod tests {
         refused("18446744073709551615", "token id 18446744073709551615 is out of range");
         let error = serde_json::from_str::<LabelIds>(r#""1""#).unwrap_err().to_string();
         assert!(error.contains("string \"1\", expected a token id or a list"), "{error}");
+    }
+
+    #[test]
+    fn biases_keep_their_order_and_repeated_ids() {
+        let json = r#"{"7":-100.0,"-5":0.5,"7":1.0}"#;
+        let bias: LogitBias = serde_json::from_str(json).unwrap();
+        assert_eq!(bias, LogitBias(vec![(7, -100.0), (-5, 0.5), (7, 1.0)]));
+        assert_eq!(serde_json::to_string(&bias).unwrap(), json);
+        for (json, expect) in [
+            (r#"{"a":1}"#, "invalid"),
+            (r#"{"1.5":1}"#, "invalid"),
+            (r#"{"1":"x"}"#, "expected f32"),
+            ("[[1,2]]", "expected an object of token ids and numbers"),
+        ] {
+            let error = serde_json::from_str::<LogitBias>(json).unwrap_err().to_string();
+            assert!(error.contains(expect), "{json}: {error}");
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use fault::LineFault;
 pub use finite::Finite;
 pub use generate::{CompletionChoice, GenerateLine, GenerateMeta, LogprobEntry, TextCompletion, TokenEntry};
 pub use id::{RequestId, request_id};
-pub use input::{Items, LabelIds, Strings, TextOrIds, TextOrLabelIds};
+pub use input::{Items, LabelIds, LogitBias, Strings, TextOrIds, TextOrLabelIds};
 pub use judge::{ClassResult, Classification, ClassifyLine, JudgeMeta, RerankLine, RerankResult, Reranking};
 pub use parity::{Parity, ParityChoice, ParityLine, ParityMeta, ParityTop};
 pub use perplexity::{Against, KlDivergence, Perplexity, PerplexityEstimate, PerplexityMeta, PerplexityRun};

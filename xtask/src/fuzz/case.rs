@@ -245,9 +245,21 @@ mod tests {
         }
         let keys: Vec<&String> =
             cases.iter().flat_map(|c| &c.requests).filter_map(Value::as_object).flat_map(Map::keys).collect();
-        for key in
-            ["long_labels", "item_labels", "cache_salt", "mc_samples", "threshold", "cfg_scale", "min_p"]
-        {
+        for key in [
+            "long_labels",
+            "item_labels",
+            "cache_salt",
+            "mc_samples",
+            "threshold",
+            "cfg_scale",
+            "min_p",
+            "typical_p",
+            "repetition_penalty",
+            "presence_penalty",
+            "frequency_penalty",
+            "logit_bias",
+            "best_of",
+        ] {
             assert!(keys.iter().any(|k| *k == key), "{key}");
         }
         assert!(cases.iter().any(|case| case.precompiled));

@@ -159,6 +159,33 @@ fn sampling(map: &mut Map<String, Value>, random: &mut Random) {
     map.insert("seed".into(), seed.into());
 }
 
+/// Adds what changes logits.
+fn changes(map: &mut Map<String, Value>, random: &mut Random, model: &Model) {
+    let typical = random.of(&[0.2, 0.9, 1.0]);
+    maybe(map, random, 6, "typical_p", typical);
+    let repetition = random.of(&[0.5, 1.0, 1.3]);
+    maybe(map, random, 5, "repetition_penalty", repetition);
+    for key in ["presence_penalty", "frequency_penalty"] {
+        let penalty = random.of(&[-2.0, -0.1, 0.5, 2.0]);
+        maybe(map, random, 6, key, penalty);
+    }
+    if random.once_in(5) {
+        let (id, other) = (random.below(model.vocab).to_string(), random.below(model.vocab).to_string());
+        map.insert("logit_bias".into(), json!({id: random.of(&[-100.0, 1.5, 100.0]), other: 2.5}));
+    }
+}
+
+/// Adds numbers of continuations; greedy ones would be refused.
+fn continuations(map: &mut Map<String, Value>, random: &mut Random) {
+    let sampled = map.get("temperature").and_then(Value::as_f64).is_some_and(|temperature| temperature > 0.0);
+    if sampled && random.once_in(2) {
+        let n = random.between(1, 4);
+        map.insert("n".into(), n.into());
+        let best_of = n + random.below(3);
+        maybe(map, random, 2, "best_of", best_of);
+    }
+}
+
 fn generate(random: &mut Random, model: &Model) -> Map<String, Value> {
     let mut map = Map::new();
     let new = random.of(&[1, 2, 5, 20, 40]).min(model.context / 3);
@@ -169,6 +196,8 @@ fn generate(random: &mut Random, model: &Model) -> Map<String, Value> {
     sampling(&mut map, random);
     let floor = random.of(&[0.0, 0.05, 0.5]);
     maybe(&mut map, random, 6, "min_p", floor);
+    changes(&mut map, random, model);
+    continuations(&mut map, random);
     let top = random.of(&[0, 1, 3, 500]);
     maybe(&mut map, random, 3, "logprobs", top);
     let (top, from) = (random.below(3), random.below(length + 1));

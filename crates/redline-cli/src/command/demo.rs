@@ -31,7 +31,8 @@ const NEW_TOKENS: usize = 160;
 /// Number of masks to fill.
 const NEW_MASKS: usize = 64;
 /// Sampling parameters of the continuation.
-const SAMPLING: Sampling = Sampling { temperature: 0.8, top_k: 0, top_p: 0.95, min_p: 0.0, seed: 7 };
+const SAMPLING: Sampling =
+    Sampling { temperature: 0.8, top_k: 0, top_p: 0.95, min_p: 0.0, typical_p: 1.0, seed: 7 };
 
 /// Flags of `demo`.
 #[derive(Debug, Args)]

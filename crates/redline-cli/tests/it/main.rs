@@ -33,6 +33,7 @@ mod plans;
 mod prefix_cache;
 mod profile;
 mod report;
+mod sampling;
 mod score;
 mod score_lane;
 mod score_rules;

@@ -202,7 +202,27 @@ pub struct PositionLogprobs {
     pub top: Vec<TokenLogprob>,
 }
 
-/// Answer to `generate`.
+/// One continuation of a prompt.
+#[derive(Clone, Debug)]
+pub struct Continuation {
+    /// The new text, up to a stop string.
+    pub text: String,
+    /// The new token ids, an end-of-sequence token included.
+    pub token_ids: Vec<u32>,
+    /// Why it ended.
+    pub finish_reason: FinishReason,
+    /// One entry per new token, if requested.
+    pub logprobs: Option<Vec<PositionLogprobs>>,
+    /// Seconds from the request reaching the engine to each new token being chosen.
+    pub token_s: Vec<f64>,
+    /// Seed of its random numbers. A request for one continuation with this seed gives the same tokens.
+    pub seed: u64,
+    /// Mean log-probability of its tokens, if continuations were ranked by it; `None` without tokens too.
+    pub mean_logprob: Option<f64>,
+}
+
+/// Answer to `generate`. Text, ids, finish reason, log-probabilities, times of tokens, seed and mean log-probability are those of the
+/// first continuation.
 #[derive(Clone, Debug)]
 pub struct GenerateOutcome {
     /// The new text, up to a stop string.
@@ -218,7 +238,7 @@ pub struct GenerateOutcome {
     /// One entry per prompt token, if requested; `None` for the first token, for those before the first requested one, and for
     /// those that had not been run when the request was cancelled.
     pub prompt_logprobs: Option<Vec<Option<PositionLogprobs>>>,
-    /// Token counts.
+    /// Token counts; those of all continuations that were generated, including those that are not returned.
     pub usage: TokenCounts,
     /// Use of the prefix cache; `None` if it is off or the KV cache is not used.
     pub prefix_cache: Option<PrefixCacheCounts>,
@@ -230,10 +250,16 @@ pub struct GenerateOutcome {
     pub prefill_s: f64,
     /// Seconds for all further tokens.
     pub decode_s: f64,
-    /// New tokens after the first, per second of `decode_s`; `None` with fewer than two tokens.
+    /// New tokens after the first of each continuation, per second of `decode_s`; `None` without such tokens.
     pub decode_tokens_per_s: Option<f64>,
     /// Seconds from the request reaching the engine to each new token being chosen.
     pub token_s: Vec<f64>,
+    /// Seed of its random numbers: the request's, unless continuations were ranked.
+    pub seed: u64,
+    /// Mean log-probability of its tokens, if continuations were ranked by it; `None` without tokens too.
+    pub mean_logprob: Option<f64>,
+    /// The further continuations: in the order of their seeds, or if continuations were ranked, the most probable first.
+    pub others: Vec<Continuation>,
     /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
     pub arrived_s: f64,
     /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
@@ -241,6 +267,28 @@ pub struct GenerateOutcome {
     pub peak_memory_bytes: Option<u64>,
     /// Tier and formats in use, such as `avx512+bf16/bf16`.
     pub kernel_path: String,
+}
+
+impl GenerateOutcome {
+    /// Takes all continuations, the first included, and leaves none.
+    pub fn take_continuations(&mut self) -> Vec<Continuation> {
+        let first = Continuation {
+            text: std::mem::take(&mut self.text),
+            token_ids: std::mem::take(&mut self.token_ids),
+            finish_reason: self.finish_reason,
+            logprobs: self.logprobs.take(),
+            token_s: std::mem::take(&mut self.token_s),
+            seed: self.seed,
+            mean_logprob: self.mean_logprob,
+        };
+        std::iter::once(first).chain(self.others.drain(..)).collect()
+    }
+
+    /// Whether the caller cancelled any continuation.
+    pub fn is_cancelled(&self) -> bool {
+        let reasons = self.others.iter().map(|other| other.finish_reason);
+        reasons.chain([self.finish_reason]).any(|reason| reason == FinishReason::Cancelled)
+    }
 }
 
 /// A mask that was filled.

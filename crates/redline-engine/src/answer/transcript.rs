@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redline_tokenizer::{TextStream, Tokenizer, TokenizerError};
 
 /// The text of one generation as it grows.
+#[derive(Clone)]
 pub(crate) struct Transcript {
     tokenizer: Option<Arc<Tokenizer>>,
     stream: Option<TextStream<Arc<Tokenizer>>>,

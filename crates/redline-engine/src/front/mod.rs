@@ -3,6 +3,7 @@
 mod batch;
 mod budget;
 mod diffuse;
+mod generate;
 mod judge;
 mod observe;
 mod perplexity;
@@ -25,27 +26,20 @@ use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Room;
-use crate::answer::outcome::{EngineUse, GenerateOutcome};
-use crate::answer::ticket::{GenerateTicket, Ticket};
-use crate::answer::transcript::Transcript;
+use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::front::prompt::Limits;
 use crate::heartbeat::core::Arrival;
 use crate::heartbeat::runner::{Inbox, Job, Runner};
 use crate::heartbeat::task::Task;
-use crate::mode::autoregressive::{GenerateJob, GenerateTask};
-use crate::mode::sampler;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
-use crate::request::GenerateRequest;
 
 /// Maximum number of threads in a team.
 const MAX_THREADS: usize = 1024;
 /// Maximum number of logical devices.
 pub const MAX_DEVICES: usize = 8;
-/// Maximum number of tokens per position whose log-probabilities are returned.
-const MAX_LOGPROBS: usize = 1 << 14;
 
 /// Facts about the loaded model and how it runs.
 #[derive(Clone, Debug)]
@@ -343,60 +337,6 @@ impl Engine {
             fact,
             hint!["take ", Command::Diffuse, ", or an autoregressive model such as Qwen2.5"],
         ))
-    }
-
-    /// Continues a prompt. `on_text` receives the text as it becomes final.
-    pub fn generate(
-        &self,
-        request: GenerateRequest,
-        cancel: &Cancel,
-        on_text: &mut dyn FnMut(&str),
-    ) -> Result<GenerateOutcome, EngineError> {
-        self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
-    }
-
-    /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
-    pub fn submit_generate(
-        &self,
-        request: GenerateRequest,
-        cancel: &Cancel,
-    ) -> Result<GenerateTicket, EngineError> {
-        self.check_predicts_next()?;
-        sampler::check(&request.sampling)?;
-        some_tokens(request.max_new_tokens)?;
-        let timeout_s = checked_timeout(request.timeout_s)?;
-        let most = request.logprobs.max(request.prompt_logprobs.map(|wanted| wanted.top));
-        if let Some(n) = most.filter(|&n| n > MAX_LOGPROBS) {
-            let hint = format!("ask for at most {MAX_LOGPROBS}");
-            return Err(EngineError::request(
-                format!("{n} log-probabilities per token were asked for"),
-                hint,
-            ));
-        }
-        if request.stop.iter().any(String::is_empty) {
-            return Err(EngineError::request("a stop string is empty", "leave it out"));
-        }
-        if !request.stop.is_empty() && self.tokenizer.is_none() {
-            return Err(EngineError::NoTokenizer(self.info.name.clone()));
-        }
-        let prompt = self.limits().prompt(&request.prompt, request.max_new_tokens)?;
-        let total = prompt.len() + request.max_new_tokens;
-        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
-        let job = GenerateJob {
-            prompt,
-            max_new_tokens: request.max_new_tokens,
-            sampling: request.sampling,
-            end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
-            logprobs: request.logprobs,
-            prompt_logprobs: request.prompt_logprobs,
-            kv_cache: request.kv_cache,
-            cache_salt: request.cache_salt,
-            kernel_path: self.info.kernel_path.clone(),
-        };
-        let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
-        Ticket::begin(cancel, |reply, cancels| {
-            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)
-        })
     }
 }
 

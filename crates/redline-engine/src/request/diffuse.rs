@@ -17,7 +17,7 @@ pub struct DiffuseRequest {
     pub algorithm: Option<Algorithm>,
     /// End time of Dream's schedule, above 0 and below 1.
     pub eps: f32,
-    /// How the token of a mask is chosen. Order: temperature, top-p, top-k; min-p is not used.
+    /// How the token of a mask is chosen. Order: temperature, top-p, top-k; min-p and typical-p are not used.
     pub sampling: Sampling,
     /// Temperature for choosing among masks; 0 takes the most confident.
     pub alg_temp: f32,

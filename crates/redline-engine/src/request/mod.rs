@@ -111,7 +111,7 @@ impl ScoreRequest {
     }
 }
 
-/// Sampling parameters, applied in the order temperature, top-k, top-p, min-p.
+/// Sampling parameters, applied in the order temperature, top-k, top-p, min-p, typical-p.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sampling {
     /// 0 is greedy. Must be finite and not negative.
@@ -122,13 +122,34 @@ pub struct Sampling {
     pub top_p: f32,
     /// Drop tokens below this share of the most probable one; 0 keeps all. In [0, 1].
     pub min_p: f32,
+    /// Keep the tokens whose information content is closest to the entropy of the distribution, up to this probability (locally
+    /// typical sampling, arXiv 2202.00666); 1 keeps all. In (0, 1].
+    pub typical_p: f32,
     /// The random number of position p is a pure function of (seed, p).
     pub seed: u64,
 }
 
 impl Default for Sampling {
     fn default() -> Self {
-        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, seed: 0 }
+        Self { temperature: 0.0, top_k: 0, top_p: 1.0, min_p: 0.0, typical_p: 1.0, seed: 0 }
+    }
+}
+
+/// Changes to the logits of tokens that occurred, in the order of the fields. They hold for greedy decoding too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Penalties {
+    /// Logits of tokens of the prompt or the continuation are divided by this if positive, else multiplied by it (CTRL, arXiv
+    /// 1909.05858). Above 0; 1 changes nothing.
+    pub repetition: f32,
+    /// Subtracted from the logit of a token for each time it was generated. In [-2, 2]; 0 changes nothing.
+    pub frequency: f32,
+    /// Subtracted once from the logits of tokens that were generated. In [-2, 2]; 0 changes nothing.
+    pub presence: f32,
+}
+
+impl Default for Penalties {
+    fn default() -> Self {
+        Self { repetition: 1.0, frequency: 0.0, presence: 0.0 }
     }
 }
 
@@ -151,11 +172,22 @@ pub struct GenerateRequest {
     pub max_new_tokens: usize,
     /// How each token is chosen.
     pub sampling: Sampling,
+    /// Changes to the logits of tokens that occurred.
+    pub penalties: Penalties,
+    /// Token ids, each with a number from -100 to 100 that is added to its logit before the penalties. No id occurs twice.
+    pub logit_bias: Vec<(i64, f32)>,
+    /// Number of continuations to return, from 1 to [`GenerateRequest::MOST_CONTINUATIONS`]. The first is that of a request for
+    /// one. More than one need a temperature above 0, and their text is not reported as progress.
+    pub n: usize,
+    /// Number of continuations to generate, from `n` to [`GenerateRequest::MOST_CONTINUATIONS`]; `None`: `n`. If more are
+    /// generated, those with the highest mean log-probability per token are returned, highest first.
+    pub best_of: Option<usize>,
     /// Generation ends before the first of these strings; it is not part of the text.
     pub stop: Vec<String>,
     /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
-    /// `Some(n)`: return the log-probability of every new token and of the n most probable ones.
+    /// `Some(n)`: return the log-probability of every new token and of the n most probable ones. Log-probabilities are those of
+    /// the model's own distribution, before bias, penalties, temperature and filters.
     pub logprobs: Option<usize>,
     /// `Some`: return the log-probabilities of prompt tokens, each given those before it.
     pub prompt_logprobs: Option<PromptLogprobs>,
@@ -168,12 +200,24 @@ pub struct GenerateRequest {
 }
 
 impl GenerateRequest {
+    /// Maximum number of continuations of one prompt.
+    pub const MOST_CONTINUATIONS: usize = 128;
+
+    /// Number of continuations to generate.
+    pub fn continuations(&self) -> usize {
+        self.best_of.unwrap_or(self.n)
+    }
+
     /// Creates a request with these values. Other fields take their defaults: greedy, until an end-of-sequence token.
     pub fn new(prompt: Prompt, max_new_tokens: usize) -> Self {
         Self {
             prompt,
             max_new_tokens,
             sampling: Sampling::default(),
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            best_of: None,
             stop: Vec::new(),
             ignore_eos: false,
             logprobs: None,

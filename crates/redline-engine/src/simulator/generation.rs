@@ -11,20 +11,20 @@ use super::machine::VOCABULARY;
 use super::mix::{Mix, tokens};
 use super::oracle::cached::Stored;
 use super::oracle::likelihood::logprob;
-use super::oracle::sampling::continues;
+use super::oracle::sampling::Continued;
 use crate::answer::outcome::{BatchOutcome, GenerateOutcome};
 use crate::answer::ticket::{BatchTicket, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
 use crate::heartbeat::task::Task;
 use crate::mode::autoregressive::{BatchJob, BatchTask, GenerateJob, GenerateTask};
-use crate::request::{PromptLogprobs, Sampling};
+use crate::request::{Penalties, PromptLogprobs, Sampling};
 
 /// A generation whose answer has not arrived.
 pub(super) struct Generation {
-    prompt: Vec<u32>,
-    most: usize,
-    end_ids: Vec<u32>,
-    sampling: Sampling,
+    expected: Continued,
+    /// Number of continuations to return, and to generate.
+    n: usize,
+    best_of: usize,
     kv_cache: bool,
     salt: String,
     /// The requested log-probabilities of the prompt's tokens.
@@ -38,17 +38,10 @@ impl Generation {
         let new = 1 + random.below(longest);
         // The engine accepts prompts that leave one page free.
         let prompt = tokens(random, (pages - 1) * PAGE_TOKENS - new);
-        let sampling = if random.once_in(2) {
-            Sampling {
-                temperature: random.of(&[1.0, 0.6]),
-                top_k: random.of(&[0, 0, 5]),
-                top_p: random.of(&[1.0, 0.8]),
-                min_p: random.of(&[0.0, 0.0, 0.1]),
-                seed: random.next(),
-            }
-        } else {
-            Sampling::default()
-        };
+        let sampling = sampling(random);
+        let best_of = if sampling.temperature > 0.0 && random.once_in(2) { 1 + random.below(5) } else { 1 };
+        let n = if random.once_in(2) { best_of } else { 1 + random.below(best_of) };
+        let (penalties, logit_bias) = (penalties(random), logit_bias(random));
         let end_ids = vec![random.below(3 * VOCABULARY) as u32];
         let from = random.below(prompt.len() + 2);
         let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
@@ -61,6 +54,10 @@ impl Generation {
             prompt: prompt.clone(),
             max_new_tokens: new,
             sampling,
+            penalties,
+            logit_bias: logit_bias.clone(),
+            n,
+            continuations: best_of,
             end_ids: end_ids.clone(),
             logprobs: random.once_in(2).then_some(2),
             prompt_logprobs,
@@ -72,19 +69,26 @@ impl Generation {
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let of_prompt = of_prompt.unwrap_or_default();
         let ticket = RefCell::new(ticket);
-        let pending = Self { prompt, most: new, end_ids, sampling, kv_cache, salt, of_prompt, ticket };
-        (pending, Box::new(task))
+        let expected = Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias };
+        (Self { expected, n, best_of, kv_cache, salt, of_prompt, ticket }, Box::new(task))
     }
 
     pub(super) fn work(&self) -> Work {
-        let longest = self.prompt.len() + self.most;
-        let tokens = if self.kv_cache { longest } else { longest * self.most };
-        Work { tokens, sequences: 1, grown: self.most }
+        let (prompt, most) = (self.expected.prompt.len(), self.expected.most);
+        let longest = prompt + most;
+        let each = if self.kv_cache { longest } else { longest * most };
+        // The prompt of several continuations is a sequence of its own.
+        let of_prompt = if self.best_of > 1 { prompt } else { 0 };
+        Work {
+            tokens: of_prompt + self.best_of * each,
+            sequences: self.best_of + usize::from(self.best_of > 1),
+            grown: self.best_of * most,
+        }
     }
 
     pub(super) fn stored(&self) -> Stored {
-        let sequences = if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() };
-        Stored { salt: self.salt.clone(), sequences, more: self.most }
+        let sequences = if self.kv_cache { vec![self.expected.prompt.clone()] } else { Vec::new() };
+        Stored { salt: self.salt.clone(), sequences, more: self.expected.most }
     }
 
     pub(super) fn hear(&self) -> Result<Option<Checked>, String> {
@@ -92,22 +96,60 @@ impl Generation {
     }
 
     fn check(&self, outcome: &GenerateOutcome) -> Result<Checked, String> {
-        let ids = &outcome.token_ids;
-        let whole = continues(&self.prompt, ids, self.most, &self.end_ids, &self.sampling)?;
+        let all = outcome.clone().take_continuations();
+        let all: Vec<(u64, Vec<u32>)> = all.into_iter().map(|one| (one.seed, one.token_ids)).collect();
+        let generated = outcome.usage.completion_tokens;
+        let whole = self.expected.admits(&all, (self.n, self.best_of), generated)?;
+        let prompt = &self.expected.prompt;
         let logprobs = outcome.prompt_logprobs.iter().flatten().flatten();
         let logprobs: Vec<f32> = logprobs.map(|position| position.chosen.logprob).collect();
         if !self.of_prompt.starts_with(&logprobs) || whole && logprobs.len() < self.of_prompt.len() {
             return Err(format!("of the prompt {logprobs:?} instead of {:?}", self.of_prompt));
         }
-        // The last new token is chosen and not run.
-        let run = (self.prompt.len() + ids.len()).saturating_sub(1);
+        // The last new token of each continuation is chosen and not run.
+        let run = (prompt.len() + generated).saturating_sub(self.best_of);
         Ok(Checked {
             outcome: if whole { Outcome::Whole } else { Outcome::Part },
-            prompts: if self.kv_cache { vec![self.prompt.clone()] } else { Vec::new() },
+            prompts: if self.kv_cache { vec![prompt.clone()] } else { Vec::new() },
             cached_tokens: outcome.usage.cached_tokens,
             run_or_cached: (whole && self.kv_cache).then_some(run),
         })
     }
+}
+
+/// Greedy, or random parameters.
+fn sampling(random: &mut Random) -> Sampling {
+    if random.once_in(2) {
+        return Sampling::default();
+    }
+    Sampling {
+        temperature: random.of(&[1.0, 0.6]),
+        top_k: random.of(&[0, 0, 5]),
+        top_p: random.of(&[1.0, 0.8]),
+        min_p: random.of(&[0.0, 0.0, 0.1]),
+        typical_p: random.of(&[1.0, 1.0, 0.7]),
+        seed: random.next(),
+    }
+}
+
+/// Mostly none.
+fn penalties(random: &mut Random) -> Penalties {
+    Penalties {
+        repetition: random.of(&[1.0, 1.0, 1.0, 1.3, 0.7]),
+        frequency: random.of(&[0.0, 0.0, 0.0, 0.25, -0.1]),
+        presence: random.of(&[0.0, 0.0, 0.0, 1.5, -0.5]),
+    }
+}
+
+/// Mostly none; else for some tokens.
+fn logit_bias(random: &mut Random) -> Vec<(u32, f32)> {
+    if !random.once_in(4) {
+        return Vec::new();
+    }
+    let first = random.below(VOCABULARY);
+    let count = 1 + random.below(4);
+    let biased = (0..count).map(|i| ((first + 5 * i) % VOCABULARY) as u32);
+    biased.map(|id| (id, random.of(&[-100.0, -1.5, 0.75, 3.0]))).collect()
 }
 
 /// A batch whose answer has not arrived.
@@ -157,7 +199,8 @@ impl Lockstep {
         }
         let mut whole = true;
         for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
-            whole &= continues(prompt, new, self.most, &self.end_ids, &Sampling::default())?;
+            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone());
+            whole &= expected.continues(new, 0)?;
         }
         Ok(Checked::of(if whole { Outcome::Whole } else { Outcome::Part }))
     }

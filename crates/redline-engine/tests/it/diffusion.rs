@@ -94,8 +94,8 @@ fn request(options: &RunOptions, prompt: &[i64]) -> DiffuseRequest {
             temperature: options.temperature,
             top_k: options.top_k,
             top_p: options.top_p,
-            min_p: 0.0,
             seed: options.seed,
+            ..Sampling::default()
         },
         alg_temp: options.alg_temp,
         block_length: options.block_length,

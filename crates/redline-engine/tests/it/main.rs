@@ -22,6 +22,7 @@ mod plans;
 mod poison;
 mod prefix_cache;
 mod refusals;
+mod sampling;
 mod score_plans;
 mod scoring;
 mod simulator;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redline_engine::{
-    Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, PromptLogprobs,
-    Sampling, ScoreRequest, Source,
+    Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, Penalties,
+    PromptLogprobs, Sampling, ScoreRequest, Source,
 };
 
 use crate::models::{
@@ -41,8 +41,56 @@ fn sampling_out_of_range() {
     assert!(with(Sampling { temperature: f32::INFINITY, ..base }).contains("temperature"));
     assert!(with(Sampling { top_p: 1.5, ..base }).contains("top_p"));
     assert!(with(Sampling { min_p: -0.1, ..base }).contains("min_p"));
+    assert!(with(Sampling { typical_p: 0.0, ..base }).contains("typical_p"));
     let empty_stop = GenerateRequest { stop: vec![String::new()], ..generation(ids(&[1]), 2) };
     assert!(generate(&engine, empty_stop).contains("stop string"));
+}
+
+#[test]
+fn penalties_and_biases_out_of_range() {
+    let engine = golden();
+    let with = |penalties| generate(&engine, GenerateRequest { penalties, ..generation(ids(&[1]), 2) });
+    let base = Penalties::default();
+    assert!(with(Penalties { repetition: -1.0, ..base }).contains("`repetition_penalty` is -1"));
+    assert!(with(Penalties { frequency: 2.5, ..base }).contains("`frequency_penalty` must be from -2 to 2"));
+    assert!(with(Penalties { presence: f32::NAN, ..base }).contains("`presence_penalty` is NaN"));
+    let with = |logit_bias: &[(i64, f32)]| {
+        let logit_bias = logit_bias.to_vec();
+        generate(&engine, GenerateRequest { logit_bias, ..generation(ids(&[1]), 2) })
+    };
+    assert!(
+        with(&[(1, 0.0), (-1, 0.0), (131, 0.0)]).contains("logit_bias: 2 token ids outside 0..131: -1, 131")
+    );
+    assert!(
+        with(&[(130, 100.1)]).contains("the bias of token 130 is 100.1\nhint: a bias is from -100 to 100")
+    );
+    assert!(with(&[(1, f32::NAN)]).contains("the bias of token 1 is NaN"));
+    assert!(with(&[(1, 1.0), (2, 1.0), (1, 1.0)]).contains("token 1 has more than one bias"));
+    let most = GenerateRequest { logit_bias: vec![(1, -100.0), (130, 100.0)], ..generation(ids(&[1]), 2) };
+    engine.generate(most, &Cancel::new(), &mut |_| ()).unwrap();
+}
+
+#[test]
+fn continuations_that_cannot_be_given() {
+    let engine = golden();
+    let sampling = Sampling { temperature: 1.0, ..Sampling::default() };
+    let with = |n, best_of| GenerateRequest { sampling, n, best_of, ..generation(ids(&[1]), 2) };
+    let refused = |n, best_of| generate(&engine, with(n, best_of));
+    assert!(refused(0, None).contains("0 continuations were asked for\nhint: ask for 1 to 128"));
+    assert!(refused(0, Some(2)).contains("0 continuations were asked for"));
+    assert!(refused(129, None).contains("129 continuations"));
+    assert!(refused(1, Some(129)).contains("129 continuations"));
+    let message = refused(3, Some(2));
+    assert!(message.contains("3 continuations of the best 2"), "{message}");
+    assert!(message.contains("give `best_of` at least 3"), "{message}");
+    for (n, best_of) in [(2, None), (1, Some(2))] {
+        let greedy = GenerateRequest { sampling: Sampling::default(), ..with(n, best_of) };
+        let message = generate(&engine, greedy);
+        assert!(message.contains("2 greedy continuations are all the same"), "{message}");
+        assert!(message.contains("`temperature` = 1"), "{message}");
+    }
+    let most = engine.generate(with(128, None), &Cancel::new(), &mut |_| ()).unwrap();
+    assert_eq!(most.others.len(), 127);
 }
 
 #[test]

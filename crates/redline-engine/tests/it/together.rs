@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
+    Penalties, PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
 };
 use redline_kernels::Format;
 
@@ -34,10 +34,15 @@ fn score_bits(outcome: &ScoreOutcome) -> Answered {
     Answered::Scores(bits(&scores(outcome)), bits(&logprobs))
 }
 
-fn token_bits(outcome: GenerateOutcome) -> Answered {
-    let logprobs = outcome.logprobs.unwrap_or_default();
-    let all = logprobs.iter().flat_map(|p| p.top.iter().chain([&p.chosen]));
-    Answered::Tokens(outcome.token_ids, all.map(|t| t.logprob.to_bits()).collect())
+fn token_bits(mut outcome: GenerateOutcome) -> Answered {
+    let (mut ids, mut bits) = (Vec::new(), Vec::new());
+    for continuation in outcome.take_continuations() {
+        ids.extend(continuation.token_ids);
+        let logprobs = continuation.logprobs.unwrap_or_default();
+        let all = logprobs.iter().flat_map(|p| p.top.iter().chain([&p.chosen]));
+        bits.extend(all.map(|t| t.logprob.to_bits()));
+    }
+    Answered::Tokens(ids, bits)
 }
 
 fn alone(engine: &Engine, asked: &AnyRequest) -> Answered {
@@ -82,8 +87,19 @@ fn mixed(vocab: i64, longest: i64) -> Vec<AnyRequest> {
                     Sampling { temperature: (i % 3) as f32 * 0.5, seed: i as u64, ..Sampling::default() };
                 let new = 1 + (i as usize * 5) % 17;
                 let plain = generation(ids(&prompt(i)), new);
+                // Greedy continuations would be all the same.
+                let n = if i % 3 == 0 { 1 } else { 1 + i as usize % 4 };
+                let best_of = (n > 1 && i % 5 == 0).then_some(n + 1);
+                let penalties = if i % 8 == 0 {
+                    Penalties { repetition: 1.2, frequency: 0.3, presence: 0.1 }
+                } else {
+                    Penalties::default()
+                };
                 AnyRequest::Generate(GenerateRequest {
                     sampling,
+                    penalties,
+                    n,
+                    best_of,
                     logprobs: (i % 4 == 0).then_some(2),
                     ..plain
                 })

@@ -13,8 +13,8 @@ pub(super) fn defaults(args: &DiffuseArgs) -> DiffuseRequest {
         temperature: flags.temperature.unwrap_or(0.0),
         top_k: flags.top_k.unwrap_or(0),
         top_p: flags.top_p.unwrap_or(1.0),
-        min_p: 0.0,
         seed: flags.seed.unwrap_or(0),
+        ..Sampling::default()
     };
     DiffuseRequest {
         steps: schedule.steps,
@@ -62,7 +62,14 @@ mod tests {
             steps: Some(8),
             algorithm: Some(Algorithm::Origin),
             eps: 0.25,
-            sampling: Sampling { temperature: 0.75, top_k: 3, top_p: 0.5, min_p: 0.0, seed: 9 },
+            sampling: Sampling {
+                temperature: 0.75,
+                top_k: 3,
+                top_p: 0.5,
+                min_p: 0.0,
+                typical_p: 1.0,
+                seed: 9,
+            },
             alg_temp: 0.125,
             block_length: Some(4),
             cfg_scale: 1.5,

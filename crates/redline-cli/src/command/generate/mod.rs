@@ -9,7 +9,10 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_api::generate::{self, GenerateDefaults, RequestEcho};
 use redline_api::{Chat, LoadedModel};
-use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Ticket};
+use redline_engine::{
+    Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest,
+    PositionLogprobs, Ticket,
+};
 
 use redline_wire::GenerateLine;
 
@@ -20,11 +23,11 @@ use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
 use crate::output::{self, Stream};
-use crate::value::{self, Ids};
+use crate::value::{self, Biases, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
+    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
@@ -49,6 +52,14 @@ pub(super) struct GenerateArgs {
     /// Maximum number of new tokens
     #[arg(long, value_name = "N", default_value_t = GenerateDefaults::MAX_NEW_TOKENS, value_parser = value::count)]
     max_new_tokens: usize,
+    /// Number of continuations, each with its own seed; the first is that of a single one. Several are printed one after the
+    /// other when all are complete
+    #[arg(long = "n", value_name = "N", default_value_t = 1, value_parser = value::continuations, allow_negative_numbers = true)]
+    n: usize,
+    /// Generate B continuations and return the N with the highest mean log-probability per token, the most probable first
+    /// [default: N]
+    #[arg(long, value_name = "B", value_parser = value::continuations, allow_negative_numbers = true)]
+    best_of: Option<usize>,
     /// Stop before the first occurrence of this text (repeatable)
     #[arg(long, value_name = "TEXT")]
     stop: Vec<String>,
@@ -65,7 +76,8 @@ pub(super) struct GenerateArgs {
     /// Recompute the whole sequence for every token, to compare with the KV cache
     #[arg(long)]
     no_kv_cache: bool,
-    /// Return the log-probability of every new token, and of the N most probable tokens at its position
+    /// Return the log-probability of every new token, and of the N most probable tokens at its position, as the model gives them:
+    /// before bias, penalties and sampling
     #[arg(long, value_name = "N")]
     logprobs: Option<usize>,
     /// Return the log-probability of every token of the prompt, and of the N most probable tokens at its position
@@ -77,7 +89,7 @@ pub(super) struct GenerateArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Print nothing but the text
+    /// Print nothing but the text (of several continuations, each after its heading)
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -90,9 +102,9 @@ pub(super) struct GenerateArgs {
 
 /// How the next token is chosen: greedily, unless one of these is given.
 #[derive(Debug, Args)]
-#[command(next_help_heading = "Sampling (greedy unless one of the first four is given)")]
+#[command(next_help_heading = "Sampling (greedy unless one of the first five is given)")]
 struct SamplingFlags {
-    /// Temperature; 0 is greedy; default: 1 if one of the next three is given, else 0
+    /// Temperature; 0 is greedy; default: 1 if one of the next four is given, else 0
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
     /// Keep the K most probable tokens; 0 keeps all
@@ -104,9 +116,24 @@ struct SamplingFlags {
     /// Drop tokens whose probability is below this share of that of the most probable token
     #[arg(long, value_name = "P", value_parser = value::min_p, allow_negative_numbers = true)]
     min_p: Option<f32>,
+    /// Keep the tokens whose information content is closest to the entropy, up to this probability
+    #[arg(long, value_name = "P", value_parser = value::typical_p, allow_negative_numbers = true)]
+    typical_p: Option<f32>,
     /// Seed of the random numbers; the same seed gives the same text [default: 0]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Divide positive logits of tokens in the prompt or the text by this, and multiply others; also if greedy
+    #[arg(long, value_name = "R", default_value_t = 1.0, value_parser = value::repetition_penalty, allow_negative_numbers = true)]
+    repetition_penalty: f32,
+    /// Subtract this, from -2 to 2, from the logits of generated tokens; also if greedy
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = value::penalty, allow_negative_numbers = true)]
+    presence_penalty: f32,
+    /// Subtract this, from -2 to 2, from the logit of a token for each time it was generated; also if greedy
+    #[arg(long, value_name = "X", default_value_t = 0.0, value_parser = value::penalty, allow_negative_numbers = true)]
+    frequency_penalty: f32,
+    /// Add these numbers, from -100 to 100, to the logits of tokens; also if greedy
+    #[arg(long, value_name = "ID=BIAS,...", value_parser = value::logit_bias, allow_hyphen_values = true)]
+    logit_bias: Option<Biases>,
 }
 
 /// Continues the prompt from the flags, or answers a file of requests.
@@ -137,22 +164,50 @@ fn generate_once(
         let echo = RequestEcho::of(&request);
         let outcome = interrupt
             .during(|cancel| loaded.engine.submit_generate(request, cancel).and_then(Ticket::wait))?;
-        let code = finish::code(outcome.finish_reason);
+        let code = code(&outcome);
         output::line(&output::json(&generate::answer(loaded, echo, outcome))?)?;
         return Ok(code);
     }
-    let outcome = stream(&loaded.engine, &interrupt, request)?;
-    if let Some(positions) = &outcome.prompt_logprobs {
-        let echo: Vec<_> = positions.iter().flatten().cloned().collect();
-        output::piece(&summary::logprobs(&echo))?;
-    }
-    if let Some(positions) = &outcome.logprobs {
-        output::piece(&summary::logprobs(positions))?;
-    }
+    let outcome = if request.continuations() == 1 {
+        let outcome = stream(&loaded.engine, &interrupt, request)?;
+        print_logprobs(outcome.prompt_logprobs.iter().flatten().flatten())?;
+        print_logprobs(outcome.logprobs.iter().flatten())?;
+        outcome
+    } else {
+        let outcome = interrupt
+            .during(|cancel| loaded.engine.submit_generate(request, cancel).and_then(Ticket::wait))?;
+        print_logprobs(outcome.prompt_logprobs.iter().flatten().flatten())?;
+        print_all(outcome.clone().take_continuations())?;
+        outcome
+    };
     if !args.quiet {
         message::say(summary::summary(loaded, &outcome));
     }
-    Ok(finish::code(outcome.finish_reason))
+    Ok(code(&outcome))
+}
+
+/// The exit code of a request, which is interrupted if any of its continuations is.
+fn code(outcome: &GenerateOutcome) -> ExitCode {
+    let cancelled = outcome.is_cancelled();
+    finish::code(if cancelled { FinishReason::Cancelled } else { outcome.finish_reason })
+}
+
+/// Prints a table of log-probabilities, if there are any.
+fn print_logprobs<'a>(positions: impl Iterator<Item = &'a PositionLogprobs>) -> Result<(), Failure> {
+    output::piece(&summary::logprobs(positions))
+}
+
+/// Prints the continuations of a prompt, each after a heading if there are several.
+fn print_all(continuations: Vec<Continuation>) -> Result<(), Failure> {
+    let count = continuations.len();
+    for (index, one) in continuations.into_iter().enumerate() {
+        if count > 1 {
+            output::line(&summary::heading(index, count, &one))?;
+        }
+        output::line(&one.text)?;
+        print_logprobs(one.logprobs.iter().flatten())?;
+    }
+    Ok(())
 }
 
 /// Prints the text as it is generated; without a tokenizer, the ids at the end. Generation stops when standard output is closed.
@@ -214,7 +269,7 @@ impl Answers for Completions<'_> {
 
     fn answer(&mut self, echo: RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
-        let stop = outcome.finish_reason == FinishReason::Cancelled;
+        let stop = outcome.is_cancelled();
         let json = output::json(&generate::answer(self.loaded, echo, outcome))?;
         Ok(Answer { json, stop })
     }

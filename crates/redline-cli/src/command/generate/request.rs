@@ -1,7 +1,7 @@
 //! Converts flags to the engine's request.
 
 use redline_api::generate::{GenerateDefaults, SamplingDefaults};
-use redline_engine::GenerateRequest;
+use redline_engine::{GenerateRequest, Penalties};
 
 use super::GenerateArgs;
 use crate::command::prompt;
@@ -17,8 +17,17 @@ pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {
             top_k: flags.top_k,
             top_p: flags.top_p,
             min_p: flags.min_p,
+            typical_p: flags.typical_p,
             seed: flags.seed,
         },
+        penalties: Penalties {
+            repetition: flags.repetition_penalty,
+            frequency: flags.frequency_penalty,
+            presence: flags.presence_penalty,
+        },
+        logit_bias: flags.logit_bias.clone().unwrap_or_default().0,
+        n: args.n,
+        best_of: args.best_of,
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
         logprobs: args.logprobs,
@@ -58,9 +67,22 @@ mod tests {
             format!("{:#?}", complete(&args, &defaults(&args)).unwrap())
         };
         let line = "--prompt p --max-new-tokens 9 --stop x --stop y --ignore-eos --no-kv-cache --logprobs 3 --prompt-logprobs 2 \
-                    --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5";
+                    --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5 \
+                    --typical-p 0.5 --repetition-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.25 \
+                    --logit-bias -3=1.5,7=-100 --n 2 --best-of 4";
         let expected = GenerateRequest {
-            sampling: Sampling { temperature: 0.5, top_k: 7, top_p: 0.75, min_p: 0.125, seed: 5 },
+            sampling: Sampling {
+                temperature: 0.5,
+                top_k: 7,
+                top_p: 0.75,
+                min_p: 0.125,
+                typical_p: 0.5,
+                seed: 5,
+            },
+            penalties: Penalties { repetition: 1.5, frequency: 0.25, presence: -0.5 },
+            logit_bias: vec![(-3, 1.5), (7, -100.0)],
+            n: 2,
+            best_of: Some(4),
             stop: vec!["x".to_owned(), "y".to_owned()],
             ignore_eos: true,
             logprobs: Some(3),

@@ -124,7 +124,7 @@ impl Limits<'_> {
     }
 
     /// Token ids within the vocabulary.
-    fn ids(&self, what: &str, ids: &[i64]) -> Result<Vec<u32>, EngineError> {
+    pub(super) fn ids(&self, what: &str, ids: &[i64]) -> Result<Vec<u32>, EngineError> {
         let vocab = self.vocab;
         let bad: Vec<String> =
             ids.iter().filter(|&&id| id < 0 || id as u64 >= vocab as u64).map(i64::to_string).collect();

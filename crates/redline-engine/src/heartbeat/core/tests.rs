@@ -16,7 +16,7 @@ use crate::heartbeat::runner::Inbox;
 use crate::memory::cache::WindowId;
 use crate::mode::autoregressive::{GenerateJob, GenerateTask};
 use crate::mode::perplexity::{Evaluated, Wanted};
-use crate::request::Sampling;
+use crate::request::{Penalties, Sampling};
 use crate::scheduler::{CostModel, PassLimits};
 use crate::simulator::{Digests, Ledger};
 
@@ -50,6 +50,10 @@ impl Bench {
             prompt,
             max_new_tokens: 10,
             sampling: Sampling::default(),
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            continuations: 1,
             end_ids: Vec::new(),
             logprobs: None,
             prompt_logprobs: None,

@@ -1,26 +1,31 @@
 //! Choosing the next token.
 //!
-//! Order: temperature, top-k, top-p, min-p. Candidates are ordered by (probability, then token id); cumulative sums run in
-//! that order. The random number of a position is a pure function of (seed, position): no stream is shared, so the
-//! choice never depends on what else runs.
+//! Order: [`LogitsProcessor`] (bias, penalties), then temperature, top-k, top-p, min-p, typical-p. Candidates are ordered by
+//! (probability, then token id); cumulative sums run in that order. The random number of a position is a pure function of
+//! (seed, position): no stream is shared, so the choice never depends on what else runs.
 
+mod processor;
 mod ranking;
 
 use redline_kernels::Simd;
 pub(crate) use redline_kernels::op::argmax::argmax as greedy;
 use redline_kernels::op::exp::exp_in_place;
+use redline_models::random::{STEP, mix};
 
+pub(crate) use self::processor::{LogitsProcessor, check_penalties};
 use self::ranking::Ranking;
 use crate::error::EngineError;
 use crate::mode::random::uniform;
 use crate::request::Sampling;
 
+/// The error about a parameter that is out of range.
+fn refuse(name: &str, value: f32, range: &str) -> Result<(), EngineError> {
+    Err(EngineError::request(format!("`{name}` is {value}"), format!("`{name}` must be {range}")))
+}
+
 /// Checks the parameters.
 pub(crate) fn check(sampling: &Sampling) -> Result<(), EngineError> {
-    let refuse = |name: &str, value: f32, range: &str| {
-        Err(EngineError::request(format!("`{name}` is {value}"), format!("`{name}` must be {range}")))
-    };
-    let Sampling { temperature, top_p, min_p, .. } = *sampling;
+    let Sampling { temperature, top_p, min_p, typical_p, .. } = *sampling;
     if !(temperature.is_finite() && temperature >= 0.0) {
         return refuse("temperature", temperature, "a finite number of at least 0");
     }
@@ -30,17 +35,43 @@ pub(crate) fn check(sampling: &Sampling) -> Result<(), EngineError> {
     if !(0.0..=1.0).contains(&min_p) {
         return refuse("min_p", min_p, "from 0 to 1");
     }
+    if !(typical_p > 0.0 && typical_p <= 1.0) {
+        return refuse("typical_p", typical_p, "above 0 and at most 1");
+    }
     Ok(())
+}
+
+/// The seed of a continuation of a request: the output of that number of SplitMix64 (Steele et al. 2014) from the request's seed,
+/// which is itself the seed of continuation 0.
+pub(crate) fn seed_of(seed: u64, continuation: usize) -> u64 {
+    if continuation == 0 { seed } else { mix(seed.wrapping_add(STEP.wrapping_mul(continuation as u64))) }
 }
 
 /// Memory that a sampler keeps between tokens.
 #[derive(Debug, Default)]
 pub(crate) struct Sampler {
+    /// The logits of a row after bias and penalties.
+    processed: Vec<f32>,
     weights: Vec<f32>,
     ranking: Ranking,
 }
 
 impl Sampler {
+    /// The next token at `position`, from logits that pass through `processor`; `None` if they are not numbers.
+    pub(crate) fn process_and_choose(
+        &mut self,
+        simd: Simd,
+        processor: &LogitsProcessor,
+        logits: &[f32],
+        s: &Sampling,
+        position: usize,
+    ) -> Option<u32> {
+        let mut processed = std::mem::take(&mut self.processed);
+        let chosen = self.choose(simd, processor.process(logits, &mut processed), s, position);
+        self.processed = processed;
+        chosen
+    }
+
     /// The next token at `position`; `None` if the logits are not numbers.
     pub(crate) fn choose(
         &mut self,
@@ -66,6 +97,9 @@ impl Sampler {
         }
         if s.min_p > 0.0 {
             self.ranking.keep_likely(f64::from(s.min_p));
+        }
+        if s.typical_p < 1.0 {
+            self.ranking.keep_typical(f64::from(s.typical_p));
         }
         self.ranking.draw(uniform(s.seed, position as u64))
     }
@@ -115,6 +149,16 @@ mod tests {
         }
         let least = f64::from(s.min_p) * kept[0].1;
         kept.retain(|(_, weight)| *weight >= least);
+        if s.typical_p < 1.0 {
+            let mean = kept.iter().map(|(_, w)| w * libm::log(*w)).sum::<f64>() / total(&kept);
+            let distance = |w: f64| (libm::log(w) - mean).abs();
+            let mut typical = kept.clone();
+            typical.sort_by(|a, b| distance(a.1).total_cmp(&distance(b.1)));
+            let enough = f64::from(s.typical_p) * total(&kept);
+            let below = cumulative(&typical).iter().take_while(|sum| **sum < enough).count();
+            let most = distance(typical[below.min(typical.len() - 1)].1);
+            kept.retain(|(_, weight)| distance(*weight) <= most);
+        }
         let target = uniform(s.seed, position as u64) * total(&kept);
         let at = cumulative(&kept).iter().position(|sum| *sum > target);
         kept[at.unwrap_or(kept.len() - 1)].0
@@ -134,17 +178,19 @@ mod tests {
                         *x = x.round();
                     }
                 }
-                for (top_k, top_p, min_p) in [
-                    (0, 1.0, 0.0),
-                    (0, 0.9, 0.0),
-                    (0, 0.5, 0.01),
-                    (0, 1.0, 0.2),
-                    (40, 1.0, 0.0),
-                    (40, 0.8, 0.05),
-                    (1000, 0.999, 0.0),
+                for (top_k, top_p, min_p, typical_p) in [
+                    (0, 1.0, 0.0, 1.0),
+                    (0, 0.9, 0.0, 1.0),
+                    (0, 0.5, 0.01, 1.0),
+                    (0, 1.0, 0.2, 1.0),
+                    (40, 1.0, 0.0, 1.0),
+                    (40, 0.8, 0.05, 1.0),
+                    (1000, 0.999, 0.0, 1.0),
+                    (0, 1.0, 0.0, 0.6),
+                    (40, 0.95, 0.001, 0.9),
                 ] {
                     for (seed, temperature) in [0.3, 1.0, 2.5].into_iter().enumerate() {
-                        let s = Sampling { temperature, top_k, top_p, min_p, seed: seed as u64 };
+                        let s = Sampling { temperature, top_k, top_p, min_p, typical_p, seed: seed as u64 };
                         let choice = sampler.choose(Simd::best(), &logits, &s, n);
                         assert_eq!(choice, Some(reference(&logits, &s, n)), "{size} {spread} {s:?}");
                         differ += usize::from(choice != greedy(&logits));
@@ -184,6 +230,18 @@ mod tests {
         assert_eq!(kept(Sampling { top_p: 0.7, ..sampling() }), [2, 4]);
         assert_eq!(kept(Sampling { min_p: 0.5, ..sampling() }), [2, 4]);
         assert_eq!(kept(Sampling { min_p: 1.0, ..sampling() }), [2]);
+        // The entropy is 1.257 nats. Distances of -ln p from it: 0.257 (id 4, 0.368), 0.357 (id 2, 0.407), 0.643 (id 1, 0.150).
+        assert_eq!(kept(Sampling { typical_p: 0.3, ..sampling() }), [4]);
+        assert_eq!(kept(Sampling { typical_p: 0.7, ..sampling() }), [2, 4]);
+        assert_eq!(kept(Sampling { typical_p: 0.9, ..sampling() }), [1, 2, 4]);
+    }
+
+    #[test]
+    fn seeds_of_continuations_are_the_outputs_of_splitmix() {
+        // The first outputs of the reference implementation from the state 1234567.
+        let outputs =
+            [1_234_567, 6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        assert_eq!([0, 1, 2, 3].map(|continuation| seed_of(1_234_567, continuation)), outputs);
     }
 
     /// Among equal probabilities, top-p keeps the fewest that reach it, those of the lowest ids. Min-p keeps all of them.
@@ -225,6 +283,8 @@ mod tests {
             (Sampling { temperature: -1.0, ..sampling() }, "temperature"),
             (Sampling { top_p: 0.0, ..sampling() }, "top_p"),
             (Sampling { min_p: 1.5, ..sampling() }, "min_p"),
+            (Sampling { typical_p: 0.0, ..sampling() }, "typical_p"),
+            (Sampling { typical_p: 1.0f32.next_up(), ..sampling() }, "typical_p"),
         ] {
             assert!(check(&bad).unwrap_err().to_string().contains(name));
         }
@@ -235,6 +295,7 @@ mod tests {
         for (bad, name) in [
             (Sampling { top_p: f32::NAN, ..sampling() }, "top_p"),
             (Sampling { min_p: f32::NAN, ..sampling() }, "min_p"),
+            (Sampling { typical_p: f32::NAN, ..sampling() }, "typical_p"),
         ] {
             let message = check(&bad).unwrap_err().to_string();
             assert!(message.contains(name) && message.contains("NaN"), "{message}");

@@ -68,6 +68,28 @@ impl Ranking {
         self.sorted = self.sorted.min(self.candidates.len());
     }
 
+    /// Orders candidates by the distance of `-ln p` from the entropy, equals in the order of candidates, and keeps the shortest
+    /// run whose sum is at least `share` of the total, with every candidate at the distance of its last. At least one is kept.
+    pub(super) fn keep_typical(&mut self, share: f64) {
+        self.sort(self.candidates.len());
+        let total = self.total();
+        let weights = || self.candidates.iter().map(|candidate| candidate.weight());
+        // With p = w / total, `-ln p` less the entropy is the mean of `ln w` less `ln w`.
+        let mean = weights().map(|weight| weight * libm::log(weight)).sum::<f64>() / total;
+        let distance = |weight: f64| (libm::log(weight) - mean).abs();
+        let mut typical: Vec<(f64, f64)> = weights().map(|weight| (distance(weight), weight)).collect();
+        typical.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let (mut sum, mut most) = (0.0, 0.0);
+        for (distance, weight) in typical {
+            (sum, most) = (sum + weight, distance);
+            if sum >= share * total {
+                break;
+            }
+        }
+        self.candidates.retain(|candidate| distance(candidate.weight()) <= most);
+        self.sorted = self.candidates.len();
+    }
+
     /// Returns the first candidate whose cumulative sum exceeds `u` times the total, or the last.
     pub(super) fn draw(&mut self, u: f64) -> Option<u32> {
         let count = self.reach(u, |sum, target| sum > target);
@@ -206,6 +228,24 @@ mod tests {
         assert_eq!(kept(0.5), [1, 3, 2]);
         assert_eq!(kept(0.500_001), [1, 3]);
         assert_eq!(kept(1.0), [1, 3]);
+    }
+
+    #[test]
+    fn typical_candidates_are_those_near_the_entropy() {
+        let kept = |weights: &[f32], share| {
+            let mut ranking = ranking(weights);
+            ranking.keep_typical(share);
+            assert_eq!(ranking.sorted, ranking.candidates.len());
+            ids(&ranking)
+        };
+        // The entropy of 1/2, 1/4, 1/8, 1/8 is that of a token with the probability 2^-1.75: the second is nearest.
+        let halves = [1.0, 0.5, 0.25, 0.25];
+        assert_eq!(kept(&halves, 0.25), [1]);
+        assert_eq!(kept(&halves, 0.250_001), [0, 1]);
+        // The last two are equally far, so both are kept.
+        assert_eq!(kept(&halves, 0.750_001), [0, 1, 2, 3]);
+        assert_eq!(kept(&[1.0; 4], 1e-9), [0, 1, 2, 3]);
+        assert_eq!(kept(&[0.0, 3.0], 0.5), [1]);
     }
 
     #[test]

@@ -37,19 +37,25 @@ fn close(a: f64, b: f64) -> bool {
     a != b && (a - b).abs() <= CLOSE * a.abs().max(b.abs())
 }
 
-/// The random number for a seed and a counter, in [0, 1).
-///
-/// `f` is the finaliser of SplitMix64 (Steele et al. 2014) and `g` its increment. The number is the upper 53 bits of
-/// `f(f(f(seed + g) xor counter) + g)`, as a fraction.
-fn random(seed: u64, counter: u64) -> f64 {
-    const G: u64 = 0x9e37_79b9_7f4a_7c15;
-    fn f(mut z: u64) -> u64 {
-        for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
-            z ^= z >> shift;
-            z = z.wrapping_mul(factor);
-        }
-        z ^ z >> 31
+/// The increment of SplitMix64 (Steele et al. 2014).
+const G: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Its finaliser.
+fn f(mut z: u64) -> u64 {
+    for (shift, factor) in [(30, 0xbf58_476d_1ce4_e5b9), (27, 0x94d0_49bb_1331_11eb)] {
+        z ^= z >> shift;
+        z = z.wrapping_mul(factor);
     }
+    z ^ z >> 31
+}
+
+/// Output `number` of SplitMix64 from a seed, counted from 1.
+fn splitmix(seed: u64, number: usize) -> u64 {
+    f((0..number).fold(seed, |state, _| state.wrapping_add(G)))
+}
+
+/// The random number for a seed and a counter, in [0, 1): the upper 53 bits of `f(f(f(seed + G) xor counter) + G)`, as a fraction.
+fn random(seed: u64, counter: u64) -> f64 {
     let upper = f(f(f(seed.wrapping_add(G)) ^ counter).wrapping_add(G)) >> 11;
     upper as f64 / 9_007_199_254_740_992.0
 }
@@ -103,6 +109,11 @@ mod tests {
         // f(0) = 0, so a counter that cancels f(seed + g) leaves the generator's first output for the state 0.
         let first = 0xe220_a839_7b1d_cdaf_u64;
         assert_eq!(random(0, first), (first >> 11) as f64 / (1u64 << 53) as f64);
+        assert_eq!(splitmix(0, 1), first);
+        assert_eq!(
+            [1, 2].map(|n| splitmix(1_234_567, n)),
+            [6_457_827_717_110_365_317, 3_203_168_211_198_807_973]
+        );
         assert_eq!(largest(&[1.0, 3.0, 3.0]), 1);
     }
 }

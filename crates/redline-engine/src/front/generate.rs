@@ -1,0 +1,129 @@
+//! Requests to continue a prompt: invalid requests are refused here.
+
+use std::collections::BTreeSet;
+
+use redline_settings::{Setting, hint};
+
+use super::{Engine, checked_timeout, some_tokens};
+use crate::answer::outcome::GenerateOutcome;
+use crate::answer::ticket::{GenerateTicket, Ticket};
+use crate::answer::transcript::Transcript;
+use crate::cancel::Cancel;
+use crate::error::EngineError;
+use crate::front::prompt::Limits;
+use crate::mode::autoregressive::{GenerateJob, GenerateTask};
+use crate::mode::sampler;
+use crate::request::GenerateRequest;
+
+/// Maximum number of tokens per position whose log-probabilities are returned.
+const MAX_LOGPROBS: usize = 1 << 14;
+/// Largest absolute value of a bias.
+const MAX_BIAS: f32 = 100.0;
+
+impl Engine {
+    /// Continues a prompt. `on_text` receives the text of a single continuation as it becomes final.
+    pub fn generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+        on_text: &mut dyn FnMut(&str),
+    ) -> Result<GenerateOutcome, EngineError> {
+        self.submit_generate(request, cancel)?.wait_with(|text| on_text(&text))
+    }
+
+    /// Starts to continue a prompt. Other requests may be submitted before this one is finished.
+    pub fn submit_generate(
+        &self,
+        request: GenerateRequest,
+        cancel: &Cancel,
+    ) -> Result<GenerateTicket, EngineError> {
+        self.check_predicts_next()?;
+        sampler::check(&request.sampling)?;
+        sampler::check_penalties(&request.penalties)?;
+        check_continuations(&request)?;
+        some_tokens(request.max_new_tokens)?;
+        let timeout_s = checked_timeout(request.timeout_s)?;
+        check_logprobs(&request)?;
+        if request.stop.iter().any(String::is_empty) {
+            return Err(EngineError::request("a stop string is empty", "leave it out"));
+        }
+        if !request.stop.is_empty() && self.tokenizer.is_none() {
+            return Err(EngineError::NoTokenizer(self.info.name.clone()));
+        }
+        let limits = self.limits();
+        let logit_bias = limits.logit_bias(&request.logit_bias)?;
+        let prompt = limits.prompt(&request.prompt, request.max_new_tokens)?;
+        let total = prompt.len() + request.max_new_tokens;
+        // Of several continuations, the earliest can always run beside the held prompt, with which it shares all pages but one.
+        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
+        let job = GenerateJob {
+            prompt,
+            max_new_tokens: request.max_new_tokens,
+            sampling: request.sampling,
+            penalties: request.penalties,
+            logit_bias,
+            n: request.n,
+            continuations: request.continuations(),
+            end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
+            logprobs: request.logprobs,
+            prompt_logprobs: request.prompt_logprobs,
+            kv_cache: request.kv_cache,
+            cache_salt: request.cache_salt,
+            kernel_path: self.info.kernel_path.clone(),
+        };
+        let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)
+        })
+    }
+}
+
+impl Limits<'_> {
+    /// Checks ids and values of biases.
+    fn logit_bias(&self, of: &[(i64, f32)]) -> Result<Vec<(u32, f32)>, EngineError> {
+        let ids = self.ids("logit_bias", &of.iter().map(|(id, _)| *id).collect::<Vec<_>>())?;
+        let mut seen = BTreeSet::new();
+        for (&id, &(_, bias)) in ids.iter().zip(of) {
+            if !(-MAX_BIAS..=MAX_BIAS).contains(&bias) {
+                let hint = format!("a bias is from -{MAX_BIAS} to {MAX_BIAS}");
+                return Err(EngineError::request(format!("the bias of token {id} is {bias}"), hint));
+            }
+            if !seen.insert(id) {
+                let fact = format!("token {id} has more than one bias");
+                return Err(EngineError::request(fact, "name each token once"));
+            }
+        }
+        Ok(ids.into_iter().zip(of.iter().map(|(_, bias)| *bias)).collect())
+    }
+}
+
+/// Checks the numbers of continuations.
+fn check_continuations(request: &GenerateRequest) -> Result<(), EngineError> {
+    let (n, count) = (request.n, request.continuations());
+    let most = GenerateRequest::MOST_CONTINUATIONS;
+    if n == 0 || count > most {
+        let fact = format!("{} continuations were asked for", if n == 0 { 0 } else { count });
+        return Err(EngineError::request(fact, format!("ask for 1 to {most}")));
+    }
+    if count < n {
+        let fact = format!("{n} continuations of the best {count} were asked for");
+        let hint = hint!["give ", Setting::BestOf, " at least ", n.to_string(), ", or leave it out"];
+        return Err(EngineError::request(fact, hint));
+    }
+    if count > 1 && request.sampling.temperature == 0.0 {
+        let fact = format!("{count} greedy continuations are all the same");
+        return Err(EngineError::request(
+            fact,
+            hint!["sample, for example with ", Setting::Temperature.to(1)],
+        ));
+    }
+    Ok(())
+}
+
+/// Checks how many log-probabilities are returned per token.
+fn check_logprobs(request: &GenerateRequest) -> Result<(), EngineError> {
+    let most = request.logprobs.max(request.prompt_logprobs.map(|wanted| wanted.top));
+    let Some(n) = most.filter(|&n| n > MAX_LOGPROBS) else { return Ok(()) };
+    let hint = format!("ask for at most {MAX_LOGPROBS}");
+    Err(EngineError::request(format!("{n} log-probabilities per token were asked for"), hint))
+}

@@ -1,0 +1,208 @@
+//! One continuation of a prompt, while it grows.
+
+use redline_kernels::Simd;
+
+use super::GenerateJob;
+use crate::answer::outcome::{Continuation, FinishReason, PositionLogprobs, TokenLogprob};
+use crate::answer::transcript::Transcript;
+use crate::error::EngineError;
+use crate::heartbeat::machine::LogitsRow;
+use crate::mode::sampler::{LogitsProcessor, Sampler, seed_of};
+use crate::request::Sampling;
+
+/// Log-probability of the chosen token, then those of the most probable tokens.
+pub(super) type Logprobs = (f32, Vec<(u32, f32)>);
+
+/// A new token.
+#[derive(Clone, Debug)]
+struct NewToken {
+    id: u32,
+    ends: bool,
+    logprobs: Option<Logprobs>,
+}
+
+/// A token that was appended.
+pub(super) struct Taken {
+    pub(super) id: u32,
+    /// The text that has become final.
+    pub(super) text: String,
+    /// Whether the continuation goes on.
+    pub(super) more: bool,
+}
+
+/// A continuation of a prompt.
+pub(super) struct Branch {
+    /// The parameters of the request, with a seed of its own.
+    sampling: Sampling,
+    processor: LogitsProcessor,
+    transcript: Transcript,
+    /// The token chosen at the last row, until it is taken.
+    chosen: Option<NewToken>,
+    tokens: Vec<NewToken>,
+    /// Seconds from arrival to the choice of each token.
+    token_s: Vec<f64>,
+}
+
+impl Branch {
+    /// Continuation number `index` of a request.
+    pub(super) fn new(
+        job: &GenerateJob,
+        index: usize,
+        processor: LogitsProcessor,
+        transcript: Transcript,
+    ) -> Self {
+        Self {
+            sampling: Sampling { seed: seed_of(job.sampling.seed, index), ..job.sampling },
+            processor,
+            transcript,
+            chosen: None,
+            tokens: Vec::new(),
+            token_s: Vec::new(),
+        }
+    }
+
+    /// Number of tokens.
+    pub(super) fn len(&self) -> usize {
+        self.tokens.len()
+    }
+
+    /// The tokens.
+    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
+        self.tokens.iter().map(|token| token.id)
+    }
+
+    /// Seconds from arrival to the choice of the first token.
+    pub(super) fn first_token_s(&self) -> Option<f64> {
+        self.token_s.first().copied()
+    }
+
+    /// Chooses the token at `position` from the logits of the row before it.
+    pub(super) fn choose(
+        &mut self,
+        job: &GenerateJob,
+        simd: Simd,
+        sampler: &mut Sampler,
+        row: &LogitsRow<'_>,
+        position: usize,
+    ) {
+        let chosen = sampler.process_and_choose(simd, &self.processor, row.logits, &self.sampling, position);
+        self.chosen = chosen.map(|id| NewToken {
+            id,
+            ends: job.end_ids.contains(&id),
+            logprobs: job.own_logprobs().then(|| logprobs(row, id, job.logprobs.unwrap_or(0))),
+        });
+    }
+
+    /// Appends the chosen token; `elapsed` seconds have passed since the request arrived.
+    pub(super) fn take(&mut self, job: &GenerateJob, elapsed: f64) -> Result<Taken, EngineError> {
+        let position = job.prompt.len() + self.tokens.len();
+        let token =
+            self.chosen.take().ok_or_else(|| EngineError::NonFinite(format!("position {position}")))?;
+        let (id, ends) = (token.id, token.ends);
+        self.token_s.push(elapsed);
+        self.processor.push(id);
+        self.tokens.push(token);
+        if ends {
+            return Ok(Taken { id, text: String::new(), more: false });
+        }
+        let text = self.transcript.push(id)?.to_owned();
+        Ok(Taken { id, text, more: !self.transcript.stopped() && self.tokens.len() < job.max_new_tokens })
+    }
+
+    /// Ends the continuation. Returns it, and the text that was held back.
+    pub(super) fn finish(&mut self, job: &GenerateJob) -> Result<(Continuation, String), EngineError> {
+        let rest = self.transcript.finish().to_owned();
+        let finish_reason = if self.transcript.stopped() || self.tokens.last().is_some_and(|token| token.ends)
+        {
+            FinishReason::Stop
+        } else if self.tokens.len() < job.max_new_tokens {
+            FinishReason::Cancelled
+        } else {
+            FinishReason::Length
+        };
+        let continuation = Continuation {
+            text: self.transcript.take_text(),
+            token_ids: self.ids().collect(),
+            finish_reason,
+            logprobs: job.logprobs.is_some().then(|| self.logprobs()).transpose()?,
+            token_s: std::mem::take(&mut self.token_s),
+            seed: self.sampling.seed,
+            mean_logprob: if job.ranks() { self.mean_logprob() } else { None },
+        };
+        Ok((continuation, rest))
+    }
+
+    /// Mean log-probability of the tokens, summed in their order; `None` without tokens.
+    fn mean_logprob(&self) -> Option<f64> {
+        let own = self.tokens.iter().filter_map(|token| token.logprobs.as_ref());
+        let sum: f64 = own.map(|(own, _)| f64::from(*own)).sum();
+        (!self.tokens.is_empty()).then(|| sum / self.tokens.len() as f64)
+    }
+
+    /// Log-probabilities of the tokens.
+    fn logprobs(&self) -> Result<Vec<PositionLogprobs>, EngineError> {
+        let none = (0.0, Vec::new());
+        let of = |token: &NewToken| self.named(token.id, token.logprobs.as_ref().unwrap_or(&none));
+        self.tokens.iter().map(of).collect()
+    }
+
+    /// Adds the text of the tokens to log-probabilities.
+    pub(super) fn named(&self, id: u32, (own, top): &Logprobs) -> Result<PositionLogprobs, EngineError> {
+        let named = |id: u32, logprob: f32| {
+            let text = self.transcript.text_of(id)?;
+            Ok::<_, EngineError>(TokenLogprob { id, text, logprob })
+        };
+        let top = top.iter().map(|&(id, logprob)| named(id, logprob)).collect::<Result<_, _>>()?;
+        Ok(PositionLogprobs { chosen: named(id, *own)?, top })
+    }
+}
+
+/// A token's log-probability and the `n` highest, ties by lower id.
+pub(super) fn logprobs(row: &LogitsRow<'_>, id: u32, n: usize) -> Logprobs {
+    let logprob = |i: u32| (f64::from(row.logits[i as usize]) - row.log_sum_exp) as f32;
+    let mut order: Vec<u32> = (0..row.logits.len() as u32).collect();
+    let by_logit =
+        |a: &u32, b: &u32| row.logits[*b as usize].total_cmp(&row.logits[*a as usize]).then(a.cmp(b));
+    if n > 0 && n < order.len() {
+        order.select_nth_unstable_by(n - 1, by_logit);
+    }
+    order.truncate(n);
+    order.sort_unstable_by(by_logit);
+    (logprob(id), order.into_iter().map(|i| (i, logprob(i))).collect())
+}
+
+#[cfg(test)]
+impl Branch {
+    /// Takes the id of the chosen token.
+    pub(super) fn chosen_id(&mut self) -> Option<u32> {
+        self.chosen.take().map(|token| token.id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn top(logits: &[f32], n: usize) -> Vec<u32> {
+        let row = LogitsRow { logits, log_sum_exp: 0.0 };
+        logprobs(&row, 0, n).1.into_iter().map(|(id, _)| id).collect()
+    }
+
+    #[test]
+    fn of_equally_probable_tokens_the_lowest_ids_are_told_in_order() {
+        assert_eq!(top(&[1.0, 3.0, 3.0, 3.0, 2.0, 3.0], 3), [1, 2, 3]);
+        assert_eq!(top(&[1.0, 3.0, 2.0, 3.0, 2.0, 2.0], 4), [1, 3, 2, 4]);
+        assert_eq!(top(&[0.5; 1000], 5), [0, 1, 2, 3, 4]);
+        let mut logits = [0.5; 1000];
+        (logits[700], logits[300]) = (2.0, 2.0);
+        assert_eq!(top(&logits, 4), [300, 700, 0, 1]);
+        assert_eq!(top(&[2.0, 2.0, 5.0], 9), [2, 0, 1]);
+        assert!(top(&[2.0, 2.0], 0).is_empty());
+    }
+
+    #[test]
+    fn log_probabilities_are_logits_less_the_log_sum_exp() {
+        let row = LogitsRow { logits: &[1.0, 3.0, 2.0], log_sum_exp: 3.5 };
+        assert_eq!(logprobs(&row, 2, 2), (-1.5, vec![(1, -0.5), (2, -1.5)]));
+    }
+}

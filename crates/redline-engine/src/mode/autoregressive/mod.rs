@@ -1,0 +1,428 @@
+//! Generation token by token: one or several continuations of one prompt, or several prompts in lockstep.
+
+mod branch;
+mod lockstep;
+
+use std::collections::VecDeque;
+
+use redline_kernels::Simd;
+
+use self::branch::{Branch, Logprobs, Taken, logprobs};
+pub(crate) use self::lockstep::{BatchJob, BatchTask};
+use crate::answer::outcome::{
+    Continuation, GenerateOutcome, PositionLogprobs, PrefixCacheCounts, TokenCounts,
+};
+use crate::answer::ticket::Reply;
+use crate::answer::transcript::Transcript;
+use crate::error::EngineError;
+use crate::heartbeat::machine::Logits;
+use crate::heartbeat::task::{Ended, Head, Ran, RowPlace, Task};
+use crate::mode::sampler::{LogitsProcessor, Sampler};
+use crate::request::{Penalties, PromptLogprobs, Sampling};
+use crate::scheduler::{Done, Next, Opening};
+
+/// A checked request.
+pub(crate) struct GenerateJob {
+    pub(crate) prompt: Vec<u32>,
+    pub(crate) max_new_tokens: usize,
+    pub(crate) sampling: Sampling,
+    pub(crate) penalties: Penalties,
+    /// Token ids with their bias; no id occurs twice.
+    pub(crate) logit_bias: Vec<(u32, f32)>,
+    /// Number of continuations to return.
+    pub(crate) n: usize,
+    /// Number of continuations to generate, at least `n`.
+    pub(crate) continuations: usize,
+    pub(crate) end_ids: Vec<u32>,
+    pub(crate) logprobs: Option<usize>,
+    pub(crate) prompt_logprobs: Option<PromptLogprobs>,
+    pub(crate) kv_cache: bool,
+    pub(crate) cache_salt: String,
+    pub(crate) kernel_path: String,
+}
+
+impl GenerateJob {
+    /// Whether continuations are ranked by their log-probabilities.
+    fn ranks(&self) -> bool {
+        self.continuations > self.n
+    }
+
+    /// Whether the log-probabilities of new tokens are needed.
+    fn own_logprobs(&self) -> bool {
+        self.logprobs.is_some() || self.ranks()
+    }
+}
+
+/// Durations of a finished request, in seconds.
+#[derive(Clone, Copy, Debug)]
+struct Timing {
+    prefill_s: f64,
+    decode_s: f64,
+}
+
+impl Timing {
+    /// Splits the duration; `prefill_s` is the time until the first token was chosen, if any was.
+    fn of(ran: &Ran, prefill_s: Option<f64>) -> Self {
+        // Without a first token, all the time counts as prefill.
+        let prefill_s = prefill_s.unwrap_or(ran.seconds);
+        Self { prefill_s, decode_s: ran.seconds - prefill_s }
+    }
+
+    /// Decoded tokens per second.
+    fn rate(&self, decoded: usize) -> Option<f64> {
+        (decoded > 0 && self.decode_s > 0.0).then(|| decoded as f64 / self.decode_s)
+    }
+}
+
+/// A request that continues one prompt.
+///
+/// A single continuation grows the sequence of its prompt. Of several, each has a sequence of its own, which begins with the stored
+/// keys and values of the prompt: sequence 0, held until all have ended. Their first tokens are drawn from the same row.
+pub(crate) struct GenerateTask {
+    job: GenerateJob,
+    simd: Simd,
+    sampler: Sampler,
+    reply: Reply<GenerateOutcome, String>,
+    /// The continuations, in the order of their seeds; at least one.
+    branches: Vec<Branch>,
+    /// Number of continuations that have not ended.
+    growing: usize,
+    /// Whether the sequence of the prompt was opened, and whether it has been run.
+    opened: bool,
+    prefilled: bool,
+    /// Of several continuations: those whose sequences are not open yet, and the one of each sequence from 1 on.
+    unopened: VecDeque<usize>,
+    branch_of: Vec<usize>,
+    prompt: Vec<Logprobs>,
+    /// Whether keys and values are kept for later requests.
+    keeps: bool,
+    cached_tokens: usize,
+}
+
+impl GenerateTask {
+    /// `transcript` is that of every continuation before its first token.
+    pub(crate) fn new(
+        job: GenerateJob,
+        simd: Simd,
+        transcript: Transcript,
+        reply: Reply<GenerateOutcome, String>,
+    ) -> Self {
+        let processor = LogitsProcessor::new(job.penalties, &job.logit_bias, &job.prompt);
+        let branch = |index| Branch::new(&job, index, processor.clone(), transcript.clone());
+        Self {
+            branches: (0..job.continuations).map(branch).collect(),
+            growing: job.continuations,
+            job,
+            simd,
+            sampler: Sampler::default(),
+            reply,
+            opened: false,
+            prefilled: false,
+            unopened: VecDeque::new(),
+            branch_of: Vec::new(),
+            prompt: Vec::new(),
+            keeps: false,
+            cached_tokens: 0,
+        }
+    }
+
+    /// Whether there is one continuation, whose text is reported as it grows.
+    fn single(&self) -> bool {
+        self.branches.len() == 1
+    }
+
+    /// The continuation of a sequence; `None` for the prompt of several.
+    fn branch(&self, sequence: u32) -> Option<usize> {
+        if self.single() {
+            return Some(0);
+        }
+        self.branch_of.get((sequence as usize).checked_sub(1)?).copied()
+    }
+
+    /// Reports text. Returns whether there is still a receiver.
+    fn show(&self, text: &str) -> bool {
+        text.is_empty() || self.reply.progress(text.into())
+    }
+
+    /// Appends the token that was chosen for a continuation.
+    fn take(&mut self, branch: usize, elapsed: f64) -> Result<Next, EngineError> {
+        let Taken { id, text, more } = self.branches[branch].take(&self.job, elapsed)?;
+        if (!self.single() || self.show(&text)) && more {
+            return Ok(Next::Extend(id));
+        }
+        self.growing -= 1;
+        Ok(Next::Store)
+    }
+
+    /// Called when the prompt of several continuations was run.
+    fn after_prompt(&mut self, first_time: bool, elapsed: f64) -> Result<Next, EngineError> {
+        if first_time {
+            for branch in 0..self.branches.len() {
+                if let Next::Extend(_) = self.take(branch, elapsed)? {
+                    self.unopened.push_back(branch);
+                }
+            }
+        }
+        Ok(if self.job.kv_cache { Next::Hold } else { Next::Drop })
+    }
+
+    fn open_prompt(&self) -> Opening {
+        let last = self.job.prompt.len() - 1;
+        // A token's log-probability comes from the row before it.
+        let wanted =
+            self.job.prompt_logprobs.map_or(last, |logprobs| logprobs.from.saturating_sub(1).min(last));
+        let (shares, afresh) = (self.keeps, !self.job.kv_cache);
+        Opening { tokens: self.job.prompt.clone(), wanted, shares, afresh, ..Opening::default() }
+    }
+
+    fn open_branch(&mut self, branch: usize) -> Opening {
+        self.branch_of.push(branch);
+        let wanted = self.job.prompt.len();
+        let tokens = self.job.prompt.iter().copied().chain(self.branches[branch].ids()).collect();
+        let parent = self.job.kv_cache.then_some((0, wanted));
+        let (rank, shares, afresh) = (1 + branch as u32, self.keeps, !self.job.kv_cache);
+        Opening { tokens, wanted, rank, parent, shares, afresh, canvas: None }
+    }
+}
+
+impl Task for GenerateTask {
+    fn salt(&self) -> String {
+        self.job.cache_salt.clone()
+    }
+
+    fn longest(&self) -> usize {
+        self.job.prompt.len() + self.job.max_new_tokens
+    }
+
+    fn head(&self) -> Head {
+        Head::Vocabulary { normalise: self.job.own_logprobs() || self.job.prompt_logprobs.is_some() }
+    }
+
+    fn start(&mut self, cached: crate::heartbeat::task::Cached<'_>) {
+        self.keeps = self.job.kv_cache && cached(&self.job.cache_salt, &[]).is_some();
+    }
+
+    fn open(&mut self) -> Option<Opening> {
+        if !std::mem::replace(&mut self.opened, true) {
+            return Some(self.open_prompt());
+        }
+        let branch = self.unopened.pop_front()?;
+        Some(self.open_branch(branch))
+    }
+
+    fn read(&mut self, places: &[RowPlace], logits: Logits<'_>) {
+        for (r, place) in places.iter().enumerate() {
+            let row = logits.row(r);
+            if let (Some(request), Some(&next)) =
+                (self.job.prompt_logprobs, self.job.prompt.get(place.position + 1))
+            {
+                self.prompt.push(logprobs(&row, next, request.top));
+                continue;
+            }
+            let own = self.branch(place.index).map_or(0..self.branches.len(), |branch| branch..branch + 1);
+            for branch in &mut self.branches[own] {
+                branch.choose(&self.job, self.simd, &mut self.sampler, &row, place.position + 1);
+            }
+        }
+    }
+
+    fn advance(&mut self, done: &[Done], elapsed: f64) -> Result<Vec<(u32, Next)>, EngineError> {
+        let mut updates = Vec::with_capacity(done.len());
+        for done in done {
+            let first_time = !std::mem::replace(&mut self.prefilled, true);
+            if first_time {
+                self.cached_tokens = done.reused;
+            }
+            let next = match self.branch(done.index) {
+                Some(branch) => self.take(branch, elapsed)?,
+                None => self.after_prompt(first_time, elapsed)?,
+            };
+            updates.push((done.index, next));
+        }
+        Ok(updates)
+    }
+
+    fn finished(&self) -> bool {
+        self.growing == 0
+    }
+
+    fn answer(mut self: Box<Self>, outcome: Result<Ran, EngineError>) {
+        let outcome = outcome.and_then(|ran| self.outcome(&ran));
+        self.reply.finish(outcome);
+    }
+}
+
+impl GenerateTask {
+    /// Builds the outcome, and releases the text that was held back.
+    fn outcome(&mut self, ran: &Ran) -> Result<GenerateOutcome, EngineError> {
+        let completion_tokens = self.branches.iter().map(Branch::len).sum();
+        if ran.ended == Some(Ended::Late) {
+            return Err(EngineError::Late { seconds: ran.seconds, tokens: Some(completion_tokens) });
+        }
+        let prompt_logprobs =
+            self.job.prompt_logprobs.is_some().then(|| self.prompt_logprobs()).transpose()?;
+        let timing = Timing::of(ran, self.branches[0].first_token_s());
+        let decoded = self.branches.iter().map(|branch| branch.len().saturating_sub(1)).sum();
+        let (first, others) = self.continuations()?;
+        Ok(GenerateOutcome {
+            text: first.text,
+            usage: TokenCounts {
+                prompt_tokens: self.job.prompt.len(),
+                completion_tokens,
+                cached_tokens: if self.keeps { self.cached_tokens } else { 0 },
+            },
+            prefix_cache: self.keeps.then(|| PrefixCacheCounts::of(self.cached_tokens)),
+            plan_misses: ran.plan_misses,
+            token_ids: first.token_ids,
+            prompt_token_ids: std::mem::take(&mut self.job.prompt),
+            finish_reason: first.finish_reason,
+            logprobs: first.logprobs,
+            prompt_logprobs,
+            queue_s: ran.queue_s,
+            prefill_s: timing.prefill_s,
+            decode_s: timing.decode_s,
+            decode_tokens_per_s: timing.rate(decoded),
+            token_s: first.token_s,
+            seed: first.seed,
+            mean_logprob: first.mean_logprob,
+            others,
+            arrived_s: ran.arrived_s,
+            peak_memory_bytes: ran.peak_memory_bytes,
+            kernel_path: std::mem::take(&mut self.job.kernel_path),
+        })
+    }
+
+    /// The continuations to return: the first, and the others. If more were generated, they are those with the highest mean
+    /// log-probability, equals in the order of their seeds.
+    fn continuations(&mut self) -> Result<(Continuation, Vec<Continuation>), EngineError> {
+        let (mut first, rest) = self.branches[0].finish(&self.job)?;
+        if self.single() {
+            self.show(&rest);
+        }
+        let others = self.branches.iter_mut().skip(1).map(|branch| branch.finish(&self.job));
+        let mut others = others.map(|other| Ok(other?.0)).collect::<Result<Vec<_>, EngineError>>()?;
+        if self.job.ranks() {
+            others.insert(0, first);
+            others.sort_by(|a, b| likelihood(b).total_cmp(&likelihood(a)));
+            first = others.remove(0);
+            others.truncate(self.job.n - 1);
+        }
+        Ok((first, others))
+    }
+
+    /// Log-probabilities of the prompt's tokens; `None` before the first requested position, and after the last one that was run.
+    fn prompt_logprobs(&self) -> Result<Vec<Option<PositionLogprobs>>, EngineError> {
+        let prompt = &self.job.prompt;
+        let first = self.job.prompt_logprobs.map_or(0, |logprobs| logprobs.from).clamp(1, prompt.len());
+        let named = prompt[first..].iter().zip(&self.prompt);
+        let named = named.map(|(&id, logprobs)| self.branches[0].named(id, logprobs).map(Some));
+        let none = || std::iter::repeat_with(|| Ok(None));
+        none().take(first).chain(named).chain(none()).take(prompt.len()).collect()
+    }
+}
+
+/// The mean log-probability by which continuations are ranked; one without tokens comes last.
+fn likelihood(of: &Continuation) -> f64 {
+    of.mean_logprob.unwrap_or(f64::NEG_INFINITY)
+}
+
+#[cfg(test)]
+mod tests {
+    use redline_kernels::{Exec, Rows, Team};
+
+    use super::*;
+    use crate::answer::ticket::GenerateTicket;
+
+    #[test]
+    fn a_token_is_drawn_with_the_random_number_of_its_own_position() {
+        let team = Team::new(1).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let sampling = Sampling { temperature: 1.0, seed: 5, ..Sampling::default() };
+        let job = GenerateJob {
+            prompt: vec![1],
+            max_new_tokens: 100,
+            sampling,
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            continuations: 1,
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
+            kv_cache: true,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        let transcript = Transcript::new(None, Vec::new());
+        let mut task = GenerateTask::new(job, exec.simd, transcript, GenerateTicket::new().1);
+        let logits = [0.0; 50];
+        for position in 0..20 {
+            let rows = Rows::new(&logits, 1, 50, 50);
+            task.read(&[RowPlace { index: 0, position }], Logits { exec, rows, log_sum_exp: &[0.0] });
+            let chosen = task.branches[0].chosen_id();
+            let expected = Sampler::default().choose(exec.simd, &logits, &sampling, position + 1);
+            assert_eq!(chosen, expected, "after position {position}");
+        }
+    }
+
+    #[test]
+    fn seconds_are_parted_at_the_first_token() {
+        let ran = Ran {
+            arrived_s: 1.0,
+            queue_s: 0.5,
+            seconds: 5.0,
+            sampling_s: 0.0,
+            computed_tokens: 9,
+            plan_misses: 0,
+            peak_memory_bytes: None,
+            ended: None,
+        };
+        let timing = Timing::of(&ran, Some(2.0));
+        assert_eq!((timing.prefill_s, timing.decode_s), (2.0, 3.0));
+        assert_eq!((timing.rate(6), timing.rate(0)), (Some(2.0), None));
+        let cut = Timing::of(&ran, None);
+        assert_eq!((cut.prefill_s, cut.decode_s, cut.rate(6)), (5.0, 0.0, None));
+    }
+
+    /// A prompt that is longer than a pass may have been run in part.
+    #[test]
+    fn log_probabilities_of_a_prompt_that_was_cut_short_stay_at_their_places() {
+        let team = Team::new(1).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let job = GenerateJob {
+            prompt: vec![5, 6, 7, 8],
+            max_new_tokens: 1,
+            sampling: Sampling::default(),
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            continuations: 1,
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: Some(PromptLogprobs { from: 2, top: 0 }),
+            kv_cache: true,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        let (ticket, reply) = GenerateTicket::new();
+        let mut task = GenerateTask::new(job, exec.simd, Transcript::new(None, Vec::new()), reply);
+        let logits = [0.0; 10];
+        let rows = Rows::new(&logits, 1, 10, 10);
+        task.read(&[RowPlace { index: 0, position: 1 }], Logits { exec, rows, log_sum_exp: &[2.0] });
+        let ran = Ran {
+            arrived_s: 0.0,
+            queue_s: 0.0,
+            seconds: 1.0,
+            sampling_s: 0.0,
+            computed_tokens: 2,
+            plan_misses: 0,
+            peak_memory_bytes: None,
+            ended: Some(Ended::Cancelled),
+        };
+        Box::new(task).answer(Ok(ran));
+        let told = ticket.wait().unwrap().prompt_logprobs.unwrap();
+        let ids: Vec<Option<u32>> =
+            told.iter().map(|position| position.as_ref().map(|told| told.chosen.id)).collect();
+        assert_eq!(ids, [None, None, Some(7), None]);
+    }
+}

@@ -1,0 +1,160 @@
+//! Changes to the logits of a row before a token is chosen from them: bias, then penalties.
+//!
+//! For each token, in f32, one rounding per step: add the bias; divide a positive logit by the repetition penalty or multiply
+//! another by it, if the token occurs in the prompt or the continuation; subtract the frequency penalty times the number of times
+//! the token was generated; subtract the presence penalty if it was generated. Finite logits stay finite: what overflows becomes
+//! the largest number. The order of the first two is that of transformers, and that of all four is vLLM's.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::refuse;
+use crate::error::EngineError;
+use crate::request::Penalties;
+
+/// Checks the penalties.
+pub(crate) fn check_penalties(penalties: &Penalties) -> Result<(), EngineError> {
+    let Penalties { repetition, frequency, presence } = *penalties;
+    if !(repetition.is_finite() && repetition > 0.0) {
+        return refuse("repetition_penalty", repetition, "a finite number above 0");
+    }
+    for (name, value) in [("frequency_penalty", frequency), ("presence_penalty", presence)] {
+        if !(-2.0..=2.0).contains(&value) {
+            return refuse(name, value, "from -2 to 2");
+        }
+    }
+    Ok(())
+}
+
+/// The processor of one continuation: what it adds, and the tokens that occurred.
+#[derive(Clone, Debug)]
+pub(crate) struct LogitsProcessor {
+    penalties: Penalties,
+    /// Token ids with their bias; no id occurs twice.
+    bias: Arc<[(u32, f32)]>,
+    /// The distinct tokens of the prompt; empty without a repetition penalty.
+    prompt: Arc<BTreeSet<u32>>,
+    /// How often each token was generated; empty without penalties.
+    generated: BTreeMap<u32, u32>,
+}
+
+impl LogitsProcessor {
+    /// A processor for continuations of `prompt`.
+    pub(crate) fn new(penalties: Penalties, bias: &[(u32, f32)], prompt: &[u32]) -> Self {
+        let repeats = if penalties.repetition == 1.0 { &[][..] } else { prompt };
+        Self {
+            penalties,
+            bias: bias.into(),
+            prompt: Arc::new(repeats.iter().copied().collect()),
+            generated: BTreeMap::new(),
+        }
+    }
+
+    /// Counts a generated token.
+    pub(crate) fn push(&mut self, token: u32) {
+        if self.penalties != Penalties::default() {
+            *self.generated.entry(token).or_default() += 1;
+        }
+    }
+
+    /// The logits from which the next token is chosen, `[vocab]`, written to `row`; the given ones if nothing changes them.
+    pub(super) fn process<'a>(&self, logits: &'a [f32], row: &'a mut Vec<f32>) -> &'a [f32] {
+        if self.bias.is_empty() && self.prompt.is_empty() && self.generated.is_empty() {
+            return logits;
+        }
+        let Penalties { repetition, frequency, presence } = self.penalties;
+        row.clear();
+        row.extend_from_slice(logits);
+        let mut change = |token: u32, to: &dyn Fn(f32) -> f32| {
+            if let Some(x) = row.get_mut(token as usize).filter(|x| x.is_finite()) {
+                *x = to(*x).clamp(f32::MIN, f32::MAX);
+            }
+        };
+        for &(token, bias) in self.bias.iter() {
+            change(token, &|x| x + bias);
+        }
+        if repetition != 1.0 {
+            let fresh = self.generated.keys().filter(|token| !self.prompt.contains(token));
+            for &token in self.prompt.iter().chain(fresh) {
+                change(token, &|x| if x < 0.0 { x * repetition } else { x / repetition });
+            }
+        }
+        for (&token, &count) in &self.generated {
+            change(token, &|x| x - frequency * count as f32 - presence);
+        }
+        row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE: Penalties = Penalties { repetition: 1.0, frequency: 0.0, presence: 0.0 };
+
+    fn processor(penalties: Penalties, bias: &[(u32, f32)], generated: &[u32]) -> LogitsProcessor {
+        let mut processor = LogitsProcessor::new(penalties, bias, &[0, 1, 1]);
+        generated.iter().for_each(|&token| processor.push(token));
+        processor
+    }
+
+    fn processed(processor: &LogitsProcessor, logits: &[f32]) -> Vec<f32> {
+        processor.process(logits, &mut Vec::new()).to_vec()
+    }
+
+    #[test]
+    fn every_step_by_hand() {
+        let logits = [2.0, -2.0, 2.0, -2.0, 5.0];
+        let changed =
+            |penalties, bias: &[(u32, f32)]| processed(&processor(penalties, bias, &[1, 2, 2, 3]), &logits);
+        let repetition = Penalties { repetition: 2.0, ..NONE };
+        assert_eq!(changed(repetition, &[]), [1.0, -4.0, 1.0, -4.0, 5.0]);
+        // The bias comes first, and decides the sign. Tokens of the prompt count once, and those of both too.
+        assert_eq!(changed(repetition, &[(1, 8.0), (4, 0.5)]), [1.0, 3.0, 1.0, -4.0, 5.5]);
+        assert_eq!(changed(Penalties { frequency: 0.5, ..NONE }, &[]), [2.0, -2.5, 1.0, -2.5, 5.0]);
+        assert_eq!(changed(Penalties { presence: -0.5, ..NONE }, &[]), [2.0, -1.5, 2.5, -1.5, 5.0]);
+        let all = Penalties { repetition: 2.0, frequency: 0.5, presence: 1.0 };
+        assert_eq!(changed(all, &[]), [1.0, -5.5, -1.0, -5.5, 5.0]);
+    }
+
+    #[test]
+    fn a_processor_without_effect_copies_nothing() {
+        let logits = [1.0, 2.0];
+        let processor = processor(NONE, &[], &[0, 1]);
+        assert!(std::ptr::eq(processor.process(&logits, &mut Vec::new()), &logits[..]));
+    }
+
+    #[test]
+    fn finite_logits_stay_finite_and_others_stay_as_they_are() {
+        let tiny = Penalties { repetition: f32::MIN_POSITIVE, ..NONE };
+        assert_eq!(
+            processed(&processor(tiny, &[], &[]), &[3.0, 1.0, 9.0]),
+            [f32::MAX, 1.0 / f32::MIN_POSITIVE, 9.0]
+        );
+        let huge = Penalties { repetition: f32::MAX, ..NONE };
+        assert_eq!(
+            processed(&processor(huge, &[], &[]), &[-3.0, f32::NEG_INFINITY]),
+            [f32::MIN, f32::NEG_INFINITY]
+        );
+        assert!(processed(&processor(huge, &[(0, 5.0)], &[]), &[f32::NAN])[0].is_nan());
+        // An id without a logit is left out.
+        assert_eq!(processed(&processor(NONE, &[(7, 1.0)], &[]), &[1.0]), [1.0]);
+    }
+
+    #[test]
+    fn penalties_out_of_range_are_refused_by_name() {
+        for (bad, name) in [
+            (Penalties { repetition: 0.0, ..NONE }, "`repetition_penalty` is 0"),
+            (Penalties { repetition: f32::NAN, ..NONE }, "`repetition_penalty` is NaN"),
+            (Penalties { repetition: f32::INFINITY, ..NONE }, "`repetition_penalty` is inf"),
+            (Penalties { frequency: 2.0f32.next_up(), ..NONE }, "`frequency_penalty` is 2.0000002"),
+            (Penalties { presence: -2.5, ..NONE }, "`presence_penalty` is -2.5"),
+            (Penalties { presence: f32::NAN, ..NONE }, "`presence_penalty` is NaN"),
+        ] {
+            assert_eq!(check_penalties(&bad).unwrap_err().to_string(), name);
+        }
+        for good in [-2.0, 2.0] {
+            check_penalties(&Penalties { frequency: good, presence: good, ..NONE }).unwrap();
+        }
+    }
+}

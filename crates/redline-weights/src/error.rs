@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use redline_settings::Hint;
+use redline_settings::{Command, Hint, hint};
 
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
@@ -168,7 +168,7 @@ impl WeightsError {
             Self::Overflow { .. } => "write it as F32 or BF16".into(),
             Self::DestinationNotEmpty { .. } => "choose a new directory, or remove this one first".into(),
             Self::NotFound { model, hub_id: true, .. } => {
-                format!("`hf download {}` puts it there; or give a model directory", Quoted(model)).into()
+                hint![Command::Pull.of(model), " downloads it; or give a model directory"]
             }
             Self::NotFound { hub_id: false, .. } => "the path does not exist; check its spelling".into(),
             _ => return None,

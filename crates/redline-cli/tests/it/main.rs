@@ -19,6 +19,10 @@ mod exchange;
 mod generate;
 mod harness;
 mod help;
+// The tests of redline-hub use all of it.
+#[allow(dead_code)]
+#[path = "../../../redline-hub/tests/it/server.rs"]
+mod hub_server;
 mod jsonl;
 mod judge;
 mod laboratory;
@@ -30,6 +34,7 @@ mod perplexity;
 mod plans;
 mod prefix_cache;
 mod profile;
+mod pull;
 mod report;
 mod score;
 mod score_lane;

@@ -74,6 +74,7 @@ mod tests {
         "BSD-3-Clause",
         "BSL-1.0",
         "CC0-1.0",
+        "CDLA-Permissive-2.0",
         "ISC",
         "MIT",
         "NCSA",

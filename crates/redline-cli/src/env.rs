@@ -61,6 +61,20 @@ pub(crate) const HF_HUB_CACHE: &Variable =
     &Variable { name: "HF_HUB_CACHE", help: "where downloaded models lie (first of four places looked at)" };
 /// The Hugging Face home directory.
 pub(crate) const HF_HOME: &Variable = &Variable { name: "HF_HOME", help: "models in its folder `hub`" };
+/// The address of the hub.
+pub(crate) const HF_ENDPOINT: &Variable =
+    &Variable { name: "HF_ENDPOINT", help: "the hub of `pull`; default: https://huggingface.co" };
+/// The access token for the hub.
+pub(crate) const HF_TOKEN: &Variable = &Variable { name: "HF_TOKEN", help: "access token for `pull`" };
+/// The file with the access token.
+pub(crate) const HF_TOKEN_PATH: &Variable =
+    &Variable { name: "HF_TOKEN_PATH", help: "file with that token; default: `token` in HF_HOME" };
+/// Whether nothing is downloaded.
+pub(crate) const HF_HUB_OFFLINE: &Variable =
+    &Variable { name: "HF_HUB_OFFLINE", help: "1: `pull` opens no connection and only looks in the cache" };
+/// Root certificates.
+pub(crate) const SSL_CERT_FILE: &Variable =
+    &Variable { name: "SSL_CERT_FILE", help: "root certificates for `pull` (PEM), in place of Mozilla's" };
 /// The XDG cache directory.
 pub(crate) const XDG_CACHE_HOME: &Variable = &Variable {
     name: "XDG_CACHE_HOME",
@@ -94,6 +108,11 @@ pub(crate) const VARIABLES: &[&Variable] = &[
     TOKENIZER_MIN_SPEEDUP,
     HF_HUB_CACHE,
     HF_HOME,
+    HF_ENDPOINT,
+    HF_TOKEN,
+    HF_TOKEN_PATH,
+    HF_HUB_OFFLINE,
+    SSL_CERT_FILE,
     XDG_CACHE_HOME,
     HOME,
 ];
@@ -152,6 +171,12 @@ impl Environment {
     /// The value of a variable that names a file or a folder.
     pub(crate) fn path(self, variable: &Variable) -> Option<PathBuf> {
         (self.get)(variable.name).filter(|value| !value.is_empty()).map(PathBuf::from)
+    }
+
+    /// Whether a variable of the Hugging Face tools is on, in the words that they accept.
+    pub(crate) fn is_on(self, variable: &Variable) -> bool {
+        let value = (self.get)(variable.name).and_then(|value| value.into_string().ok()).unwrap_or_default();
+        ["1", "on", "yes", "true"].iter().any(|on| value.eq_ignore_ascii_case(on))
     }
 
     /// Parses the value of a variable. A bad value is a usage error that names the variable.
@@ -227,6 +252,14 @@ mod tests {
         let set: Vec<_> = environment.set().collect();
         assert!(set.contains(&("REDLINE_THREADS".to_owned(), "2".to_owned())));
         assert!(set.iter().all(|(name, _)| name.starts_with("REDLINE_") && name != "REDLINE_ISA"), "{set:?}");
+    }
+
+    #[test]
+    fn a_switch_is_on_in_four_words() {
+        let on = |get| Environment { get }.is_on(HF_HUB_OFFLINE);
+        assert!(on(|_| Some("1".into())) && on(|_| Some("TRUE".into())) && on(|_| Some("on".into())));
+        assert!(on(|_| Some("Yes".into())));
+        assert!(!on(|_| Some("0".into())) && !on(|_| Some("".into())) && !on(|_| None));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl ModelName {
 }
 
 /// The directories where Hugging Face caches may be.
-fn hub_roots(environment: Environment) -> HubRoots {
+pub(crate) fn hub_roots(environment: Environment) -> HubRoots {
     HubRoots {
         hub_cache: environment.path(env::HF_HUB_CACHE),
         hf_home: environment.path(env::HF_HOME),

@@ -14,24 +14,54 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(120);
 
 /// A progress bar, shown after one second.
-pub(crate) struct Bar(ProgressBar);
+pub(crate) struct Bar {
+    bar: ProgressBar,
+    template: &'static str,
+    on_terminal: bool,
+}
 
 impl Bar {
     /// A bar with the label `what`.
     pub(crate) fn new(what: String) -> Self {
-        Self(ProgressBar::hidden().with_message(what))
+        let template = "{msg} {wide_bar} {percent}% {eta}";
+        let on_terminal = io::stderr().is_terminal();
+        Self { bar: ProgressBar::hidden().with_message(what), template, on_terminal }
+    }
+
+    /// A bar whose positions are bytes, with their rate.
+    pub(crate) fn of_bytes(what: String) -> Self {
+        let template = "{msg} {wide_bar} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}";
+        Self { template, ..Self::new(what) }
     }
 
     /// Moves it to `done` of `total`.
     pub(crate) fn show(&self, done: u64, total: u64) {
-        if self.0.is_hidden() && io::stderr().is_terminal() && self.0.elapsed() > PATIENCE {
-            if let Ok(style) = ProgressStyle::with_template("{msg} {wide_bar} {percent}% {eta}") {
-                self.0.set_style(style);
+        if self.bar.is_hidden() && self.on_terminal && self.bar.elapsed() > PATIENCE {
+            if let Ok(style) = ProgressStyle::with_template(self.template) {
+                self.bar.set_style(style);
             }
-            self.0.set_draw_target(ProgressDrawTarget::stderr());
+            self.bar.set_draw_target(ProgressDrawTarget::stderr());
         }
-        self.0.set_length(total);
-        self.0.set_position(done);
+        self.bar.set_length(total);
+        self.bar.set_position(done);
+    }
+
+    /// Like [`Self::show`], for work that was done before: it does not count for the rate.
+    pub(crate) fn start_at(&self, done: u64, total: u64) {
+        self.show(done, total);
+        self.bar.reset_eta();
+    }
+
+    /// Prints a line where there is no terminal, and so no bar.
+    pub(crate) fn line(&self, text: &str) {
+        if !self.on_terminal {
+            message::say(format_args!("{text}\n"));
+        }
+    }
+
+    /// Prints a line, above the bar if there is one.
+    pub(crate) fn note(&self, text: &str) {
+        self.bar.suspend(|| message::note(text));
     }
 
     /// Changes the label.
@@ -41,7 +71,7 @@ impl Bar {
 
     /// Removes the bar.
     pub(crate) fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }
 

@@ -64,8 +64,11 @@ impl Spelling for Flags {
         }
     }
 
-    fn command(&self, command: Command) -> String {
-        format!("`redline {}`", command.name())
+    fn command(&self, command: Command, argument: Option<&str>) -> String {
+        match argument {
+            Some(argument) => format!("`redline {} {argument}`", command.name()),
+            None => format!("`redline {}`", command.name()),
+        }
     }
 }
 

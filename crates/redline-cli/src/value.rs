@@ -10,7 +10,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
 use redline_lab::lanes::LaneProfile;
-use redline_weights::SigningKey;
+use redline_weights::{HubId, SigningKey};
 
 /// An invalid value.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -100,6 +100,14 @@ pub(crate) fn signing_key(text: &str) -> Result<SigningKey, BadValue> {
         read.or_else(|_| bad("neither a public key of minisign nor a file that can be read", hint))?;
     let key = std::str::from_utf8(&bytes).ok().and_then(SigningKey::parse);
     key.map_or_else(|| bad("the file holds no public key of minisign", hint), Ok)
+}
+
+/// Parses the id of a model on the hub, with or without a revision.
+pub(crate) fn hub_id(text: &str) -> Result<HubId, BadValue> {
+    HubId::parse(text).map_or_else(
+        || bad(format!("`{text}` is not the id of a model"), "an id is `ORG/NAME`, or `ORG/NAME@REVISION`"),
+        Ok,
+    )
 }
 
 /// Parses the name of a format of keys and values.

@@ -20,6 +20,13 @@ impl Setting {
     }
 }
 
+impl Command {
+    /// The command with its main argument.
+    pub fn of(self, argument: impl fmt::Display) -> Word {
+        Word::Command(self, Some(argument.to_string()))
+    }
+}
+
 /// A part of a hint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Word {
@@ -29,8 +36,8 @@ pub enum Word {
     Setting(Setting, Option<String>),
     /// To leave a setting out.
     Unset(Setting),
-    /// A command.
-    Command(Command),
+    /// A command, perhaps with its main argument.
+    Command(Command, Option<String>),
 }
 
 impl From<&'static str> for Word {
@@ -53,7 +60,7 @@ impl From<Setting> for Word {
 
 impl From<Command> for Word {
     fn from(command: Command) -> Self {
-        Self::Command(command)
+        Self::Command(command, None)
     }
 }
 
@@ -85,7 +92,7 @@ impl Hint {
             Word::Text(text) => text.to_string(),
             Word::Setting(setting, value) => spelling.setting(*setting, value.as_deref()),
             Word::Unset(setting) => spelling.unset(*setting),
-            Word::Command(command) => spelling.command(*command),
+            Word::Command(command, argument) => spelling.command(*command, argument.as_deref()),
         };
         self.0.iter().map(word).collect()
     }
@@ -119,8 +126,8 @@ pub trait Spelling {
         format!("leave out {}", self.setting(setting, None))
     }
 
-    /// A command.
-    fn command(&self, command: Command) -> String;
+    /// A command, with its main argument if there is one.
+    fn command(&self, command: Command, argument: Option<&str>) -> String;
 }
 
 /// Settings as fields of a request, commands as functions.
@@ -135,8 +142,11 @@ impl Spelling for FieldNames {
         }
     }
 
-    fn command(&self, command: Command) -> String {
-        format!("`{}`", command.name())
+    fn command(&self, command: Command, argument: Option<&str>) -> String {
+        match argument {
+            Some(argument) => format!("`{} {argument}`", command.name()),
+            None => format!("`{}`", command.name()),
+        }
     }
 }
 
@@ -151,8 +161,8 @@ mod tests {
             format!("{}!{}", setting.name().to_uppercase(), value.unwrap_or_default())
         }
 
-        fn command(&self, command: Command) -> String {
-            command.name().to_uppercase()
+        fn command(&self, command: Command, argument: Option<&str>) -> String {
+            format!("{}?{}", command.name().to_uppercase(), argument.unwrap_or_default())
         }
     }
 
@@ -162,7 +172,9 @@ mod tests {
         let hint =
             hint!["take ", Command::Diffuse, or, Setting::Steps.to(8), " and ", Setting::Cache.unset()];
         assert_eq!(hint.to_string(), "take `diffuse`, or `steps` = 8 and leave out `cache`");
-        assert_eq!(hint.spelled(&Shout), "take DIFFUSE, or STEPS!8 and leave out CACHE!");
+        assert_eq!(hint.spelled(&Shout), "take DIFFUSE?, or STEPS!8 and leave out CACHE!");
+        let hint = hint![Command::Pull.of("a/b")];
+        assert_eq!((hint.to_string(), hint.spelled(&Shout)), ("`pull a/b`".into(), "PULL?a/b".into()));
         assert_eq!(Hint::from("text").spelled(&Shout), Hint::from(String::from("text")).to_string());
     }
 }

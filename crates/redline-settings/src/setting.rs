@@ -122,11 +122,14 @@ pub enum Command {
     Generate,
     /// Makes plans for every bucket.
     Precompile,
+    /// Downloads a model.
+    Pull,
 }
 
 impl Command {
     /// Every command.
-    pub const ALL: &[Self] = &[Self::Convert, Self::Diffuse, Self::Doctor, Self::Generate, Self::Precompile];
+    pub const ALL: &[Self] =
+        &[Self::Convert, Self::Diffuse, Self::Doctor, Self::Generate, Self::Precompile, Self::Pull];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -136,6 +139,7 @@ impl Command {
             Self::Doctor => "doctor",
             Self::Generate => "generate",
             Self::Precompile => "precompile",
+            Self::Pull => "pull",
         }
     }
 }

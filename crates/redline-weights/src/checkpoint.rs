@@ -9,7 +9,7 @@ use crate::dtype::Dtype;
 use crate::error::{Result, WeightsError};
 use crate::fault::IndexFault;
 use crate::file::{exists, read_file};
-use crate::index;
+use crate::index::{self, WeightMap};
 use crate::pytorch;
 use crate::safetensors::{MAX_HEADER, TensorInfo};
 use crate::shard::Shard;
@@ -237,10 +237,26 @@ fn safetensors(path: &Path) -> Result<Opened> {
     Ok((shard, tensors))
 }
 
+/// The names of files that hold the weights of a model, in the order they are tried; `true` marks an index with shards.
+pub fn weight_layouts() -> impl Iterator<Item = (&'static str, bool)> {
+    LAYOUTS.iter().map(|&(name, has_shards, _)| (name, has_shards))
+}
+
+/// The names of the files that an index (`model.safetensors.index.json`) lists: plain names, sorted.
+pub fn shard_names(index: &Path) -> Result<BTreeSet<String>> {
+    Ok(weight_map(index)?.into_values().collect())
+}
+
+/// Reads the map from tensors to shards of an index.
+fn weight_map(file: &Path) -> Result<WeightMap> {
+    let refuse = |fault| WeightsError::Index { file: file.to_owned(), fault };
+    index::parse(&read_file(file, MAX_HEADER)?).map_err(refuse)
+}
+
 /// Opens every shard of the index and checks that index and shards list the same tensors.
 fn indexed(file: &Path, open: Open) -> Result<Vec<Opened>> {
     let refuse = |fault| WeightsError::Index { file: file.to_owned(), fault };
-    let map = index::parse(&read_file(file, MAX_HEADER)?).map_err(refuse)?;
+    let map = weight_map(file)?;
     let first_of: BTreeMap<&String, &String> =
         map.iter().rev().map(|(tensor, shard)| (shard, tensor)).collect();
     let mut all = Vec::new();

@@ -17,6 +17,8 @@ pub enum FileOperation {
     CreateDir(PathBuf),
     /// Creates a file that must not exist yet.
     CreateFile(PathBuf),
+    /// Opens a file to append to it, and creates it if it does not exist.
+    AppendFile(PathBuf),
     /// Writes this many bytes to a file.
     Write(PathBuf, usize),
     /// Makes a file's content durable.
@@ -25,7 +27,7 @@ pub enum FileOperation {
     SyncDir(PathBuf),
     /// Renames the first path to the second.
     Rename(PathBuf, PathBuf),
-    /// Gives the file at the first path a second name, which must not exist yet.
+    /// Gives the file at the first path a second name, which must not exist yet, as a hard or as a symbolic link.
     Link(PathBuf, PathBuf),
     /// Removes a file, or a directory with its content.
     Remove(PathBuf),
@@ -91,6 +93,13 @@ impl Disk {
         Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
     }
 
+    /// Opens a file to append to it, and creates it if it does not exist.
+    pub fn append_file(&self, path: &Path) -> io::Result<DiskFile> {
+        self.announce(|| FileOperation::AppendFile(path.to_owned()))?;
+        let file = File::options().append(true).create(true).open(path)?;
+        Ok(DiskFile { disk: self.clone(), path: path.to_owned(), file })
+    }
+
     /// Writes to an existing path that is not a regular file: a pipe, a device.
     pub(crate) fn write_through(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         self.announce(|| FileOperation::Write(path.to_owned(), bytes.len()))?;
@@ -107,6 +116,17 @@ impl Disk {
     pub fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.announce(|| FileOperation::Link(from.to_owned(), to.to_owned()))?;
         fs::hard_link(from, to)
+    }
+
+    /// Makes `link` a symbolic link to `target`, a path relative to the directory of `link`; on systems other than Unix, where
+    /// symbolic links need privileges, a hard link.
+    pub fn link_relative(&self, target: &Path, link: &Path) -> io::Result<()> {
+        self.announce(|| FileOperation::Link(target.to_owned(), link.to_owned()))?;
+        #[cfg(unix)]
+        let linked = std::os::unix::fs::symlink(target, link);
+        #[cfg(not(unix))]
+        let linked = fs::hard_link(link.with_file_name("").join(target), link);
+        linked
     }
 
     /// Makes the entries of a directory durable, if the system supports it.
@@ -147,6 +167,11 @@ impl DiskFile {
     pub fn sync(&self) -> io::Result<()> {
         self.disk.announce(|| FileOperation::SyncFile(self.path.clone()))?;
         self.file.sync_all()
+    }
+
+    /// The file itself, to lock it.
+    pub(crate) fn into_file(self) -> File {
+        self.file
     }
 }
 

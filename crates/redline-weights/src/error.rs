@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use redline_settings::Hint;
+use redline_settings::{Command, Hint, hint};
 
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
@@ -171,7 +171,7 @@ impl WeightsError {
             Self::ByteOrderMark { .. } => "save the file as UTF-8 without a byte order mark".into(),
             Self::DestinationNotEmpty { .. } => "choose a new directory, or remove this one first".into(),
             Self::NotFound { model, hub_id: true, .. } => {
-                format!("`hf download {}` puts it there; or give a model directory", Quoted(model)).into()
+                hint![Command::Pull.of(model), " downloads it; or give a model directory"]
             }
             Self::NotFound { hub_id: false, .. } => "the path does not exist; check its spelling".into(),
             _ => return None,

@@ -5,7 +5,8 @@
 //!   finite.
 //! - [`Infq`], [`InfqWriter`]: a directory of packed weights in which a [`Checksum`] covers every byte.
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
-//! - [`resolve_model`]: resolves a `--model` argument to a directory, using the local Hugging Face cache.
+//! - [`resolve_model`]: resolves the name of a model to a directory, using the local Hugging Face cache.
+//! - [`HubFolder`]: stores downloaded files in that cache.
 //! - [`check_signed`]: checks that a model directory was signed by the owner of a key.
 //! - [`DirWriter`], [`SafetensorsWriter`]: write a directory that appears completely or not at all.
 //!
@@ -39,7 +40,7 @@ mod source;
 mod whole;
 mod write;
 
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
 pub use config::ConfigFile;
 pub use directory::DirWriter;
@@ -49,7 +50,7 @@ pub use error::{Result, WeightsError};
 pub use fault::{HeaderFault, IndexFault};
 pub use file::{FileWriter, read_file};
 pub use half::{bf16_to_f32, f16_to_f32, f32_to_bf16_rne, f32_to_f16_rne};
-pub use hub::{HubRoots, resolve_model};
+pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, resolve_model};
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;

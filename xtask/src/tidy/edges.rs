@@ -8,6 +8,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("redline-simd", &[]),
     ("redline-kernels", &["redline-simd"]),
     ("redline-weights", &["redline-settings"]),
+    ("redline-hub", &["redline-weights"]),
     ("redline-tokenizer", &[]),
     ("redline-wire", &["redline-settings"]),
     ("redline-models", &["redline-kernels", "redline-weights", "redline-settings"]),
@@ -29,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "redline-engine",
             "redline-models",
             "redline-tokenizer",
+            "redline-hub",
             "redline-weights",
             "redline-kernels",
         ],
@@ -42,10 +44,10 @@ const TEST_EDGES: &[(&str, &[&str])] = &[];
 /// Crates whose JSON is public, and xtask, which reads answers like any client.
 const SERDE: &[&str] = &["redline-wire", "redline-lab", "redline-cli", "xtask"];
 
-/// Crates whose files on disk are JSON.
-const FILES: &[&str] = &["redline-weights", "redline-tokenizer"];
+/// Crates that read JSON: files on disk, and answers of a hub.
+const READERS: &[&str] = &["redline-weights", "redline-tokenizer", "redline-hub"];
 
-/// Packages that open connections. Only a server may use them.
+/// Packages that open connections.
 const NETWORK: &[&str] = &[
     "async-std",
     "attohttpc",
@@ -70,8 +72,8 @@ const NETWORK: &[&str] = &[
     "warp",
 ];
 
-/// The crate that may use them.
-const SERVER: &str = "redline-server";
+/// The crates that may use them: a server, and the client of the hub.
+const CONNECTED: &[&str] = &["redline-server", "redline-hub"];
 
 /// A dependency that a manifest declares.
 struct Dependency {
@@ -117,7 +119,7 @@ pub(super) fn serde(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
     for (crate_name, path, dependencies) in manifests(tree) {
         findings.seen += 1;
-        let free = SERDE.contains(&crate_name) || FILES.contains(&crate_name);
+        let free = SERDE.contains(&crate_name) || READERS.contains(&crate_name);
         for dependency in dependencies.iter().filter(|d| d.name.starts_with("serde") && !d.test && !free) {
             let message =
                 format!("`{crate_name}` may not use `{}`: JSON types live above it", dependency.name);
@@ -135,14 +137,17 @@ pub(super) fn serde(tree: &Tree) -> Findings {
     findings
 }
 
-/// Only a server may depend on a package that opens connections.
+/// Only a server and the client of the hub may depend on a package that opens connections.
 pub(super) fn connections(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    for (crate_name, path, dependencies) in manifests(tree).into_iter().filter(|m| m.0 != SERVER) {
+    for (crate_name, path, dependencies) in manifests(tree).into_iter().filter(|m| !CONNECTED.contains(&m.0))
+    {
         findings.seen += 1;
         for dependency in dependencies.iter().filter(|d| NETWORK.contains(&d.name.as_str())) {
-            let message =
-                format!("`{crate_name}` may not use `{}`: only a server opens connections", dependency.name);
+            let message = format!(
+                "`{crate_name}` may not use `{}`: only a server and redline-hub open connections",
+                dependency.name
+            );
             findings.broken(path, dependency.line, message);
         }
     }
@@ -250,7 +255,7 @@ workspace = true
         let tree = Tree::read(crate::root()).expect("the repository can be read");
         let there: Vec<&str> = manifests(&tree).into_iter().map(|(name, _, _)| name).collect();
         let named =
-            EDGES.iter().map(|(name, _)| *name).chain(SERDE.iter().copied()).chain(FILES.iter().copied());
+            EDGES.iter().map(|(name, _)| *name).chain(SERDE.iter().copied()).chain(READERS.iter().copied());
         for name in named {
             assert!(there.contains(&name), "`{name}` has no manifest");
         }

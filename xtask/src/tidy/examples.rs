@@ -165,14 +165,18 @@ const B: &str = \"leave out\\n--format\";\nconst C: &str = \"set REDLINE_FORMAT\
         check: "network",
         tree: "//- crates/redline-cli/tests/it/main.rs\nuse std::net::TcpStream;
 //- crates/redline-server/src/lib.rs\nuse std::net::TcpListener;
+//- crates/redline-hub/tests/it/server.rs\nuse std::net::TcpListener;
 //- crates/redline-lab/src/a.rs\nuse std::fs;\n// std::net\n",
-        expect: &["crates/redline-cli/tests/it/main.rs:1: `std::net` outside redline-server"],
+        expect: &["crates/redline-cli/tests/it/main.rs:1: `std::net` outside redline-server and redline-hub"],
     },
     Example {
         check: "connections",
         tree: "//- crates/redline-cli/Cargo.toml\n[dependencies]\nclap.workspace = true\n[dev-dependencies]\nureq = \"3\"
-//- crates/redline-server/Cargo.toml\n[dependencies]\ntokio.workspace = true\n",
-        expect: &["crates/redline-cli/Cargo.toml:4: `redline-cli` may not use `ureq`: only a server opens connections"],
+//- crates/redline-server/Cargo.toml\n[dependencies]\ntokio.workspace = true
+//- crates/redline-hub/Cargo.toml\n[dependencies]\nureq.workspace = true\n",
+        expect: &[
+            "crates/redline-cli/Cargo.toml:4: `redline-cli` may not use `ureq`: only a server and redline-hub open connections",
+        ],
     },
     Example {
         check: "same-bits",

@@ -148,6 +148,7 @@ const LIBRARIES: &[&str] = &[
     "crates/redline-simd/src/",
     "crates/redline-kernels/src/",
     "crates/redline-weights/src/",
+    "crates/redline-hub/src/",
     "crates/redline-tokenizer/src/",
     "crates/redline-models/src/",
     "crates/redline-engine/src/",
@@ -183,11 +184,11 @@ pub(super) fn front_ends(tree: &Tree) -> Findings {
     findings
 }
 
-/// Only a server uses the network; this applies to tests too.
+/// Only a server and the client of the hub use the network; this applies to tests too.
 pub(super) fn network(tree: &Tree) -> Findings {
     let mut findings = Findings::default();
-    let sources = product(tree, &["crates/redline-server/"], &mut findings);
-    forbid(&sources, &["std::net", "os::unix::net"], "outside redline-server", &mut findings);
+    let sources = product(tree, &["crates/redline-server/", "crates/redline-hub/"], &mut findings);
+    forbid(&sources, &["std::net", "os::unix::net"], "outside redline-server and redline-hub", &mut findings);
     findings
 }
 

@@ -22,6 +22,7 @@ mod parity;
 mod perplexity;
 mod precompile;
 mod prompt;
+mod pull;
 mod report;
 mod rerank;
 mod score;
@@ -73,6 +74,8 @@ enum Command {
     Parity(Box<parity::ParityArgs>),
     /// Encode text as token ids
     Tokenize(tokenize::TokenizeArgs),
+    /// Download a model from the Hugging Face hub, so that `--model` finds it
+    Pull(pull::PullArgs),
     /// Pack a model once, so that it loads quickly and in a smaller format
     Convert(convert::ConvertArgs),
     /// Write a model with the shape of a real one and random weights
@@ -151,6 +154,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Parity(args) => parity::run(&args, &context),
         Command::Tokenize(args) => tokenize::run(&args, &context),
+        Command::Pull(args) => pull::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),
         Command::Precompile(args) => precompile::run(&args, &context),

@@ -20,6 +20,10 @@ mod exchange;
 mod generate;
 mod harness;
 mod help;
+// The tests of redline-hub use all of it.
+#[allow(dead_code)]
+#[path = "../../../redline-hub/tests/it/server.rs"]
+mod hub_server;
 mod jsonl;
 mod judge;
 mod judge_lines;
@@ -32,6 +36,7 @@ mod perplexity;
 mod plans;
 mod prefix_cache;
 mod profile;
+mod pull;
 mod report;
 mod sampling;
 mod score;

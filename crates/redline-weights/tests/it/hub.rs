@@ -67,7 +67,7 @@ fn an_id_in_no_cache_lists_the_places_and_how_to_get_it() {
                   in `org/name`\n  \
                   in `DIR/cache/models--org--name/refs/main`\n  \
                   in `DIR/home/.cache/huggingface/hub/models--org--name/snapshots/abc`\n\n\
-                  `hf download org/name` puts it there; or give a model directory";
+                  `pull org/name` downloads it; or give a model directory";
     check(resolve_model("org/name", &roots), dir.path(), expect);
 }
 

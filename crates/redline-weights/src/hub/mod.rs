@@ -1,14 +1,19 @@
-//! Resolves a `--model` argument to a directory: a path, or a Hugging Face id in the local hub cache.
+//! The Hugging Face hub cache: resolves the name of a model to a directory, and stores downloaded files.
+
+mod folder;
+mod id;
 
 use std::path::{Path, PathBuf};
+
+pub use folder::{HubFolder, PartialBlob};
+pub use id::HubId;
+use id::is_commit;
 
 use crate::error::{Result, WeightsError};
 use crate::file::{is_plain_name, read_file};
 
 /// Maximum bytes of a ref file, which holds one commit hash.
 const MAX_REF: u64 = 256;
-/// Maximum length of an id on the hub.
-const MAX_ID: usize = 96;
 
 /// The roots of possible hub caches, searched in field order. They come from the environment, which only the binary
 /// reads.
@@ -46,8 +51,8 @@ impl HubRoots {
     }
 }
 
-/// Resolves `model`: an existing directory, or an id `org/name` (or `name`), whose `main` snapshot is taken from the
-/// first hub cache that has it. Nothing is downloaded.
+/// Resolves `model`: an existing directory, or an id `org/name`, `name` or `org/name@revision`, whose snapshot is taken from
+/// the first hub cache that has it. Without a revision this is the snapshot of `main`. Nothing is downloaded.
 pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
     let path = Path::new(model);
     if path.is_dir() {
@@ -57,39 +62,32 @@ pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
         return Err(WeightsError::NotADirectory { path: path.to_owned() });
     }
     let mut tried = vec![path.to_owned()];
-    let hub_id = is_hub_id(model);
-    if hub_id {
-        let folder = format!("models--{}", model.replace('/', "--"));
+    let id = HubId::parse(model);
+    if let Some(id) = &id {
         for cache in roots.caches() {
-            match snapshot(&cache.join(&folder)) {
+            match snapshot(&cache, id) {
                 Ok(dir) => return Ok(dir),
                 Err(looked_in) => tried.push(looked_in),
             }
         }
     }
-    Err(WeightsError::NotFound { model: model.to_owned(), tried, hub_id })
+    Err(WeightsError::NotFound { model: model.to_owned(), tried, hub_id: id.is_some() })
 }
 
-/// The snapshot directory of `main`, or the missing path as the error.
-fn snapshot(folder: &Path) -> Result<PathBuf, PathBuf> {
+/// The snapshot directory of an id, or the missing path as the error.
+fn snapshot(cache: &Path, id: &HubId) -> Result<PathBuf, PathBuf> {
+    let folder = cache.join(id.folder());
     if !folder.is_dir() {
-        return Err(folder.to_owned());
+        return Err(folder);
     }
-    let main = folder.join("refs").join("main");
-    let revision = read_file(&main, MAX_REF).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-    let revision = revision.as_deref().map(str::trim).filter(|revision| is_plain_name(revision));
-    let dir = folder.join("snapshots").join(revision.ok_or(main)?);
-    if dir.is_dir() { Ok(dir) } else { Err(dir) }
-}
-
-/// Whether this is a valid hub id: `name` or `org/name`, each of letters, digits, `-`, `_` and `.`, with no `-` or
-/// `.` at its ends and no `--` or `..` inside.
-fn is_hub_id(model: &str) -> bool {
-    let part = |part: &str| {
-        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        let edge = |c: char| c == '-' || c == '.';
-        !part.is_empty() && part.chars().all(plain) && !part.starts_with(edge) && !part.ends_with(edge)
+    let commit = if is_commit(id.revision()) {
+        id.revision().to_owned()
+    } else {
+        let file = folder.join("refs").join(id.revision());
+        let commit = read_file(&file, MAX_REF).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+        let commit = commit.as_deref().map(str::trim).filter(|commit| is_plain_name(commit));
+        commit.ok_or(file)?.to_owned()
     };
-    let inside = !model.contains("--") && !model.contains("..");
-    inside && model.len() <= MAX_ID && model.split('/').count() <= 2 && model.split('/').all(part)
+    let dir = folder.join("snapshots").join(commit);
+    if dir.is_dir() { Ok(dir) } else { Err(dir) }
 }

@@ -66,7 +66,7 @@ impl Bar {
 
     /// Changes the label.
     pub(crate) fn name(&self, what: String) {
-        self.0.set_message(what);
+        self.bar.set_message(what);
     }
 
     /// Removes the bar.

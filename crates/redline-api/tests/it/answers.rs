@@ -3,10 +3,10 @@
 
 use redline_api::{classify, diffuse, generate, perplexity, rerank, score};
 use redline_engine::{
-    Algorithm, Classified, ClassifyOutcome, ComparisonOutcome, DiffuseOutcome, DiffuseRequest, DiffusionPass,
-    Divergence, Estimate, FilledMask, FinishReason, Format, GenerateOutcome, GenerateRequest, ItemError,
-    ItemScore, KvFormat, MaskSamples, PerplexityOutcome, PositionLogprobs, PrefixCacheCounts, Prompt, Ranked,
-    RerankOutcome, Sampling, ScoreOutcome, TokenCounts, TokenLogprob,
+    Algorithm, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome, DiffuseRequest,
+    DiffusionPass, Divergence, Estimate, FilledMask, FinishReason, Format, GenerateOutcome, GenerateRequest,
+    ItemError, ItemScore, KvFormat, Label, MaskSamples, PerplexityOutcome, PositionLogprobs,
+    PrefixCacheCounts, Prompt, Ranked, RerankOutcome, Sampling, ScoreOutcome, TokenCounts, TokenLogprob,
 };
 use serde_json::{Value, json, to_value};
 
@@ -34,6 +34,7 @@ fn a_scoring_tells_everything_of_its_items_and_its_cost() {
         items: vec![Err(failed(0)), Ok(scored())],
         label_token_ids: vec![vec![5], vec![6, 9]],
         item_label_token_ids: None,
+        end_token_ids: Vec::new(),
         monte_carlo: Some(MaskSamples { samples: 16, seed: 2, sampled_labels: 1 }),
         cost: cost(),
     };
@@ -50,6 +51,7 @@ fn a_scoring_tells_everything_of_its_items_and_its_cost() {
     });
     let expected = json!({
         "object": "scoring",
+        "schema": 1,
         "model": "small",
         "scores": [null, [0.25, 0.5]],
         "usage": usage(21, 0, 8),
@@ -65,6 +67,7 @@ fn a_scoring_lists_masses_unless_an_item_has_none() {
             items,
             label_token_ids: Vec::new(),
             item_label_token_ids: Some(vec![vec![vec![5], vec![6, 9]], Vec::new()]),
+            end_token_ids: Vec::new(),
             monte_carlo: None,
             cost: cost(),
         };
@@ -83,7 +86,7 @@ fn a_scoring_lists_masses_unless_an_item_has_none() {
 fn a_classification_tells_everything_of_its_texts() {
     let sound = Classified {
         probabilities: vec![0.25, 0.75],
-        best: 1,
+        best: Some(1),
         margin: 0.5,
         prompt_tokens: 7,
         truncated: true,
@@ -91,6 +94,8 @@ fn a_classification_tells_everything_of_its_texts() {
     let outcome = ClassifyOutcome {
         texts: vec![Err(failed(0)), Ok(sound)],
         class_token_ids: vec![vec![5], vec![6, 9]],
+        end_token_ids: vec![2],
+        prefix_class: None,
         cost: cost(),
     };
     let failed = json!({ "index": 0, "class": null, "probabilities": null, "margin": null,
@@ -99,13 +104,14 @@ fn a_classification_tells_everything_of_its_texts() {
         "prompt_tokens": 7, "truncated": true });
     let expected = json!({
         "object": "classification",
+        "schema": 1,
         "model": "small",
         "classes": ["a", "b"],
         "results": [failed, sound],
         "usage": usage(21, 0, 8),
-        "meta": meta(json!({ "label_token_ids": [5, [6, 9]] })),
+        "meta": meta(json!({ "label_token_ids": [5, [6, 9]], "end_token_ids": [2] })),
     });
-    let classes = ["a".to_owned(), "b".to_owned()];
+    let classes = ["a", "b"].map(|class| Label::Text(class.to_owned()));
     assert_eq!(to_value(classify::answer(&small(), &classes, outcome)).unwrap(), expected);
 }
 
@@ -117,10 +123,13 @@ fn a_reranking_tells_everything_of_its_documents() {
             Err(failed(1)),
         ],
         label_token_ids: vec![vec![5], vec![6, 9]],
+        end_token_ids: vec![2],
+        prefix_label: None,
         cost: cost(),
     };
     let expected = json!({
         "object": "rerank",
+        "schema": 1,
         "model": "small",
         "results": [
             { "index": 2, "relevance": 0.75, "prompt_tokens": 7, "truncated": true },
@@ -128,7 +137,7 @@ fn a_reranking_tells_everything_of_its_documents() {
                 "error": "too long" },
         ],
         "usage": usage(21, 0, 8),
-        "meta": meta(json!({ "label_token_ids": [5, [6, 9]] })),
+        "meta": meta(json!({ "label_token_ids": [5, [6, 9]], "end_token_ids": [2] })),
     });
     assert_eq!(to_value(rerank::answer(&small(), outcome)).unwrap(), expected);
 }
@@ -155,6 +164,17 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
         decode_s: 0.5,
         decode_tokens_per_s: Some(12.0),
         token_s: vec![1.5],
+        seed: 78,
+        mean_logprob: Some(-1.5),
+        others: vec![Continuation {
+            text: "c".to_owned(),
+            token_ids: vec![7],
+            finish_reason: FinishReason::Length,
+            logprobs: None,
+            token_s: vec![1.75],
+            seed: 79,
+            mean_logprob: None,
+        }],
         arrived_s: 64.0,
         peak_memory_bytes: Some(4096),
         kernel_path: "tier/format".to_owned(),
@@ -168,13 +188,23 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
     let position = json!({ "id": 6, "text": "b", "logprob": -1.5, "top": top });
     let expected = json!({
         "object": "text_completion",
+        "schema": 1,
         "model": "small",
         "choices": [{
+            "index": 0,
             "text": "b",
             "token_ids": [6],
             "finish_reason": "cancelled",
             "logprobs": [position],
             "prompt_logprobs": [null, position],
+            "seed": 78,
+            "mean_logprob": -1.5,
+        }, {
+            "index": 1,
+            "text": "c",
+            "token_ids": [7],
+            "finish_reason": "length",
+            "seed": 79,
         }],
         "usage": usage(21, 3, 8),
         "meta": {
@@ -182,7 +212,8 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
             "queue_s": 0.25,
             "prefill_s": 1.5,
             "decode_s": 0.5,
-            "tokens_per_s": 12.0,
+            "decode_tokens_per_s": 12.0,
+            "tokens_per_s": 1.5,
             "peak_memory_bytes": 4096,
             "kernel_path": "tier/format",
             "threads": 3,
@@ -220,6 +251,7 @@ fn a_diffusion_tells_everything_of_its_passes() {
         plan_misses: 12,
         queue_s: 0.25,
         compute_s: 0.125,
+        sampling_s: 0.0625,
         tokens_per_s: Some(24.0),
         peak_memory_bytes: Some(4096),
         kernel_path: "tier/format".to_owned(),
@@ -230,6 +262,7 @@ fn a_diffusion_tells_everything_of_its_passes() {
     };
     let expected = json!({
         "object": "diffusion",
+        "schema": 1,
         "model": "small",
         "choices": [{
             "text": "ab",
@@ -308,6 +341,7 @@ fn a_comparison_keeps_the_model_and_its_reference_apart() {
     };
     let expected = json!({
         "object": "perplexity",
+        "schema": 1,
         "model": "small",
         "perplexity": told(32.0),
         "nll": { "value": 3.5, "standard_error": null },

@@ -138,6 +138,7 @@ mod tests {
     fn plans_read_as_a_table_and_its_sum() {
         let manifest = Manifest {
             object: "plan_manifest".to_owned(),
+            schema: SchemaVersion,
             model: "m".to_owned(),
             kernel_path: "scalar".to_owned(),
             threads: 1,

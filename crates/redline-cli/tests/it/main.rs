@@ -18,6 +18,7 @@ mod environment;
 mod examples;
 mod exchange;
 mod generate;
+mod guides;
 mod harness;
 mod help;
 // The tests of redline-hub use all of it.

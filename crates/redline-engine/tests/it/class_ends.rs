@@ -157,27 +157,39 @@ fn documents_below_the_threshold_are_left_out() {
     assert_eq!(indices(&engine.rerank(some).unwrap().results), indices(&all.results[..2]));
 }
 
-/// How often, of `sets` random sets of classes, a class ranks above another class that begins with it.
-fn prefix_wins(engine: &Engine, sets: usize, text: &str, options: &JudgeOptions) -> f64 {
-    let mut state = 7_u64;
+/// The share of random sets of classes in which a short class ranks above a long one, for random texts. The long class begins with
+/// the short one if `is_prefix`, and else with another word.
+fn short_wins(engine: &Engine, sets: usize, is_prefix: bool, options: &JudgeOptions) -> f64 {
     let tokenizer = engine.tokenizer().unwrap();
     let words: Vec<Vec<u32>> =
-        BOOK.split_whitespace().map(|word| tokenizer.encode(&format!(" {word}"), false).unwrap()).collect();
+        WORDS.split_whitespace().map(|word| tokenizer.encode(&format!(" {word}"), false).unwrap()).collect();
+    let mut state = 7_u64;
+    let mut below = |limit: usize| {
+        state = state.wrapping_add(STEP);
+        (mix(state) % limit as u64) as usize
+    };
     let mut wins = 0;
     for _ in 0..sets {
-        let mut word = || {
-            state = state.wrapping_add(STEP);
-            words[(mix(state) % words.len() as u64) as usize].clone()
-        };
-        let (short, tail, other) = (word(), word(), word());
-        let long = [short.clone(), tail].concat();
-        let label = |ids: &Vec<u32>| Label::Ids(ids.iter().map(|&id| i64::from(id)).collect());
-        if other == short || other == long {
-            continue;
+        let mut places = [0; 4];
+        for place in 0..4 {
+            places[place] = loop {
+                let candidate = below(words.len());
+                if !places[..place].contains(&candidate) {
+                    break candidate;
+                }
+            };
         }
+        let [short, other, tail, third] = places.map(|place| &words[place]);
+        let long = [if is_prefix { short } else { other }, tail].map(Vec::as_slice).concat();
+        let label = |ids: &Vec<u32>| Label::Ids(ids.iter().map(|&id| i64::from(id)).collect());
+        let text: Vec<&str> =
+            (0..8).map(|_| WORDS.split_whitespace().nth(below(words.len())).unwrap()).collect();
         let request = ClassifyRequest {
             options: JudgeOptions { template: Some(TEMPLATE.to_owned()), ..options.clone() },
-            ..ClassifyRequest::new(vec![text.to_owned()], [&short, &long, &other].map(label).to_vec())
+            ..ClassifyRequest::new(
+                vec![format!("The {}.", text.join(" "))],
+                [short, &long, third].map(label).to_vec(),
+            )
         };
         let outcome = engine.classify(request).unwrap();
         let scores = probabilities(&outcome, 0);
@@ -186,22 +198,23 @@ fn prefix_wins(engine: &Engine, sets: usize, text: &str, options: &JudgeOptions)
     wins as f64 / sets as f64
 }
 
-const BOOK: &str = "king poor ships sea city land house mountain river prophet priest people lamb shepherd gold silver \
+const WORDS: &str = "king poor ships sea city land house mountain river prophet priest people lamb shepherd gold silver \
     temple altar bread wine water fire sword war peace mercy truth wisdom law sin death life heaven earth day night";
 
 #[test]
 fn experiment() {
     for name in ["demo", "demo-diffusion"] {
         let engine = Engine::load(options(&demo_dir().with_file_name(name))).unwrap();
-        for text in ["N/A", VERSE] {
-            for (what, label_end) in [("never", LabelEnd::Never), ("auto", LabelEnd::Auto)] {
+        {
+            for (what, label_end) in [("never", LabelEnd::Never), ("always", LabelEnd::Always)] {
                 for long_labels in [LongLabels::Sum, LongLabels::Mean, LongLabels::Bytes] {
                     for calibrate in [None, Some("N/A".to_owned())] {
                         let o = JudgeOptions { label_end, long_labels, calibrate, ..JudgeOptions::default() };
                         println!(
-                            "{name} {text} {what} {long_labels:?} cal {} : {}",
+                            "{name} {what} {long_labels:?} cal {} : prefix {} control {}",
                             o.calibrate.is_some(),
-                            prefix_wins(&engine, 300, text, &o)
+                            short_wins(&engine, 300, true, &o),
+                            short_wins(&engine, 300, false, &o)
                         );
                     }
                 }

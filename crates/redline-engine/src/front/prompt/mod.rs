@@ -221,36 +221,29 @@ impl Limits<'_> {
         Ok(ids.pop().unwrap_or_default())
     }
 
-    /// The number by which the log-probability of a label of so many tokens, its end included, is divided.
-    fn divisor(&self, label: &Label, tokens: usize, long: LongLabels) -> Result<f64, EngineError> {
-        let bytes = match (long, label) {
-            (LongLabels::Refuse | LongLabels::Sum, _) => return Ok(1.0),
-            (LongLabels::Mean, _) => return Ok(tokens as f64),
-            (LongLabels::Bytes, Label::Text(text)) => text.len(),
-            (LongLabels::Bytes, Label::Ids(ids)) => {
-                let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
-                self.tokenizer()?.decode(&ids, false)?.len()
-            }
-        };
-        // Special tokens may have no text.
-        Ok(bytes.max(1) as f64)
+    /// The number by which the log-probability of a label with these tokens, its end included, is divided.
+    fn divisor(&self, tokens: &[u32], long: LongLabels) -> Result<f64, EngineError> {
+        Ok(match long {
+            LongLabels::Refuse | LongLabels::Sum => 1.0,
+            LongLabels::Mean => tokens.len() as f64,
+            // Special tokens count as they are written; some have no text.
+            LongLabels::Bytes => self.tokenizer()?.decode(tokens, false)?.len().max(1) as f64,
+        })
     }
 
     /// Builds the lists of a score request from its labels, list by list.
     fn with_ends(
         &self,
         request: &ScoreRequest,
-        labels: &[&Vec<Label>],
         mut lists: Vec<Vec<Vec<u32>>>,
         of_item: Option<Vec<usize>>,
     ) -> Result<LabelLists, EngineError> {
         let end = request.label_end.as_ref().map(|end| self.label_end(end)).transpose()?.unwrap_or_default();
         let mut divisors = Vec::with_capacity(lists.len());
-        for (tokens, labels) in lists.iter_mut().zip(labels) {
-            tokens.iter_mut().for_each(|tokens| tokens.extend(&end));
-            let divisor =
-                |(label, tokens): (&Label, &Vec<u32>)| self.divisor(label, tokens.len(), request.long_labels);
-            divisors.push(labels.iter().zip(&*tokens).map(divisor).collect::<Result<_, _>>()?);
+        for labels in &mut lists {
+            labels.iter_mut().for_each(|label| label.extend(&end));
+            let divisor = |label: &Vec<u32>| self.divisor(label, request.long_labels);
+            divisors.push(labels.iter().map(divisor).collect::<Result<_, _>>()?);
         }
         Ok(LabelLists { lists, divisors, end_tokens: end.len(), of_item })
     }
@@ -259,7 +252,7 @@ impl Limits<'_> {
     pub(crate) fn label_lists(&self, request: &ScoreRequest) -> Result<LabelLists, EngineError> {
         let Some(lists) = &request.item_labels else {
             let lists = vec![self.labels(&request.labels, request.long_labels)?];
-            return self.with_ends(request, &[&request.labels], lists, None);
+            return self.with_ends(request, lists, None);
         };
         if !request.labels.is_empty() {
             let fact = format!("{} labels for all items, and labels of each item", request.labels.len());
@@ -289,7 +282,7 @@ impl Limits<'_> {
             self.labels(list, request.long_labels).map_err(of_item)
         });
         let lists = labels.collect::<Result<_, _>>()?;
-        self.with_ends(request, &distinct, lists, Some(labels_of))
+        self.with_ends(request, lists, Some(labels_of))
     }
 
     /// Checks the tokens of one label. `name` is used in messages.

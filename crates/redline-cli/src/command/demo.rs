@@ -147,16 +147,9 @@ fn continue_text(engine: &Engine) -> Result<GenerateOutcome, Failure> {
         SAMPLING.temperature, SAMPLING.seed
     ))?;
     let request = GenerateRequest {
-        prompt: Prompt::Text(prompt.clone()),
-        max_new_tokens: NEW_TOKENS,
         sampling: SAMPLING,
-        stop: Vec::new(),
         ignore_eos: true,
-        logprobs: None,
-        prompt_logprobs: None,
-        kv_cache: true,
-        cache_salt: String::new(),
-        timeout_s: None,
+        ..GenerateRequest::new(Prompt::Text(prompt.clone()), NEW_TOKENS)
     };
     let cancel = Cancel::new();
     let mut stream = Stream::default();

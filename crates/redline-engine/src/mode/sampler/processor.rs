@@ -128,7 +128,7 @@ mod tests {
     fn finite_logits_stay_finite_and_others_stay_as_they_are() {
         let tiny = Penalties { repetition: f32::MIN_POSITIVE, ..NONE };
         assert_eq!(
-            processed(&processor(tiny, &[], &[]), &[3.0, 1.0, 9.0]),
+            processed(&processor(tiny, &[], &[]), &[5.0, 1.0, 9.0]),
             [f32::MAX, 1.0 / f32::MIN_POSITIVE, 9.0]
         );
         let huge = Penalties { repetition: f32::MAX, ..NONE };

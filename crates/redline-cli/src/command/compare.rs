@@ -14,7 +14,7 @@ use crate::value;
 
 /// Exit codes, for `--help`.
 pub(super) const EXIT_CODES: &str = "\
-Exit codes: 0 same, faster or new; 1 slower, missing, or a gate missed; 2 usage, or a run that cannot be read; 3 inconclusive; \
+Exit codes: 0 same, faster or new; 1 slower, missing, or a gate missed; 2 wrong usage, or a run that cannot be read; 3 inconclusive; \
 4 not comparable; 5 too noisy, or an invalid row; 6 wrong outputs. The worst verdict decides: \
 6, 4, 5 (invalid), 1, 5 (too noisy), 3, 0.";
 

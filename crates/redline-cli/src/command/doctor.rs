@@ -16,7 +16,7 @@ use crate::progress;
 use crate::value;
 
 /// Exit codes, for `--help`.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 usage; 5 noisier than `--max-noise`.";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 5 noisier than `--max-noise`.";
 
 /// Flags of `doctor`.
 #[derive(Debug, Args)]

@@ -10,6 +10,7 @@ use redline_weights::{Disk, write_file};
 
 use crate::message::Failure;
 use crate::output;
+use crate::version;
 
 /// Arguments of `man`.
 #[derive(Debug, Args)]
@@ -51,6 +52,6 @@ fn all(command: &Command) -> Vec<&Command> {
 /// The manual page of one command, in roff.
 fn page(command: &Command) -> io::Result<String> {
     let mut page = Vec::new();
-    Man::new(command.clone()).render(&mut page)?;
+    Man::new(command.clone()).source(format!("redline {}", version::VERSION)).render(&mut page)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }

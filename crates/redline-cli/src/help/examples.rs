@@ -79,18 +79,18 @@ redline precompile --model demo --tokens 64 --rows 1 --plan-cache plans --json",
     (
         "bench",
         "redline bench --list
-redline bench gemm --profile smoke
+redline bench forward --profile smoke
 redline bench generate --profile smoke -o run -o run.csv",
     ),
     (
         "bench all",
-        "redline bench all --profile smoke --only limits,gemm -o runs
+        "redline bench all --profile smoke --only memory,forward -o runs
 redline report runs -o runs.html",
     ),
     (
         "compare",
-        "redline bench gemm --profile smoke -o before
-redline bench gemm --profile smoke -o after
+        "redline bench forward --profile smoke -o before
+redline bench forward --profile smoke -o after
 redline compare before after
 redline compare before after --portable --json",
     ),
@@ -101,13 +101,13 @@ redline report memory -o memory.html",
     ),
     (
         "export",
-        "redline bench gemm --profile smoke -o run
+        "redline bench forward --profile smoke -o run
 redline export run --to bmf
 redline export run --to gbench-csv -o run.csv",
     ),
     (
         "import",
-        "redline bench gemm --profile smoke -o run
+        "redline bench forward --profile smoke -o run
 redline export run --to gbench-csv -o run.csv
 redline import run.csv -o imported",
     ),
@@ -123,7 +123,7 @@ pub(super) fn section(path: &str) -> String {
     let of_lane = || {
         let lane = path.strip_prefix("bench ")?;
         Some(format!(
-            "redline bench {lane} --profile smoke\nredline bench {lane} --profile smoke --threads 1 -o {lane}-run"
+            "redline bench {lane} --profile smoke --threads 1 -o {lane}-run\nredline report {lane}-run -o {lane}.html"
         ))
     };
     let lines = own.or_else(of_lane);

@@ -55,7 +55,7 @@ fn completed(command: Command, path: &str, listed: Listed) -> Command {
         .display_order(999)
         .hide(!unlisted);
     let hide = |flag: Arg| if is_shared(&flag) { flag.hide(listed == Listed::Own) } else { flag };
-    let text = command.get_after_help().map(ToString::to_string);
+    let text = command.get_after_help().map(|text| text.to_string().trim_end().to_owned());
     let text = [examples::section(path), text.unwrap_or_default(), exit_codes::section(path)];
     let text: Vec<String> = text.into_iter().filter(|part| !part.is_empty()).collect();
     command.mut_args(hide).arg(flag).after_help(text.join("\n\n")).mut_subcommands(|below| {

@@ -128,5 +128,7 @@ fn every_command_has_a_manual_page() {
     assert_eq!(names, expected);
     let score = fs::read_to_string(dir.join("redline-score.1")).unwrap();
     assert!(score.contains("plan\\-policy") && score.contains("Examples:"), "{score}");
+    let title = format!(".TH redline-score 1  \"redline {}\"", env!("CARGO_PKG_VERSION"));
+    assert!(score.contains(&title), "{score}");
     redline(&["man", "/dev/null/x"]).failed(&["/dev/null/x"]);
 }

@@ -215,7 +215,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["import", "/nonexistent/a", "-o", "x"], &["/nonexistent/a"]),
     (&["report", "/nonexistent/a"], &["--output", "redline report --help"]),
     (&["doctor", "extra"], &["extra", "redline doctor --help"]),
-    (&["completions", "tcsh"], &["tcsh", "one of bash, elvish, fish, powershell, zsh"]),
+    (&["completions", "cmd"], &["cmd", "one of bash, elvish, fish, powershell, zsh"]),
     (&["man", "a", "b"], &["unexpected argument 'b'", "redline man --help"]),
     (&["help", "scroe"], &["scroe", "did you mean `score`"]),
     (&["help", "bench", "gem"], &["gem", "did you mean `gemm`"]),

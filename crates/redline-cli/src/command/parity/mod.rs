@@ -20,8 +20,8 @@ use redline_lab::number;
 /// What is judged, for the help.
 const METHOD: &str = "Each activation is judged by its normalised squared error: squared error over squared reference. \
     Default tolerance: 1e-9 with f32 weights, 4e-4 with those and a bf16 KV cache, 2e-3 with bf16, 1e-2 with w8, 0.9 with w4; \
-    a dump may set its own. Exit code: 0 within, 6 beyond, 2 if the dump is of another model. `cargo xtask parity-reference` \
-    makes dumps with transformers.";
+    a dump may set its own. `cargo xtask parity-reference` makes dumps with transformers.\n\n\
+    Exit codes: 0 within the tolerance; 1 failed; 2 wrong usage, or a dump of another model; 6 beyond the tolerance.";
 
 /// Flags of `parity`.
 #[derive(Debug, Args)]

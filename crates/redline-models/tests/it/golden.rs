@@ -6,7 +6,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Matrix, Simd};
 use redline_models::model::OperationCounts;
 use redline_models::spec::{DecoderSpec, Role};
-use redline_models::{LoadOptions, Weights, arch, load};
+use redline_models::{LoadOptions, Loader, Weights, arch, load};
 use redline_weights::{Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 
 use crate::reference::{Bench, argmax, golden_root, goldens, masked_goldens, nmse, on_team, open, reference};

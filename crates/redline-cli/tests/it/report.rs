@@ -151,3 +151,21 @@ fn what_cannot_be_reported_is_refused_by_name() {
     let onto_a_directory = redline(&["report", &good, "-o", &path("empty")]);
     onto_a_directory.failed(&["empty"]);
 }
+
+/// The reason is no column at the end of a wide table, which narrow windows would not show.
+#[test]
+fn what_is_wrong_with_a_row_stands_on_a_line_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut bad = document("e", &[1.0, 2.0]);
+    bad["rows"][0]["checked"] = false.into();
+    let run = write(folder.path(), "bad", &bad.to_string());
+    let page = report(&[&run], &folder.path().join("page.html"), &[]);
+    let document = roxmltree::Document::parse(page.strip_prefix("<!doctype html>\n").unwrap()).unwrap();
+    let results = document.descendants().find(|node| node.attribute("id") == Some("results")).unwrap();
+    let columns = results.descendants().filter(|node| node.has_tag_name("th")).count().to_string();
+    let mut across = results.descendants().filter(|node| node.attribute("colspan").is_some());
+    let line = across.next().unwrap();
+    assert_eq!((line.attribute("colspan"), across.next()), (Some(&*columns), None));
+    let text = line.descendants().find_map(|node| node.text());
+    assert_eq!(text, Some("INVALID: not checked"));
+}

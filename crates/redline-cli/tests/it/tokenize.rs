@@ -46,6 +46,10 @@ fn a_text_has_the_same_ids_wherever_it_comes_from() {
         let run = tokenize(form).ok();
         assert_eq!((run.out, run.err), (expected.clone(), String::new()), "{form:?}");
     }
+    // The byte order mark at the start of a file is no part of the text.
+    fs::write(folder.path().join("marked"), format!("\u{feff}{TEXT}")).unwrap();
+    let marked = folder.path().join("marked");
+    assert_eq!(tokenize(&["--file", marked.to_str().unwrap()]).ok().out, expected);
     let piped = redline_reading(&["tokenize", "--model", "demo", "--file", "-"], TEXT.as_bytes()).ok();
     assert_eq!(piped.out, expected);
     // A tokenizer needs no model.

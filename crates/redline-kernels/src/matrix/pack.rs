@@ -132,7 +132,9 @@ impl Matrix {
             let (mut strip, mut state) = (Strip::new(matrix), S::default());
             for s in part.start + before..part.end + before {
                 let rows = (s * LANES).max(first)..((s + 1) * LANES).min(first + count);
-                strip.lanes.fill([0.0; LANES]);
+                // A whole strip overwrites all lanes of its columns.
+                let kept = if rows.len() == LANES { matrix.cols } else { 0 };
+                strip.lanes[kept..].fill([0.0; LANES]);
                 let lane = rows.start % LANES;
                 let gathered =
                     gather(rows.start - first..rows.end - first, lane, &mut strip.lanes, &mut state);

@@ -189,7 +189,8 @@ fn diffuse_once(
     Ok(finish::code(outcome.finish_reason))
 }
 
-/// Prints the text as it becomes final (without a tokenizer, the ids at the end), or the canvas after every pass. Stops when standard output is closed.
+/// Prints the text as it becomes final (without a tokenizer, the ids at the end), or the canvas after every pass. Stops when standard
+/// output is closed.
 fn shown(
     loaded: &LoadedModel,
     args: &DiffuseArgs,

@@ -295,6 +295,13 @@ fn all_lanes_run_each_into_its_own_directory() {
     // A missing baseline is an error.
     let none = redline(&["bench", "all", "--only", "gemm", "--portable", "--baseline", text(folder.path())]);
     assert!(none.code == 1 && none.err.contains("there is no baseline"), "{} {}", none.code, none.err);
+    // What is portable may be compared with the baseline of any machine.
+    let baselines = concat!(env!("CARGO_MANIFEST_DIR"), "/../../baselines");
+    let gemm = ["bench", "all", "--profile", "smoke", "--threads", "2", "--only", "gemm", "--backend", "cpu"];
+    let any = measured(&gemm, &["--portable", "--baseline", baselines]);
+    assert!(any.out.contains("8 equal, 0 different"), "{}", any.out);
+    let own = redline(&[&gemm[..], &["--baseline", baselines]].concat());
+    assert!(own.code == 1 && own.err.contains("there is no baseline"), "{} {}", own.code, own.err);
 }
 
 #[test]

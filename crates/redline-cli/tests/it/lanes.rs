@@ -158,7 +158,7 @@ fn values_without_sense_are_refused() {
         ("forward", &["--length", "999999999999"], &["exceed the context of", "in `demo"]),
         ("forward", &["--length", "0"], &["`--length` is `0`"]),
         ("forward", &["--logits", "some"], &["`--logits` is `some`", "last, all, both"]),
-        ("forward", &["--model-size", "tiny"], &["`tiny`", "no such shape", "small"]),
+        ("forward", &["--model-size", "tiny"], &["'tiny'", "no such shape", "small"]),
         ("generate", &["--prompt", ""], &["the prompt has no token"]),
         ("generate", &["--prompt", "And", "--new-tokens", "999999"], &["exceed the context of"]),
         ("diffusion", &["--steps", "0"], &["`--steps` is `0`"]),
@@ -304,7 +304,7 @@ fn forward_by_batch_length_and_logits() {
 fn a_prompt_may_be_a_text() {
     let text = "And the king said unto";
     let with = |more: &[&str]| rows("generate", &[&["--prompt", text], more].concat());
-    let prompted = with(&["--prompt-tokens", "99", "--max-new-tokens", "4"]);
+    let prompted = with(&["--prompt-tokens", "99", "--new-tokens", "4"]);
     let tokens = redline(&["tokenize", "--model", "demo", text]).ok().out;
     for row in &prompted {
         assert_eq!(row["params"]["prompt"], text);

@@ -69,7 +69,10 @@ fn values_of_an_earlier_run_are_a_baseline() {
     for (text, words) in [
         ("a,b\n1,2\n", &["`throughput_items_per_sec` is missing", "base.csv"][..]),
         ("batch_size,throughput_items_per_sec\n1,fast\n", &["line 2: `fast`"]),
-        ("batch_size,throughput_items_per_sec\n1,2\n1,3\n", &["line 3: batch_size 1 stands twice"]),
+        (
+            "batch_size,num_labels,prefix,threads,format,throughput_items_per_sec\n1,2,cold,1,f32,2\n1,2,cold,1,f32,3\n",
+            &["line 3: batch_size 1, num_labels 2, prefix cold", "stands twice"],
+        ),
     ] {
         std::fs::write(path("base.csv"), text).unwrap();
         sweep(&[&cases[..], &["--baseline", &path("base.csv")]].concat()).usage(words);

@@ -68,9 +68,9 @@ fn cells(line: &str) -> Vec<String> {
     cells
 }
 
-/// Whether the text has these words, with no letter, digit or underscore next to them.
+/// Whether the text has these words, with no letter, digit, underscore or hyphen next to them.
 fn in_text(text: &str, words: &str) -> bool {
-    let part_of_word = |c: char| c.is_alphanumeric() || c == '_';
+    let part_of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '-');
     let stands = |at: usize| {
         !text[..at].ends_with(part_of_word) && !text[at + words.len()..].starts_with(part_of_word)
     };
@@ -93,11 +93,11 @@ fn fields_columns_and_words_are_told_apart() {
     for hidden in ["label", "cpu", "12", "cpu_time=1", "cpu_time="] {
         assert!(!shows(csv, hidden), "{hidden}");
     }
-    let text = "case  items/s  p50 (ms)\na/b1  12.5  peak_memory\n";
+    let text = "case  items/s  p50 (ms)\na/b1  12.5  peak_memory  warm-up\n";
     for shown in ["items/s", "p50 (ms)", "a/b1", "12.5", "peak_memory"] {
         assert!(shows(text, shown), "{shown}");
     }
-    for hidden in ["item", "memory", "b", "ms2", "", "a/b", "p5"] {
+    for hidden in ["item", "memory", "warm", "up", "b", "ms2", "", "a/b", "p5"] {
         assert!(!shows(text, hidden), "{hidden}");
     }
     assert!(!shows("", "a") && !shows("a,b\n", "c") && shows("a, b\nc\n", "c"));

@@ -28,10 +28,15 @@ struct Options {
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`: autoregressive models, models that fill masks, and label scores of the latter.
+/// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, and chat templates.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
-    for file in ["tests/golden/make.py", "tests/golden/diffusion.py", "tests/golden/likelihood.py"] {
+    for file in [
+        "tests/golden/make.py",
+        "tests/golden/diffusion.py",
+        "tests/golden/likelihood.py",
+        "tests/golden/chat.py",
+    ] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };
         python(&script, &options)?.run()?;

@@ -19,6 +19,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::BlockLength => "--block-length",
         Setting::Cache => "--cache",
         Setting::Chat => "--chat",
+        Setting::ChatTemplate => "--chat-template",
         Setting::Format => "--format",
         Setting::Labels => "--label",
         Setting::LongLabels => "--long-labels",

@@ -10,6 +10,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
 use redline_lab::lanes::LaneProfile;
+use redline_tokenizer::{ChatDate, ChatValue};
 use redline_weights::SigningKey;
 
 /// An invalid value.
@@ -100,6 +101,22 @@ pub(crate) fn signing_key(text: &str) -> Result<SigningKey, BadValue> {
         read.or_else(|_| bad("neither a public key of minisign nor a file that can be read", hint))?;
     let key = std::str::from_utf8(&bytes).ok().and_then(SigningKey::parse);
     key.map_or_else(|| bad("the file holds no public key of minisign", hint), Ok)
+}
+
+/// Parses a date such as `2026-07-26`.
+pub(crate) fn date(text: &str) -> Result<ChatDate, BadValue> {
+    ChatDate::parse(text).or_else(|error| bad(error.to_string(), error.hint().unwrap_or_default()))
+}
+
+/// Parses `NAME=VALUE`. The value is JSON, or else text.
+pub(crate) fn template_argument(text: &str) -> Result<(String, ChatValue), BadValue> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => {
+            let value = ChatValue::from_json(value).unwrap_or_else(|_| ChatValue::text(value));
+            Ok((name.to_owned(), value))
+        }
+        _ => bad(format!("`{text}` has no name and value"), "such as `enable_thinking=false`"),
+    }
 }
 
 /// Parses the name of a format of keys and values.

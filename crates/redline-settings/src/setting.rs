@@ -9,6 +9,8 @@ pub enum Setting {
     Cache,
     /// Whether prompts are put into the model's chat template.
     Chat,
+    /// A file with the chat template to use instead of the model's.
+    ChatTemplate,
     /// Weight format.
     Format,
     /// The labels of a score request.
@@ -47,6 +49,7 @@ impl Setting {
         Self::BlockLength,
         Self::Cache,
         Self::Chat,
+        Self::ChatTemplate,
         Self::Format,
         Self::Labels,
         Self::LongLabels,
@@ -70,6 +73,7 @@ impl Setting {
             Self::BlockLength => "block_length",
             Self::Cache => "cache",
             Self::Chat => "chat",
+            Self::ChatTemplate => "chat_template",
             Self::Format => "format",
             Self::Labels => "labels",
             Self::LongLabels => "long_labels",

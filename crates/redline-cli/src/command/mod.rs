@@ -1,7 +1,6 @@
 //! The commands, one file each, with their flags.
 
 mod bench;
-mod chat;
 mod classify;
 mod compare;
 mod convert;
@@ -22,6 +21,7 @@ mod report;
 mod rerank;
 mod score;
 mod synth;
+mod template;
 mod tokenize;
 
 use std::ffi::OsString;

@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::generate::{self, GenerateDefaults, RequestEcho};
-use redline_api::{Chat, LoadedModel};
+use redline_api::LoadedModel;
+use redline_api::generate::{self, GenerateDefaults, RequestEcho, SamplingDefaults};
 use redline_engine::{Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Ticket};
 
 use redline_wire::GenerateLine;
 
-use super::chat::{self, ChatFlags};
+use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done};
@@ -23,13 +23,18 @@ use crate::output::{self, Stream};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
+fn keys() -> String {
+    format!("{KEYS} Keys of a conversation, instead of prompt: {}", template::KEYS)
+}
+
+/// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
     min_p, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelFlag,
@@ -89,7 +94,7 @@ pub(super) struct GenerateArgs {
 /// How the next token is chosen: greedily, unless one of these is given.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling (greedy unless one of the first four is given)")]
-struct SamplingFlags {
+pub(super) struct SamplingFlags {
     /// Temperature; 0 is greedy; default: 1 if one of the next three is given, else 0
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
@@ -107,21 +112,33 @@ struct SamplingFlags {
     seed: Option<u64>,
 }
 
+impl SamplingFlags {
+    /// The values that the flags give to all requests.
+    pub(super) fn defaults(&self) -> SamplingDefaults {
+        SamplingDefaults {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            seed: self.seed,
+        }
+    }
+}
+
 /// Continues the prompt from the flags, or answers a file of requests.
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
     let defaults = request::defaults(args);
-    let chat = args.chat.open(&model, context.environment)?;
+    let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, path, input, &defaults, chat.as_ref());
+        return generate_lines(&loaded, path, input, &defaults, &prompts);
     }
-    let mut request = request::complete(args, &defaults)?;
+    let request = request::complete(args, &defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
-    chat::apply(chat.as_ref(), &loaded.engine, &mut request.prompt)?;
     generate_once(&loaded, args, request)
 }
 
@@ -154,7 +171,7 @@ fn generate_once(
 }
 
 /// Prints the text as it is generated. Generation stops when standard output is closed.
-fn stream(
+pub(super) fn stream(
     engine: &Engine,
     interrupt: &Interrupt,
     request: GenerateRequest,
@@ -177,11 +194,11 @@ fn generate_lines(
     path: &Path,
     input: jsonl::Input,
     defaults: &GenerateDefaults,
-    chat: Option<&Chat>,
+    prompts: &Prompts,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut completions = Completions { loaded, defaults, chat, cancel };
+        let mut completions = Completions { loaded, defaults, prompts, cancel };
         jsonl::answer_all(path, input, &mut output::line, &mut completions, Some(&interrupt))
     })?;
     Ok(tally.code())
@@ -191,7 +208,7 @@ fn generate_lines(
 struct Completions<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a GenerateDefaults,
-    chat: Option<&'a Chat>,
+    prompts: &'a Prompts,
     cancel: &'a Cancel,
 }
 
@@ -200,9 +217,9 @@ impl Answers for Completions<'_> {
     type Context = RequestEcho;
     type Outcome = Result<GenerateOutcome, EngineError>;
 
-    fn begin(&mut self, line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
-        let mut request = generate::request(line, self.defaults);
-        chat::apply(self.chat, &self.loaded.engine, &mut request.prompt)?;
+    fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
+        let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
+        let request = generate::request(line, prompt, self.defaults);
         let echo = RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
         Ok(echo)

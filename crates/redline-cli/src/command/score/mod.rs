@@ -15,6 +15,7 @@ use redline_wire::ScoreLine;
 
 use self::labels::Labels;
 use super::Context;
+use super::template::{self, ChatFlags, Prompts};
 use crate::jsonl::{self, Answer, Answers, Done};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
@@ -22,6 +23,11 @@ use crate::output;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
+fn keys() -> String {
+    format!("{KEYS} Keys of a conversation, instead of query: {}", template::KEYS)
+}
+
+/// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
     tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. An absent key takes the \
@@ -30,7 +36,7 @@ const KEYS: &str = "Keys of a line of --jsonl: query (text or list of ids), item
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelFlag,
@@ -40,6 +46,8 @@ pub(super) struct ScoreArgs {
     /// The query as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     query_ids: Option<Ids>,
+    #[command(flatten)]
+    chat: ChatFlags,
     /// An item, which gets a row of scores (repeatable; may be empty)
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids", "items_file"])]
     item: Vec<String>,
@@ -107,12 +115,13 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
+    let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let input = jsonl::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return score_lines(&loaded, path, input, &defaults);
+        return score_lines(&loaded, path, input, &defaults, &prompts);
     }
-    let request = request::complete(args, defaults)?;
+    let request = request::complete(args, defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
     score_once(&loaded, args, request)
 }
@@ -137,8 +146,9 @@ fn score_lines(
     path: &Path,
     input: jsonl::Input,
     defaults: &ScoreRequest,
+    prompts: &Prompts,
 ) -> Result<ExitCode, Failure> {
-    let mut scores = Scores { loaded, defaults };
+    let mut scores = Scores { loaded, defaults, prompts };
     let tally = jsonl::answer_all(path, input, &mut output::line, &mut scores, None)?;
     Ok(tally.code())
 }
@@ -147,6 +157,7 @@ fn score_lines(
 struct Scores<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a ScoreRequest,
+    prompts: &'a Prompts,
 }
 
 impl Answers for Scores<'_> {
@@ -154,8 +165,9 @@ impl Answers for Scores<'_> {
     type Context = ();
     type Outcome = Result<ScoreOutcome, EngineError>;
 
-    fn begin(&mut self, line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
-        let request = score::request(line, self.defaults)?;
+    fn begin(&mut self, mut line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
+        let query = self.prompts.of_line("query", line.query.take(), line.take_chat_keys())?;
+        let request = score::request(line, query, self.defaults)?;
         done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
         Ok(())
     }

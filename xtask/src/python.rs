@@ -28,7 +28,8 @@ struct Options {
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, and sampled continuations.
+/// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, sampled continuations, and chat
+/// templates.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     for file in [
@@ -36,6 +37,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
         "tests/golden/diffusion.py",
         "tests/golden/likelihood.py",
         "tests/golden/sampling.py",
+        "tests/golden/chat.py",
     ] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };

@@ -1,21 +1,20 @@
 //! `diffuse`: fills masks.
 
-use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Sampling};
+use redline_engine::{DiffuseOutcome, DiffuseRequest, DiffusionPass, Prompt, Sampling};
 use redline_wire::{
     DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep, Finite, SchemaVersion, Usage,
 };
 
 use crate::LoadedModel;
-use crate::prompt::prompt;
 
 /// Default number of masks after the prompt.
 pub const MAX_NEW_TOKENS: usize = 128;
 
-/// Builds a request. Absent keys take their values from `defaults`, whose prompt is not used.
-pub fn request(line: DiffuseLine, defaults: &DiffuseRequest) -> DiffuseRequest {
+/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`, whose prompt is not used.
+pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> DiffuseRequest {
     let defaults = defaults.clone();
     DiffuseRequest {
-        prompt: prompt(line.prompt),
+        prompt,
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
         steps: line.steps.or(defaults.steps),
         algorithm: line.algorithm.or(defaults.algorithm),
@@ -105,9 +104,16 @@ fn diffusion_step(pass: &DiffusionPass) -> DiffusionStep {
 
 #[cfg(test)]
 mod tests {
-    use redline_engine::{Algorithm, BlockCache, Prompt};
+    use redline_engine::{Algorithm, BlockCache};
 
     use super::*;
+
+    /// The request of a line.
+    fn of_line(json: &str, defaults: &DiffuseRequest) -> DiffuseRequest {
+        let mut line: DiffuseLine = serde_json::from_str(json).unwrap();
+        let prompt = crate::prompt::prompt(line.prompt.take().unwrap());
+        request(line, prompt, defaults)
+    }
 
     #[test]
     fn a_line_wins_over_the_flags() {
@@ -119,7 +125,7 @@ mod tests {
             ..DiffuseRequest::new(Prompt::Text(String::new()), 16)
         };
         let defaults = flags;
-        let line = |json: &str| request(serde_json::from_str(json).unwrap(), &defaults);
+        let line = |json: &str| of_line(json, &defaults);
         let bare = line(r#"{"prompt":"p"}"#);
         assert_eq!(
             (bare.steps, bare.algorithm, bare.cache),
@@ -163,10 +169,10 @@ mod tests {
             ..DiffuseRequest::new(Prompt::Text("p".into()), 16)
         };
         let defaults = DiffuseRequest { prompt: Prompt::Text(String::new()), ..flags.clone() };
-        let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &defaults));
+        let line = |json: &str| format!("{:#?}", of_line(json, &defaults));
         assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
         let naive = DiffuseRequest { savings: false, ..flags.clone() };
-        assert!(!request(serde_json::from_str(r#"{"prompt":"p"}"#).unwrap(), &naive).savings);
+        assert!(!of_line(r#"{"prompt":"p"}"#, &naive).savings);
         let keys = DiffuseRequest {
             steps: Some(1),
             algorithm: Some(Algorithm::TopkMargin),

@@ -7,7 +7,6 @@ use redline_engine::{
 use redline_wire as wire;
 use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, SchemaVersion, TextCompletion};
 
-use crate::prompt::prompt;
 use crate::{LoadedModel, cost};
 
 /// Values for the keys that a request leaves out.
@@ -102,8 +101,8 @@ fn prompt_logprobs(top: Option<usize>, from: usize) -> Option<PromptLogprobs> {
     top.map(|top| PromptLogprobs { from, top })
 }
 
-/// Builds a request. Absent keys take their values from `defaults`; an absent salt is empty.
-pub fn request(line: GenerateLine, defaults: &GenerateDefaults) -> GenerateRequest {
+/// Builds a request for the prompt of a line. Absent keys take their values from `defaults`; an absent salt is empty.
+pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateDefaults) -> GenerateRequest {
     let default_sampling = defaults.sampling;
     let sampling = SamplingDefaults {
         temperature: line.temperature.or(default_sampling.temperature),
@@ -119,7 +118,7 @@ pub fn request(line: GenerateLine, defaults: &GenerateDefaults) -> GenerateReque
         presence: line.presence_penalty.unwrap_or(defaults.penalties.presence),
     };
     GenerateRequest {
-        prompt: prompt(line.prompt),
+        prompt,
         max_new_tokens: line.max_new_tokens.unwrap_or(defaults.max_new_tokens),
         sampling: sampling.sampling(),
         penalties,
@@ -237,6 +236,13 @@ mod tests {
         check(SamplingDefaults { temperature: Some(0.7), ..SamplingDefaults::default() }, 0.7);
     }
 
+    /// The request of a line.
+    fn of_line(json: &str, defaults: &GenerateDefaults) -> GenerateRequest {
+        let mut line: GenerateLine = serde_json::from_str(json).unwrap();
+        let prompt = crate::prompt::prompt(line.prompt.take().unwrap());
+        request(line, prompt, defaults)
+    }
+
     /// Flags that all differ from their defaults.
     fn defaults(sampling: SamplingDefaults) -> GenerateDefaults {
         GenerateDefaults {
@@ -260,7 +266,7 @@ mod tests {
     fn a_line_wins_over_the_flags() {
         let defaults =
             defaults(SamplingDefaults { top_k: Some(3), seed: Some(1), ..SamplingDefaults::default() });
-        let line = |json: &str| request(serde_json::from_str(json).unwrap(), &defaults);
+        let line = |json: &str| of_line(json, &defaults);
         let bare = line(r#"{"prompt":"p"}"#);
         assert_eq!((bare.max_new_tokens, bare.sampling.top_k, bare.sampling.temperature), (9, 3, 1.0));
         assert_eq!(
@@ -292,7 +298,7 @@ mod tests {
             seed: Some(1),
         });
         // Compared as text, because requests do not implement `PartialEq`.
-        let line = |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &defaults));
+        let line = |json: &str| format!("{:#?}", of_line(json, &defaults));
         let flags = GenerateRequest {
             sampling: Sampling {
                 temperature: 0.25,

@@ -2,7 +2,7 @@
 //!
 //! Each kind of request has a module. Its `answer` converts the engine's outcome to the JSON type of the answer. If requests of the
 //! kind can be read from JSON, its `request` converts the JSON type (of `redline-wire`) to the engine's request, with defaults for
-//! absent keys. [`Chat`] formats prompts with a model's chat template. Requests are validated by the engine, not here.
+//! absent keys. [`Chat`] formats prompts and conversations with a model's chat template. Requests are validated by the engine, not here.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ pub mod rerank;
 pub mod score;
 pub mod tokenize;
 
-pub use chat::Chat;
+pub use chat::{Chat, ChatOptions};
 pub use error::ApiError;
 pub use judge::ChatFrames;
 pub use model::LoadedModel;

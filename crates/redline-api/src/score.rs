@@ -1,6 +1,6 @@
 //! `score`: the probability of each label as the next token.
 
-use redline_engine::{ItemScore, Label, MaskSamples, ScoreOutcome, ScoreRequest};
+use redline_engine::{ItemScore, Label, MaskSamples, Prompt, ScoreOutcome, ScoreRequest};
 use redline_wire::{
     Finite, ItemFault, MonteCarlo, SchemaVersion, ScoreLine, ScoreMeta, Scoring, TextOrLabelIds,
 };
@@ -8,8 +8,9 @@ use redline_wire::{
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
 
-/// Builds a request. Absent keys take their values from `defaults`, whose query, items, labels of items and salt are not used.
-pub fn request(line: ScoreLine, defaults: &ScoreRequest) -> Result<ScoreRequest, ApiError> {
+/// Builds a request for the query of a line. Absent keys take their values from `defaults`, whose query, items, labels of items and salt
+/// are not used.
+pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Result<ScoreRequest, ApiError> {
     let item_labels = line.item_labels.map(|lists| lists.into_iter().map(labels_of_item).collect());
     let labels = match (line.labels, line.label_token_ids) {
         (None, None) if item_labels.is_some() => Vec::new(),
@@ -23,12 +24,11 @@ pub fn request(line: ScoreLine, defaults: &ScoreRequest) -> Result<ScoreRequest,
         }
     };
     Ok(ScoreRequest {
-        query: prompt(line.query),
+        query,
         items: line.items.0.into_iter().map(prompt).collect(),
         labels,
         item_labels,
         label_end: defaults.label_end.clone(),
-        add_special_tokens: defaults.add_special_tokens,
         long_labels: line.long_labels.unwrap_or(defaults.long_labels),
         softmax: line.apply_softmax.unwrap_or(defaults.softmax),
         item_first: line.item_first.unwrap_or(defaults.item_first),
@@ -108,9 +108,14 @@ fn finite(row: &[f32]) -> Vec<Finite<f32>> {
 mod tests {
     use redline_engine::{LongLabels, Tokenization, Truncate};
 
-    use redline_engine::Prompt;
-
     use super::*;
+
+    /// The request of a line.
+    fn of_line(json: &str, defaults: &ScoreRequest) -> Result<ScoreRequest, ApiError> {
+        let mut line: ScoreLine = serde_json::from_str(json).unwrap();
+        let prompt = crate::prompt::prompt(line.query.take().unwrap());
+        request(line, prompt, defaults)
+    }
 
     fn defaults() -> ScoreRequest {
         ScoreRequest {
@@ -119,7 +124,6 @@ mod tests {
             labels: vec![Label::Ids(vec![3])],
             item_labels: None,
             label_end: Some(Label::Ids(vec![7])),
-            add_special_tokens: false,
             long_labels: LongLabels::Sum,
             softmax: true,
             item_first: false,
@@ -136,7 +140,7 @@ mod tests {
     }
 
     fn line(json: &str) -> ScoreRequest {
-        request(serde_json::from_str(json).unwrap(), &defaults()).unwrap()
+        of_line(json, &defaults()).unwrap()
     }
 
     #[test]
@@ -160,18 +164,15 @@ mod tests {
     #[test]
     fn labels_come_from_somewhere() {
         let without = ScoreRequest { labels: Vec::new(), ..defaults() };
-        let line: ScoreLine = serde_json::from_str(r#"{"query":"q","items":["a"]}"#).unwrap();
-        assert!(request(line.clone(), &without).is_err());
+        assert!(of_line(r#"{"query":"q","items":["a"]}"#, &without).is_err());
         // An explicitly empty list is passed on, and the engine rejects it.
-        let explicit = ScoreLine { labels: Some(vec![]), ..line };
-        assert!(request(explicit, &defaults()).unwrap().labels.is_empty());
+        assert!(line(r#"{"query":"q","items":["a"],"labels":[]}"#).labels.is_empty());
     }
 
     #[test]
     fn every_key_of_a_line_and_every_flag_reaches_the_request() {
         let flags = ScoreRequest { seed: Some(4), timeout_s: Some(2.0), ..defaults() };
-        let line =
-            |json: &str| format!("{:#?}", request(serde_json::from_str(json).unwrap(), &flags).unwrap());
+        let line = |json: &str| format!("{:#?}", of_line(json, &flags).unwrap());
         let bare = ScoreRequest {
             query: Prompt::Text("q".to_owned()),
             items: vec![Prompt::Text("a".to_owned())],
@@ -184,7 +185,6 @@ mod tests {
             labels: Vec::new(),
             item_labels: Some(vec![vec![Label::Text("x".to_owned()), Label::Ids(vec![9])]]),
             label_end: Some(Label::Ids(vec![7])),
-            add_special_tokens: false,
             long_labels: LongLabels::Mean,
             softmax: false,
             item_first: true,

@@ -24,7 +24,7 @@ type Listener = Box<dyn Fn() + Send>;
 /// The state that the signal handler shares with the commands.
 #[derive(Clone, Default)]
 pub(crate) struct Interrupt {
-    cancel: Cancel,
+    cancel: Arc<Mutex<Cancel>>,
     working: Arc<AtomicBool>,
     listener: Arc<Mutex<Option<Listener>>>,
     /// The last signal; 0: none.
@@ -55,7 +55,7 @@ impl Interrupt {
         let interrupt = installed.clone();
         let handler = move |signal: i32| {
             interrupt.signal.store(u8::try_from(signal).unwrap_or(0), Ordering::SeqCst);
-            if interrupt.cancel.is_cancelled() || !interrupt.working.load(Ordering::SeqCst) {
+            if interrupt.current().is_cancelled() || !interrupt.working.load(Ordering::SeqCst) {
                 process::exit(i32::from(interrupt.code()));
             }
             interrupt.cancel();
@@ -73,16 +73,26 @@ impl Interrupt {
         }
     }
 
+    /// The flag that Ctrl-C sets.
+    fn current(&self) -> Cancel {
+        self.cancel.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Prepares for further work after work that was cancelled: Ctrl-C cancels it, too, instead of ending the process.
+    pub(crate) fn renew(&self) {
+        *self.cancel.lock().unwrap_or_else(PoisonError::into_inner) = Cancel::new();
+    }
+
     /// Cancels the work.
     pub(crate) fn cancel(&self) {
-        self.cancel.cancel();
+        self.current().cancel();
         self.call_listener();
     }
 
     /// Registers a function to call when the work is cancelled. It is called at once if the work already is.
     pub(crate) fn listen(&self, listener: impl Fn() + Send + 'static) {
         *self.listener.lock().unwrap_or_else(PoisonError::into_inner) = Some(Box::new(listener));
-        if self.cancel.is_cancelled() {
+        if self.current().is_cancelled() {
             self.call_listener();
         }
     }
@@ -96,7 +106,7 @@ impl Interrupt {
     /// Runs cancellable work: during it, Ctrl-C cancels.
     pub(crate) fn during<T>(&self, work: impl FnOnce(&Cancel) -> T) -> T {
         self.working.store(true, Ordering::SeqCst);
-        let result = work(&self.cancel);
+        let result = work(&self.current());
         self.working.store(false, Ordering::SeqCst);
         result
     }
@@ -140,6 +150,17 @@ mod tests {
             }
             assert_eq!(called.load(Ordering::SeqCst), 1);
         }
+    }
+
+    #[test]
+    fn renewed_work_is_not_cancelled() {
+        let interrupt = Interrupt::default();
+        interrupt.cancel();
+        assert!(interrupt.during(Cancel::is_cancelled));
+        interrupt.renew();
+        assert!(!interrupt.during(Cancel::is_cancelled));
+        interrupt.cancel();
+        assert!(interrupt.during(Cancel::is_cancelled));
     }
 
     #[test]

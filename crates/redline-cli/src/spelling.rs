@@ -21,6 +21,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Cache => "--cache",
         Setting::Calibrate => "--calibrate",
         Setting::Chat => "--chat",
+        Setting::ChatTemplate => "--chat-template",
         Setting::Format => "--format",
         Setting::LabelEnd => "--label-end",
         Setting::Labels => "--label",

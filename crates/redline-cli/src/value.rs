@@ -10,6 +10,7 @@ use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
 use redline_lab::lanes::LaneProfile;
+use redline_tokenizer::{ChatDate, ChatValue};
 use redline_weights::{HubId, SigningKey};
 
 /// An invalid value.
@@ -108,6 +109,22 @@ pub(crate) fn hub_id(text: &str) -> Result<HubId, BadValue> {
         || bad(format!("`{text}` is not the id of a model"), "an id is `ORG/NAME`, or `ORG/NAME@REVISION`"),
         Ok,
     )
+}
+
+/// Parses a date such as `2026-07-26`.
+pub(crate) fn date(text: &str) -> Result<ChatDate, BadValue> {
+    ChatDate::parse(text).or_else(|error| bad(error.to_string(), error.hint().unwrap_or_default()))
+}
+
+/// Parses `NAME=VALUE`. The value is JSON, or else text.
+pub(crate) fn template_argument(text: &str) -> Result<(String, ChatValue), BadValue> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => {
+            let value = ChatValue::from_json(value).unwrap_or_else(|_| ChatValue::text(value));
+            Ok((name.to_owned(), value))
+        }
+        _ => bad(format!("`{text}` has no name and value"), "such as `enable_thinking=false`"),
+    }
 }
 
 /// Parses the name of a format of keys and values.

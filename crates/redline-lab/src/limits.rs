@@ -302,7 +302,7 @@ mod tests {
         // The clock is read at the start, around every pass, and after the fifth and every later one.
         let passes = |step_ns| {
             let mut passes = 0;
-            median_seconds(&Clock::ticking(step_ns), || passes += 1);
+            median_seconds(&Clock::ticking(step_ns), || {}, || passes += 1);
             passes
         };
         assert_eq!((passes(100_000_000), passes(10_000_000), passes(1_000_000)), (5, 5, 8));

@@ -13,6 +13,8 @@ pub enum Setting {
     Calibrate,
     /// Whether prompts are put into the model's chat template.
     Chat,
+    /// A file with the chat template to use instead of the model's.
+    ChatTemplate,
     /// Weight format.
     Format,
     /// Whether the end of a label is scored.
@@ -59,6 +61,7 @@ impl Setting {
         Self::Cache,
         Self::Calibrate,
         Self::Chat,
+        Self::ChatTemplate,
         Self::Format,
         Self::LabelEnd,
         Self::Labels,
@@ -87,6 +90,7 @@ impl Setting {
             Self::Cache => "cache",
             Self::Calibrate => "calibrate",
             Self::Chat => "chat",
+            Self::ChatTemplate => "chat_template",
             Self::Format => "format",
             Self::LabelEnd => "label_end",
             Self::Labels => "labels",

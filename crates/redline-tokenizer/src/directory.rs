@@ -1,9 +1,11 @@
 //! Reads a model directory: the tokenizer files, and the configuration of special tokens.
 
 use crate::{
-    AddedToken, ByteLevelOptions, ChatTemplate, Encoder, Split, Tokenizer, TokenizerError, byte_level, json,
+    AddedToken, ByteLevelOptions, ChatTemplate, Encoder, Split, Tokenizer, TokenizerError, byte_level, chat,
+    json,
 };
 use serde_json::{Map, Value};
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 
@@ -40,10 +42,20 @@ impl Tokenizer {
 }
 
 impl ChatTemplate {
-    /// Reads the template of a model directory: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json` (the one named
-    /// `default` if there are several). `None` if there is neither.
+    /// Reads the template of a model directory: `chat_template.jinja`, else `chat_template` in `tokenizer_config.json`, which is a text or
+    /// a list of templates with names. A template named `tool_use` applies if tools are given; it can also be the file `tool_use.jinja`
+    /// in the folder `additional_chat_templates` or `chat_templates`. `None` if there is no template.
     pub fn from_dir(dir: &Path) -> Result<Option<Self>, TokenizerError> {
         chat_template(dir)
+    }
+
+    /// Reads a template from a file of its own. The special tokens are those of the model directory, if there is one.
+    pub fn from_file(path: &Path, dir: Option<&Path>) -> Result<Self, TokenizerError> {
+        let tokens = dir.map(|dir| Config::read(dir)?.named_tokens()).transpose()?.unwrap_or_default();
+        let bytes =
+            std::fs::read(path).map_err(|source| TokenizerError::Read { path: path.to_owned(), source })?;
+        let (place, source) = text(path, bytes)?;
+        Self::new(&place, &source, tokens)
     }
 }
 
@@ -65,31 +77,36 @@ fn load(dir: &Path, encoder: Encoder) -> Result<Tokenizer, TokenizerError> {
     byte_level::build(&dir.display().to_string(), vocab, merges, &options, encoder)
 }
 
+/// Folders of templates beside `chat_template.jinja`. The first is that of transformers.
+const TEMPLATE_FOLDERS: [&str; 2] = ["additional_chat_templates", "chat_templates"];
+
+/// Templates by name, each as its place and its source.
+type Sources = BTreeMap<String, (String, String)>;
+
 /// The chat template of a directory, if it has one.
 fn chat_template(dir: &Path) -> Result<Option<ChatTemplate>, TokenizerError> {
     let config = Config::read(dir)?;
-    let named = |name: &str| match config.get(name).filter(|value| !value.is_null()) {
-        Some(value) => config.token(name, value).map(|token| Some((name.to_owned(), token.content))),
-        None => Ok(None),
+    let tokens = config.named_tokens()?;
+    let path = dir.join("chat_template.jinja");
+    let mut sources = match read(&path)? {
+        Some(bytes) => Sources::from([("default".to_owned(), text(&path, bytes)?)]),
+        None => config.chat_templates()?,
     };
-    let tokens = NAMED.into_iter().filter_map(|name| named(name).transpose()).collect::<Result<_, _>>()?;
-    if let Some(bytes) = read(&dir.join("chat_template.jinja"))? {
-        let place = place(dir, "chat_template.jinja");
-        let source = std::str::from_utf8(&bytes)
-            .map_err(|error| TokenizerError::NotUtf8 { place: place.clone(), offset: error.valid_up_to() })?;
-        return Ok(Some(ChatTemplate::new(&place, source, tokens)));
-    }
-    let source = match config.tokenizer.get("chat_template") {
-        None | Some(Value::Null) => return Ok(None),
-        Some(Value::String(source)) => Some(source.as_str()),
-        Some(Value::Array(several)) => {
-            several.iter().find(|one| one["name"] == "default").and_then(|one| one["template"].as_str())
+    for folder in TEMPLATE_FOLDERS {
+        for name in chat::NAMES {
+            let path = dir.join(folder).join(format!("{name}.jinja"));
+            if let Some(bytes) = read(&path)? {
+                sources.insert(name.to_owned(), text(&path, bytes)?);
+            }
         }
-        Some(_) => None,
-    };
-    let source =
-        source.ok_or_else(|| config.wrong("chat_template", "a text, or a list with one named `default`"))?;
-    Ok(Some(ChatTemplate::new(&config.place, source, tokens)))
+    }
+    if sources.is_empty() {
+        return Ok(None);
+    }
+    if !sources.contains_key("default") {
+        return Err(config.wrong("chat_template", "a text, or a list with one named `default`"));
+    }
+    ChatTemplate::of_several(sources, tokens).map(Some)
 }
 
 /// The configuration files beside `vocab.json` and `merges.txt`. A missing file is an empty object.
@@ -121,6 +138,32 @@ impl Config {
             config.added = object("added_tokens.json")?;
         }
         Ok(config)
+    }
+
+    /// The special tokens that have a name, such as `bos_token`.
+    fn named_tokens(&self) -> Result<BTreeMap<String, String>, TokenizerError> {
+        let given = NAMED.into_iter().filter_map(|name| Some((name, self.get(name)?)));
+        let tokens = given.filter(|(_, value)| !value.is_null());
+        tokens.map(|(name, value)| Ok((name.to_owned(), self.token(name, value)?.content))).collect()
+    }
+
+    /// The templates of `chat_template`.
+    fn chat_templates(&self) -> Result<Sources, TokenizerError> {
+        let wrong = || self.wrong("chat_template", "a text, or a list with one named `default`");
+        let source = |source: &str| (self.place.clone(), source.to_owned());
+        match self.tokenizer.get("chat_template") {
+            None | Some(Value::Null) => Ok(Sources::new()),
+            Some(Value::String(text)) => Ok(Sources::from([("default".to_owned(), source(text))])),
+            Some(Value::Array(several)) => {
+                let known = several.iter().filter_map(|one| Some((one["name"].as_str()?, &one["template"])));
+                let known = known.filter(|(name, _)| chat::NAMES.contains(name));
+                let sources: Sources = known
+                    .map(|(name, text)| Ok((name.to_owned(), source(text.as_str().ok_or_else(wrong)?))))
+                    .collect::<Result<_, _>>()?;
+                if sources.contains_key("default") { Ok(sources) } else { Err(wrong()) }
+            }
+            Some(_) => Err(wrong()),
+        }
     }
 
     fn options(&self, has_end_of_text: bool) -> Result<ByteLevelOptions, TokenizerError> {
@@ -274,5 +317,14 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, TokenizerError> {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(source) => Err(TokenizerError::Read { path: path.to_owned(), source }),
+    }
+}
+
+/// The place and the text of a file.
+fn text(path: &Path, bytes: Vec<u8>) -> Result<(String, String), TokenizerError> {
+    let place = path.display().to_string();
+    match String::from_utf8(bytes) {
+        Ok(text) => Ok((place, text)),
+        Err(error) => Err(TokenizerError::NotUtf8 { place, offset: error.utf8_error().valid_up_to() }),
     }
 }

@@ -157,6 +157,14 @@ pub enum TokenizerError {
         /// The encoder's message.
         reason: String,
     },
+    /// A conversation that a chat template cannot be applied to.
+    #[error("{reason}")]
+    Conversation {
+        /// The message or field, and what is wrong with it.
+        reason: String,
+        /// What the caller can do about it.
+        hint: &'static str,
+    },
     /// A vocabulary cannot be padded to fewer entries than it already has.
     #[error("the vocabulary has {has} entries and cannot be padded to {size}")]
     CannotShrink {
@@ -207,6 +215,7 @@ impl TokenizerError {
                     size.saturating_sub(1)
                 ));
             }
+            Self::Conversation { hint, .. } => hint,
             Self::CannotShrink { has, .. } => return Some(format!("ask for at least {has} entries")),
         };
         Some(hint.to_owned())

@@ -49,7 +49,7 @@ mod tokenizer;
 pub use added::AddedToken;
 pub use backend::Encoder;
 pub use byte_level::{ByteLevelOptions, Split};
-pub use chat::{ChatMessage, ChatTemplate};
+pub use chat::{ChatDate, ChatMessage, ChatTemplate, ChatValue, Conversation};
 pub use encoding::Encoding;
 pub use error::TokenizerError;
 pub use native::Beginning;

@@ -1,8 +1,11 @@
 //! `diffuse`: requests and answers.
 
+use std::collections::BTreeMap;
+
 use redline_settings::{Algorithm, BlockCache, FinishReason};
 use serde::{Deserialize, Serialize};
 
+use crate::chat::{JsonText, chat_keys};
 use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{Strings, TextOrIds};
@@ -18,7 +21,8 @@ pub struct DiffuseLine {
     #[serde(default, skip_serializing)]
     pub id: RequestId,
     /// The text before the masks; it may contain masks itself.
-    pub prompt: TextOrIds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<TextOrIds>,
     /// Number of masks after the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
@@ -70,7 +74,30 @@ pub struct DiffuseLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// A conversation, instead of a prompt: objects with `role` and `content`, which the model's chat template formats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<JsonText>>,
+    /// JSON schemas of the functions that the model may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<JsonText>>,
+    /// Documents that the model may use, objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Vec<JsonText>>,
+    /// Further variables of the chat template by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// The date that the chat template may print, such as `2026-07-26`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// End the formatted conversation where the assistant's answer begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_generation_prompt: Option<bool>,
+    /// End the formatted conversation with the content of its final message, so that the model continues it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_final_message: Option<bool>,
 }
+
+chat_keys!(DiffuseLine);
 
 /// Answer to a request to fill masks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -181,7 +208,6 @@ mod tests {
             (r#"{"prompt":"p","step":3}"#, "unknown field `step`"),
             (r#"{"prompt":"p","algorithm":"best"}"#, "unknown variant `best`, expected one of `origin`"),
             (r#"{"prompt":"p","cache":"all"}"#, "unknown variant `all`"),
-            (r#"{"steps":3}"#, "missing field `prompt`"),
         ] {
             let error = serde_json::from_str::<DiffuseLine>(json).unwrap_err().to_string();
             assert!(error.contains(expect), "{json}: {error}");

@@ -1,8 +1,11 @@
 //! `generate`: requests and answers.
 
+use std::collections::BTreeMap;
+
 use redline_settings::FinishReason;
 use serde::{Deserialize, Serialize};
 
+use crate::chat::{JsonText, chat_keys};
 use crate::finite::Finite;
 use crate::id::RequestId;
 use crate::input::{LogitBias, Strings, TextOrIds};
@@ -18,7 +21,8 @@ pub struct GenerateLine {
     #[serde(default, skip_serializing)]
     pub id: RequestId,
     /// The prompt to continue.
-    pub prompt: TextOrIds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prompt: Option<TextOrIds>,
     /// Maximum number of new tokens.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_new_tokens: Option<usize>,
@@ -82,7 +86,30 @@ pub struct GenerateLine {
     /// First position for which prompt log-probabilities are returned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prompt_logprobs_from: Option<usize>,
+    /// A conversation, instead of a prompt: objects with `role` and `content`, which the model's chat template formats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<JsonText>>,
+    /// JSON schemas of the functions that the model may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<JsonText>>,
+    /// Documents that the model may use, objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Vec<JsonText>>,
+    /// Further variables of the chat template by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// The date that the chat template may print, such as `2026-07-26`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// End the formatted conversation where the assistant's answer begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_generation_prompt: Option<bool>,
+    /// End the formatted conversation with the content of its final message, so that the model continues it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_final_message: Option<bool>,
 }
+
+chat_keys!(GenerateLine);
 
 /// Answer to a generation request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -196,7 +223,7 @@ mod tests {
     #[test]
     fn absent_keys_are_absent_and_one_stop_string_is_a_list() {
         let line: GenerateLine = serde_json::from_str(r#"{"prompt":[1,2],"stop":"."}"#).unwrap();
-        assert_eq!(line.prompt, TextOrIds::Ids(vec![1, 2]));
+        assert_eq!(line.prompt, Some(TextOrIds::Ids(vec![1, 2])));
         assert_eq!(line.stop, Some(Strings(vec![".".to_owned()])));
         assert_eq!((line.max_new_tokens, line.temperature, line.top_k, line.seed), (None, None, None, None));
     }
@@ -208,11 +235,31 @@ mod tests {
             assert!(error.contains(expect), "{json}: {error}");
         };
         check(r#"{"prompt":"p","max_tokens":3}"#, "unknown field `max_tokens`");
-        check("{}", "missing field `prompt`");
+        check(r#"{"messages":"hi"}"#, "invalid type: string \"hi\", expected a sequence");
+        check(r#"{"messages":[],"date":20260726}"#, "integer `20260726`, expected a string");
         check(r#"{"prompt":"p","max_new_tokens":-1}"#, "invalid value: integer `-1`");
         check(r#"{"prompt":"p","logit_bias":[[5,1]]}"#, "expected an object of token ids and numbers");
         check(r#"{"prompt":"p","n":-1}"#, "invalid value: integer `-1`");
         check(r#"{"prompt":"p","temperature":"hot"}"#, "invalid type: string \"hot\"");
+    }
+
+    #[test]
+    fn the_keys_of_a_line_are_moved() {
+        let json = r#"{"messages":[{"role":"user"}],"tools":[1],"documents":[2],"chat_template_kwargs":{"a":3},"date":"d",
+            "add_generation_prompt":true,"continue_final_message":false}"#;
+        let mut line: GenerateLine = serde_json::from_str(json).unwrap();
+        let text = |json: &str| serde_json::from_str::<JsonText>(json).unwrap();
+        let keys = crate::ChatKeys {
+            messages: Some(vec![text(r#"{"role":"user"}"#)]),
+            tools: Some(vec![text("1")]),
+            documents: Some(vec![text("2")]),
+            chat_template_kwargs: Some(BTreeMap::from([("a".to_owned(), text("3"))])),
+            date: Some("d".to_owned()),
+            add_generation_prompt: Some(true),
+            continue_final_message: Some(false),
+        };
+        assert_eq!(line.take_chat_keys(), keys);
+        assert_eq!(line.take_chat_keys(), crate::ChatKeys::default());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod chat;
 mod cost;
 mod diffuse;
 mod fault;
@@ -25,6 +26,7 @@ mod tokenize;
 mod trace;
 mod usage;
 
+pub use chat::{ChatKeys, JsonText};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};
 pub use fault::LineFault;

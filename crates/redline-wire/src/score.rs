@@ -1,8 +1,11 @@
 //! `score`: requests and answers.
 
+use std::collections::BTreeMap;
+
 use redline_settings::{LongLabels, Tokenization, Truncate};
 use serde::{Deserialize, Serialize};
 
+use crate::chat::{JsonText, chat_keys};
 use crate::cost::CostMeta;
 use crate::finite::Finite;
 use crate::id::RequestId;
@@ -19,7 +22,8 @@ pub struct ScoreLine {
     #[serde(default, skip_serializing)]
     pub id: RequestId,
     /// The text that all items share.
-    pub query: TextOrIds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub query: Option<TextOrIds>,
     /// The items; each gets one row of scores.
     pub items: Items,
     /// Labels as text, each exactly one token unless `long_labels` is set. They precede `label_token_ids` in the columns.
@@ -67,7 +71,30 @@ pub struct ScoreLine {
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
+    /// A conversation, instead of a query: objects with `role` and `content`, which the model's chat template formats.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub messages: Option<Vec<JsonText>>,
+    /// JSON schemas of the functions that the model may call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tools: Option<Vec<JsonText>>,
+    /// Documents that the model may use, objects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub documents: Option<Vec<JsonText>>,
+    /// Further variables of the chat template by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// The date that the chat template may print, such as `2026-07-26`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub date: Option<String>,
+    /// End the formatted conversation where the assistant's answer begins.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub add_generation_prompt: Option<bool>,
+    /// End the formatted conversation with the content of its final message, so that the model continues it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub continue_final_message: Option<bool>,
 }
+
+chat_keys!(ScoreLine);
 
 /// Answer to a score request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

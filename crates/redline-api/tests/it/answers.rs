@@ -142,14 +142,14 @@ fn a_reranking_tells_everything_of_its_documents() {
     assert_eq!(to_value(rerank::answer(&small(), outcome)).unwrap(), expected);
 }
 
-#[test]
-fn a_completion_tells_everything_of_its_text_and_its_times() {
+/// An answer with a second continuation, which has no log-probabilities.
+fn completion() -> GenerateOutcome {
     let token = |id: u32, text: &str, logprob: f32| TokenLogprob { id, text: text.to_owned(), logprob };
     let position = || PositionLogprobs {
         chosen: token(6, "b", -1.5),
         top: vec![token(5, "a", -0.25), token(6, "b", -1.5)],
     };
-    let outcome = GenerateOutcome {
+    GenerateOutcome {
         text: "b".to_owned(),
         token_ids: vec![6],
         prompt_token_ids: vec![3, 4],
@@ -178,7 +178,11 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
         arrived_s: 64.0,
         peak_memory_bytes: Some(4096),
         kernel_path: "tier/format".to_owned(),
-    };
+    }
+}
+
+#[test]
+fn a_completion_tells_everything_of_its_text_and_its_times() {
     let request = GenerateRequest {
         sampling: Sampling { seed: 77, ..Sampling::default() },
         kv_cache: false,
@@ -223,7 +227,7 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
         },
     });
     let echo = generate::RequestEcho::of(&request);
-    assert_eq!(to_value(generate::answer(&small(), echo, outcome)).unwrap(), expected);
+    assert_eq!(to_value(generate::answer(&small(), echo, completion())).unwrap(), expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@ use redline_api::{ChatFrames, LoadedModel};
 use redline_engine::{EngineError, JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 
 use super::Context;
-use super::chat::ChatFlags;
+use super::template::ChatFlags;
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelName};
 use crate::spelling::spelled;
@@ -108,7 +108,7 @@ impl JudgeFlags {
         model: &ModelName,
         context: &Context,
     ) -> Result<(LoadedModel, Option<ChatFrames>), Failure> {
-        let chat = self.chat.open(model, context.environment)?;
+        let chat = self.chat.requested(model, context.environment, self.quiet)?;
         let settings = self.machine.resolve(context.environment, &context.clock)?;
         let settings = self.memory.resolve(settings, context.environment)?;
         let loaded = settings.load(model, context.environment)?;

@@ -27,6 +27,7 @@ mod report;
 mod rerank;
 mod score;
 mod synth;
+mod template;
 mod tokenize;
 
 use std::ffi::OsString;
@@ -66,6 +67,8 @@ enum Command {
     Rerank(Box<rerank::RerankArgs>),
     /// Continue a prompt
     Generate(Box<generate::GenerateArgs>),
+    /// Converse with a model that has a chat template
+    Chat(Box<chat::ChatArgs>),
     /// Fill masks after a prompt, or in it, with a diffusion model
     Diffuse(Box<diffuse::DiffuseArgs>),
     /// Measure the perplexity of a text, and KL divergence and top-1 agreement against another model or format
@@ -150,6 +153,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Classify(args) => classify::run(&args, &context),
         Command::Rerank(args) => rerank::run(&args, &context),
         Command::Generate(args) => generate::run(&args, &context),
+        Command::Chat(args) => chat::run(&args, &context),
         Command::Diffuse(args) => diffuse::run(&args, &context),
         Command::Perplexity(args) => perplexity::run(&args, &context),
         Command::Parity(args) => parity::run(&args, &context),

@@ -201,14 +201,17 @@ fn a_byte_order_mark_is_accepted_at_the_start_only() {
 fn the_length_of_pending_lines_is_limited() {
     let read = |answered: Option<usize>| {
         let (send, messages) = channel::<Message<()>>();
-        let lines = Lines { longest: 8, ..given(Box::new(&b"123\n12345\n1\n"[..])) };
+        let mut lines = given(Box::new(&b"123\n12345\n1\n"[..]));
+        lines.longest = 8;
         let permits = spawn_reader(lines, send).unwrap();
         let length = |message| match message {
             Message::Line(line) => line.bytes.map(|bytes| bytes.len()),
             _ => None,
         };
         let ahead: Vec<Message<()>> = messages.iter().take(2).collect();
-        answered.into_iter().for_each(|bytes| permits.send(bytes).unwrap());
+        if let Some(bytes) = answered {
+            permits.send(bytes).unwrap();
+        }
         // Without permits the reader ends.
         drop(permits);
         ahead.into_iter().chain(messages).filter_map(length).collect::<Vec<usize>>()

@@ -2,8 +2,8 @@
 //!
 //! In a block of type `console`, a line that begins with `$ ` is a command; the following lines are what it prints, standard error
 //! included. The commands of a document run in order in one directory. A number before a unit of time, rate or size may differ, and
-//! so may the spaces between words. A word `…` stands for any words, a line `…` for any lines. With the environment variable
-//! `UPDATE_GUIDES=1` the output of every command is written into the document instead, without such wildcards.
+//! so may the spaces between words. A word `…` stands for any words, a line `…` for any lines. Compiled with the environment variable
+//! `UPDATE_GUIDES=1`, the output of every command is written into the document instead, without such wildcards.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -149,7 +149,7 @@ fn check(name: &str) {
         }
         outputs.push(run.out);
     }
-    if std::env::var_os("UPDATE_GUIDES").is_some() {
+    if option_env!("UPDATE_GUIDES").is_some() {
         fs::write(&path, updated(&text, &commands, &outputs)).unwrap();
     } else {
         assert_eq!(wrong, "");

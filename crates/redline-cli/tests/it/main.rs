@@ -8,6 +8,7 @@ mod chat;
 mod checkpoint;
 mod compare;
 mod confined;
+mod conversation;
 mod convert;
 mod demo;
 mod diffuse;

@@ -107,7 +107,9 @@ fn values_out_of_range_are_refused_with_the_range() {
             "--n" | "--best-of" => "from 1 to 128",
             _ => "from -2 to 2",
         };
-        bad.iter().for_each(|value| refuse(flag, value, hint));
+        for value in bad {
+            refuse(flag, value, hint);
+        }
     }
 }
 

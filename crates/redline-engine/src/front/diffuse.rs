@@ -123,7 +123,7 @@ impl Engine {
     /// Token ids of the prompt.
     fn canvas_of(&self, request: &DiffuseRequest) -> Result<Vec<u32>, EngineError> {
         let nothing = match &request.prompt {
-            Prompt::Text(text) => text.is_empty(),
+            Prompt::Text(text) | Prompt::Formatted(text) => text.is_empty(),
             Prompt::Ids(ids) => ids.is_empty(),
         };
         // Masks need no token before them.

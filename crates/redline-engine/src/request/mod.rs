@@ -14,8 +14,10 @@ pub use rerank::RerankRequest;
 /// Text, or token ids used unchanged. Ids are signed so that a negative one can be refused by value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Prompt {
-    /// Text, to be tokenised by the model's tokenizer.
+    /// Text, to be tokenised by the model's tokenizer, which adds its special tokens.
     Text(String),
+    /// Text that contains its special tokens, such as a conversation in the format of a chat template: none are added.
+    Formatted(String),
     /// Token ids, used unchanged: nothing is added before or after them.
     Ids(Vec<i64>),
 }
@@ -23,7 +25,15 @@ pub enum Prompt {
 impl Prompt {
     /// Whether this prompt is text (mixing text and ids in one request is refused).
     pub fn is_text(&self) -> bool {
-        matches!(self, Self::Text(_))
+        self.text().is_some()
+    }
+
+    /// The text, unless the prompt is token ids.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) | Self::Formatted(text) => Some(text),
+            Self::Ids(_) => None,
+        }
     }
 }
 
@@ -60,8 +70,6 @@ pub struct ScoreRequest {
     pub full_logprobs: bool,
     /// How texts are joined.
     pub tokenization: Tokenization,
-    /// Whether the tokenizer's special tokens are put around a text. A prompt from a chat template already contains them.
-    pub add_special_tokens: bool,
     /// What to do with a prompt longer than the context: `None` is an error.
     pub truncate: Option<Truncate>,
     /// Report an item's error in its place instead of failing the whole request.
@@ -99,7 +107,6 @@ impl ScoreRequest {
             item_first: false,
             full_logprobs: false,
             tokenization: Tokenization::Concat,
-            add_special_tokens: true,
             truncate: None,
             item_errors: false,
             return_token_ids: false,

@@ -561,13 +561,3 @@ fn a_class_that_begins_with_any_white_space_gets_no_other() {
     let tokenizer = engine.tokenizer().unwrap();
     assert_eq!(outcome.class_token_ids, written.map(|class| tokenizer.encode(class, false).unwrap()));
 }
-
-#[test]
-fn a_class_that_begins_with_any_white_space_gets_no_other() {
-    let engine = demo();
-    let classes = ["\nking", "\tking", " king", "king"];
-    let outcome = engine.classify(ClassifyRequest { classes: labels(&classes), ..subjects() }).unwrap();
-    let written = ["\nking", "\tking", " king", " king"];
-    let tokenizer = engine.tokenizer().unwrap();
-    assert_eq!(outcome.class_token_ids, written.map(|class| tokenizer.encode(class, false).unwrap()));
-}

@@ -483,6 +483,7 @@ mod tests {
             prompt_tokens: 2,
             new_tokens: 3,
             threshold: 0.5,
+            order: Order::default(),
             judge: None,
             reference: None,
         }

@@ -3,7 +3,8 @@
 //! The list, `SHA256SUMS`, is the output of `sha256sum` for the files of the directory. Its signature, `SHA256SUMS.minisig`, is made
 //! by `minisign -S`. Both can be made and checked without Redline. A directory is accepted only as a whole: every file in it is
 //! listed, and every listed file exists with its digest, so weights, configuration, tokenizer and chat template belong together.
-//! Folders inside the directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
+//! Files in the two folders of further chat templates belong to it, too, with the folder before their name; other folders inside the
+//! directory are never read, so they are ignored. Files are read again after the check, so anyone who can write to
 //! the directory while a model is loaded must be trusted.
 
 mod fault;
@@ -21,6 +22,8 @@ use self::fault::{LIST, SIGNATURE};
 use crate::error::{Result, WeightsError};
 use crate::file::{exists, is_plain_name, read_blocks, read_file};
 
+/// Folders inside a model directory from which chat templates are read.
+const TEMPLATE_FOLDERS: [&str; 2] = ["additional_chat_templates", "chat_templates"];
 /// Maximum bytes of a list; enough for thousands of files.
 const MAX_LIST: u64 = 1 << 20;
 /// Maximum bytes of a signature, whose comments are free text.
@@ -54,7 +57,7 @@ pub fn check_signed(dir: &Path, key: &SigningKey) -> Result<()> {
     let signature = read(SIGNATURE, MAX_SIGNATURE, SignatureFault::NoSignature)?;
     verify(&list, &signature, key).map_err(refuse)?;
     let listed = parse(&list).map_err(refuse)?;
-    for name in files(dir)? {
+    for name in all_files(dir)? {
         if !is_own(&name) && !listed.contains_key(&name) {
             return Err(refuse(SignatureFault::Unlisted { name }));
         }
@@ -101,12 +104,31 @@ fn parse(list: &[u8]) -> Result<BTreeMap<String, String>, SignatureFault> {
     Ok(listed)
 }
 
-/// Parses a lower-case digest and a plain file name. The character before the name is `*` for binary mode, which is the same on Unix.
+/// Parses a lower-case digest and the name of a file in the directory or in a template folder. The character before the name is `*`
+/// for binary mode, which is the same on Unix.
 fn entry(line: &[u8]) -> Option<(String, String)> {
     let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
     let hexadecimal = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (hexadecimal && is_plain_name(name)).then(|| (digest.to_ascii_lowercase(), name.to_owned()))
+    (hexadecimal && (is_plain_name(name) || is_template(name)))
+        .then(|| (digest.to_ascii_lowercase(), name.to_owned()))
+}
+
+/// Whether a name is that of a file in a template folder.
+fn is_template(name: &str) -> bool {
+    name.split_once('/')
+        .is_some_and(|(folder, file)| TEMPLATE_FOLDERS.contains(&folder) && is_plain_name(file))
+}
+
+/// The names of the files in a directory and in its template folders.
+fn all_files(dir: &Path) -> Result<Vec<String>> {
+    let mut names = files(dir)?;
+    for folder in TEMPLATE_FOLDERS {
+        if dir.join(folder).is_dir() {
+            names.extend(files(&dir.join(folder))?.into_iter().map(|name| format!("{folder}/{name}")));
+        }
+    }
+    Ok(names)
 }
 
 /// The sorted names in a directory, without folders.
@@ -145,15 +167,24 @@ mod tests {
     #[test]
     fn lists_are_those_of_sha256sum() {
         let digest = "0123456789abcdef".repeat(4);
-        let both = format!("{digest}  a b.json\n{} *model.safetensors\n\n", digest.to_uppercase());
-        let listed = parse(both.as_bytes()).unwrap();
-        let expected = ["a b.json", "model.safetensors"].map(|name| (name.to_owned(), digest.clone()));
+        let folder = TEMPLATE_FOLDERS[0];
+        let all = format!(
+            "{digest}  a b.json\n{} *model.safetensors\n{digest}  {folder}/a.jinja\n\n",
+            digest.to_uppercase()
+        );
+        let listed = parse(all.as_bytes()).unwrap();
+        let template = format!("{folder}/a.jinja");
+        let expected =
+            ["a b.json", "model.safetensors", &template].map(|name| (name.to_owned(), digest.clone()));
         assert_eq!(listed, BTreeMap::from(expected));
         for bad in [
             format!("{digest} a"),
             format!("{digest}  "),
             format!("{digest}  ../a"),
             format!("{digest}  a/b"),
+            format!("{digest}  {folder}/"),
+            format!("{digest}  {folder}/../a"),
+            format!("{digest}  {folder}/a/b"),
             format!("{digest}  /a"),
             format!("{}  a", &digest[1..]),
             format!("g{}  a", &digest[1..]),

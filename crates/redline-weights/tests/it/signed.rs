@@ -76,6 +76,13 @@ fn any_changed_byte_is_found() {
 fn files_that_come_or_go_are_found() {
     let fault = refused(|dir| fs::write(dir.join("chat_template.jinja"), "{{ evil }}").unwrap());
     assert_eq!(fault, SignatureFault::Unlisted { name: "chat_template.jinja".into() });
+    for folder in ["chat_templates", "additional_chat_templates"] {
+        let fault = refused(|dir| {
+            fs::create_dir(dir.join(folder)).unwrap();
+            fs::write(dir.join(folder).join("tool_use.jinja"), "{{ evil }}").unwrap();
+        });
+        assert_eq!(fault, SignatureFault::Unlisted { name: format!("{folder}/tool_use.jinja") });
+    }
     let fault = refused(|dir| fs::write(dir.join(".hidden"), "").unwrap());
     assert_eq!(fault, SignatureFault::Unlisted { name: ".hidden".into() });
     let fault = refused(|dir| fs::remove_file(dir.join("config.json")).unwrap());

@@ -9,15 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_api::LoadedModel;
 use redline_api::diffuse::{self, RequestEcho};
-use redline_api::{Chat, LoadedModel};
 use redline_engine::{
     Algorithm, BlockCache, Cancel, DiffuseOutcome, DiffuseRequest, DiffusionProgress, EngineError,
     FinishReason, Ticket,
 };
 use redline_wire::DiffuseLine;
 
-use super::chat::{self, ChatFlags};
+use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
@@ -27,6 +27,11 @@ use crate::output::{self, Stream};
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
+fn keys() -> String {
+    format!("{KEYS} Keys of a conversation, instead of prompt: {}", template::KEYS)
+}
+
+/// Keys that do not concern the chat template.
 const KEYS: &str = "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
     Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
     top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, timeout_s. \
@@ -34,7 +39,7 @@ const KEYS: &str = "Masks in the prompt are filled too: write the model's own ma
 
 /// Flags of `diffuse`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(super) struct DiffuseArgs {
     #[command(flatten)]
     model: ModelFlag,
@@ -151,15 +156,14 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
-    let chat = args.chat.open(&model, context.environment)?;
+    let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return diffuse_lines(&loaded, (lines, &args.target), &defaults, (chat.as_ref(), args.trace));
+        return diffuse_lines(&loaded, (lines, &args.target), &defaults, (&prompts, args.trace));
     }
-    let mut request = request::complete(args, defaults)?;
+    let request = request::complete(args, defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
-    chat::apply(chat.as_ref(), &loaded.engine, &mut request.prompt)?;
     diffuse_once(&loaded, args, request)
 }
 
@@ -230,11 +234,11 @@ fn diffuse_lines(
     loaded: &LoadedModel,
     (lines, target): (Lines, &TargetFlags),
     defaults: &DiffuseRequest,
-    (chat, trace): (Option<&Chat>, bool),
+    (prompts, trace): (&Prompts, bool),
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut canvases = Canvases { loaded, defaults, chat, trace, cancel };
+        let mut canvases = Canvases { loaded, defaults, prompts, trace, cancel };
         jsonl::answer_all(lines, target, &mut canvases, Some(&interrupt))
     })?;
     Ok(tally.code())
@@ -244,7 +248,7 @@ fn diffuse_lines(
 struct Canvases<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a DiffuseRequest,
-    chat: Option<&'a Chat>,
+    prompts: &'a Prompts,
     trace: bool,
     cancel: &'a Cancel,
 }
@@ -254,9 +258,9 @@ impl Answers for Canvases<'_> {
     type Context = RequestEcho;
     type Outcome = Result<DiffuseOutcome, EngineError>;
 
-    fn begin(&mut self, line: DiffuseLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
-        let mut request = diffuse::request(line, self.defaults);
-        chat::apply(self.chat, &self.loaded.engine, &mut request.prompt)?;
+    fn begin(&mut self, mut line: DiffuseLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
+        let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
+        let request = diffuse::request(line, prompt, self.defaults);
         let echo = RequestEcho::of(&request, self.trace);
         done.with_outcome_of(self.loaded.engine.submit_diffuse(request, self.cancel)?);
         Ok(echo)

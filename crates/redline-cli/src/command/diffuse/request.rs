@@ -4,6 +4,7 @@ use redline_engine::{DiffuseRequest, Prompt, Sampling};
 
 use super::DiffuseArgs;
 use crate::command::prompt;
+use crate::command::template::Prompts;
 use crate::message::Failure;
 
 /// The values that the flags give to all requests.
@@ -35,9 +36,13 @@ pub(super) fn defaults(args: &DiffuseArgs) -> DiffuseRequest {
 }
 
 /// Completes these values with the prompt from the flags; it is an error if they give none.
-pub(super) fn complete(args: &DiffuseArgs, defaults: DiffuseRequest) -> Result<DiffuseRequest, Failure> {
+pub(super) fn complete(
+    args: &DiffuseArgs,
+    defaults: DiffuseRequest,
+    prompts: &Prompts,
+) -> Result<DiffuseRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
-    Ok(DiffuseRequest { prompt, ..defaults })
+    Ok(DiffuseRequest { prompt: prompts.of_flags(prompt)?, ..defaults })
 }
 
 #[cfg(test)]
@@ -56,7 +61,7 @@ mod tests {
     fn every_flag_of_the_command_reaches_the_request() {
         let request = |line: &str| {
             let args = parsed(&line.split(' ').collect::<Vec<_>>());
-            format!("{:#?}", complete(&args, defaults(&args)).unwrap())
+            format!("{:#?}", complete(&args, defaults(&args), &Prompts::unformatted()).unwrap())
         };
         let expected = DiffuseRequest {
             steps: Some(8),

@@ -7,16 +7,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use redline_api::generate::{self, GenerateDefaults, RequestEcho};
-use redline_api::{Chat, LoadedModel};
+use redline_api::LoadedModel;
+use redline_api::generate::{self, GenerateDefaults, RequestEcho, SamplingDefaults};
 use redline_engine::{
-    Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest,
+    Cancel, Continuation, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Penalties,
     PositionLogprobs, Ticket,
 };
 
 use redline_wire::GenerateLine;
 
-use super::chat::{self, ChatFlags};
+use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
@@ -26,13 +26,18 @@ use crate::output::{self, Stream};
 use crate::value::{self, Biases, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
+fn keys() -> String {
+    format!("{KEYS} Keys of a conversation, instead of prompt: {}", template::KEYS)
+}
+
+/// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
     min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(super) struct GenerateArgs {
     #[command(flatten)]
     model: ModelFlag,
@@ -103,7 +108,7 @@ pub(super) struct GenerateArgs {
 /// How the next token is chosen: greedily, unless one of these is given.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Sampling (greedy unless one of the first five is given)")]
-struct SamplingFlags {
+pub(super) struct SamplingFlags {
     /// Temperature; 0 is greedy; default: 1 if one of the next four is given, else 0
     #[arg(long, value_name = "T", value_parser = value::temperature, allow_negative_numbers = true)]
     temperature: Option<f32>,
@@ -136,21 +141,48 @@ struct SamplingFlags {
     logit_bias: Option<Biases>,
 }
 
+impl SamplingFlags {
+    /// The values that the flags give to all requests.
+    pub(super) fn defaults(&self) -> SamplingDefaults {
+        SamplingDefaults {
+            temperature: self.temperature,
+            top_k: self.top_k,
+            top_p: self.top_p,
+            min_p: self.min_p,
+            typical_p: self.typical_p,
+            seed: self.seed,
+        }
+    }
+
+    /// The penalties.
+    pub(super) fn penalties(&self) -> Penalties {
+        Penalties {
+            repetition: self.repetition_penalty,
+            frequency: self.frequency_penalty,
+            presence: self.presence_penalty,
+        }
+    }
+
+    /// The numbers that are added to logits, by token id.
+    pub(super) fn logit_bias(&self) -> Vec<(i64, f32)> {
+        self.logit_bias.clone().unwrap_or_default().0
+    }
+}
+
 /// Continues the prompt from the flags, or answers a file of requests.
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
     let defaults = request::defaults(args);
-    let chat = args.chat.open(&model, context.environment)?;
+    let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        return generate_lines(&loaded, (lines, &args.target), &defaults, chat.as_ref());
+        return generate_lines(&loaded, (lines, &args.target), &defaults, &prompts);
     }
-    let mut request = request::complete(args, &defaults)?;
+    let request = request::complete(args, &defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
-    chat::apply(chat.as_ref(), &loaded.engine, &mut request.prompt)?;
     generate_once(&loaded, args, request)
 }
 
@@ -211,7 +243,7 @@ fn print_all(continuations: Vec<Continuation>) -> Result<(), Failure> {
 }
 
 /// Prints the text as it is generated; without a tokenizer, the ids at the end. Generation stops when standard output is closed.
-fn stream(
+pub(super) fn stream(
     engine: &Engine,
     interrupt: &Interrupt,
     request: GenerateRequest,
@@ -236,11 +268,11 @@ fn generate_lines(
     loaded: &LoadedModel,
     (lines, target): (Lines, &TargetFlags),
     defaults: &GenerateDefaults,
-    chat: Option<&Chat>,
+    prompts: &Prompts,
 ) -> Result<ExitCode, Failure> {
     let interrupt = Interrupt::install()?;
     let tally = interrupt.during(|cancel| {
-        let mut completions = Completions { loaded, defaults, chat, cancel };
+        let mut completions = Completions { loaded, defaults, prompts, cancel };
         jsonl::answer_all(lines, target, &mut completions, Some(&interrupt))
     })?;
     Ok(tally.code())
@@ -250,7 +282,7 @@ fn generate_lines(
 struct Completions<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a GenerateDefaults,
-    chat: Option<&'a Chat>,
+    prompts: &'a Prompts,
     cancel: &'a Cancel,
 }
 
@@ -259,9 +291,9 @@ impl Answers for Completions<'_> {
     type Context = RequestEcho;
     type Outcome = Result<GenerateOutcome, EngineError>;
 
-    fn begin(&mut self, line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
-        let mut request = generate::request(line, self.defaults);
-        chat::apply(self.chat, &self.loaded.engine, &mut request.prompt)?;
+    fn begin(&mut self, mut line: GenerateLine, done: Done<Self::Outcome>) -> Result<RequestEcho, Failure> {
+        let prompt = self.prompts.of_line("prompt", line.prompt.take(), line.take_chat_keys())?;
+        let request = generate::request(line, prompt, self.defaults);
         let echo = RequestEcho::of(&request);
         done.with_outcome_of(self.loaded.engine.submit_generate(request, self.cancel)?);
         Ok(echo)

@@ -1,31 +1,20 @@
 //! Converts flags to the engine's request.
 
-use redline_api::generate::{GenerateDefaults, SamplingDefaults};
-use redline_engine::{GenerateRequest, Penalties};
+use redline_api::generate::GenerateDefaults;
+use redline_engine::GenerateRequest;
 
 use super::GenerateArgs;
 use crate::command::prompt;
+use crate::command::template::Prompts;
 use crate::message::{self, Failure};
 
 /// The values that the flags give to all requests.
 pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {
-    let flags = &args.sampling;
     GenerateDefaults {
         max_new_tokens: args.max_new_tokens,
-        sampling: SamplingDefaults {
-            temperature: flags.temperature,
-            top_k: flags.top_k,
-            top_p: flags.top_p,
-            min_p: flags.min_p,
-            typical_p: flags.typical_p,
-            seed: flags.seed,
-        },
-        penalties: Penalties {
-            repetition: flags.repetition_penalty,
-            frequency: flags.frequency_penalty,
-            presence: flags.presence_penalty,
-        },
-        logit_bias: flags.logit_bias.clone().unwrap_or_default().0,
+        sampling: args.sampling.defaults(),
+        penalties: args.sampling.penalties(),
+        logit_bias: args.sampling.logit_bias(),
         n: args.n,
         best_of: args.best_of,
         stop: args.stop.clone(),
@@ -39,9 +28,13 @@ pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {
 }
 
 /// Completes these values with the prompt from the flags; it is an error if they give none.
-pub(super) fn complete(args: &GenerateArgs, defaults: &GenerateDefaults) -> Result<GenerateRequest, Failure> {
+pub(super) fn complete(
+    args: &GenerateArgs,
+    defaults: &GenerateDefaults,
+    prompts: &Prompts,
+) -> Result<GenerateRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
-    let request = defaults.request(prompt);
+    let request = defaults.request(prompts.of_flags(prompt)?);
     if request.sampling.temperature == 0.0 && args.sampling.seed.is_some() && !args.quiet {
         message::note("--seed changes nothing without sampling; add --temperature 1");
     }
@@ -51,7 +44,7 @@ pub(super) fn complete(args: &GenerateArgs, defaults: &GenerateDefaults) -> Resu
 #[cfg(test)]
 mod tests {
     use clap::{Args as _, FromArgMatches as _};
-    use redline_engine::{Prompt, PromptLogprobs, Sampling};
+    use redline_engine::{Penalties, Prompt, PromptLogprobs, Sampling};
 
     use super::*;
 
@@ -64,7 +57,7 @@ mod tests {
     fn every_flag_of_the_command_reaches_the_request() {
         let request = |arguments: &[&str]| {
             let args = parsed(arguments);
-            format!("{:#?}", complete(&args, &defaults(&args)).unwrap())
+            format!("{:#?}", complete(&args, &defaults(&args), &Prompts::unformatted()).unwrap())
         };
         let line = "--prompt p --max-new-tokens 9 --stop x --stop y --ignore-eos --no-kv-cache --logprobs 3 --prompt-logprobs 2 \
                     --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5 \

@@ -15,6 +15,7 @@ use redline_wire::{Finite, ScoreLine, Scoring};
 
 use self::labels::Labels;
 use super::Context;
+use super::template::{self, ChatFlags, Prompts};
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
@@ -22,6 +23,11 @@ use crate::output;
 use crate::value::{self, Ids};
 
 /// Keys of a line of `--jsonl`, for the help.
+fn keys() -> String {
+    format!("{KEYS} Keys of a conversation, instead of query: {}", template::KEYS)
+}
+
+/// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
     tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. An absent key takes the \
@@ -30,7 +36,7 @@ const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats
 
 /// Flags of `score`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
+#[command(after_help = keys())]
 pub(super) struct ScoreArgs {
     #[command(flatten)]
     model: ModelFlag,
@@ -40,6 +46,8 @@ pub(super) struct ScoreArgs {
     /// The query as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     query_ids: Option<Ids>,
+    #[command(flatten)]
+    chat: ChatFlags,
     /// An item, which gets a row of scores (repeatable; may be empty)
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids", "items_file"])]
     item: Vec<String>,
@@ -94,7 +102,8 @@ pub(super) struct ScoreArgs {
     /// Print one JSON document
     #[arg(long)]
     json: bool,
-    /// Print only the scores, as JSON: for every request a line {"scores":[[a, b], [c, d]]} with a list per item, or null for one that failed
+    /// Print only the scores, as JSON: for every request a line {"scores":[[a, b], [c, d]]} with a list per item, or null if it
+    /// failed
     #[arg(long, conflicts_with = "json")]
     brief: bool,
     /// Print nothing but the answer
@@ -112,13 +121,15 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
+    let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
         let loaded = settings.load(&model, context.environment)?;
-        let mut scores = Scores { loaded: &loaded, defaults: &defaults, brief: args.brief };
+        let mut scores =
+            Scores { loaded: &loaded, defaults: &defaults, brief: args.brief, prompts: &prompts };
         return Ok(jsonl::answer_all(lines, &args.target, &mut scores, None)?.code());
     }
-    let request = request::complete(args, defaults)?;
+    let request = request::complete(args, defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
     score_once(&loaded, args, request)
 }
@@ -152,6 +163,7 @@ struct Scores<'a> {
     loaded: &'a LoadedModel,
     defaults: &'a ScoreRequest,
     brief: bool,
+    prompts: &'a Prompts,
 }
 
 impl Answers for Scores<'_> {
@@ -159,8 +171,9 @@ impl Answers for Scores<'_> {
     type Context = ();
     type Outcome = Result<ScoreOutcome, EngineError>;
 
-    fn begin(&mut self, line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
-        let request = score::request(line, self.defaults)?;
+    fn begin(&mut self, mut line: ScoreLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
+        let query = self.prompts.of_line("query", line.query.take(), line.take_chat_keys())?;
+        let request = score::request(line, query, self.defaults)?;
         done.with_outcome_of(self.loaded.engine.submit_score(request, &Cancel::new())?);
         Ok(())
     }

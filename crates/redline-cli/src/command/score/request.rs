@@ -4,6 +4,7 @@ use redline_engine::{Prompt, ScoreRequest};
 
 use super::ScoreArgs;
 use crate::command::prompt;
+use crate::command::template::Prompts;
 use crate::message::Failure;
 use crate::text;
 
@@ -27,7 +28,11 @@ pub(super) fn defaults(args: &ScoreArgs) -> ScoreRequest {
 }
 
 /// Completes these values with the query, items and labels, which the flags must give.
-pub(super) fn complete(args: &ScoreArgs, defaults: ScoreRequest) -> Result<ScoreRequest, Failure> {
+pub(super) fn complete(
+    args: &ScoreArgs,
+    defaults: ScoreRequest,
+    prompts: &Prompts,
+) -> Result<ScoreRequest, Failure> {
     let query = prompt::given("query", args.query.as_deref(), args.query_ids.as_ref())?;
     if args.item.is_empty() && args.item_ids.is_empty() && args.items_file.is_none() {
         let hint = if query.is_text() {
@@ -41,7 +46,7 @@ pub(super) fn complete(args: &ScoreArgs, defaults: ScoreRequest) -> Result<Score
         let hint = "`--label ' yes'` or `--label-id 7` for each label, at least one";
         return Err(Failure::usage("no label given", hint));
     }
-    Ok(ScoreRequest { query, items: items(args)?, ..defaults })
+    Ok(ScoreRequest { query: prompts.of_flags(query)?, items: items(args)?, ..defaults })
 }
 
 fn items(args: &ScoreArgs) -> Result<Vec<Prompt>, Failure> {
@@ -69,7 +74,7 @@ mod tests {
     fn every_flag_of_the_command_reaches_the_request() {
         let request = |line: &str| {
             let args = parsed(&line.split(' ').collect::<Vec<_>>());
-            format!("{:#?}", complete(&args, defaults(&args)).unwrap())
+            format!("{:#?}", complete(&args, defaults(&args), &Prompts::unformatted()).unwrap())
         };
         let text = |text: &str| Prompt::Text(text.to_owned());
         let labels = vec![Label::Text("x".to_owned()), Label::Ids(vec![9, 8])];

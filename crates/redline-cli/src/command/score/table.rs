@@ -44,7 +44,7 @@ fn label(label: &Label) -> String {
 
 fn prompt(prompt: &Prompt) -> String {
     match prompt {
-        Prompt::Text(text) => display::shortened(text, ITEM_WIDTH),
+        Prompt::Text(text) | Prompt::Formatted(text) => display::shortened(text, ITEM_WIDTH),
         Prompt::Ids(ids) if join(ids).len() <= ITEM_WIDTH => format!("[{}]", join(ids)),
         Prompt::Ids(ids) => format!("[{}]… {} ids", join(&ids[..ids.len().min(4)]), ids.len()),
     }

@@ -59,7 +59,9 @@ impl Judgement {
             labels::ended(&tokens, options.label_end, options.end.or(model_end), label_noun)?;
         if let Some(end) = &end {
             let end = limits.label_end(end)?;
-            tokens.iter_mut().for_each(|tokens| tokens.extend(&end));
+            for label in &mut tokens {
+                label.extend(&end);
+            }
         }
         let mut cut = vec![false; texts.len()];
         if let Some(end) = options.truncate.filter(|_| !texts.is_empty()) {
@@ -74,15 +76,16 @@ impl Judgement {
         let calibrates = options.calibrate.is_some() && !texts.is_empty();
         texts.extend(options.calibrate.filter(|_| calibrates));
         let items = texts.iter().map(|text| Prompt::Text(frame.after_head(text))).collect();
+        let head =
+            if options.add_special_tokens { Prompt::Text(frame.head) } else { Prompt::Formatted(frame.head) };
         let request = ScoreRequest {
             long_labels: options.long_labels,
             label_end: end,
             softmax: true,
-            add_special_tokens: options.add_special_tokens,
             item_errors: options.item_errors,
             cache_salt: options.cache_salt,
             timeout_s: options.timeout_s,
-            ..ScoreRequest::new(Prompt::Text(frame.head), items, labels)
+            ..ScoreRequest::new(head, items, labels)
         };
         Ticket::begin(cancel, |reply, cancels| {
             let answer = move |scores: Result<ScoreOutcome, EngineError>| {

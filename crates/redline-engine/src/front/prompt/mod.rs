@@ -155,6 +155,7 @@ impl Limits<'_> {
     pub(crate) fn prompt(&self, prompt: &Prompt, new_tokens: usize) -> Result<Vec<u32>, EngineError> {
         let ids = match prompt {
             Prompt::Text(text) => self.text(text, true)?,
+            Prompt::Formatted(text) => self.text(text, false)?,
             Prompt::Ids(ids) => self.ids("prompt", ids)?,
         };
         self.check_ids("the prompt", &ids)?;
@@ -241,7 +242,9 @@ impl Limits<'_> {
         let end = request.label_end.as_ref().map(|end| self.label_end(end)).transpose()?.unwrap_or_default();
         let mut divisors = Vec::with_capacity(lists.len());
         for labels in &mut lists {
-            labels.iter_mut().for_each(|label| label.extend(&end));
+            for label in labels.iter_mut() {
+                label.extend(&end);
+            }
             let divisor = |label: &Vec<u32>| self.divisor(label, request.long_labels);
             divisors.push(labels.iter().map(divisor).collect::<Result<_, _>>()?);
         }
@@ -335,6 +338,10 @@ impl Limits<'_> {
                 ));
             }
         }
+        if request.item_first && matches!(request.query, Prompt::Formatted(_)) {
+            let hint = "leave out `item_first`";
+            return Err(EngineError::request("items continue a conversation, so they follow it", hint));
+        }
         let query = self.query(request)?;
         let mut prompts = Vec::with_capacity(request.items.len());
         let mut stem = None;
@@ -352,13 +359,13 @@ impl Limits<'_> {
 
     fn query(&self, request: &ScoreRequest) -> Result<Query, EngineError> {
         match &request.query {
-            Prompt::Text(text) if !request.items.is_empty() => {
+            Prompt::Text(text) | Prompt::Formatted(text) if !request.items.is_empty() => {
                 let tokenizer = self.tokenizer()?;
                 let beginning =
                     if request.item_first { Beginning::default() } else { tokenizer.begin(text)? };
                 Ok(Query { ids: tokenizer.encode_after(&beginning, text, false)?, beginning })
             }
-            Prompt::Text(_) => Ok(Query::default()),
+            Prompt::Text(_) | Prompt::Formatted(_) => Ok(Query::default()),
             Prompt::Ids(ids) => Ok(Query { ids: self.ids("query", ids)?, ..Query::default() }),
         }
     }
@@ -372,41 +379,49 @@ impl Limits<'_> {
         item: &Prompt,
     ) -> Result<Tokens, EngineError> {
         let (ids, boundary_mismatch) = match (&request.query, item) {
-            (Prompt::Text(query_text), Prompt::Text(text)) => {
-                let separate = self.separate(&query.ids, text, request)?;
-                let joined = if request.item_first {
-                    format!("{text}{query_text}")
-                } else {
-                    format!("{query_text}{text}")
-                };
-                let tokenizer = self.tokenizer()?;
-                let special = request.add_special_tokens;
-                let concat = tokenizer.encode_after(&query.beginning, &joined, special)?;
-                let concat = if special { with_prefix_once(concat, tokenizer.prefix_ids()) } else { concat };
-                let mismatch = concat != separate;
-                let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };
-                (ids, Some(mismatch))
-            }
             (_, Prompt::Ids(ids)) => {
                 let ids = self.ids(&format!("item {index}"), ids)?;
                 let both = if request.item_first { [&ids[..], &query.ids] } else { [&query.ids[..], &ids] };
                 (both.concat(), None)
             }
             // Mixed kinds were refused earlier.
-            (Prompt::Ids(_), Prompt::Text(_)) => (Vec::new(), None),
+            (Prompt::Ids(_), _) => (Vec::new(), None),
+            (
+                before @ (Prompt::Text(start) | Prompt::Formatted(start)),
+                Prompt::Text(text) | Prompt::Formatted(text),
+            ) => {
+                let adds_special = matches!(before, Prompt::Text(_));
+                let separate = self.separate(&query.ids, text, request.item_first, adds_special)?;
+                let joined =
+                    if request.item_first { format!("{text}{start}") } else { format!("{start}{text}") };
+                let tokenizer = self.tokenizer()?;
+                let mut concat = tokenizer.encode_after(&query.beginning, &joined, adds_special)?;
+                if adds_special {
+                    concat = with_prefix_once(concat, tokenizer.prefix_ids());
+                }
+                let mismatch = concat != separate;
+                let ids = if request.tokenization == Tokenization::Concat { concat } else { separate };
+                (ids, Some(mismatch))
+            }
         };
         self.check_ids(&format!("item {index}"), &ids)?;
         let (ids, truncated) = self.fit(item.is_text(), request.truncate, index, ids)?;
         Ok(Tokens { ids: PromptIds::new(stem, ids), truncated, boundary_mismatch })
     }
 
-    /// Tokenises query and item separately, with special tokens around the whole if requested.
-    fn separate(&self, query: &[u32], item: &str, request: &ScoreRequest) -> Result<Vec<u32>, EngineError> {
+    /// Tokenises query and item separately, with special tokens around the whole if they are to be added.
+    fn separate(
+        &self,
+        query: &[u32],
+        item: &str,
+        item_first: bool,
+        adds_special: bool,
+    ) -> Result<Vec<u32>, EngineError> {
         let tokenizer = self.tokenizer()?;
         let item = tokenizer.encode(item, false)?;
-        let (first, second) = if request.item_first { (&item[..], query) } else { (query, &item[..]) };
+        let (first, second) = if item_first { (&item[..], query) } else { (query, &item[..]) };
         let both = [first, second].concat();
-        if !request.add_special_tokens {
+        if !adds_special {
             return Ok(both);
         }
         let prefix = tokenizer.prefix_ids();
@@ -553,6 +568,24 @@ mod tests {
             let apart = of(query, item, item_first, Tokenization::Separate);
             assert_eq!(apart, (separate.to_vec(), moved), "{query}|{item}");
         }
+    }
+
+    #[test]
+    fn no_special_tokens_are_added_to_a_formatted_text() {
+        let tokenizer = tokenizer();
+        let limits = limits(&tokenizer, 8);
+        let formatted = |text: &str| Prompt::Formatted(text.to_owned());
+        assert_eq!(limits.prompt(&formatted("<s>ab"), 1).unwrap(), [0, 6]);
+        assert_eq!(limits.windows(&formatted("<s>ab"), 2).unwrap().iter().next().unwrap().tokens, [0, 6]);
+        let of = |query: &str, item: &str, tokenization: Tokenization| {
+            prompt(limits, &ScoreRequest { tokenization, ..asked(formatted(query), text(item)) })
+        };
+        assert_eq!(of("<s>a", "b", Tokenization::Concat), (vec![0, 6], Some(true)));
+        assert_eq!(of("<s>a", "b", Tokenization::Separate), (vec![0, 3, 4], Some(true)));
+        assert_eq!(of("<s><t><s><t>", "c", Tokenization::Concat), (vec![0, 1, 0, 1, 5], Some(false)));
+        let before = ScoreRequest { item_first: true, ..asked(formatted("a"), text("b")) };
+        let error = limits.items(&before).unwrap_err();
+        assert_eq!(error.to_string(), "items continue a conversation, so they follow it");
     }
 
     #[test]

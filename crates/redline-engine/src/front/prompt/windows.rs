@@ -55,6 +55,7 @@ impl Limits<'_> {
     pub(crate) fn windows(&self, text: &Prompt, size: usize) -> Result<Windows, EngineError> {
         let (prefix, ids) = match text {
             Prompt::Ids(ids) => (Vec::new(), self.ids("the text", ids)?),
+            Prompt::Formatted(text) => (Vec::new(), self.tokenizer()?.encode(text, false)?),
             Prompt::Text(text) => {
                 let tokenizer = self.tokenizer()?;
                 let prefix = tokenizer.prefix_ids();

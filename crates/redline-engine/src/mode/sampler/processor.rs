@@ -94,7 +94,9 @@ mod tests {
 
     fn processor(penalties: Penalties, bias: &[(u32, f32)], generated: &[u32]) -> LogitsProcessor {
         let mut processor = LogitsProcessor::new(penalties, bias, &[0, 1, 1]);
-        generated.iter().for_each(|&token| processor.push(token));
+        for &token in generated {
+            processor.push(token);
+        }
         processor
     }
 
@@ -121,7 +123,7 @@ mod tests {
     fn a_processor_without_effect_copies_nothing() {
         let logits = [1.0, 2.0];
         let processor = processor(NONE, &[], &[0, 1]);
-        assert!(std::ptr::eq(processor.process(&logits, &mut Vec::new()), &logits[..]));
+        assert!(std::ptr::eq(processor.process(&logits, &mut Vec::new()), logits.as_slice()));
     }
 
     #[test]

@@ -366,15 +366,16 @@ mod tests {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
         let layer = Layer::new(probe.exec(), Format::F32, (40, 96), 2, 1).unwrap();
         let checked = Checked { l2_diff: 0.25, digest: "d".to_owned() };
-        let row = row(&probe, &layer, 2, &[timed(0.5)], &checked).unwrap();
+        let row = row(&probe, &layer, 2, &[timed(Sample { seconds: 0.5, cpu_seconds: Some(1.0) })], &checked)
+            .unwrap();
         assert_eq!((row.case.as_str(), row.digest.as_deref()), ("gemm/f32/m2/n40/k96/t1", Some("d")));
         // Two rows of inputs; the weights are padded to 48 rows of 96 f32.
         let (operations, bytes) = (2.0 * 2.0 * 40.0 * 96.0, 48.0 * 96.0 * 4.0);
         assert_eq!(samples(&row, "gops"), [operations / 0.5 * 1e-9]);
         assert_eq!(samples(&row, "read_rate"), [bytes / 0.5 * 1e-9]);
         assert_eq!(row.param_text("weights_bytes").as_deref(), Some("18432"));
-        let values = ["tokens_per_s", "seconds", "l2_diff"].map(|name| samples(&row, name));
-        assert_eq!(values, [vec![4.0], vec![0.5], vec![0.25]]);
+        let values = ["tokens_per_s", "seconds", "cpu_time", "l2_diff"].map(|name| samples(&row, name));
+        assert_eq!(values, [vec![4.0], vec![0.5], vec![1.0], vec![0.25]]);
     }
 
     #[test]

@@ -1,0 +1,167 @@
+//! `redline chat`: a conversation, line by line.
+
+mod input;
+mod session;
+
+use std::io::{self, BufRead as _, IsTerminal as _};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::Args;
+use redline_api::generate::GenerateDefaults;
+
+use self::input::Input;
+use self::session::Session;
+use super::Context;
+use super::generate::SamplingFlags;
+use super::template::TemplateFlags;
+use crate::interrupt::Interrupt;
+use crate::message::{self, FAILED, Failure};
+use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
+use crate::value;
+
+/// Commands within a conversation, for the help.
+const COMMANDS: &str = "Each line of standard input is a message; the answer is streamed. A line that begins with a slash is a command:\n  \
+    /system TEXT  set the system message; without a text, remove it\n  \
+    /reset        forget all messages but the system message\n  \
+    /save FILE    write the messages as a line for `redline generate --jsonl`\n  \
+    /exit         leave, as at the end of the input\n\
+    A message that begins with a slash is written with two. Ctrl-C stops an answer, and otherwise leaves.";
+
+/// Default maximum number of new tokens of an answer.
+const MAX_NEW_TOKENS: usize = 1024;
+
+/// Flags of `chat`.
+#[derive(Debug, Args)]
+#[command(after_help = COMMANDS)]
+pub(super) struct ChatArgs {
+    #[command(flatten)]
+    model: ModelFlag,
+    /// Maximum number of new tokens of an answer; it also ends where the context does
+    #[arg(long, value_name = "N", default_value_t = MAX_NEW_TOKENS, value_parser = value::count)]
+    max_new_tokens: usize,
+    /// Stop an answer before the first occurrence of this text (repeatable)
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Time limit of an answer in seconds; an answer that exceeds it fails
+    #[arg(long, value_name = "S", value_parser = value::seconds)]
+    timeout: Option<f64>,
+    /// Continue after an end-of-sequence token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Print nothing but the answers
+    #[arg(long, short)]
+    quiet: bool,
+    #[command(flatten)]
+    template: TemplateFlags,
+    #[command(flatten)]
+    sampling: SamplingFlags,
+    #[command(flatten)]
+    machine: MachineFlags,
+    #[command(flatten)]
+    memory: MemoryFlags,
+}
+
+/// Answers messages until the input ends.
+pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failure> {
+    let model = args.model.resolve(context.environment)?;
+    let settings = args.machine.resolve(context.environment, &context.clock)?;
+    let settings = args.memory.resolve(settings, context.environment)?;
+    let chat = args.template.open(&model, context.environment, true)?;
+    chat.check()?;
+    let loaded = settings.load(&model, context.environment)?;
+    let mut session = Session::new(&loaded, chat, defaults(args));
+    let interrupt = Interrupt::install()?;
+    let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !args.quiet;
+    let mut has_failed = false;
+    loop {
+        if is_terminal {
+            message::say("> ");
+        }
+        let Some(line) = next_line()? else { break };
+        match Input::of(&line) {
+            Input::Exit => return Ok(code(has_failed)),
+            input => match handle(&mut session, input, &interrupt, args.quiet) {
+                Ok(()) => {}
+                Err(Failure::Closed) => return Err(Failure::Closed),
+                Err(failure) => {
+                    has_failed = true;
+                    failure.report();
+                }
+            },
+        }
+    }
+    if is_terminal {
+        message::say("\n");
+    }
+    Ok(code(has_failed))
+}
+
+/// The values that the flags give to all answers.
+fn defaults(args: &ChatArgs) -> GenerateDefaults {
+    GenerateDefaults {
+        max_new_tokens: args.max_new_tokens,
+        sampling: args.sampling.defaults(),
+        penalties: args.sampling.penalties(),
+        logit_bias: args.sampling.logit_bias(),
+        n: 1,
+        best_of: None,
+        stop: args.stop.clone(),
+        ignore_eos: args.ignore_eos,
+        logprobs: None,
+        prompt_logprobs: None,
+        prompt_logprobs_from: 0,
+        kv_cache: true,
+        timeout_s: args.timeout,
+    }
+}
+
+/// The exit code: a failed line is a failure, although the conversation continues after it.
+fn code(has_failed: bool) -> ExitCode {
+    if has_failed { ExitCode::from(FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// The next line of standard input without its end; `None` at the end of the input.
+fn next_line() -> Result<Option<String>, Failure> {
+    let mut line = String::new();
+    let read = io::stdin().lock().read_line(&mut line);
+    let length = read.map_err(|error| Failure::reading(Path::new("-"), &error))?;
+    line.truncate(line.trim_end_matches(['\n', '\r']).len());
+    Ok((length > 0).then_some(line))
+}
+
+/// Answers a message or runs a command.
+fn handle(
+    session: &mut Session<'_>,
+    input: Input<'_>,
+    interrupt: &Interrupt,
+    is_quiet: bool,
+) -> Result<(), Failure> {
+    match input {
+        Input::Exit | Input::Blank => Ok(()),
+        Input::Message(text) => {
+            let summary = session.answer(text, interrupt)?;
+            if !is_quiet {
+                message::say(summary);
+            }
+            Ok(())
+        }
+        Input::System(text) => {
+            session.set_system(text);
+            Ok(())
+        }
+        Input::Reset => {
+            session.reset();
+            Ok(())
+        }
+        Input::Save(path) => session.save(Path::new(path)),
+        Input::NoFile => Err(Failure::failed(
+            "`/save` without a file",
+            Some("`/save FILE` writes the messages to a file".to_owned()),
+        )),
+        Input::Unknown(command) => Err(Failure::failed(
+            format!("`{command}` is not a command"),
+            Some("one of /system, /reset, /save, /exit; a message that begins with a slash is written with two".to_owned()),
+        )),
+    }
+}

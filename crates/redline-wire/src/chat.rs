@@ -1,0 +1,85 @@
+//! The keys of a request that concern its chat template.
+
+use std::collections::BTreeMap;
+
+use serde::de::{Deserialize, Deserializer};
+use serde::ser::{Error as _, Serialize, Serializer};
+use serde_json::value::RawValue;
+
+/// Any JSON value, as its text: the keys of objects keep their order, which a chat template may print.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JsonText(String);
+
+impl JsonText {
+    /// The value as JSON.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'de> Deserialize<'de> for JsonText {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Box::<RawValue>::deserialize(from).map(|raw| Self(String::from(Box::<str>::from(raw))))
+    }
+}
+
+impl Serialize for JsonText {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        RawValue::from_string(self.0.clone()).map_err(S::Error::custom)?.serialize(to)
+    }
+}
+
+/// What a request says about its conversation. `generate`, `score` and `diffuse` have these keys.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChatKeys {
+    /// The messages, objects with `role` and `content`.
+    pub messages: Option<Vec<JsonText>>,
+    /// JSON schemas of the functions that the model may call.
+    pub tools: Option<Vec<JsonText>>,
+    /// Documents that the model may use, objects.
+    pub documents: Option<Vec<JsonText>>,
+    /// Further variables of the template by name.
+    pub chat_template_kwargs: Option<BTreeMap<String, JsonText>>,
+    /// The date that the template may print, such as `2026-07-26`.
+    pub date: Option<String>,
+    /// End the text where the assistant's answer begins.
+    pub add_generation_prompt: Option<bool>,
+    /// End the text with the content of the final message, so that the model continues it.
+    pub continue_final_message: Option<bool>,
+}
+
+/// Defines how the chat keys of a line are moved out of it.
+macro_rules! chat_keys {
+    ($line:ty) => {
+        impl $line {
+            /// Moves the keys that concern the chat template out of the request.
+            pub fn take_chat_keys(&mut self) -> $crate::ChatKeys {
+                $crate::ChatKeys {
+                    messages: self.messages.take(),
+                    tools: self.tools.take(),
+                    documents: self.documents.take(),
+                    chat_template_kwargs: self.chat_template_kwargs.take(),
+                    date: self.date.take(),
+                    add_generation_prompt: self.add_generation_prompt.take(),
+                    continue_final_message: self.continue_final_message.take(),
+                }
+            }
+        }
+    };
+}
+
+pub(crate) use chat_keys;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_keep_their_text() {
+        for json in [r#"{"b": 1, "a": [null, true]}"#, "1e400", r#""é\u00e9""#] {
+            let value: JsonText = serde_json::from_str(json).unwrap();
+            assert_eq!((value.as_str(), serde_json::to_string(&value).unwrap().as_str()), (json, json));
+        }
+        assert!(serde_json::from_str::<JsonText>("{]").is_err());
+    }
+}

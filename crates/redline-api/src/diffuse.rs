@@ -24,7 +24,7 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
             top_k: line.top_k.unwrap_or(defaults.sampling.top_k),
             top_p: line.top_p.unwrap_or(defaults.sampling.top_p),
             seed: line.seed.unwrap_or(defaults.sampling.seed),
-            ..Sampling::default()
+            ..defaults.sampling
         },
         alg_temp: line.alg_temp.unwrap_or(defaults.alg_temp),
         block_length: line.block_length.or(defaults.block_length),
@@ -171,6 +171,10 @@ mod tests {
         let defaults = DiffuseRequest { prompt: Prompt::Text(String::new()), ..flags.clone() };
         let line = |json: &str| format!("{:#?}", of_line(json, &defaults));
         assert_eq!(line(r#"{"prompt":"p"}"#), format!("{flags:#?}"));
+        // The engine refuses what these algorithms do not have.
+        let sampling = Sampling { min_p: 0.5, ..flags.sampling };
+        let min_p = DiffuseRequest { sampling, ..flags.clone() };
+        assert_eq!(of_line(r#"{"prompt":"p"}"#, &min_p).sampling.min_p, 0.5);
         let naive = DiffuseRequest { savings: false, ..flags.clone() };
         assert!(!of_line(r#"{"prompt":"p"}"#, &naive).savings);
         let keys = DiffuseRequest {

@@ -86,7 +86,7 @@ fn commands_change_the_conversation() {
     assert_eq!(saved(&two), [message("system", "Be a king.")]);
     assert_eq!(saved(&three)[0], message("user", "/slash"));
     let expected = ["system: Be a king.\nuser: Hello\nassistant: ", "user: /slash\nassistant: "];
-    assert_eq!(run.out, expected.map(|text| generated(text)).concat());
+    assert_eq!(run.out, expected.map(generated).concat());
     assert_eq!(run.err, "");
 }
 

@@ -122,15 +122,14 @@ impl Engine {
 
     /// Token ids of the prompt.
     fn canvas_of(&self, request: &DiffuseRequest) -> Result<Vec<u32>, EngineError> {
+        let has_prefix = self.tokenizer.as_ref().is_some_and(|tokenizer| !tokenizer.prefix_ids().is_empty());
         let nothing = match &request.prompt {
-            Prompt::Text(text) | Prompt::Formatted(text) => text.is_empty(),
+            Prompt::Text(text) => text.is_empty() && !has_prefix,
+            Prompt::Formatted(text) => text.is_empty(),
             Prompt::Ids(ids) => ids.is_empty(),
         };
         // Masks need no token before them.
-        if nothing
-            && request.max_new_tokens > 0
-            && self.tokenizer.as_ref().is_none_or(|t| t.prefix_ids().is_empty())
-        {
+        if nothing && request.max_new_tokens > 0 {
             return Ok(Vec::new());
         }
         self.limits().prompt(&request.prompt, request.max_new_tokens)

@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 
 use redline_models::activation::ActivationId;
+use redline_models::spec::Objective;
 
 use super::Engine;
 use crate::error::EngineError;
@@ -19,7 +20,10 @@ impl Engine {
     /// Runs steps of tokens one after another in one sequence, in passes no larger than `max_chunk`, and passes every row of
     /// every activation to `log`. Requests wait meanwhile. Plans, memory and bits are those of an ordinary request.
     pub fn observe(&self, steps: Vec<Vec<u32>>, log: ActivationLog) -> Result<(), EngineError> {
-        let total = steps.iter().map(Vec::len).sum::<usize>();
+        // Each step of a model that fills masks is a canvas of its own.
+        let canvases = matches!(self.info.objective, Objective::Masked { .. });
+        let lengths = || steps.iter().map(Vec::len);
+        let total = if canvases { lengths().max().unwrap_or(0) } else { lengths().sum() };
         if let Some(empty) = steps.iter().position(Vec::is_empty) {
             return Err(EngineError::request(
                 format!("step {empty} has no tokens"),
@@ -27,8 +31,12 @@ impl Engine {
             ));
         }
         if total == 0 || total > self.info.context {
-            let fact =
-                format!("{total} tokens in {} steps, for a context of {}", steps.len(), self.info.context);
+            let what = if canvases { "the longest of" } else { "in" };
+            let fact = format!(
+                "{total} tokens {what} {} steps, for a context of {}",
+                steps.len(),
+                self.info.context
+            );
             return Err(EngineError::request(fact, "give at least one token, and no more than the context"));
         }
         let vocab = self.info.vocab;
@@ -37,7 +45,11 @@ impl Engine {
             let fact = format!("token id {id} exceeds the vocabulary of {vocab} entries");
             return Err(EngineError::request(fact, format!("ids run from 0 to {}", vocab - 1)));
         }
-        self.check_room(format_args!("the steps"), &[total], 0)?;
+        if canvases {
+            self.check_canvas(format_args!("the longest step"), total, 1)?;
+        } else {
+            self.check_room(format_args!("the steps"), &[total], 0)?;
+        }
         let (reply, answer) = channel();
         let job = ObserveJob { steps, chunk: self.info.max_chunk, log, reply };
         self.inbox()?.send(Job::Observe(job))?;

@@ -642,6 +642,12 @@ fn a_canvas_of_no_text_begins_as_every_text() {
     let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
     assert_eq!((outcome.prompt_tokens, outcome.canvas.len()), (prefix.len(), prefix.len() + 4));
     assert!(outcome.canvas.starts_with(&prefix), "{:?}", outcome.canvas);
+    // Ids are used as they are, and so is a text that contains its special tokens.
+    for prompt in [Prompt::Ids(Vec::new()), Prompt::Formatted(String::new())] {
+        let request = DiffuseRequest { steps: Some(1), ..DiffuseRequest::new(prompt, 4) };
+        let outcome = engine.diffuse(request, &Cancel::new(), &mut |_| ()).unwrap();
+        assert_eq!((outcome.prompt_tokens, outcome.canvas.len()), (0, 4));
+    }
 }
 
 /// All rows of a canvas see each other, so it runs in one pass, which has at most 8192 tokens.

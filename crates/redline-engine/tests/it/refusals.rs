@@ -281,6 +281,18 @@ fn steps_that_do_not_fit_the_memory_budget_are_refused_before_they_run() {
     assert!(message.starts_with(fact), "{message}");
 }
 
+/// Each step of a model that fills masks is a canvas of its own.
+#[test]
+fn canvases_are_observed_one_by_one() {
+    let dir = golden_dir().with_file_name("dream-a");
+    let context = Engine::load(options(&dir)).unwrap().info().context;
+    let engine = Engine::load(options(&dir)).unwrap();
+    let observe = |steps: Vec<Vec<u32>>| engine.observe(steps, Arc::new(|_, _| ()));
+    observe(vec![vec![1; context], vec![1; 2]]).unwrap();
+    let message = refusal(observe(vec![vec![1; 2], vec![1; context + 1]]));
+    assert!(message.contains(&format!("{} tokens the longest of 2 steps", context + 1)), "{message}");
+}
+
 #[test]
 fn a_queue_and_a_pass_have_their_limits() {
     let message = refusal(Engine::load(Options { queue: 0, ..options(&golden_dir()) }));

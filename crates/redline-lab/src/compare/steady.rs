@@ -37,7 +37,7 @@ fn at(row: &Row, name: &str, speeds: &Samples, middle: f64) -> Option<Samples> {
     let time = TIMES.contains(&samples.unit());
     if name == "limit"
         || !(time || samples.unit().ends_with("/s"))
-        || samples.processes().len() != speeds.processes().len()
+        || samples.process_numbers() != speeds.process_numbers()
     {
         return None;
     }

@@ -206,6 +206,9 @@ fn held_out(
             prompts.push(ids.into_iter().take(tokens).map(i64::from).collect());
         }
     }
+    require(prompts.len() == count, || {
+        format!("`--prompts` is {count}, but {} held-out texts have {tokens} tokens", prompts.len())
+    })?;
     Ok(prompts)
 }
 

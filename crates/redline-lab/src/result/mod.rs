@@ -162,7 +162,12 @@ impl Serialize for Metric {
         let s = &self.0;
         let (unit, direction, samples) = (s.unit(), s.direction(), s.values());
         let (median, mean, std, min, max, n) = (s.median(), s.mean(), s.std(), s.min(), s.max(), s.n());
-        let (headline, processes) = (s.headline(), s.processes().collect());
+        // One without values keeps its place, so that the others keep their numbers.
+        let mut processes = vec![&[][..]; s.process_numbers().last().map_or(0, |last| last + 1)];
+        for (&number, values) in s.process_numbers().iter().zip(s.processes()) {
+            processes[number] = values;
+        }
+        let headline = s.headline();
         Written { unit, direction, median, mean, std, min, max, n, samples, headline, processes }
             .serialize(to)
     }

@@ -189,7 +189,7 @@ impl Run {
         let starts = starts(&self.rows);
         let mut samples = Vec::new();
         for line in self.lines() {
-            for (process, values) in line.samples.processes().enumerate() {
+            for (&process, values) in line.samples.process_numbers().iter().zip(line.samples.processes()) {
                 // Conditions belong to single samples; a metric of the whole case has none.
                 let conditions = line.row.conditions.get(process).filter(|c| c.len() == values.len());
                 let starts = starts.get(&(line.row.arm.as_deref(), process));

@@ -50,8 +50,10 @@ pub struct Samples {
     direction: Direction,
     values: Vec<f64>,
     sorted: Vec<f64>,
-    /// The end of each process in `values`; no process is empty.
+    /// The end in `values` of each process that has values.
     ends: Vec<usize>,
+    /// The number of each of these processes, from 0.
+    numbers: Vec<usize>,
 }
 
 /// A 95 % confidence interval, with the method that computed it.
@@ -82,7 +84,7 @@ impl Samples {
         Self::by_process(unit, direction, &[values])
     }
 
-    /// Creates samples of several processes; a process without values is omitted.
+    /// Creates samples of several processes. One without values counts for no statistic, and the others keep their numbers.
     pub fn by_process(
         unit: impl Into<String>,
         direction: Direction,
@@ -93,11 +95,12 @@ impl Samples {
             return Err(NotFinite { index, value: values[index] });
         }
         let sorted = sorted(&values);
-        let mut ends: Vec<usize> = Vec::new();
-        for process in processes.iter().filter(|p| !p.is_empty()) {
+        let (mut ends, mut numbers): (Vec<usize>, Vec<usize>) = (Vec::new(), Vec::new());
+        for (number, process) in processes.iter().enumerate().filter(|(_, p)| !p.is_empty()) {
             ends.push(ends.last().copied().unwrap_or(0) + process.len());
+            numbers.push(number);
         }
-        Ok(Self { unit: unit.into(), direction, values, sorted, ends })
+        Ok(Self { unit: unit.into(), direction, values, sorted, ends, numbers })
     }
 
     /// The unit of the values.
@@ -115,7 +118,12 @@ impl Samples {
         &self.values
     }
 
-    /// The values of each process.
+    /// The number of each process that has values, from 0.
+    pub fn process_numbers(&self) -> &[usize] {
+        &self.numbers
+    }
+
+    /// The values of each process that has any.
     pub fn processes(&self) -> impl ExactSizeIterator<Item = &[f64]> {
         let begin = |process: usize| process.checked_sub(1).map_or(0, |before| self.ends[before]);
         self.ends.iter().enumerate().map(move |(process, &end)| &self.values[begin(process)..end])

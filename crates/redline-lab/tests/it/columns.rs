@@ -307,3 +307,15 @@ fn what_was_not_observed_is_blank() {
     let blank = ["order", "start_ns", "tainted", "taint_reasons", "canary_ns"];
     holds(&line(&csv, 0), &blank.map(|column| (column, "")));
 }
+
+#[test]
+fn a_process_without_values_keeps_its_number() {
+    let metric = Samples::by_process("s", Direction::Lower, &[vec![], vec![1.0]]).unwrap();
+    let started = |start_ns| vec![Condition { start_ns, ..Condition::default() }];
+    let row = Row { conditions: vec![started(5), started(7)], ..Row::new("a").metric("seconds", metric) };
+    let before = run(vec![row]);
+    let document = before.json().unwrap();
+    for run in [before, Run::parse(&document).unwrap()] {
+        holds(&line(&run.samples_csv(), 0), &[("process", "1"), ("start_ns", "7")]);
+    }
+}

@@ -102,17 +102,9 @@ impl ChatMessage {
         self.0.iter().find(|(field, _)| field == name).map(|(_, value)| value)
     }
 
-    /// The fields that a template reads. Reasoning is also given under its other names. Unless the template reads parts, they are
-    /// joined.
-    pub(super) fn fields(&self, reads_parts: bool) -> Fields {
+    /// The fields that a template reads. Reasoning is also given under its other names.
+    pub(super) fn fields(&self) -> Fields {
         let mut fields = self.0.clone();
-        for (name, value) in &mut fields {
-            if name == "content" && value.kind() == ValueKind::Seq && !reads_parts {
-                let texts: Vec<String> =
-                    items(value).iter().map(|part| text_of(part).unwrap_or_default()).collect();
-                *value = Value::from(texts.join("\n"));
-            }
-        }
         let Some(reasoning) = REASONING.iter().find_map(|name| self.get(name)).cloned() else {
             return fields;
         };
@@ -198,6 +190,17 @@ pub(super) fn tag_final_message(
     *part = Value::from_pairs([("type", "text".to_owned()), ("text", text + tag)]);
     *content = Value::from(parts);
     Ok(())
+}
+
+/// Replaces content that is a list of parts with their texts, one a line.
+pub(super) fn join_parts(messages: &mut [Fields]) {
+    for (name, value) in messages.iter_mut().flatten() {
+        if name == "content" && value.kind() == ValueKind::Seq {
+            let texts: Vec<String> =
+                items(value).iter().map(|part| text_of(part).unwrap_or_default()).collect();
+            *value = Value::from(texts.join("\n"));
+        }
+    }
 }
 
 /// An error of a conversation.

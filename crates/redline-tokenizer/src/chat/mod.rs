@@ -94,10 +94,12 @@ impl ChatTemplate {
                 reason: "there is no such template".into(),
             });
         };
-        let mut messages: Vec<_> =
-            conversation.messages.iter().map(|message| message.fields(*reads_parts)).collect();
+        let mut messages: Vec<_> = conversation.messages.iter().map(ChatMessage::fields).collect();
         if conversation.continue_final_message {
             conversation::tag_final_message(&mut messages, FINAL_MESSAGE_TAG, *names_content)?;
+        }
+        if !reads_parts {
+            conversation::join_parts(&mut messages);
         }
         let messages: Value = messages.into_iter().map(Value::from_pairs).collect();
         let text =

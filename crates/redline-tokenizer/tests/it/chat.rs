@@ -26,7 +26,7 @@ struct Case {
     template: String,
     conversation: String,
     tools: Option<String>,
-    arguments: BTreeMap<String, Value>,
+    arguments: BTreeMap<String, Box<RawValue>>,
     text: Option<String>,
     error: Option<String>,
 }
@@ -80,14 +80,14 @@ fn template_of(manifest: &Manifest, case: &Case) -> ChatTemplate {
 fn conversation_of(manifest: &Manifest, case: &Case) -> Conversation {
     let messages = manifest.conversations[&case.conversation].iter().enumerate();
     let mut arguments = case.arguments.clone();
-    let mut flag = |name: &str| arguments.remove(name).is_some_and(|value| value == true);
+    let mut flag = |name: &str| arguments.remove(name).is_some_and(|json| json.get() == "true");
     let (add_generation_prompt, continue_final_message) =
         (flag("add_generation_prompt"), flag("continue_final_message"));
     let documents = arguments.remove("documents").map(|documents| {
-        let list: Vec<Box<RawValue>> = serde_json::from_str(&documents.to_string()).unwrap();
+        let list: Vec<Box<RawValue>> = serde_json::from_str(documents.get()).unwrap();
         json_values(&list)
     });
-    let value = |value: &Value| ChatValue::from_json(&value.to_string()).unwrap();
+    let value = |json: &RawValue| ChatValue::from_json(json.get()).unwrap();
     Conversation {
         messages: messages
             .map(|(index, json)| ChatMessage::from_json(index, json.get()))

@@ -53,9 +53,14 @@ mod tests {
         assert_eq!(shortened("日本語の文", 6), "\"日本語\"…");
         assert_eq!(shortened("日本語", 5), "\"日本\"…", "half a character is not shown");
         assert_eq!(shortened("a\nb\nc", 4), "\"a\\nb\"…", "a line end is shown as two characters");
-        assert_eq!(shortened("ae\u{301}o", 3), "\"ae\u{301}o\"");
-        let marks = "a".to_owned() + &"\u{301}".repeat(1000);
-        assert_eq!(shortened(&marks, 4).chars().count(), 4 * 8 + 3, "marks without a width do not pile up");
+        assert_eq!(shortened("e\u{301}o", 9), r#""e\u{301}o""#, "a combining mark is shown by its code");
+        assert_eq!(shortened("e\u{301}o", 8), r#""e\u{301}"…"#);
+        let vowels = "a".to_owned() + &"\u{1160}".repeat(1000);
+        assert_eq!(
+            shortened(&vowels, 4).chars().count(),
+            4 * 8 + 3,
+            "letters without a width do not pile up"
+        );
     }
 
     #[test]

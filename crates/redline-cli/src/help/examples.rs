@@ -58,7 +58,8 @@ redline parity --model tests/golden/llama-b --reference tests/parity/llama-b \\
         "tokenize",
         r#"redline tokenize --model demo "some text"
 redline tokenize --model demo --file LICENSE-MIT --json
-echo '{"text": "some text"}' | redline tokenize --model demo --jsonl - --offsets"#,
+echo '{"text": "some text"}' |
+    redline tokenize --model demo --jsonl - --offsets"#,
     ),
     (
         "convert",

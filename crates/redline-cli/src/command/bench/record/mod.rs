@@ -288,7 +288,7 @@ impl<'a> Recorder<'a> {
         }
         if let Some(format) = self.exchange() {
             let exported = exchange::export(run, format, true)
-                .map_err(|error| Failure::failed(error.to_string(), Some(error.hint.to_owned())))?;
+                .map_err(|error| Failure::failed(error.to_string(), Some(error.hint.clone())))?;
             exported.notes.iter().for_each(|note| message::note(note));
             return output::piece(&exported.text);
         }

@@ -139,9 +139,9 @@ fn hashes_and_commits_that_are_paths_are_refused() {
             tree(cache.path()).iter().any(|line| line.ends_with(&format!("blobs/{}", model()[3].hash())))
         );
     }
-    let text = refused(&model(), |request, reply| match request.path.contains("/resolve/") {
-        true => reply.with("X-Repo-Commit", "../x"),
-        false => reply,
+    let text = refused(&model(), |request, reply| {
+        let resolves = request.path.contains("/resolve/");
+        if resolves { reply.with("X-Repo-Commit", "../x") } else { reply }
     });
     assert!(text.contains("the commit of `tokenizer.json` is ../x, not 0123456789"), "{text}");
 }

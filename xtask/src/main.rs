@@ -3,6 +3,7 @@
 
 mod audit;
 mod ci;
+mod dist;
 mod fuzz;
 mod gate;
 mod mutants;
@@ -117,6 +118,12 @@ const COMMANDS: &[Command] = &[
         arguments: "",
         about: "two clean release builds of the last commit at different paths: the same bytes",
         run: reproducible::reproducible,
+    },
+    Command {
+        name: "dist",
+        arguments: "[--target TRIPLE]",
+        about: "a release in target/dist: a static binary with licences, completions and manual pages as tar.gz, and SHA256SUMS",
+        run: dist::dist,
     },
     Command {
         name: "golden",

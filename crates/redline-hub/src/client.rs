@@ -88,7 +88,7 @@ impl Client {
     pub(crate) fn new(options: &HubOptions) -> Result<Self> {
         let endpoint = options.endpoint.trim_end_matches('/').to_owned();
         let origin = origin(&endpoint)
-            .map_err(|problem| HubError::Endpoint { endpoint: endpoint.clone(), problem })?;
+            .map_err(|problem| HubError::Endpoint { endpoint: options.endpoint.clone(), problem })?;
         let token = options.token.as_deref().filter(|token| !token.is_empty());
         if token.is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(HubError::Token);
@@ -206,7 +206,10 @@ fn cause(error: &ureq::Error) -> String {
 fn origin(url: &str) -> Result<String, String> {
     let uri: Uri = url.parse().map_err(|error: ureq::http::uri::InvalidUri| error.to_string())?;
     match (uri.scheme_str(), uri.authority()) {
-        (Some(scheme @ ("http" | "https")), Some(authority)) if !authority.as_str().contains('@') => {
+        (_, Some(authority)) if authority.as_str().contains('@') => {
+            Err("it contains a user name, which is not sent".to_owned())
+        }
+        (Some(scheme @ ("http" | "https")), Some(authority)) => {
             Ok(format!("{scheme}://{authority}").to_ascii_lowercase())
         }
         _ => Err("it does not begin with `http://` or `https://` and a host".to_owned()),

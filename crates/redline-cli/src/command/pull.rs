@@ -22,6 +22,9 @@ const MAX_TOKEN: u64 = 4096;
 /// Maximum bytes of the file with root certificates.
 const MAX_CERTIFICATES: u64 = 16 << 20;
 
+/// Without a terminal, downloads of at least this many bytes have a line for each tenth.
+const LONG: u64 = 128 << 20;
+
 /// The files that are downloaded, for the help.
 const FILES: &str = "Downloads what Redline reads: configuration, tokenizer, chat templates, and safetensors, or `pytorch_model.bin` if \
     there are none. Prints the directory of the model. The cache is the one that huggingface_hub uses: each finds what the other has \
@@ -183,7 +186,7 @@ fn status_hint(status: u16, code: &str, id: &HubId, options: &HubOptions) -> Opt
     })
 }
 
-/// Shows what happens: a bar on a terminal, else a line per file, and one for each tenth of all bytes.
+/// Shows what happens: a bar on a terminal, else a line per file, and in a long download one for each tenth.
 struct Report {
     bar: Bar,
     /// Whether the next bytes on disk were there before.
@@ -220,7 +223,7 @@ impl Report {
             self.bar.start_at(done, total);
         } else {
             self.bar.show(done, total);
-            if tenths > self.tenths && tenths < 10 {
+            if total >= LONG && tenths > self.tenths && tenths < 10 {
                 self.bar.line(&format!("{}0 % of {}", tenths, number::bytes(total)));
             }
         }

@@ -178,7 +178,7 @@ fn a_file_that_another_process_downloads_is_waited_for() {
     let mut observe = |event: PullEvent| {
         if let PullEvent::Waiting { file } = event {
             waited.push(file.to_owned());
-            lock = None;
+            drop(lock.take());
         }
     };
     let hub = Hub::new(&options(&hub.endpoint)).unwrap();

@@ -130,7 +130,12 @@ impl TestHub {
         files: &[File],
         change: impl Fn(&Request, Reply) -> Reply + Send + Sync + 'static,
     ) -> Self {
-        Self::accepting(files, Box::new(change), "http", Arc::new(|stream| Box::new(stream)))
+        Self::accepting(
+            files,
+            Box::new(change),
+            "http",
+            Arc::new(|stream: TcpStream| -> Box<dyn Connection> { Box::new(stream) }),
+        )
     }
 
     /// A hub with addresses of this scheme, whose connections `accept` turns into such.

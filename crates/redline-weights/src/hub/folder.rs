@@ -66,7 +66,11 @@ impl HubFolder {
         self.create_parent(&path)?;
         let target = PathBuf::from(format!("{}blobs/{hash}", "../".repeat(depth + 1)));
         let new = path.with_file_name(format!(".{file}.{}.partial", std::process::id()));
-        let linked = self.disk.link_relative(&target, &new).and_then(|()| self.disk.rename(&new, &path));
+        // A process of the same number may have died between the two operations.
+        let cleared = if fs::symlink_metadata(&new).is_ok() { self.disk.remove_file(&new) } else { Ok(()) };
+        let linked = cleared
+            .and_then(|()| self.disk.link_relative(&target, &new))
+            .and_then(|()| self.disk.rename(&new, &path));
         if linked.is_err() {
             // Best effort: the first error is the one to report.
             let _ = self.disk.remove_file(&new);

@@ -1,6 +1,7 @@
 //! Encrypted connections. The certificates are made by `make.py`.
 
 use std::fs;
+use std::net::TcpStream;
 use std::sync::Arc;
 
 use redline_hub::{HubError, HubOptions};
@@ -10,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use tempfile::tempdir;
 
-use crate::server::{ID, TestHub};
+use crate::server::{Connection, ID, Reply, Request, TestHub};
 use crate::{model, options, pull_with, tree};
 
 const AUTHORITY: &[u8] = include_bytes!("authority.pem");
@@ -29,9 +30,9 @@ fn hub() -> Option<TestHub> {
     let config = Arc::new(config.with_no_client_auth().with_single_cert(vec![certificate], key).unwrap());
     Some(TestHub::accepting(
         &model(),
-        Box::new(|_, reply| reply),
+        Box::new(|_: &Request, reply: Reply| reply),
         "https",
-        Arc::new(move |stream| {
+        Arc::new(move |stream: TcpStream| -> Box<dyn Connection> {
             let connection = ServerConnection::new(Arc::clone(&config)).unwrap();
             Box::new(StreamOwned::new(connection, stream))
         }),
@@ -64,7 +65,9 @@ fn a_hub_with_another_certificate_is_refused() {
 
 #[test]
 fn certificates_that_are_none_are_refused() {
-    for (pem, expect) in [(&b""[..], "there is none in the file"), (b"-----BEGIN CERTIFICATE-----\nx", "")] {
+    for (pem, expect) in
+        [(&b""[..], "there is none in the file"), (&b"-----BEGIN CERTIFICATE-----\nx"[..], "")]
+    {
         let options = HubOptions { certificates: Some(pem.to_owned()), ..options("https://127.0.0.1:1") };
         let cache = tempdir().unwrap();
         match pull_with(&options, ID, cache.path(), Disk::default()).0 {

@@ -98,12 +98,18 @@ mod tests {
         assert_eq!(hint, "`labels` or `label_token_ids` of the request, or `labels` for all requests");
         let (fact, hint, usage) = told(&ApiError::NoChatTemplate("demo".to_owned()));
         assert!(fact == "`demo` has no chat template" && usage, "{fact}");
-        assert!(hint.starts_with("`chat_template.jinja`, or `chat_template` in"), "{hint}");
+        assert!(hint.starts_with("a template is `chat_template.jinja`, or `chat_template` in"), "{hint}");
         let (_, hint, usage) = told(&ApiError::ChatOfIds);
         assert_eq!((hint.as_str(), usage), ("a chat template takes text", true));
         let failed = TokenizerError::Form { place: "p".to_owned(), reason: "no questions".to_owned() };
         let (_, hint, usage) = told(&failed.into());
-        assert_eq!((hint.as_str(), usage), ("leave out `chat` and write the whole prompt", false));
+        assert_eq!(
+            (hint.as_str(), usage),
+            (
+                "`chat_template` = FILE takes another template; or leave out `chat` and write the whole prompt",
+                false
+            )
+        );
         let (_, hint, usage) = told(&EngineError::NoTokenizer("m".to_owned()).into());
         assert!(hint.starts_with("give token ids instead of text") && !usage, "{hint}");
     }

@@ -208,6 +208,7 @@ fn a_completion_tells_everything_of_its_text_and_its_times() {
             "text": "c",
             "token_ids": [7],
             "finish_reason": "length",
+            "logprobs": null,
             "seed": 79,
         }],
         "usage": usage(21, 3, 8),
@@ -269,6 +270,7 @@ fn a_diffusion_tells_everything_of_its_passes() {
         "schema": 1,
         "model": "small",
         "choices": [{
+            "index": 0,
             "text": "ab",
             "token_ids": [5, 6],
             "finish_reason": "stop",

@@ -67,6 +67,7 @@ fn help() -> String {
 
 /// Classifies the texts that the flags give, or answers a file of requests.
 pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Failure> {
+    args.target.check(args.jsonl.is_some())?;
     let model = args.model.resolve(context.environment)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;

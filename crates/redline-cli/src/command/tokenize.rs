@@ -58,6 +58,7 @@ pub(super) struct TokenizeArgs {
 
 /// Tokenises the text from the flags, or a file of JSON lines.
 pub(super) fn run(args: &TokenizeArgs, context: &Context) -> Result<ExitCode, Failure> {
+    args.target.check(args.jsonl.is_some())?;
     let source = args.tokenizer.resolve(context.environment)?;
     let threads = model::threads(args.threads, context.environment)?;
     let load = || -> Result<Tokenizer, Failure> {

@@ -36,6 +36,18 @@ echo '{"prompt": "To be"}' |
     redline generate --model demo --jsonl - --max-new-tokens 8"#,
     ),
     (
+        "chat",
+        r#"printf 'Hello\n/exit\n' | redline chat --model demo --max-new-tokens 8 \
+    --chat-template tests/golden/chat/qwen-3.jinja
+printf 'Who is king?\nWhy?\n' | redline chat --model demo --max-new-tokens 8 \
+    --chat-template tests/golden/chat/phi-4.jinja --system "Be brief." --quiet"#,
+    ),
+    (
+        "pull",
+        "redline pull Qwen/Qwen3-0.6B
+redline pull Qwen/Qwen3-0.6B@main",
+    ),
+    (
         "diffuse",
         r#"redline diffuse --model demo-diffusion --prompt "In the beginning" \
     --max-new-tokens 16

@@ -28,8 +28,8 @@ const RESULTS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage, or a file th
 pub(super) fn section(path: &str) -> String {
     let text = match path.split(' ').next().unwrap_or_default() {
         "" => TABLE,
-        "score" | "generate" | "diffuse" | "tokenize" => REQUESTS,
-        "classify" | "rerank" | "perplexity" | "convert" => LONG,
+        "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
+        "chat" | "perplexity" | "convert" => LONG,
         "export" | "import" => RESULTS,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",

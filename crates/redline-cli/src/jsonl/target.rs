@@ -25,6 +25,18 @@ pub(crate) struct TargetFlags {
 }
 
 impl TargetFlags {
+    /// Rejects these flags without `--jsonl`. (clap does so only if no flag that excludes `--jsonl` is given.)
+    pub(crate) fn check(&self, has_lines: bool) -> Result<(), Failure> {
+        let given = [("--output", &self.output), ("--resume", &self.resume)];
+        match given.into_iter().find(|(_, path)| path.is_some() && !has_lines) {
+            Some((flag, _)) => Err(Failure::usage(
+                format!("`{flag}` without `--jsonl`"),
+                "it is for the answers to a file of requests",
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Opens the target. If a file is continued, the lines that it answers are read from `lines`.
     pub(super) fn open(&self, lines: &mut Lines) -> Result<Target, Failure> {
         if let Some(path) = &self.resume {

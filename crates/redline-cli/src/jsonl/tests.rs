@@ -177,7 +177,7 @@ fn input_that_breaks_off_is_an_error_after_the_answers_before_it() {
     };
     let input: Input = Box::new(BufReader::new(Breaks(b"1\n2\n")));
     let answered = answer_to(given(input), &mut Doubles, None, &mut write);
-    assert!(matches!(answered, Err(Failure::Failed(message)) if message.fact.contains("in test")));
+    assert!(matches!(answered, Err(Failure::Failed(message)) if message.fact.contains("in `test`")));
     assert_eq!(lines, ["2", "4"]);
 }
 

@@ -203,7 +203,7 @@ fn an_item_continues_the_conversation_that_is_the_query() {
 fn masks_follow_a_conversation() {
     let folder = tempfile::tempdir().unwrap();
     let template = folder.path().join("t.jinja");
-    fs::write(&template, TEMPLATE).unwrap();
+    fs::write(&template, format!("<|bos|>{TEMPLATE}")).unwrap();
     let template = template.to_str().unwrap();
     let fixed = ["diffuse", "--model", "demo-diffusion", "--max-new-tokens", "4", "--json", "--quiet"];
     let document = |run: Run| -> Diffusion { serde_json::from_str(&run.ok().out).unwrap() };

@@ -6,7 +6,7 @@ use std::process::Stdio;
 
 use crate::harness::{Run, command, finish, redline, redline_reading};
 
-const TEMPLATE: &str = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
+const TEMPLATE: &str = "<|bos|>{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}";
 
 /// A folder with a template.
 struct Folder(tempfile::TempDir);
@@ -107,7 +107,7 @@ fn a_line_that_fails_changes_nothing() {
     }
     fs::write(
         folder.path("t.jinja"),
-        "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}{{ messages[0].content }}",
+        "{% if messages | length > 1 %}{{ raise_exception('one only') }}{% endif %}<|bos|>{{ messages[0].content }}",
     )
     .unwrap();
     let run = folder.chat(&["--quiet"], "a\nb\n/reset\nc\n");

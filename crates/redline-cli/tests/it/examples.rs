@@ -51,6 +51,8 @@ fn run(path: &[String]) {
     let program = Path::new(env!("CARGO_BIN_EXE_redline")).parent().unwrap().display();
     let examples = examples(path);
     assert!((2..=4).contains(&examples.len()), "{path:?}: {examples:?}");
+    // A download needs a hub: its own tests have one.
+    let examples = examples.into_iter().filter(|example| !example.starts_with("redline pull "));
     for example in examples {
         assert!(example.contains("redline "), "{path:?}: {example}");
         let mut shell = Command::new("sh");

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::harness::{Run, finish};
+use crate::hub_server::{File, ID, TestHub};
 
 const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What commands read from the repository.
@@ -210,6 +211,33 @@ fn formats() {
 #[test]
 fn plans() {
     check("docs/plans.md");
+}
+
+/// The commands for a model of one's own, with another model under that name: the demo model with the chat template of Qwen3.
+#[test]
+fn readme_with_a_model_of_the_hub() {
+    let text = fs::read_to_string(path_of("README.md")).unwrap();
+    let (_, section) = text.split_once("## With a model of your own").unwrap();
+    let (_, block) = section.split_once("```sh\n").unwrap();
+    let (block, _) = block.split_once("```").unwrap();
+    let demo = |name: &str| fs::read(path_of("models/demo").join(name)).unwrap();
+    let template = fs::read_to_string(path_of("tests/golden/chat/qwen-3.jinja")).unwrap();
+    let config = serde_json::json!({ "chat_template": template, "eos_token": "<|eos|>" }).to_string();
+    let hub = TestHub::start(&[
+        File::small("config.json", &demo("config.json")),
+        File::small("tokenizer.json", &demo("tokenizer.json")),
+        File::small("tokenizer_config.json", config.as_bytes()),
+        File::large("model.safetensors", &demo("model.safetensors")),
+    ]);
+    let folder = directory();
+    let commands: Vec<&str> = block.lines().filter(|line| line.starts_with("redline ")).collect();
+    assert!(commands.len() >= 4, "{block}");
+    for command in commands {
+        let command = format!("HF_ENDPOINT={} {}", hub.endpoint, command.replace("Qwen/Qwen3-0.6B", ID));
+        let run = run(&command, folder.path());
+        assert!(run.code == 0 && !run.out.is_empty(), "{command}: {} {}", run.code, run.out);
+        assert!(!run.out.contains("chat template, and the prompt"), "{}", run.out);
+    }
 }
 
 /// Commands elsewhere are in blocks that say that they are not run here: what is installed, downloaded, or takes minutes.

@@ -132,7 +132,7 @@ fn a_bad_line_is_answered_with_an_error_and_nothing_else_is_lost() {
         (r#"{"query":"And","items":[" a",[5]],"label_token_ids":[7]}"#, "item 1"),
         (r#"{"query":[5],"items":[[5]," a"],"label_token_ids":[7]}"#, "item 1"),
         (r#"{"query":[5],"items":[[5],[-5]],"label_token_ids":[7]}"#, "-5"),
-        (r#"{"items":[" a"],"label_token_ids":[7]}"#, "missing field `query`"),
+        (r#"{"items":[" a"],"label_token_ids":[7]}"#, "neither `query` nor `messages` is given"),
         (r#"{"query":"And","label_token_ids":[7]}"#, "missing field `items`"),
         (r#"{"query":"And","items":[5],"label_token_ids":[7]}"#, "expected a string or a list of token ids"),
         (r#"{"query":"And","items":[" a"],"label_token_ids":[7]"#, "EOF"),

@@ -99,7 +99,7 @@ fn every_lane_gives_a_document() {
 fn every_lane_writes_its_columns() {
     let folder = tempfile::tempdir().unwrap();
     for lane in lanes::ALL {
-        let path = folder.path().join(lane.name);
+        let path = folder.path().join(lane.name).with_extension("csv");
         let table = measured(smoke(lane, &["--output", path.to_str().unwrap()])).out;
         let csv = std::fs::read_to_string(&path).unwrap();
         let names: Vec<&str> = csv.lines().next().unwrap().split(',').collect();

@@ -7,13 +7,16 @@ use crate::harness::{generate, redline, redline_reading};
 const PROMPT: &[&str] = &["--prompt", "And the king said unto", "--max-new-tokens", "12", "--ignore-eos"];
 const SAMPLED: &[&str] = &["--temperature", "1", "--seed", "5"];
 
-fn ids(extra: &[&str]) -> Vec<u32> {
-    generate(&[PROMPT, extra].concat()).choices[0].token_ids.clone()
+/// A greedy text of this length repeats itself.
+const LONG: &[&str] = &["--prompt", "And the king said unto", "--max-new-tokens", "48", "--ignore-eos"];
+
+fn ids(prompt: &[&str], extra: &[&str]) -> Vec<u32> {
+    generate(&[prompt, extra].concat()).choices[0].token_ids.clone()
 }
 
 #[test]
 fn each_flag_changes_the_text_and_its_neutral_value_does_not() {
-    let greedy = ids(&[]);
+    let greedy = ids(LONG, &[]);
     let first = greedy[0].to_string();
     for (flag, value, neutral) in [
         ("--repetition-penalty", "3", "1"),
@@ -21,14 +24,14 @@ fn each_flag_changes_the_text_and_its_neutral_value_does_not() {
         ("--frequency-penalty", "2", "0"),
         ("--logit-bias", &*format!("{first}=-100"), &*format!("{first}=0")),
     ] {
-        assert_ne!(ids(&[flag, value]), greedy, "{flag}");
-        assert_eq!(ids(&[flag, neutral]), greedy, "{flag}");
+        assert_ne!(ids(LONG, &[flag, value]), greedy, "{flag}");
+        assert_eq!(ids(LONG, &[flag, neutral]), greedy, "{flag}");
     }
-    let sampled = ids(SAMPLED);
-    assert_ne!(ids(&[SAMPLED, &["--typical-p", "0.2"]].concat()), sampled);
-    assert_eq!(ids(&[SAMPLED, &["--typical-p", "1"]].concat()), sampled);
-    assert_eq!(ids(&["--typical-p", "1", "--seed", "5"]), sampled, "a filter alone samples");
-    assert_eq!(ids(&["--logit-bias", "300=100"]), [300; 12]);
+    let sampled = ids(PROMPT, SAMPLED);
+    assert_ne!(ids(PROMPT, &[SAMPLED, &["--typical-p", "0.2"]].concat()), sampled);
+    assert_eq!(ids(PROMPT, &[SAMPLED, &["--typical-p", "1"]].concat()), sampled);
+    assert_eq!(ids(PROMPT, &["--typical-p", "1", "--seed", "5"]), sampled, "a filter alone samples");
+    assert_eq!(ids(PROMPT, &["--logit-bias", "300=100"]), [300; 12]);
 }
 
 #[test]

@@ -226,7 +226,7 @@ fn s10_values_of_a_wrong_type_are_refused() {
     let good = r#"{"query":"And","items":" a","label_token_ids":[7]}"#;
     let cases = [
         (r#"{"query":12345,"items":["a"],"label_token_ids":[7]}"#, "integer `12345`"),
-        (r#"{"query":null,"items":["a"],"label_token_ids":[7]}"#, "a string or a list of token ids"),
+        (r#"{"query":null,"items":["a"],"label_token_ids":[7]}"#, "neither `query` nor `messages` is given"),
         (r#"{"query":["And"],"items":["a"],"label_token_ids":[7]}"#, "string \"And\""),
         (r#"{"query":[5,true],"items":[[6]],"label_token_ids":[7]}"#, "boolean `true`"),
         (r#"{"query":[5.5],"items":[[6]],"label_token_ids":[7]}"#, "floating point `5.5`"),

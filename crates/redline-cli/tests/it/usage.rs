@@ -95,6 +95,9 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["rerank", "--model", "demo", "--query", "q", "--document", "d", "--yes", " no"],
         &["the same label", "two labels"],
     ),
+    (&["pull", "no id"], &["`no id` is not the id of a model", "ORG/NAME"]),
+    (&["chat"], &["no model given", "--model demo"]),
+    (&["chat", "--model", "demo", "--temperature", "hot"], &["hot", "--temperature"]),
     (&["generate"], &["no model given", "--model demo"]),
     (&["generate", "--model", "demo"], &["no prompt given", "--prompt"]),
     (

@@ -20,7 +20,7 @@ use server::{File, ID, TestHub};
 
 /// A model with the names of real files: two small ones, one large one, and some that are not downloaded.
 fn model() -> Vec<File> {
-    let weights: Vec<u8> = (0..100_000_u32).map(|i| ((i * i) >> 3) as u8).collect();
+    let weights: Vec<u8> = (0..100_000_u32).map(|i| (i.wrapping_mul(i) >> 3) as u8).collect();
     vec![
         File::small(".gitattributes", b"* -text"),
         File::small("README.md", b"# A model"),

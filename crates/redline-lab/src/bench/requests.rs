@@ -24,7 +24,7 @@ impl Prompts {
             return Err(EngineError::NoTokenizer(engine.info().name.clone()).into());
         };
         let ids: Vec<i64> = tokenizer.encode(text, true)?.into_iter().map(i64::from).collect();
-        require(!ids.is_empty(), || "the prompt has no token".to_owned())?;
+        require(!text.is_empty() && !ids.is_empty(), || "the prompt has no token".to_owned())?;
         Ok(Self(Some(ids)))
     }
 

@@ -159,15 +159,19 @@ mod tests {
                 "! a",
                 "INVALID: not checked",
                 "! b",
-                "MISSED: rate is 1, at least 2 needed",
+                "MISSED: rate is 1.000, but at least 2.000 is required",
                 "c",
                 "UNFINISHED: no samples"
             ]
         );
         let lines = results.groups.iter().flat_map(|group| &group.tables[0].rows).filter(|row| row[0].line);
         assert!(lines.clone().count() == 3 && lines.clone().all(|row| row.len() == 1));
-        let expected =
-            ["INVALID: not checked", "MISSED: rate is 1", "UNFINISHED: no samples", "UNFINISHED: the run"];
+        let expected = [
+            "INVALID: not checked",
+            "MISSED: rate is 1.000",
+            "UNFINISHED: no samples",
+            "UNFINISHED: the run",
+        ];
         for (problem, expected) in problems.iter().zip(expected) {
             assert!(problem[3].text.starts_with(expected), "{problem:?}");
         }
@@ -181,7 +185,7 @@ mod tests {
         let section = section(&Subjects::new(&runs));
         let rows = &section.groups[0].tables[0].rows;
         let line = |at: usize| rows[at].iter().map(|cell| cell.text.as_str()).collect::<Vec<_>>().join("|");
-        assert_eq!(line(0), "a|engine|rate, tokens/s|2.500|–|2.500 ± 2.121|1.000|4.000|2|50.0 %|f32_peak||");
-        assert_eq!(line(1), "||seconds, s|2.000|–|2.000 ± 1.000|1.000|3.000|3||||");
+        assert_eq!(line(0), "a|engine|rate, tokens/s|2.500|–|2.500 ± 2.121|1.000|4.000|2|50.0 %|f32_peak|");
+        assert_eq!(line(1), "||seconds, s|2.000|–|2.000 ± 1.000|1.000|3.000|3|||");
     }
 }

@@ -168,7 +168,7 @@ fn what_takes_nothing_away_gets_no_advice() {
     let total: u64 = 24_684_096 << 10;
     assert_eq!(
         (value(&limit(total), "limit").as_str(), remark(&limit(total), "limit").as_str()),
-        ("23.5 GiB", "")
+        ("23.5 GiB, 23.5 GiB free", "")
     );
     assert_ne!(remark(&limit(total - 1), "limit"), "");
 }

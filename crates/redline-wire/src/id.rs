@@ -20,7 +20,9 @@ pub fn request_id(line: &[u8]) -> Option<String> {
         #[serde(borrow)]
         id: Option<&'a serde_json::value::RawValue>,
     }
-    let line: Line<'_> = serde_json::from_slice(line).ok()?;
+    // A list would be read as the values of the keys.
+    let is_object = line.trim_ascii_start().starts_with(b"{");
+    let line: Line<'_> = serde_json::from_slice(line).ok().filter(|_| is_object)?;
     line.id.map(|id| id.get().to_owned())
 }
 

@@ -283,7 +283,8 @@ mod tests {
         let line = |json: &str| serde_json::from_str::<ClassifyLine>(json).map_err(|error| error.to_string());
         assert_eq!(line(r#"{"text":"a"}"#).unwrap().text.0, ["a"]);
         assert_eq!(line(r#"{"id":[7],"texts":["a","b"],"length":"bytes"}"#).unwrap().text.0, ["a", "b"]);
-        assert!(line(r#"{"text":"a","label_end":"sometimes"}"#).unwrap_err().contains("auto, always, never"));
+        let error = line(r#"{"text":"a","label_end":"sometimes"}"#).unwrap_err();
+        assert!(error.contains("`auto`, `always`, `never`"), "{error}");
         assert!(line(r#"{"text":"a","klasses":[]}"#).unwrap_err().contains("unknown field `klasses`"));
         assert!(line("{}").unwrap_err().contains("missing field `text`"));
         let rerank: RerankLine = serde_json::from_str(r#"{"id":1,"document":"d","query":"q"}"#).unwrap();

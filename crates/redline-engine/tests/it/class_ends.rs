@@ -160,7 +160,7 @@ fn documents_below_the_threshold_are_left_out() {
 /// The share of random sets of classes in which a short class ranks above a long one, for random texts. The long class begins with
 /// the short one if `is_prefix`, and else with another word.
 fn short_wins(engine: &Engine, is_prefix: bool, options: &JudgeOptions) -> f64 {
-    const SETS: usize = 1000;
+    const SETS: usize = 500;
     let tokenizer = engine.tokenizer().unwrap();
     let names: Vec<&str> = WORDS.split_whitespace().collect();
     let words: Vec<Vec<i64>> = names
@@ -201,7 +201,7 @@ fn short_wins(engine: &Engine, is_prefix: bool, options: &JudgeOptions) -> f64 {
 const WORDS: &str = "king poor ships sea city land house mountain river prophet priest people lamb shepherd gold silver \
     temple altar bread wine water fire sword war peace mercy truth wisdom law sin death life heaven earth day night";
 
-/// Over 1,000 random sets of classes per model, a class wins no more often for beginning another one. Without the end it always does.
+/// Over 1,000 random sets of classes, a class wins no more often for beginning another one. Without the end it always does.
 #[test]
 fn a_class_is_not_preferred_for_beginning_another() {
     for name in ["demo", "demo-diffusion"] {
@@ -214,8 +214,8 @@ fn a_class_is_not_preferred_for_beginning_another() {
             ..JudgeOptions::default()
         };
         let [prefix, other] = [true, false].map(|is_prefix| short_wins(&engine, is_prefix, &calibrated));
-        // Four standard errors of the difference of two shares of 1,000.
-        assert!((prefix - other).abs() < 0.09, "{name}: {prefix} beside {other}");
+        // Four standard errors of the difference of two shares of 500.
+        assert!((prefix - other).abs() < 0.126, "{name}: {prefix} beside {other}");
         assert!((0.4..0.65).contains(&prefix), "{name}: {prefix}");
     }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use redline_wire::request_id;
+use serde::de::IgnoredAny;
 
 use super::lines::{Line, Lines};
 use crate::message::{self, Failure};
@@ -88,7 +89,9 @@ fn continued(path: &Path, lines: &mut Lines) -> Result<File, Failure> {
     let Answered { count, end, last } =
         Answered::read(&file).map_err(|error| Failure::reading(path, &error))?;
     if let Some(last) = &last {
-        let is_answer = serde_json::from_slice::<serde_json::Value>(last).is_ok_and(|line| line.is_object());
+        // An `id` is repeated as it is written, so it may be a value that `Value` cannot hold, such as 1e400.
+        let is_json = serde_json::from_slice::<IgnoredAny>(last).is_ok();
+        let is_answer = is_json && last.trim_ascii_start().starts_with(b"{");
         if !is_answer {
             let fact = format!("line {count} is not an answer\n  in `{}`", path.display());
             return Err(Failure::usage(fact, "`--resume` continues a file that this command wrote"));
@@ -223,6 +226,16 @@ mod tests {
         assert_eq!(resumed(input, &two), (Ok(Some(4)), format!("{two}+")));
         let all = format!("{two}{one}");
         assert_eq!(resumed(input, &all), (Ok(None), format!("{all}+")));
+    }
+
+    #[test]
+    fn an_answer_may_repeat_any_id() {
+        let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
+        for id in ["1e400", r#""\ud800""#, &nested] {
+            let input = format!("{{\"id\":{id}}}\n2\n").leak();
+            let one = format!("{{\"id\":{id},\"object\":\"x\"}}\n");
+            assert_eq!(resumed(input, &one), (Ok(Some(2)), format!("{one}+")), "{id}");
+        }
     }
 
     #[test]

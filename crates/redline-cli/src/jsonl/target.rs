@@ -38,8 +38,23 @@ impl TargetFlags {
         }
     }
 
+    /// Refuses to write answers to the file of the requests.
+    fn check_differs(&self, lines: &Lines) -> Result<(), Failure> {
+        let Some(path) = self.resume.as_ref().or(self.output.as_ref()) else { return Ok(()) };
+        let is_same = match (path.canonicalize(), lines.path.canonicalize()) {
+            (Ok(target), Ok(requests)) => lines.size.is_some() && target == requests,
+            _ => false,
+        };
+        if is_same {
+            let fact = format!("requests and answers in one file\n  in `{}`", path.display());
+            return Err(Failure::usage(fact, "name another file for the answers"));
+        }
+        Ok(())
+    }
+
     /// Opens the target. If a file is continued, the lines that it answers are read from `lines`.
     pub(super) fn open(&self, lines: &mut Lines) -> Result<Target, Failure> {
+        self.check_differs(lines)?;
         if let Some(path) = &self.resume {
             return Ok(Target::File(continued(path, lines)?, path.clone()));
         }
@@ -229,9 +244,26 @@ mod tests {
     }
 
     #[test]
+    fn answers_do_not_replace_the_requests() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, other) = (dir.path().join("requests"), dir.path().join(".").join("requests"));
+        std::fs::write(&path, "{}\n").unwrap();
+        let flags = [
+            TargetFlags { output: Some(other.clone()), resume: None },
+            TargetFlags { output: None, resume: Some(other) },
+        ];
+        for flags in flags {
+            let opened = flags.open(&mut Lines::open(&path).ok().unwrap());
+            let Err(Failure::Usage(message)) = opened else { panic!() };
+            assert!(message.fact.contains("one file"), "{}", message.fact);
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), "{}\n");
+        }
+    }
+
+    #[test]
     fn an_answer_may_repeat_any_id() {
         let nested = format!("{}{}", "[".repeat(200), "]".repeat(200));
-        for id in ["1e400", r#""\ud800""#, &nested] {
+        for id in ["1e400", r#""\ud800""#, nested.as_str()] {
             let input = format!("{{\"id\":{id}}}\n2\n").leak();
             let one = format!("{{\"id\":{id},\"object\":\"x\"}}\n");
             assert_eq!(resumed(input, &one), (Ok(Some(2)), format!("{one}+")), "{id}");

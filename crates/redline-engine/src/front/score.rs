@@ -8,7 +8,7 @@ use crate::answer::outcome::{ItemError, ScoreOutcome};
 use crate::answer::ticket::{Answer, ScoreTicket, Ticket};
 use crate::cancel::Cancel;
 use crate::error::EngineError;
-use crate::front::prompt::{LabelLists, Limits};
+use crate::front::prompt::{LABEL_TOKENS, LabelLists, Limits};
 use crate::mode::score::{MaskedScoreTask, Maskings, Masks, ScoreJob, ScoreTask};
 use crate::plan::Buckets;
 use crate::request::ScoreRequest;
@@ -170,8 +170,15 @@ fn check_scored(labels: &LabelLists, items: usize) -> Result<(), EngineError> {
     Err(EngineError::request(fact, "divide the items, or the labels, among several requests"))
 }
 
-/// Refuses a label that contains the mask token, and labels that have too many maskings in total.
+/// Refuses a label that contains the mask token or is too long with its end, and labels that have too many maskings in total.
 fn check_masked(labels: &LabelLists, masks: Masks) -> Result<(), EngineError> {
+    // A masking is a set of tokens, with one bit for each.
+    if labels.longest() > LABEL_TOKENS {
+        let fact = format!("a label is {} tokens with its end", labels.longest());
+        let hint =
+            format!("a label of a model that fills masks has at most {LABEL_TOKENS} tokens with its end");
+        return Err(EngineError::request(fact, hint));
+    }
     if let Some(label) = labels.all().find(|label| label.contains(&masks.id)) {
         let fact = format!("the label {label:?} contains the mask token, {}", masks.id);
         return Err(EngineError::request(fact, "a label is text: leave masks out of it"));
@@ -186,4 +193,20 @@ fn check_masked(labels: &LabelLists, masks: Masks) -> Result<(), EngineError> {
         ));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_label_with_its_end_is_no_longer_than_a_set_of_masks() {
+        let checked = |tokens: usize| {
+            let (lists, divisors) = (vec![vec![vec![5; tokens]]], vec![vec![1.0]]);
+            let labels = LabelLists { lists, divisors, end_tokens: 1, of_item: None };
+            check_masked(&labels, Masks { id: 9, shifted: false, samples: 1, seed: 0 })
+        };
+        assert!(checked(LABEL_TOKENS).is_ok());
+        assert_eq!(checked(LABEL_TOKENS + 1).unwrap_err().to_string(), "a label is 65 tokens with its end");
+    }
 }

@@ -175,6 +175,7 @@ fn completion() -> GenerateOutcome {
             seed: 79,
             mean_logprob: None,
         }],
+        cancelled: true,
         arrived_s: 64.0,
         peak_memory_bytes: Some(4096),
         kernel_path: "tier/format".to_owned(),

@@ -260,6 +260,8 @@ pub struct GenerateOutcome {
     pub mean_logprob: Option<f64>,
     /// The further continuations: in the order of their seeds, or if continuations were ranked, the most probable first.
     pub others: Vec<Continuation>,
+    /// Whether the caller cancelled any continuation that was generated, also one that is not returned.
+    pub cancelled: bool,
     /// When the request reached the engine, seconds on the engine's clock: comparable between requests to one engine.
     pub arrived_s: f64,
     /// Peak of allocated bytes in the process while the request ran, weights included; `None` if allocations are not counted or
@@ -282,12 +284,6 @@ impl GenerateOutcome {
             mean_logprob: self.mean_logprob,
         };
         std::iter::once(first).chain(self.others.drain(..)).collect()
-    }
-
-    /// Whether the caller cancelled any continuation.
-    pub fn is_cancelled(&self) -> bool {
-        let reasons = self.others.iter().map(|other| other.finish_reason);
-        reasons.chain([self.finish_reason]).any(|reason| reason == FinishReason::Cancelled)
     }
 }
 

@@ -221,8 +221,7 @@ fn generate_once(
 
 /// The exit code of a request, which is interrupted if any of its continuations is.
 fn code(outcome: &GenerateOutcome) -> ExitCode {
-    let cancelled = outcome.is_cancelled();
-    finish::code(if cancelled { FinishReason::Cancelled } else { outcome.finish_reason })
+    finish::code(if outcome.cancelled { FinishReason::Cancelled } else { outcome.finish_reason })
 }
 
 /// Prints a table of log-probabilities, if there are any.
@@ -302,7 +301,7 @@ impl Answers for Completions<'_> {
 
     fn answer(&mut self, echo: RequestEcho, outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
-        let stop = outcome.is_cancelled();
+        let stop = outcome.cancelled;
         let json = output::json(&generate::answer(self.loaded, echo, outcome))?;
         Ok(Answer { json, stop })
     }

@@ -10,7 +10,7 @@ use redline_kernels::Simd;
 use self::branch::{Branch, Logprobs, Taken, logprobs};
 pub(crate) use self::lockstep::{BatchJob, BatchTask};
 use crate::answer::outcome::{
-    Continuation, GenerateOutcome, PositionLogprobs, PrefixCacheCounts, TokenCounts,
+    Continuation, FinishReason, GenerateOutcome, PositionLogprobs, PrefixCacheCounts, TokenCounts,
 };
 use crate::answer::ticket::Reply;
 use crate::answer::transcript::Transcript;
@@ -263,7 +263,7 @@ impl GenerateTask {
             self.job.prompt_logprobs.is_some().then(|| self.prompt_logprobs()).transpose()?;
         let timing = Timing::of(ran, self.branches[0].first_token_s());
         let decoded = self.branches.iter().map(|branch| branch.len().saturating_sub(1)).sum();
-        let (first, others) = self.continuations()?;
+        let (first, others, cancelled) = self.continuations()?;
         Ok(GenerateOutcome {
             text: first.text,
             usage: TokenCounts {
@@ -286,6 +286,7 @@ impl GenerateTask {
             seed: first.seed,
             mean_logprob: first.mean_logprob,
             others,
+            cancelled,
             arrived_s: ran.arrived_s,
             peak_memory_bytes: ran.peak_memory_bytes,
             kernel_path: std::mem::take(&mut self.job.kernel_path),
@@ -293,21 +294,23 @@ impl GenerateTask {
     }
 
     /// The continuations to return: the first, and the others. If more were generated, they are those with the highest mean
-    /// log-probability, equals in the order of their seeds.
-    fn continuations(&mut self) -> Result<(Continuation, Vec<Continuation>), EngineError> {
+    /// log-probability, equals in the order of their seeds. Also returns whether any that was generated is cancelled.
+    fn continuations(&mut self) -> Result<(Continuation, Vec<Continuation>, bool), EngineError> {
         let (mut first, rest) = self.branches[0].finish(&self.job)?;
         if self.single() {
             self.show(&rest);
         }
         let others = self.branches.iter_mut().skip(1).map(|branch| branch.finish(&self.job));
         let mut others = others.map(|other| Ok(other?.0)).collect::<Result<Vec<_>, EngineError>>()?;
+        let is_cancelled = |one: &Continuation| one.finish_reason == FinishReason::Cancelled;
+        let cancelled = is_cancelled(&first) || others.iter().any(is_cancelled);
         if self.job.ranks() {
             others.insert(0, first);
             others.sort_by(|a, b| likelihood(b).total_cmp(&likelihood(a)));
             first = others.remove(0);
             others.truncate(self.job.n - 1);
         }
-        Ok((first, others))
+        Ok((first, others, cancelled))
     }
 
     /// Log-probabilities of the prompt's tokens; `None` before the first requested position, and after the last one that was run.
@@ -332,6 +335,7 @@ mod tests {
 
     use super::*;
     use crate::answer::ticket::GenerateTicket;
+    use crate::scheduler::Origin;
 
     #[test]
     fn a_token_is_drawn_with_the_random_number_of_its_own_position() {
@@ -382,6 +386,51 @@ mod tests {
         assert_eq!((timing.rate(6), timing.rate(0)), (Some(2.0), None));
         let cut = Timing::of(&ran, None);
         assert_eq!((cut.prefill_s, cut.decode_s, cut.rate(6)), (5.0, 0.0, None));
+    }
+
+    #[test]
+    fn a_choice_among_continuations_that_were_cut_short_is_cancelled() {
+        let team = Team::new(1).unwrap();
+        let exec = Exec { simd: Simd::best(), team: &team };
+        let job = GenerateJob {
+            prompt: vec![1],
+            max_new_tokens: 2,
+            sampling: Sampling { temperature: 1.0, ..Sampling::default() },
+            penalties: Penalties::default(),
+            logit_bias: Vec::new(),
+            n: 1,
+            continuations: 2,
+            end_ids: Vec::new(),
+            logprobs: None,
+            prompt_logprobs: None,
+            kv_cache: true,
+            cache_salt: String::new(),
+            kernel_path: String::new(),
+        };
+        let (ticket, reply) = GenerateTicket::new();
+        let mut task = GenerateTask::new(job, exec.simd, Transcript::new(None, Vec::new()), reply);
+        let logits = [0.0; 10];
+        // The prompt is run, and then the first continuation to its end. The second one keeps its first token.
+        for (index, position) in [(0, 0), (1, 1)] {
+            task.open().unwrap();
+            let rows = Rows::new(&logits, 1, 10, 10);
+            task.read(&[RowPlace { index, position }], Logits { exec, rows, log_sum_exp: &[2.0] });
+            task.advance(&[Done { index, reused: 0, origin: Origin::Parent }], 0.5).unwrap();
+        }
+        let ran = Ran {
+            arrived_s: 0.0,
+            queue_s: 0.0,
+            seconds: 1.0,
+            sampling_s: 0.0,
+            computed_tokens: 2,
+            plan_misses: 0,
+            peak_memory_bytes: None,
+            ended: Some(Ended::Cancelled),
+        };
+        Box::new(task).answer(Ok(ran));
+        let outcome = ticket.wait().unwrap();
+        assert_eq!((outcome.finish_reason, outcome.others.len()), (FinishReason::Length, 0));
+        assert!(outcome.cancelled);
     }
 
     /// A prompt that is longer than a pass may have been run in part.

@@ -327,6 +327,7 @@ mod tests {
             seed: 0,
             mean_logprob: None,
             others: Vec::new(),
+            cancelled: false,
             arrived_s,
             peak_memory_bytes: None,
             kernel_path: String::new(),

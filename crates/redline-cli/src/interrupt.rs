@@ -1,5 +1,6 @@
 //! Handles Ctrl-C and other signals: work that can be cancelled ends in good order, anything else ends at once.
 
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 #[cfg(unix)]
@@ -9,6 +10,7 @@ use std::{io, process};
 use redline_engine::Cancel;
 #[cfg(unix)]
 use redline_kernels::start::ignores_hangup;
+use redline_weights::Disk;
 
 use crate::message::{Failure, INTERRUPTED};
 
@@ -29,6 +31,8 @@ pub(crate) struct Interrupt {
     listener: Arc<Mutex<Option<Listener>>>,
     /// The last signal; 0: none.
     signal: Arc<AtomicU8>,
+    /// A directory that must not outlive the process.
+    directory: Arc<Mutex<Option<PathBuf>>>,
 }
 
 impl Interrupt {
@@ -56,6 +60,7 @@ impl Interrupt {
         let handler = move |signal: i32| {
             interrupt.signal.store(u8::try_from(signal).unwrap_or(0), Ordering::SeqCst);
             if interrupt.current().is_cancelled() || !interrupt.working.load(Ordering::SeqCst) {
+                interrupt.clean_up();
                 process::exit(i32::from(interrupt.code()));
             }
             interrupt.cancel();
@@ -87,6 +92,18 @@ impl Interrupt {
     pub(crate) fn cancel(&self) {
         self.current().cancel();
         self.call_listener();
+    }
+
+    /// Removes this directory, too, when a signal ends the process.
+    pub(crate) fn removes(&self, directory: &Path) {
+        *self.directory.lock().unwrap_or_else(PoisonError::into_inner) = Some(directory.to_owned());
+    }
+
+    fn clean_up(&self) {
+        if let Some(directory) = &*self.directory.lock().unwrap_or_else(PoisonError::into_inner) {
+            // Best effort: the process ends.
+            let _ = Disk::default().remove_dir_all(directory);
+        }
     }
 
     /// Registers a function to call when the work is cancelled. It is called at once if the work already is.
@@ -150,6 +167,18 @@ mod tests {
             }
             assert_eq!(called.load(Ordering::SeqCst), 1);
         }
+    }
+
+    #[test]
+    fn a_directory_is_removed_at_the_end() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "x").unwrap();
+        let interrupt = Interrupt::default();
+        interrupt.clean_up();
+        assert!(folder.path().exists());
+        interrupt.removes(folder.path());
+        interrupt.clean_up();
+        assert!(!folder.path().exists());
     }
 
     #[test]

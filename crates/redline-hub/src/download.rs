@@ -86,14 +86,15 @@ impl Download<'_> {
         }
         let mut hasher = self.hasher();
         partial.read(|block| hasher.update(block))?;
-        let mut failures = 0;
+        // The most bytes so far: an attempt that begins again is progress only if it goes beyond them.
+        let (mut failures, mut most) = (0, partial.len());
         while partial.len() < self.bytes {
-            let before = partial.len();
-            observe(Step::Have(before));
+            observe(Step::Have(partial.len()));
             match self.attempt(partial, &mut hasher, observe)? {
                 Ending::Complete => break,
                 Ending::Broken(cause) => {
-                    failures = if partial.len() > before { 0 } else { failures + 1 };
+                    failures = if partial.len() > most { 0 } else { failures + 1 };
+                    most = most.max(partial.len());
                     if failures >= ATTEMPTS {
                         return Err(self.broken(partial.len(), cause));
                     }

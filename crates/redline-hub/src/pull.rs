@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use redline_weights::{Disk, HubFolder, HubId, read_file, shard_names};
+use redline_weights::{Disk, HubFolder, HubId, is_signed_name, read_file, shard_names};
 
 use crate::client::{Client, HubOptions, escaped};
 use crate::download::{Download, Step};
@@ -149,7 +149,7 @@ impl Pull<'_> {
             let list = read_file(&self.folder.blob(&digests.hash), MAX_DIGESTS)?;
             let list = String::from_utf8_lossy(&list);
             let named = list.lines().filter_map(|line| self.repository.file(line.get(66..)?));
-            further.extend(named.filter(|file| !file.name.contains('/')));
+            further.extend(named.filter(|file| is_signed_name(&file.name)));
         }
         for file in further {
             if files.iter().all(|other| other.name != file.name) {

@@ -30,8 +30,8 @@ const COMPANIONS: &[&str] = &[
     "USE_POLICY.md",
 ];
 
-/// Further chat templates: files of this folder with this extension.
-const TEMPLATES: (&str, &str) = ("additional_chat_templates/", ".jinja");
+/// Folders of further chat templates, which are files with the extension `.jinja`.
+const TEMPLATE_FOLDERS: [&str; 2] = ["additional_chat_templates/", "chat_templates/"];
 
 /// Maximum number of files in an error message.
 const SHOWN: usize = 8;
@@ -42,8 +42,7 @@ pub(crate) fn companions(repository: &Repository) -> impl Iterator<Item = &Remot
 }
 
 fn is_template(name: &str) -> bool {
-    let (folder, extension) = TEMPLATES;
-    let inner = name.strip_prefix(folder).and_then(|name| name.strip_suffix(extension));
+    let inner = TEMPLATE_FOLDERS.iter().find_map(|folder| name.strip_prefix(folder)?.strip_suffix(".jinja"));
     inner.is_some_and(|name| {
         !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
     })
@@ -126,9 +125,11 @@ mod tests {
             "additional_chat_templates/rag.jinja",
             "additional_chat_templates/../../x.jinja",
             "additional_chat_templates/.jinja",
+            "chat_templates/tools.jinja",
             "model.safetensors",
         ]);
         let names: Vec<_> = companions(&repository).map(|file| file.name.as_str()).collect();
-        assert_eq!(names, ["config.json", "tokenizer.json", "additional_chat_templates/rag.jinja"]);
+        assert_eq!(names[..2], ["config.json", "tokenizer.json"]);
+        assert_eq!(names[2..], ["additional_chat_templates/rag.jinja", "chat_templates/tools.jinja"]);
     }
 }

@@ -55,6 +55,6 @@ pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;
 pub use safetensors::TensorInfo;
-pub use signed::{SignatureFault, SigningKey, check_signed};
+pub use signed::{SignatureFault, SigningKey, check_signed, is_signed_name};
 pub use whole::{write_file, write_file_on, write_new_file_on};
 pub use write::{SafetensorsWriter, TensorDeclaration};

@@ -1,7 +1,7 @@
 //! `redline synth`: writes a model of a real shape with random weights, to measure a machine without downloading a
 //! model.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
@@ -14,6 +14,7 @@ use super::Context;
 use super::directory::DirectoryArgs;
 use crate::demo_model;
 use crate::env;
+use crate::interrupt::Interrupt;
 use crate::message::Failure;
 use crate::model::{self, FormatFlags};
 use crate::output;
@@ -53,12 +54,27 @@ pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes a model of this shape, in its own format, to a new temporary directory.
-pub(super) fn made(shape: &'static Shape, context: &Context) -> Result<TempDir, Failure> {
-    let failed = |error: std::io::Error| Failure::failed(format!("no directory for a model: {error}"), None);
-    let folder = tempfile::tempdir().map_err(failed)?;
-    write(shape, folder.path(), shape.format, 0, context)?;
-    Ok(folder)
+/// A model in a temporary directory, which is removed with it, also by the signals that end the process.
+pub(super) struct Made {
+    folder: TempDir,
+    shape: &'static Shape,
+}
+
+impl Made {
+    /// Writes a model of this shape, in its own format.
+    pub(super) fn new(shape: &'static Shape, context: &Context) -> Result<Self, Failure> {
+        let failed =
+            |error: std::io::Error| Failure::failed(format!("no directory for a model: {error}"), None);
+        let made = Self { folder: tempfile::tempdir().map_err(failed)?, shape };
+        Interrupt::with_termination()?.removes(made.folder.path());
+        write(shape, &made.path(), shape.format, 0, context)?;
+        Ok(made)
+    }
+
+    /// The directory of the model, which is named after its shape.
+    pub(super) fn path(&self) -> PathBuf {
+        self.folder.path().join(self.shape.name)
+    }
 }
 
 fn write(

@@ -195,6 +195,10 @@ const WRONG: &[(&[&str], &[&str])] = &[
     (&["bench", "gemm", "-o", "x.csv", "--output", "-"], &["`x.csv` and `-`", "at most one directory"]),
     (&["bench", "gemm", "-o", "x", "-o", "y"], &["`x` and `y`", "at most one directory"]),
     (&["bench", "gemm", "-o", "Cargo.toml"], &["`--output Cargo.toml` is a file", "ends in .csv"]),
+    (
+        &["bench", "gemm", "--benchmark-format", "json", "--output", "-"],
+        &["both write to standard output", "--output FILE.csv"],
+    ),
     (&["bench", "gemm", "-o", "x", "--csv-style", "gemm"], &["without a file", "--output FILE.csv"]),
     (&["bench", "tokenizer", "--model", "demo", "--min-speedup=-1"], &["`--min-speedup` is `-1`"]),
     (

@@ -40,6 +40,19 @@ fn a_broken_connection_is_continued_where_it_ended() {
 }
 
 #[test]
+fn a_hub_that_always_begins_again_and_breaks_is_given_up() {
+    let hub = TestHub::changed(&model(), |request, reply| match (is_weights(request), request.from) {
+        (true, 0) => Reply { cut: Some(30_000), ..reply },
+        (true, _) => Reply::new(416, ""),
+        _ => reply,
+    });
+    let cache = tempdir().unwrap();
+    let failed = message(pull(&hub, cache.path()), &hub);
+    assert!(failed.starts_with("the download of `model.safetensors` ended at byte "), "{failed}");
+    assert_eq!(starts(&hub), [0, 30_000, 0, 30_000, 0, 30_000]);
+}
+
+#[test]
 fn a_download_that_fails_is_continued_by_the_next_one() {
     let repaired = Arc::new(AtomicBool::new(false));
     let works = Arc::clone(&repaired);

@@ -107,12 +107,14 @@ fn pytorch_weights_are_downloaded_if_there_are_no_others() {
 fn a_signed_model_comes_with_every_file_that_was_signed() {
     let mut files = model();
     let line = |name: &str| format!("{}  {name}\n", "0".repeat(64));
-    let sums = line("README.md") + &line("../x") + &line("modeling_x.py") + "short\n";
+    let template = "chat_templates/list.txt";
+    files.push(File::small(template, b"of templates"));
+    let sums = line("README.md") + &line("../x") + &line("modeling_x.py") + &line(template) + "short\n";
     files.push(File::small("SHA256SUMS", sums.as_bytes()));
     files.push(File::small("SHA256SUMS.minisig", b"signature"));
     let (hub, cache) = (TestHub::start(&files), tempdir().unwrap());
     let dir = pull(&hub, cache.path()).unwrap();
-    for name in ["README.md", "modeling_x.py", "SHA256SUMS", "SHA256SUMS.minisig"] {
+    for name in ["README.md", "modeling_x.py", template, "SHA256SUMS", "SHA256SUMS.minisig"] {
         assert!(dir.join(name).is_file(), "{name}");
     }
     assert!(!dir.join("pytorch_model.bin").exists());

@@ -73,8 +73,8 @@ fn joined<'a, K: Ord>(base: &[(K, &'a Row)], new: &[(K, &'a Row)]) -> Vec<Pair<'
     of_base.chain(of_new).collect()
 }
 
-/// The parameters whose sets of values differ between two runs.
-fn differing_params(base: &[Row], new: &[Row]) -> BTreeSet<String> {
+/// The parameters whose sets of values differ between two runs, and whether both runs have the parameter.
+fn differing_params(base: &[Row], new: &[Row]) -> BTreeMap<String, bool> {
     let values = |rows: &[Row]| {
         let mut values: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for (name, value) in rows.iter().flat_map(|row| row.params.iter()) {
@@ -83,13 +83,15 @@ fn differing_params(base: &[Row], new: &[Row]) -> BTreeSet<String> {
         values
     };
     let (base, new) = (values(base), values(new));
-    base.keys().chain(new.keys()).filter(|name| base.get(*name) != new.get(*name)).cloned().collect()
+    let differing = base.keys().chain(new.keys()).filter(|name| base.get(*name) != new.get(*name));
+    differing.map(|name| (name.clone(), base.contains_key(name) && new.contains_key(name))).collect()
 }
 
-/// The parameters of a row: names of all, and values of those that do not differ.
-fn other_params(row: &Row, differing: &BTreeSet<String>) -> BTreeMap<String, Option<String>> {
-    let value = |name: &str, value: &Value| (!differing.contains(name)).then(|| value.to_string());
-    row.params.iter().map(|(name, one)| (name.to_owned(), value(name, one))).collect()
+/// The parameters of a row: names of all that both runs have, and values of those that do not differ.
+fn other_params(row: &Row, differing: &BTreeMap<String, bool>) -> BTreeMap<String, Option<String>> {
+    let value = |name: &str, value: &Value| (!differing.contains_key(name)).then(|| value.to_string());
+    let of_both = row.params.iter().filter(|(name, _)| differing.get(*name) != Some(&false));
+    of_both.map(|(name, one)| (name.to_owned(), value(name, one))).collect()
 }
 
 #[cfg(test)]
@@ -154,6 +156,11 @@ mod tests {
         };
         let expected = ["a/t1 -> a/t2", "b/t1 -> b/t2", "a/t2 -> a/t4", "b/t2 -> b/t4"];
         assert_eq!(shown(&of([1, 2]), &of([2, 4]), true), expected.map(|pair| format!("{pair} both")));
+        // A parameter that only one arm has, such as a prompt, does not part all of its rows from the other's.
+        let prompted = [row("decode/t2", Some(true), 2).param("prompt", "x"), row("prefill/t2", None, 2)];
+        let expected = ["decode/t1 -> decode/t2 both", "prefill/t1 -> prefill/t2 both"];
+        let plain = [row("decode/t1", Some(true), 1), row("prefill/t1", None, 1)];
+        assert_eq!(shown(&plain, &prompted, true), expected);
     }
 
     #[test]

@@ -82,7 +82,8 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
     let longest = lengths.iter().copied().max().unwrap_or(0);
     for &threads in &bench.threads {
         let trials = Trials::load(bench, model, Setup::new(threads), runs, longest)?;
-        for &length in &lengths {
+        let arms_of = |&length| measurable(bench, trials.info(), arms, length).map(|arms| (length, arms));
+        for (length, arms) in lengths.iter().map(arms_of).collect::<Result<Vec<_>>>()? {
             for &batch in &batches {
                 let row = |&logits: &Wanted| checked_row(&trials, Case { batch, length, logits });
                 let rows = arms.iter().map(row).collect::<Result<Vec<Row>>>()?;
@@ -91,6 +92,22 @@ fn run(bench: &Bench<'_>, model: &BenchModel<'_>, values: &Values) -> Result<()>
         }
     }
     Ok(())
+}
+
+/// The arms that can be measured at this length. Log-probabilities of a prompt come with a new token, for which the context must have
+/// room.
+fn measurable(bench: &Bench<'_>, info: &ModelInfo, arms: &[Wanted], length: usize) -> Result<Vec<Wanted>> {
+    if info.objective != Objective::Next || length < info.context || !arms.contains(&Wanted::All) {
+        return Ok(arms.to_vec());
+    }
+    let fact = format!(
+        "logits after every token of {length} need a context of {} tokens, but that of the model is {}",
+        length + 1,
+        info.context
+    );
+    require(arms.len() > 1, || fact.clone())?;
+    (bench.note)(&format!("left out: {fact}"));
+    Ok(vec![Wanted::Last])
 }
 
 fn checked_row(trials: &Trials<'_>, case: Case) -> Result<Row> {
@@ -217,7 +234,8 @@ fn row(info: &ModelInfo, case: Case, passes: &[Held<Passed>]) -> Result<Row> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lanes::tests::{info, timed};
+    use crate::Clock;
+    use crate::lanes::tests::{bench, info, timed};
 
     const CASE: Case = Case { batch: 2, length: 3, logits: Wanted::Last };
 
@@ -247,6 +265,20 @@ mod tests {
         // The bound is 700 operations at 1000 per second plus 36 at 500, not 1000 bytes at 10000.
         assert_eq!(row.limit.as_deref(), Some("f32_peak"));
         assert!((row.share_of_limit.unwrap() - 0.772 / 2.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn all_logits_of_a_sequence_as_long_as_the_context_are_left_out() {
+        let (clock, both) = (Clock::scripted(|| 0), [Wanted::Last, Wanted::All]);
+        let bench = bench(&clock);
+        let of = |info: &ModelInfo, arms: &[Wanted], length| measurable(&bench, info, arms, length);
+        assert_eq!(of(&info(), &both, 99).unwrap(), both);
+        assert_eq!(of(&info(), &both, 100).unwrap(), [Wanted::Last]);
+        assert_eq!(of(&info(), &both[..1], 100).unwrap(), [Wanted::Last]);
+        let Err(LaneError::Usage(fact)) = of(&info(), &both[1..], 100) else { panic!("accepted") };
+        assert!(fact.contains("need a context of 101 tokens"), "{fact}");
+        let masked = ModelInfo { objective: Objective::Masked { shifted: false }, ..info() };
+        assert_eq!(of(&masked, &both, 100).unwrap(), both);
     }
 
     #[test]

@@ -110,8 +110,12 @@ fn entry(line: &[u8]) -> Option<(String, String)> {
     let (digest, name) = std::str::from_utf8(line).ok()?.split_once(' ')?;
     let name = name.strip_prefix([' ', '*'])?;
     let hexadecimal = digest.len() == 64 && digest.bytes().all(|byte| byte.is_ascii_hexdigit());
-    (hexadecimal && (is_plain_name(name) || is_template(name)))
-        .then(|| (digest.to_ascii_lowercase(), name.to_owned()))
+    (hexadecimal && is_signed_name(name)).then(|| (digest.to_ascii_lowercase(), name.to_owned()))
+}
+
+/// Whether a list of digests may have this name: a file in the model directory or in a template folder.
+pub fn is_signed_name(name: &str) -> bool {
+    is_plain_name(name) || is_template(name)
 }
 
 /// Whether a name is that of a file in a template folder.

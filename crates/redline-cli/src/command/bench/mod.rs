@@ -18,10 +18,10 @@ use redline_lab::bench::{ALIASES, Bench, BenchModel, Flag, Judge, LaneError, Set
 use redline_lab::doctor::noise;
 use redline_lab::lanes::{self, Lane, LaneFunction, LaneProfile, OfMachine, OfModel, OfText};
 use redline_models::synth::Shape;
-use tempfile::TempDir;
 
+use super::Context;
 use super::compare::EXIT_CODES;
-use super::{Context, synth};
+use super::synth::{self, Made};
 use crate::demo_model;
 use crate::env;
 use crate::message::{self, Failure};
@@ -292,7 +292,7 @@ struct ResolvedModel {
     /// The plan directory that the user named.
     plan_cache: Option<PathBuf>,
     /// The directory of a model that was made for this run; it is removed afterwards.
-    _made: Option<TempDir>,
+    _made: Option<Made>,
 }
 
 impl Subject {
@@ -302,9 +302,9 @@ impl Subject {
             Self::Model(run, embedded, flags) => {
                 let backend = flags.backend.resolve(context.environment, &context.clock)?;
                 let plan_cache = flags.backend.named_plan_dir(context.environment)?;
-                let made = flags.model_size.map(|shape| synth::made(shape, context)).transpose()?;
+                let made = flags.model_size.map(|shape| Made::new(shape, context)).transpose()?;
                 let model = match &made {
-                    Some(folder) => ModelName::made(folder.path()),
+                    Some(made) => ModelName::made(&made.path()),
                     None => flags.model.or(embedded, context.environment)?,
                 };
                 let source = model.source(context.environment)?;

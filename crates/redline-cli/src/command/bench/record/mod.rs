@@ -92,6 +92,13 @@ impl RecordArgs {
             let fact = format!("`--json` cannot be used with `--output {}`", path.display());
             return Err(Failure::usage(fact, "`--output DIR` writes a run besides the document"));
         }
+        let exchanged = self.benchmark_format.is_some_and(|format| format.exchange().is_some());
+        if exchanged && self.csv().is_some_and(message::is_stdin) {
+            return Err(Failure::usage(
+                "`--benchmark-format` cannot be used with `--output -`: both write to standard output",
+                "`--output FILE.csv` writes the values to a file",
+            ));
+        }
         if let Some(style) = self.csv_style.as_ref().filter(|_| self.csv().is_none()) {
             let fact = format!("`--csv-style {style}` without a file for comma-separated values");
             return Err(Failure::usage(fact, "`--output FILE.csv`, or `--output -` for standard output"));
@@ -330,18 +337,21 @@ impl<'a> Recorder<'a> {
             let text = if whole { run.json() } else { result.json() };
             return output::piece(&text.map_err(|error| written(&error))?);
         }
-        if let Some(format) = self.exchange() {
-            let exported = exchange::export(run, format, true)
-                .map_err(|error| Failure::failed(error.to_string(), Some(error.hint.clone())))?;
-            exported.notes.iter().for_each(|note| message::note(note));
-            return output::piece(&exported.text);
-        }
-        let Some(path) = self.args.csv() else { return output::piece(&self.lane.table(result)) };
+        let text = match self.exchange() {
+            Some(format) => {
+                let exported = exchange::export(run, format, true)
+                    .map_err(|error| Failure::failed(error.to_string(), Some(error.hint.clone())))?;
+                exported.notes.iter().for_each(|note| message::note(note));
+                exported.text
+            }
+            None => self.lane.table(result),
+        };
+        let Some(path) = self.args.csv() else { return output::piece(&text) };
         let csv = values(self.lane, result, self.args.csv_style.as_deref())?;
         if message::is_stdin(path) {
             return output::piece(&csv);
         }
-        let shown = output::piece(&self.lane.table(result));
+        let shown = output::piece(&text);
         put(path, &csv)?;
         put(&summary_path(path), &run.summary_json().map_err(|error| written(&error))?)?;
         shown

@@ -17,8 +17,10 @@ pub(crate) fn refusal(error: &clap::Error, arguments: &[OsString], definition: &
         return open.and_then(|()| error.print().map_err(|error| Failure::writing(&error))).err();
     }
     let mut path = vec![definition];
-    for argument in arguments.iter().skip(1).filter_map(|argument| argument.to_str()) {
-        path.extend(path.last().and_then(|command| command.find_subcommand(argument)));
+    for argument in arguments.iter().skip(1).map_while(|argument| argument.to_str()) {
+        // What follows the commands are flags and their values.
+        let Some(below) = path.last().and_then(|command| command.find_subcommand(argument)) else { break };
+        path.push(below);
     }
     let names: Vec<&str> = path.iter().map(|command| command.get_name()).collect();
     let command = path.last().copied().unwrap_or(definition);

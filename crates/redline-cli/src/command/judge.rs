@@ -23,7 +23,7 @@ pub(super) const LABELS: &str = "The score of a label is the probability that th
      labels add up to 1. A label of several tokens is less probable than a shorter one only because it is longer: --length mean takes \
      the geometric mean per token, --length bytes per byte, and --calibrate divides by the probabilities that a text without content \
      gets. Where one label begins another (`neutral`, `neutral positive`), the end of the labels is scored too, or the shorter label \
-     would win whatever the text.";
+     would be preferred.";
 
 /// Flags of both.
 #[derive(Debug, Args)]
@@ -32,8 +32,6 @@ pub(super) struct JudgeFlags {
     /// user's message
     #[arg(long, value_name = "TEMPLATE")]
     template: Option<String>,
-    #[command(flatten)]
-    chat: ChatFlags,
     /// How a label of several tokens is scored: by the probability of all its tokens (sum), or by the geometric mean per token (mean)
     /// or per byte (bytes)
     #[arg(long, value_parser = length, default_value = "sum", value_name = "HOW")]
@@ -65,6 +63,8 @@ pub(super) struct JudgeFlags {
     /// Print nothing but the answer
     #[arg(long, short)]
     pub(super) quiet: bool,
+    #[command(flatten)]
+    chat: ChatFlags,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
@@ -138,8 +138,8 @@ pub(super) fn texts(typed: &[String], file: Option<&Path>) -> Result<Vec<String>
 pub(super) fn warn_of_prefix(prefix: Option<(&str, &str)>) {
     if let Some((one, other)) = prefix {
         message::note(&format!(
-            "`{other}` begins with `{one}`, and the end of labels is not scored: `{one}` is the more probable one whatever the text \
-             (`--label-end always --end TEXT`, where TEXT is what the model writes after a label)"
+            "`{other}` begins with `{one}`, and the end of labels is not scored, which prefers `{one}` (`--label-end always --end TEXT`, \
+             where TEXT is what the model writes after a label)"
         ));
     }
 }

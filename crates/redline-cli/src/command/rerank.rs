@@ -93,9 +93,9 @@ pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Fail
 }
 
 fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) -> Result<ExitCode, Failure> {
-    let documents = request.documents.clone();
+    let (documents, answers) = (request.documents.clone(), [request.yes.clone(), request.no.clone()]);
     let outcome = loaded.engine.rerank(request)?;
-    warn(&outcome, args.flags.quiet);
+    warn(&answers, &outcome, args.flags.quiet);
     if args.flags.json {
         output::line(&output::json(&rerank::answer(loaded, outcome))?)?;
         return Ok(ExitCode::SUCCESS);
@@ -144,11 +144,14 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
     Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
 }
 
-fn warn(outcome: &RerankOutcome, quiet: bool) {
-    let label = |index: usize| if index == 0 { "yes" } else { "no" };
-    judge::warn_of_prefix(
-        outcome.prefix_label.filter(|_| !quiet).map(|(one, other)| (label(one), label(other))),
-    );
+/// Warns of an answer that begins the other one. `answers` are those for yes and no.
+fn warn(answers: &[Label; 2], outcome: &RerankOutcome, quiet: bool) {
+    let name = |index: usize| match answers.get(index) {
+        Some(Label::Text(text)) => text.trim(),
+        _ => "",
+    };
+    let prefix = outcome.prefix_label.filter(|_| !quiet);
+    judge::warn_of_prefix(prefix.map(|(one, other)| (name(one), name(other))));
 }
 
 /// Answers JSON lines with rankings.
@@ -162,20 +165,22 @@ struct Rerankings<'a> {
 
 impl Answers for Rerankings<'_> {
     type Request = RerankLine;
-    type Context = ();
+    /// The answers for yes and no.
+    type Context = [Label; 2];
     type Outcome = Result<RerankOutcome, EngineError>;
 
-    fn begin(&mut self, line: RerankLine, done: Done<Self::Outcome>) -> Result<(), Failure> {
+    fn begin(&mut self, line: RerankLine, done: Done<Self::Outcome>) -> Result<[Label; 2], Failure> {
         let request = rerank::request(line, &self.defaults)?;
+        let answers = [request.yes.clone(), request.no.clone()];
         let options = judge::framed(self.chat.as_mut(), request.options, RerankRequest::INSTRUCTION)?;
         let request = RerankRequest { options, ..request };
         done.with_outcome_of(self.loaded.engine.submit_rerank(request, &Cancel::new())?);
-        Ok(())
+        Ok(answers)
     }
 
-    fn answer(&mut self, (): (), outcome: Self::Outcome) -> Result<Answer, Failure> {
+    fn answer(&mut self, answers: [Label; 2], outcome: Self::Outcome) -> Result<Answer, Failure> {
         let outcome = outcome?;
-        warn(&outcome, self.quiet);
+        warn(&answers, &outcome, self.quiet);
         self.quiet |= outcome.prefix_label.is_some();
         let json = output::json(&rerank::answer(self.loaded, outcome))?;
         Ok(Answer { json, stop: false })

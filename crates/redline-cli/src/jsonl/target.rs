@@ -151,6 +151,9 @@ fn skip(lines: &mut Lines, count: u64, last: Option<&[u8]>, target: &Path) -> Re
     Ok(())
 }
 
+/// Stands in answers that were cut short. Within a text, its quotation marks are escaped.
+const CANCELLED: &[u8] = b"\"finish_reason\":\"cancelled\"";
+
 /// The complete lines of a file of answers.
 struct Answered {
     count: u64,
@@ -166,6 +169,10 @@ impl Answered {
         let mut answered = Self { count: 0, end: 0, last: None };
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
+            // What an interrupt cut short is answered again, and what follows it.
+            if line.windows(CANCELLED.len()).any(|part| part == CANCELLED) {
+                break;
+            }
             answered.end += line.len() as u64;
             if !line.trim_ascii().is_empty() {
                 answered.count += 1;
@@ -276,6 +283,15 @@ mod tests {
         for part in ["{", "{\"object\":\"x\"}", "   "] {
             assert_eq!(resumed("1\n2\n", &format!("{one}{part}")), (Ok(Some(2)), format!("{one}+")));
         }
+    }
+
+    #[test]
+    fn what_was_cut_short_is_answered_again_and_what_follows_it() {
+        let one = "{\"object\":\"x\"}\n";
+        let cut = "{\"choices\":[{\"finish_reason\":\"cancelled\"}]}\n";
+        assert_eq!(resumed("1\n2\n3\n", &format!("{one}{cut}{one}")), (Ok(Some(2)), format!("{one}+")));
+        let quoted = "{\"text\":\"\\\"finish_reason\\\":\\\"cancelled\\\"\"}\n";
+        assert_eq!(resumed("1\n2\n", quoted), (Ok(Some(2)), format!("{quoted}+")));
     }
 
     #[test]

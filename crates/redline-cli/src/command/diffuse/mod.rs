@@ -49,8 +49,6 @@ pub(super) struct DiffuseArgs {
     /// The prompt as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     prompt_ids: Option<Ids>,
-    #[command(flatten)]
-    chat: ChatFlags,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
@@ -85,6 +83,8 @@ pub(super) struct DiffuseArgs {
     quiet: bool,
     #[command(flatten)]
     schedule: ScheduleFlags,
+    #[command(flatten)]
+    chat: ChatFlags,
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]

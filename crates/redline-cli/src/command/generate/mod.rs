@@ -47,8 +47,6 @@ pub(super) struct GenerateArgs {
     /// The prompt as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     prompt_ids: Option<Ids>,
-    #[command(flatten)]
-    chat: ChatFlags,
     /// Requests from a file, one JSON object per line; `-` is standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["prompt", "prompt_ids"])]
     jsonl: Option<PathBuf>,
@@ -97,6 +95,8 @@ pub(super) struct GenerateArgs {
     /// Print nothing but the text (of several continuations, each after its heading)
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    chat: ChatFlags,
     #[command(flatten)]
     sampling: SamplingFlags,
     #[command(flatten)]

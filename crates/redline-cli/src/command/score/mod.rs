@@ -46,8 +46,6 @@ pub(super) struct ScoreArgs {
     /// The query as token ids
     #[arg(long, value_name = "1,2,3", value_parser = value::ids, allow_hyphen_values = true)]
     query_ids: Option<Ids>,
-    #[command(flatten)]
-    chat: ChatFlags,
     /// An item, which gets a row of scores (repeatable; may be empty)
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["query_ids", "item_ids", "items_file"])]
     item: Vec<String>,
@@ -109,6 +107,8 @@ pub(super) struct ScoreArgs {
     /// Print nothing but the answer
     #[arg(long, short)]
     quiet: bool,
+    #[command(flatten)]
+    chat: ChatFlags,
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]

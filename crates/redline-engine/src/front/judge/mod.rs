@@ -76,6 +76,7 @@ impl Judgement {
         let calibrates = options.calibrate.is_some() && !texts.is_empty();
         texts.extend(options.calibrate.filter(|_| calibrates));
         let items = texts.iter().map(|text| Prompt::Text(frame.after_head(text))).collect();
+        let nouns = Nouns { item: noun, count: cut.len() };
         let head =
             if options.add_special_tokens { Prompt::Text(frame.head) } else { Prompt::Formatted(frame.head) };
         let request = ScoreRequest {
@@ -90,10 +91,10 @@ impl Judgement {
         Ticket::begin(cancel, |reply, cancels| {
             let answer = move |scores: Result<ScoreOutcome, EngineError>| {
                 let judged = scores.and_then(|scores| judged(scores, cut, prefix, calibrates));
-                let judged = judged.map(|judged| outcome(renamed_items(noun, judged)));
-                reply.finish(judged.map_err(|error| called(noun, error)));
+                let judged = judged.map(|judged| outcome(renamed_items(nouns, judged)));
+                reply.finish(judged.map_err(|error| called(nouns, error)));
             };
-            engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(noun, error))
+            engine.run_score(request, cancels, Box::new(answer)).map_err(|error| called(nouns, error))
         })
     }
 }
@@ -108,7 +109,10 @@ fn judged(
     let preference = if calibrates { scores.items.pop() } else { None };
     let preference = preference.transpose().map_err(|ItemError { message, .. }| {
         EngineError::request(
-            format!("the text without content: {message}"),
+            match message.strip_prefix(&format!("item {}: ", cut.len())) {
+                Some(fact) => format!("the text without content: {fact}"),
+                None => format!("the text without content: {message}"),
+            },
             hint!["take another text, or leave ", Setting::Calibrate, " out"],
         )
     })?;
@@ -140,27 +144,36 @@ fn calibrated(logprobs: &[f32], preference: &[f32]) -> Vec<f32> {
 }
 
 /// Renames the item in an error to the caller's term.
-fn called(noun: &str, error: EngineError) -> EngineError {
+fn called(nouns: Nouns, error: EngineError) -> EngineError {
     match error {
-        EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(noun, &fact), hint },
-        EngineError::NonFinite(place) => EngineError::NonFinite(renamed(noun, &place)),
+        EngineError::Request { fact, hint } => EngineError::Request { fact: renamed(nouns, &fact), hint },
+        EngineError::NonFinite(place) => EngineError::NonFinite(renamed(nouns, &place)),
         other => other,
     }
 }
 
 /// Renames the items in error messages to the caller's term.
-fn renamed_items(noun: &str, mut judged: Judged) -> Judged {
+fn renamed_items(nouns: Nouns, mut judged: Judged) -> Judged {
     for error in judged.texts.iter_mut().filter_map(|item| item.as_mut().err()) {
-        error.message = renamed(noun, &error.message);
+        error.message = renamed(nouns, &error.message);
     }
     judged
 }
 
+/// The caller's terms for the items of a score request.
+#[derive(Clone, Copy)]
+struct Nouns {
+    item: &'static str,
+    /// Number of items. A further one is the text without content.
+    count: usize,
+}
+
 /// Renames the item that a message begins with.
-fn renamed(noun: &str, message: &str) -> String {
-    match message.strip_prefix("item ") {
-        Some(rest) => format!("{noun} {rest}"),
-        None => message.to_owned(),
+fn renamed(nouns: Nouns, message: &str) -> String {
+    let Some(rest) = message.strip_prefix("item ") else { return message.to_owned() };
+    match rest.strip_prefix(&nouns.count.to_string()) {
+        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_digit()) => format!("the text without content{rest}"),
+        _ => format!("{} {rest}", nouns.item),
     }
 }
 
@@ -203,9 +216,12 @@ mod tests {
 
     #[test]
     fn errors_name_the_item_as_the_caller_does() {
-        let named = |error| called("document", error).to_string();
+        let nouns = Nouns { item: "document", count: 7 };
+        let named = |error| called(nouns, error).to_string();
         assert!(named(EngineError::NonFinite("item 3".into())).contains("document 3"));
         assert!(named(EngineError::request("item 3 is empty", "")).starts_with("document 3 is empty"));
+        assert!(named(EngineError::request("item 7: long", "")).starts_with("the text without content: long"));
+        assert!(named(EngineError::request("item 71: long", "")).starts_with("document 71: long"));
         assert!(named(EngineError::request("the query is empty", "")).starts_with("the query is empty"));
     }
 

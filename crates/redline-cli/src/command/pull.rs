@@ -35,7 +35,7 @@ const FILES: &str = "Downloads what Redline reads: configuration, tokenizer, cha
 #[derive(Debug, Args)]
 #[command(after_help = FILES)]
 pub(super) struct PullArgs {
-    /// The model on the hub: `ORG/NAME`, or `ORG/NAME@REVISION` with a branch, a tag or a commit
+    /// The model on the hub: its id, `ORG/NAME` or such as `gpt2`; `@REVISION` after it is a branch, a tag or a commit
     #[arg(value_name = "ID[@REVISION]", value_parser = value::hub_id)]
     id: HubId,
 }

@@ -72,7 +72,7 @@ pub(super) struct DiffuseArgs {
     /// List every pass in the JSON document: rows, positions, tokens, confidences
     #[arg(long)]
     trace: bool,
-    /// Show the canvas after every pass
+    /// Show the canvas after every pass, instead of the text at the end
     #[arg(long, conflicts_with = "jsonl")]
     show_steps: bool,
     /// Write a small HTML page that shows the passes as an animation

@@ -62,8 +62,8 @@ pub(super) struct ScoreArgs {
     target: TargetFlags,
     #[command(flatten)]
     labels: Labels,
-    /// How to score a label of several tokens: by the probability of all of them (sum), by its geometric mean per token (mean), or
-    /// not at all, which is an error (refuse)
+    /// How to score a label of several tokens: by the probability of all of them (sum), by its geometric mean per token (mean) or
+    /// per byte (bytes), or not at all, which is an error (refuse)
     #[arg(long, value_parser = value::choice::<LongLabels>(), default_value_t, value_name = "HOW")]
     long_labels: LongLabels,
     /// Softmax over the labels only, instead of the probability over the whole vocabulary

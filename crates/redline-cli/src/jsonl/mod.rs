@@ -20,7 +20,7 @@ use self::lines::{Line, too_long};
 use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
-use crate::message::{FAILED, Failure, INTERRUPTED};
+use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::output;
 
 /// How a file of requests was answered.
@@ -249,6 +249,9 @@ pub(crate) fn answer_all<A: Answers>(
         Ok(())
     });
     progress.clear();
+    if let (Ok(Tally { faults: faults @ 1.., .. }), true) = (&tally, target.is_file()) {
+        message::note(&format!("{faults} of the lines that were answered got an error instead"));
+    }
     tally
 }
 

@@ -172,7 +172,9 @@ struct Nouns {
 fn renamed(nouns: Nouns, message: &str) -> String {
     let Some(rest) = message.strip_prefix("item ") else { return message.to_owned() };
     match rest.strip_prefix(&nouns.count.to_string()) {
-        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_digit()) => format!("the text without content{rest}"),
+        Some(rest) if !rest.starts_with(|c: char| c.is_ascii_digit()) => {
+            format!("the text without content{rest}")
+        }
         _ => format!("{} {rest}", nouns.item),
     }
 }
@@ -220,7 +222,9 @@ mod tests {
         let named = |error| called(nouns, error).to_string();
         assert!(named(EngineError::NonFinite("item 3".into())).contains("document 3"));
         assert!(named(EngineError::request("item 3 is empty", "")).starts_with("document 3 is empty"));
-        assert!(named(EngineError::request("item 7: long", "")).starts_with("the text without content: long"));
+        assert!(
+            named(EngineError::request("item 7: long", "")).starts_with("the text without content: long")
+        );
         assert!(named(EngineError::request("item 71: long", "")).starts_with("document 71: long"));
         assert!(named(EngineError::request("the query is empty", "")).starts_with("the query is empty"));
     }

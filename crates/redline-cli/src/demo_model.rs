@@ -1,4 +1,5 @@
-//! The small models embedded in the binary, with their texts.
+//! The small models embedded in the binary, with their texts. They are statics, because a constant of this size may be in the
+//! binary several times.
 
 use redline_engine::Embedded;
 use serde::Deserialize;
@@ -6,14 +7,14 @@ use serde::Deserialize;
 /// The name of the demo model in `--model`.
 pub(crate) const NAME: &str = "demo";
 /// The tokenizer of the demo model, also used by models with random weights.
-pub(crate) const TOKENIZER: &[u8] = include_bytes!("../../../models/demo/tokenizer.json");
+pub(crate) static TOKENIZER: &[u8] = include_bytes!("../../../models/demo/tokenizer.json");
 /// Text that the demo model was not trained on.
-pub(crate) const HELD_OUT: &str = include_str!("../../../models/demo/held-out.txt");
+pub(crate) static HELD_OUT: &str = include_str!("../../../models/demo/held-out.txt");
 
-const CLOZE: &str = include_str!("../../../models/demo/cloze.jsonl");
+static CLOZE: &str = include_str!("../../../models/demo/cloze.jsonl");
 
 /// The demo model.
-pub(crate) const MODEL: Embedded = Embedded {
+pub(crate) static MODEL: Embedded = Embedded {
     name: NAME,
     config: include_bytes!("../../../models/demo/config.json"),
     generation_config: include_bytes!("../../../models/demo/generation_config.json"),
@@ -22,7 +23,7 @@ pub(crate) const MODEL: Embedded = Embedded {
 };
 
 /// The model that fills masks, with the same shape and training texts.
-pub(crate) const DIFFUSION: Embedded = Embedded {
+pub(crate) static DIFFUSION: Embedded = Embedded {
     name: "demo-diffusion",
     config: include_bytes!("../../../models/demo-diffusion/config.json"),
     generation_config: include_bytes!("../../../models/demo-diffusion/generation_config.json"),
@@ -31,7 +32,7 @@ pub(crate) const DIFFUSION: Embedded = Embedded {
 };
 
 /// All embedded models.
-pub(crate) const EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
+pub(crate) static EMBEDDED: &[&Embedded] = &[&MODEL, &DIFFUSION];
 
 /// A question about held-out text: which word comes next?
 #[derive(Clone, Debug, Deserialize)]

@@ -6,7 +6,9 @@ use std::sync::OnceLock;
 
 use clap::Args;
 use redline_api::LoadedModel;
-use redline_engine::{Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, Source, TraceLog};
+use redline_engine::{
+    Buckets, Engine, EngineError, Options, PREFIX_CACHE_BYTES, PlanOptions, PlanPolicy, Source, TraceLog,
+};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
 use redline_lab::bench::{PlanSetup, Setup};
@@ -20,7 +22,7 @@ use crate::plan::PlanFlags;
 use crate::profile::{self, ProfileFile};
 use crate::progress;
 use crate::trace;
-use crate::value::{self, Device, Isa, Sizes};
+use crate::value::{self, Device, Isa, PrefixCacheBytes, Sizes};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -60,10 +62,10 @@ pub(crate) struct MemoryFlags {
     /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
     memory: Option<u64>,
-    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on or off; default on
-    /// [env: REDLINE_PREFIX_CACHE]
-    #[arg(long, value_name = "WHICH", value_parser = value::on_off)]
-    prefix_cache: Option<bool>,
+    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 2GiB), off, or
+    /// up to a size such as 8GiB; default on [env: REDLINE_PREFIX_CACHE]
+    #[arg(long, value_name = "SIZE", value_parser = value::prefix_cache)]
+    prefix_cache: Option<PrefixCacheBytes>,
 }
 
 /// Which instructions.
@@ -278,9 +280,9 @@ impl MemoryFlags {
     pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
         let backend = settings.backend;
         let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
-        let prefix_cache =
-            or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::on_off))?
-                .unwrap_or(true);
+        let PrefixCacheBytes(prefix_cache) =
+            or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::prefix_cache))?
+                .unwrap_or(PrefixCacheBytes(PREFIX_CACHE_BYTES));
         let memory = memory.or_else(free_memory);
         Ok(Settings { backend: Backend { memory, prefix_cache, ..backend }, ..settings })
     }
@@ -348,7 +350,7 @@ impl BackendFlags {
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             memory: None,
-            prefix_cache: false,
+            prefix_cache: 0,
             stall_s: None,
             clock: clock.clone(),
         })
@@ -390,7 +392,8 @@ pub(crate) struct Backend {
     kv_format: Option<KvFormat>,
     max_context: Option<usize>,
     memory: Option<u64>,
-    prefix_cache: bool,
+    /// Bytes up to which keys and values of finished requests are kept; 0: they are not.
+    prefix_cache: u64,
     stall_s: Option<f64>,
     clock: Clock,
 }
@@ -414,7 +417,8 @@ impl Backend {
                 log: self.plans.log,
             },
         };
-        Self { prefix_cache: setup.prefix_cache, memory, plans, ..self }
+        let prefix_cache = if setup.prefix_cache { PREFIX_CACHE_BYTES } else { 0 };
+        Self { plans, memory, prefix_cache, ..self }
     }
 
     /// Converts the settings to engine options.
@@ -433,7 +437,8 @@ impl Backend {
             kv_format: self.kv_format,
             max_context: self.max_context,
             memory: self.memory,
-            prefix_cache: self.prefix_cache,
+            prefix_cache: self.prefix_cache > 0,
+            prefix_cache_bytes: self.prefix_cache,
             queue: QUEUE,
             stall_s: self.stall_s,
             clock: self.clock.as_fn(),

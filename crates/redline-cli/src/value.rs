@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use redline_engine::settings::Named;
-use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES};
+use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PREFIX_CACHE_BYTES};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
@@ -343,6 +343,22 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     }
 }
 
+/// How much the prefix cache may keep, in bytes; 0 is nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PrefixCacheBytes(pub(crate) u64);
+
+/// Parses the size of the prefix cache: on (the default size), off, or a size.
+pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCacheBytes, BadValue> {
+    match on_off(text) {
+        Ok(true) => Ok(PrefixCacheBytes(PREFIX_CACHE_BYTES)),
+        Ok(false) => Ok(PrefixCacheBytes(0)),
+        Err(_) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
+            bad(format!("`{text}` is neither"), "on, off, or a size such as 8GiB")
+        }
+        Err(_) => bytes(text).map(PrefixCacheBytes),
+    }
+}
+
 /// Parses a size: a number with a binary unit (`8GiB`, `8G`), a decimal unit (`8GB`) or none, which means bytes.
 pub(crate) fn bytes(text: &str) -> Result<u64, BadValue> {
     let hint = "a size such as 8GiB (binary), 8GB (decimal) or a number of bytes";
@@ -543,6 +559,9 @@ mod tests {
         }
         assert_eq!((on_off("on"), on_off("off")), (Ok(true), Ok(false)));
         assert!(on_off("maybe").is_err() && on_off("").is_err());
+        let kept = ["on", "off", "8GiB"].map(prefix_cache);
+        assert_eq!(kept, [2 << 30, 0, 8 << 30].map(|bytes| Ok(PrefixCacheBytes(bytes))));
+        assert!(["maybe", "", "8 apples"].iter().all(|text| prefix_cache(text).is_err()));
         assert!(count("0").is_err());
         assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));
         assert!(factor("-1").is_err() && factor("inf").is_err() && factor("fast").is_err());

@@ -73,7 +73,7 @@ pub struct KvCache<P = KvPages> {
 impl KvCache {
     /// Creates an empty cache of at most `limit` pages, for layers of these shapes.
     pub fn new(layers: &[KvShape], limit: usize) -> Self {
-        Self::over(KvPages::new(layers), limit)
+        Self::over(KvPages::new(layers, limit), limit)
     }
 
     /// The storage, and each sequence's pages, for a pass.
@@ -174,6 +174,20 @@ impl<P: PageStore> KvCache<P> {
             self.sequences[id.0].pages.push(page);
         }
         Ok(())
+    }
+
+    /// Number of pages in memory, in use or free.
+    pub fn allocated(&self) -> usize {
+        self.pages.count()
+    }
+
+    /// Number of pages that [`KvCache::reserve`] would add to the memory for `more` further tokens of a sequence.
+    pub fn growth(&self, id: SeqId, more: usize) -> usize {
+        let Sequence { pages, tokens } = &self.sequences[id.0];
+        let partial = if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
+        let copied = usize::from(partial.is_some_and(|page| self.owners[*page as usize] > 1));
+        let new = (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len());
+        (copied + new).saturating_sub(self.free.len())
     }
 
     /// Whether [`KvCache::reserve`] would find room for `more` further tokens of a sequence if these other sequences were
@@ -346,6 +360,23 @@ mod tests {
         kv.release(other);
         kv.reserve(child, 28 + 2 * PAGE_TOKENS).unwrap();
         assert_eq!(kv.room(), 0);
+    }
+
+    #[test]
+    fn growth_is_what_reserving_adds() {
+        let mut kv = cache();
+        let parent = kv.create();
+        assert_eq!((kv.growth(parent, 0), kv.growth(parent, 64), kv.growth(parent, 65)), (0, 1, 2));
+        kv.reserve(parent, 100).unwrap();
+        kv.store(parent, 100);
+        assert_eq!((kv.growth(parent, 28), kv.growth(parent, 29), kv.allocated()), (0, 1, 2));
+        let child = kv.fork(parent, 100);
+        // The shared page is copied.
+        assert_eq!((kv.growth(child, 0), kv.growth(child, 1), kv.growth(child, 29)), (0, 1, 2));
+        let other = kv.create();
+        kv.reserve(other, 64).unwrap();
+        kv.release(other);
+        assert_eq!((kv.growth(child, 1), kv.growth(child, 29)), (0, 1), "a free page is used first");
     }
 
     #[test]

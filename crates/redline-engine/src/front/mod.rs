@@ -250,6 +250,7 @@ impl Engine {
         };
         let activations = model.activations();
         let counters: Arc<Counters> = Arc::default();
+        let most_kept = usize::try_from(options.prefix_cache_bytes / page_bytes.max(1)).unwrap_or(usize::MAX);
         let runner = Runner {
             model,
             kv_format,
@@ -260,7 +261,7 @@ impl Engine {
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),
-            prefix_cache: options.prefix_cache,
+            most_kept: options.prefix_cache.then_some(most_kept),
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),

@@ -82,7 +82,8 @@ pub(crate) struct Runner {
     pub(crate) devices: usize,
     pub(crate) plans: PlanOptions,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) prefix_cache: bool,
+    /// Number of pages up to which those of earlier requests are kept; `None`: they are not.
+    pub(crate) most_kept: Option<usize>,
     pub(crate) stall_s: Option<f64>,
     pub(crate) trace: Option<TraceLog>,
     /// The log, and the kernel path that it reports.
@@ -122,7 +123,7 @@ impl Runner {
 
     fn core(self) -> Result<Core<ModelMachine>, EngineError> {
         let Self { model, kv_format, pages, simd, threads, adaptive_threads, devices, .. } = self;
-        let Self { plans, counters, prefix_cache, stall_s, trace, profile, clock, poison, .. } = self;
+        let Self { plans, counters, most_kept, stall_s, trace, profile, clock, poison, .. } = self;
         let trace = trace.map(|log| (log, Observations::of_layers(model.layers())));
         let not_started = |e: std::io::Error| EngineError::Threads { threads, reason: e.to_string() };
         let mut team = Team::with_devices(threads, devices).map_err(not_started)?;
@@ -136,7 +137,7 @@ impl Runner {
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
         let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
-        let cache = Cache::new(kv, prefix_cache);
+        let cache = Cache::new(kv, most_kept);
         let operations = model.operations();
         let output_rows = operations.per_output / operations.per_token.max(1.0);
         let limits = PassLimits { rows, open: OPEN, stall_s };

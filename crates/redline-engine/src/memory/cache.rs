@@ -2,6 +2,8 @@
 //!
 //! Running sequences take precedence: when they need room, sequences of earlier requests are evicted, the least recently used
 //! first among the salts that keep more than their share (see `prefix_cache`); then windows that wait for their next pass.
+//! Sequences of earlier requests are evicted as well before the cache grows beyond a given size: memory that has been used costs
+//! nothing, and new memory costs the time in which the system clears it.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +23,8 @@ pub(crate) struct Cache<P> {
     pub(crate) kv: KvCache<P>,
     /// Sequences of earlier requests, if they are kept.
     prefixes: Option<PrefixCache<SeqId>>,
+    /// Number of pages beyond which the cache grows for running sequences and windows only.
+    most_kept: usize,
     /// Windows that still have their keys and values, the oldest first.
     windows: BTreeMap<WindowId, SeqId>,
     /// Number of windows that were named so far.
@@ -28,14 +32,21 @@ pub(crate) struct Cache<P> {
 }
 
 impl<P: PageStore> Cache<P> {
-    /// Creates an empty cache; `keeps` says whether it keeps sequences of finished requests.
-    pub(crate) fn new(kv: KvCache<P>, keeps: bool) -> Self {
-        let prefixes = keeps.then(PrefixCache::new);
-        Self { kv, prefixes, windows: BTreeMap::new(), named_windows: 0 }
+    /// Creates an empty cache. It keeps sequences of finished requests as long as that takes no more than `most_kept` pages in all;
+    /// none if there is no such number.
+    pub(crate) fn new(kv: KvCache<P>, most_kept: Option<usize>) -> Self {
+        let prefixes = most_kept.map(|_| PrefixCache::new());
+        Self { kv, prefixes, most_kept: most_kept.unwrap_or(0), windows: BTreeMap::new(), named_windows: 0 }
     }
 
     /// Reserves room for `more` tokens of a sequence, evicting kept sequences and windows if needed.
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
+        loop {
+            let growth = self.kv.growth(sequence, more);
+            if growth == 0 || self.kv.allocated() + growth <= self.most_kept || !self.give_way() {
+                break;
+            }
+        }
         loop {
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
             if !self.give_way() && !self.release_oldest_window() {

@@ -38,7 +38,7 @@ impl Bench {
             cost.learn(Work { rows, pairs: 0, outputs: 0 }, 0.1 + 1e-3 * rows as f64);
         }
         let limits = PassLimits { rows, open: 256, stall_s };
-        let cache = Cache::new(KvCache::over(Ledger::default(), pages), true);
+        let cache = Cache::new(KvCache::over(Ledger::default(), pages), Some(usize::MAX));
         Self {
             scheduler: Scheduler::new(limits, cost),
             cache,

@@ -155,7 +155,8 @@ impl Schedule {
         let rows = random.of(&[1, 2, 7, 16, 64, 512]);
         let open = random.of(&[1, 3, 10, 256]);
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
-        let cache = Cache::new(KvCache::over(Ledger::default(), pages), !random.once_in(4));
+        let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
+        let cache = Cache::new(KvCache::over(Ledger::default(), pages), most_kept);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());

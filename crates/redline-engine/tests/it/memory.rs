@@ -199,6 +199,37 @@ fn the_peak_of_a_request_is_not_that_of_earlier_work() {
 }
 
 #[test]
+fn earlier_requests_take_no_more_memory_than_they_may() {
+    if !in_own_process("memory::earlier_requests_take_no_more_memory_than_they_may") {
+        return;
+    }
+    // Requests of two pages each, which begin differently; four pages may be kept.
+    let page = |engine: &Engine| engine.info().kv_bytes_per_token * PAGE_TOKENS as u64;
+    let run = |engine: &Engine, request: i64| {
+        let prompt: Vec<i64> = (0..100).map(|token| (request * 7 + token) % 250).collect();
+        let outcome = engine.generate(generation(ids(&prompt), 2), &Cancel::new(), &mut |_| ()).unwrap();
+        outcome.usage.cached_tokens
+    };
+    let plain = Options { threads: 1, ..options(&demo_dir()) };
+    let bytes = 4 * page(&Engine::load(plain.clone()).unwrap());
+    let limited = Engine::load(Options { prefix_cache_bytes: bytes, ..plain.clone() }).unwrap();
+    let unlimited = Engine::load(plain).unwrap();
+    let grown = [&limited, &unlimited].map(|engine| {
+        run(engine, 0);
+        run(engine, 1);
+        let before = current_bytes();
+        for request in 2..40 {
+            assert_eq!(run(engine, request), 0);
+        }
+        assert!(run(engine, 39) > 64, "the last request is kept");
+        (engine.in_use().unwrap().kept, current_bytes().saturating_sub(before) as u64 / page(engine))
+    });
+    // The page that the last request shares in part was copied, in place of the other kept sequence.
+    assert!(grown[0].0 == 1 && grown[0].1 < 2, "{grown:?}");
+    assert!(grown[1].0 == 40 && grown[1].1 > 70, "{grown:?}");
+}
+
+#[test]
 fn requests_leave_nothing_behind() {
     if !in_own_process("memory::requests_leave_nothing_behind") {
         return;

@@ -111,12 +111,28 @@ struct KvLayer {
     start: usize,
 }
 
+/// Maximum size of a slab in bytes, unless a single page is larger: several of the system's huge pages.
+const SLAB_BYTES: usize = 16 << 20;
+
+/// Where a page is.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    slab: usize,
+    /// Its first word in the slab.
+    start: usize,
+}
+
 /// The pages of a cache. The caller decides which sequence owns a page.
 #[derive(Debug)]
 pub struct KvPages {
     layers: Vec<KvLayer>,
     page_words: usize,
-    pages: Vec<Buffer<u32>>,
+    /// Maximum number of pages.
+    limit: usize,
+    /// Memory for several pages each, so that the system's huge pages hold small pages too.
+    slabs: Vec<Buffer<u32>>,
+    /// Where each page is.
+    pages: Vec<Place>,
     /// For every page, the number of the last check in which it was written ([`KvPages::check`]).
     written_in: Vec<u64>,
     /// Number of checks so far.
@@ -169,8 +185,8 @@ impl<'a> CheckedSegments<'a> {
 }
 
 impl KvPages {
-    /// Creates a cache without pages, for layers of these shapes.
-    pub fn new(layers: &[KvShape]) -> Self {
+    /// Creates a cache without pages, for layers of these shapes. It never reserves memory for more than `limit` pages.
+    pub fn new(layers: &[KvShape], limit: usize) -> Self {
         let mut start = 0;
         let layout = layers.iter().map(|&shape| {
             let layer = KvLayer { shape, start };
@@ -181,6 +197,8 @@ impl KvPages {
             // Panics if a sum in the layout below would overflow.
             page_words: page_words(layers),
             layers: layout.collect(),
+            limit,
+            slabs: Vec::new(),
             pages: Vec::new(),
             written_in: Vec::new(),
             checks: 0,
@@ -208,23 +226,57 @@ impl KvPages {
     }
 
     /// Adds a page of zeros and returns its number.
+    ///
+    /// # Errors
+    /// If the system refuses memory.
+    ///
+    /// # Panics
+    /// If there are as many pages as the limit allows.
     pub fn grow(&mut self) -> Result<u32, OutOfMemory> {
-        self.pages.push(Buffer::zeroed(self.page_words)?);
+        let count = self.pages.len();
+        assert!(count < self.limit, "at most {} pages", self.limit);
+        let next = self.pages.last().map(|last| Place { start: last.start + self.page_words, ..*last });
+        let has_room = |place: &Place| self.slabs[place.slab].len() - place.start >= self.page_words;
+        let place = match next.filter(has_room) {
+            Some(place) => place,
+            None => {
+                self.slabs.push(Buffer::zeroed(self.page_words * self.slab_pages())?);
+                Place { slab: self.slabs.len() - 1, start: 0 }
+            }
+        };
+        self.pages.push(place);
         self.written_in.push(0);
-        Ok((self.pages.len() - 1) as u32)
+        Ok(count as u32)
+    }
+
+    /// Number of pages of the next slab: half as many as there are, so that at most a third of the memory is unused.
+    fn slab_pages(&self) -> usize {
+        let most = SLAB_BYTES / (self.page_words * size_of::<u32>()).max(1);
+        (self.pages.len() / 2).min(most).min(self.limit - self.pages.len()).max(1)
+    }
+
+    /// The words of a page.
+    fn words(&self, page: u32) -> &[u32] {
+        let Place { slab, start } = self.pages[page as usize];
+        &self.slabs[slab][start..][..self.page_words]
     }
 
     /// Copies page `from` to page `to`.
     pub fn copy(&mut self, from: u32, to: u32) {
-        if let Ok([from, to]) = self.pages.get_disjoint_mut([from as usize, to as usize]) {
-            to.copy_from_slice(from);
+        let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
+        let words = self.page_words;
+        if from.slab == to.slab {
+            self.slabs[from.slab].copy_within(from.start..from.start + words, to.start);
+        } else if let Ok([source, target]) = self.slabs.get_disjoint_mut([from.slab, to.slab]) {
+            target[to.start..][..words].copy_from_slice(&source[from.start..][..words]);
         }
     }
 
     /// Stores NaN as the keys and values of the tokens of a page from `first` on. No result may depend on the contents of a
     /// page after the tokens of its sequence.
     pub fn poison(&mut self, page: u32, first: usize) {
-        let words = &mut self.pages[page as usize];
+        let Place { slab, start: first_word } = self.pages[page as usize];
+        let words = &mut self.slabs[slab][first_word..][..self.page_words];
         for &KvLayer { shape, start } in &self.layers {
             let nan = vec![f32::NAN; shape.head_dim];
             let heads = &mut words[start..][..shape.kv_heads * shape.head_words()];
@@ -241,7 +293,7 @@ impl KvPages {
     pub(crate) fn head(&self, page: u32, layer: usize, head: usize) -> &[u32] {
         let KvLayer { shape, start } = self.layers[layer];
         let words = shape.head_words();
-        &self.pages[page as usize][start + head * words..][..words]
+        &self.words(page)[start + head * words..][..words]
     }
 
     /// Checks, once per pass, that the rows of a batch can be stored in parallel: segments are consecutive, and no page is
@@ -278,7 +330,7 @@ impl KvPages {
         );
         assert!(k.rows == v.rows && rows_of(segments.get()) <= k.rows, "rows of the batch");
         for segment in segments.get() {
-            let pages = &self.pages;
+            let (pages, slabs) = (&self.pages, &self.slabs);
             exec.team.split(segment.rows, 1, 8, |rows| {
                 // Head by head, so that the cache lines that sixteen tokens share stay in the first-level cache.
                 for head in 0..shape.kv_heads {
@@ -286,14 +338,14 @@ impl KvPages {
                     let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
                     for r in rows.clone() {
                         let position = segment.start + r;
-                        let page = &pages[segment.pages[position / PAGE_TOKENS] as usize];
+                        let page = pages[segment.pages[position / PAGE_TOKENS] as usize];
                         let row = segment.first_row + r;
                         let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
                         // SAFETY: the head lies within the page; `&mut self` excludes readers; a token's words are
                         // written by the one member that owns its row, and `KvPages::check` made sure that no two rows
                         // of the batch are the same token of the same page.
                         unsafe {
-                            let words = page.as_mut_ptr_shared().add(at);
+                            let words = slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
                             write_token(shape, words, position % PAGE_TOKENS, k, v);
                         }
                     }
@@ -357,6 +409,72 @@ unsafe fn write_value(format: KvFormat, row: *mut u32, v: &[f32]) {
                     *row.cast::<u16>().add(i) = bf16::round(x);
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: KvShape = KvShape { format: KvFormat::Bf16, kv_heads: 1, head_dim: 16 };
+
+    fn pages_of_memory(kv: &KvPages) -> usize {
+        kv.slabs.iter().map(|slab| slab.len() / kv.page_words).sum()
+    }
+
+    #[test]
+    fn memory_grows_in_slabs_and_stays_below_the_limit() {
+        let mut kv = KvPages::new(&[SHAPE], 101);
+        for count in 1..=101 {
+            assert_eq!(kv.grow().unwrap() as usize, count - 1);
+            let memory = pages_of_memory(&kv);
+            assert!((count..=(count - 1) + (count / 2).max(1)).contains(&memory), "{memory} for {count}");
+        }
+        assert_eq!(pages_of_memory(&kv), 101);
+        assert!(kv.slabs.len() < 15, "{} slabs", kv.slabs.len());
+        // A slab is limited, but always holds a page.
+        let large = KvShape { head_dim: 1 << 12, kv_heads: 8, ..SHAPE };
+        let mut kv = KvPages::new(&[large; 3], usize::MAX);
+        let page = kv.page_words * size_of::<u32>();
+        assert!(page > SLAB_BYTES);
+        for count in 1..5 {
+            kv.grow().unwrap();
+            assert_eq!(kv.slabs.len(), count);
+        }
+        let mut kv = KvPages::new(&[SHAPE; 300], usize::MAX);
+        let page = kv.page_words * size_of::<u32>();
+        while kv.len() * page < 5 * SLAB_BYTES {
+            kv.grow().unwrap();
+        }
+        assert!(kv.slabs.iter().all(|slab| slab.len() * size_of::<u32>() <= SLAB_BYTES));
+        assert_eq!(kv.slabs.last().unwrap().len(), SLAB_BYTES / page * kv.page_words);
+    }
+
+    #[test]
+    fn pages_are_apart_and_are_copied_within_and_between_slabs() {
+        let mut kv = KvPages::new(&[SHAPE], 40);
+        for page in 0..40 {
+            kv.grow().unwrap();
+            let Place { slab, start } = kv.pages[page];
+            let words = kv.page_words;
+            assert!(kv.slabs[slab][start..][..words].iter().all(|&word| word == 0));
+            kv.slabs[slab][start..][..words].fill(page as u32);
+        }
+        let slab = |page: u32| kv.pages[page as usize].slab;
+        assert!(slab(38) == slab(39) && slab(0) != slab(39));
+        kv.copy(38, 39);
+        kv.copy(0, 37);
+        kv.copy(36, 1);
+        kv.copy(5, 5);
+        for page in 0..40 {
+            let expected = match page {
+                39 => 38,
+                37 => 0,
+                1 => 36,
+                _ => page,
+            };
+            assert!(kv.words(page).iter().all(|&word| word == expected), "page {page}");
         }
     }
 }

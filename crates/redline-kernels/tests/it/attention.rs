@@ -97,7 +97,7 @@ impl Case {
     fn run(&self, exec: Exec<'_>, data: &Data, piece: usize) -> Vec<f32> {
         // The previous layer has another shape.
         let before = KvShape { format: KvFormat::F32, kv_heads: self.kv_heads + 1, head_dim: 24 };
-        let mut kv = KvPages::new(&[before, self.kv_shape()]);
+        let mut kv = KvPages::new(&[before, self.kv_shape()], usize::MAX);
         let count = self.tokens.div_ceil(PAGE_TOKENS);
         let mut pages: Vec<u32> = (0..count).map(|_| kv.grow().unwrap()).collect();
         pages.reverse();
@@ -172,7 +172,7 @@ fn rows_of_a_canvas_see_every_key() {
         let want: Vec<f32> =
             heads.flat_map(|(position, head)| case.reference(&data, position, head, last)).collect();
         everywhere(|exec, name| {
-            let mut kv = KvPages::new(&[case.kv_shape()]);
+            let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
             let pages: Vec<u32> =
                 (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
             for range in [0..case.tokens, case.tokens / 3..case.tokens, case.tokens / 2..case.tokens / 2 + 1]
@@ -236,7 +236,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     let rows_of = |x, from: usize, n: usize, width: usize| {
         Rows::new(&(x as &Vec<f32>)[from * width..], n, width, width)
     };
-    let mut kv = KvPages::new(&[case.kv_shape()]);
+    let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
     let stem: Vec<u32> = (0..5).map(|_| kv.grow().unwrap()).collect();
     let whole =
         [Segment { pages: &stem, start: 0, first_row: 0, rows: 5 * 64, attention: AttentionMask::Causal }];

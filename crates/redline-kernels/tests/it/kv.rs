@@ -9,7 +9,7 @@ use crate::values::{Random, everywhere, same};
 const SMALL: KvShape = KvShape { format: KvFormat::F32, kv_heads: 1, head_dim: 8 };
 
 fn pages(count: usize) -> KvPages {
-    let mut kv = KvPages::new(&[SMALL]);
+    let mut kv = KvPages::new(&[SMALL], count);
     for _ in 0..count {
         kv.grow().unwrap();
     }
@@ -123,14 +123,14 @@ fn layers_of_different_shapes_keep_apart() {
     let bytes: usize = shapes.iter().map(|shape| page_bytes(&[*shape])).sum();
     assert_eq!(page_bytes(&shapes), bytes);
     everywhere(|exec, name| {
-        let mut kv = KvPages::new(&shapes);
+        let mut kv = KvPages::new(&shapes, 10);
         let mut table: Vec<u32> = (0..TOKENS.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
         table.reverse();
         for (index, layer) in layers.iter().enumerate() {
             layer.store(exec, &mut kv, index, &table);
         }
         for (index, layer) in layers.iter().enumerate() {
-            let mut own = KvPages::new(&[layer.shape]);
+            let mut own = KvPages::new(&[layer.shape], 10);
             let pages: Vec<u32> = table.iter().map(|_| own.grow().unwrap()).collect();
             layer.store(exec, &mut own, 0, &pages);
             let alone = layer.attend(exec, &own, 0, &pages);

@@ -144,7 +144,7 @@ fn operations_on_rows_take_rows_of_one_shape() {
 fn attention_takes_heads_and_windows_that_exist() {
     let run = |heads: usize, kv: (usize, usize), window: Option<usize>, attention_mask: AttentionMask| {
         let (kv_heads, head_dim) = kv;
-        let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }]);
+        let mut pages = KvPages::new(&[KvShape { format: KvFormat::F32, kv_heads, head_dim }], 1);
         let table = [pages.grow().unwrap()];
         let segment = Segment { pages: &table, start: 0, first_row: 0, rows: 1, attention: attention_mask };
         let (q, shape) = (vec![0.0; heads * head_dim], AttentionShape { heads, scale: 1.0, window });

@@ -31,7 +31,7 @@ impl Bench {
     fn new() -> Self {
         let clock = Arc::new(AtomicU64::new(0));
         let machine = Digests::new(Team::new(1).unwrap(), clock.clone());
-        let cache = Cache::new(KvCache::over(Ledger::default(), 10), true);
+        let cache = Cache::new(KvCache::over(Ledger::default(), 10), Some(usize::MAX));
         let limits = PassLimits { rows: 64, open: 10, stall_s: None };
         let now = clock.clone();
         let now: ClockFn = Arc::new(move || now.load(Ordering::Relaxed));

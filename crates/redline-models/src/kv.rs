@@ -184,7 +184,8 @@ impl<P: PageStore> KvCache<P> {
     /// Number of pages that [`KvCache::reserve`] would add to the memory for `more` further tokens of a sequence.
     pub fn growth(&self, id: SeqId, more: usize) -> usize {
         let Sequence { pages, tokens } = &self.sequences[id.0];
-        let partial = if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
+        let partial =
+            if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
         let copied = usize::from(partial.is_some_and(|page| self.owners[*page as usize] > 1));
         let new = (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len());
         (copied + new).saturating_sub(self.free.len())

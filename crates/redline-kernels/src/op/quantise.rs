@@ -9,6 +9,7 @@ use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
 
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Format, INPUT_GROUP};
+use crate::op::attention::MAX_HEAD_DIM;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
@@ -193,7 +194,7 @@ impl Groups<'_> {
             magnitude = s.max_magnitude(magnitude, load(s, chunk));
         }
         let m = f32::from_bits(s.max_word(magnitude));
-        let (scale, inv) = scale_of(m);
+        let (scale, inv) = scale_of(m, 127.0);
         let inv = s.splat(inv);
         let padded = values.len().next_multiple_of(BLOCK);
         // SAFETY: places within the layout, owned by this thread.
@@ -226,6 +227,26 @@ impl Groups<'_> {
     }
 }
 
+/// Quantises a head of a row as a single group: packs its values into `packed`, words beyond them becoming zero, and returns the
+/// scale.
+#[inline(always)]
+pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32; MAX_HEAD_DIM / 4]) -> f32 {
+    let mut magnitude = s.splat_word(0);
+    for chunk in x.chunks(LANES) {
+        magnitude = s.max_magnitude(magnitude, load(s, chunk));
+    }
+    let m = f32::from_bits(s.max_word(magnitude));
+    let (scale, inv) = scale_of(m, 127.0);
+    let inv = s.splat(inv);
+    *packed = [0; MAX_HEAD_DIM / 4];
+    if m.is_finite() {
+        for (chunk, to) in x.chunks(LANES).zip(packed.chunks_mut(LANES / 4)) {
+            to.copy_from_slice(&s.pack_bytes(s.to_nearest(s.mul(load(s, chunk), inv))));
+        }
+    }
+    scale
+}
+
 /// The first sixteen values of a slice, padded with +0.
 #[inline(always)]
 fn load<S: Isa>(s: S, values: &[f32]) -> S::F {
@@ -239,12 +260,13 @@ fn load<S: Isa>(s: S, values: &[f32]) -> S::F {
     }
 }
 
-/// Scale and its inverse for a group of magnitude `m`.
-fn scale_of(m: f32) -> (f32, f32) {
+/// Scale and its inverse for a group of magnitude `m`, if the largest integer is `largest`.
+#[inline(always)]
+pub(crate) fn scale_of(m: f32, largest: f32) -> (f32, f32) {
     if m < SMALLEST {
         (0.0, 0.0)
     } else if m.is_finite() {
-        (m / 127.0, 127.0 / m)
+        (m / largest, largest / m)
     } else {
         (f32::NAN, 0.0)
     }

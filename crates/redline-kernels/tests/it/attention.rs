@@ -42,7 +42,57 @@ impl Case {
         match self.format {
             KvFormat::F32 => x,
             KvFormat::Bf16 => bf16(x),
+            KvFormat::F16 => f16(x),
+            KvFormat::W8 => unreachable!("several values share a scale"),
         }
+    }
+
+    /// A value of a query, as it is multiplied.
+    fn query(&self, x: f32) -> f32 {
+        if self.format == KvFormat::F16 { x } else { self.stored(x) }
+    }
+
+    /// The logits of some keys for the query `q`, which is scaled.
+    fn logits(&self, q: &[f32], keys: &[&[f32]]) -> Vec<f32> {
+        if self.format == KvFormat::W8 {
+            let (q, q_scale) = quantised(q);
+            let logit = |key: &&[f32]| {
+                let (k, k_scale) = quantised(key);
+                let sum: i32 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
+                sum as f32 * (k_scale * q_scale)
+            };
+            return keys.iter().map(logit).collect();
+        }
+        let q: Vec<f32> = q.iter().map(|x| self.query(*x)).collect();
+        let dot =
+            |key: &&[f32]| q.iter().zip(*key).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
+        keys.iter().map(dot).collect()
+    }
+
+    /// The values, weighted with `p`.
+    fn weighted(&self, p: &[f32], values: &[&[f32]]) -> Vec<f32> {
+        let mut o = vec![0f32; self.head_dim];
+        if self.format == KvFormat::W8 {
+            let values: Vec<_> = values.iter().map(|value| quantised(value)).collect();
+            let w: Vec<f32> =
+                p.iter().zip(&values).map(|(p, v)| if *p > 0.0 { p * v.1 } else { 0.0 }).collect();
+            let largest = w.iter().copied().fold(0f32, f32::max);
+            if largest >= 2f32.powi(-100) {
+                let inverse = 16383.0 / largest;
+                for (d, o) in o.iter_mut().enumerate() {
+                    let product =
+                        |(w, v): (&f32, &(Vec<i32>, f32))| (w * inverse).round_ties_even() as i32 * v.0[d];
+                    *o = w.iter().zip(&values).map(product).sum::<i32>() as f32 * (largest / 16383.0);
+                }
+            }
+            return o;
+        }
+        for (p, value) in p.iter().zip(values) {
+            for (o, v) in o.iter_mut().zip(*value) {
+                *o = self.stored(*v).mul_add(*p, *o);
+            }
+        }
+        o
     }
 
     /// Reference for one query row and head over the keys up to `last`.
@@ -50,8 +100,7 @@ impl Case {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
         let key = |j: usize| &data.k[(j * self.kv_heads + kv_head) * d..][..d];
         let value = |j: usize| &data.v[(j * self.kv_heads + kv_head) * d..][..d];
-        let q: Vec<f32> =
-            data.q[(position * self.heads + head) * d..][..d].iter().map(|x| self.stored(x * 0.3)).collect();
+        let q: Vec<f32> = data.q[(position * self.heads + head) * d..][..d].iter().map(|x| x * 0.3).collect();
         let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
         let mut merged: Option<(f32, f32, Vec<f32>)> = None;
         for start in (0..=last).step_by(SPAN) {
@@ -59,9 +108,7 @@ impl Case {
             if keys.is_empty() {
                 continue;
             }
-            let dot =
-                |j: usize| q.iter().zip(key(j)).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
-            let logits: Vec<f32> = keys.iter().map(|&j| dot(j)).collect();
+            let logits = self.logits(&q, &keys.iter().map(|&j| key(j)).collect::<Vec<_>>());
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
             let mut lanes = [0f32; 16];
@@ -73,12 +120,7 @@ impl Case {
                     lanes[i] += lanes[i + half];
                 }
             }
-            let mut o = vec![0f32; d];
-            for (&j, p) in keys.iter().zip(&p) {
-                for (o, v) in o.iter_mut().zip(value(j)) {
-                    *o = self.stored(*v).mul_add(*p, *o);
-                }
-            }
+            let o = self.weighted(&p, &keys.iter().map(|&j| value(j)).collect::<Vec<_>>());
             merged = Some(match merged {
                 None => (m, lanes[0], o),
                 Some((top, sum, out)) => {
@@ -115,6 +157,23 @@ impl Case {
         }
         out
     }
+}
+
+/// One int8 group: integers and their scale.
+fn quantised(x: &[f32]) -> (Vec<i32>, f32) {
+    let m = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+    if m < 2f32.powi(-100) {
+        return (vec![0; x.len()], 0.0);
+    }
+    let inverse = 127.0 / m;
+    (x.iter().map(|x| (x * inverse).round_ties_even() as i32).collect(), m / 127.0)
+}
+
+/// The nearest f16 below 65520, ties to even, from its definition.
+fn f16(x: f32) -> f32 {
+    let exponent = ((x.to_bits() >> 23 & 255) as i32 - 127).max(-14);
+    let unit = 2f32.powi(exponent - 10);
+    (x / unit).round_ties_even() * unit
 }
 
 fn exp(x: f32) -> f32 {

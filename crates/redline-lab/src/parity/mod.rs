@@ -51,6 +51,8 @@ pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
     let of_keys = match kv_format {
         KvFormat::F32 => 1e-9,
         KvFormat::Bf16 => 4e-4,
+        KvFormat::F16 => 1e-5,
+        KvFormat::W8 => 5e-3,
     };
     f64::max(of_weights, of_keys)
 }

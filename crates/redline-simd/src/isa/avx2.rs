@@ -4,13 +4,13 @@ use core::arch::x86_64::{
     __m128i, __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1,
     _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
     _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps,
-    _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_fmadd_ps, _mm256_loadu_ps, _mm256_loadu_si256,
-    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps,
-    _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16,
-    _mm256_set1_epi32, _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32,
-    _mm256_srli_epi16, _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps,
-    _mm256_xor_ps, _mm256_xor_si256,
+    _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32,
+    _mm256_cvtph_ps, _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_fmadd_ps, _mm256_hadd_epi32,
+    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu32,
+    _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute4x64_epi64,
+    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps,
+    _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16, _mm256_srli_epi32,
+    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
 };
 
 use super::{Isa, LANES};
@@ -45,6 +45,7 @@ unsafe impl Isa for Avx2 {
     const DOT_CHAINS: usize = 1;
     const DOT_BF16: bool = false;
     const DOT_U8_OFFSET: bool = false;
+    const SHORT_ROWS: usize = 2;
 
     #[inline(always)]
     fn splat(self, x: f32) -> F {
@@ -252,6 +253,50 @@ unsafe impl Isa for Avx2 {
                 acc.0 = _mm256_add_epi32(acc.0, _mm256_madd_epi16(sums[r].0, ones));
                 acc.1 = _mm256_add_epi32(acc.1, _mm256_madd_epi16(sums[r].1, ones));
             }
+        }
+    }
+    #[inline(always)]
+    fn pack_shorts(self, v: W) -> [[u32; 2]; LANES / 4] {
+        unsafe {
+            // `packs` works within halves of 128 bits: words 0..4, 8..12 | 4..8, 12..16.
+            let shorts = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_packs_epi32(v.0, v.1));
+            core::mem::transmute::<__m256i, [[u32; 2]; LANES / 4]>(shorts)
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts<const R: usize>(
+        self,
+        acc: &mut [[W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        // Bytes are widened to 16 bits: a register holds four k of four outputs, and `madd` adds k in pairs. So the sums of the
+        // two pairs of an output lie side by side.
+        unsafe {
+            for i in 0..8 {
+                let w = w.add(i * LANES);
+                let w: [__m256i; 4] = core::array::from_fn(|part| {
+                    _mm256_cvtepi8_epi16(_mm_loadu_si128(w.add(part * 4).cast()))
+                });
+                for r in 0..R {
+                    let x = _mm256_set1_epi64x(x.add(i * stride + 2 * r).cast::<i64>().read_unaligned());
+                    let [a, b] = &mut acc[r];
+                    a.0 = _mm256_add_epi32(a.0, _mm256_madd_epi16(w[0], x));
+                    a.1 = _mm256_add_epi32(a.1, _mm256_madd_epi16(w[1], x));
+                    b.0 = _mm256_add_epi32(b.0, _mm256_madd_epi16(w[2], x));
+                    b.1 = _mm256_add_epi32(b.1, _mm256_madd_epi16(w[3], x));
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn sum_shorts(self, [a, b]: [W; 2]) -> F {
+        unsafe {
+            // `hadd` works within halves of 128 bits: outputs 0, 1, 4, 5 | 2, 3, 6, 7.
+            let low = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(a.0, a.1));
+            let high = _mm256_permute4x64_epi64::<0b11_01_10_00>(_mm256_hadd_epi32(b.0, b.1));
+            self.to_float(W(low, high))
         }
     }
     #[inline(always)]

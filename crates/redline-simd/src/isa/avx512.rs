@@ -37,6 +37,7 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     const DOT_CHAINS: usize = 4;
     const DOT_BF16: bool = BF16;
     const DOT_U8_OFFSET: bool = true;
+    const SHORT_ROWS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -210,6 +211,37 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
                 }
             }
         }
+    }
+    #[inline(always)]
+    fn pack_shorts(self, v: __m512i) -> [[u32; 2]; LANES / 4] {
+        // The upper and the lower seven bits: each of them is an unsigned byte for `vpdpbusd`.
+        let (high, low) = unsafe { (_mm512_srli_epi32::<7>(v), _mm512_and_si512(v, _mm512_set1_epi32(127))) };
+        let (high, low) = (self.pack_bytes(high), self.pack_bytes(low));
+        std::array::from_fn(|i| [high[i], low[i]])
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts<const R: usize>(
+        self,
+        acc: &mut [[__m512i; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        unsafe {
+            for i in 0..8 {
+                let w = self.load_words(w.add(i * LANES));
+                for r in 0..R {
+                    let x = x.add(i * stride + 2 * r);
+                    acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], _mm512_set1_epi32(*x as i32), w);
+                    acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], _mm512_set1_epi32(*x.add(1) as i32), w);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn sum_shorts(self, acc: [__m512i; 2]) -> __m512 {
+        // Each part is below 2^24, so it is exact as f32, and the sum is rounded once.
+        self.fma(self.to_float(acc[0]), self.splat(128.0), self.to_float(acc[1]))
     }
     #[inline(always)]
     fn multiply_add_bytes<const N: usize>(self, sums: &mut [__m512i; N], w: __m512i, x: __m512i) {

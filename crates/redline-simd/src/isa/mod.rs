@@ -43,6 +43,8 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     const DOT_BF16: bool;
     /// Whether [`Isa::dot_u8`] uses its weights as stored, 128 too high; the initial sum then cancels the offset.
     const DOT_U8_OFFSET: bool;
+    /// Maximum number of rows of [`Isa::dot_shorts`].
+    const SHORT_ROWS: usize;
 
     /// All lanes `x`.
     fn splat(self, x: f32) -> Self::F;
@@ -155,6 +157,22 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
         w: *const u32,
         x: *const u32,
     );
+    /// Sixteen inputs of [`Isa::dot_shorts`], each in 0..=16383, packed: two words for each four.
+    fn pack_shorts(self, v: Self::W) -> [[u32; 2]; LANES / 4];
+    /// Exact sums over 32 k: `acc[r] += sum over k of w[k] * x[r][k]`. Weights are `[8][16 outputs][4]` signed bytes, none -128;
+    /// inputs `[8][R][2]` words from [`Isa::pack_shorts`], `stride` words between the eight. What the two parts of a sum mean is
+    /// known to [`Isa::sum_shorts`] only; both begin as zero. A sum is of at most 256 k.
+    /// # Safety
+    /// `w` is valid for reading 128 words, `x` for `7 * stride + 2 * R`; `R <= SHORT_ROWS`.
+    unsafe fn dot_shorts<const R: usize>(
+        self,
+        acc: &mut [[Self::W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    );
+    /// A sum of [`Isa::dot_shorts`] as f32, rounded to nearest even.
+    fn sum_shorts(self, acc: [Self::W; 2]) -> Self::F;
     /// Adds, eight times for each sum, four products of bytes per lane, from registers, with `w` in 0..=15. Measures the
     /// integer arithmetic of [`Isa::dot_u4`] without memory accesses.
     fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W);

@@ -73,6 +73,7 @@ unsafe impl Isa for Scalar {
     const DOT_CHAINS: usize = 1;
     const DOT_BF16: bool = false;
     const DOT_U8_OFFSET: bool = true;
+    const SHORT_ROWS: usize = 4;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::F {
@@ -217,6 +218,38 @@ unsafe impl Isa for Scalar {
                 dot_bytes(acc, high, second);
             }
         }
+    }
+    #[inline(always)]
+    fn pack_shorts(self, v: Self::W) -> [[u32; 2]; LANES / 4] {
+        std::array::from_fn(|i| [v[4 * i] | v[4 * i + 1] << 16, v[4 * i + 2] | v[4 * i + 3] << 16])
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts<const R: usize>(
+        self,
+        acc: &mut [[Self::W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        for i in 0..8 {
+            // SAFETY: vector `i` of 8 and its inputs, by contract.
+            let w = unsafe { self.load_words(w.add(i * LANES)) };
+            for (r, acc) in acc.iter_mut().enumerate() {
+                // SAFETY: as above.
+                let x = unsafe { [*x.add(i * stride + 2 * r), *x.add(i * stride + 2 * r + 1)] };
+                for lane in 0..LANES {
+                    let product = |k: usize| {
+                        i32::from(w[lane].to_le_bytes()[k] as i8) * (x[k / 2] >> (k % 2 * 16) & 0xffff) as i32
+                    };
+                    let sum: i32 = (0..4).map(product).sum();
+                    acc[0][lane] = acc[0][lane].wrapping_add(sum as u32);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    fn sum_shorts(self, acc: [Self::W; 2]) -> Self::F {
+        self.to_float(acc[0])
     }
     #[inline(always)]
     fn multiply_add_bytes<const N: usize>(self, sums: &mut [Self::W; N], w: Self::W, x: Self::W) {

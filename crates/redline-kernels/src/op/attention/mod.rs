@@ -1,6 +1,6 @@
 //! Grouped-query attention over paged keys and values, causal or bidirectional ([`AttentionMask`]).
 //!
-//! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format); logits
+//! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16); logits
 //! `acc = fma(k, q, acc)`, dimension ascending; spans of 256 keys counted from position 0. In a span: maximum; `p = exp(s - m)`;
 //! `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key ascending, over the keys that this row sees and
 //! no others. Spans are merged ascending, the first is copied: `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
@@ -10,12 +10,15 @@
 //! sequences with common pages: a block processes several tiles of rows with one page before the next.
 
 mod block;
+mod floats;
+mod integers;
 mod page;
 
 use redline_simd::Simd;
 
 use self::block::{BLOCK_TILES, Block, Tile};
-use super::kv::{AttentionMask, KvPages, KvShape, Segment, assert_segments, rows_of};
+use self::integers::INTEGER_ROWS;
+use super::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of};
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
 use crate::{Exec, Rows, RowsMut};
@@ -60,7 +63,9 @@ pub fn attention(
     let looks_back = segments.iter().all(|segment| segment.attention == AttentionMask::Causal);
     assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
-    let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group: shape.heads / kv_heads };
+    let tile_rows = if kv_shape.format == KvFormat::W8 { INTEGER_ROWS } else { TILE_ROWS };
+    let group = shape.heads / kv_heads;
+    let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group, tile_rows };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
     let size = (tiles * kv_heads / (exec.team.size() * BLOCKS_OF_MEMBER)).clamp(1, BLOCK_TILES);
     let (simd, seating) = (exec.simd, exec.team.seating());
@@ -96,7 +101,7 @@ impl Turn {
     /// Runs a block if it is this member's turn, and empties it.
     fn take(&mut self, simd: Simd, block: &mut Block<'_>) {
         if self.next == 0 {
-            simd.run(&*block);
+            block.run(simd);
             self.next = self.members;
         }
         self.next -= 1;
@@ -115,11 +120,13 @@ struct Job<'a> {
     stride: usize,
     /// Number of query heads per KV head.
     group: usize,
+    /// Maximum number of rows in a tile.
+    tile_rows: usize,
 }
 
 impl Job<'_> {
     /// Number of tiles of a segment's rows.
     fn tiles(&self, segment: &Segment<'_>) -> usize {
-        (segment.rows * self.group).div_ceil(TILE_ROWS)
+        (segment.rows * self.group).div_ceil(self.tile_rows)
     }
 }

@@ -8,7 +8,7 @@ use redline_simd::{Isa, LANES};
 use super::MAX_HEAD_DIM;
 use crate::format::Mac;
 use crate::format::float32::F32Mac;
-use crate::op::kv::{KvPages, KvShape, PAGE_BLOCKS, PAGE_TOKENS};
+use crate::op::kv::{KvFormat, KvPages, KvShape, PAGE_BLOCKS, PAGE_TOKENS};
 use crate::tile::{TileArgs, tiles};
 
 /// Keys and values of one head in one page, as stored.
@@ -73,10 +73,22 @@ impl Unpacked {
         Self { keys: MaybeUninit::uninit(), values: MaybeUninit::uninit() }
     }
 
-    /// Unpacks the keys of a bf16 page.
+    /// Unpacks the keys of a page of halves.
     #[inline(always)]
     pub(super) fn take_keys<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
         let to = self.keys.as_mut_ptr().cast::<f32>();
+        if page.shape.format == KvFormat::F16 {
+            for row in 0..PAGE_BLOCKS * page.shape.steps() {
+                // SAFETY: sixteen keys' values of a dimension, at most 64 keys of MAX_HEAD_DIM.
+                unsafe {
+                    s.store(
+                        to.add(row * LANES),
+                        s.load_f16(page.words.as_ptr().cast::<u16>().add(row * LANES)),
+                    );
+                }
+            }
+            return;
+        }
         for step in 0..PAGE_BLOCKS * page.shape.steps() {
             // SAFETY: sixteen words of the keys are twice as many values, at most 64 keys of MAX_HEAD_DIM.
             unsafe {
@@ -87,14 +99,19 @@ impl Unpacked {
         }
     }
 
-    /// Unpacks the values of a bf16 page.
+    /// Unpacks the values of a page of halves.
     #[inline(always)]
     pub(super) fn take_values<S: Isa>(&mut self, s: S, page: &HeadPage<'_>) {
         let to = self.values.as_mut_ptr().cast::<f32>();
         let from = page.words[page.shape.key_words()..].as_ptr().cast::<u16>();
         for row in 0..page.shape.value_strips() * PAGE_TOKENS {
             // SAFETY: a row of sixteen values, of which the page has 64 per strip.
-            unsafe { s.store(to.add(row * LANES), s.load_bf16(from.add(row * LANES))) };
+            unsafe {
+                let from = from.add(row * LANES);
+                let values =
+                    if page.shape.format == KvFormat::F16 { s.load_f16(from) } else { s.load_bf16(from) };
+                s.store(to.add(row * LANES), values);
+            }
         }
     }
 
@@ -151,7 +168,7 @@ unsafe fn keys<S: Isa, K: Mac>(
     (y, y_stride): (*mut f32, usize),
     rows: usize,
 ) {
-    let w_stride = steps * LANES;
+    let w_stride = steps * K::WORDS;
     // SAFETY: by contract.
     unsafe {
         let w = w.add(blocks.start * w_stride);

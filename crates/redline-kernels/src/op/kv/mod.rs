@@ -1,95 +1,25 @@
 //! Keys and values in pages of 64 tokens, laid out so that attention is the same tile as a linear layer.
 //!
-//! Per page, layer and KV head: keys as strips of 16 tokens, `[4][steps of head_dim][16]` words, then values as strips of 16
-//! dimensions, `[strips][64 tokens][16]`. Keys and values are always rounded to the cache's format before use, even within the
-//! pass that computed them, so a result never depends on what was cached.
+//! Per page, layer and KV head: keys as strips of 16 tokens, then values as strips of 16 dimensions ([`KvFormat`] says how).
+//! Keys and values are always rounded to the cache's format before use, even within the pass that computed them, so a result
+//! never depends on what was cached.
 
-use redline_simd::LANES;
+mod format;
+mod token;
 
-use crate::format::{Format, bf16};
+use std::ops::Range;
+
+use redline_simd::{Isa, Kernel, LANES, Simd};
+
+pub use self::format::{KvFormat, KvShape};
+use self::token::write_token;
 use crate::memory::{Buffer, OutOfMemory};
-use crate::{Arithmetic, Exec, Rows};
+use crate::op::attention::MAX_HEAD_DIM;
+use crate::{Exec, Rows};
 
 /// Number of tokens in a page.
 pub const PAGE_TOKENS: usize = 64;
 pub(crate) const PAGE_BLOCKS: usize = PAGE_TOKENS / LANES;
-
-/// Format of keys and values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum KvFormat {
-    /// 32-bit floats.
-    F32,
-    /// bf16; queries are rounded in the same way.
-    Bf16,
-}
-
-impl KvFormat {
-    /// All formats.
-    pub const ALL: &[KvFormat] = &[Self::F32, Self::Bf16];
-
-    /// The name used by `--kv-format`.
-    pub fn name(self) -> &'static str {
-        self.strips().name()
-    }
-
-    /// Finds a format by name.
-    pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.iter().copied().find(|f| f.name() == name)
-    }
-
-    /// The arithmetic of query-key products, and of probability-value products.
-    pub fn arithmetics(self) -> [Arithmetic; 2] {
-        match self {
-            Self::F32 => [Arithmetic::F32; 2],
-            Self::Bf16 => [Arithmetic::Bf16, Arithmetic::F32],
-        }
-    }
-
-    /// The weight format whose strip layout the keys have.
-    pub(crate) fn strips(self) -> Format {
-        match self {
-            Self::F32 => Format::F32,
-            Self::Bf16 => Format::Bf16,
-        }
-    }
-}
-
-/// Shape of the keys and values of one layer. Layers of a model may have different shapes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KvShape {
-    /// Format of keys and values.
-    pub format: KvFormat,
-    /// KV heads.
-    pub kv_heads: usize,
-    /// Dimension of a head.
-    pub head_dim: usize,
-}
-
-impl KvShape {
-    pub(crate) fn steps(self) -> usize {
-        self.format.strips().steps(self.head_dim)
-    }
-    /// Number of dimensions of a key, including the padding of its last step.
-    pub(crate) fn key_dims(self) -> usize {
-        self.steps() * self.format.strips().k_per_step()
-    }
-    pub(crate) fn value_strips(self) -> usize {
-        self.head_dim.div_ceil(LANES)
-    }
-    /// Words of one row of sixteen value dimensions.
-    pub(crate) fn value_words(self) -> usize {
-        match self.format {
-            KvFormat::F32 => LANES,
-            KvFormat::Bf16 => LANES / 2,
-        }
-    }
-    pub(crate) fn key_words(self) -> usize {
-        PAGE_BLOCKS * self.steps() * LANES
-    }
-    fn head_words(self) -> usize {
-        self.key_words() + self.value_strips() * PAGE_TOKENS * self.value_words()
-    }
-}
 
 /// Words of one page of layers of these shapes.
 fn page_words(layers: &[KvShape]) -> usize {
@@ -188,6 +118,9 @@ impl KvPages {
     /// Creates a cache without pages, for layers of these shapes. It never reserves memory for more than `limit` pages.
     pub fn new(layers: &[KvShape], limit: usize) -> Self {
         let mut start = 0;
+        for shape in layers {
+            assert!(shape.head_dim <= MAX_HEAD_DIM, "a head of {} values", shape.head_dim);
+        }
         let layout = layers.iter().map(|&shape| {
             let layer = KvLayer { shape, start };
             start += shape.kv_heads * shape.head_words();
@@ -277,14 +210,11 @@ impl KvPages {
     pub fn poison(&mut self, page: u32, first: usize) {
         let Place { slab, start: first_word } = self.pages[page as usize];
         let words = &mut self.slabs[slab][first_word..][..self.page_words];
+        let simd = Simd::best();
         for &KvLayer { shape, start } in &self.layers {
-            let nan = vec![f32::NAN; shape.head_dim];
             let heads = &mut words[start..][..shape.kv_heads * shape.head_words()];
             for head in heads.chunks_mut(shape.head_words()) {
-                for slot in first..PAGE_TOKENS {
-                    // SAFETY: the words of one head, borrowed mutably; `nan` holds a value for every dimension.
-                    unsafe { write_token(shape, head.as_mut_ptr(), slot, &nan, &nan) };
-                }
+                simd.run_common(Poisoned { shape, head, slots: first..PAGE_TOKENS });
             }
         }
     }
@@ -323,34 +253,73 @@ impl KvPages {
         k: Rows<'_>,
         v: Rows<'_>,
     ) {
-        let KvLayer { shape, start } = self.layer(layer);
+        let shape = self.shape(layer);
         assert!(
             k.width == shape.kv_heads * shape.head_dim && v.width == k.width,
             "keys and values of every head"
         );
         assert!(k.rows == v.rows && rows_of(segments.get()) <= k.rows, "rows of the batch");
         for segment in segments.get() {
-            let (pages, slabs) = (&self.pages, &self.slabs);
             exec.team.split(segment.rows, 1, 8, |rows| {
-                // Head by head, so that the cache lines that sixteen tokens share stay in the first-level cache.
-                for head in 0..shape.kv_heads {
-                    let at = start + head * shape.head_words();
-                    let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
-                    for r in rows.clone() {
-                        let position = segment.start + r;
-                        let page = pages[segment.pages[position / PAGE_TOKENS] as usize];
-                        let row = segment.first_row + r;
-                        let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
-                        // SAFETY: the head lies within the page; `&mut self` excludes readers; a token's words are
-                        // written by the one member that owns its row, and `KvPages::check` made sure that no two rows
-                        // of the batch are the same token of the same page.
-                        unsafe {
-                            let words = slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
-                            write_token(shape, words, position % PAGE_TOKENS, k, v);
-                        }
-                    }
-                }
+                exec.simd.run_common(Stored { pages: self, layer, segment, k, v, rows });
             });
+        }
+    }
+}
+
+/// Stores NaN in some slots of a head.
+struct Poisoned<'a> {
+    shape: KvShape,
+    head: &'a mut [u32],
+    slots: Range<usize>,
+}
+
+impl Kernel for Poisoned<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { shape, head, slots } = self;
+        let nan = &[f32::NAN; MAX_HEAD_DIM][..shape.head_dim];
+        for slot in slots {
+            // SAFETY: the words of one head, borrowed mutably.
+            unsafe { write_token(s, shape, head.as_mut_ptr(), slot, nan, nan) };
+        }
+    }
+}
+
+/// Stores some rows of a segment.
+struct Stored<'a> {
+    pages: &'a KvPages,
+    layer: usize,
+    segment: &'a Segment<'a>,
+    k: Rows<'a>,
+    v: Rows<'a>,
+    rows: Range<usize>,
+}
+
+impl Kernel for Stored<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        let Self { pages, layer, segment, k, v, rows } = self;
+        let KvLayer { shape, start } = pages.layer(layer);
+        // Head by head, so that the cache lines that sixteen tokens share stay in the first-level cache.
+        for head in 0..shape.kv_heads {
+            let at = start + head * shape.head_words();
+            let columns = head * shape.head_dim..(head + 1) * shape.head_dim;
+            for r in rows.clone() {
+                let position = segment.start + r;
+                let page = pages.pages[segment.pages[position / PAGE_TOKENS] as usize];
+                let row = segment.first_row + r;
+                let (k, v) = (&k.row(row)[columns.clone()], &v.row(row)[columns.clone()]);
+                // SAFETY: the head lies within the page; the caller of `KvPages::store` excludes readers; a token's words are
+                // written by the one member that owns its row, and `KvPages::check` made sure that no two rows of the batch
+                // are the same token of the same page.
+                unsafe {
+                    let words = pages.slabs[page.slab].as_mut_ptr_shared().add(page.start + at);
+                    write_token(s, shape, words, position % PAGE_TOKENS, k, v);
+                }
+            }
         }
     }
 }
@@ -370,46 +339,6 @@ pub(crate) fn assert_segments(segments: &[Segment<'_>]) {
         let end = segment.start.checked_add(segment.rows).expect("positions of a sequence");
         assert!(end <= segment.keys(), "rows up to {end} see {} keys", segment.keys());
         assert!(segment.keys() <= segment.pages.len() * PAGE_TOKENS, "pages for every key");
-    }
-}
-
-/// Writes one token of one head.
-///
-/// # Safety
-/// `words` is valid for the words of a head, and no other thread touches those of this slot.
-unsafe fn write_token(shape: KvShape, words: *mut u32, slot: usize, k: &[f32], v: &[f32]) {
-    let strips = shape.format.strips();
-    let per_step = strips.k_per_step();
-    // SAFETY: keys and values of this slot lie within the head's words.
-    unsafe {
-        let keys = words.add(slot / LANES * shape.steps() * LANES + slot % LANES);
-        for (d, &x) in k.iter().enumerate() {
-            strips.insert(&mut *keys.add(d / per_step * LANES), d, x);
-        }
-        for (strip, v) in v.chunks(LANES).enumerate() {
-            let row = words.add(shape.key_words() + (strip * PAGE_TOKENS + slot) * shape.value_words());
-            write_value(shape.format, row, v);
-        }
-    }
-}
-
-/// # Safety
-/// `row` is valid for the words of sixteen value dimensions.
-unsafe fn write_value(format: KvFormat, row: *mut u32, v: &[f32]) {
-    // SAFETY: at most sixteen values by the caller's chunking.
-    unsafe {
-        match format {
-            KvFormat::F32 => {
-                for (i, x) in v.iter().enumerate() {
-                    *row.add(i) = x.to_bits();
-                }
-            }
-            KvFormat::Bf16 => {
-                for (i, &x) in v.iter().enumerate() {
-                    *row.cast::<u16>().add(i) = bf16::round(x);
-                }
-            }
-        }
     }
 }
 

@@ -83,6 +83,11 @@ impl Failure {
     pub(crate) fn advised(error: &dyn fmt::Display, hint: Option<Hint>) -> Self {
         Self::failed(error.to_string(), spelled(hint))
     }
+
+    /// A request that is invalid for every model: a usage error.
+    pub(crate) fn senseless(error: EngineError) -> Self {
+        Self::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
+    }
 }
 
 impl From<ApiError> for Failure {

@@ -128,7 +128,7 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
         return Err(Failure::usage("no class given", "`--class TEXT` for each class, at least two"));
     }
     let request = defaults(args);
-    request.check().map_err(judge::senseless)?;
+    request.check().map_err(Failure::senseless)?;
     Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
 }
 

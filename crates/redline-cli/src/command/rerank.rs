@@ -140,7 +140,7 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
         return Err(Failure::usage("no document given", hint));
     }
     let request = defaults(args);
-    request.check().map_err(judge::senseless)?;
+    request.check().map_err(Failure::senseless)?;
     Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
 }
 

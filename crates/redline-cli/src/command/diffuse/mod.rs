@@ -165,6 +165,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     }
     let request = request::complete(args, defaults, &prompts)?;
     let loaded = settings.load(&model, context.environment)?;
+    request.check().map_err(Failure::senseless)?;
     diffuse_once(&loaded, args, request)
 }
 

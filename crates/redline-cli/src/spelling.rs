@@ -8,7 +8,7 @@ use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
 use crate::env::{self, Variable};
-use crate::message::Failure;
+use crate::message::{Failure, Message};
 
 /// Spells settings as flags.
 struct Flags;
@@ -92,6 +92,9 @@ impl Failure {
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
+        if let ApiError::Engine(error) = error {
+            return error.into();
+        }
         let hint = spelled(error.hint());
         if error.is_usage() {
             return Self::usage(error.to_string(), hint.unwrap_or_default());
@@ -102,6 +105,9 @@ impl From<ApiError> for Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Stopped = error {
+            return Self::Stopped(Message { fact: error.to_string(), hint: spelled(error.hint()) });
+        }
         Self::advised(&error, error.hint())
     }
 }

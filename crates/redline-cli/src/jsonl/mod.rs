@@ -222,14 +222,15 @@ impl<A: Answers> Work<'_, A> {
                 let json = output::json(&LineFault::new(line, message.fact, message.hint))?;
                 Ok(Answer { json, stop: false })
             }
-            Err(closed @ Failure::Closed) => Err(closed),
+            Err(end @ (Failure::Stopped(_) | Failure::Closed)) => Err(end),
         }
     }
 }
 
 /// Answers every line that is not blank, in order. Up to `WINDOW` requests are pending at a time, and each answer is written as
 /// soon as all earlier ones have been. A line that cannot be answered gets an error object in its place. No further request is
-/// begun after a read error, an interrupt, or an answer that says to stop; a write error ends the work at once.
+/// begun after a read error, an interrupt, or an answer that says to stop. A write error and the end of the engine's thread end the
+/// work at once.
 pub(crate) fn answer_all<A: Answers>(
     mut lines: Lines,
     target: &TargetFlags,

@@ -22,6 +22,7 @@ impl Answers for Doubles {
     fn answer(&mut self, (): (), n: i64) -> Result<Answer, Failure> {
         match n {
             28 => Err(Failure::failed("14 comes to nothing", None)),
+            32 => Err(EngineError::Stopped.into()),
             n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
         }
     }
@@ -55,6 +56,18 @@ fn answers_come_in_order_and_a_bad_line_loses_nothing_else() {
     let (lines, tally) = run(b"14\n1");
     assert!(lines[0].contains("comes to nothing") && lines[1] == "2", "{lines:?}");
     assert_eq!(tally.faults, 1);
+}
+
+#[test]
+fn without_an_engine_no_line_gets_an_error_in_place_of_an_answer() {
+    let mut lines = Vec::new();
+    let mut write = |answer: Written| {
+        lines.push(answer.json);
+        Ok(())
+    };
+    let ended = answer_to(given(Box::new(&b"1\n14\n16\n16\n3\n"[..])), &mut Doubles, None, &mut write);
+    assert!(matches!(ended, Err(Failure::Stopped(message)) if message.fact == "the engine has stopped"));
+    assert_eq!((lines.len(), &*lines[0]), (2, "2"), "{lines:?}");
 }
 
 #[test]

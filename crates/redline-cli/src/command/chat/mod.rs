@@ -83,7 +83,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
             Input::Exit => return Ok(code(has_failed)),
             input => match handle(&mut session, input, &interrupt, args.quiet) {
                 Ok(()) => {}
-                Err(Failure::Closed) => return Err(Failure::Closed),
+                Err(end @ (Failure::Closed | Failure::Stopped(_))) => return Err(end),
                 Err(failure) => {
                     has_failed = true;
                     failure.report();

@@ -68,6 +68,8 @@ fn help() -> String {
 /// Classifies the texts that the flags give, or answers a file of requests.
 pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    let inputs = [("`--jsonl -`", args.jsonl.as_deref()), ("`--file -`", args.file.as_deref())];
+    args.flags.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;

@@ -96,6 +96,11 @@ impl JudgeFlags {
         }
     }
 
+    /// Refuses to read standard input twice.
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        self.chat.check_input(others)
+    }
+
     /// Whether prompts are put into the model's chat template.
     pub(super) fn has_chat(&self) -> bool {
         self.chat.is_requested()

@@ -75,6 +75,8 @@ fn help() -> String {
 /// Reranks the documents that the flags give, or answers a file of requests.
 pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    let inputs = [("`--jsonl -`", args.jsonl.as_deref()), ("`--file -`", args.file.as_deref())];
+    args.flags.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;

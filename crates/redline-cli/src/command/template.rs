@@ -85,6 +85,11 @@ impl ChatFlags {
         self.chat
     }
 
+    /// See [`TemplateFlags::check_input`].
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        self.template.check_input(others)
+    }
+
     /// The chat template, for a command without conversations; `None` without `--chat`.
     pub(super) fn requested(
         &self,
@@ -106,6 +111,18 @@ impl TemplateFlags {
         &self,
         model: &ModelName,
         environment: Environment,
+    /// Refuses to read standard input twice: for these flags, and for `others` of the command with their files.
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        let own = [("`--tools -`", self.tools.as_deref()), ("`--documents -`", self.documents.as_deref())];
+        let files = others.iter().copied().chain(own);
+        let mut readers = files.filter(|(_, path)| path.is_some_and(message::is_stdin)).map(|(flag, _)| flag);
+        if let (Some(one), Some(other)) = (readers.next(), readers.next()) {
+            let fact = format!("{one} and {other} both read standard input");
+            return Err(Failure::usage(fact, "take one of them from a file"));
+        }
+        Ok(())
+    }
+
         formats_prompts: bool,
     ) -> Result<Chat, Failure> {
         let list = |path: &Option<PathBuf>| path.as_deref().map(values).transpose();

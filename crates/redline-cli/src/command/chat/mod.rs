@@ -64,6 +64,7 @@ pub(super) struct ChatArgs {
 
 /// Answers messages until the input ends.
 pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failure> {
+    args.template.check_input(&[("the conversation", Some(Path::new("-")))])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;

@@ -153,6 +153,7 @@ struct SamplingFlags {
 /// Fills the canvas from the flags, or answers a file of requests.
 pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;

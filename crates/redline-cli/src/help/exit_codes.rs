@@ -17,8 +17,8 @@ Exit codes:
 /// Commands that do one thing.
 const PLAIN: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage.";
 /// Commands that answer requests.
-const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of --jsonl did; 2 wrong usage; 130 interrupted by \
-    Ctrl-C.";
+const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of --jsonl did, or one that --resume finds answered with \
+    an error; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that end early at Ctrl-C.
 const LONG: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that read results, which must be of the right form.

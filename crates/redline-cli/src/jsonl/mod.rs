@@ -26,7 +26,7 @@ use crate::output;
 /// How a file of requests was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Number of lines answered with an error.
+    /// Number of lines answered with an error, also in the file that was continued.
     pub(crate) faults: u64,
     /// Whether an answer or an interrupt stopped the work before the end of the input.
     pub(crate) stopped: bool,
@@ -237,7 +237,7 @@ pub(crate) fn answer_all<A: Answers>(
     answers: &mut A,
     interrupt: Option<&Interrupt>,
 ) -> Result<Tally, Failure> {
-    let mut target = target.open(&mut lines)?;
+    let (mut target, earlier_faults) = target.open(&mut lines)?;
     let mut progress = Progress::new(&lines, target.is_file());
     // A file that may be continued gets no answer that an interruption cut short, and none after it.
     let mut cut_short = false;
@@ -251,6 +251,7 @@ pub(crate) fn answer_all<A: Answers>(
     });
     progress.clear();
     if let (Ok(Tally { faults: faults @ 1.., .. }), true) = (&tally, target.is_file()) {
+    let tally = tally.map(|tally| Tally { faults: tally.faults + earlier_faults, ..tally });
         message::note(&format!("{faults} of the lines that were answered got an error instead"));
     }
     tally

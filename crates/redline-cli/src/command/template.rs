@@ -10,6 +10,7 @@ use redline_tokenizer::{ChatDate, ChatValue};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
 use crate::env::Environment;
+use crate::json;
 use crate::message::{self, Failure};
 use crate::model::ModelName;
 use crate::text;
@@ -170,7 +171,9 @@ fn values(path: &Path) -> Result<Vec<ChatValue>, Failure> {
         let hint = "the file holds one JSON list of objects".to_owned();
         Failure::failed(format!("{fact}\n  in {}", message::place(path)), Some(hint))
     };
-    let list: Vec<JsonText> = serde_json::from_str(&text::read(path)?).map_err(|e| failed(e.to_string()))?;
+    let list: Vec<JsonText> = serde_json::from_str(&text::read(path)?).map_err(|error| {
+        failed(format!("{} at line {}, column {}", json::explained(&error), error.line(), error.column()))
+    })?;
     let values = list.iter().map(|json| ChatValue::from_json(json.as_str()));
     values.collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))
 }

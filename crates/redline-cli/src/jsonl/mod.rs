@@ -20,6 +20,7 @@ use self::lines::{Line, too_long};
 use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
+use crate::json;
 use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::output;
 
@@ -250,8 +251,8 @@ pub(crate) fn answer_all<A: Answers>(
         Ok(())
     });
     progress.clear();
-    if let (Ok(Tally { faults: faults @ 1.., .. }), true) = (&tally, target.is_file()) {
     let tally = tally.map(|tally| Tally { faults: tally.faults + earlier_faults, ..tally });
+    if let (Ok(Tally { faults: faults @ 1.., .. }), true) = (&tally, target.is_file()) {
         message::note(&format!("{faults} of the lines that were answered got an error instead"));
     }
     tally
@@ -355,13 +356,26 @@ fn with_id(json: String, id: Option<&str>) -> String {
 
 /// Parses a line. The error names the column.
 fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(raw.trim_ascii_end()).map_err(|error| {
-        // Each line is parsed as a text of its own, so its number is always 1.
-        let fact = error.to_string().replace(" at line 1 column ", " at column ");
-        Failure::failed(
-            fact,
-            Some("each line is one JSON object; `--help` of the command lists its keys".to_owned()),
-        )
+    let (raw, text) = (raw.trim_ascii_end(), raw.trim_ascii());
+    let refused = |fact: String| {
+        let hint = "each line is one JSON object; `--help` of the command lists its keys";
+        Failure::failed(fact, Some(hint.to_owned()))
+    };
+    let not_an_object = || {
+        let begin = String::from_utf8_lossy(text).chars().next().unwrap_or_default();
+        let column = raw.len() - text.len() + 1;
+        refused(format!("the line is not a JSON object: it begins with `{begin}` at column {column}"))
+    };
+    // A list would be read as the values of the keys.
+    if text.starts_with(b"[") {
+        return Err(not_an_object());
+    }
+    serde_json::from_slice(raw).map_err(|error| {
+        if text.starts_with(b"{") {
+            refused(format!("{} at column {}", json::explained(&error), error.column()))
+        } else {
+            not_an_object()
+        }
     })
 }
 

@@ -2,6 +2,8 @@
 
 use std::io::BufReader;
 
+use redline_wire::GenerateLine;
+
 use super::lines::Input;
 use super::*;
 
@@ -68,6 +70,20 @@ fn without_an_engine_no_line_gets_an_error_in_place_of_an_answer() {
     let ended = answer_to(given(Box::new(&b"1\n14\n16\n16\n3\n"[..])), &mut Doubles, None, &mut write);
     assert!(matches!(ended, Err(Failure::Stopped(message)) if message.fact == "the engine has stopped"));
     assert_eq!((lines.len(), &*lines[0]), (2, "2"), "{lines:?}");
+}
+
+#[test]
+fn a_line_that_is_not_an_object_is_named_by_its_beginning() {
+    for (line, expect) in [
+        (&b"  nul"[..], "it begins with `n` at column 3"),
+        (b"[1]", "it begins with `[` at column 1"),
+        (b"\xff", "it begins with `\u{fffd}` at column 1"),
+        (br#"{"prompt" 1}"#, "not valid JSON: expected `:` at column 11"),
+        (br#"{"prompt":1}"#, "found integer `1`, expected a string or a list of token ids at column 11"),
+    ] {
+        let Err(Failure::Failed(message)) = parse::<GenerateLine>(line) else { panic!("accepted") };
+        assert!(message.fact.ends_with(expect), "{}", message.fact);
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_hub::{Hub, HubError, HubOptions, PullEvent};
 use redline_lab::number;
-use redline_weights::{Disk, HubId, WeightsError, read_file, resolve_model};
+use redline_weights::{Disk, HubId, WeightsError, cached_model, read_file};
 
 use super::Context;
 use crate::env::{self, Environment};
@@ -56,7 +56,7 @@ pub(super) fn run(args: &PullArgs, context: &Context) -> Result<ExitCode, Failur
 
 /// The directory of a model that the cache has.
 fn cached(id: &HubId, environment: Environment) -> Result<PathBuf, Failure> {
-    resolve_model(&id.to_string(), &hub_roots(environment)).map_err(|error| {
+    cached_model(id, &hub_roots(environment)).map_err(|error| {
         let hint = format!("nothing is downloaded while {} is set: unset it", env::HF_HUB_OFFLINE.name);
         Failure::failed(error.to_string(), Some(hint))
     })

@@ -57,7 +57,8 @@ pub(crate) struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
 pub(crate) struct MemoryFlags {
-    /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
+    /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is
+    /// free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
     memory: Option<u64>,
     /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on or off; default on

@@ -111,7 +111,7 @@ pub(crate) struct BackendFlags {
 /// A format of weights.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// Format of weights: f32, bf16, w8 or w4; default: the model's own; `convert` has no default [env: REDLINE_FORMAT]
+    /// Format of weights: f32, bf16, w8 or w4; default: the model's own [env: REDLINE_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::format)]
     format: Option<Format>,
     /// Number of inputs that share a scale; w8: 128 (default), or 0 for one scale per output; w4: 32, 64 (default) or 128

@@ -78,7 +78,7 @@ pub(super) struct DiffuseArgs {
     /// Write a small HTML page that shows the passes as an animation
     #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
     steps_html: Option<PathBuf>,
-    /// Print nothing but the text
+    /// Print nothing but the text, or with --show-steps the canvases
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -165,8 +165,8 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
         return diffuse_lines(&loaded, (lines, &args.target), &defaults, (&prompts, args.trace));
     }
     let request = request::complete(args, defaults, &prompts)?;
-    let loaded = settings.load(&model, context.environment)?;
     request.check().map_err(Failure::senseless)?;
+    let loaded = settings.load(&model, context.environment)?;
     diffuse_once(&loaded, args, request)
 }
 

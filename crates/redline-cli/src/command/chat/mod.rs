@@ -71,6 +71,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
     let chat = args.template.open(&model, context.environment, true)?;
     chat.check()?;
     let loaded = settings.load(&model, context.environment)?;
+    loaded.engine.check_predicts_next()?;
     let mut session = Session::new(&loaded, chat, defaults(args));
     let interrupt = Interrupt::install()?;
     let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !args.quiet;

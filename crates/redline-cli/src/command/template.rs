@@ -76,19 +76,23 @@ impl ChatFlags {
             chat.check()?;
         }
         let notes = !is_quiet && chat.leaves_prompts();
-        Ok(Prompts { chat, model: model.name.clone(), notes: Cell::new(notes) })
+        let template_of = match self.template.chat_template {
+            Some(_) => "`--chat-template` is for `messages`".to_owned(),
+            None => format!("`{}` has a chat template", model.name),
+        };
+        Ok(Prompts { chat, template_of, notes: Cell::new(notes) })
     }
 }
 
 impl ChatFlags {
-    /// Whether prompts are formatted.
-    pub(super) fn is_requested(&self) -> bool {
-        self.chat
-    }
-
     /// See [`TemplateFlags::check_input`].
     pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         self.template.check_input(others)
+    }
+
+    /// Whether prompts are formatted.
+    pub(super) fn is_requested(&self) -> bool {
+        self.chat
     }
 
     /// The chat template, for a command without conversations; `None` without `--chat`.
@@ -107,11 +111,6 @@ impl ChatFlags {
 }
 
 impl TemplateFlags {
-    /// Reads the template and the files of the flags.
-    pub(super) fn open(
-        &self,
-        model: &ModelName,
-        environment: Environment,
     /// Refuses to read standard input twice: for these flags, and for `others` of the command with their files.
     pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
         let own = [("`--tools -`", self.tools.as_deref()), ("`--documents -`", self.documents.as_deref())];
@@ -124,6 +123,11 @@ impl TemplateFlags {
         Ok(())
     }
 
+    /// Reads the template and the files of the flags.
+    pub(super) fn open(
+        &self,
+        model: &ModelName,
+        environment: Environment,
         formats_prompts: bool,
     ) -> Result<Chat, Failure> {
         let list = |path: &Option<PathBuf>| path.as_deref().map(values).transpose();
@@ -181,8 +185,8 @@ fn values(path: &Path) -> Result<Vec<ChatValue>, Failure> {
 /// Converts prompts to the format of the chat template, if they are to be.
 pub(super) struct Prompts {
     chat: Chat,
-    /// The name of the model, for messages.
-    model: String,
+    /// Where the template comes from, as the beginning of a note.
+    template_of: String,
     /// Whether the first plain text is to be noted.
     notes: Cell<bool>,
 }
@@ -193,7 +197,7 @@ impl Prompts {
     pub(super) fn unformatted() -> Self {
         let source = redline_engine::Source::Embedded(*crate::demo_model::EMBEDDED[0]);
         let chat = Chat::open("test", &source, ChatOptions::default());
-        Self { chat, model: "test".to_owned(), notes: Cell::new(false) }
+        Self { chat, template_of: String::new(), notes: Cell::new(false) }
     }
 
     /// The prompt of the flags.
@@ -223,8 +227,8 @@ impl Prompts {
     fn note(&self) {
         if self.notes.replace(false) {
             message::note(&format!(
-                "`{}` has a chat template, and the prompt is used as it is; --chat formats it as a message",
-                self.model
+                "{}, and the prompt is used as it is; --chat formats it as a message",
+                self.template_of
             ));
         }
     }

@@ -107,7 +107,7 @@ fn classify_once(
     if !args.flags.quiet {
         let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
         let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "texts"), prompts));
+        message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "text"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -110,7 +110,7 @@ fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) 
     if !args.flags.quiet {
         let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
         let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "documents"), prompts));
+        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "document"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }

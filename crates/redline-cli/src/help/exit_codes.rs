@@ -29,7 +29,7 @@ pub(super) fn section(path: &str) -> String {
     let text = match path.split(' ').next().unwrap_or_default() {
         "" => TABLE,
         "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
-        "chat" | "perplexity" | "convert" => LONG,
+        "chat" | "perplexity" | "convert" | "synth" => LONG,
         "export" | "import" => RESULTS,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",

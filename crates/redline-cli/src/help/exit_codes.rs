@@ -4,9 +4,11 @@
 const TABLE: &str = "\
 Exit codes:
   0    done; of a comparison: the same, faster, or nothing to compare with
-  1    failed; of a comparison: slower, missing, or a gate missed
-  2    wrong usage: an unknown flag, a bad value of a flag or a variable, flags
-       that do not fit together, or results that cannot be read or used
+  1    failed, also if what is asked does not suit the model (a prompt beyond
+       its context); of a comparison: slower, missing, or a gate missed
+  2    wrong usage, whatever the model: an unknown flag, a bad value of a flag
+       or a variable, flags that do not fit together, or results that cannot be
+       read or used
   3    inconclusive (compare, bench)
   4    not comparable (compare, bench)
   5    too noisy, or an invalid row (compare, bench); noisier than allowed

@@ -85,7 +85,8 @@ impl Hub {
 
     /// Downloads the model `id` into `cache`, the directory that holds the `models--` folders, and returns the directory of the
     /// snapshot. Files that are in the cache are not downloaded again. The revision refers to the snapshot once all files are
-    /// complete and the hashes of those that were downloaded are right. After an error, or the end of the process, a repeated call continues.
+    /// complete and the hashes of those that were downloaded are right. After an error, or the end of the process, a repeated call
+    /// continues.
     pub fn pull(
         &self,
         id: &HubId,

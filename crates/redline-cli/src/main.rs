@@ -8,6 +8,7 @@ mod display;
 mod env;
 mod help;
 mod interrupt;
+mod json;
 mod jsonl;
 mod message;
 mod model;

@@ -29,6 +29,8 @@ pub(crate) enum Failure {
     Invalid(Message),
     /// The measured outputs are wrong: exit code 6.
     Incorrect(Message),
+    /// The engine has stopped, so that no further request can be answered: exit code 1.
+    Stopped(Message),
     /// Standard output was closed by its reader. This is not an error and prints nothing.
     Closed,
 }
@@ -74,7 +76,8 @@ impl Failure {
             Self::Usage(message)
             | Self::Failed(message)
             | Self::Invalid(message)
-            | Self::Incorrect(message) => message.fact.clone(),
+            | Self::Incorrect(message)
+            | Self::Stopped(message) => message.fact.clone(),
             Self::Closed => "nobody reads the output".to_owned(),
         }
     }
@@ -102,7 +105,7 @@ impl Failure {
     pub(crate) fn report(self) -> ExitCode {
         let (message, code) = match self {
             Self::Usage(message) => (message, USAGE),
-            Self::Failed(message) => (message, FAILED),
+            Self::Failed(message) | Self::Stopped(message) => (message, FAILED),
             Self::Invalid(message) => (message, INVALID),
             Self::Incorrect(message) => (message, INCORRECT),
             Self::Closed => return ExitCode::SUCCESS,

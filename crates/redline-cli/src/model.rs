@@ -59,7 +59,8 @@ pub(crate) struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
 pub(crate) struct MemoryFlags {
-    /// Memory for weights, activations, keys and values, such as 8GiB; default: 80 % of what is free [env: REDLINE_MEMORY]
+    /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is
+    /// free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
     memory: Option<u64>,
     /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 2GiB), off, or
@@ -113,7 +114,7 @@ pub(crate) struct BackendFlags {
 /// A format of weights.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// Format of weights: f32, bf16, w8 or w4; default: the model's own; `convert` has no default [env: REDLINE_FORMAT]
+    /// Format of weights: f32, bf16, w8 or w4; default: the model's own [env: REDLINE_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::format)]
     format: Option<Format>,
     /// Number of inputs that share a scale; w8: 128 (default), or 0 for one scale per output; w4: 32, 64 (default) or 128

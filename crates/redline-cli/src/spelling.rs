@@ -8,7 +8,7 @@ use redline_engine::EngineError;
 use redline_engine::settings::{Command, Hint, Setting, Spelling};
 
 use crate::env::{self, Variable};
-use crate::message::Failure;
+use crate::message::{Failure, Message};
 
 /// Spells settings as flags.
 struct Flags;
@@ -83,10 +83,18 @@ impl Failure {
     pub(crate) fn advised(error: &dyn fmt::Display, hint: Option<Hint>) -> Self {
         Self::failed(error.to_string(), spelled(hint))
     }
+
+    /// A request that is invalid for every model: a usage error.
+    pub(crate) fn senseless(error: EngineError) -> Self {
+        Self::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
+    }
 }
 
 impl From<ApiError> for Failure {
     fn from(error: ApiError) -> Self {
+        if let ApiError::Engine(error) = error {
+            return error.into();
+        }
         let hint = spelled(error.hint());
         if error.is_usage() {
             return Self::usage(error.to_string(), hint.unwrap_or_default());
@@ -97,6 +105,9 @@ impl From<ApiError> for Failure {
 
 impl From<EngineError> for Failure {
     fn from(error: EngineError) -> Self {
+        if let EngineError::Stopped = error {
+            return Self::Stopped(Message { fact: error.to_string(), hint: spelled(error.hint()) });
+        }
         Self::advised(&error, error.hint())
     }
 }

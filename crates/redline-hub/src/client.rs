@@ -6,7 +6,7 @@ use std::time::Duration;
 use ureq::http::{HeaderMap, Uri};
 use ureq::{Agent, Body};
 
-use crate::error::{HubError, Result, printable};
+use crate::error::{HubError, Result, address, printable};
 use crate::https;
 
 /// Maximum number of redirects of a request.
@@ -48,7 +48,7 @@ impl Default for HubOptions {
 
 impl fmt::Debug for HubOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("HubOptions").field("endpoint", &self.endpoint).finish_non_exhaustive()
+        f.debug_struct("HubOptions").field("endpoint", &address(&self.endpoint)).finish_non_exhaustive()
     }
 }
 
@@ -88,7 +88,7 @@ impl Client {
     pub(crate) fn new(options: &HubOptions) -> Result<Self> {
         let endpoint = options.endpoint.trim_end_matches('/').to_owned();
         let origin = origin(&endpoint)
-            .map_err(|problem| HubError::Endpoint { endpoint: options.endpoint.clone(), problem })?;
+            .map_err(|problem| HubError::Endpoint { endpoint: address(&options.endpoint), problem })?;
         let token = options.token.as_deref().filter(|token| !token.is_empty());
         if token.is_some_and(|token| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
             return Err(HubError::Token);
@@ -159,7 +159,7 @@ impl Client {
 
     fn send(&self, url: &str, from: Option<u64>) -> Result<ureq::http::Response<Body>> {
         if url.starts_with("https:") && !self.has_https {
-            return Err(HubError::NoHttps { url: url.to_owned() });
+            return Err(HubError::NoHttps { url: address(url) });
         }
         let mut request = if from.is_some() { self.agent.get(url) } else { self.agent.head(url) };
         if let Some(authorization) = &self.authorization
@@ -170,7 +170,7 @@ impl Client {
         if let Some(from) = from.filter(|from| *from > 0) {
             request = request.header("range", format!("bytes={from}-"));
         }
-        request.call().map_err(|error| HubError::Connection { cause: cause(&error), url: url.to_owned() })
+        request.call().map_err(|error| HubError::Connection { cause: cause(&error), url: address(url) })
     }
 }
 
@@ -218,7 +218,7 @@ fn origin(url: &str) -> Result<String, String> {
 
 /// The address to which an answer redirects.
 fn redirected(url: &str, headers: &HeaderMap) -> Result<String> {
-    let bad = |problem: String| HubError::Answer { problem, url: url.to_owned() };
+    let bad = |problem: String| HubError::Answer { problem, url: address(url) };
     let location =
         header(headers, "location").ok_or_else(|| bad("a redirect without `Location`".to_owned()))?;
     let from = origin(url).map_err(bad)?;
@@ -227,7 +227,7 @@ fn redirected(url: &str, headers: &HeaderMap) -> Result<String> {
     } else {
         location
     };
-    let to = origin(&next).map_err(|_| bad(format!("a redirect to `{}`", printable(&next))))?;
+    let to = origin(&next).map_err(|_| bad(format!("a redirect to `{}`", printable(&address(&next)))))?;
     if from.starts_with("https:") && to.starts_with("http:") {
         return Err(bad(format!("a redirect from `https` to `{}`", printable(&to))));
     }

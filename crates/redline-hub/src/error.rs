@@ -45,7 +45,37 @@ fn after(separator: &str, text: &str) -> String {
     if text.is_empty() { String::new() } else { format!("{separator}{text}") }
 }
 
+/// An address for a message: without a user name and a password, and without a query, which may be a signature.
+pub(crate) fn address(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = url.split_once("://").map_or(("", url), |(scheme, rest)| (scheme, rest));
+    let (host, path) = rest.split_once('/').map_or((rest, None), |(host, path)| (host, Some(path)));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    let separator = if scheme.is_empty() { "" } else { "://" };
+    let path = path.map_or_else(String::new, |path| format!("/{path}"));
+    format!("{scheme}{separator}{host}{path}")
+}
+
 /// The beginning of a text that a server sent, without control characters.
 pub(crate) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(LONGEST).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_shown_without_what_is_secret() {
+        for (url, shown) in [
+            ("https://cdn/a/b?Signature=s&Key=k", "https://cdn/a/b"),
+            ("https://user:pw@host:80/x@y#z", "https://host:80/x@y"),
+            ("https://user:pw@host", "https://host"),
+            ("user:pw@host", "host"),
+            ("/path?x", "/path"),
+            ("", ""),
+        ] {
+            assert_eq!(address(url), shown, "{url}");
+        }
+    }
 }

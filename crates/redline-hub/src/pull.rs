@@ -49,7 +49,7 @@ pub enum PullEvent<'a> {
         /// Why it broke.
         cause: &'a str,
     },
-    /// A file is complete, and its hash is right.
+    /// A file is complete. If it was downloaded, its hash is right.
     Done {
         /// The path in the repository.
         file: &'a str,
@@ -85,7 +85,8 @@ impl Hub {
 
     /// Downloads the model `id` into `cache`, the directory that holds the `models--` folders, and returns the directory of the
     /// snapshot. Files that are in the cache are not downloaded again. The revision refers to the snapshot once all files are
-    /// complete and their hashes are right. After an error, or the end of the process, a repeated call continues.
+    /// complete and the hashes of those that were downloaded are right. After an error, or the end of the process, a repeated call
+    /// continues.
     pub fn pull(
         &self,
         id: &HubId,

@@ -1,6 +1,7 @@
 //! The `id` of a request, which its answer repeats.
 
 use serde::de::{Deserialize, Deserializer, IgnoredAny};
+use serde_json::value::RawValue;
 
 /// Stands for the key `id` of a line: any JSON value. The value itself is read by [`request_id`], even if the rest of the line
 /// is not a request.
@@ -17,8 +18,12 @@ impl<'de> Deserialize<'de> for RequestId {
 pub fn request_id(line: &[u8]) -> Option<String> {
     #[derive(serde::Deserialize)]
     struct Line<'a> {
-        #[serde(borrow)]
-        id: Option<&'a serde_json::value::RawValue>,
+        #[serde(borrow, default, deserialize_with = "present")]
+        id: Option<&'a RawValue>,
+    }
+    /// A value that is there, also if it is `null`.
+    fn present<'de, D: Deserializer<'de>>(from: D) -> Result<Option<&'de RawValue>, D::Error> {
+        <&RawValue>::deserialize(from).map(Some)
     }
     // A list would be read as the values of the keys.
     let is_object = line.trim_ascii_start().starts_with(b"{");
@@ -36,6 +41,7 @@ mod tests {
         assert_eq!(id(r#"{"text":"a","id":"x\u00e9"}"#).as_deref(), Some(r#""x\u00e9""#));
         assert_eq!(id(r#"{"id": 1e400, "other":{"id":2}}"#).as_deref(), Some("1e400"));
         assert_eq!(id(r#"{"id":{"a":[1, 2]}}"#).as_deref(), Some(r#"{"a":[1, 2]}"#));
+        assert_eq!(id(r#"{"id": null}"#).as_deref(), Some("null"));
         assert_eq!(id(r#"{"text":"id"}"#), None);
         assert_eq!(id("[1]"), None);
         assert_eq!(id(r#"{"id":1"#), None);

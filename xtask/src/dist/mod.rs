@@ -5,6 +5,7 @@ mod archive;
 mod elf;
 mod licences;
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ const DOCUMENTS: [&str; 4] = ["CHANGELOG.md", "LICENSE-APACHE", "LICENSE-MIT", "
 /// Licences of Rust's standard library, in the toolchain.
 const RUST: &str = "share/doc/rust/COPYRIGHT-library.html";
 
-/// `cargo xtask dist`: builds the binary and writes archive and checksum to `target/dist`.
+/// `cargo xtask dist`: builds the binary and writes the archive to `target/dist`, and the checksums of all
+/// archives there.
 pub(crate) fn dist(arguments: &[String]) -> Result<(), Failure> {
     let host = host()?;
     let target = match arguments {
@@ -67,9 +69,23 @@ fn pack(host: &str, target: &str) -> Result<()> {
     let sum = hexadecimal(&Sha256::digest(&packed));
     let file = format!("{name}.tar.gz");
     write(&folder.join(&file), &packed)?;
-    write(&folder.join("SHA256SUMS"), format!("{sum}  {file}\n").as_bytes())?;
+    write(&folder.join("SHA256SUMS"), checksums(&folder)?.as_bytes())?;
     println!("{} ({} bytes, {sum})", folder.join(file).display(), packed.len());
     Ok(())
+}
+
+/// A line for each archive in a folder, in the order of the names: its SHA-256 and its name, as `sha256sum` writes them.
+fn checksums(folder: &Path) -> Result<String> {
+    let mut lines = BTreeMap::new();
+    for file in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+        let path = file?.path();
+        let name = path.file_name().and_then(|name| name.to_str()).filter(|name| name.ends_with(".tar.gz"));
+        if let Some(name) = name {
+            let sum = hexadecimal(&Sha256::digest(read(&path)?));
+            lines.insert(name.to_owned(), format!("{sum}  {name}\n"));
+        }
+    }
+    Ok(lines.into_values().collect())
 }
 
 /// Builds the binary and returns its path. Paths of this machine are left out of it.
@@ -202,6 +218,19 @@ mod tests {
         assert_eq!(static_target("x86_64-unknown-linux-musl"), "x86_64-unknown-linux-musl");
         assert_eq!(static_target("aarch64-apple-darwin"), "aarch64-apple-darwin");
         assert_eq!(architecture("aarch64-apple-darwin"), "aarch64");
+    }
+
+    #[test]
+    fn checksums_are_those_of_all_archives_by_name() {
+        let folder = std::env::temp_dir().join(format!("redline-checksums-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        for (name, bytes) in [("b.tar.gz", ""), ("a.tar.gz", "abc"), ("SHA256SUMS", "old"), ("man", "x")] {
+            fs::write(folder.join(name), bytes).unwrap();
+        }
+        let expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  a.tar.gz\n\
+                        e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  b.tar.gz\n";
+        assert_eq!(checksums(&folder).unwrap(), expected);
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

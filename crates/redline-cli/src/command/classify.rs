@@ -68,6 +68,8 @@ fn help() -> String {
 /// Classifies the texts that the flags give, or answers a file of requests.
 pub(super) fn run(args: &ClassifyArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    let inputs = [("`--jsonl -`", args.jsonl.as_deref()), ("`--file -`", args.file.as_deref())];
+    args.flags.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
@@ -105,7 +107,7 @@ fn classify_once(
     if !args.flags.quiet {
         let prompts = outcome.texts.iter().map(|text| text.as_ref().ok());
         let prompts = prompts.map(|text| text.map(|text| (text.prompt_tokens, text.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "texts"), prompts));
+        message::say(cost::summary(loaded, &outcome.cost, (texts.len(), "text"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -128,7 +130,7 @@ fn request(args: &ClassifyArgs) -> Result<ClassifyRequest, Failure> {
         return Err(Failure::usage("no class given", "`--class TEXT` for each class, at least two"));
     }
     let request = defaults(args);
-    request.check().map_err(judge::senseless)?;
+    request.check().map_err(Failure::senseless)?;
     Ok(ClassifyRequest { texts: judge::texts(&args.text, args.file.as_deref())?, ..request })
 }
 

@@ -16,8 +16,12 @@ use crate::output;
 use crate::progress::Bar;
 use crate::value::{self, Isa};
 
+/// The help of `--format`, which is required here.
+const FORMAT: &str = "Format of weights: f32, bf16, w8 or w4; there is no default [env: REDLINE_FORMAT]";
+
 /// Flags of `convert`.
 #[derive(Debug, Args)]
+#[command(mut_arg("format", |flag| flag.help(FORMAT)))]
 pub(super) struct ConvertArgs {
     /// The model: a directory with safetensors or `pytorch_model.bin`, or a Hugging Face id in the local cache
     #[arg(value_name = "SRC", required_unless_present = "in")]

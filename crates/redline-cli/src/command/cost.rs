@@ -15,19 +15,22 @@ pub(super) fn summary(
     prompts: impl Iterator<Item = Option<(usize, bool)>> + Clone,
 ) -> String {
     let mut text = format!(
-        "{} prompt tokens, {} computed, {} shared by all {noun}; {}",
-        cost.usage.prompt_tokens,
+        "{}, {} computed, {} shared by all {noun}s; {}",
+        number::count(cost.usage.prompt_tokens, "prompt token"),
         cost.computed_tokens,
         cost.shared_prefix_tokens,
         number::seconds(cost.compute_s),
     );
     text.push_str(&display::ran(cost.peak_memory_bytes, &cost.kernel_path, loaded.threads()));
     if let Some((tokens, _)) = prompts.clone().flatten().find(|(_, truncated)| *truncated) {
-        text.push_str(&format!("note: prompts were cut to fit the context (to {tokens} tokens)\n"));
+        text.push_str(&format!(
+            "note: prompts were cut to fit the context (to {})\n",
+            number::count(tokens, "token")
+        ));
     }
     let failed = prompts.filter(Option::is_none).count();
     if failed > 0 {
-        text.push_str(&format!("note: {failed} of {all} {noun} failed\n"));
+        text.push_str(&format!("note: {failed} of {} failed\n", number::count(all, noun)));
     }
     text
 }

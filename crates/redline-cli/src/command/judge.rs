@@ -4,13 +4,12 @@ use std::path::Path;
 
 use clap::Args;
 use redline_api::{ChatFrames, LoadedModel};
-use redline_engine::{EngineError, JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
+use redline_engine::{JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 
 use super::Context;
 use super::template::ChatFlags;
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, MemoryFlags, ModelName};
-use crate::spelling::spelled;
 use crate::text;
 use crate::value;
 
@@ -97,6 +96,11 @@ impl JudgeFlags {
         }
     }
 
+    /// Refuses to read standard input twice.
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        self.chat.check_input(others)
+    }
+
     /// Whether prompts are put into the model's chat template.
     pub(super) fn has_chat(&self) -> bool {
         self.chat.is_requested()
@@ -153,9 +157,4 @@ pub(super) fn csv(rows: &[Vec<String>]) -> Result<String, Failure> {
     }
     let bytes = writer.into_inner().map_err(|error| failed(&error))?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-/// Turns an error that no model could avoid into a usage error.
-pub(super) fn senseless(error: EngineError) -> Failure {
-    Failure::usage(error.to_string(), spelled(error.hint()).unwrap_or_default())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use clap::Args;
 use redline_hub::{Hub, HubError, HubOptions, PullEvent};
 use redline_lab::number;
-use redline_weights::{Disk, HubId, WeightsError, read_file, resolve_model};
+use redline_weights::{Disk, HubId, WeightsError, cached_model, read_file};
 
 use super::Context;
 use crate::env::{self, Environment};
@@ -28,8 +28,9 @@ const LONG: u64 = 128 << 20;
 /// The files that are downloaded, for the help.
 const FILES: &str = "Downloads what Redline reads: configuration, tokenizer, chat templates, and safetensors, or `pytorch_model.bin` if \
     there are none. Prints the directory of the model. The cache is the one that huggingface_hub uses: each finds what the other has \
-    downloaded, and `--model ID` finds both. The hash of every file is checked. After an interruption the same command continues. \
-    A proxy is taken from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.";
+    downloaded, and `--model ID` finds both. The hash of every file that is downloaded is checked; a file that the cache has, with \
+    the name of the hash and the right length, is used unread. After an interruption the same command continues. A model that is \
+    private or whose conditions must be accepted needs an access token: HF_TOKEN, or the one that `hf auth login` stores. A proxy is taken from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.";
 
 /// Flags of `pull`.
 #[derive(Debug, Args)]
@@ -56,7 +57,7 @@ pub(super) fn run(args: &PullArgs, context: &Context) -> Result<ExitCode, Failur
 
 /// The directory of a model that the cache has.
 fn cached(id: &HubId, environment: Environment) -> Result<PathBuf, Failure> {
-    resolve_model(&id.to_string(), &hub_roots(environment)).map_err(|error| {
+    cached_model(id, &hub_roots(environment)).map_err(|error| {
         let hint = format!("nothing is downloaded while {} is set: unset it", env::HF_HUB_OFFLINE.name);
         Failure::failed(error.to_string(), Some(hint))
     })

@@ -75,6 +75,8 @@ fn help() -> String {
 /// Reranks the documents that the flags give, or answers a file of requests.
 pub(super) fn run(args: &RerankArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    let inputs = [("`--jsonl -`", args.jsonl.as_deref()), ("`--file -`", args.file.as_deref())];
+    args.flags.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     if let Some(path) = &args.jsonl {
         let lines = Lines::open(path)?;
@@ -108,7 +110,7 @@ fn rerank_once(loaded: &LoadedModel, args: &RerankArgs, request: RerankRequest) 
     if !args.flags.quiet {
         let prompts = outcome.results.iter().map(|result| result.as_ref().ok());
         let prompts = prompts.map(|ranked| ranked.map(|ranked| (ranked.prompt_tokens, ranked.truncated)));
-        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "documents"), prompts));
+        message::say(cost::summary(loaded, &outcome.cost, (documents.len(), "document"), prompts));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -140,7 +142,7 @@ fn request(args: &RerankArgs) -> Result<RerankRequest, Failure> {
         return Err(Failure::usage("no document given", hint));
     }
     let request = defaults(args);
-    request.check().map_err(judge::senseless)?;
+    request.check().map_err(Failure::senseless)?;
     Ok(RerankRequest { documents: judge::texts(&args.document, args.file.as_deref())?, ..request })
 }
 

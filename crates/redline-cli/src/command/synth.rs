@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
+use redline_engine::Cancel;
 use redline_kernels::Format;
+use redline_models::ModelError;
 use redline_models::synth::{self, Shape};
 use redline_tokenizer::padded;
 use tempfile::TempDir;
@@ -15,7 +17,7 @@ use super::directory::DirectoryArgs;
 use crate::demo_model;
 use crate::env;
 use crate::interrupt::Interrupt;
-use crate::message::Failure;
+use crate::message::{self, Failure};
 use crate::model::{self, FormatFlags};
 use crate::output;
 use crate::progress;
@@ -49,7 +51,14 @@ pub(super) fn shape(text: &str) -> Result<&'static Shape, BadValue> {
 pub(super) fn run(args: &SynthArgs, context: &Context) -> Result<ExitCode, Failure> {
     let directory = args.directory.path()?;
     let format = args.format.resolve(|| context.environment.value(env::FORMAT, value::format))?;
-    write(args.shape, directory, format.unwrap_or(args.shape.format), args.seed, context)?;
+    let interrupt = Interrupt::with_termination()?;
+    let format = format.unwrap_or(args.shape.format);
+    let written =
+        interrupt.during(|cancel| write(args.shape, directory, format, args.seed, context, cancel))?;
+    if !written {
+        message::say(format_args!("cancelled: nothing is written\n"));
+        return Ok(ExitCode::from(interrupt.code()));
+    }
     output::line(&directory.display().to_string())?;
     Ok(ExitCode::SUCCESS)
 }
@@ -67,7 +76,7 @@ impl Made {
             |error: std::io::Error| Failure::failed(format!("no directory for a model: {error}"), None);
         let made = Self { folder: tempfile::tempdir().map_err(failed)?, shape };
         Interrupt::with_termination()?.removes(made.folder.path());
-        write(shape, &made.path(), shape.format, 0, context)?;
+        write(shape, &made.path(), shape.format, 0, context, &Cancel::new())?;
         Ok(made)
     }
 
@@ -77,18 +86,27 @@ impl Made {
     }
 }
 
+/// Writes the model. Returns `false` if it was cancelled.
 fn write(
     shape: &'static Shape,
     dir: &Path,
     format: Format,
     seed: u64,
     context: &Context,
-) -> Result<(), Failure> {
+    cancel: &Cancel,
+) -> Result<bool, Failure> {
     let tokenizer = padded(demo_model::TOKENIZER, shape.vocab)
         .map_err(|error| Failure::failed(error.to_string(), error.hint()))?;
     let threads = model::threads(None, context.environment)?;
-    let write =
-        || model::with_team(threads, None, |exec| synth::write(exec, shape, dir, format, seed, &tokenizer));
-    progress::during(&format!("writing {}", shape.name), write)?
-        .map_err(|error| Failure::advised(&error, error.hint()))
+    let mut going = |_| if cancel.is_cancelled() { Err(ModelError::Cancelled) } else { Ok(()) };
+    let write = || {
+        model::with_team(threads, None, |exec| {
+            synth::write(exec, shape, dir, format, seed, &tokenizer, &mut going)
+        })
+    };
+    match progress::during(&format!("writing {}", shape.name), write)? {
+        Ok(()) => Ok(true),
+        Err(ModelError::Cancelled) => Ok(false),
+        Err(error) => Err(Failure::advised(&error, error.hint())),
+    }
 }

@@ -10,6 +10,7 @@ use redline_tokenizer::{ChatDate, ChatValue};
 use redline_wire::{ChatKeys, JsonText, TextOrIds};
 
 use crate::env::Environment;
+use crate::json;
 use crate::message::{self, Failure};
 use crate::model::ModelName;
 use crate::text;
@@ -75,11 +76,20 @@ impl ChatFlags {
             chat.check()?;
         }
         let notes = !is_quiet && chat.leaves_prompts();
-        Ok(Prompts { chat, model: model.name.clone(), notes: Cell::new(notes) })
+        let template_of = match self.template.chat_template {
+            Some(_) => "`--chat-template` is for `messages`".to_owned(),
+            None => format!("`{}` has a chat template", model.name),
+        };
+        Ok(Prompts { chat, template_of, notes: Cell::new(notes) })
     }
 }
 
 impl ChatFlags {
+    /// See [`TemplateFlags::check_input`].
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        self.template.check_input(others)
+    }
+
     /// Whether prompts are formatted.
     pub(super) fn is_requested(&self) -> bool {
         self.chat
@@ -101,6 +111,18 @@ impl ChatFlags {
 }
 
 impl TemplateFlags {
+    /// Refuses to read standard input twice: for these flags, and for `others` of the command with their files.
+    pub(super) fn check_input(&self, others: &[(&str, Option<&Path>)]) -> Result<(), Failure> {
+        let own = [("`--tools -`", self.tools.as_deref()), ("`--documents -`", self.documents.as_deref())];
+        let files = others.iter().copied().chain(own);
+        let mut readers = files.filter(|(_, path)| path.is_some_and(message::is_stdin)).map(|(flag, _)| flag);
+        if let (Some(one), Some(other)) = (readers.next(), readers.next()) {
+            let fact = format!("{one} and {other} both read standard input");
+            return Err(Failure::usage(fact, "take one of them from a file"));
+        }
+        Ok(())
+    }
+
     /// Reads the template and the files of the flags.
     pub(super) fn open(
         &self,
@@ -153,7 +175,9 @@ fn values(path: &Path) -> Result<Vec<ChatValue>, Failure> {
         let hint = "the file holds one JSON list of objects".to_owned();
         Failure::failed(format!("{fact}\n  in {}", message::place(path)), Some(hint))
     };
-    let list: Vec<JsonText> = serde_json::from_str(&text::read(path)?).map_err(|e| failed(e.to_string()))?;
+    let list: Vec<JsonText> = serde_json::from_str(&text::read(path)?).map_err(|error| {
+        failed(format!("{} at line {}, column {}", json::explained(&error), error.line(), error.column()))
+    })?;
     let values = list.iter().map(|json| ChatValue::from_json(json.as_str()));
     values.collect::<Result<_, _>>().map_err(|error| failed(error.to_string()))
 }
@@ -161,8 +185,8 @@ fn values(path: &Path) -> Result<Vec<ChatValue>, Failure> {
 /// Converts prompts to the format of the chat template, if they are to be.
 pub(super) struct Prompts {
     chat: Chat,
-    /// The name of the model, for messages.
-    model: String,
+    /// Where the template comes from, as the beginning of a note.
+    template_of: String,
     /// Whether the first plain text is to be noted.
     notes: Cell<bool>,
 }
@@ -173,7 +197,7 @@ impl Prompts {
     pub(super) fn unformatted() -> Self {
         let source = redline_engine::Source::Embedded(*crate::demo_model::EMBEDDED[0]);
         let chat = Chat::open("test", &source, ChatOptions::default());
-        Self { chat, model: "test".to_owned(), notes: Cell::new(false) }
+        Self { chat, template_of: String::new(), notes: Cell::new(false) }
     }
 
     /// The prompt of the flags.
@@ -203,8 +227,8 @@ impl Prompts {
     fn note(&self) {
         if self.notes.replace(false) {
             message::note(&format!(
-                "`{}` has a chat template, and the prompt is used as it is; --chat formats it as a message",
-                self.model
+                "{}, and the prompt is used as it is; --chat formats it as a message",
+                self.template_of
             ));
         }
     }

@@ -4,9 +4,11 @@
 const TABLE: &str = "\
 Exit codes:
   0    done; of a comparison: the same, faster, or nothing to compare with
-  1    failed; of a comparison: slower, missing, or a gate missed
-  2    wrong usage: an unknown flag, a bad value of a flag or a variable, flags
-       that do not fit together, or results that cannot be read or used
+  1    failed, also if what is asked does not suit the model (a prompt beyond
+       its context); of a comparison: slower, missing, or a gate missed
+  2    wrong usage, whatever the model: an unknown flag, a bad value of a flag
+       or a variable, flags that do not fit together, or results that cannot be
+       read or used
   3    inconclusive (compare, bench)
   4    not comparable (compare, bench)
   5    too noisy, or an invalid row (compare, bench); noisier than allowed
@@ -17,8 +19,8 @@ Exit codes:
 /// Commands that do one thing.
 const PLAIN: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage.";
 /// Commands that answer requests.
-const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of --jsonl did; 2 wrong usage; 130 interrupted by \
-    Ctrl-C.";
+const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of --jsonl did, or one that --resume finds answered with \
+    an error; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that end early at Ctrl-C.
 const LONG: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that read results, which must be of the right form.
@@ -29,7 +31,7 @@ pub(super) fn section(path: &str) -> String {
     let text = match path.split(' ').next().unwrap_or_default() {
         "" => TABLE,
         "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
-        "chat" | "perplexity" | "convert" => LONG,
+        "chat" | "perplexity" | "convert" | "synth" => LONG,
         "export" | "import" => RESULTS,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",

@@ -20,13 +20,14 @@ use self::lines::{Line, too_long};
 use self::target::Progress;
 pub(crate) use self::target::TargetFlags;
 use crate::interrupt::Interrupt;
+use crate::json;
 use crate::message::{self, FAILED, Failure, INTERRUPTED};
 use crate::output;
 
 /// How a file of requests was answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Tally {
-    /// Number of lines answered with an error.
+    /// Number of lines answered with an error, also in the file that was continued.
     pub(crate) faults: u64,
     /// Whether an answer or an interrupt stopped the work before the end of the input.
     pub(crate) stopped: bool,
@@ -222,21 +223,22 @@ impl<A: Answers> Work<'_, A> {
                 let json = output::json(&LineFault::new(line, message.fact, message.hint))?;
                 Ok(Answer { json, stop: false })
             }
-            Err(closed @ Failure::Closed) => Err(closed),
+            Err(end @ (Failure::Stopped(_) | Failure::Closed)) => Err(end),
         }
     }
 }
 
 /// Answers every line that is not blank, in order. Up to `WINDOW` requests are pending at a time, and each answer is written as
 /// soon as all earlier ones have been. A line that cannot be answered gets an error object in its place. No further request is
-/// begun after a read error, an interrupt, or an answer that says to stop; a write error ends the work at once.
+/// begun after a read error, an interrupt, or an answer that says to stop. A write error and the end of the engine's thread end the
+/// work at once.
 pub(crate) fn answer_all<A: Answers>(
     mut lines: Lines,
     target: &TargetFlags,
     answers: &mut A,
     interrupt: Option<&Interrupt>,
 ) -> Result<Tally, Failure> {
-    let mut target = target.open(&mut lines)?;
+    let (mut target, earlier_faults) = target.open(&mut lines)?;
     let mut progress = Progress::new(&lines, target.is_file());
     // A file that may be continued gets no answer that an interruption cut short, and none after it.
     let mut cut_short = false;
@@ -249,6 +251,7 @@ pub(crate) fn answer_all<A: Answers>(
         Ok(())
     });
     progress.clear();
+    let tally = tally.map(|tally| Tally { faults: tally.faults + earlier_faults, ..tally });
     if let (Ok(Tally { faults: faults @ 1.., .. }), true) = (&tally, target.is_file()) {
         message::note(&format!("{faults} of the lines that were answered got an error instead"));
     }
@@ -353,13 +356,26 @@ fn with_id(json: String, id: Option<&str>) -> String {
 
 /// Parses a line. The error names the column.
 fn parse<T: DeserializeOwned>(raw: &[u8]) -> Result<T, Failure> {
-    serde_json::from_slice(raw.trim_ascii_end()).map_err(|error| {
-        // Each line is parsed as a text of its own, so its number is always 1.
-        let fact = error.to_string().replace(" at line 1 column ", " at column ");
-        Failure::failed(
-            fact,
-            Some("each line is one JSON object; `--help` of the command lists its keys".to_owned()),
-        )
+    let (raw, text) = (raw.trim_ascii_end(), raw.trim_ascii());
+    let refused = |fact: String| {
+        let hint = "each line is one JSON object; `--help` of the command lists its keys";
+        Failure::failed(fact, Some(hint.to_owned()))
+    };
+    let not_an_object = || {
+        let begin = String::from_utf8_lossy(text).chars().next().unwrap_or_default();
+        let column = raw.len() - text.len() + 1;
+        refused(format!("the line is not a JSON object: it begins with `{begin}` at column {column}"))
+    };
+    // A list would be read as the values of the keys.
+    if text.starts_with(b"[") {
+        return Err(not_an_object());
+    }
+    serde_json::from_slice(raw).map_err(|error| {
+        if text.starts_with(b"{") {
+            refused(format!("{} at column {}", json::explained(&error), error.column()))
+        } else {
+            not_an_object()
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Seek as _, SeekFro
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use redline_wire::request_id;
+use redline_wire::{LineFault, request_id};
 use serde::de::IgnoredAny;
 
 use super::lines::{Line, Lines};
@@ -20,7 +20,7 @@ pub(crate) struct TargetFlags {
     #[arg(long, short, value_name = "FILE", requires = "jsonl", conflicts_with = "resume")]
     output: Option<PathBuf>,
     /// With --jsonl: continue this file of answers after an interruption; the lines that it already answers are skipped. A file
-    /// that does not exist is created
+    /// that does not exist is created. Errors in it count for the exit code; lines with errors are not repeated
     #[arg(long, value_name = "FILE", requires = "jsonl")]
     resume: Option<PathBuf>,
 }
@@ -52,18 +52,20 @@ impl TargetFlags {
         Ok(())
     }
 
-    /// Opens the target. If a file is continued, the lines that it answers are read from `lines`.
-    pub(super) fn open(&self, lines: &mut Lines) -> Result<Target, Failure> {
+    /// Opens the target. If a file is continued, the lines that it answers are read from `lines`. Also returns how many of them it
+    /// answers with an error.
+    pub(super) fn open(&self, lines: &mut Lines) -> Result<(Target, u64), Failure> {
         self.check_differs(lines)?;
         if let Some(path) = &self.resume {
-            return Ok(Target::File(continued(path, lines)?, path.clone()));
+            let (file, faults) = continued(path, lines)?;
+            return Ok((Target::File(file, path.clone()), faults));
         }
         match &self.output {
             Some(path) => {
                 let file = File::create(path).map_err(|error| cannot_write(path, &error))?;
-                Ok(Target::File(file, path.clone()))
+                Ok((Target::File(file, path.clone()), 0))
             }
-            None => Ok(Target::StandardOutput),
+            None => Ok((Target::StandardOutput, 0)),
         }
     }
 }
@@ -97,11 +99,12 @@ fn cannot_write(path: &Path, error: &io::Error) -> Failure {
     Failure::failed(fact, Some("name a file in a directory that is there and may be written".to_owned()))
 }
 
-/// Opens a file of answers, removes a line without an end from it, and reads the lines that the others answer.
-fn continued(path: &Path, lines: &mut Lines) -> Result<File, Failure> {
+/// Opens a file of answers, removes a line without an end from it, and reads the lines that the others answer. Also returns the
+/// number of errors among them.
+fn continued(path: &Path, lines: &mut Lines) -> Result<(File, u64), Failure> {
     let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path);
     let mut file = opened.map_err(|error| cannot_write(path, &error))?;
-    let Answered { count, end, last } =
+    let Answered { count, faults, end, last } =
         Answered::read(&file).map_err(|error| Failure::reading(path, &error))?;
     if let Some(last) = &last {
         // An `id` is repeated as it is written, so it may be a value that `Value` cannot hold, such as 1e400.
@@ -115,7 +118,7 @@ fn continued(path: &Path, lines: &mut Lines) -> Result<File, Failure> {
     skip(lines, count, last.as_deref(), path)?;
     let truncated = file.set_len(end).and_then(|()| file.seek(SeekFrom::Start(end)));
     truncated.map_err(|error| cannot_write(path, &error))?;
-    Ok(file)
+    Ok((file, faults))
 }
 
 /// Reads the lines that `count` answers in the file `target` belong to. `last` is the last of these answers; its `id` must be that
@@ -154,9 +157,24 @@ fn skip(lines: &mut Lines, count: u64, last: Option<&[u8]>, target: &Path) -> Re
 /// Stands in answers that were cut short. Within a text, its quotation marks are escaped.
 const CANCELLED: &[u8] = b"\"finish_reason\":\"cancelled\"";
 
+/// Stands in errors.
+const FAULT: &[u8] = b"\"object\":\"error\"";
+
+/// Whether an answer is the error of its line. (Its `id` may contain anything.)
+fn is_fault(line: &[u8]) -> bool {
+    let fault = || serde_json::from_slice::<LineFault>(line).is_ok_and(|fault| fault.object == "error");
+    contains(line, FAULT) && fault()
+}
+
+fn contains(line: &[u8], part: &[u8]) -> bool {
+    line.windows(part.len()).any(|window| window == part)
+}
+
 /// The complete lines of a file of answers.
 struct Answered {
     count: u64,
+    /// Number of errors among them.
+    faults: u64,
     /// Where the last of them ends.
     end: u64,
     /// The last of them.
@@ -166,16 +184,17 @@ struct Answered {
 impl Answered {
     fn read(file: &File) -> io::Result<Self> {
         let mut reader = BufReader::new(file);
-        let mut answered = Self { count: 0, end: 0, last: None };
+        let mut answered = Self { count: 0, faults: 0, end: 0, last: None };
         let mut line = Vec::new();
         while reader.read_until(b'\n', &mut line)? > 0 && line.ends_with(b"\n") {
             // What an interrupt cut short is answered again, and what follows it.
-            if line.windows(CANCELLED.len()).any(|part| part == CANCELLED) {
+            if contains(&line, CANCELLED) {
                 break;
             }
             answered.end += line.len() as u64;
             if !line.trim_ascii().is_empty() {
                 answered.count += 1;
+                answered.faults += u64::from(is_fault(&line));
                 answered.last = Some(line.clone());
             }
             line.clear();
@@ -228,7 +247,7 @@ mod tests {
         let mut lines = Lines::new("input".into(), Box::new(input.as_bytes()));
         let opened = continued(&path, &mut lines);
         let next = match opened {
-            Ok(mut file) => {
+            Ok((mut file, _)) => {
                 file.write_all(b"+").unwrap();
                 Ok(lines.next().unwrap().map(|line| line.number))
             }
@@ -248,6 +267,23 @@ mod tests {
         assert_eq!(resumed(input, &two), (Ok(Some(4)), format!("{two}+")));
         let all = format!("{two}{one}");
         assert_eq!(resumed(input, &all), (Ok(None), format!("{all}+")));
+    }
+
+    #[test]
+    fn errors_in_a_file_are_counted() {
+        let fault = r#"{"id":[{"object":"x"}],"object":"error","line":1,"message":"m","hint":null}"#;
+        let answers = [
+            fault,
+            r#"{"object":"x"}"#,
+            r#"{"id":{"object":"error"},"object":"x"}"#,
+            r#"{"text":"\"object\":\"error\""}"#,
+            r#"{"object":"error","line":5,"message":"m","hint":"h"}"#,
+        ];
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("answers");
+        std::fs::write(&path, answers.join("\n") + "\n").unwrap();
+        let Answered { count, faults, .. } = Answered::read(&File::open(&path).unwrap()).unwrap();
+        assert_eq!((count, faults), (5, 2));
     }
 
     #[test]

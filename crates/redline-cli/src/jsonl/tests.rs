@@ -2,6 +2,8 @@
 
 use std::io::BufReader;
 
+use redline_wire::GenerateLine;
+
 use super::lines::Input;
 use super::*;
 
@@ -22,6 +24,7 @@ impl Answers for Doubles {
     fn answer(&mut self, (): (), n: i64) -> Result<Answer, Failure> {
         match n {
             28 => Err(Failure::failed("14 comes to nothing", None)),
+            32 => Err(EngineError::Stopped.into()),
             n => Ok(Answer { json: n.to_string(), stop: n == 198 }),
         }
     }
@@ -55,6 +58,32 @@ fn answers_come_in_order_and_a_bad_line_loses_nothing_else() {
     let (lines, tally) = run(b"14\n1");
     assert!(lines[0].contains("comes to nothing") && lines[1] == "2", "{lines:?}");
     assert_eq!(tally.faults, 1);
+}
+
+#[test]
+fn without_an_engine_no_line_gets_an_error_in_place_of_an_answer() {
+    let mut lines = Vec::new();
+    let mut write = |answer: Written| {
+        lines.push(answer.json);
+        Ok(())
+    };
+    let ended = answer_to(given(Box::new(&b"1\n14\n16\n16\n3\n"[..])), &mut Doubles, None, &mut write);
+    assert!(matches!(ended, Err(Failure::Stopped(message)) if message.fact == "the engine has stopped"));
+    assert_eq!((lines.len(), &*lines[0]), (2, "2"), "{lines:?}");
+}
+
+#[test]
+fn a_line_that_is_not_an_object_is_named_by_its_beginning() {
+    for (line, expect) in [
+        (&b"  nul"[..], "it begins with `n` at column 3"),
+        (b"[1]", "it begins with `[` at column 1"),
+        (b"\xff", "it begins with `\u{fffd}` at column 1"),
+        (br#"{"prompt" 1}"#, "not valid JSON: expected `:` at column 11"),
+        (br#"{"prompt":1}"#, "found integer `1`, expected a string or a list of token ids at column 11"),
+    ] {
+        let Err(Failure::Failed(message)) = parse::<GenerateLine>(line) else { panic!("accepted") };
+        assert!(message.fact.ends_with(expect), "{}", message.fact);
+    }
 }
 
 #[test]

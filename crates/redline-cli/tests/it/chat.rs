@@ -233,6 +233,25 @@ fn plain_text_for_a_model_with_a_template_is_noted_once() {
         assert_eq!(note(model.lines("{\"prompt\":\"p\"}", extra).ok()), 0);
     }
     assert_eq!(note(model.generate(&["--prompt-ids", "1", "--json"]).ok()), 0);
+    // A template from a file is not the model's.
+    let template = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/chat/phi-4.jinja");
+    let run = redline_reading(
+        &[
+            "generate",
+            "--model",
+            "demo",
+            "--jsonl",
+            "-",
+            "--chat-template",
+            template,
+            "--max-new-tokens",
+            "1",
+        ],
+        br#"{"prompt":"p"}"#,
+    );
+    let expected =
+        "note: `--chat-template` is for `messages`, and the prompt is used as it is; --chat formats";
+    assert!(run.err.starts_with(expected), "{}", run.err);
     assert_eq!(note(model.lines("{\"prompt\":[1]}", &[]).ok()), 0);
     let score = ["score", "--model", &model.path(""), "--query", "q", "--item", "", "--label", " the"];
     assert_eq!(note(redline(&score).ok()), 1);

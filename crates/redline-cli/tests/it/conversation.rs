@@ -50,6 +50,13 @@ fn saved(path: &str) -> Vec<(String, String)> {
 }
 
 #[test]
+fn a_model_that_fills_masks_is_refused_before_the_first_message() {
+    let folder = Folder::new();
+    let run = redline(&["chat", "--model", "demo-diffusion", "--chat-template", &folder.path("t.jinja")]);
+    run.failed(&["fills masks", "redline diffuse"]);
+}
+
+#[test]
 fn a_conversation_keeps_its_history() {
     let folder = Folder::new();
     let file = folder.path("saved.jsonl");

@@ -220,7 +220,7 @@ fn what_makes_no_sense_is_refused() {
     with(&["--steps", "0"]).failed(&["0 steps"]);
     with(&["--block-length", "5"]).failed(&["blocks of 5 do not divide 16"]);
     with(&["--threshold", "0.9", "--algorithm", "origin"]).failed(&["`origin`"]);
-    with(&["--cfg-scale", "1", "--cache", "dual"]).failed(&["guidance and a block cache"]);
+    with(&["--cfg-scale", "1", "--cache", "dual"]).usage(&["guidance and a block cache"]);
     redline(&[MODEL, &["--prompt", "p", "--max-new-tokens", "0"]].concat()).failed(&["has no mask"]);
     redline(&[MODEL, &["--prompt", "p", "--max-new-tokens", "512"]].concat())
         .failed(&["exceed the context of 512"]);

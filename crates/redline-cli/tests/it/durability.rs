@@ -125,6 +125,21 @@ fn a_conversion_that_is_ended_by_a_signal_leaves_nothing() {
     }
 }
 
+/// The model is 700 MB (w8: 350 MB), so that it is being written when the signal arrives.
+#[test]
+fn a_random_model_that_is_ended_by_a_signal_leaves_nothing() {
+    for (format, signal, code) in [("bf16", "INT", 130), ("w8", "TERM", 143)] {
+        let work = tempfile::tempdir().unwrap();
+        let to = work.path().join("to");
+        let mut synth = command(&["synth", "medium", to.to_str().unwrap(), "--format", format]);
+        let mut child = synth.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        signal_when_begun(work.path(), &mut child, signal);
+        let run = finish(child.wait_with_output().unwrap());
+        assert_eq!((run.code, &*run.err), (code, "cancelled: nothing is written\n"), "{format}");
+        assert_eq!(names(work.path()), [""; 0], "{format}");
+    }
+}
+
 /// `nohup` has a command ignore the signal that the end of its terminal sends.
 #[test]
 fn a_conversion_that_ignores_hangups_goes_on() {

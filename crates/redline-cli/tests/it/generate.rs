@@ -49,6 +49,19 @@ fn the_text_is_streamed_and_its_cost_told_apart() {
 }
 
 #[test]
+fn one_token_is_not_told_as_several() {
+    let one = ["generate", "--model", "demo", "--prompt-ids", "5", "--max-new-tokens", "1", "--ignore-eos"];
+    let run = redline(&one).ok();
+    assert!(run.err.starts_with("1 prompt token in ") && run.err.contains(", 1 new token "), "{}", run.err);
+    let score = ["score", "--model", "demo", "--query-ids", "5", "--item-ids", "", "--label-id", "7"];
+    let run = redline(&score).ok();
+    assert!(run.err.starts_with("1 prompt token, "), "{}", run.err);
+    let masked = ["diffuse", "--model", "demo-diffusion", "--prompt-ids", "5", "--max-new-tokens", "1"];
+    let run = redline(&masked).ok();
+    assert!(run.err.starts_with("1 prompt token, 1 mask filled in 1 pass over 2 rows, "), "{}", run.err);
+}
+
+#[test]
 fn the_same_text_on_every_tier_thread_count_and_without_cache() {
     let expect = ids(&[]);
     assert_eq!(expect.len(), 24);

@@ -121,7 +121,7 @@ fn flags_fill_what_a_line_leaves_out() {
 fn a_bad_line_is_answered_with_an_error_and_nothing_else_is_lost() {
     let good = r#"{"query":"And","items":[" a"],"label_token_ids":[7]}"#;
     let bad = [
-        ("nonsense", "expected"),
+        ("nonsense", "the line is not a JSON object: it begins with `n`"),
         (r#"{"query":"And","items":[" a"],"label_token_ids":[7],"itmes":[]}"#, "unknown field `itmes`"),
         (r#"{"query":"And","items":[" a"]}"#, "no label"),
         (r#"{"query":"And","items":[" a"],"label_token_ids":[]}"#, "label"),
@@ -132,10 +132,15 @@ fn a_bad_line_is_answered_with_an_error_and_nothing_else_is_lost() {
         (r#"{"query":"And","items":[" a",[5]],"label_token_ids":[7]}"#, "item 1"),
         (r#"{"query":[5],"items":[[5]," a"],"label_token_ids":[7]}"#, "item 1"),
         (r#"{"query":[5],"items":[[5],[-5]],"label_token_ids":[7]}"#, "-5"),
+        (r#"[null,"And",[" a"]]"#, "the line is not a JSON object"),
+        (
+            r#"{"query":"And","items":[" a"],"seed":"x"}"#,
+            "expected a whole number of at least 0 at column 40",
+        ),
         (r#"{"items":[" a"],"label_token_ids":[7]}"#, "neither `query` nor `messages` is given"),
         (r#"{"query":"And","label_token_ids":[7]}"#, "missing field `items`"),
         (r#"{"query":"And","items":[5],"label_token_ids":[7]}"#, "expected a string or a list of token ids"),
-        (r#"{"query":"And","items":[" a"],"label_token_ids":[7]"#, "EOF"),
+        (r#"{"query":"And","items":[" a"],"label_token_ids":[7]"#, "the JSON value is not complete"),
     ];
     for (line, expect) in bad {
         let run = score_lines(&[], &format!("{good}\n{line}\n\n{good}\n"));

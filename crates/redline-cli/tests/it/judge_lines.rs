@@ -147,6 +147,23 @@ fn an_interrupted_file_of_answers_is_continued_without_a_lost_or_doubled_line() 
 }
 
 #[test]
+fn errors_in_a_file_that_is_continued_are_still_errors() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (input, answers) = (path("input"), path("answers"));
+    fs::write(&input, "{\"id\":null,\"text\":\"a\"}\n{\"id\":\"wrong\"}\n").unwrap();
+    let run = |file: &str| redline(&[CLASSIFY, CLASSES, &["--jsonl", &input, file, &answers]].concat());
+    let note = "note: 1 of the lines that were answered got an error instead";
+    for file in ["-o", "--resume"] {
+        let run = run(file);
+        assert!(run.code == 1 && run.err.contains(note), "{file}: {} {}", run.code, run.err);
+        let text = fs::read_to_string(&answers).unwrap();
+        assert!(text.starts_with("{\"id\":null,\"object\":\"classification\","), "{text}");
+        assert_eq!(text.lines().count(), 2);
+    }
+}
+
+#[test]
 fn answers_come_before_the_end_of_the_input() {
     let mut child = command(&[CLASSIFY, CLASSES, &["--jsonl", "-", "--quiet"]].concat())
         .stdin(Stdio::piped())
@@ -222,7 +239,7 @@ fn a_class_that_begins_another_is_ended_or_warned_of() {
     let silent = redline(&[CLASSIFY, &nested[..], &["--label-end", "never", "--quiet"]].concat()).ok();
     assert_eq!(silent.err, "");
     let twice = ["--class", "a", "--class", "b", "--class", "a", "--text", "x"];
-    redline(&[CLASSIFY, &twice[..]].concat()).failed(&["class 0 and class 2 are the same tokens"]);
+    redline(&[CLASSIFY, &twice[..]].concat()).usage(&["class 0 and class 2 are the same tokens"]);
     // One note for many lines.
     let lines = r#"{"text":"x"}"#.to_owned() + "\n";
     let flags = ["--class", "neutral", "--class", "neutral positive", "--label-end", "never", "--jsonl", "-"];

@@ -19,6 +19,7 @@ mod environment;
 mod examples;
 mod exchange;
 mod generate;
+mod guide_fields;
 mod guides;
 mod harness;
 mod help;

@@ -158,6 +158,33 @@ fn offline_only_the_cache_is_used() {
     assert_eq!(hub.requests().len(), before);
 }
 
+#[test]
+fn offline_a_directory_of_the_same_name_is_not_the_model() {
+    let home = tempdir().unwrap();
+    fs::create_dir(home.path().join("gpt2")).unwrap();
+    let mut offline = command(&["pull", "gpt2"]);
+    offline.env("HOME", home.path()).env("HF_HUB_OFFLINE", "1").current_dir(home.path());
+    finish(offline.output().unwrap()).failed(&["model `gpt2` was not found", "models--gpt2"]);
+}
+
+#[test]
+fn messages_show_no_signature_and_no_password() {
+    let hub = TestHub::changed(&tiny(), |request, reply| match &*request.path {
+        path if path.starts_with("/api/models/") => {
+            Reply::new(302, "").with("Location", "http://127.0.0.1:1/file?Signature=secret")
+        }
+        _ => reply,
+    });
+    let home = tempdir().unwrap();
+    let pull = |endpoint: &str| run(home.path(), endpoint, &[], &["pull", ID]);
+    let refused = pull(&hub.endpoint);
+    refused.failed(&["no connection", "in `http://127.0.0.1:1/file`"]);
+    assert!(!refused.err.contains("secret"), "{}", refused.err);
+    let refused = pull("https://user:secret@huggingface.co");
+    refused.failed(&["`https://huggingface.co` is not the address of a hub: it contains a user name"]);
+    assert!(!refused.err.contains("secret"), "{}", refused.err);
+}
+
 /// A limit on the size of files stands for a full disk.
 #[cfg(unix)]
 #[test]

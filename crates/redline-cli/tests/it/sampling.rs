@@ -118,15 +118,21 @@ fn values_out_of_range_are_refused_with_the_range() {
 
 #[test]
 fn requests_that_contradict_themselves_are_refused() {
-    let failed = |extra: &[&str], expect: &[&str]| {
-        redline(&[&["generate", "--model", "demo"], PROMPT, extra].concat()).failed(expect);
-    };
-    failed(&["--n", "3"], &["3 greedy continuations are all the same", "`--temperature 1`"]);
-    failed(&["--best-of", "2"], &["2 greedy continuations", "`--temperature 1`"]);
-    failed(
+    let run = |extra: &[&str]| redline(&[&["generate", "--model", "demo"], PROMPT, extra].concat());
+    let refused = |extra: &[&str], expect: &[&str]| run(extra).usage(expect);
+    let failed = |extra: &[&str], expect: &[&str]| run(extra).failed(expect);
+    refused(&["--n", "3"], &["3 greedy continuations are all the same", "`--temperature 1`"]);
+    refused(&["--best-of", "2"], &["2 greedy continuations", "`--temperature 1`"]);
+    refused(&["--logprobs", "16385"], &["16385 log-probabilities per token", "at most 16384"]);
+    refused(&["--stop", ""], &["a stop string is empty", "leave it out"]);
+    refused(
         &["--temperature", "1", "--n", "3", "--best-of", "2"],
         &["3 continuations of the best 2", "give `--best-of` at least 3"],
     );
+    // 128 continuations of 20 tokens, and 4096 more at each position.
+    let large = ["--prompt", "x", "--max-new-tokens", "20", "--logprobs", "9999"];
+    redline(&[&["generate", "--model", "demo", "--temperature", "1", "--n", "128"], &large[..]].concat())
+        .failed(&["the answer may have 10488320 tokens", "more than 8388608", "fewer `--max-new-tokens`"]);
     failed(&["--logit-bias", "99999=1"], &["logit_bias: 1 token id outside", "99999"]);
     failed(&["--logit-bias", "-4=1"], &["-4"]);
     failed(&["--logit-bias", "7=1,7=2"], &["token 7 has more than one bias"]);

@@ -231,7 +231,7 @@ fn s10_values_of_a_wrong_type_are_refused() {
         (r#"{"query":[5,true],"items":[[6]],"label_token_ids":[7]}"#, "boolean `true`"),
         (r#"{"query":[5.5],"items":[[6]],"label_token_ids":[7]}"#, "floating point `5.5`"),
         (r#"{"query":"And","items":12345,"label_token_ids":[7]}"#, "integer `12345`"),
-        (r#"{"query":"And","items":{"a":1},"label_token_ids":[7]}"#, "map"),
+        (r#"{"query":"And","items":{"a":1},"label_token_ids":[7]}"#, "found an object"),
         (r#"{"query":"And","items":["a",null],"label_token_ids":[7]}"#, "a string or a list of token ids"),
         (r#"{"query":[5],"items":[["6"]],"label_token_ids":[7]}"#, "string \"6\""),
         (r#"{"query":[5],"items":[[6.0]],"label_token_ids":[7]}"#, "floating point `6.0`"),

@@ -95,6 +95,20 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["rerank", "--model", "demo", "--query", "q", "--document", "d", "--yes", " no"],
         &["the same label", "two labels"],
     ),
+    (
+        &["generate", "--model", "demo", "--jsonl", "-", "--tools", "-"],
+        &["`--jsonl -` and `--tools -` both read standard input", "from a file"],
+    ),
+    (
+        &["rerank", "--model", "demo", "--file", "-", "--documents", "-"],
+        &["`--file -` and `--documents -` both"],
+    ),
+    (
+        &["score", "--model", "demo", "--items-file", "-", "--tools", "-"],
+        &["`--items-file -` and `--tools -`"],
+    ),
+    (&["diffuse", "--tools", "-", "--documents", "-"], &["`--tools -` and `--documents -`"]),
+    (&["chat", "--model", "demo", "--tools", "-"], &["the conversation and `--tools -` both read"]),
     (&["pull", "no id"], &["`no id` is not the id of a model", "ORG/NAME"]),
     (&["chat"], &["no model given", "--model demo"]),
     (&["chat", "--model", "demo", "--temperature", "hot"], &["hot", "--temperature"]),

@@ -91,27 +91,39 @@ impl Budget {
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = self.weights + self.activations + parts * least * self.page;
+        let needed = [self.weights, self.activations, parts * least * self.page];
+        let [weights, activations, kv] = summands(needed);
         let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
         let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
         let fact = format!(
-            "a memory budget of {} MiB does not hold {} MiB of weights, {} MiB of activations and {} MiB for {what} \
-             of {of}",
-            memory >> 20,
-            mib(self.weights),
-            mib(self.activations),
-            mib(parts * least * self.page)
+            "a memory budget of {} MiB does not hold {weights} MiB of weights, {activations} MiB of activations and {kv} MiB \
+             for {what} of {of}",
+            mib_of_tenths(memory.saturating_mul(10) >> 20),
         );
-        let enough = Setting::Memory.to(format_args!("{}MiB", mib(needed)));
+        let needed: u64 = needed.iter().sum();
+        let enough = Setting::Memory.to(format_args!("{}MiB", needed.div_ceil(1 << 20)));
         let (context, format) = (Setting::MaxContext, Setting::Format);
         let hint = hint!["give ", enough, " or more, a smaller ", context, " or a smaller ", format];
         Err(EngineError::request(fact, hint))
     }
 }
 
-/// Bytes in MiB, rounded up.
-fn mib(bytes: u64) -> u64 {
-    bytes.div_ceil(1 << 20)
+/// Bytes in MiB with one decimal. Each figure is rounded so that those up to it add up to their sum, rounded up.
+fn summands(bytes: [u64; 3]) -> [String; 3] {
+    let (mut sum, mut shown) = (0_u64, 0);
+    bytes.map(|bytes| {
+        sum += bytes;
+        let tenths = sum.saturating_mul(10).div_ceil(1 << 20);
+        mib_of_tenths(tenths - std::mem::replace(&mut shown, tenths))
+    })
+}
+
+/// A number of MiB, given in tenths.
+fn mib_of_tenths(tenths: u64) -> String {
+    match tenths % 10 {
+        0 => format!("{}", tenths / 10),
+        tenth => format!("{}.{tenth}", tenths / 10),
+    }
 }
 
 impl Engine {
@@ -136,5 +148,35 @@ impl Engine {
             budget / self.info.kv_bytes_per_token
         );
         Err(EngineError::request(fact, hint!["give more ", Setting::Memory, ", or shorten it"]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_figures_of_a_refusal_add_up_to_its_advice() {
+        const MIB: u64 = 1 << 20;
+        assert_eq!(summands([8 * MIB, 10 * MIB, MIB / 2]), ["8", "10", "0.5"]);
+        // Rounded up alone, these would be 19.2 MiB, and 18 suffice.
+        let parts = [7 * MIB + 1, 10 * MIB + 1, MIB - 2];
+        assert_eq!(summands(parts), ["7.1", "10", "0.9"]);
+        let budget = Budget {
+            weights: parts[0],
+            activations: parts[1],
+            page: parts[2] / 2,
+            activation_row: 1,
+            output_row: 1,
+            masked: false,
+        };
+        let error = budget.pages(17 * MIB + MIB / 2, None).unwrap_err();
+        let fact = "a memory budget of 17.5 MiB does not hold 7.1 MiB of weights, 10 MiB of activations and 0.9 MiB for keys and \
+                    values of two pages";
+        assert_eq!(error.to_string(), fact);
+        assert!(
+            error.hint().is_some_and(|hint| hint.to_string().starts_with("give `memory` = 18MiB or more"))
+        );
+        assert!(budget.pages(18 * MIB, None).is_ok());
     }
 }

@@ -54,7 +54,7 @@ impl Engine {
         };
         let mask = self.mask_id()?;
         let timeout_s = checked_timeout(request.timeout_s)?;
-        check(&request)?;
+        request.check()?;
         if !request.stop.is_empty() && self.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
@@ -165,57 +165,59 @@ impl Engine {
     }
 }
 
-/// Refuses values out of range and options that cannot be combined.
-fn check(request: &DiffuseRequest) -> Result<(), EngineError> {
-    sampler::check(&request.sampling)?;
-    let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
-    let DiffuseRequest { eps, alg_temp, cfg_scale, threshold, cache, refresh, .. } = *request;
-    if request.sampling.min_p > 0.0 {
-        return refuse("`min_p` is not part of these algorithms".into(), "leave it out");
+impl DiffuseRequest {
+    /// Refuses values out of range and options that cannot be combined, for every model. [`Engine::diffuse`] checks this too.
+    pub fn check(&self) -> Result<(), EngineError> {
+        sampler::check(&self.sampling)?;
+        let refuse = |fact: String, hint: &'static str| Err(EngineError::request(fact, hint));
+        let DiffuseRequest { eps, alg_temp, cfg_scale, threshold, cache, refresh, .. } = *self;
+        if self.sampling.min_p > 0.0 {
+            return refuse("`min_p` is not part of these algorithms".into(), "leave it out");
+        }
+        if !(eps > 0.0 && eps < 1.0) {
+            return refuse(format!("`eps` is {eps}"), "`eps` must be above 0 and below 1");
+        }
+        if !(alg_temp.is_finite() && alg_temp >= 0.0) {
+            return refuse(
+                format!("`alg_temp` is {alg_temp}"),
+                "`alg_temp` must be a finite number of at least 0",
+            );
+        }
+        if !(cfg_scale.is_finite() && cfg_scale >= 0.0) {
+            return refuse(
+                format!("`cfg_scale` is {cfg_scale}"),
+                "`cfg_scale` must be a finite number of at least 0",
+            );
+        }
+        if let Some(bad) = threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
+            return refuse(format!("`threshold` is {bad}"), "`threshold` must be a probability from 0 to 1");
+        }
+        if self.stop.iter().any(String::is_empty) {
+            return refuse("a stop string is empty".into(), "leave it out");
+        }
+        if refresh == Some(0) {
+            return refuse("`refresh` is 0 passes".into(), "give at least 1, or leave it out");
+        }
+        if refresh.is_some() && cache == BlockCache::None {
+            let fact = "`refresh` is for a block cache, and there is none";
+            return Err(EngineError::request(fact, hint!["give ", Setting::Cache, " too"]));
+        }
+        if cfg_scale > 0.0 && cache != BlockCache::None {
+            return refuse("guidance and a block cache do not go together".into(), "leave one of them out");
+        }
+        if threshold.is_some() && self.steps.is_some() {
+            let hint = "with a threshold there are as many steps as it takes: leave one of them out";
+            return refuse("`steps` and `threshold` were given".into(), hint);
+        }
+        if alg_temp > 0.0 && threshold.is_some() {
+            return refuse("`alg_temp` and `threshold` were given".into(), "leave one of them out");
+        }
+        if !self.savings && (cache != BlockCache::None || threshold.is_some()) {
+            let fact = "every step over all rows (no exact savings), with a block cache or a threshold";
+            return refuse(fact.into(), "leave one of them out");
+        }
+        Ok(())
     }
-    if !(eps > 0.0 && eps < 1.0) {
-        return refuse(format!("`eps` is {eps}"), "`eps` must be above 0 and below 1");
-    }
-    if !(alg_temp.is_finite() && alg_temp >= 0.0) {
-        return refuse(
-            format!("`alg_temp` is {alg_temp}"),
-            "`alg_temp` must be a finite number of at least 0",
-        );
-    }
-    if !(cfg_scale.is_finite() && cfg_scale >= 0.0) {
-        return refuse(
-            format!("`cfg_scale` is {cfg_scale}"),
-            "`cfg_scale` must be a finite number of at least 0",
-        );
-    }
-    if let Some(bad) = threshold.filter(|threshold| !(0.0..=1.0).contains(threshold)) {
-        return refuse(format!("`threshold` is {bad}"), "`threshold` must be a probability from 0 to 1");
-    }
-    if request.stop.iter().any(String::is_empty) {
-        return refuse("a stop string is empty".into(), "leave it out");
-    }
-    if refresh == Some(0) {
-        return refuse("`refresh` is 0 passes".into(), "give at least 1, or leave it out");
-    }
-    if refresh.is_some() && cache == BlockCache::None {
-        let fact = "`refresh` is for a block cache, and there is none";
-        return Err(EngineError::request(fact, hint!["give ", Setting::Cache, " too"]));
-    }
-    if cfg_scale > 0.0 && cache != BlockCache::None {
-        return refuse("guidance and a block cache do not go together".into(), "leave one of them out");
-    }
-    if threshold.is_some() && request.steps.is_some() {
-        let hint = "with a threshold there are as many steps as it takes: leave one of them out";
-        return refuse("`steps` and `threshold` were given".into(), hint);
-    }
-    if alg_temp > 0.0 && threshold.is_some() {
-        return refuse("`alg_temp` and `threshold` were given".into(), "leave one of them out");
-    }
-    if !request.savings && (cache != BlockCache::None || threshold.is_some()) {
-        let fact = "every step over all rows (no exact savings), with a block cache or a threshold";
-        return refuse(fact.into(), "leave one of them out");
-    }
-    Ok(())
 }
 
 /// The requested algorithm, or the default of the model family.

@@ -17,8 +17,27 @@ use crate::request::GenerateRequest;
 
 /// Maximum number of tokens per position whose log-probabilities are returned.
 const MAX_LOGPROBS: usize = 1 << 14;
+/// Maximum number of tokens in an answer: new ones, and those whose log-probabilities are returned. Each takes up to a hundred
+/// bytes until the answer is written.
+const MOST_RETURNED: usize = 1 << 23;
 /// Largest absolute value of a bias.
 const MAX_BIAS: f32 = 100.0;
+
+impl GenerateRequest {
+    /// Refuses requests that are invalid for every model. [`Engine::generate`] checks this too.
+    pub fn check(&self) -> Result<(), EngineError> {
+        sampler::check(&self.sampling)?;
+        sampler::check_penalties(&self.penalties)?;
+        check_continuations(self)?;
+        some_tokens(self.max_new_tokens)?;
+        checked_timeout(self.timeout_s)?;
+        check_logprobs(self)?;
+        if self.stop.iter().any(String::is_empty) {
+            return Err(EngineError::request("a stop string is empty", "leave it out"));
+        }
+        Ok(())
+    }
+}
 
 impl Engine {
     /// Continues a prompt. `on_text` receives the text of a single continuation as it becomes final.
@@ -38,21 +57,14 @@ impl Engine {
         cancel: &Cancel,
     ) -> Result<GenerateTicket, EngineError> {
         self.check_predicts_next()?;
-        sampler::check(&request.sampling)?;
-        sampler::check_penalties(&request.penalties)?;
-        check_continuations(&request)?;
-        some_tokens(request.max_new_tokens)?;
-        let timeout_s = checked_timeout(request.timeout_s)?;
-        check_logprobs(&request)?;
-        if request.stop.iter().any(String::is_empty) {
-            return Err(EngineError::request("a stop string is empty", "leave it out"));
-        }
+        request.check()?;
         if !request.stop.is_empty() && self.tokenizer.is_none() {
             return Err(EngineError::NoTokenizer(self.info.name.clone()));
         }
         let limits = self.limits();
         let logit_bias = limits.logit_bias(&request.logit_bias)?;
         let prompt = limits.prompt(&request.prompt, request.max_new_tokens)?;
+        check_returned(&request, prompt.len(), self.info.vocab)?;
         let total = prompt.len() + request.max_new_tokens;
         // Of several continuations, the earliest can always run beside the held prompt, with which it shares all pages but one.
         self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
@@ -73,7 +85,7 @@ impl Engine {
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, timeout_s)
+            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, request.timeout_s)
         })
     }
 }
@@ -126,4 +138,58 @@ fn check_logprobs(request: &GenerateRequest) -> Result<(), EngineError> {
     let Some(n) = most.filter(|&n| n > MAX_LOGPROBS) else { return Ok(()) };
     let hint = format!("ask for at most {MAX_LOGPROBS}");
     Err(EngineError::request(format!("{n} log-probabilities per token were asked for"), hint))
+}
+
+/// Refuses a request whose answer could exceed the memory for one request. The prompt has `prompt` tokens.
+fn check_returned(request: &GenerateRequest, prompt: usize, vocab: usize) -> Result<(), EngineError> {
+    let with_top = |top: usize| 1 + top.min(vocab);
+    let of_prompt = request
+        .prompt_logprobs
+        .map_or(0, |wanted| prompt.saturating_sub(wanted.from).saturating_mul(with_top(wanted.top)));
+    let of_token = request.logprobs.map_or(1, with_top);
+    let new = request.continuations().saturating_mul(request.max_new_tokens).saturating_mul(of_token);
+    let tokens = new.saturating_add(of_prompt);
+    if tokens <= MOST_RETURNED {
+        return Ok(());
+    }
+    let fact = format!(
+        "the answer may have {tokens} tokens, with those whose log-probabilities are returned: more than {MOST_RETURNED}"
+    );
+    let hint = hint![
+        "ask for fewer continuations, fewer ",
+        Setting::MaxNewTokens,
+        ", or fewer log-probabilities per token"
+    ];
+    Err(EngineError::request(fact, hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::{Prompt, PromptLogprobs};
+
+    #[test]
+    fn an_answer_is_no_larger_than_memory() {
+        let request = |n, logprobs, top| GenerateRequest {
+            n,
+            logprobs,
+            prompt_logprobs: Some(PromptLogprobs { from: 4, top }),
+            ..GenerateRequest::new(Prompt::Ids(vec![1]), 1 << 16)
+        };
+        let check = |request: &GenerateRequest, prompt| {
+            check_returned(request, prompt, 1 << 15).map_err(|error| error.to_string())
+        };
+        // A prompt whose log-probabilities begin after it has none.
+        assert_eq!(check(&request(128, None, 0), 3), Ok(()));
+        let refused = check(&request(128, None, 0), 5).unwrap_err();
+        assert!(refused.starts_with("the answer may have 8388609 tokens"), "{refused}");
+        assert_eq!(check(&request(1, Some(126), 0), 4 + (1 << 16)), Ok(()));
+        assert!(check(&request(1, Some(127), 0), 4 + (1 << 16)).is_err());
+        assert_eq!(check(&request(1, None, 126), 4 + (1 << 16)), Ok(()));
+        assert!(check(&request(1, None, 127), 4 + (1 << 16)).is_err());
+        // A position has no more log-probabilities than the vocabulary has tokens.
+        let few = GenerateRequest { max_new_tokens: 100, ..request(1, Some(usize::MAX), 0) };
+        assert_eq!(check(&few, 5), Ok(()));
+        assert!(check(&GenerateRequest { n: usize::MAX, ..few }, 5).is_err());
+    }
 }

@@ -328,7 +328,7 @@ impl Engine {
     }
 
     /// Refuses requests that need a next-token prediction if the model makes none.
-    pub(crate) fn check_predicts_next(&self) -> Result<(), EngineError> {
+    pub fn check_predicts_next(&self) -> Result<(), EngineError> {
         if self.info.objective == Objective::Next {
             return Ok(());
         }

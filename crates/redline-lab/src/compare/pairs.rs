@@ -32,7 +32,8 @@ impl Pair<'_> {
 
 /// Pairs rows by case and arm; if a name occurs several times, the k-th with the k-th. Base rows come first, then rows that
 /// only `new` has. Flags of `arms` change names: if a name of the base is not in the new run, rows are paired by their other
-/// parameters, leaving out those that the arms set differently, and without such parameters by place.
+/// parameters, leaving out those that the arms set differently: the k-th with the k-th, or if one run has more rows than the other,
+/// rows of the same name first. Without such parameters they are paired by place.
 pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], arms: bool) -> Vec<Pair<'a>> {
     let name = |row: &Row| (row.case.clone(), row.arm.clone());
     let (by_name, names) = (numbered(base, name), numbered(new, name));
@@ -43,7 +44,15 @@ pub(super) fn pairs<'a>(base: &'a [Row], new: &'a [Row], arms: bool) -> Vec<Pair
     let differing = differing_params(base, new);
     if !differing.is_empty() {
         let kind = |row: &Row| other_params(row, &differing);
-        return joined(&numbered(base, kind), &numbered(new, kind));
+        let counts = [base, new].map(|rows| counted(rows, kind));
+        let names = [base, new].map(|rows| rows.iter().map(name).collect::<BTreeSet<_>>());
+        let key = |row: &Row| {
+            let (kind, name) = (kind(row), name(row));
+            let uneven = counts[0].get(&kind) != counts[1].get(&kind);
+            let in_both = names.iter().all(|names| names.contains(&name));
+            (kind, (uneven && in_both).then_some(name))
+        };
+        return joined(&numbered(base, key), &numbered(new, key));
     }
     if base.len() == new.len() {
         return base.iter().zip(new).map(|(b, n)| Pair::Both(b, n)).collect();
@@ -63,6 +72,15 @@ fn numbered<K: Ord + Clone>(rows: &[Row], key: impl Fn(&Row) -> K) -> Vec<(Numbe
         ((key, *count - 1), row)
     };
     rows.iter().map(numbered).collect()
+}
+
+/// The number of rows with each key.
+fn counted<K: Ord>(rows: &[Row], key: impl Fn(&Row) -> K) -> BTreeMap<K, usize> {
+    let mut counts = BTreeMap::new();
+    for row in rows {
+        *counts.entry(key(row)).or_default() += 1;
+    }
+    counts
 }
 
 fn joined<'a, K: Ord>(base: &[(K, &'a Row)], new: &[(K, &'a Row)]) -> Vec<Pair<'a>> {
@@ -156,6 +174,13 @@ mod tests {
         };
         let expected = ["a/t1 -> a/t2", "b/t1 -> b/t2", "a/t2 -> a/t4", "b/t2 -> b/t4"];
         assert_eq!(shown(&of([1, 2]), &of([2, 4]), true), expected.map(|pair| format!("{pair} both")));
+        // If a row is missing, no row is paired with another one than that of its name, unless its name is missing too.
+        let arm =
+            |counts: &[usize]| counts.iter().map(|&n| row(&format!("a/t{n}"), None, n)).collect::<Vec<_>>();
+        let expected = ["a/t1 base", "a/t2 both", "a/t4 both"];
+        assert_eq!(shown(&arm(&[1, 2, 4]), &arm(&[2, 4]), true), expected);
+        let expected = ["a/t1 -> a/t8 both", "a/t4 both", "a/t2 new"];
+        assert_eq!(shown(&arm(&[1, 4]), &arm(&[8, 2, 4]), true), expected);
         // A parameter that only one arm has, such as a prompt, does not part all of its rows from the other's.
         let prompted = [row("decode/t2", Some(true), 2).param("prompt", "x"), row("prefill/t2", None, 2)];
         let expected = ["decode/t1 -> decode/t2 both", "prefill/t1 -> prefill/t2 both"];

@@ -4,6 +4,7 @@
 mod shapes;
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::Path;
 
 use redline_kernels::{Exec, Format};
@@ -12,7 +13,7 @@ use redline_weights::{
     f32_to_bf16_rne,
 };
 
-use crate::convert::{ConvertOptions, Plan};
+use crate::convert::{ConvertOptions, Plan, Progress};
 use crate::random::mix;
 use crate::spec::{DecoderSpec, Role, TensorSpec as Tensor};
 use crate::tensors::Tensors;
@@ -25,7 +26,7 @@ const CHUNK: usize = 1 << 16;
 
 /// Writes a model of `shape` to `dir`, which must not exist or be empty: a Hugging Face directory, or for integer formats the
 /// result of [`crate::convert()`]. Weights are a pure function of shape, seed and tensor name; `tokenizer_json` is copied
-/// unchanged.
+/// unchanged. `progress` is called again and again; its error ends the work, and nothing is left of it.
 pub fn write(
     exec: Exec<'_>,
     shape: &Shape,
@@ -33,6 +34,7 @@ pub fn write(
     format: Format,
     seed: u64,
     tokenizer_json: &[u8],
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     let stored = if format.is_integer() { shape.format } else { format };
     let (dtype, torch) =
@@ -51,7 +53,7 @@ pub fn write(
     if format.is_integer() {
         let tensors = spec.tensors().into_iter().map(|t| (t.name.clone(), t)).collect();
         let random = Random { spec: &spec, tensors, stored, seed };
-        return write_packed(exec, &random, format, dir, &companions);
+        return write_packed(exec, &random, format, dir, &companions, progress);
     }
     let tensors = spec.tensors();
     let files: Vec<TensorDeclaration> = tensors
@@ -62,9 +64,25 @@ pub fn write(
     for (name, bytes) in companions {
         out.write(name, bytes)?;
     }
-    out.safetensors("model.safetensors", &files, |writer| {
-        tensors.iter().try_for_each(|tensor| write_tensor(writer, tensor, seed))
-    })?;
+    let total = tensors.iter().map(|tensor| tensor.shape.iter().product::<usize>() as u64).sum();
+    let (mut done, mut ended) = (0, Ok(()));
+    let written = out.safetensors("model.safetensors", &files, |writer| {
+        tensors.iter().try_for_each(|tensor| {
+            write_tensor(writer, tensor, seed, &mut |values| {
+                done += values;
+                ended = progress(Progress { done, total });
+                // Ends the writing; the error itself is returned below.
+                let end = |action| WeightsError::Io {
+                    action,
+                    path: dir.into(),
+                    error: io::ErrorKind::Interrupted.into(),
+                };
+                if ended.is_ok() { Ok(()) } else { Err(end("write the weights")) }
+            })
+        })
+    });
+    ended?;
+    written?;
     Ok(out.finish()?)
 }
 
@@ -74,6 +92,7 @@ fn write_packed(
     format: Format,
     dir: &Path,
     companions: &[(&str, &[u8])],
+    progress: &mut dyn FnMut(Progress) -> Result<(), ModelError>,
 ) -> Result<(), ModelError> {
     let spec = random.spec;
     let plan = Plan::new(spec, spec.names(|_| true), random, ConvertOptions { format, outliers: 0.0 })?;
@@ -82,15 +101,17 @@ fn write_packed(
     for (name, bytes) in companions {
         out.write_file(name, bytes)?;
     }
-    plan.write(exec, random, &mut out, &mut |_| Ok(()))?;
+    plan.write(exec, random, &mut out, progress)?;
     let recipe: Vec<u8> = companions.iter().flat_map(|(_, bytes)| bytes.iter().copied()).collect();
     Ok(out.finish(Checksum::of(&[&random.seed.to_le_bytes()[..], &recipe].concat()))?)
 }
 
-fn write_tensor<W: std::io::Write>(
+/// Writes a tensor. `written` is called with the number of values of each part.
+fn write_tensor<W: io::Write>(
     writer: &mut SafetensorsWriter<W>,
     tensor: &Tensor,
     seed: u64,
+    written: &mut dyn FnMut(u64) -> Result<(), WeightsError>,
 ) -> Result<(), WeightsError> {
     let elements: usize = tensor.shape.iter().product();
     let mut values = vec![0f32; CHUNK.min(elements)];
@@ -98,6 +119,7 @@ fn write_tensor<W: std::io::Write>(
         let values = &mut values[..CHUNK.min(elements - first)];
         fill(tensor, seed, first, values);
         writer.write_f32(values)?;
+        written(values.len() as u64)?;
     }
     Ok(())
 }
@@ -197,7 +219,7 @@ mod tests {
     }
 
     fn written(shape: &Shape, to: &Path, format: Format, seed: u64) {
-        on_team(|exec| write(exec, shape, to, format, seed, b"{}").unwrap());
+        on_team(|exec| write(exec, shape, to, format, seed, b"{}", &mut |_| Ok(())).unwrap());
     }
 
     /// Names, shapes and values of a checkpoint.
@@ -210,6 +232,26 @@ mod tests {
             (tensor.name.clone(), values)
         };
         spec.tensors().iter().map(tensor).collect()
+    }
+
+    #[test]
+    fn an_error_of_the_progress_ends_the_writing_and_leaves_nothing() {
+        for format in [Format::F32, Format::W8 { group: 0 }] {
+            let folder = tempfile::tempdir().unwrap();
+            let mut calls = 0;
+            let mut progress = |progress: Progress| {
+                calls += 1;
+                assert!(progress.done <= progress.total && !folder.path().join("to").exists());
+                if calls == 2 { Err(ModelError::Cancelled) } else { Ok(()) }
+            };
+            on_team(|exec| {
+                let to = folder.path().join("to");
+                let written = write(exec, &TINY, &to, format, 0, b"{}", &mut progress);
+                assert!(matches!(written, Err(ModelError::Cancelled)), "{format:?}");
+            });
+            assert_eq!(calls, 2);
+            assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{format:?}");
+        }
     }
 
     #[test]

@@ -57,7 +57,8 @@ fn a_destination_with_files_is_refused() {
     std::fs::write(dir.path().join("keep"), "me").unwrap();
     for format in [Format::F32, Format::W8 { group: 128 }] {
         let shape = synth::find("gpt2").unwrap();
-        let error = on_team(|exec| synth::write(exec, shape, dir.path(), format, 0, b"{}")).unwrap_err();
+        let error = on_team(|exec| synth::write(exec, shape, dir.path(), format, 0, b"{}", &mut |_| Ok(())))
+            .unwrap_err();
         assert!(error.to_string().contains("not empty"), "{error}");
     }
     assert_eq!(std::fs::read_to_string(dir.path().join("keep")).unwrap(), "me");

@@ -61,17 +61,29 @@ pub fn resolve_model(model: &str, roots: &HubRoots) -> Result<PathBuf> {
     if path.exists() {
         return Err(WeightsError::NotADirectory { path: path.to_owned() });
     }
-    let mut tried = vec![path.to_owned()];
-    let id = HubId::parse(model);
-    if let Some(id) = &id {
-        for cache in roots.caches() {
-            match snapshot(&cache, id) {
-                Ok(dir) => return Ok(dir),
-                Err(looked_in) => tried.push(looked_in),
-            }
+    let Some(id) = HubId::parse(model) else {
+        let tried = vec![path.to_owned()];
+        return Err(WeightsError::NotFound { model: model.to_owned(), tried, hub_id: false });
+    };
+    cached_model(&id, roots).map_err(|error| match error {
+        WeightsError::NotFound { model, mut tried, hub_id } => {
+            tried.insert(0, path.to_owned());
+            WeightsError::NotFound { model, tried, hub_id }
+        }
+        other => other,
+    })
+}
+
+/// The snapshot of a model in the first hub cache that has it. A directory of the same name elsewhere is not looked at.
+pub fn cached_model(id: &HubId, roots: &HubRoots) -> Result<PathBuf> {
+    let mut tried = Vec::new();
+    for cache in roots.caches() {
+        match snapshot(&cache, id) {
+            Ok(dir) => return Ok(dir),
+            Err(looked_in) => tried.push(looked_in),
         }
     }
-    Err(WeightsError::NotFound { model: model.to_owned(), tried, hub_id: id.is_some() })
+    Err(WeightsError::NotFound { model: id.to_string(), tried, hub_id: true })
 }
 
 /// The snapshot directory of an id, or the missing path as the error.

@@ -64,12 +64,14 @@ pub(super) struct ChatArgs {
 
 /// Answers messages until the input ends.
 pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failure> {
+    args.template.check_input(&[("the conversation", Some(Path::new("-")))])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
     let chat = args.template.open(&model, context.environment, true)?;
     chat.check()?;
     let loaded = settings.load(&model, context.environment)?;
+    loaded.engine.check_predicts_next()?;
     let mut session = Session::new(&loaded, chat, defaults(args));
     let interrupt = Interrupt::install()?;
     let is_terminal = io::stdin().is_terminal() && io::stderr().is_terminal() && !args.quiet;
@@ -83,7 +85,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
             Input::Exit => return Ok(code(has_failed)),
             input => match handle(&mut session, input, &interrupt, args.quiet) {
                 Ok(()) => {}
-                Err(Failure::Closed) => return Err(Failure::Closed),
+                Err(end @ (Failure::Closed | Failure::Stopped(_))) => return Err(end),
                 Err(failure) => {
                     has_failed = true;
                     failure.report();

@@ -107,10 +107,10 @@ fn summary(outcome: &GenerateOutcome) -> String {
     let cached = outcome.prefix_cache.map_or(0, |cache| cache.cached_tokens);
     let rate = outcome.decode_tokens_per_s.map_or_else(String::new, |rate| format!(" at {rate:.1} tokens/s"));
     format!(
-        "{} prompt tokens ({cached} cached) in {}, {} new tokens{rate}{}\n",
-        usage.prompt_tokens,
+        "{} ({cached} cached) in {}, {}{rate}{}\n",
+        number::count(usage.prompt_tokens, "prompt token"),
         number::seconds(outcome.prefill_s),
-        usage.completion_tokens,
+        number::count(usage.completion_tokens, "new token"),
         finish::remark(outcome.finish_reason)
     )
 }

@@ -78,7 +78,7 @@ pub(super) struct DiffuseArgs {
     /// Write a small HTML page that shows the passes as an animation
     #[arg(long, value_name = "FILE", conflicts_with = "jsonl")]
     steps_html: Option<PathBuf>,
-    /// Print nothing but the text
+    /// Print nothing but the text, or with --show-steps the canvases
     #[arg(long, short)]
     quiet: bool,
     #[command(flatten)]
@@ -153,6 +153,7 @@ struct SamplingFlags {
 /// Fills the canvas from the flags, or answers a file of requests.
 pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;
@@ -164,6 +165,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
         return diffuse_lines(&loaded, (lines, &args.target), &defaults, (&prompts, args.trace));
     }
     let request = request::complete(args, defaults, &prompts)?;
+    request.check().map_err(Failure::senseless)?;
     let loaded = settings.load(&model, context.environment)?;
     diffuse_once(&loaded, args, request)
 }

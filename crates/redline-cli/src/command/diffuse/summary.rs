@@ -9,12 +9,15 @@ use redline_lab::number;
 
 /// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &LoadedModel, outcome: &DiffuseOutcome) -> String {
+    let passes = match outcome.passes.len() {
+        1 => "1 pass".to_owned(),
+        passes => format!("{passes} passes"),
+    };
     let mut text = format!(
-        "{} prompt tokens, {} masks filled in {} passes over {} rows, {}",
-        outcome.prompt_tokens,
-        diffuse::filled(outcome),
-        outcome.passes.len(),
-        outcome.computed_tokens,
+        "{}, {} filled in {passes} over {}, {}",
+        number::count(outcome.prompt_tokens, "prompt token"),
+        number::count(diffuse::filled(outcome), "mask"),
+        number::count(outcome.computed_tokens, "row"),
         number::seconds(outcome.compute_s),
     );
     if let Some(rate) = outcome.tokens_per_s {

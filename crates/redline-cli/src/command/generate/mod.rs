@@ -172,6 +172,7 @@ impl SamplingFlags {
 /// Continues the prompt from the flags, or answers a file of requests.
 pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);

@@ -35,6 +35,7 @@ pub(super) fn complete(
 ) -> Result<GenerateRequest, Failure> {
     let prompt = prompt::given("prompt", args.prompt.as_deref(), args.prompt_ids.as_ref())?;
     let request = defaults.request(prompts.of_flags(prompt)?);
+    request.check().map_err(Failure::senseless)?;
     if request.sampling.temperature == 0.0 && args.sampling.seed.is_some() && !args.quiet {
         message::note("--seed changes nothing without sampling; add --temperature 1");
     }

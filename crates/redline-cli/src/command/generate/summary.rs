@@ -34,10 +34,10 @@ pub(super) fn heading(index: usize, count: usize, of: &engine::Continuation) -> 
 pub(super) fn summary(loaded: &LoadedModel, outcome: &GenerateOutcome) -> String {
     let usage = outcome.usage;
     let mut text = format!(
-        "{} prompt tokens in {}, {} new tokens",
-        usage.prompt_tokens,
+        "{} in {}, {}",
+        number::count(usage.prompt_tokens, "prompt token"),
         number::seconds(outcome.prefill_s),
-        usage.completion_tokens,
+        number::count(usage.completion_tokens, "new token"),
     );
     if let Some(rate) = outcome.decode_tokens_per_s {
         text.push_str(&format!(" at {rate:.1} tokens/s"));

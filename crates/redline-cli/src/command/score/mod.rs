@@ -118,6 +118,8 @@ pub(super) struct ScoreArgs {
 /// Scores the request from the flags, or answers a file of requests.
 pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failure> {
     args.target.check(args.jsonl.is_some())?;
+    let inputs = [("`--jsonl -`", args.jsonl.as_deref()), ("`--items-file -`", args.items_file.as_deref())];
+    args.chat.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
     let settings = args.memory.resolve(settings, context.environment)?;

@@ -8,5 +8,5 @@ use crate::command::cost;
 /// A summary line with token counts and timings.
 pub(super) fn summary(loaded: &LoadedModel, outcome: &ScoreOutcome) -> String {
     let items = outcome.items.iter().map(|item| item.as_ref().ok().map(|i| (i.prompt_tokens, i.truncated)));
-    cost::summary(loaded, &outcome.cost, (outcome.items.len(), "items"), items)
+    cost::summary(loaded, &outcome.cost, (outcome.items.len(), "item"), items)
 }

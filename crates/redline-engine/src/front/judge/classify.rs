@@ -1,5 +1,7 @@
 //! Classification: the probability that the model would write each class after a text.
 
+use std::collections::HashMap;
+
 use super::template::{Frame, Shared};
 use super::{Judged, Judgement, check_threshold, label_after, some_label};
 use crate::answer::outcome::{Classified, ClassifyOutcome, ItemScore};
@@ -20,6 +22,12 @@ impl ClassifyRequest {
         self.frame().map(drop)
     }
 
+    /// The classes, adapted to the template.
+    fn labels(&self) -> Vec<Label> {
+        let template = self.options.template.as_deref();
+        self.classes.iter().map(|class| label_after(template, class)).collect()
+    }
+
     fn frame(&self) -> Result<Frame, EngineError> {
         let count = self.classes.len();
         if count < 2 {
@@ -30,6 +38,7 @@ impl ClassifyRequest {
         for (index, class) in self.classes.iter().enumerate() {
             some_label(&format!("class {index}"), class)?;
         }
+        check_distinct(&self.labels())?;
         check_threshold(self.threshold)?;
         let template = self.options.template.as_deref().unwrap_or(Self::TEMPLATE);
         let names = if template.contains(CLASSES) { names(&self.classes)? } else { String::new() };
@@ -37,11 +46,25 @@ impl ClassifyRequest {
     }
 
     fn judgement(self) -> Result<Judgement, EngineError> {
-        let frame = self.frame()?;
-        let template = self.options.template.as_deref();
-        let labels = self.classes.iter().map(|class| label_after(template, class)).collect();
+        let (frame, labels) = (self.frame()?, self.labels());
         Ok(Judgement { nouns: ("text", "class"), frame, texts: self.texts, labels, options: self.options })
     }
+}
+
+/// Refuses a class that is given twice. Classes that differ, but not in their tokens, are refused when the tokens are known.
+fn check_distinct(classes: &[Label]) -> Result<(), EngineError> {
+    let mut first = HashMap::new();
+    for (index, class) in classes.iter().enumerate() {
+        if let Some(other) = first.insert(class, index) {
+            let both = match class {
+                Label::Text(text) => format!("{text:?}"),
+                Label::Ids(ids) => format!("{ids:?}"),
+            };
+            let fact = format!("class {other} and class {index} are the same tokens: both are {both}");
+            return Err(EngineError::request(fact, "give every class once"));
+        }
+    }
+    Ok(())
 }
 
 /// The list of classes for the template.
@@ -105,6 +128,21 @@ impl Engine {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_class_given_twice_is_refused_for_every_model() {
+        let refused = |classes: &[&str], template: Option<&str>| {
+            let classes = classes.iter().map(|class| Label::Text((*class).to_owned())).collect();
+            let mut request = ClassifyRequest::new(Vec::new(), classes);
+            request.options.template = template.map(str::to_owned);
+            request.check().map_err(|error| error.to_string())
+        };
+        let twice = refused(&["a", "b", "a"], None).unwrap_err();
+        assert_eq!(twice, "class 0 and class 2 are the same tokens: both are \" a\"");
+        // Only the default template puts a space in front.
+        assert!(refused(&["a", " a"], None).is_err());
+        assert_eq!(refused(&["a", " a"], Some("{text}")), Ok(()));
+    }
 
     #[test]
     fn the_first_of_equals_is_the_best() {

@@ -1,6 +1,6 @@
 //! The decoder family of Llama, Mistral and Qwen: rotary positions, RMSNorm and SwiGLU, with a few options.
 
-use redline_kernels::op::attention::MAX_HEAD_DIM;
+use redline_kernels::op::kv::MAX_HEAD_DIM;
 use redline_weights::{ConfigFile, WeightsError};
 
 use crate::ModelError;

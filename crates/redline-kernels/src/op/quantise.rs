@@ -9,7 +9,6 @@ use redline_simd::{Isa, Kernel, LANES, TILE_BYTES, TILE_ROWS};
 
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Format, INPUT_GROUP};
-use crate::op::attention::MAX_HEAD_DIM;
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
@@ -228,9 +227,9 @@ impl Groups<'_> {
 }
 
 /// Quantises a head of a row as a single group: packs its values into `packed`, words beyond them becoming zero, and returns the
-/// scale.
+/// scale. `packed` has a word for every four values, and as many as a multiple of sixteen values needs.
 #[inline(always)]
-pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32; MAX_HEAD_DIM / 4]) -> f32 {
+pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32]) -> f32 {
     let mut magnitude = s.splat_word(0);
     for chunk in x.chunks(LANES) {
         magnitude = s.max_magnitude(magnitude, load(s, chunk));
@@ -238,7 +237,7 @@ pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32; MAX_HEAD
     let m = f32::from_bits(s.max_word(magnitude));
     let (scale, inv) = scale_of(m, 127.0);
     let inv = s.splat(inv);
-    *packed = [0; MAX_HEAD_DIM / 4];
+    packed.fill(0);
     if m.is_finite() {
         for (chunk, to) in x.chunks(LANES).zip(packed.chunks_mut(LANES / 4)) {
             to.copy_from_slice(&s.pack_bytes(s.to_nearest(s.mul(load(s, chunk), inv))));

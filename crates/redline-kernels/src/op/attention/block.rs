@@ -4,15 +4,11 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel, LANES, Simd};
+use redline_simd::{Isa, LANES};
 
-use super::floats::{Floats, HalfMac};
-use super::integers::Integers;
-use super::{Job, MAX_HEAD_DIM, SPAN};
-use crate::format::bf16::{Bf16Mac, WidenMac};
-use crate::format::float32::F32Mac;
+use super::{Job, SPAN};
 use crate::op::exp::exp;
-use crate::op::kv::{AttentionMask, KvFormat, KvShape, PAGE_TOKENS, Segment};
+use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
 
 /// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
@@ -94,33 +90,6 @@ struct State {
     started: bool,
 }
 
-/// A block over bf16 keys and values, for which tiers have instructions of their own.
-struct OverBf16<'a>(&'a Block<'a>);
-
-impl Kernel for OverBf16<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        self.0.run_with(s, &mut Floats::<Bf16Mac, WidenMac>::new());
-    }
-}
-
-/// A block over another format.
-struct OverOther<'a>(&'a Block<'a>);
-
-impl Kernel for OverOther<'_> {
-    type Output = ();
-    #[inline(always)]
-    fn run<S: Isa>(self, s: S) {
-        match self.0.shape().format {
-            KvFormat::F32 => self.0.run_with(s, &mut Floats::<F32Mac, F32Mac>::new()),
-            KvFormat::F16 => self.0.run_with(s, &mut Floats::<HalfMac, HalfMac>::new()),
-            KvFormat::W8 => self.0.run_with(s, &mut Integers::new()),
-            KvFormat::Bf16 => unreachable!("has a kernel of its own"),
-        }
-    }
-}
-
 impl<'a> Block<'a> {
     /// Creates an empty block.
     pub(super) fn new(job: &'a Job<'a>, kv_head: usize) -> Self {
@@ -139,14 +108,6 @@ impl<'a> Block<'a> {
 
     pub(super) fn clear(&mut self) {
         self.count = 0;
-    }
-
-    /// Computes the block's outputs.
-    pub(super) fn run(&self, simd: Simd) {
-        match self.shape().format {
-            KvFormat::Bf16 => simd.run(OverBf16(self)),
-            KvFormat::F32 | KvFormat::F16 | KvFormat::W8 => simd.run_common(OverOther(self)),
-        }
     }
 
     pub(super) fn shape(&self) -> KvShape {
@@ -191,8 +152,9 @@ impl<'a> Block<'a> {
         scaled
     }
 
+    /// Computes the block's outputs.
     #[inline(always)]
-    fn run_with<S: Isa>(&self, s: S, products: &mut impl Products<S>) {
+    pub(super) fn run_with<S: Isa>(&self, s: S, products: &mut impl Products<S>) {
         let mut merged = MaybeUninit::<[f32; ROWS * MAX_HEAD_DIM]>::uninit();
         let merged = merged.as_mut_ptr().cast::<f32>();
         let mut states = [State { max: 0.0, sum: 0.0, started: false }; ROWS];

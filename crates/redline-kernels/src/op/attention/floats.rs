@@ -6,12 +6,12 @@ use std::ops::Range;
 
 use redline_simd::{Isa, LANES};
 
+use super::SPAN;
 use super::block::{BLOCK_TILES, Block, MAX_TILE_ROWS, Products, ROWS, Seen, softmax};
 use super::page::{HeadPage, Unpacked};
-use super::{MAX_HEAD_DIM, SPAN};
 use crate::format::Mac;
 use crate::format::bf16::{self, pack_row};
-use crate::op::kv::{KvFormat, PAGE_TOKENS};
+use crate::op::kv::{KvFormat, MAX_HEAD_DIM, PAGE_TOKENS};
 
 /// f16 values, widened exactly, times f32 inputs.
 pub(super) struct HalfMac;

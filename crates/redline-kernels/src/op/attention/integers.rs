@@ -12,11 +12,11 @@ use std::ops::Range;
 
 use redline_simd::{Isa, LANES};
 
+use super::SPAN;
 use super::block::{BLOCK_TILES, Block, MAX_TILE_ROWS, Products, ROWS, Seen, softmax};
-use super::{MAX_HEAD_DIM, SPAN};
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Integer, w8::W8};
-use crate::op::kv::{PAGE_BLOCKS, PAGE_TOKENS};
+use crate::op::kv::{MAX_HEAD_DIM, PAGE_BLOCKS, PAGE_TOKENS};
 use crate::op::quantise::{quantise_head, scale_of};
 
 /// Maximum number of rows in a tile.

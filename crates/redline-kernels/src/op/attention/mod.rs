@@ -14,19 +14,20 @@ mod floats;
 mod integers;
 mod page;
 
-use redline_simd::Simd;
+use redline_simd::{Isa, Kernel, Simd};
 
 use self::block::{BLOCK_TILES, Block, Tile};
-use self::integers::INTEGER_ROWS;
+use self::floats::{Floats, HalfMac};
+use self::integers::{INTEGER_ROWS, Integers};
 use super::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of};
+use crate::format::bf16::{Bf16Mac, WidenMac};
+use crate::format::float32::F32Mac;
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
 use crate::{Exec, Rows, RowsMut};
 
 /// Number of keys in a span.
 pub const SPAN: usize = 256;
-/// Maximum head dimension.
-pub const MAX_HEAD_DIM: usize = 256;
 
 /// Minimum number of blocks per team member, if there are enough tiles. More blocks balance the load: later rows see more keys.
 const BLOCKS_OF_MEMBER: usize = 4;
@@ -55,7 +56,7 @@ pub fn attention(
 ) {
     let kv_shape = kv.shape(layer);
     let KvShape { kv_heads, head_dim, .. } = kv_shape;
-    assert!(head_dim <= MAX_HEAD_DIM && shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
+    assert!(shape.heads % kv_heads == 0, "{} heads of {head_dim}", shape.heads);
     assert!(q.width == shape.heads * head_dim && out.width == q.width && out.rows == q.rows, "same shape");
     assert!(shape.window != Some(0), "a row sees itself");
     assert_segments(segments);
@@ -101,11 +102,46 @@ impl Turn {
     /// Runs a block if it is this member's turn, and empties it.
     fn take(&mut self, simd: Simd, block: &mut Block<'_>) {
         if self.next == 0 {
-            block.run(simd);
+            run(simd, block);
             self.next = self.members;
         }
         self.next -= 1;
         block.clear();
+    }
+}
+
+/// Computes a block's outputs.
+fn run(simd: Simd, block: &Block<'_>) {
+    match block.shape().format {
+        KvFormat::Bf16 => simd.run(OverBf16(block)),
+        KvFormat::F32 | KvFormat::F16 | KvFormat::W8 => simd.run_common(OverOther(block)),
+    }
+}
+
+/// A block over bf16 keys and values, for which tiers have instructions of their own.
+struct OverBf16<'a>(&'a Block<'a>);
+
+impl Kernel for OverBf16<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        self.0.run_with(s, &mut Floats::<Bf16Mac, WidenMac>::new());
+    }
+}
+
+/// A block over another format.
+struct OverOther<'a>(&'a Block<'a>);
+
+impl Kernel for OverOther<'_> {
+    type Output = ();
+    #[inline(always)]
+    fn run<S: Isa>(self, s: S) {
+        match self.0.shape().format {
+            KvFormat::F32 => self.0.run_with(s, &mut Floats::<F32Mac, F32Mac>::new()),
+            KvFormat::F16 => self.0.run_with(s, &mut Floats::<HalfMac, HalfMac>::new()),
+            KvFormat::W8 => self.0.run_with(s, &mut Integers::new()),
+            KvFormat::Bf16 => unreachable!("has a kernel of its own"),
+        }
     }
 }
 

@@ -5,10 +5,9 @@ use std::ops::Range;
 
 use redline_simd::{Isa, LANES};
 
-use super::MAX_HEAD_DIM;
 use crate::format::Mac;
 use crate::format::float32::F32Mac;
-use crate::op::kv::{KvFormat, KvPages, KvShape, PAGE_BLOCKS, PAGE_TOKENS};
+use crate::op::kv::{KvFormat, KvPages, KvShape, MAX_HEAD_DIM, PAGE_BLOCKS, PAGE_TOKENS};
 use crate::tile::{TileArgs, tiles};
 
 /// Keys and values of one head in one page, as stored.

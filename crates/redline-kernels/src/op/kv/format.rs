@@ -5,13 +5,16 @@
 //! | `f32` | `[dimensions][16]` f32 | `[64 tokens][16]` f32 | |
 //! | `bf16` | `[dimensions / 2][16][2]` bf16, pairs swapped | `[64 tokens][16]` bf16 | |
 //! | `f16` | `[dimensions][16]` f16 | `[64 tokens][16]` f16 | |
-//! | `w8` | `[dimensions / 4][16][4]` bytes, 128 too high | `[64 tokens / 4][16][4]` signed bytes | `[64]` f32 of keys, `[64]` f32 of values |
+//! | `w8` | `[dimensions / 4][16][4]` bytes, 128 too high | `[64 tokens / 4][16][4]` signed bytes | `[64]` f32 each, keys first |
 
 use redline_simd::LANES;
 
 use super::{PAGE_BLOCKS, PAGE_TOKENS};
 use crate::Arithmetic;
 use crate::format::BLOCK;
+
+/// Maximum dimension of a head.
+pub const MAX_HEAD_DIM: usize = 256;
 
 /// Format of keys and values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -11,10 +11,9 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
-pub use self::format::{KvFormat, KvShape};
+pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
 use self::token::write_token;
 use crate::memory::{Buffer, OutOfMemory};
-use crate::op::attention::MAX_HEAD_DIM;
 use crate::{Exec, Rows};
 
 /// Number of tokens in a page.

@@ -2,9 +2,8 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::{KvFormat, KvShape, PAGE_TOKENS};
+use super::{KvFormat, KvShape, MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::format::bf16;
-use crate::op::attention::MAX_HEAD_DIM;
 use crate::op::quantise::quantise_head;
 
 /// Added to the bytes of keys, which makes them unsigned.

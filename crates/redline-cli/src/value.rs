@@ -353,7 +353,7 @@ pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCacheBytes, BadValue> {
         Ok(true) => Ok(PrefixCacheBytes(PREFIX_CACHE_BYTES)),
         Ok(false) => Ok(PrefixCacheBytes(0)),
         Err(_) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
-            bad(format!("`{text}` is neither"), "on, off, or a size such as 8GiB")
+            bad(format!("`{text}` is neither"), "on or off, or a size such as 8GiB")
         }
         Err(_) => bytes(text).map(PrefixCacheBytes),
     }

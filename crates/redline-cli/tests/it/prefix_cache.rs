@@ -75,5 +75,6 @@ fn a_budget_is_held_against_the_model_and_the_request() {
     score(&["--memory", "1GiB"]).ok();
     score(&["--memory", "2MiB"]).failed(&["a memory budget of 2 MiB", "`--memory "]);
     score(&["--memory", "lots"]).usage(&["--memory", "8GiB"]);
+    score(&["--prefix-cache", "64MiB"]).ok();
     score(&["--prefix-cache", "maybe"]).usage(&["--prefix-cache", "on or off"]);
 }

@@ -362,7 +362,7 @@ mod tests {
         assert_eq!(pages_of_memory(&kv), 101);
         assert!(kv.slabs.len() < 15, "{} slabs", kv.slabs.len());
         // A slab is limited, but always holds a page.
-        let large = KvShape { head_dim: 1 << 12, kv_heads: 8, ..SHAPE };
+        let large = KvShape { head_dim: MAX_HEAD_DIM, kv_heads: 90, ..SHAPE };
         let mut kv = KvPages::new(&[large; 3], usize::MAX);
         let page = kv.page_words * size_of::<u32>();
         assert!(page > SLAB_BYTES);

@@ -105,6 +105,9 @@ fn over_all_runs(rates: &Samples) -> Option<f64> {
     (rates.n() > 0).then(|| rates.n() as f64 / rates.values().iter().map(|rate| 1.0 / rate).sum::<f64>())
 }
 
+/// Number of the first timed run, beyond those of warm-up, so that the lengths of its texts do not depend on how many there were.
+const FIRST_TIMED: usize = 1000;
+
 /// The value at rank `n * percent / 100` of the sorted samples, for any number of samples, as in the seed's benchmark.
 fn rank(samples: &Samples, percent: usize) -> Option<f64> {
     let sorted = sorted(samples.values());
@@ -151,7 +154,8 @@ fn checked_rows(trials: &Trials<'_>, workload: &Workload, arms: &[Prefix]) -> Re
         Ok(Sample { ms: ns as f64 * 1e-6, cost: outcome.cost })
     };
     let warmup = trials.warm_up(|run| arms.iter().try_for_each(|&arm| sample(arm, run).map(drop)))?;
-    let samples = trials.take(arms.len(), |i| sample(arms[i % arms.len()], warmup.runs + i / arms.len()))?;
+    let first = FIRST_TIMED.max(warmup.runs);
+    let samples = trials.take(arms.len(), |i| sample(arms[i % arms.len()], first + i / arms.len()))?;
     let row = |(first, &arm): (usize, &Prefix)| {
         let samples: Vec<_> = samples.iter().skip(first).step_by(arms.len()).cloned().collect();
         Ok(row(info, workload, arm, &samples)?.digest(&digest).warmed(warmup))

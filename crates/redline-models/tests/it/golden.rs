@@ -48,7 +48,6 @@ fn bf16_logits_stay_close_to_the_reference() {
             let sequence = bench.sequence();
             let got = bench.pass(&[(sequence, &want.prompt)]).concat();
             let error = nmse(&got, &want.logits);
-            println!("{} {} {error:e}", dir.display(), kv.name());
             let most = if kv == KvFormat::W8 { 1e-3 } else { 1e-4 };
             assert!(error <= most, "{}: NMSE {error:e} with {} keys", dir.display(), kv.name());
         }

@@ -284,7 +284,7 @@ impl MemoryFlags {
         let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
         let PrefixCacheBytes(prefix_cache) =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::prefix_cache))?
-                .unwrap_or(PrefixCacheBytes(PREFIX_CACHE_BYTES));
+                .unwrap_or(PrefixCacheBytes(Some(PREFIX_CACHE_BYTES)));
         let memory = memory.or_else(free_memory);
         Ok(Settings { backend: Backend { memory, prefix_cache, ..backend }, ..settings })
     }
@@ -352,7 +352,7 @@ impl BackendFlags {
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             memory: None,
-            prefix_cache: 0,
+            prefix_cache: None,
             stall_s: None,
             clock: clock.clone(),
         })
@@ -394,8 +394,7 @@ pub(crate) struct Backend {
     kv_format: Option<KvFormat>,
     max_context: Option<usize>,
     memory: Option<u64>,
-    /// Bytes up to which keys and values of finished requests are kept; 0: they are not.
-    prefix_cache: u64,
+    prefix_cache: Option<u64>,
     stall_s: Option<f64>,
     clock: Clock,
 }
@@ -419,7 +418,7 @@ impl Backend {
                 log: self.plans.log,
             },
         };
-        let prefix_cache = if setup.prefix_cache { PREFIX_CACHE_BYTES } else { 0 };
+        let prefix_cache = setup.prefix_cache.then_some(PREFIX_CACHE_BYTES);
         Self { plans, memory, prefix_cache, ..self }
     }
 
@@ -439,8 +438,7 @@ impl Backend {
             kv_format: self.kv_format,
             max_context: self.max_context,
             memory: self.memory,
-            prefix_cache: self.prefix_cache > 0,
-            prefix_cache_bytes: self.prefix_cache,
+            prefix_cache: self.prefix_cache,
             queue: QUEUE,
             stall_s: self.stall_s,
             clock: self.clock.as_fn(),

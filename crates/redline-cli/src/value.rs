@@ -343,19 +343,18 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// How much the prefix cache may keep, in bytes; 0 is nothing.
+/// How much the prefix cache may keep, in bytes; `None`: there is no cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PrefixCacheBytes(pub(crate) u64);
+pub(crate) struct PrefixCacheBytes(pub(crate) Option<u64>);
 
 /// Parses the size of the prefix cache: on (the default size), off, or a size.
 pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCacheBytes, BadValue> {
     match on_off(text) {
-        Ok(true) => Ok(PrefixCacheBytes(PREFIX_CACHE_BYTES)),
-        Ok(false) => Ok(PrefixCacheBytes(0)),
+        Ok(on) => Ok(PrefixCacheBytes(on.then_some(PREFIX_CACHE_BYTES))),
         Err(_) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
             bad(format!("`{text}` is neither"), "on or off, or a size such as 8GiB")
         }
-        Err(_) => bytes(text).map(PrefixCacheBytes),
+        Err(_) => bytes(text).map(|bytes| PrefixCacheBytes(Some(bytes))),
     }
 }
 
@@ -560,7 +559,7 @@ mod tests {
         assert_eq!((on_off("on"), on_off("off")), (Ok(true), Ok(false)));
         assert!(on_off("maybe").is_err() && on_off("").is_err());
         let kept = ["on", "off", "8GiB"].map(prefix_cache);
-        assert_eq!(kept, [2 << 30, 0, 8 << 30].map(|bytes| Ok(PrefixCacheBytes(bytes))));
+        assert_eq!(kept, [Some(2 << 30), None, Some(8 << 30)].map(|bytes| Ok(PrefixCacheBytes(bytes))));
         assert!(["maybe", "", "8 apples"].iter().all(|text| prefix_cache(text).is_err()));
         assert!(count("0").is_err());
         assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));

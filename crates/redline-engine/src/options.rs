@@ -14,7 +14,7 @@ use crate::plan::PlanOptions;
 
 pub use redline_kernels::ClockFn;
 
-/// Default of [`Options::prefix_cache_bytes`]: 2 GiB, which hold 65536 tokens of Llama 3.2 1B with a bf16 cache.
+/// Default of [`Options::prefix_cache`]: 2 GiB, which hold 65536 tokens of Llama 3.2 1B with a bf16 cache.
 pub const PREFIX_CACHE_BYTES: u64 = 2 << 30;
 
 /// Receives the observations of a pass, on the engine's thread.
@@ -72,11 +72,9 @@ pub struct Options {
     pub max_context: Option<usize>,
     /// Maximum bytes of weights, activations, keys and values together; `None`: no limit.
     pub memory: Option<u64>,
-    /// Keep keys and values of earlier requests, for requests that begin with the same tokens.
-    pub prefix_cache: bool,
-    /// Bytes of keys and values beyond which memory grows for running requests only: before, those of earlier requests are
-    /// evicted, the least recently used first.
-    pub prefix_cache_bytes: u64,
+    /// Keep keys and values of earlier requests, for requests that begin with the same tokens, as long as all keys and values
+    /// take no more than these bytes; `None`: keep none. Beyond, memory grows for running requests only.
+    pub prefix_cache: Option<u64>,
     /// Maximum number of waiting and running requests.
     pub queue: usize,
     /// Seconds that prompts may add to a pass while some request generates; `None`: 4/5 of the time of a pass without prompts.
@@ -109,8 +107,7 @@ impl Options {
             kv_format: None,
             max_context: None,
             memory: None,
-            prefix_cache: true,
-            prefix_cache_bytes: PREFIX_CACHE_BYTES,
+            prefix_cache: Some(PREFIX_CACHE_BYTES),
             queue: 256,
             stall_s: None,
             plans: PlanOptions::default(),

@@ -183,12 +183,16 @@ impl<P: PageStore> KvCache<P> {
 
     /// Number of pages that [`KvCache::reserve`] would add to the memory for `more` further tokens of a sequence.
     pub fn growth(&self, id: SeqId, more: usize) -> usize {
+        self.missing(id, more, &self.owners).saturating_sub(self.free.len())
+    }
+
+    /// Number of pages that a sequence lacks for `more` further tokens, if pages have these numbers of owners.
+    fn missing(&self, id: SeqId, more: usize, owners: &[u32]) -> usize {
         let Sequence { pages, tokens } = &self.sequences[id.0];
         let partial =
             if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
-        let copied = usize::from(partial.is_some_and(|page| self.owners[*page as usize] > 1));
-        let new = (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len());
-        (copied + new).saturating_sub(self.free.len())
+        let copied = usize::from(partial.is_some_and(|page| owners[*page as usize] > 1));
+        copied + (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len())
     }
 
     /// Whether [`KvCache::reserve`] would find room for `more` further tokens of a sequence if these other sequences were
@@ -206,11 +210,7 @@ impl<P: PageStore> KvCache<P> {
             *owners -= 1;
             room += usize::from(*owners == 0);
         }
-        let Sequence { pages, tokens } = &self.sequences[id.0];
-        let partial =
-            if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
-        let copied = usize::from(partial.is_some_and(|page| owners[*page as usize] > 1));
-        copied + (tokens + more).div_ceil(PAGE_TOKENS).saturating_sub(pages.len()) <= room
+        self.missing(id, more, &owners) <= room
     }
 
     /// Replaces a page shared with others by a copy.

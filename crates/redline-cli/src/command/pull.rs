@@ -30,7 +30,8 @@ const FILES: &str = "Downloads what Redline reads: configuration, tokenizer, cha
     there are none. Prints the directory of the model. The cache is the one that huggingface_hub uses: each finds what the other has \
     downloaded, and `--model ID` finds both. The hash of every file that is downloaded is checked; a file that the cache has, with \
     the name of the hash and the right length, is used unread. After an interruption the same command continues. A model that is \
-    private or whose conditions must be accepted needs an access token: HF_TOKEN, or the one that `hf auth login` stores. A proxy is taken from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.";
+    private or whose conditions must be accepted needs an access token: HF_TOKEN, or the one that `hf auth login` stores. A proxy \
+    is taken from HTTPS_PROXY, HTTP_PROXY, ALL_PROXY and NO_PROXY.";
 
 /// Flags of `pull`.
 #[derive(Debug, Args)]

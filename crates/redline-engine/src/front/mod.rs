@@ -245,12 +245,12 @@ impl Engine {
             kv_format,
             kernel_path: format!("{}/{}/kv-{}", simd.name(), facts.format, kv_format.name()),
             kv_budget_bytes: pages.map(|pages| pages as u64 * page_bytes),
-            prefix_cache: options.prefix_cache,
+            prefix_cache: options.prefix_cache.is_some(),
             operations: model.operations(),
         };
         let activations = model.activations();
         let counters: Arc<Counters> = Arc::default();
-        let most_kept = usize::try_from(options.prefix_cache_bytes / page_bytes.max(1)).unwrap_or(usize::MAX);
+        let most_kept = options.prefix_cache.map(|bytes| bytes / page_bytes.max(1));
         let runner = Runner {
             model,
             kv_format,
@@ -261,7 +261,7 @@ impl Engine {
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),
-            most_kept: options.prefix_cache.then_some(most_kept),
+            most_kept: most_kept.map(|pages| usize::try_from(pages).unwrap_or(usize::MAX)),
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),

@@ -43,11 +43,9 @@ impl<P: PageStore> Cache<P> {
     pub(crate) fn reserve(&mut self, sequence: SeqId, more: usize) -> Result<(), KvError> {
         loop {
             let growth = self.kv.growth(sequence, more);
-            if growth == 0 || self.kv.allocated() + growth <= self.most_kept || !self.give_way() {
-                break;
+            if growth > 0 && self.kv.allocated() + growth > self.most_kept && self.give_way() {
+                continue;
             }
-        }
-        loop {
             let Err(error) = self.kv.reserve(sequence, more) else { return Ok(()) };
             if !self.give_way() && !self.release_oldest_window() {
                 return Err(error);

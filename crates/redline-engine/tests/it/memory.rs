@@ -5,7 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use redline_engine::{
-    Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PerplexityRequest,
+    Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PREFIX_CACHE_BYTES,
+    PerplexityRequest,
 };
 use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -212,7 +213,7 @@ fn earlier_requests_take_no_more_memory_than_they_may() {
     };
     let plain = Options { threads: 1, ..options(&demo_dir()) };
     let bytes = 4 * page(&Engine::load(plain.clone()).unwrap());
-    let limited = Engine::load(Options { prefix_cache_bytes: bytes, ..plain.clone() }).unwrap();
+    let limited = Engine::load(Options { prefix_cache: Some(bytes), ..plain.clone() }).unwrap();
     let unlimited = Engine::load(plain).unwrap();
     let grown = [&limited, &unlimited].map(|engine| {
         run(engine, 0);
@@ -234,7 +235,7 @@ fn requests_leave_nothing_behind() {
     if !in_own_process("memory::requests_leave_nothing_behind") {
         return;
     }
-    for prefix_cache in [false, true] {
+    for prefix_cache in [None, Some(PREFIX_CACHE_BYTES)] {
         let plain = Options { threads: 1, ..options(&demo_dir()) };
         let info = Engine::load(plain.clone()).unwrap().info().clone();
         let memory = budget(&info, 9, 0);
@@ -244,11 +245,11 @@ fn requests_leave_nothing_behind() {
             mixture(&engine, requests, &mut dice);
             let held = engine.in_use().unwrap();
             assert_eq!(held.sequences, held.kept, "only the prefix cache holds sequences at rest");
-            assert!(prefix_cache || held == EngineUse::default(), "{held:?}");
+            assert!(prefix_cache.is_some() || held == EngineUse::default(), "{held:?}");
             current_bytes()
         });
         // Ten bytes for each of the last 800 requests would be too many.
         let grown = after[2].saturating_sub(after[1]);
-        assert!(grown < 8 << 10, "prefix cache {prefix_cache}: {after:?}");
+        assert!(grown < 8 << 10, "prefix cache {prefix_cache:?}: {after:?}");
     }
 }

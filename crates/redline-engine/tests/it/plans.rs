@@ -163,7 +163,7 @@ fn a_key_changes_with_what_a_plan_depends_on_and_nothing_else() {
     // These are not part of the key: names, context, memory, the prefix cache, other buckets.
     let same = planned(PlanPolicy::Forbid, cache, |options| {
         options.max_context = Some(100);
-        options.prefix_cache = false;
+        options.prefix_cache = None;
         options.memory = Some(200 << 20);
     });
     assert_eq!((same.score().cost.plan_misses, same.counters().misses), (0, 0));

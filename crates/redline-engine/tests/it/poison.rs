@@ -22,7 +22,7 @@ fn check(checkpoint: &str, format: Format, kv_format: KvFormat, requests: usize)
     // One thread, because on a busy machine a team of two mostly waits.
     let plain =
         Options { threads: 1, format: Some(format), kv_format: Some(kv_format), plans, ..options(&dir) };
-    let clean = Engine::load(Options { prefix_cache: false, ..plain.clone() }).unwrap();
+    let clean = Engine::load(Options { prefix_cache: None, ..plain.clone() }).unwrap();
     let mut dice = Dice(requests as u64);
     // A small pool, so that reference answers are cheap, in a different mixture every time.
     let pool: Vec<AnyRequest> = (0..60).map(|_| AnyRequest::draw(&clean, &mut dice)).collect();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineUse, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    PrefixCacheCounts, ScoreRequest,
+    PREFIX_CACHE_BYTES, PrefixCacheCounts, ScoreRequest,
 };
 use redline_kernels::Format;
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -12,8 +12,8 @@ use crate::models::{
     bits, demo_dir, generation, golden_dir, ids, long, options, pledge, refusal, request, scores, text,
 };
 
-fn demo(prefix_cache: bool, format: Format) -> Engine {
-    let format = Some(format);
+fn demo(keeps: bool, format: Format) -> Engine {
+    let (format, prefix_cache) = (Some(format), keeps.then_some(PREFIX_CACHE_BYTES));
     Engine::load(Options { prefix_cache, format, ..options(&demo_dir()) }).unwrap()
 }
 
@@ -205,7 +205,7 @@ proptest! {
         pages in 4u64..9,
         requests in prop::collection::vec((0usize..3, 0usize..130, 1usize..6, any::<bool>()), 1..12),
     ) {
-        let free = Engine::load(Options { prefix_cache: false, ..options(&golden_dir()) }).unwrap();
+        let free = Engine::load(Options { prefix_cache: None, ..options(&golden_dir()) }).unwrap();
         let engine = tight(pages * 64);
         for (stem, length, items, scored) in requests {
             // Prompts with the same stem share a prefix.

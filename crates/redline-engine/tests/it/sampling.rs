@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use redline_engine::{
-    Cancel, Continuation, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, Penalties,
-    PositionLogprobs, ProfileEvent, Sampling,
+    Cancel, Continuation, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options,
+    PREFIX_CACHE_BYTES, Penalties, PositionLogprobs, ProfileEvent, Sampling,
 };
 use redline_kernels::Format;
 use serde::Deserialize;
@@ -162,7 +162,7 @@ fn each_continuation_is_that_of_a_request_with_its_seed() {
     };
     let single = demo();
     let mut expected = Vec::new();
-    for prefix_cache in [false, true] {
+    for prefix_cache in [None, Some(PREFIX_CACHE_BYTES)] {
         for (threads, kv_cache) in [(1, true), (2, true), (2, false)] {
             let dir = crate::models::demo_dir();
             let engine = Engine::load(Options { threads, prefix_cache, ..options(&dir) }).unwrap();
@@ -183,7 +183,7 @@ fn each_continuation_is_that_of_a_request_with_its_seed() {
             }
             assert!(all.iter().all(|one| one.token_s.len() == one.token_ids.len()));
             let got = all.into_iter().map(|one| (one.text, one.token_ids, one.logprobs, one.finish_reason));
-            assert_eq!(got.collect::<Vec<_>>(), expected, "{threads} {prefix_cache} {kv_cache}");
+            assert_eq!(got.collect::<Vec<_>>(), expected, "{threads} {prefix_cache:?} {kv_cache}");
         }
     }
 }
@@ -228,7 +228,7 @@ fn the_prompt_of_several_continuations_runs_once() {
             seen.lock().unwrap().push(*computed_tokens);
         }
     });
-    let (profile, prefix_cache) = (Some(profile), false);
+    let (profile, prefix_cache) = (Some(profile), None);
     let engine = Engine::load(Options { profile, prefix_cache, ..options(&golden_dir()) }).unwrap();
     let prompt: Vec<i64> = (0..100).map(|i| i * 7 % 131).collect();
     let request = GenerateRequest { n: 3, logprobs: None, ..sampled(1, 5) };

@@ -197,7 +197,7 @@ fn core_08_batch_sizes() {
 
 #[test]
 fn core_09_determinism() {
-    let cold = Engine::load(Options { prefix_cache: false, ..options(&demo_dir()) }).unwrap();
+    let cold = Engine::load(Options { prefix_cache: None, ..options(&demo_dir()) }).unwrap();
     let first = bits(&run(&cold, soft(&cold, &LONG, &SHORT)));
     for engine in [cold, demo(), demo()] {
         for _ in 0..3 {
@@ -526,7 +526,7 @@ fn feature_2_sharding() {
 #[test]
 fn feature_3_prefix_caching() {
     let engine = demo();
-    let cold = Engine::load(Options { prefix_cache: false, ..options(&demo_dir()) }).unwrap();
+    let cold = Engine::load(Options { prefix_cache: None, ..options(&demo_dir()) }).unwrap();
     let of = |engine: &Engine, query: &str, salt: &str| {
         let (query, cache_salt) = (text(query), salt.to_owned());
         engine.score(ScoreRequest { query, cache_salt, ..soft(engine, &LONG, &SHORT) }).unwrap()

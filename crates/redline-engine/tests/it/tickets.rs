@@ -92,7 +92,7 @@ fn at_rest(engine: &Engine) -> EngineUse {
 #[test]
 fn tickets_that_are_dropped_cancel_their_requests_and_nothing_else() {
     const COUNT: usize = 300;
-    let engine = Engine::load(Options { queue: COUNT, prefix_cache: false, ..options(&demo_dir()) }).unwrap();
+    let engine = Engine::load(Options { queue: COUNT, prefix_cache: None, ..options(&demo_dir()) }).unwrap();
     let mut dice = Dice(3);
     let mut kept = Vec::new();
     for n in 0..COUNT {
@@ -309,7 +309,7 @@ fn a_panic_between_passes_ends_the_engine_and_its_requests_are_told_why() {
 fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
     let plain = options(&demo_dir());
     let memory = budget(demo().info(), 12, 0);
-    let engine = Engine::load(Options { memory: Some(memory), prefix_cache: false, ..plain }).unwrap();
+    let engine = Engine::load(Options { memory: Some(memory), prefix_cache: None, ..plain }).unwrap();
     let likelihood = || {
         let text = text(&std::fs::read_to_string(demo_dir().join("held-out.txt")).unwrap()[..4000]);
         engine.perplexity(PerplexityRequest { text, window: Some(150) }, &Cancel::new()).unwrap()

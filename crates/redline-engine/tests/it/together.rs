@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    Penalties, PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
+    PREFIX_CACHE_BYTES, Penalties, PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
 };
 use redline_kernels::Format;
 
@@ -117,8 +117,8 @@ fn mixed(vocab: i64, longest: i64) -> Vec<AnyRequest> {
 #[test]
 fn sixty_four_mixed_requests_are_answered_as_alone_in_any_order() {
     for &format in Format::ALL {
-        let engine = |threads, prefix_cache| {
-            let format = Some(format);
+        let engine = |threads, keeps: bool| {
+            let (format, prefix_cache) = (Some(format), keeps.then_some(PREFIX_CACHE_BYTES));
             Engine::load(Options { threads, prefix_cache, format, ..options(&demo_dir()) }).unwrap()
         };
         let all = mixed(900, 150);
@@ -147,7 +147,7 @@ proptest! {
         stall in prop::option::of(0.0f64..1e-3),
     ) {
         let all = mixed(50, 100);
-        let free = Engine::load(Options { prefix_cache: false, ..options(&golden_dir()) }).unwrap();
+        let free = Engine::load(Options { prefix_cache: None, ..options(&golden_dir()) }).unwrap();
         let info = free.info();
         let memory = Some(info.weight_bytes + info.activation_bytes + pages * 64 * info.kv_bytes_per_token);
         let engine = Engine::load(Options { memory, stall_s: stall, ..options(&golden_dir()) }).unwrap();
@@ -226,7 +226,7 @@ fn a_text_that_is_measured_and_requests_that_need_its_room_wait_for_each_other()
     let info = free.info();
     // A window of two passes holds 16 of the 20 pages between the passes; each generation needs 6.
     let memory = Some(info.weight_bytes + info.activation_bytes + 20 * 64 * info.kv_bytes_per_token);
-    let options = Options { memory, prefix_cache: false, ..options(&dir.path().join("long")) };
+    let options = Options { memory, prefix_cache: None, ..options(&dir.path().join("long")) };
     let engine = Engine::load(options).unwrap();
     let tokens: Vec<i64> = (0..5000).map(|i| (i * 13 + i / 7) % 300).collect();
     let text = PerplexityRequest { text: ids(&tokens), window: Some(1024) };

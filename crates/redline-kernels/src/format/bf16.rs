@@ -6,7 +6,7 @@
 
 use redline_simd::{Isa, LANES};
 
-use super::{Format, Mac};
+use super::{Format, Mac, Widened};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
 
@@ -93,23 +93,12 @@ impl Mac for Bf16Mac {
 /// bf16 values, widened exactly, times f32 inputs: probabilities times values.
 pub(crate) struct WidenMac;
 
-impl Mac for WidenMac {
+impl Widened for WidenMac {
     const WORDS: usize = LANES / 2;
-    const WIDENS: bool = true;
-    type Weight<S: Isa> = S::F;
-    type Input<S: Isa> = S::F;
     #[inline(always)]
-    unsafe fn weight<S: Isa>(s: S, p: *const u32) -> S::F {
+    unsafe fn load<S: Isa>(s: S, p: *const u32) -> S::F {
         // SAFETY: 8 readable words, sixteen bf16, by contract.
         unsafe { s.load_bf16(p.cast()) }
-    }
-    #[inline(always)]
-    fn input<S: Isa>(s: S, word: u32) -> S::F {
-        s.splat(f32::from_bits(word))
-    }
-    #[inline(always)]
-    fn mac<S: Isa>(s: S, acc: S::F, w: S::F, x: S::F) -> S::F {
-        s.fma(w, x, acc)
     }
 }
 

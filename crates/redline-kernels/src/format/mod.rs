@@ -208,6 +208,37 @@ pub(crate) trait Mac: 'static {
     fn mac<S: Isa>(s: S, acc: S::F, w: Self::Weight<S>, x: Self::Input<S>) -> S::F;
 }
 
+/// Values that are f32, or are widened to it exactly, times f32 inputs.
+pub(crate) trait Widened: 'static {
+    /// Number of words of sixteen values.
+    const WORDS: usize;
+    /// Reads sixteen values.
+    ///
+    /// # Safety
+    /// `p` is valid for reading [`Widened::WORDS`] words.
+    unsafe fn load<S: Isa>(s: S, p: *const u32) -> S::F;
+}
+
+impl<W: Widened> Mac for W {
+    const WORDS: usize = W::WORDS;
+    const WIDENS: bool = W::WORDS < LANES;
+    type Weight<S: Isa> = S::F;
+    type Input<S: Isa> = S::F;
+    #[inline(always)]
+    unsafe fn weight<S: Isa>(s: S, p: *const u32) -> S::F {
+        // SAFETY: by contract.
+        unsafe { W::load(s, p) }
+    }
+    #[inline(always)]
+    fn input<S: Isa>(s: S, word: u32) -> S::F {
+        s.splat(f32::from_bits(word))
+    }
+    #[inline(always)]
+    fn mac<S: Isa>(s: S, acc: S::F, w: S::F, x: S::F) -> S::F {
+        s.fma(w, x, acc)
+    }
+}
+
 /// Dot products of one block: the part of an integer tile that depends on the format.
 pub(crate) trait Integer: 'static {
     /// Number of words of a strip per block of k.

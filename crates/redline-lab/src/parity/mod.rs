@@ -52,7 +52,7 @@ pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
         KvFormat::F32 => 1e-9,
         KvFormat::Bf16 => 4e-4,
         KvFormat::F16 => 1e-5,
-        KvFormat::W8 => 5e-3,
+        KvFormat::W8 => 3e-3,
     };
     f64::max(of_weights, of_keys)
 }

@@ -9,13 +9,12 @@ use redline_simd::{Isa, LANES};
 use super::{Job, SPAN};
 use crate::op::exp::exp;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
+use crate::tile::TILE_ROWS;
 
 /// Maximum number of tiles in a block.
 pub(super) const BLOCK_TILES: usize = 8;
-/// Maximum number of rows in a tile.
-pub(super) const MAX_TILE_ROWS: usize = 6;
-/// Number of places for rows in a block: those of tile t begin at `t * MAX_TILE_ROWS`.
-pub(super) const ROWS: usize = BLOCK_TILES * MAX_TILE_ROWS;
+/// Number of places for rows in a block: those of tile t begin at `t * TILE_ROWS`.
+pub(super) const ROWS: usize = BLOCK_TILES * TILE_ROWS;
 
 /// Some query rows of one segment: token-major, then heads of the group.
 #[derive(Clone, Copy)]
@@ -45,7 +44,7 @@ pub(super) struct Block<'a> {
 /// The keys of a span that the rows of a tile see, counted from the start of the span.
 #[derive(Clone, Copy)]
 pub(super) struct Seen {
-    pub(super) keys: [(usize, usize); MAX_TILE_ROWS],
+    pub(super) keys: [(usize, usize); TILE_ROWS],
     /// The rows that see any of these keys.
     pub(super) rows: (usize, usize),
     /// From the first key that any row sees to one past the last.
@@ -54,7 +53,7 @@ pub(super) struct Seen {
     pub(super) all: (usize, usize),
 }
 
-const NOTHING: Seen = Seen { keys: [(0, 0); MAX_TILE_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
+const NOTHING: Seen = Seen { keys: [(0, 0); TILE_ROWS], rows: (0, 0), any: (0, 0), all: (0, 0) };
 
 impl Seen {
     /// The seen slots of a page of the span, as a range that contains the slots that any row sees; `None` if there are none.
@@ -65,21 +64,24 @@ impl Seen {
     }
 }
 
+/// Weighted values of the rows of a block, `[rows][Block::width]`; a row is written before it is read.
+pub(super) type Values = MaybeUninit<[f32; ROWS * MAX_HEAD_DIM]>;
+
 /// The products of queries with keys, and of probabilities with values, in the arithmetic of some formats. Rows have the numbers
 /// of their places in the block.
 pub(super) trait Products<S: Isa> {
     /// Reads the queries of a block.
     fn load_queries(&mut self, s: S, block: &Block<'_>);
-    /// Computes the span that begins at key `start`, for all rows that see any of its keys. Returns maximum and sum of each.
+    /// Computes the span that begins at key `start`, for all rows that see any of its keys. Writes their weighted values to
+    /// `o`. Returns maximum and sum of each.
     fn span(
         &mut self,
         s: S,
         block: &Block<'_>,
         start: usize,
         seen: &[Seen; BLOCK_TILES],
+        o: &mut Values,
     ) -> [(f32, f32); ROWS];
-    /// The weighted values of a row over the last span, [`Block::width`] of them.
-    fn values_of(&self, block: &Block<'_>, row: usize) -> *const f32;
 }
 
 /// Running maximum and sum of one query row.
@@ -155,7 +157,7 @@ impl<'a> Block<'a> {
     /// Computes the block's outputs.
     #[inline(always)]
     pub(super) fn run_with<S: Isa>(&self, s: S, products: &mut impl Products<S>) {
-        let mut merged = MaybeUninit::<[f32; ROWS * MAX_HEAD_DIM]>::uninit();
+        let (mut o, mut merged) = (Values::uninit(), Values::uninit());
         let merged = merged.as_mut_ptr().cast::<f32>();
         let mut states = [State { max: 0.0, sum: 0.0, started: false }; ROWS];
         let (mut first, mut last) = (usize::MAX, 0);
@@ -170,21 +172,22 @@ impl<'a> Block<'a> {
             for t in 0..self.count {
                 seen[t] = self.seen(&self.tile(t), start);
             }
-            let tops = products.span(s, self, start, &seen);
+            let tops = products.span(s, self, start, &seen, &mut o);
             for t in 0..self.count {
                 for r in seen[t].rows.0..seen[t].rows.1 {
-                    let row = t * MAX_TILE_ROWS + r;
+                    let row = t * TILE_ROWS + r;
                     // SAFETY: the row saw keys of this span, so its values were computed; `merged` has room for every row.
                     unsafe {
-                        let merged = merged.add(row * self.width());
-                        self.merge(s, tops[row], products.values_of(self, row), merged, &mut states[row]);
+                        let at = row * self.width();
+                        let o = o.as_ptr().cast::<f32>().add(at);
+                        self.merge(s, tops[row], o, merged.add(at), &mut states[row]);
                     }
                 }
             }
         }
         for t in 0..self.count {
             for r in 0..self.tile(t).rows {
-                let row = t * MAX_TILE_ROWS + r;
+                let row = t * TILE_ROWS + r;
                 // SAFETY: a query row sees at least itself, so `merged` was written.
                 unsafe {
                     self.write_out(s, &self.tile(t), r, merged.add(row * self.width()), states[row].sum);

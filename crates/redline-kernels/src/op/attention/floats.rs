@@ -7,32 +7,22 @@ use std::ops::Range;
 use redline_simd::{Isa, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MAX_TILE_ROWS, Products, ROWS, Seen, softmax};
+use super::block::{BLOCK_TILES, Block, Products, ROWS, Seen, Values, softmax};
 use super::page::{HeadPage, Unpacked};
-use crate::format::Mac;
 use crate::format::bf16::{self, pack_row};
-use crate::op::kv::{KvFormat, MAX_HEAD_DIM, PAGE_TOKENS};
+use crate::format::{Mac, Widened};
+use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
+use crate::tile::TILE_ROWS;
 
 /// f16 values, widened exactly, times f32 inputs.
 pub(super) struct HalfMac;
 
-impl Mac for HalfMac {
+impl Widened for HalfMac {
     const WORDS: usize = LANES / 2;
-    const WIDENS: bool = true;
-    type Weight<S: Isa> = S::F;
-    type Input<S: Isa> = S::F;
     #[inline(always)]
-    unsafe fn weight<S: Isa>(s: S, p: *const u32) -> S::F {
+    unsafe fn load<S: Isa>(s: S, p: *const u32) -> S::F {
         // SAFETY: 8 readable words, sixteen f16, by contract.
         unsafe { s.load_f16(p.cast()) }
-    }
-    #[inline(always)]
-    fn input<S: Isa>(s: S, word: u32) -> S::F {
-        s.splat(f32::from_bits(word))
-    }
-    #[inline(always)]
-    fn mac<S: Isa>(s: S, acc: S::F, w: S::F, x: S::F) -> S::F {
-        s.fma(w, x, acc)
     }
 }
 
@@ -40,12 +30,10 @@ impl Mac for HalfMac {
 pub(super) struct Floats<K, V> {
     /// Queries in the input words of the cache's format, `[rows][steps]`.
     words: MaybeUninit<[u32; ROWS * MAX_HEAD_DIM]>,
-    /// The same values as f32, for unpacked pages: `[rows][dimensions of the keys]`.
+    /// If those words are pairs, the same values as f32, for unpacked pages: `[rows][dimensions of the keys]`.
     floats: MaybeUninit<[f32; ROWS * MAX_HEAD_DIM]>,
     /// `[rows][keys of a span]`
     logits: MaybeUninit<[f32; ROWS * SPAN]>,
-    /// Weighted values, `[rows][dimensions, padded]`.
-    o: MaybeUninit<[f32; ROWS * MAX_HEAD_DIM]>,
     page: Unpacked,
     arithmetic: PhantomData<(K, V)>,
 }
@@ -56,7 +44,7 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
-                self.load_query(block, t * MAX_TILE_ROWS + r, &block.query(&tile, r));
+                self.load_query(block, t * TILE_ROWS + r, &block.query(&tile, r));
             }
         }
     }
@@ -68,15 +56,16 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
         block: &Block<'_>,
         start: usize,
         seen: &[Seen; BLOCK_TILES],
+        o: &mut Values,
     ) -> [(f32, f32); ROWS] {
         self.logits(s, block, start, seen);
         let mut tops = [(0f32, 0f32); ROWS];
         for t in 0..block.len() {
             for r in seen[t].rows.0..seen[t].rows.1 {
-                let row = t * MAX_TILE_ROWS + r;
+                let row = t * TILE_ROWS + r;
                 // SAFETY: the logits of row `r` were computed for all keys that it sees, in whole blocks.
                 tops[row] = unsafe {
-                    let o = self.o.as_mut_ptr().cast::<f32>().add(row * block.width());
+                    let o = o.as_mut_ptr().cast::<f32>().add(row * block.width());
                     for at in (0..block.width()).step_by(LANES) {
                         s.store(o.add(at), s.splat(0.0));
                     }
@@ -85,14 +74,8 @@ impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
                 };
             }
         }
-        self.values(s, block, start, seen);
+        self.values(s, block, start, seen, o);
         tops
-    }
-
-    #[inline(always)]
-    fn values_of(&self, block: &Block<'_>, row: usize) -> *const f32 {
-        // SAFETY: the block has this row.
-        unsafe { self.o.as_ptr().cast::<f32>().add(row * block.width()) }
     }
 }
 
@@ -102,13 +85,12 @@ impl<K: Mac, V: Mac> Floats<K, V> {
             words: MaybeUninit::uninit(),
             floats: MaybeUninit::uninit(),
             logits: MaybeUninit::uninit(),
-            o: MaybeUninit::uninit(),
             page: Unpacked::new(),
             arithmetic: PhantomData,
         }
     }
 
-    /// Stores a scaled query in the input words of the cache's format, and as f32.
+    /// Stores a scaled query in the input words of the cache's format, and as f32 if those are pairs.
     #[inline(always)]
     fn load_query(&mut self, block: &Block<'_>, row: usize, scaled: &[f32; MAX_HEAD_DIM]) {
         let (shape, steps, dims) = (block.shape(), block.shape().steps(), block.shape().key_dims());
@@ -118,12 +100,11 @@ impl<K: Mac, V: Mac> Floats<K, V> {
             let floats = self.floats.as_mut_ptr().cast::<f32>().add(row * dims);
             (std::slice::from_raw_parts_mut(words, steps), std::slice::from_raw_parts_mut(floats, dims))
         };
-        if shape.format == KvFormat::Bf16 {
+        if K::SPLIT {
             pack_row(&scaled[..shape.head_dim], words);
             floats.iter_mut().zip(scaled).for_each(|(to, x)| *to = bf16::widen(bf16::round(*x)));
         } else {
             words.iter_mut().zip(scaled).for_each(|(word, x)| *word = x.to_bits());
-            floats.copy_from_slice(&scaled[..dims]);
         }
     }
 
@@ -159,13 +140,18 @@ impl<K: Mac, V: Mac> Floats<K, V> {
                     let Some(slots) = seen[t].slots(page) else { continue };
                     let blocks = slots.start / LANES..slots.end.div_ceil(LANES);
                     let (first, last) = seen[t].rows;
-                    let row = t * MAX_TILE_ROWS + first;
+                    let row = t * TILE_ROWS + first;
                     // SAFETY: these blocks lie within the page; queries and logits hold every row of the tile.
                     unsafe {
                         let to = self.logits.as_mut_ptr().cast::<f32>();
                         let to = to.add(row * SPAN + page * PAGE_TOKENS + blocks.start * LANES);
                         if unpacked {
-                            let q = self.floats.as_ptr().cast::<u32>().add(row * dims);
+                            let floats = if K::SPLIT {
+                                self.floats.as_ptr().cast()
+                            } else {
+                                self.words.as_ptr().cast::<u32>()
+                            };
+                            let q = floats.add(row * dims);
                             self.page.keys_times::<S>(s, dims, blocks, (q, dims), (to, SPAN), last - first);
                         } else {
                             let q = self.words.as_ptr().cast::<u32>().add(row * steps);
@@ -179,7 +165,14 @@ impl<K: Mac, V: Mac> Floats<K, V> {
 
     /// `o[r] = sum of p[r][key] v[key]` over the keys each row sees, ascending, page by page.
     #[inline(always)]
-    fn values<S: Isa>(&mut self, s: S, block: &Block<'_>, start: usize, seen: &[Seen; BLOCK_TILES]) {
+    fn values<S: Isa>(
+        &mut self,
+        s: S,
+        block: &Block<'_>,
+        start: usize,
+        seen: &[Seen; BLOCK_TILES],
+        o: &mut Values,
+    ) {
         for page in 0..SPAN / PAGE_TOKENS {
             let mut next = 0;
             while let Some((head, tiles)) = Self::sharing(block, next, seen, start, page) {
@@ -191,29 +184,29 @@ impl<K: Mac, V: Mac> Floats<K, V> {
                 for t in tiles {
                     let page = (&head, page, unpacked);
                     let (first, last) = seen[t].rows;
-                    let row = |r: usize| t * MAX_TILE_ROWS + r;
+                    let row = |r: usize| t * TILE_ROWS + r;
                     // Keys that all rows see are processed together, the keys before and after them row by row.
                     let (low, high) = seen[t].all;
                     if low >= high {
                         for r in first..last {
                             let (a, b) = seen[t].keys[r];
-                            self.weighted(s, block, page, a..b, row(r), 1);
+                            self.weighted(s, block, page, a..b, (row(r), 1), o);
                         }
                         continue;
                     }
                     for r in first..last {
-                        self.weighted(s, block, page, seen[t].keys[r].0..low, row(r), 1);
+                        self.weighted(s, block, page, seen[t].keys[r].0..low, (row(r), 1), o);
                     }
-                    self.weighted(s, block, page, low..high, row(first), last - first);
+                    self.weighted(s, block, page, low..high, (row(first), last - first), o);
                     for r in first..last {
-                        self.weighted(s, block, page, high..seen[t].keys[r].1, row(r), 1);
+                        self.weighted(s, block, page, high..seen[t].keys[r].1, (row(r), 1), o);
                     }
                 }
             }
         }
     }
 
-    /// Adds `p v` for the keys `keys` (counted in the span) of one page to `rows` rows.
+    /// Adds `p v` for the keys `keys` (counted in the span) of one page to `rows` rows from `row` on.
     #[inline(always)]
     fn weighted<S: Isa>(
         &mut self,
@@ -221,8 +214,8 @@ impl<K: Mac, V: Mac> Floats<K, V> {
         block: &Block<'_>,
         (head, page, unpacked): (&HeadPage<'_>, usize, bool),
         keys: Range<usize>,
-        row: usize,
-        rows: usize,
+        (row, rows): (usize, usize),
+        o: &mut Values,
     ) {
         let (begin, end) = (page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS);
         let (from, to) = (keys.start.clamp(begin, end), keys.end.clamp(begin, end));
@@ -233,7 +226,7 @@ impl<K: Mac, V: Mac> Floats<K, V> {
         // SAFETY: these slots lie within the page; probabilities and sums hold every row.
         unsafe {
             let p = (self.logits.as_ptr().cast::<u32>().add(row * SPAN + from), SPAN);
-            let o = (self.o.as_mut_ptr().cast::<f32>().add(row * block.width()), block.width());
+            let o = (o.as_mut_ptr().cast::<f32>().add(row * block.width()), block.width());
             if unpacked {
                 self.page.values_times::<S>(s, block.shape(), slots, p, o, rows);
             } else {

@@ -13,11 +13,12 @@ use std::ops::Range;
 use redline_simd::{Isa, LANES};
 
 use super::SPAN;
-use super::block::{BLOCK_TILES, Block, MAX_TILE_ROWS, Products, ROWS, Seen, softmax};
+use super::block::{BLOCK_TILES, Block, Products, ROWS, Seen, Values, softmax};
 use crate::dot::INPUT_WORDS;
 use crate::format::{BLOCK, Integer, w8::W8};
-use crate::op::kv::{MAX_HEAD_DIM, PAGE_BLOCKS, PAGE_TOKENS};
+use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::op::quantise::{quantise_head, scale_of};
+use crate::tile::TILE_ROWS;
 
 /// Maximum number of rows in a tile.
 pub(super) const INTEGER_ROWS: usize = 4;
@@ -25,6 +26,8 @@ pub(super) const INTEGER_ROWS: usize = 4;
 const PAGES: usize = SPAN / PAGE_TOKENS;
 /// Largest weight of a value: 14 bits.
 const LARGEST: f32 = 16383.0;
+/// Number of scales of sixteen tokens: those of keys, and those of values.
+const BLOCK_SCALES: usize = 2 * LANES;
 /// Words of a line of the cache.
 const LINE: usize = 16;
 
@@ -38,8 +41,6 @@ pub(super) struct Integers {
     logits: MaybeUninit<[f32; INTEGER_ROWS * SPAN]>,
     /// Weights of a tile as integers, `[keys / 4][rows of the tile][2]` words.
     weights: MaybeUninit<[u32; INTEGER_ROWS * SPAN / 2]>,
-    /// Weighted values, `[rows][dimensions, padded]`.
-    o: MaybeUninit<[f32; ROWS * MAX_HEAD_DIM]>,
 }
 
 /// A tile and the pages that it reads of a span.
@@ -102,9 +103,9 @@ impl<S: Isa> Products<S> for Integers {
                 let scale = quantise_head(s, &block.query(&tile, r), &mut packed);
                 let bytes = packed.iter().flat_map(|word| word.to_le_bytes());
                 let sum: i32 = bytes.map(|byte| i32::from(byte as i8)).sum();
-                self.scales[t * MAX_TILE_ROWS + r] = (scale, (-W8::offset::<S>() * sum) as u32);
+                self.scales[t * TILE_ROWS + r] = (scale, (-W8::offset::<S>() * sum) as u32);
                 for (step, &word) in packed.iter().enumerate().take(steps) {
-                    // SAFETY: a tile has room for MAX_TILE_ROWS queries.
+                    // SAFETY: a tile has room for TILE_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
                 }
             }
@@ -118,6 +119,7 @@ impl<S: Isa> Products<S> for Integers {
         block: &Block<'_>,
         start: usize,
         seen: &[Seen; BLOCK_TILES],
+        o: &mut Values,
     ) -> [(f32, f32); ROWS] {
         let mut tops = [(0f32, 0f32); ROWS];
         for t in 0..block.len() {
@@ -128,22 +130,16 @@ impl<S: Isa> Products<S> for Integers {
             with_rows!(rows, INTEGER_ROWS, self.logits::<S>(s, &read));
             let mut scales = [0f32; INTEGER_ROWS];
             for r in 0..rows {
-                (tops[t * MAX_TILE_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
+                (tops[t * TILE_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
             }
             let mut row = 0;
             while row < rows {
                 let count = (rows - row).min(S::SHORT_ROWS);
-                with_rows!(count, S::SHORT_ROWS, self.values::<S>(s, &read, row, rows, &scales));
+                with_rows!(count, S::SHORT_ROWS, self.values::<S>(s, &read, row, rows, &scales, o));
                 row += count;
             }
         }
         tops
-    }
-
-    #[inline(always)]
-    fn values_of(&self, block: &Block<'_>, row: usize) -> *const f32 {
-        // SAFETY: the block has this row.
-        unsafe { self.o.as_ptr().cast::<f32>().add(row * block.width()) }
     }
 }
 
@@ -154,7 +150,6 @@ impl Integers {
             scales: [(0.0, 0); ROWS],
             logits: MaybeUninit::uninit(),
             weights: MaybeUninit::uninit(),
-            o: MaybeUninit::uninit(),
         }
     }
 
@@ -162,7 +157,7 @@ impl Integers {
     #[inline(always)]
     fn query_words(&mut self, tile: usize) -> *mut u32 {
         // SAFETY: a block has that many tiles.
-        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * MAX_TILE_ROWS * MAX_HEAD_DIM / 4) }
+        unsafe { self.queries.as_mut_ptr().cast::<u32>().add(tile * TILE_ROWS * MAX_HEAD_DIM / 4) }
     }
 
     /// Computes the logits of all `R` rows of a tile, for every block of sixteen keys of which a row sees any.
@@ -171,15 +166,14 @@ impl Integers {
         let shape = read.block.shape();
         let (strip, blocks_of_key) = (shape.key_strip_words(), shape.key_dims() / BLOCK);
         let queries = self.query_words(read.tile);
-        let scales = &self.scales[read.tile * MAX_TILE_ROWS..][..R];
+        let scales = &self.scales[read.tile * TILE_ROWS..][..R];
         let to = self.logits.as_mut_ptr().cast::<f32>();
         for page in 0..PAGES {
             let (Some(words), Some(slots)) = (read.pages[page], read.seen.slots(page)) else { continue };
             for keys in slots.start / LANES..slots.end.div_ceil(LANES) {
                 read.prefetch(s, page, keys * strip..(keys + 1) * strip);
-                let scale_lines = (words.len() - shape.scales()) / PAGE_BLOCKS;
-                let scale_at = shape.scales() + keys * scale_lines;
-                read.prefetch(s, page, scale_at..scale_at + scale_lines);
+                let scales_at = shape.scales() + keys * BLOCK_SCALES;
+                read.prefetch(s, page, scales_at..scales_at + BLOCK_SCALES);
                 // SAFETY: the strip lies within the page, whose scales follow its values; queries and logits hold R rows.
                 unsafe {
                     let mut sums = [[s.splat_word(0); R]; 1];
@@ -249,12 +243,13 @@ impl Integers {
     /// Computes the weighted values of `R` of a tile's `rows` rows, from `first` on.
     #[inline(always)]
     fn values<S: Isa, const R: usize>(
-        &mut self,
+        &self,
         s: S,
         read: &Read<'_>,
         first: usize,
         rows: usize,
         scales: &[f32; INTEGER_ROWS],
+        o: &mut Values,
     ) {
         let (shape, width) = (read.block.shape(), read.block.width());
         let weights = self.weights.as_ptr().cast::<u32>();
@@ -277,10 +272,10 @@ impl Integers {
                 }
             }
             for r in 0..R {
-                let row = read.tile * MAX_TILE_ROWS + first + r;
+                let row = read.tile * TILE_ROWS + first + r;
                 // SAFETY: a strip of a row of the block.
                 unsafe {
-                    let o = self.o.as_mut_ptr().cast::<f32>().add(row * width + strip * LANES);
+                    let o = o.as_mut_ptr().cast::<f32>().add(row * width + strip * LANES);
                     s.store(o, s.mul(s.sum_shorts(sums[r]), s.splat(scales[first + r])));
                 }
             }

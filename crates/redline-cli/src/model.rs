@@ -55,14 +55,10 @@ pub(crate) struct MachineFlags {
     backend: BackendFlags,
 }
 
-/// What may stay in memory.
+/// What is kept for later requests.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
-pub(crate) struct MemoryFlags {
-    /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is
-    /// free [env: REDLINE_MEMORY]
-    #[arg(long, value_name = "SIZE", value_parser = value::bytes)]
-    memory: Option<u64>,
+pub(crate) struct PrefixCacheFlag {
     /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 2GiB), off, or
     /// up to a size such as 8GiB; default on [env: REDLINE_PREFIX_CACHE]
     #[arg(long, value_name = "SIZE", value_parser = value::prefix_cache)]
@@ -96,6 +92,10 @@ pub(crate) struct BackendFlags {
     /// [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
     kv_format: Option<KvFormat>,
+    /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is
+    /// free [env: REDLINE_MEMORY]
+    #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = "Memory")]
+    memory: Option<u64>,
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
@@ -277,22 +277,20 @@ impl MachineFlags {
     }
 }
 
-impl MemoryFlags {
-    /// Adds the memory settings from the flags, the environment or the machine.
+impl PrefixCacheFlag {
+    /// Adds the setting from the flag or the environment.
     pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
         let backend = settings.backend;
-        let memory = or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?;
         let PrefixCacheBytes(prefix_cache) =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::prefix_cache))?
                 .unwrap_or(PrefixCacheBytes(Some(PREFIX_CACHE_BYTES)));
-        let memory = memory.or_else(free_memory);
-        Ok(Settings { backend: Backend { memory, prefix_cache, ..backend }, ..settings })
+        Ok(Settings { backend: Backend { prefix_cache, ..backend }, ..settings })
     }
 }
 
-/// The default memory budget.
+/// The default memory budget, of the memory that is free now.
 fn free_memory() -> Option<u64> {
-    machine().known_free_bytes().map(|free| free / 5 * 4)
+    Machine::here().known_free_bytes().map(|free| free / 5 * 4)
 }
 
 /// The number of threads: from the flag or the environment, or one per physical core that this process may use.
@@ -351,7 +349,7 @@ impl BackendFlags {
             outliers: self.weights.outliers,
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
-            memory: None,
+            memory: or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?,
             prefix_cache: None,
             stall_s: None,
             clock: clock.clone(),
@@ -393,6 +391,7 @@ pub(crate) struct Backend {
     outliers: f64,
     kv_format: Option<KvFormat>,
     max_context: Option<usize>,
+    /// Memory budget of each engine, in bytes; `None`: most of what is free when it is loaded.
     memory: Option<u64>,
     prefix_cache: Option<u64>,
     stall_s: Option<f64>,
@@ -405,9 +404,8 @@ impl Backend {
         self.tier
     }
 
-    /// These settings, adapted to a lane. A prefix cache needs a memory bound.
+    /// These settings, adapted to a lane.
     pub(crate) fn for_lane(self, setup: &Setup) -> Self {
-        let memory = if setup.prefix_cache { free_memory() } else { None };
         let plans = match &setup.plans {
             None => self.plans,
             Some(PlanSetup { policy, cache, tokens, rows }) => PlanOptions {
@@ -419,7 +417,7 @@ impl Backend {
             },
         };
         let prefix_cache = setup.prefix_cache.then_some(PREFIX_CACHE_BYTES);
-        Self { plans, memory, prefix_cache, ..self }
+        Self { plans, prefix_cache, ..self }
     }
 
     /// Converts the settings to engine options.
@@ -437,7 +435,7 @@ impl Backend {
             outliers: self.outliers,
             kv_format: self.kv_format,
             max_context: self.max_context,
-            memory: self.memory,
+            memory: self.memory.or_else(free_memory),
             prefix_cache: self.prefix_cache,
             queue: QUEUE,
             stall_s: self.stall_s,

@@ -9,7 +9,7 @@ use redline_engine::{JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 use super::Context;
 use super::template::ChatFlags;
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, MemoryFlags, ModelName};
+use crate::model::{MachineFlags, ModelName, PrefixCacheFlag};
 use crate::text;
 use crate::value;
 
@@ -67,7 +67,7 @@ pub(super) struct JudgeFlags {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    memory: MemoryFlags,
+    prefix_cache: PrefixCacheFlag,
 }
 
 /// Parses `--length`.
@@ -114,7 +114,7 @@ impl JudgeFlags {
     ) -> Result<(LoadedModel, Option<ChatFrames>), Failure> {
         let chat = self.chat.requested(model, context.environment, self.quiet)?;
         let settings = self.machine.resolve(context.environment, &context.clock)?;
-        let settings = self.memory.resolve(settings, context.environment)?;
+        let settings = self.prefix_cache.resolve(settings, context.environment)?;
         let loaded = settings.load(model, context.environment)?;
         let chat = chat.map(|chat| ChatFrames::new(chat, &loaded.engine)).transpose()?;
         Ok((loaded, chat))

@@ -129,9 +129,18 @@ fn weights_that_are_no_numbers_are_refused() {
 fn a_memory_limit_is_checked_before_weights_are_read() {
     let copy = Copy::new();
     copy.tensors(|all| named(all, DOWN).bytes[6..8].copy_from_slice(&0x7fc0_u16.to_le_bytes()));
-    for flags in [&[][..], &["--format", "w8"]] {
-        let limited = ["generate", "--model", copy.dir(), "--prompt-ids", "1", "--memory", "2MiB"];
-        let run = redline(&[&limited, flags].concat());
+    let ids = Path::new(copy.dir()).join("ids");
+    std::fs::write(&ids, "1 2 3").unwrap();
+    let commands = [
+        &["generate", "--prompt-ids", "1"][..],
+        &["generate", "--prompt-ids", "1", "--format", "w8"],
+        &["perplexity", "--ids", ids.to_str().unwrap()],
+        &["precompile"],
+        &["bench", "forward", "--profile", "smoke"],
+        &["bench", "generate", "--profile", "smoke"],
+    ];
+    for command in commands {
+        let run = redline(&[command, &["--model", copy.dir(), "--memory", "2MiB"][..]].concat());
         run.failed(&["a memory budget of 2 MiB", "`--memory "]);
         assert!(!run.err.contains("NaN"), "{}", run.err);
     }

@@ -17,7 +17,7 @@ use super::generate::SamplingFlags;
 use super::template::TemplateFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure};
-use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
+use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::value;
 
 /// Commands within a conversation, for the help.
@@ -59,7 +59,7 @@ pub(super) struct ChatArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    memory: MemoryFlags,
+    prefix_cache: PrefixCacheFlag,
 }
 
 /// Answers messages until the input ends.
@@ -67,7 +67,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
     args.template.check_input(&[("the conversation", Some(Path::new("-")))])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.memory.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?;
     let chat = args.template.open(&model, context.environment, true)?;
     chat.check()?;
     let loaded = settings.load(&model, context.environment)?;

@@ -22,7 +22,7 @@ use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
+use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output::{self, Stream};
 use crate::value::{self, Ids};
 
@@ -90,7 +90,7 @@ pub(super) struct DiffuseArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    memory: MemoryFlags,
+    prefix_cache: PrefixCacheFlag,
 }
 
 /// Which masks are filled when.
@@ -156,7 +156,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.memory.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

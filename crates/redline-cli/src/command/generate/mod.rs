@@ -21,7 +21,7 @@ use super::{Context, finish};
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
+use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output::{self, Stream};
 use crate::value::{self, Biases, Ids};
 
@@ -102,7 +102,7 @@ pub(super) struct GenerateArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    memory: MemoryFlags,
+    prefix_cache: PrefixCacheFlag,
 }
 
 /// How the next token is chosen: greedily, unless one of these is given.
@@ -175,7 +175,7 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.memory.resolve(settings, context.environment)?.with_stall(args.stall_ms);
+    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_stall(args.stall_ms);
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

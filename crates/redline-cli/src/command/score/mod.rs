@@ -18,7 +18,7 @@ use super::Context;
 use super::template::{self, ChatFlags, Prompts};
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
-use crate::model::{MachineFlags, MemoryFlags, ModelFlag};
+use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
 use crate::output;
 use crate::value::{self, Ids};
 
@@ -112,7 +112,7 @@ pub(super) struct ScoreArgs {
     #[command(flatten)]
     machine: MachineFlags,
     #[command(flatten)]
-    memory: MemoryFlags,
+    prefix_cache: PrefixCacheFlag,
 }
 
 /// Scores the request from the flags, or answers a file of requests.
@@ -122,7 +122,7 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     args.chat.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.memory.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?;
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

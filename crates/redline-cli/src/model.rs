@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::{
-    Buckets, Engine, EngineError, Options, PREFIX_CACHE_BYTES, PlanOptions, PlanPolicy, Source, TraceLog,
+    Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, Source, TraceLog,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -22,7 +22,7 @@ use crate::plan::PlanFlags;
 use crate::profile::{self, ProfileFile};
 use crate::progress;
 use crate::trace;
-use crate::value::{self, Device, Isa, PrefixCacheBytes, Sizes};
+use crate::value::{self, Device, Isa, PrefixCache, Sizes};
 
 /// Which model.
 #[derive(Debug, Args)]
@@ -59,10 +59,10 @@ pub(crate) struct MachineFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Memory")]
 pub(crate) struct PrefixCacheFlag {
-    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 2GiB), off, or
-    /// up to a size such as 8GiB; default on [env: REDLINE_PREFIX_CACHE]
+    /// Keep the keys and values of finished requests, for requests that begin with the same tokens: on (up to 65536
+    /// tokens and 2GiB), off, or up to a size such as 8GiB; default on [env: REDLINE_PREFIX_CACHE]
     #[arg(long, value_name = "SIZE", value_parser = value::prefix_cache)]
-    prefix_cache: Option<PrefixCacheBytes>,
+    prefix_cache: Option<PrefixCache>,
 }
 
 /// Which instructions.
@@ -281,9 +281,9 @@ impl PrefixCacheFlag {
     /// Adds the setting from the flag or the environment.
     pub(crate) fn resolve(&self, settings: Settings, environment: Environment) -> Result<Settings, Failure> {
         let backend = settings.backend;
-        let PrefixCacheBytes(prefix_cache) =
+        let PrefixCache(prefix_cache) =
             or_else(self.prefix_cache, || environment.value(env::PREFIX_CACHE, value::prefix_cache))?
-                .unwrap_or(PrefixCacheBytes(Some(PREFIX_CACHE_BYTES)));
+                .unwrap_or(PrefixCache(Some(PrefixCacheSize::Automatic)));
         Ok(Settings { backend: Backend { prefix_cache, ..backend }, ..settings })
     }
 }
@@ -393,7 +393,7 @@ pub(crate) struct Backend {
     max_context: Option<usize>,
     /// Memory budget of each engine, in bytes; `None`: most of what is free when it is loaded.
     memory: Option<u64>,
-    prefix_cache: Option<u64>,
+    prefix_cache: Option<PrefixCacheSize>,
     stall_s: Option<f64>,
     clock: Clock,
 }
@@ -416,7 +416,7 @@ impl Backend {
                 log: self.plans.log,
             },
         };
-        let prefix_cache = setup.prefix_cache.then_some(PREFIX_CACHE_BYTES);
+        let prefix_cache = setup.prefix_cache.then_some(PrefixCacheSize::Automatic);
         Self { plans, prefix_cache, ..self }
     }
 

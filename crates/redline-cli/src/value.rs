@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use redline_engine::settings::Named;
-use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PREFIX_CACHE_BYTES};
+use redline_engine::{Buckets, GenerateRequest, MAX_DEVICES, PrefixCacheSize};
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Tier};
 use redline_lab::doctor::noise::MOST_SECONDS;
@@ -343,18 +343,18 @@ pub(crate) fn on_off(text: &str) -> Result<bool, BadValue> {
     }
 }
 
-/// How much the prefix cache may keep, in bytes; `None`: there is no cache.
+/// How much the prefix cache may keep; `None`: there is no cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct PrefixCacheBytes(pub(crate) Option<u64>);
+pub(crate) struct PrefixCache(pub(crate) Option<PrefixCacheSize>);
 
 /// Parses the size of the prefix cache: on (the default size), off, or a size.
-pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCacheBytes, BadValue> {
+pub(crate) fn prefix_cache(text: &str) -> Result<PrefixCache, BadValue> {
     match on_off(text) {
-        Ok(on) => Ok(PrefixCacheBytes(on.then_some(PREFIX_CACHE_BYTES))),
+        Ok(on) => Ok(PrefixCache(on.then_some(PrefixCacheSize::Automatic))),
         Err(_) if !text.starts_with(|c: char| c.is_ascii_digit()) => {
             bad(format!("`{text}` is neither"), "on or off, or a size such as 8GiB")
         }
-        Err(_) => bytes(text).map(|bytes| PrefixCacheBytes(Some(bytes))),
+        Err(_) => bytes(text).map(|bytes| PrefixCache(Some(PrefixCacheSize::Bytes(bytes)))),
     }
 }
 
@@ -559,7 +559,8 @@ mod tests {
         assert_eq!((on_off("on"), on_off("off")), (Ok(true), Ok(false)));
         assert!(on_off("maybe").is_err() && on_off("").is_err());
         let kept = ["on", "off", "8GiB"].map(prefix_cache);
-        assert_eq!(kept, [Some(2 << 30), None, Some(8 << 30)].map(|bytes| Ok(PrefixCacheBytes(bytes))));
+        let sizes = [Some(PrefixCacheSize::Automatic), None, Some(PrefixCacheSize::Bytes(8 << 30))];
+        assert_eq!(kept, sizes.map(|size| Ok(PrefixCache(size))));
         assert!(["maybe", "", "8 apples"].iter().all(|text| prefix_cache(text).is_err()));
         assert!(count("0").is_err());
         assert_eq!((factor("0"), factor("3.5")), (Ok(0.0), Ok(3.5)));

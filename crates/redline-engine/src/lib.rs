@@ -33,7 +33,7 @@ pub use clock::monotonic_clock;
 pub use error::EngineError;
 pub use front::{Engine, MAX_DEVICES, ModelInfo};
 pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
-pub use options::{ActivationLog, ClockFn, Embedded, Options, PREFIX_CACHE_BYTES, Source, TraceLog};
+pub use options::{ActivationLog, ClockFn, Embedded, Options, PrefixCacheSize, Source, TraceLog};
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use redline_kernels::op::kv::KvFormat;
+use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Format, Tier};
 use redline_models::activation::Activation;
 use redline_models::trace::Observation;
@@ -14,8 +14,26 @@ use crate::plan::PlanOptions;
 
 pub use redline_kernels::ClockFn;
 
-/// Default of [`Options::prefix_cache`]: 2 GiB, which hold 65536 tokens of Llama 3.2 1B with a bf16 cache.
-pub const PREFIX_CACHE_BYTES: u64 = 2 << 30;
+/// How much memory keys and values may take before those of finished requests are evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PrefixCacheSize {
+    /// 65536 tokens, but at most 2 GiB. Touching memory for the first time takes time, so small models should not fill 2 GiB.
+    #[default]
+    Automatic,
+    /// This number of bytes.
+    Bytes(u64),
+}
+
+impl PrefixCacheSize {
+    /// Number of pages, if each takes `page_bytes`.
+    pub(crate) fn pages(self, page_bytes: u64) -> usize {
+        let bytes = match self {
+            Self::Automatic => page_bytes.saturating_mul((65536 / PAGE_TOKENS) as u64).min(2 << 30),
+            Self::Bytes(bytes) => bytes,
+        };
+        usize::try_from(bytes / page_bytes.max(1)).unwrap_or(usize::MAX)
+    }
+}
 
 /// Receives the observations of a pass, on the engine's thread.
 pub type TraceLog = Arc<dyn Fn(&[Observation]) + Send + Sync>;
@@ -73,8 +91,8 @@ pub struct Options {
     /// Maximum bytes of weights, activations, keys and values together; `None`: no limit.
     pub memory: Option<u64>,
     /// Keep keys and values of earlier requests, for requests that begin with the same tokens, as long as all keys and values
-    /// take no more than these bytes; `None`: keep none. Beyond, memory grows for running requests only.
-    pub prefix_cache: Option<u64>,
+    /// take no more than this; `None`: keep none. Beyond, memory grows for running requests only.
+    pub prefix_cache: Option<PrefixCacheSize>,
     /// Maximum number of waiting and running requests.
     pub queue: usize,
     /// Seconds that prompts may add to a pass while some request generates; `None`: 4/5 of the time of a pass without prompts.
@@ -107,7 +125,7 @@ impl Options {
             kv_format: None,
             max_context: None,
             memory: None,
-            prefix_cache: Some(PREFIX_CACHE_BYTES),
+            prefix_cache: Some(PrefixCacheSize::Automatic),
             queue: 256,
             stall_s: None,
             plans: PlanOptions::default(),
@@ -116,5 +134,18 @@ impl Options {
             clock: monotonic_clock(),
             poison: false,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::PrefixCacheSize::{Automatic, Bytes};
+
+    #[test]
+    fn the_automatic_size_is_a_number_of_tokens_within_a_number_of_bytes() {
+        // 32 KiB per token reach both limits.
+        assert_eq!([1, 1 << 10, 2 << 20].map(|page| Automatic.pages(page)), [1024; 3]);
+        assert_eq!([4 << 20, 2 << 30, 3 << 30].map(|page| Automatic.pages(page)), [512, 1, 0]);
+        assert_eq!([0, 999, 1000, 5000].map(|bytes| Bytes(bytes).pages(1000)), [0, 0, 1, 5]);
     }
 }

@@ -35,8 +35,8 @@ pub trait PageStore {
     fn count(&self) -> usize;
     /// Adds a page and returns its number.
     fn grow(&mut self) -> Result<u32, OutOfMemory>;
-    /// Copies page `from` to page `to`.
-    fn copy(&mut self, from: u32, to: u32);
+    /// Copies the first `tokens` tokens of page `from` to page `to`.
+    fn copy(&mut self, from: u32, to: u32, tokens: usize);
     /// Overwrites the tokens of a page from `first` on with poison.
     fn poison(&mut self, _page: u32, _first: usize) {}
 }
@@ -48,8 +48,8 @@ impl PageStore for KvPages {
     fn grow(&mut self) -> Result<u32, OutOfMemory> {
         Self::grow(self)
     }
-    fn copy(&mut self, from: u32, to: u32) {
-        Self::copy(self, from, to);
+    fn copy(&mut self, from: u32, to: u32, tokens: usize) {
+        Self::copy(self, from, to, tokens);
     }
     fn poison(&mut self, page: u32, first: usize) {
         Self::poison(self, page, first);
@@ -218,8 +218,9 @@ impl<P: PageStore> KvCache<P> {
         let shared = self.sequences[id.0].pages[index];
         if self.owners[shared as usize] > 1 {
             let own = self.take()?;
-            self.pages.copy(shared, own);
-            self.poison(own, self.sequences[id.0].tokens % PAGE_TOKENS);
+            let tokens = self.sequences[id.0].tokens % PAGE_TOKENS;
+            self.pages.copy(shared, own, tokens);
+            self.poison(own, tokens);
             self.owners[shared as usize] -= 1;
             self.sequences[id.0].pages[index] = own;
         }

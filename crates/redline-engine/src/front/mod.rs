@@ -250,7 +250,6 @@ impl Engine {
         };
         let activations = model.activations();
         let counters: Arc<Counters> = Arc::default();
-        let most_kept = options.prefix_cache.map(|bytes| bytes / page_bytes.max(1));
         let runner = Runner {
             model,
             kv_format,
@@ -261,7 +260,7 @@ impl Engine {
             devices: options.tp,
             plans: options.plans,
             counters: counters.clone(),
-            most_kept: most_kept.map(|pages| usize::try_from(pages).unwrap_or(usize::MAX)),
+            most_kept: options.prefix_cache.map(|size| size.pages(page_bytes)),
             stall_s: options.stall_s,
             trace: options.trace,
             profile: options.profile.map(|log| (log, info.kernel_path.clone())),

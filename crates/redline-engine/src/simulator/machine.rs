@@ -28,8 +28,10 @@ impl PageStore for Ledger {
         Ok(self.0.len() as u32 - 1)
     }
 
-    fn copy(&mut self, from: u32, to: u32) {
-        self.0[to as usize] = self.0[from as usize];
+    fn copy(&mut self, from: u32, to: u32, tokens: usize) {
+        let mut page = [u32::MAX; PAGE_TOKENS];
+        page[..tokens].copy_from_slice(&self.0[from as usize][..tokens]);
+        self.0[to as usize] = page;
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use redline_engine::{
-    Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PREFIX_CACHE_BYTES,
-    PerplexityRequest,
+    Cancel, DiffuseRequest, Engine, EngineUse, GenerateRequest, Objective, Options, PerplexityRequest,
+    PrefixCacheSize,
 };
 use redline_kernels::memory::{current_bytes, peak_bytes, reset_peak};
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -213,7 +213,8 @@ fn earlier_requests_take_no_more_memory_than_they_may() {
     };
     let plain = Options { threads: 1, ..options(&demo_dir()) };
     let bytes = 4 * page(&Engine::load(plain.clone()).unwrap());
-    let limited = Engine::load(Options { prefix_cache: Some(bytes), ..plain.clone() }).unwrap();
+    let limited =
+        Engine::load(Options { prefix_cache: Some(PrefixCacheSize::Bytes(bytes)), ..plain.clone() }).unwrap();
     let unlimited = Engine::load(plain).unwrap();
     let grown = [&limited, &unlimited].map(|engine| {
         run(engine, 0);
@@ -235,7 +236,7 @@ fn requests_leave_nothing_behind() {
     if !in_own_process("memory::requests_leave_nothing_behind") {
         return;
     }
-    for prefix_cache in [None, Some(PREFIX_CACHE_BYTES)] {
+    for prefix_cache in [None, Some(PrefixCacheSize::Automatic)] {
         let plain = Options { threads: 1, ..options(&demo_dir()) };
         let info = Engine::load(plain.clone()).unwrap().info().clone();
         let memory = budget(&info, 9, 0);

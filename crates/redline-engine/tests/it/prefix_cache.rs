@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineUse, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    PREFIX_CACHE_BYTES, PrefixCacheCounts, ScoreRequest,
+    PrefixCacheCounts, PrefixCacheSize, ScoreRequest,
 };
 use redline_kernels::Format;
 use redline_kernels::op::kv::PAGE_TOKENS;
@@ -13,7 +13,7 @@ use crate::models::{
 };
 
 fn demo(keeps: bool, format: Format) -> Engine {
-    let (format, prefix_cache) = (Some(format), keeps.then_some(PREFIX_CACHE_BYTES));
+    let (format, prefix_cache) = (Some(format), keeps.then_some(PrefixCacheSize::Automatic));
     Engine::load(Options { prefix_cache, format, ..options(&demo_dir()) }).unwrap()
 }
 

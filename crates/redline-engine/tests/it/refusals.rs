@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use redline_engine::{
     Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, Penalties,
-    PromptLogprobs, Sampling, ScoreRequest, Source,
+    PrefixCacheSize, PromptLogprobs, Sampling, ScoreRequest, Source,
 };
 
 use crate::models::{
@@ -124,7 +124,10 @@ fn options_that_are_not_given_have_their_defaults() {
     assert_eq!((options.threads, options.adaptive_threads, options.tp), (1, false, 1));
     assert_eq!((options.tier, options.format, options.outliers, options.kv_format), (None, None, 0.0, None));
     assert_eq!((options.max_context, options.memory, options.stall_s), (None, None, None));
-    assert_eq!((options.prefix_cache, options.queue, options.poison), (Some(2 << 30), 256, false));
+    assert_eq!(
+        (options.prefix_cache, options.queue, options.poison),
+        (Some(PrefixCacheSize::Automatic), 256, false)
+    );
 }
 
 #[test]

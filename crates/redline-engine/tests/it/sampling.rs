@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use redline_engine::{
-    Cancel, Continuation, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options,
-    PREFIX_CACHE_BYTES, Penalties, PositionLogprobs, ProfileEvent, Sampling,
+    Cancel, Continuation, Engine, FinishReason, GenerateOutcome, GenerateRequest, Options, Penalties,
+    PositionLogprobs, PrefixCacheSize, ProfileEvent, Sampling,
 };
 use redline_kernels::Format;
 use serde::Deserialize;
@@ -162,7 +162,7 @@ fn each_continuation_is_that_of_a_request_with_its_seed() {
     };
     let single = demo();
     let mut expected = Vec::new();
-    for prefix_cache in [None, Some(PREFIX_CACHE_BYTES)] {
+    for prefix_cache in [None, Some(PrefixCacheSize::Automatic)] {
         for (threads, kv_cache) in [(1, true), (2, true), (2, false)] {
             let dir = crate::models::demo_dir();
             let engine = Engine::load(Options { threads, prefix_cache, ..options(&dir) }).unwrap();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use redline_engine::{
     Cancel, Engine, EngineError, FinishReason, GenerateOutcome, GenerateRequest, Label, LongLabels, Options,
-    PREFIX_CACHE_BYTES, Penalties, PerplexityRequest, Sampling, ScoreOutcome, ScoreRequest,
+    Penalties, PerplexityRequest, PrefixCacheSize, Sampling, ScoreOutcome, ScoreRequest,
 };
 use redline_kernels::Format;
 
@@ -118,7 +118,7 @@ fn mixed(vocab: i64, longest: i64) -> Vec<AnyRequest> {
 fn sixty_four_mixed_requests_are_answered_as_alone_in_any_order() {
     for &format in Format::ALL {
         let engine = |threads, keeps: bool| {
-            let (format, prefix_cache) = (Some(format), keeps.then_some(PREFIX_CACHE_BYTES));
+            let (format, prefix_cache) = (Some(format), keeps.then_some(PrefixCacheSize::Automatic));
             Engine::load(Options { threads, prefix_cache, format, ..options(&demo_dir()) }).unwrap()
         };
         let all = mixed(900, 150);

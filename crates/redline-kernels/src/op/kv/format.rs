@@ -7,6 +7,8 @@
 //! | `f16` | `[dimensions][16]` f16 | `[64 tokens][16]` f16 | |
 //! | `w8` | `[dimensions / 4][16][4]` bytes, 128 too high | `[64 tokens / 4][16][4]` signed bytes | `[64]` f32 each, keys first |
 
+use std::ops::Range;
+
 use redline_simd::LANES;
 
 use super::{PAGE_BLOCKS, PAGE_TOKENS};
@@ -125,7 +127,22 @@ impl KvShape {
         self.key_words() + self.value_strips() * self.value_strip_words()
     }
     pub(crate) fn head_words(self) -> usize {
-        self.scales() + if self.format == KvFormat::W8 { 2 * PAGE_TOKENS } else { 0 }
+        self.scales() + self.scales_of(PAGE_TOKENS) * 2
+    }
+    /// Number of scales of the keys, or values, of `tokens` tokens.
+    fn scales_of(self, tokens: usize) -> usize {
+        if self.format == KvFormat::W8 { tokens } else { 0 }
+    }
+    /// Words of a head that hold the first `tokens` tokens of a page; some hold others too.
+    pub(crate) fn words_of(self, tokens: usize) -> impl Iterator<Item = Range<usize>> {
+        let keys = tokens.div_ceil(LANES) * self.key_strip_words();
+        // Four int8 tokens share words.
+        let values = tokens.next_multiple_of(4) * self.value_words();
+        let (strips, scales, count) = (self.key_words(), self.scales(), self.scales_of(tokens));
+        let values = (0..self.value_strips()).map(move |i| (strips + i * self.value_strip_words(), values));
+        let scales = [scales, scales + PAGE_TOKENS].map(move |first| (first, count));
+        let parts = std::iter::once((0, keys)).chain(values).chain(scales);
+        parts.filter(|(_, count)| *count > 0).map(|(first, count)| first..first + count)
     }
 }
 

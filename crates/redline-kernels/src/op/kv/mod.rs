@@ -193,14 +193,23 @@ impl KvPages {
         &self.slabs[slab][start..][..self.page_words]
     }
 
-    /// Copies page `from` to page `to`.
-    pub fn copy(&mut self, from: u32, to: u32) {
+    /// Copies the keys and values of the first `tokens` tokens of page `from` to page `to`. Those of later tokens are undefined.
+    pub fn copy(&mut self, from: u32, to: u32, tokens: usize) {
         let (from, to) = (self.pages[from as usize], self.pages[to as usize]);
-        let words = self.page_words;
+        let ranges = self.layers.iter().flat_map(|&KvLayer { shape, start }| {
+            let heads = (0..shape.kv_heads).map(move |head| start + head * shape.head_words());
+            heads.flat_map(move |first| shape.words_of(tokens).map(move |r| first + r.start..first + r.end))
+        });
         if from.slab == to.slab {
-            self.slabs[from.slab].copy_within(from.start..from.start + words, to.start);
+            let slab = &mut self.slabs[from.slab];
+            for range in ranges {
+                slab.copy_within(from.start + range.start..from.start + range.end, to.start + range.start);
+            }
         } else if let Ok([source, target]) = self.slabs.get_disjoint_mut([from.slab, to.slab]) {
-            target[to.start..][..words].copy_from_slice(&source[from.start..][..words]);
+            let (source, target) = (&source[from.start..], &mut target[to.start..]);
+            for range in ranges {
+                target[range.clone()].copy_from_slice(&source[range]);
+            }
         }
     }
 
@@ -258,11 +267,15 @@ impl KvPages {
             "keys and values of every head"
         );
         assert!(k.rows == v.rows && rows_of(segments.get()) <= k.rows, "rows of the batch");
-        for segment in segments.get() {
-            exec.team.split(segment.rows, 1, 8, |rows| {
+        let segments = segments.get();
+        exec.team.split(rows_of(segments), 1, 8, |rows| {
+            let before = segments.partition_point(|segment| segment.first_row + segment.rows <= rows.start);
+            for segment in segments[before..].iter().take_while(|segment| segment.first_row < rows.end) {
+                let end = rows.end - segment.first_row;
+                let rows = rows.start.saturating_sub(segment.first_row)..end.min(segment.rows);
                 exec.simd.run_common(Stored { pages: self, layer, segment, k, v, rows });
-            });
-        }
+            }
+        });
     }
 }
 
@@ -380,6 +393,53 @@ mod tests {
     }
 
     #[test]
+    fn the_first_tokens_of_a_page_are_copied_and_no_strip_after_them() {
+        let simd = Simd::best();
+        for &format in KvFormat::ALL {
+            for tokens in [0, 1, 3, 16, 29, PAGE_TOKENS] {
+                let shapes = [16, 33].map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
+                let mut kv = KvPages::new(&shapes, 2);
+                let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
+                for (layer, shape) in shapes.into_iter().enumerate() {
+                    for head in 0..shape.kv_heads {
+                        let Place { slab, start } = kv.pages[from as usize];
+                        let at = start + kv.layers[layer].start + head * shape.head_words();
+                        let head = &mut kv.slabs[slab][at..][..shape.head_words()];
+                        for slot in 0..tokens {
+                            let x: Vec<f32> = (0..shape.head_dim).map(|d| (1 + d + slot) as f32).collect();
+                            simd.run_common(Written { shape, head, slot, x: &x });
+                        }
+                    }
+                }
+                // All that was written is copied, and the rest of both pages is zero.
+                kv.copy(from, to, tokens);
+                assert_eq!(kv.words(from), kv.words(to), "{tokens} tokens of {format:?}");
+                kv.poison(from, 0);
+                let before = kv.words(to).to_vec();
+                kv.copy(from, to, tokens);
+                let copied = kv.words(to).iter().zip(&before).filter(|(a, b)| a != b).count();
+                assert!(copied <= kv.page_words * tokens.next_multiple_of(LANES) / PAGE_TOKENS);
+            }
+        }
+    }
+
+    /// Writes a token.
+    struct Written<'a> {
+        shape: KvShape,
+        head: &'a mut [u32],
+        slot: usize,
+        x: &'a [f32],
+    }
+
+    impl Kernel for Written<'_> {
+        type Output = ();
+        fn run<S: Isa>(self, s: S) {
+            // SAFETY: the words of one head, borrowed mutably.
+            unsafe { write_token(s, self.shape, self.head.as_mut_ptr(), self.slot, self.x, self.x) };
+        }
+    }
+
+    #[test]
     fn pages_are_apart_and_are_copied_within_and_between_slabs() {
         let mut kv = KvPages::new(&[SHAPE], 40);
         for page in 0..40 {
@@ -391,10 +451,10 @@ mod tests {
         }
         let slab = |page: u32| kv.pages[page as usize].slab;
         assert!(slab(38) == slab(39) && slab(0) != slab(39));
-        kv.copy(38, 39);
-        kv.copy(0, 37);
-        kv.copy(36, 1);
-        kv.copy(5, 5);
+        kv.copy(38, 39, PAGE_TOKENS);
+        kv.copy(0, 37, PAGE_TOKENS);
+        kv.copy(36, 1, PAGE_TOKENS);
+        kv.copy(5, 5, PAGE_TOKENS);
         for page in 0..40 {
             let expected = match page {
                 39 => 38,

@@ -2,6 +2,7 @@
 
 use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
+use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape};
 use redline_kernels::op::linear::scratch_words;
 
@@ -67,13 +68,14 @@ impl Footprint {
         let hidden = padded(self.hidden);
         let mut widest = hidden;
         let mut words = scratch_words(self.head, outputs);
-        for &LayerFootprint { qkv, output, first, second, .. } in &self.layers {
+        for &LayerFootprint { qkv, output, first, second, head_dim, .. } in &self.layers {
             let width = 4 * hidden
                 + padded(qkv.rows)
                 + padded(output.cols)
                 + padded(first.rows)
                 + padded(second.cols);
             widest = widest.max(width);
+            words = words.max(attention::scratch_words(head_dim));
             for shape in [qkv, output, first, second] {
                 words = words.max(scratch_words(shape, rows));
             }

@@ -58,7 +58,7 @@ pub fn padded(width: usize) -> usize {
 #[derive(Debug)]
 pub struct Arena {
     values: Buffer<f32>,
-    /// Inputs of a linear layer, packed for the format of its weights.
+    /// Inputs of a linear layer, packed for the format of its weights, or results of spans of attention.
     words: Buffer<u32>,
 }
 
@@ -67,7 +67,7 @@ pub struct Arena {
 pub struct ArenaSize {
     /// Number of f32 values of activations.
     pub values: usize,
-    /// Number of words of packed inputs.
+    /// Number of words of packed inputs and of spans' results.
     pub words: usize,
 }
 
@@ -373,7 +373,7 @@ impl<'a> Step<'a> {
             Operation { k: keys, ..Operation::of("attention", q.rows, q.width) }
         });
         let (from, mut to) = Self::input_and_output(&mut self.arena.values, q, y);
-        attention(self.exec, shape, self.kv, layer, segments, from, &mut to);
+        attention(self.exec, shape, self.kv, layer, segments, from, &mut to, &mut self.arena.words);
         self.end(timed);
         y
     }

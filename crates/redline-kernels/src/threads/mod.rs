@@ -21,8 +21,8 @@ use redline_simd::{Simd, set_default_float_environment};
 
 use self::claims::Claims;
 use self::region::Regions;
-pub(crate) use self::seating::Seating;
 pub use self::seating::share;
+pub(crate) use self::seating::{Seat, Seating};
 pub use self::stopwatch::{ClockFn, Stopwatch, UNLABELLED, WorkSpan};
 use crate::Exec;
 
@@ -310,6 +310,10 @@ impl<T> Disjoint<T> {
     }
     pub(crate) fn get(self) -> *mut T {
         self.0
+    }
+    /// The same memory with elements of another type.
+    pub(crate) fn cast<U>(self) -> Disjoint<U> {
+        Disjoint(self.0.cast())
     }
 }
 

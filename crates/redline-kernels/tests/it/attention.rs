@@ -1,6 +1,6 @@
 //! Attention compared with a literal implementation of its canonical order: spans of 256 keys, merged ascending.
 
-use redline_kernels::op::attention::{AttentionShape, SPAN, attention};
+use redline_kernels::op::attention::{AttentionShape, SPAN, attention, scratch_words};
 use redline_kernels::op::exp::exp_in_place;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvPages, KvShape, PAGE_TOKENS, Segment};
 use redline_kernels::{Exec, Rows, RowsMut, Simd, Team};
@@ -153,7 +153,10 @@ impl Case {
             let checked = kv.check(&segments);
             kv.store(exec, 1, checked, part(&data.k, kv_width), part(&data.v, kv_width));
             let mut to = RowsMut::new(&mut out[start * q_width..], rows, q_width, q_width);
-            attention(exec, self.shape(), &kv, 1, &segments, part(&data.q, q_width), &mut to);
+            // Different amounts: too little to divide spans, windows of several sizes, enough for all.
+            let mut scratch = vec![u32::MAX; scratch_words(self.head_dim) >> (2 * (start % 5))];
+            let q = part(&data.q, q_width);
+            attention(exec, self.shape(), &kv, 1, &segments, q, &mut to, &mut scratch);
         }
         out
     }
@@ -250,7 +253,9 @@ fn rows_of_a_canvas_see_every_key() {
                 kv.store(exec, 0, checked, part(&data.k, kv_width), part(&data.v, kv_width));
                 let mut out = vec![f32::NAN; rows * q_width];
                 let mut to = RowsMut::new(&mut out, rows, q_width, q_width);
-                attention(exec, case.shape(), &kv, 0, &segments, part(&data.q, q_width), &mut to);
+                let mut scratch = vec![u32::MAX; scratch_words(case.head_dim) >> (start % 3)];
+                let q = part(&data.q, q_width);
+                attention(exec, case.shape(), &kv, 0, &segments, q, &mut to, &mut scratch);
                 let want = &want[start * q_width..(start + rows) * q_width];
                 assert!(same(&out, want), "case {seed}, rows {range:?} on {name}");
             }
@@ -328,6 +333,7 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
             segments,
             q,
             &mut RowsMut::new(&mut out, first_row, q_width, q_width),
+            &mut vec![u32::MAX; scratch_words(case.head_dim)],
         );
         out
     };

@@ -105,7 +105,7 @@ impl Layer {
         let mut out = vec![f32::NAN; TOKENS * width];
         let q = Rows::new(&self.q, TOKENS, width, width);
         let mut to = RowsMut::new(&mut out, TOKENS, width, width);
-        attention(exec, shape, kv, layer, &[segment(table, 0, 0, TOKENS)], q, &mut to);
+        attention(exec, shape, kv, layer, &[segment(table, 0, 0, TOKENS)], q, &mut to, &mut []);
         out
     }
 }

@@ -151,7 +151,7 @@ fn attention_takes_heads_and_windows_that_exist() {
         let mut out = vec![f32::NAN; q.len()];
         on_one_thread(|exec| {
             let mut to = rows_mut(&mut out, heads * head_dim);
-            attention(exec, shape, &pages, 0, &[segment], rows(&q, heads * head_dim), &mut to);
+            attention(exec, shape, &pages, 0, &[segment], rows(&q, heads * head_dim), &mut to, &mut []);
         });
         assert!(out.iter().all(|&x| x == 0.0));
     };

@@ -84,18 +84,42 @@ pub(super) trait Products<S: Isa> {
     ) -> [(f32, f32); ROWS];
 }
 
-/// Running maximum and sum of one query row.
-#[derive(Clone, Copy)]
-struct State {
+/// Maximum and sum of one query row, of one span or of several.
+#[derive(Clone, Copy, Default)]
+pub(super) struct State {
     max: f32,
     sum: f32,
+    /// Whether the row saw any key.
     started: bool,
+}
+
+impl State {
+    /// Maximum and sum; `None` if the row saw no key.
+    pub(super) fn top(self) -> Option<(f32, f32)> {
+        self.started.then_some((self.max, self.sum))
+    }
+}
+
+/// Some spans of a block of one tile, whose results are stored instead of merged.
+pub(super) struct Part<'a> {
+    /// Numbers of the spans.
+    pub(super) spans: Range<usize>,
+    /// Where the state and the values of a row's result of a span are stored: room for a [`State`] and [`Block::width`] values,
+    /// which no other thread uses.
+    pub(super) to: &'a dyn Fn(usize, usize) -> (*mut State, *mut f32),
 }
 
 impl<'a> Block<'a> {
     /// Creates an empty block.
     pub(super) fn new(job: &'a Job<'a>, kv_head: usize) -> Self {
         Self { job, kv_head, tiles: [None; BLOCK_TILES], count: 0 }
+    }
+
+    /// Creates a block of one tile.
+    pub(super) fn of(job: &'a Job<'a>, kv_head: usize, tile: Tile<'a>) -> Self {
+        let mut block = Self::new(job, kv_head);
+        block.push(tile);
+        block
     }
 
     /// Number of tiles.
@@ -154,44 +178,65 @@ impl<'a> Block<'a> {
         scaled
     }
 
-    /// Computes the block's outputs.
-    #[inline(always)]
-    pub(super) fn run_with<S: Isa>(&self, s: S, products: &mut impl Products<S>) {
-        let (mut o, mut merged) = (Values::uninit(), Values::uninit());
-        let merged = merged.as_mut_ptr().cast::<f32>();
-        let mut states = [State { max: 0.0, sum: 0.0, started: false }; ROWS];
+    /// The numbers of the spans of which a row sees any key.
+    pub(super) fn spans(&self) -> Range<usize> {
         let (mut first, mut last) = (usize::MAX, 0);
         for t in 0..self.count {
             let tile = self.tile(t);
             first = first.min(self.visible(&tile, 0).start);
             last = last.max(self.visible(&tile, tile.rows - 1).end);
         }
+        first / SPAN..last.div_ceil(SPAN)
+    }
+
+    /// Computes the block's outputs, or stores the results of a part of its spans.
+    #[inline(always)]
+    pub(super) fn run_with<S: Isa>(&self, s: S, products: &mut impl Products<S>, part: Option<Part<'_>>) {
+        let (mut o, mut merged) = (Values::uninit(), Values::uninit());
+        let merged = merged.as_mut_ptr().cast::<f32>();
+        let mut states = [State::default(); ROWS];
         products.load_queries(s, self);
-        for start in (first / SPAN * SPAN..last).step_by(SPAN) {
+        for span in part.as_ref().map_or_else(|| self.spans(), |part| part.spans.clone()) {
+            let start = span * SPAN;
             let mut seen = [NOTHING; BLOCK_TILES];
             for t in 0..self.count {
                 seen[t] = self.seen(&self.tile(t), start);
             }
             let tops = products.span(s, self, start, &seen, &mut o);
+            let o = |row: usize| o.as_ptr().cast::<f32>().wrapping_add(row * self.width());
+            if let Some(Part { to, .. }) = &part {
+                for r in 0..self.tile(0).rows {
+                    let started = (seen[0].rows.0..seen[0].rows.1).contains(&r);
+                    let (max, sum) = tops[r];
+                    let (state, values) = to(span, r);
+                    // SAFETY: there is room by contract; the values of a row that saw keys of this span were computed.
+                    unsafe {
+                        state.write(State { max, sum, started });
+                        if started {
+                            values.copy_from_nonoverlapping(o(r), self.width());
+                        }
+                    }
+                }
+                continue;
+            }
             for t in 0..self.count {
                 for r in seen[t].rows.0..seen[t].rows.1 {
                     let row = t * TILE_ROWS + r;
                     // SAFETY: the row saw keys of this span, so its values were computed; `merged` has room for every row.
                     unsafe {
-                        let at = row * self.width();
-                        let o = o.as_ptr().cast::<f32>().add(at);
-                        self.merge(s, tops[row], o, merged.add(at), &mut states[row]);
+                        self.merge(s, tops[row], o(row), merged.add(row * self.width()), &mut states[row]);
                     }
                 }
             }
+        }
+        if part.is_some() {
+            return;
         }
         for t in 0..self.count {
             for r in 0..self.tile(t).rows {
                 let row = t * TILE_ROWS + r;
                 // SAFETY: a query row sees at least itself, so `merged` was written.
-                unsafe {
-                    self.write_out(s, &self.tile(t), r, merged.add(row * self.width()), states[row].sum);
-                };
+                unsafe { self.write_out(s, t, r, merged.add(row * self.width()), states[row]) };
             }
         }
     }
@@ -219,7 +264,7 @@ impl<'a> Block<'a> {
     /// # Safety
     /// `o` is valid for reading [`Block::width`] values, `merged` for writing as many, and for reading if the row has started.
     #[inline(always)]
-    unsafe fn merge<S: Isa>(
+    pub(super) unsafe fn merge<S: Isa>(
         &self,
         s: S,
         (max, sum): (f32, f32),
@@ -246,19 +291,26 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// `out = O / L` of row `r` of a tile.
+    /// `out = O / L` of row `r` of tile `t`.
     ///
     /// # Safety
-    /// `merged` is valid for reading [`Block::width`] values.
+    /// `merged` is valid for reading [`Block::width`] values; no other thread writes this row.
     #[inline(always)]
-    unsafe fn write_out<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize, merged: *const f32, sum: f32) {
-        let (row, column) = self.place(tile, r);
+    pub(super) unsafe fn write_out<S: Isa>(
+        &self,
+        s: S,
+        t: usize,
+        r: usize,
+        merged: *const f32,
+        state: State,
+    ) {
+        let (row, column) = self.place(&self.tile(t), r);
         let head_dim = self.shape().head_dim;
         for at in (0..head_dim).step_by(LANES) {
             // SAFETY: the values by contract; this head of this row belongs to this tile alone.
             unsafe {
                 let to = self.job.out.get().add(row * self.job.stride + column + at);
-                let o = s.div(s.load(merged.add(at)), s.splat(sum));
+                let o = s.div(s.load(merged.add(at)), s.splat(state.sum));
                 s.store_partial(to, o, (head_dim - at).min(LANES));
             }
         }

@@ -7,18 +7,22 @@
 //! L = fma(l, b, L * a); O = fma(o, b, O * a)`; at the end `O / L`. A span without a visible key is skipped.
 //!
 //! Query heads that share a KV head share each load of keys and values. So do neighbouring tokens, and tokens of different
-//! sequences with common pages: a block processes several tiles of rows with one page before the next.
+//! sequences with common pages: a block processes several tiles of rows with one page before the next. If there are too few
+//! blocks for all threads, the spans of each are divided among them ([`split`]).
 
 mod block;
 mod floats;
 mod integers;
 mod page;
+mod split;
 
 use redline_simd::{Isa, Kernel, Simd};
 
-use self::block::{BLOCK_TILES, Block, Tile};
+use self::block::{BLOCK_TILES, Block, Part, Tile};
 use self::floats::{Floats, HalfMac};
 use self::integers::{INTEGER_ROWS, Integers};
+use self::split::Split;
+pub use self::split::scratch_words;
 use super::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of};
 use crate::format::bf16::{Bf16Mac, WidenMac};
 use crate::format::float32::F32Mac;
@@ -44,7 +48,7 @@ pub struct AttentionShape {
 }
 
 /// `out[r] = softmax(q k^T) v` for all heads; `q` and `out` are `[rows, heads * head_dim]`. The keys and values of the batch's
-/// own rows must be stored already.
+/// own rows must be stored already. `scratch` is any memory, best [`scratch_words`] words.
 pub fn attention(
     exec: Exec<'_>,
     shape: AttentionShape,
@@ -53,6 +57,7 @@ pub fn attention(
     segments: &[Segment<'_>],
     q: Rows<'_>,
     out: &mut RowsMut<'_>,
+    scratch: &mut [u32],
 ) {
     let kv_shape = kv.shape(layer);
     let KvShape { kv_heads, head_dim, .. } = kv_shape;
@@ -68,6 +73,9 @@ pub fn attention(
     let group = shape.heads / kv_heads;
     let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group, tile_rows };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
+    if let Some(split) = Split::new(&job, segments, tiles, exec.team.size(), scratch) {
+        return split.run(exec);
+    }
     let size = (tiles * kv_heads / (exec.team.size() * BLOCKS_OF_MEMBER)).clamp(1, BLOCK_TILES);
     let (simd, seating) = (exec.simd, exec.team.seating());
     exec.team.run(|member| {
@@ -102,7 +110,7 @@ impl Turn {
     /// Runs a block if it is this member's turn, and empties it.
     fn take(&mut self, simd: Simd, block: &mut Block<'_>) {
         if self.next == 0 {
-            run(simd, block);
+            run(simd, Work { block, part: None });
             self.next = self.members;
         }
         self.next -= 1;
@@ -110,36 +118,43 @@ impl Turn {
     }
 }
 
-/// Computes a block's outputs.
-fn run(simd: Simd, block: &Block<'_>) {
-    match block.shape().format {
-        KvFormat::Bf16 => simd.run(OverBf16(block)),
-        KvFormat::F32 | KvFormat::F16 | KvFormat::W8 => simd.run_common(OverOther(block)),
+/// A block, and which part of its spans is computed; `None`: all, and its outputs.
+struct Work<'a> {
+    block: &'a Block<'a>,
+    part: Option<Part<'a>>,
+}
+
+fn run(simd: Simd, work: Work<'_>) {
+    match work.block.shape().format {
+        KvFormat::Bf16 => simd.run(OverBf16(work)),
+        KvFormat::F32 | KvFormat::F16 | KvFormat::W8 => simd.run_common(OverOther(work)),
     }
 }
 
-/// A block over bf16 keys and values, for which tiers have instructions of their own.
-struct OverBf16<'a>(&'a Block<'a>);
+/// Work over bf16 keys and values, for which tiers have instructions of their own.
+struct OverBf16<'a>(Work<'a>);
 
 impl Kernel for OverBf16<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        self.0.run_with(s, &mut Floats::<Bf16Mac, WidenMac>::new());
+        let Work { block, part } = self.0;
+        block.run_with(s, &mut Floats::<Bf16Mac, WidenMac>::new(), part);
     }
 }
 
-/// A block over another format.
-struct OverOther<'a>(&'a Block<'a>);
+/// Work over another format.
+struct OverOther<'a>(Work<'a>);
 
 impl Kernel for OverOther<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        match self.0.shape().format {
-            KvFormat::F32 => self.0.run_with(s, &mut Floats::<F32Mac, F32Mac>::new()),
-            KvFormat::F16 => self.0.run_with(s, &mut Floats::<HalfMac, HalfMac>::new()),
-            KvFormat::W8 => self.0.run_with(s, &mut Integers::new()),
+        let Work { block, part } = self.0;
+        match block.shape().format {
+            KvFormat::F32 => block.run_with(s, &mut Floats::<F32Mac, F32Mac>::new(), part),
+            KvFormat::F16 => block.run_with(s, &mut Floats::<HalfMac, HalfMac>::new(), part),
+            KvFormat::W8 => block.run_with(s, &mut Integers::new(), part),
             KvFormat::Bf16 => unreachable!("has a kernel of its own"),
         }
     }

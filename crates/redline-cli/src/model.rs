@@ -96,6 +96,10 @@ pub(crate) struct BackendFlags {
     /// free [env: REDLINE_MEMORY]
     #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = "Memory")]
     memory: Option<u64>,
+    /// Map the weights of a converted model instead of copying them: it loads sooner and shares memory with other processes, but
+    /// its file must not change meanwhile, and passes can be slower because its pages are small
+    #[arg(long, help_heading = "Memory")]
+    mmap: bool,
     /// Longest sequence in tokens; default: the model's [env: REDLINE_MAX_CONTEXT]
     #[arg(long, value_name = "N", value_parser = value::count)]
     max_context: Option<usize>,
@@ -347,6 +351,7 @@ impl BackendFlags {
             tier: self.tier.resolve(environment)?,
             format: self.weights.resolve(environment)?,
             outliers: self.weights.outliers,
+            mmap: self.mmap,
             kv_format: or_else(self.kv_format, || environment.value(env::KV_FORMAT, value::kv_format))?,
             max_context: or_else(self.max_context, || environment.value(env::MAX_CONTEXT, value::count))?,
             memory: or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?,
@@ -389,6 +394,7 @@ pub(crate) struct Backend {
     tier: Option<Tier>,
     format: Option<Format>,
     outliers: f64,
+    mmap: bool,
     kv_format: Option<KvFormat>,
     max_context: Option<usize>,
     /// Memory budget of each engine, in bytes; `None`: most of what is free when it is loaded.
@@ -433,6 +439,7 @@ impl Backend {
             tier: self.tier,
             format: self.format,
             outliers: self.outliers,
+            mmap: self.mmap,
             kv_format: self.kv_format,
             max_context: self.max_context,
             memory: self.memory.or_else(free_memory),
@@ -469,6 +476,7 @@ impl Settings {
             format,
             kv_format,
             outliers: 0.0,
+            mmap: false,
             max_context: None,
             trace: None,
             profile: None,

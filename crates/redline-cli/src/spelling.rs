@@ -30,6 +30,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::MaxNewTokens => "--max-new-tokens",
         Setting::McSamples => "--mc-samples",
         Setting::Memory => "--memory",
+        Setting::Mmap => "--mmap",
         Setting::Outliers => "--outliers",
         Setting::PlanPolicy => "--plan-policy",
         Setting::Query => "--query",

@@ -84,6 +84,9 @@ pub struct Options {
     pub format: Option<Format>,
     /// Share of every layer's input columns that integer formats keep as bf16, in `[0, 1]`.
     pub outliers: f64,
+    /// Map the weights of a converted directory instead of copying them: loading takes less time and memory. But if another
+    /// process changes the file meanwhile, results change; if it shortens the file, this process is ended by a signal.
+    pub mmap: bool,
     /// Format of keys and values; `None`: f32 with f32 weights, else bf16.
     pub kv_format: Option<KvFormat>,
     /// Maximum sequence length, if it is to be less than the model's own limit.
@@ -122,6 +125,7 @@ impl Options {
             tier: None,
             format: None,
             outliers: 0.0,
+            mmap: false,
             kv_format: None,
             max_context: None,
             memory: None,

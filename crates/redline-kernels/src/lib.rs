@@ -17,7 +17,7 @@ mod tile;
 pub use arithmetic::Arithmetic;
 pub use format::Format;
 pub use matrix::Matrix;
-pub use memory::{Buffer, OutOfMemory, Pages};
+pub use memory::{Buffer, FileBytes, OutOfMemory, Pages};
 pub use redline_simd::{
     Simd, Tier, Unavailable, processor, set_default_float_environment, vector_extensions,
 };

@@ -5,6 +5,7 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt;
+use std::fs::File;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -173,13 +174,33 @@ pub enum Pages {
     Small,
 }
 
-/// A zero-initialised array, aligned to 64 bytes; large ones are mapped and advised to use huge pages.
+/// Some consecutive bytes of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct FileBytes<'a> {
+    /// The file, open for reading.
+    pub file: &'a File,
+    /// The first byte.
+    pub offset: u64,
+    /// Number of bytes.
+    pub bytes: usize,
+}
+
+/// An array, aligned to 64 bytes; large ones are mapped and advised to use huge pages.
 pub struct Buffer<T: Plain> {
     start: NonNull<T>,
     len: usize,
-    /// Address and length of the mapping, if there is one.
-    mapping: Option<(NonNull<u8>, usize)>,
+    mapping: Option<Mapping>,
     owns: PhantomData<T>,
+}
+
+/// The mapping that holds a buffer.
+#[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+struct Mapping {
+    base: NonNull<u8>,
+    /// Its length.
+    whole: usize,
+    /// Whether the counters include the buffer.
+    counted: bool,
 }
 
 // SAFETY: a buffer owns its memory; `T` is plain data.
@@ -248,13 +269,61 @@ impl<T: Plain> Buffer<T> {
         count_up(bytes);
         // SAFETY: a successful mapping is not null.
         let (start, base) = unsafe { (NonNull::new_unchecked(start.cast()), NonNull::new_unchecked(base)) };
-        Ok(Some(Self { start, len, mapping: Some((base, whole)), owns: PhantomData }))
+        let mapping = Some(Mapping { base, whole, counted: true });
+        Ok(Some(Self { start, len, mapping, owns: PhantomData }))
     }
 
     #[cfg(not(target_os = "linux"))]
     #[allow(clippy::unnecessary_wraps)]
     fn mapped(_len: usize, _bytes: usize, _pages: Pages) -> Result<Option<Self>, OutOfMemory> {
         Ok(None)
+    }
+
+    /// The contents of some stretches of files, one after the other, mapped instead of copied: the memory is that of the
+    /// system's file cache, on ordinary pages, and is not counted. Writing to the buffer changes no file. `None` if the system
+    /// cannot map them, in particular if a stretch does not begin and end where its pages do (the last one may end anywhere).
+    ///
+    /// If another process changes a file, the buffer changes. If it shortens a file, reading the buffer ends this process by a
+    /// signal.
+    #[cfg(target_os = "linux")]
+    pub fn over(stretches: &[FileBytes<'_>]) -> Option<Self> {
+        use std::os::fd::AsRawFd;
+        // SAFETY: reads a constant of the system.
+        let page = usize::try_from(unsafe { libc::sysconf(libc::_SC_PAGESIZE) }).ok()?;
+        let whole = stretches.iter().try_fold(0usize, |sum, stretch| sum.checked_add(stretch.bytes))?;
+        let (_, before) = stretches.split_last()?;
+        let starts = stretches.iter().all(|stretch| stretch.offset % page as u64 == 0 && stretch.bytes > 0);
+        if !starts || before.iter().any(|stretch| stretch.bytes % page != 0) || whole % size_of::<T>() != 0 {
+            return None;
+        }
+        let map = |at: *mut u8, bytes: usize, flags: i32, file: i32, offset: i64| {
+            let access = libc::PROT_READ | libc::PROT_WRITE;
+            // SAFETY: a private mapping, at an address of the kernel's choice or within one that was made for it.
+            let found =
+                unsafe { libc::mmap(at.cast(), bytes, access, libc::MAP_PRIVATE | flags, file, offset) };
+            if found == libc::MAP_FAILED { None } else { NonNull::new(found.cast::<u8>()) }
+        };
+        let base = map(std::ptr::null_mut(), whole, libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0)?;
+        // From here on, the mapping is undone when the buffer is dropped.
+        let mapping = Mapping { base, whole, counted: false };
+        let len = whole / size_of::<T>();
+        let buffer = Self { start: base.cast(), len, mapping: Some(mapping), owns: PhantomData };
+        let mut at = 0;
+        for FileBytes { file, offset, bytes } in stretches {
+            // SAFETY: the stretches together are as long as the mapping.
+            let place = unsafe { base.as_ptr().add(at) };
+            map(place, *bytes, libc::MAP_FIXED, file.as_raw_fd(), i64::try_from(*offset).ok()?)?;
+            at += bytes;
+        }
+        // SAFETY: advice cannot change contents. Where the kernel does not know it, pages are read when they are needed.
+        unsafe { libc::madvise(base.as_ptr().cast(), whole, libc::MADV_POPULATE_READ) };
+        Some(buffer)
+    }
+
+    /// Files are mapped on Linux only.
+    #[cfg(not(target_os = "linux"))]
+    pub fn over(_stretches: &[FileBytes<'_>]) -> Option<Self> {
+        None
     }
 
     /// The address, for writing disjoint elements from several threads while no thread reads them.
@@ -286,13 +355,15 @@ impl<T: Plain> Drop for Buffer<T> {
         if bytes == 0 {
             return;
         }
-        match self.mapping {
-            // SAFETY: the mapping was made by `mapped` and nothing else refers to it.
+        match &self.mapping {
             #[cfg(target_os = "linux")]
-            Some((base, whole)) => unsafe {
-                libc::munmap(base.as_ptr().cast(), whole);
-                count_down(bytes);
-            },
+            Some(mapping) => {
+                // SAFETY: the mapping was made for this buffer and nothing else refers to it.
+                unsafe { libc::munmap(mapping.base.as_ptr().cast(), mapping.whole) };
+                if mapping.counted {
+                    count_down(bytes);
+                }
+            }
             #[cfg(not(target_os = "linux"))]
             Some(_) => {}
             None => {
@@ -354,6 +425,36 @@ mod tests {
         drop(buffer);
         assert!(held > before + BYTES / 2, "{before} before, {held} with it");
         assert!(current_bytes() < before + BYTES / 2, "{before} before, {} after", current_bytes());
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn stretches_of_files_are_one_array_that_can_be_written_without_changing_them() {
+        use std::os::unix::fs::FileExt;
+        const PAGE: usize = 1 << 16;
+        let mut path = std::env::temp_dir();
+        path.push(format!("redline-buffer-{}", std::process::id()));
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let bytes: Vec<u8> = (0..3 * PAGE + 8).map(|i| (i / 8 % 251) as u8).collect();
+        file.write_all_at(&bytes, 0).unwrap();
+        let stretch = |offset: usize, bytes| FileBytes { file: &file, offset: offset as u64, bytes };
+        let mut buffer = Buffer::<u32>::over(&[stretch(2 * PAGE, PAGE), stretch(0, 40)]).unwrap();
+        assert_eq!(buffer.len(), (PAGE + 40) / 4);
+        assert_eq!(buffer.as_bytes(), [&bytes[2 * PAGE..3 * PAGE], &bytes[..40]].concat());
+        buffer.fill(7);
+        let mut kept = vec![0; bytes.len()];
+        file.read_exact_at(&mut kept, 0).unwrap();
+        assert_eq!(kept, bytes);
+        let refused: [&[FileBytes<'_>]; 6] = [
+            &[],
+            &[stretch(8, PAGE)],
+            &[stretch(0, 40), stretch(PAGE, PAGE)],
+            &[stretch(0, PAGE), stretch(PAGE, 0)],
+            &[stretch(0, PAGE), stretch(PAGE, 39)],
+            &[stretch(0, usize::MAX), stretch(PAGE, PAGE)],
+        ];
+        assert!(refused.iter().all(|stretches| Buffer::<u32>::over(stretches).is_none()));
     }
 
     /// The kernel's flags for the mapping at an address; `None` if they are not available.

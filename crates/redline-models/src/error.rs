@@ -1,7 +1,7 @@
 //! Errors of loading and converting models.
 
 use redline_kernels::OutOfMemory;
-use redline_settings::{Hint, Setting, hint};
+use redline_settings::{Command, Hint, Setting, hint};
 use redline_weights::WeightsError;
 
 /// Why a checkpoint cannot be loaded.
@@ -56,6 +56,11 @@ pub enum ModelError {
         /// The directory.
         dir: String,
     },
+    /// A model that is not converted was to be mapped.
+    #[error(
+        "only the weights of a converted model can be mapped, since others are packed when they are loaded"
+    )]
+    UnpackedMap,
     /// The directory to convert is a converted one already.
     #[error("this model is converted already\n  in `{dir}`")]
     AlreadyConverted {
@@ -122,6 +127,9 @@ impl ModelError {
             Self::TooLarge { .. } => Some("hold it as f32 or bf16".into()),
             Self::PackedOutliers { .. } => {
                 Some(hint![Setting::Outliers.unset(), ", or convert again with it"])
+            }
+            Self::UnpackedMap => {
+                Some(hint![Setting::Mmap.unset(), ", or use a directory that ", Command::Convert, " wrote"])
             }
             Self::Converted { .. } => {
                 Some(hint![Setting::Format.unset(), ", or load the model that was converted"])

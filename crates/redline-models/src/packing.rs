@@ -13,7 +13,7 @@ const GROUP: &str = "group";
 pub(crate) const STRIP: usize = 16;
 
 /// The planes of a packed matrix.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Plane {
     Words,
     Scales,

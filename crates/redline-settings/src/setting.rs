@@ -31,6 +31,8 @@ pub enum Setting {
     McSamples,
     /// Bytes that the model and its requests may take.
     Memory,
+    /// Whether packed weights are mapped.
+    Mmap,
     /// Share of columns that integer formats keep apart.
     Outliers,
     /// What is done about a pass without a plan.
@@ -70,6 +72,7 @@ impl Setting {
         Self::MaxNewTokens,
         Self::McSamples,
         Self::Memory,
+        Self::Mmap,
         Self::Outliers,
         Self::PlanPolicy,
         Self::Query,
@@ -99,6 +102,7 @@ impl Setting {
             Self::MaxNewTokens => "max_new_tokens",
             Self::McSamples => "mc_samples",
             Self::Memory => "memory",
+            Self::Mmap => "mmap",
             Self::Outliers => "outliers",
             Self::PlanPolicy => "plan_policy",
             Self::Query => "query",

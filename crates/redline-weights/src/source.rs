@@ -36,6 +36,15 @@ impl Source {
         }
     }
 
+    /// The open file, if threads can read it at given offsets.
+    pub(crate) fn file(&self) -> Option<&File> {
+        match self {
+            #[cfg(unix)]
+            Self::File(file) => Some(&file.0),
+            _ => None,
+        }
+    }
+
     /// Fills `out` with the bytes at `offset`.
     pub(crate) fn read_into(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         match self {

@@ -13,9 +13,8 @@ use crate::safetensors::{LENGTH_BYTES, MAX_HEADER, TensorInfo, count, header_len
 
 /// Number of values converted at once.
 const CHUNK: usize = 1 << 16;
-/// Alignment of the data in the file. The format allows no holes between tensors, so a tensor is aligned too if the
-/// lengths of all earlier tensors are multiples of this.
-pub(crate) const ALIGN: usize = 64;
+/// Alignment of the data in the file.
+const ALIGN: usize = 64;
 
 /// The declaration of a tensor to write.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +67,7 @@ impl<W: Write> SafetensorsWriter<W> {
     /// Like [`Self::new`]; messages name `file`.
     pub(crate) fn in_file(mut writer: W, file: &Path, tensors: &[TensorDeclaration]) -> Result<Self> {
         let (header, _) =
-            header(tensors).map_err(|fault| WeightsError::Header { file: file.to_owned(), fault })?;
+            header(tensors, ALIGN).map_err(|fault| WeightsError::Header { file: file.to_owned(), fault })?;
         writer.write_all(&header).map_err(WeightsError::io("write the header", file))?;
         let (file, tensors) = (file.to_owned(), tensors.to_owned());
         Ok(Self { writer, file, tensors, current: 0, written: 0, buffer: Vec::new() })
@@ -213,8 +212,11 @@ impl<W: Write> SafetensorsWriter<W> {
     }
 }
 
-/// The header with its length, padded with spaces, and the tensors that a reader will find in it.
-pub(crate) fn header(tensors: &[TensorDeclaration]) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
+/// The header with its length, padded with spaces so that the data are aligned, and the tensors that a reader will find in it.
+pub(crate) fn header(
+    tensors: &[TensorDeclaration],
+    align: usize,
+) -> Result<(Vec<u8>, Vec<TensorInfo>), HeaderFault> {
     // Readers based on PyTorch reject files without this metadata.
     let mut json = format!(r#"{{"{METADATA}":{{"format":"pt"}}"#);
     let mut begin = 0u64;
@@ -229,7 +231,7 @@ pub(crate) fn header(tensors: &[TensorDeclaration]) -> Result<(Vec<u8>, Vec<Tens
         begin = end;
     }
     json.push('}');
-    let data = (LENGTH_BYTES as usize + json.len()).next_multiple_of(ALIGN);
+    let data = (LENGTH_BYTES as usize + json.len()).next_multiple_of(align);
     json.push_str(&" ".repeat(data - LENGTH_BYTES as usize - json.len()));
 
     let length = json.len() as u64;

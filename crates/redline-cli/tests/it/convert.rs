@@ -58,8 +58,13 @@ fn a_converted_model_scores_as_one_packed_at_load() {
         {
             assert!(files.iter().any(|name| name == file), "{file} in {files:?}");
         }
-        assert_eq!(scores(dir, &[]), scores(DEMO, flags), "{name}");
+        let want = scores(DEMO, flags);
+        assert_eq!(scores(dir, &[]), want, "{name}");
+        assert_eq!(scores(dir, &["--mmap"]), want, "{name}, mapped");
     }
+    let mapped =
+        redline(&["score", "--model", DEMO, "--mmap", "--query-ids", "5", "--label-id", "7", "--item", ""]);
+    mapped.failed(&["converted", "leave out `--mmap`", "`redline convert`"]);
     assert_eq!(names(work.path()), ["bf16", "w4", "w8", "w8-per-output"], "nothing is left beside them");
 }
 
@@ -107,6 +112,7 @@ fn a_flipped_bit_or_a_cut_file_is_refused_by_name() {
         bytes[at] ^= 1 << (at % 8);
         fs::write(&weights, &bytes).unwrap();
         score().failed(&["model.safetensors", ".weight"]);
+        score_ids(path, &["--mmap"]).failed(&["model.safetensors", ".weight"]);
     }
     fs::write(&weights, &whole[..whole.len() - 1]).unwrap();
     score().failed(&["model.safetensors"]);

@@ -142,7 +142,8 @@ impl Parts {
     }
 
     fn read_here(options: &Options, exec: Exec<'_>) -> Result<Self, EngineError> {
-        let load_options = LoadOptions { format: options.format, outliers: options.outliers };
+        let load_options =
+            LoadOptions { format: options.format, outliers: options.outliers, mmap: options.mmap };
         match &options.source {
             Source::Directory(dir) => {
                 // Opened first, because it holds checksums of the files beside it.

@@ -148,6 +148,33 @@ impl Matrix {
         cols: usize,
         columns: Vec<u32>,
     ) -> Result<Self, OutOfMemory> {
+        Self::of_words(format, rows, cols, columns, Buffer::zeroed)
+    }
+
+    /// As [`Matrix::with_outliers`], with packed weights that are in memory already; `None` if their number is not that of the
+    /// matrix.
+    pub fn over(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        columns: Vec<u32>,
+        words: Buffer<u32>,
+    ) -> Result<Option<Self>, OutOfMemory> {
+        let count = rows.div_ceil(LANES) * format.strip_bytes(cols, 0).words / size_of::<u32>();
+        if words.len() != count {
+            return Ok(None);
+        }
+        Self::of_words(format, rows, cols, columns, |_| Ok(words)).map(Some)
+    }
+
+    /// A matrix whose packed weights `words` returns, given their number.
+    fn of_words(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        columns: Vec<u32>,
+        words: impl FnOnce(usize) -> Result<Buffer<u32>, OutOfMemory>,
+    ) -> Result<Self, OutOfMemory> {
         assert!(format.group().is_none_or(|g| format.groups().contains(&g)), "{format:?} does not exist");
         assert!(columns.is_empty() || format.is_integer(), "outliers of {format}");
         assert!(columns.is_sorted_by(|a, b| a < b), "outlier columns ascend");
@@ -170,7 +197,7 @@ impl Matrix {
             let words = Buffer::zeroed(count(Format::Bf16.steps(columns.len()))?)?;
             Some(Outliers { columns, words })
         };
-        let words = Buffer::zeroed(count(format.steps(cols))?)?;
+        let words = words(count(format.steps(cols))?)?;
         Ok(Self { format, rows, cols, words, scales, outliers })
     }
 

@@ -40,6 +40,9 @@ pub struct LoadOptions {
     /// Share of every layer's input columns, those with the largest weights, that integer formats keep as bf16, in `[0, 1]`. A
     /// converted directory has chosen them already.
     pub outliers: f64,
+    /// Map the packed weights of a converted directory instead of copying them, where the places of tensors in the file allow
+    /// it. The file must not be changed while the model exists ([`redline_kernels::Buffer::over`]).
+    pub mmap: bool,
 }
 
 /// Source of the weights.
@@ -84,6 +87,7 @@ impl<'a> Loader<'a> {
         let architecture = crate::arch::find(config)?;
         let spec = (architecture.spec)(config)?;
         let (from, format) = match weights {
+            Weights::Checkpoint(_) if options.mmap => return Err(ModelError::UnpackedMap),
             Weights::Checkpoint(checkpoint) => {
                 let source = Source::check(&spec, checkpoint)?;
                 let format = options.format.unwrap_or_else(|| source.stored_format(&spec));

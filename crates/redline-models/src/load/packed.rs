@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use redline_kernels::matrix::PlanesMut;
-use redline_kernels::{Buffer, Format, Matrix, Team};
+use redline_kernels::{Buffer, FileBytes, Format, Matrix, Team};
 use redline_weights::{Infq, Weight};
 
 use super::{Blocks, LoadOptions};
@@ -19,6 +19,8 @@ pub(super) struct Packed<'a> {
     infq: &'a Infq,
     names: Names,
     format: Format,
+    /// Whether weights are mapped where that is possible.
+    maps: bool,
 }
 
 impl<'a> Packed<'a> {
@@ -38,7 +40,8 @@ impl<'a> Packed<'a> {
             let wanted = wanted.unwrap_or(format).to_string();
             return Err(ModelError::Converted { format: format.to_string(), wanted, dir: dir() });
         }
-        let packed = Self { infq, names: spec.names(|name| infq.weight(name).is_some()), format };
+        let packed =
+            Self { infq, names: spec.names(|name| infq.weight(name).is_some()), format, maps: options.mmap };
         let tensors = spec.tensors();
         let expected: BTreeSet<String> = tensors.iter().map(|t| packed.names.full(&t.name)).collect();
         ModelError::refuse_unexpected(infq.names().filter(|n| !expected.contains(*n)), infq.dir())?;
@@ -114,11 +117,14 @@ impl<'a> Packed<'a> {
         Err(self.damaged(format!("`{name}` is {encoding} {shape:?}, but f32 [{len}] is needed")))
     }
 
-    fn read(&self, weight: &Weight, planes: PlanesMut<'_>) -> Result<(), ModelError> {
+    /// Reads the planes of a weight, or only verifies its words if those are `mapped`.
+    fn read(&self, weight: &Weight, planes: PlanesMut<'_>, mapped: bool) -> Result<(), ModelError> {
         for (plane, bytes) in
             [(Plane::Words, planes.words), (Plane::Scales, planes.scales), (Plane::Outliers, planes.outliers)]
         {
-            if !bytes.is_empty() {
+            if plane == Plane::Words && mapped {
+                self.infq.check_part(&weight.name, plane.suffix(), bytes)?;
+            } else if !bytes.is_empty() {
                 self.infq.read_part(&weight.name, plane.suffix(), bytes)?;
             }
         }
@@ -126,20 +132,50 @@ impl<'a> Packed<'a> {
     }
 }
 
+impl Packed<'_> {
+    /// The words of all projections of a layer, mapped; `None` if they are to be copied.
+    fn map(&self, linear: &LinearSpec, format: Format) -> Result<Option<Buffer<u32>>, ModelError> {
+        if !self.maps {
+            return Ok(None);
+        }
+        let (mut stretches, mut first) = (Vec::with_capacity(linear.parts.len()), 0);
+        for part in &linear.parts {
+            let weight = self.part(linear, part, format)?;
+            let end = first + part.outputs;
+            let suffix = Plane::Words.suffix();
+            let place = self.infq.place(&weight.name, suffix).zip(self.infq.part_bytes(&weight.name, suffix));
+            let (Some(((file, offset), bytes)), Some(_)) =
+                (place, whole_strips(first..end, linear.outputs()))
+            else {
+                return Ok(None);
+            };
+            let Ok(bytes) = usize::try_from(bytes) else { return Ok(None) };
+            stretches.push(FileBytes { file, offset, bytes });
+            first = end;
+        }
+        Ok(Buffer::over(&stretches))
+    }
+}
+
 impl Blocks for &Packed<'_> {
     fn matrix(&self, linear: &LinearSpec, format: Format) -> Result<Matrix, ModelError> {
         let columns = self.columns(linear, format)?.to_vec();
-        let mut matrix = Matrix::with_outliers(format, linear.outputs(), linear.inputs, columns.clone())?;
+        let (rows, inputs) = (linear.outputs(), linear.inputs);
+        let over = |words| Matrix::over(format, rows, inputs, columns.clone(), words);
+        let mapped = self.map(linear, format)?.map(over).transpose()?.flatten();
+        let is_mapped = mapped.is_some();
+        let mut matrix =
+            mapped.map_or_else(|| Matrix::with_outliers(format, rows, inputs, columns.clone()), Ok)?;
         let mut first = 0;
         for part in &linear.parts {
             let weight = self.part(linear, part, format)?;
             let end = first + part.outputs;
             if let Some(strips) = whole_strips(first..end, matrix.rows()) {
-                self.read(weight, matrix.planes_mut(strips))?;
+                self.read(weight, matrix.planes_mut(strips), is_mapped)?;
             } else {
                 let mut rows = Matrix::with_outliers(format, part.outputs, linear.inputs, columns.clone())?;
                 let strips = 0..rows.strips();
-                self.read(weight, rows.planes_mut(strips))?;
+                self.read(weight, rows.planes_mut(strips), false)?;
                 matrix.copy_rows(first, &rows);
             }
             first = end;

@@ -48,13 +48,56 @@ fn a_converted_model_gives_the_logits_of_one_packed_at_load() {
     }
 }
 
+/// The larger matrices begin and end at pages of their file, so they are mapped; the others are copied.
+#[test]
+fn a_mapped_model_gives_the_logits_of_a_copied_one() {
+    let work = tempfile::tempdir().unwrap();
+    let mapping = LoadOptions { mmap: true, ..LoadOptions::default() };
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/demo");
+    for (format, outliers) in formats().into_iter().flat_map(|format| [(format, 0.0), (format, 0.1)]) {
+        if outliers > 0.0 && !format.is_integer() {
+            continue;
+        }
+        let to = work.path().join(format!("{format}-{outliers}"));
+        on_team(|exec| make(exec, &demo, &to, format, outliers)).unwrap();
+        let file = to.join("model.safetensors");
+        let mapped = load_packed(&to, mapping).unwrap();
+        if let Ok(maps) = fs::read_to_string("/proc/self/maps") {
+            let bytes = |line: &str| {
+                let (from, to) = line.split(' ').next()?.split_once('-')?;
+                let number = |text| u64::from_str_radix(text, 16).ok();
+                Some(number(to)? - number(from)?)
+            };
+            let of_file = maps.lines().filter(|line| line.ends_with(file.to_str().unwrap()));
+            let (in_memory, whole) =
+                (of_file.filter_map(bytes).sum::<u64>(), fs::metadata(&file).unwrap().len());
+            assert!(in_memory > whole / 10 * 6 && in_memory <= whole, "{format}: {in_memory} of {whole}");
+        }
+        let prompt: Vec<u32> = (5..25).collect();
+        let copied = load_packed(&to, LoadOptions::default()).unwrap();
+        assert!(logits(mapped, format, &prompt) == logits(copied, format, &prompt), "{format}");
+        // A flipped bit is found in what is mapped.
+        let mut bytes = fs::read(&file).unwrap();
+        let at = bytes.len() / 3;
+        bytes[at] ^= 16;
+        fs::remove_file(&file).unwrap();
+        fs::write(&file, bytes).unwrap();
+        let error = load_packed(&to, mapping).unwrap_err().to_string();
+        assert!(error.contains("model.safetensors"), "{error}");
+    }
+    let config = ConfigFile::open(&demo.join("config.json")).unwrap();
+    let checkpoint = Checkpoint::open(&demo).unwrap();
+    let error = on_team(|exec| load(exec, &config, Weights::Checkpoint(&checkpoint), mapping)).unwrap_err();
+    assert!(error.to_string().contains("converted") && error.hint().is_some(), "{error}");
+}
+
 #[test]
 fn outlier_columns_survive_conversion() {
     let work = tempfile::tempdir().unwrap();
     for dir in goldens().into_iter().take(4) {
         let prompt = reference(&dir).prompt;
         let format = Format::W4 { group: 32 };
-        let options = LoadOptions { format: Some(format), outliers: 0.1 };
+        let options = LoadOptions { format: Some(format), outliers: 0.1, mmap: false };
         let to = work.path().join(dir.file_name().unwrap());
         on_team(|exec| make(exec, &dir, &to, format, 0.1)).unwrap();
         let config = ConfigFile::open(&dir.join("config.json")).unwrap();
@@ -107,13 +150,13 @@ fn what_cannot_be_converted_or_loaded_is_refused_by_name() {
     on_team(|exec| make(exec, &goldens()[0], &to, format, 0.0)).unwrap();
     let again = on_team(|exec| make(exec, &to, &work.path().join("w4"), format, 0.0)).unwrap_err();
     assert!(again.to_string().contains("converted"), "{again}");
-    let other = LoadOptions { format: Some(Format::Bf16), outliers: 0.0 };
+    let other = LoadOptions { format: Some(Format::Bf16), outliers: 0.0, mmap: false };
     let error = load_packed(&to, other).unwrap_err();
     assert!(error.to_string().contains("converted to w8; bf16 cannot be made"), "{error}");
-    let other = LoadOptions { format: format.with_group(0), outliers: 0.0 };
+    let other = LoadOptions { format: format.with_group(0), outliers: 0.0, mmap: false };
     let error = load_packed(&to, other).unwrap_err();
     assert!(error.to_string().contains("converted to w8; w8g0 cannot be made"), "{error}");
-    let same = LoadOptions { format: Some(format), outliers: 0.0 };
+    let same = LoadOptions { format: Some(format), outliers: 0.0, mmap: false };
     assert!(load_packed(&to, same).is_ok());
 }
 

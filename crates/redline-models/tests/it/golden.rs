@@ -258,7 +258,7 @@ fn the_footprint_is_that_of_the_loaded_model() {
         let checkpoint = Checkpoint::open(&dir).unwrap();
         for &format in Format::ALL {
             for outliers in [0.0, 0.1] {
-                let options = LoadOptions { format: Some(format), outliers };
+                let options = LoadOptions { format: Some(format), outliers, mmap: false };
                 let loader = Loader::new(&config, Weights::Checkpoint(&checkpoint), options).unwrap();
                 let announced = loader.footprint().weight_bytes();
                 let model = on_team(|exec| loader.load(exec)).unwrap();

@@ -75,7 +75,7 @@ pub(crate) fn reference(dir: &Path) -> Reference {
 pub(crate) fn open(dir: &Path, format: Option<Format>) -> Model {
     let config = ConfigFile::open(&dir.join("config.json")).unwrap();
     let checkpoint = Checkpoint::open(dir).unwrap();
-    let options = LoadOptions { format, outliers: 0.0 };
+    let options = LoadOptions { format, ..LoadOptions::default() };
     let mut model = on_team(|exec| load(exec, &config, Weights::Checkpoint(&checkpoint), options))
         .unwrap_or_else(|e| panic!("{}: {e}", dir.display()));
     model.reserve_positions(model.facts().context.min(256)).unwrap();

@@ -1,7 +1,7 @@
 //! Reads INFQ directories. All contents are verified: the weights when they are read, everything else when a directory is opened.
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use super::manifest::Manifest;
@@ -92,30 +92,54 @@ impl Infq {
         self.parts.get(&tensor_name(weight, suffix)).map(|(info, _)| info.bytes())
     }
 
-    /// Reads the part `suffix` of a weight into `out`, which must have the part's size, and verifies it. After an error the
-    /// content of `out` is unspecified.
-    pub fn read_part(&self, weight: &str, suffix: &str, out: &mut [u8]) -> Result<()> {
+    /// The file that holds the part `suffix` of a weight, and where it begins; `None` if the part does not exist, or the bytes
+    /// are in no file.
+    pub fn place(&self, weight: &str, suffix: &str) -> Option<(&File, u64)> {
+        let (info, _) = self.parts.get(&tensor_name(weight, suffix))?;
+        Some((self.shard.source.file()?, info.offset()))
+    }
+
+    /// Verifies bytes that were read as the part `suffix` of a weight in another way.
+    pub fn check_part(&self, weight: &str, suffix: &str, bytes: &[u8]) -> Result<()> {
+        let mut hash = Hash::new();
+        hash.write(bytes);
+        let (tensor, _, declared) = self.part(weight, suffix, bytes.len())?;
+        self.verify(tensor, declared, hash.checksum())
+    }
+
+    /// The tensor of a part, which must have `given` bytes, and its checksum.
+    fn part(&self, weight: &str, suffix: &str, given: usize) -> Result<(String, &TensorInfo, Checksum)> {
         let tensor = tensor_name(weight, suffix);
         let file = || self.shard.file.clone();
         let Some((info, declared)) = self.parts.get(&tensor) else {
             return Err(WeightsError::MissingTensor { tensor, file: file() });
         };
-        let (bytes, given) = (info.bytes(), out.len());
+        let bytes = info.bytes();
         if given as u64 != bytes {
             return Err(WeightsError::BufferBytes { tensor, bytes, given, file: file() });
         }
+        Ok((tensor, info, *declared))
+    }
+
+    fn verify(&self, tensor: String, declared: Checksum, found: Checksum) -> Result<()> {
+        if found == declared {
+            return Ok(());
+        }
+        let fault = InfqFault::TensorChecksum { tensor, declared, found };
+        Err(WeightsError::Infq { file: self.shard.file.clone(), fault })
+    }
+
+    /// Reads the part `suffix` of a weight into `out`, which must have the part's size, and verifies it. After an error the
+    /// content of `out` is unspecified.
+    pub fn read_part(&self, weight: &str, suffix: &str, out: &mut [u8]) -> Result<()> {
+        let (tensor, info, declared) = self.part(weight, suffix, out.len())?;
         let (mut hash, mut offset) = (Hash::new(), info.offset());
         for block in out.chunks_mut(BLOCK) {
             self.shard.source.read_into(offset, block).map_err(self.shard.read_error(info))?;
             hash.write(block);
             offset += block.len() as u64;
         }
-        let (declared, found) = (*declared, hash.checksum());
-        if found != declared {
-            let fault = InfqFault::TensorChecksum { tensor, declared, found };
-            return Err(WeightsError::Infq { file: file(), fault });
-        }
-        Ok(())
+        self.verify(tensor, declared, hash.checksum())
     }
 }
 

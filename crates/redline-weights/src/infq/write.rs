@@ -13,8 +13,11 @@ use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
 use crate::file::open_regular;
 use crate::safetensors::TensorInfo;
-use crate::write::{ALIGN, TensorDeclaration, header};
+use crate::write::{TensorDeclaration, header};
 
+/// Alignment of the data in the file: that of memory pages, so that tensors can be mapped. The format allows no holes
+/// between tensors, so a tensor is aligned too if the lengths of all earlier tensors are multiples of this.
+const ALIGN: usize = 4096;
 /// Bytes per copy of a file.
 const CHUNK: usize = 1 << 20;
 
@@ -57,7 +60,7 @@ impl InfqWriter {
         if let Some(name) = twice(&weights) {
             return Err(refuse(InfqFault::WeightTwice { weight: name.to_owned() }));
         }
-        let header = header(&layout(&weights));
+        let header = header(&layout(&weights), ALIGN);
         let (header, tensors) =
             header.map_err(|fault| WeightsError::Header { file: shown.clone(), fault })?;
         let mut dir = DirWriter::create_on(disk, destination)?;

@@ -351,6 +351,71 @@ fn shared_as_alone(exec: Exec<'_>, case: &Case, data: &Data) {
     assert!(together.iter().all(|x| x.is_finite()));
 }
 
+/// The last rows of long sequences: few blocks of many spans, which are divided among threads.
+#[test]
+fn the_spans_of_few_rows_are_merged_in_order() {
+    let teams = [2, 3, 5].map(|size| Team::new(size).unwrap());
+    for &format in KvFormat::ALL {
+        for (window, bidirectional) in [(None, false), (Some(2100), false), (None, true)] {
+            // The rows of the first sequence end in different spans. The second one shares its pages but ends earlier.
+            let case = Case { format, heads: 3, kv_heads: 1, head_dim: 24, tokens: 14 * SPAN + 1, window };
+            let data = case.data(11);
+            let ends = [(case.tokens, 2), (5 * SPAN + 1, 1)];
+            let keys = |end: usize| AttentionMask::Bidirectional(end);
+            let mut want = Vec::new();
+            for (end, rows) in ends {
+                for (position, head) in (end - rows..end).flat_map(|p| (0..case.heads).map(move |h| (p, h))) {
+                    let last = if bidirectional { end - 1 } else { position };
+                    want.extend(case.reference(&data, position, head, last));
+                }
+            }
+            let width = case.heads * case.head_dim;
+            let q: Vec<f32> = ends
+                .iter()
+                .flat_map(|&(end, rows)| data.q[(end - rows) * width..end * width].to_vec())
+                .collect();
+            for simd in Simd::variants() {
+                let mut kv = KvPages::new(&[case.kv_shape()], usize::MAX);
+                let pages: Vec<u32> =
+                    (0..case.tokens.div_ceil(PAGE_TOKENS)).map(|_| kv.grow().unwrap()).collect();
+                let whole = Segment {
+                    pages: &pages,
+                    start: 0,
+                    first_row: 0,
+                    rows: case.tokens,
+                    attention: AttentionMask::Causal,
+                };
+                let whole = [whole];
+                let part = |x| Rows::new(x as &Vec<f32>, case.tokens, case.head_dim, case.head_dim);
+                let checked = kv.check(&whole);
+                kv.store(Exec { simd, team: &teams[0] }, 0, checked, part(&data.k), part(&data.v));
+                let mut segments = Vec::new();
+                for (end, rows) in ends {
+                    let attention = if bidirectional { keys(end) } else { AttentionMask::Causal };
+                    let first_row = segments.iter().map(|segment: &Segment<'_>| segment.rows).sum();
+                    segments.push(Segment { pages: &pages, start: end - rows, first_row, rows, attention });
+                }
+                for team in &teams {
+                    // All spans at once, some at a time, and too little memory to divide them.
+                    for shift in [0, 4, 5, 7] {
+                        let (exec, mut out) = (Exec { simd, team }, vec![f32::NAN; q.len()]);
+                        let mut scratch = vec![0x7fc0_7fc0; scratch_words(case.head_dim) >> shift];
+                        let (rows, mut to) =
+                            (Rows::new(&q, 3, width, width), RowsMut::new(&mut out, 3, width, width));
+                        attention(exec, case.shape(), &kv, 0, &segments, rows, &mut to, &mut scratch);
+                        assert!(
+                            same(&out, &want),
+                            "{format:?}, {window:?}, {bidirectional}, {} / {}, {shift}",
+                            simd.name(),
+                            team.size()
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn a_later_nan_does_not_reach_earlier_rows() {
     let case = Case { format: KvFormat::F32, heads: 4, kv_heads: 2, head_dim: 16, tokens: 40, window: None };

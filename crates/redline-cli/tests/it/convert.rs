@@ -62,9 +62,7 @@ fn a_converted_model_scores_as_one_packed_at_load() {
         assert_eq!(scores(dir, &[]), want, "{name}");
         assert_eq!(scores(dir, &["--mmap"]), want, "{name}, mapped");
     }
-    let mapped =
-        redline(&["score", "--model", DEMO, "--mmap", "--query-ids", "5", "--label-id", "7", "--item", ""]);
-    mapped.failed(&["converted", "leave out `--mmap`", "`redline convert`"]);
+    score_ids(DEMO, &["--mmap"]).failed(&["converted", "leave out `--mmap`", "`redline convert`"]);
     assert_eq!(names(work.path()), ["bf16", "w4", "w8", "w8-per-output"], "nothing is left beside them");
 }
 

@@ -4,8 +4,9 @@ use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::attention;
 use redline_kernels::op::kv::{KvFormat, KvShape};
-use redline_kernels::op::linear::scratch_words;
+use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
+use crate::adapter::resident::AdapterLimits;
 use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, NormSpec};
 use crate::step::{ArenaSize, padded};
 
@@ -19,6 +20,8 @@ pub struct Footprint {
     /// The head, or the embedding if the head is tied to it.
     head: MatrixShape,
     layers: Vec<LayerFootprint>,
+    /// The largest adapters that passes need memory for.
+    pub(crate) adapters: AdapterLimits,
 }
 
 /// The matrices of one layer, and the shape of its keys and values.
@@ -55,7 +58,8 @@ impl Footprint {
             layers.push(LayerFootprint { qkv, output, first, second, kv_heads, head_dim });
         }
         let (hidden, vocab) = (spec.hidden, spec.vocab);
-        Self { hidden, vocab, weights, head: head.unwrap_or(tokens), layers }
+        let adapters = AdapterLimits::default();
+        Self { hidden, vocab, weights, head: head.unwrap_or(tokens), layers, adapters }
     }
 
     /// Bytes of the weights in memory.
@@ -67,7 +71,14 @@ impl Footprint {
     pub fn arena_size(&self, rows: usize, outputs: usize) -> ArenaSize {
         let hidden = padded(self.hidden);
         let mut widest = hidden;
-        let mut words = scratch_words(self.head, outputs);
+        let AdapterLimits { rank, uses } = self.adapters;
+        let linear_words = |shape, rows| {
+            scratch_words(shape, rows) + lora_scratch_words(shape, rows, MAX_PARTS * padded(rank), uses)
+        };
+        // The embedding, and an adapter's update of it.
+        widest = widest.max(hidden + padded(rank));
+        let mut words = linear_words(self.head, outputs);
+        words = words.max(scratch_words(MatrixShape { cols: rank, rows: self.hidden, ..self.head }, rows));
         for &LayerFootprint { qkv, output, first, second, head_dim, .. } in &self.layers {
             let width = 4 * hidden
                 + padded(qkv.rows)
@@ -77,7 +88,7 @@ impl Footprint {
             widest = widest.max(width);
             words = words.max(attention::scratch_words(head_dim));
             for shape in [qkv, output, first, second] {
-                words = words.max(scratch_words(shape, rows));
+                words = words.max(linear_words(shape, rows));
             }
         }
         let logits = outputs * (2 * hidden + padded(self.vocab));

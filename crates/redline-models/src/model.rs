@@ -1,6 +1,7 @@
 //! A loaded model: the decoder, its head, and how a batch runs through them.
 
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::kv::{AttentionMask, KvFormat, KvShape, Segment};
@@ -9,14 +10,25 @@ use redline_kernels::op::rope::RopeTable;
 use redline_kernels::{Exec, Format, Matrix, OutOfMemory};
 
 use crate::activation::{ActivationId, ActivationName};
+use crate::adapter::AdapterBuilder;
+use crate::adapter::resident::{AdapterLimits, AdapterRows, Adapters, HeadUpdates, loras_of, of_wanted};
 use crate::block::decoder::Decoder;
 use crate::block::linear::Linear;
 use crate::block::mlp::Mlp;
 use crate::footprint::Footprint;
 use crate::kv::{KvCache, SeqId};
-use crate::plan::Plan;
-use crate::spec::Objective;
+use crate::plan::{Plan, Site};
+use crate::spec::{DecoderSpec, Objective};
 use crate::step::{Act, Arena, ArenaSize, Step, StepInput, Wanted, Watchers};
+
+/// Some rows of the head.
+#[derive(Debug)]
+pub struct LabelHead {
+    /// `[labels, hidden]`
+    rows: Matrix,
+    /// Their updates by adapters.
+    updates: Option<HeadUpdates>,
+}
 
 /// Facts about a loaded model.
 #[derive(Clone, Debug)]
@@ -41,9 +53,10 @@ pub struct Facts {
 #[derive(Debug)]
 pub struct Model {
     pub(crate) facts: Facts,
-    pub(crate) decoder: Decoder,
+    pub(crate) spec: Arc<DecoderSpec>,
+    pub(crate) decoder: Arc<Decoder>,
     /// `[vocab, hidden]`; `None`: the embedding.
-    pub(crate) head: Option<Matrix>,
+    pub(crate) head: Option<Arc<Matrix>>,
     pub(crate) rope: Option<RopeTable>,
     pub(crate) footprint: Footprint,
 }
@@ -60,7 +73,7 @@ pub struct OperationCounts {
 }
 
 /// Some tokens of one sequence, to be run in one pass.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BatchPart {
     /// The sequence. Earlier tokens that its rows see are in the cache, and room for the new ones is reserved.
     pub sequence: SeqId,
@@ -70,6 +83,8 @@ pub struct BatchPart {
     pub tokens: usize,
     /// The attention mask of the tokens.
     pub attention: AttentionMask,
+    /// The adapters of the tokens.
+    pub adapters: Adapters,
 }
 
 /// Tokens of several sequences, run in one pass.
@@ -82,10 +97,17 @@ pub struct Batch {
 
 impl Batch {
     /// Appends tokens of `sequence` from position `start` on. Earlier tokens that they see are stored.
-    pub fn push(&mut self, sequence: SeqId, start: usize, tokens: &[u32], attention: AttentionMask) {
+    pub fn push(
+        &mut self,
+        sequence: SeqId,
+        start: usize,
+        tokens: &[u32],
+        attention: AttentionMask,
+        adapters: Adapters,
+    ) {
         self.tokens.extend_from_slice(tokens);
         self.positions.extend((start..start + tokens.len()).map(|p| p as u32));
-        self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), attention });
+        self.parts.push(BatchPart { sequence, start, tokens: tokens.len(), attention, adapters });
     }
 
     /// Empties the batch.
@@ -119,7 +141,17 @@ impl Model {
 
     /// The head, `[vocab, hidden]`.
     pub fn head(&self) -> &Matrix {
-        self.head.as_ref().unwrap_or(&self.decoder.embedding.tokens)
+        self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens)
+    }
+
+    /// Builds adapters of this model.
+    pub fn adapter_builder(&self) -> AdapterBuilder {
+        AdapterBuilder { spec: self.spec.clone(), decoder: self.decoder.clone(), head: self.head.clone() }
+    }
+
+    /// Lets arenas that are reserved from now on have memory for adapters up to these limits.
+    pub fn limit_adapters(&mut self, limits: AdapterLimits) {
+        self.footprint.adapters = limits;
     }
 
     /// Every shape that determines how a pass runs, as text: equal for models that differ only in their weights.
@@ -139,6 +171,11 @@ impl Model {
         text
     }
 
+    /// The rows `ids` of the head, for sequences with these adapters.
+    pub fn label_head(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelHead, OutOfMemory> {
+        Ok(LabelHead { rows: self.head().gather(ids)?, updates: HeadUpdates::new(adapters, ids)? })
+    }
+
     /// Number of layers.
     pub fn layers(&self) -> usize {
         self.decoder.layers.len()
@@ -153,7 +190,7 @@ impl Model {
     pub fn weight_bytes(&self) -> u64 {
         let embedding = &self.decoder.embedding;
         let mut bytes = embedding.tokens.bytes() + embedding.positions.as_ref().map_or(0, Matrix::bytes);
-        bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, Matrix::bytes);
+        bytes += self.decoder.final_norm.bytes() + self.head.as_ref().map_or(0, |head| head.bytes());
         for layer in &self.decoder.layers {
             bytes += layer.attention_norm.bytes() + layer.mlp_norm.bytes();
             let head_norms = layer.attention.head_norms.as_ref();
@@ -228,19 +265,32 @@ impl Model {
         let model = &*self;
         let (pages, tables) = kv.split();
         let mut segments = Vec::with_capacity(batch.parts.len());
+        let mut adapters = Vec::new();
         let mut first_row = 0;
         for part in &batch.parts {
-            let BatchPart { sequence, start, tokens: rows, attention } = *part;
-            segments.push(Segment { pages: tables.of(sequence), start, first_row, rows, attention });
+            let BatchPart { sequence, start, tokens: rows, attention, adapters: uses } = part;
+            let (start, rows) = (*start, *rows);
+            segments.push(Segment {
+                pages: tables.of(*sequence),
+                start,
+                first_row,
+                rows,
+                attention: *attention,
+            });
+            if !uses.is_empty() {
+                adapters.push(AdapterRows { rows: first_row..first_row + rows, uses });
+            }
             first_row += rows;
         }
         let narrowed = narrowed(&segments, wanted);
+        let wanted_adapters = of_wanted(&adapters, wanted);
         let segments = pages.check(&segments);
         let input = StepInput {
             tokens: &batch.tokens,
             positions: &batch.positions,
             segments,
-            wanted: Wanted { rows: wanted, segments: &narrowed },
+            wanted: Wanted { rows: wanted, segments: &narrowed, adapters: &wanted_adapters },
+            adapters: &adapters,
             kv: pages,
             plan,
             watchers,
@@ -254,18 +304,30 @@ impl Model {
         out
     }
 
-    /// Logits of the rows `rows` of `x` over the rows of `head` (the whole head, or labels gathered from it).
+    /// Logits of the rows `rows` of `x` over the whole vocabulary, or over labels.
     pub fn logits(
         &self,
         x: Act,
         rows: &[usize],
-        head: &Matrix,
+        labels: Option<&LabelHead>,
         variant: Option<Variant>,
         s: &mut Step<'_>,
     ) -> Act {
         let x = s.gather(x, rows);
         let h = s.norm(x, &self.decoder.final_norm);
-        let logits = s.matmul(h, head, variant);
+        let logits = match labels {
+            Some(LabelHead { rows, updates }) => s.head(
+                h,
+                rows,
+                variant,
+                &updates.as_ref().map_or(Vec::new(), |updates| updates.of_rows(h.rows())),
+            ),
+            None => {
+                let (adapters, mut loras) = (s.adapters_of(rows), Vec::new());
+                loras_of(&adapters, (None, Site::Head), &mut loras);
+                s.head(h, self.head(), variant, &loras)
+            }
+        };
         s.show(ActivationName::Logits, logits);
         logits
     }

@@ -1,6 +1,5 @@
 //! Runs linear layers on their own, so that their variants can be timed.
 
-use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear};
 use redline_kernels::{Exec, Matrix, Rows, RowsMut};
 
@@ -16,13 +15,7 @@ impl Model {
         }
         let layers = &self.decoder.layers;
         let layer = layers.get(layer.checked_rem(layers.len())?)?;
-        let (first, second) = layer.mlp.layers();
-        Some(match site {
-            Site::Qkv => layer.attention.qkv.matrix(),
-            Site::Output => layer.attention.output.matrix(),
-            Site::Up => first.matrix(),
-            Site::Down | Site::Head => second.matrix(),
-        })
+        Some(layer.linear(site).matrix())
     }
 
     /// The variants worth measuring at a site for up to `rows` rows, the estimate first.
@@ -58,7 +51,7 @@ impl Model {
         }
         let x = Rows::new(x, rows, matrix.cols(), width);
         let y = &mut RowsMut::new(&mut y[..rows * outputs], rows, matrix.rows(), outputs);
-        let epilogue = Epilogue { bias: None, activation: ActivationFunction::None };
+        let epilogue = Epilogue::default();
         linear(exec, matrix, x, y, epilogue, variant, words);
     }
 }

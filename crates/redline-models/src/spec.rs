@@ -2,6 +2,8 @@
 //!
 //! An architecture file makes it from a configuration; loading, checking and `synth` iterate over it.
 
+use crate::plan::Site;
+
 /// A tensor as a checkpoint holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
@@ -260,6 +262,20 @@ impl Names {
 
 fn weight(name: String, shape: [usize; 2]) -> TensorSpec {
     TensorSpec { name, shape: shape.to_vec(), role: Role::Weight }
+}
+
+impl LayerSpec {
+    /// The linear layer at a site of the layer.
+    pub fn linear(&self, site: Site) -> &LinearSpec {
+        let (first, second) = self.mlp.parts();
+        match site {
+            Site::Qkv => &self.attention.qkv,
+            Site::Output => &self.attention.output,
+            Site::Up => first,
+            Site::Down => second,
+            Site::Head => unreachable!("the head belongs to no layer"),
+        }
+    }
 }
 
 impl MlpSpec {

@@ -8,13 +8,14 @@ use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
 use redline_kernels::op::kv::{CheckedSegments, KvPages, Segment};
-use redline_kernels::op::linear::{Epilogue, Variant, linear};
+use redline_kernels::op::linear::{Epilogue, LoraRows, Variant, linear};
 use redline_kernels::op::norm::rms_norm_heads;
 use redline_kernels::op::rope::{RopeTable, rope};
 use redline_kernels::op::softmax::log_sum_exp;
 use redline_kernels::{Buffer, Exec, Matrix, OutOfMemory, Rows, RowsMut};
 
 use crate::activation::{Activation, ActivationId, ActivationName};
+use crate::adapter::resident::{AdapterRows, AdapterUse, EmbeddingUpdate, loras_of, of_wanted};
 use crate::block::linear::Linear;
 use crate::block::norm::Norm;
 use crate::plan::{Plan, Site};
@@ -122,6 +123,10 @@ pub struct Step<'a> {
     /// Segments whose queries attend: the same, or in the last layer only the wanted rows ([`Step::narrow`]).
     segments: &'a [Segment<'a>],
     wanted: Wanted<'a>,
+    /// Adapters of the rows that layers run on: those of the whole batch, or in the end of the wanted rows.
+    adapters: &'a [AdapterRows<'a>],
+    /// Updates of the current layer.
+    loras: Vec<LoraRows<'a>>,
     kv: &'a mut KvPages,
     rope: Option<&'a RopeTable>,
     plan: Option<&'a Plan>,
@@ -141,6 +146,8 @@ pub struct Wanted<'a> {
     pub rows: &'a [usize],
     /// Their segments, in the same order. `first_row` of a segment is an index of `rows`.
     pub segments: &'a [Segment<'a>],
+    /// Their adapters.
+    pub(crate) adapters: &'a [AdapterRows<'a>],
 }
 
 /// The input of a [`Step`].
@@ -153,6 +160,8 @@ pub struct StepInput<'a> {
     pub segments: CheckedSegments<'a>,
     /// The rows that are needed after the last layer.
     pub wanted: Wanted<'a>,
+    /// The adapters of rows that have some, in the order of the rows.
+    pub(crate) adapters: &'a [AdapterRows<'a>],
     /// Keys and values.
     pub kv: &'a mut KvPages,
     /// The plan for linear layers; a layer that it does not cover runs in the estimated variant.
@@ -168,7 +177,7 @@ impl<'a> Step<'a> {
         rope: Option<&'a RopeTable>,
         input: StepInput<'a>,
     ) -> Self {
-        let StepInput { tokens, positions, segments, wanted, kv, plan, watchers } = input;
+        let StepInput { tokens, positions, segments, wanted, adapters, kv, plan, watchers } = input;
         assert_eq!(tokens.len(), positions.len(), "a position for every token");
         Self {
             exec,
@@ -179,6 +188,8 @@ impl<'a> Step<'a> {
             stored: segments,
             segments: segments.get(),
             wanted,
+            adapters,
+            loras: Vec::with_capacity(adapters.iter().map(|part| part.uses.len()).sum()),
             kv,
             rope,
             plan,
@@ -269,16 +280,54 @@ impl<'a> Step<'a> {
 
     /// The outputs of a linear layer: `x W^T`, with its bias and activation.
     pub fn linear(&mut self, x: Act, layer: &Linear) -> Act {
-        let epilogue = Epilogue { bias: layer.bias(), activation: layer.activation() };
         // A plan applies to the rows of the whole pass, not to the wanted rows.
         let plan = self.plan.filter(|_| x.rows == self.tokens.len());
         let variant = plan.and_then(|plan| plan.of(layer.site()));
-        self.run_linear(x, layer.matrix(), layer.site(), epilogue, variant)
+        let mut loras = std::mem::take(&mut self.loras);
+        loras_of(self.adapters, (self.layer, layer.site()), &mut loras);
+        let epilogue = Epilogue { loras: &loras, bias: layer.bias(), activation: layer.activation() };
+        let y = self.run_linear(x, layer.matrix(), layer.site(), epilogue, variant);
+        self.loras = loras;
+        y
     }
 
-    /// `x W^T`, where `matrix` is the head or some of its rows.
-    pub fn matmul(&mut self, x: Act, matrix: &Matrix, variant: Option<Variant>) -> Act {
-        self.run_linear(x, matrix, Site::Head, Epilogue::default(), variant)
+    /// `x W^T` with updates, where `matrix` is the head or some of its rows.
+    pub(crate) fn head(
+        &mut self,
+        x: Act,
+        matrix: &Matrix,
+        variant: Option<Variant>,
+        loras: &[LoraRows<'_>],
+    ) -> Act {
+        self.run_linear(x, matrix, Site::Head, Epilogue { loras, ..Epilogue::default() }, variant)
+    }
+
+    /// The adapters of some of the rows that the last layer left, in the order given.
+    pub(crate) fn adapters_of(&self, rows: &[usize]) -> Vec<AdapterRows<'a>> {
+        of_wanted(self.adapters, rows)
+    }
+
+    /// Adds the updates of adapters to the embedding of the batch.
+    pub fn update_embedding(&mut self, x: Act) {
+        for AdapterRows { rows, uses } in self.adapters {
+            let x = Act { start: x.start + rows.start * x.stride, rows: rows.len(), ..x };
+            for AdapterUse { adapter, scale } in *uses {
+                let Some(EmbeddingUpdate { down, up, gains }) = adapter.embedding() else { continue };
+                let mark = self.mark();
+                let t = self.embedding(down, &self.tokens[rows.clone()]);
+                if *scale != 1.0 {
+                    let mut t = self.write(t);
+                    (0..rows.len()).for_each(|r| t.row(r).iter_mut().for_each(|t| *t *= scale));
+                }
+                let update = self.head(t, up, None, &[]);
+                let (from, mut to) = Self::input_and_output(&mut self.arena.values, update, x);
+                add(self.exec, &mut to, from);
+                for (r, gains) in (0..rows.len()).filter_map(|r| Some((r, gains.as_ref()?))) {
+                    to.row(r).iter_mut().zip(gains.iter()).for_each(|(x, gain)| *x *= gain);
+                }
+                self.release(mark);
+            }
+        }
     }
 
     /// A linear layer, in the given variant or in the estimated one.
@@ -412,7 +461,7 @@ impl<'a> Step<'a> {
 
     /// Moves the wanted rows of the residual stream and of the queries to the front, in place. Later operations run on these only.
     pub fn narrow(&mut self, x: Act, q: Act) -> (Act, Act) {
-        let Wanted { rows, segments } = self.wanted;
+        let Wanted { rows, segments, adapters } = self.wanted;
         if rows.len() == x.rows {
             return (x, q);
         }
@@ -425,6 +474,7 @@ impl<'a> Step<'a> {
         }
         self.end(timed);
         self.segments = segments;
+        self.adapters = adapters;
         (Act { rows: rows.len(), ..x }, Act { rows: rows.len(), ..q })
     }
 

@@ -135,13 +135,14 @@ pub(crate) fn quantise(
 }
 
 /// Some groups of some tiles: unit u is group `u % groups` of tile `u / groups`.
-struct Groups<'a> {
-    layout: InputLayout,
-    format: Format,
-    x: Rows<'a>,
-    skip: &'a [u32],
-    out: Disjoint<u32>,
-    units: Range<usize>,
+pub(crate) struct Groups<'a> {
+    pub(crate) layout: InputLayout,
+    pub(crate) format: Format,
+    pub(crate) x: Rows<'a>,
+    pub(crate) skip: &'a [u32],
+    /// Room for the whole layout.
+    pub(crate) out: Disjoint<u32>,
+    pub(crate) units: Range<usize>,
 }
 
 impl Kernel for Groups<'_> {

@@ -308,6 +308,9 @@ impl<T> Disjoint<T> {
     pub(crate) fn new(slice: &mut [T]) -> Self {
         Self(slice.as_mut_ptr())
     }
+    pub(crate) fn at(first: *mut T) -> Self {
+        Self(first)
+    }
     pub(crate) fn get(self) -> *mut T {
         self.0
     }

@@ -98,7 +98,7 @@ fn gates_follow_their_order_everywhere() {
         let mut y = vec![f32::NAN; n];
         silu_gate(exec, Rows::new(&x, 1, 2 * n, 2 * n), &mut RowsMut::new(&mut y, 1, n, n));
         assert!(same(&y, &silu), "silu on {name}");
-        let epilogue = Epilogue { bias: None, activation: ActivationFunction::GeluNew };
+        let epilogue = Epilogue { activation: ActivationFunction::GeluNew, ..Epilogue::default() };
         let mut y = vec![f32::NAN; n * 16];
         let mut out = RowsMut::new(&mut y, n, 1, 16);
         linear(exec, &one, Rows::new(&gate, n, 1, 1), &mut out, epilogue, Variant::Blocked, &mut []);
@@ -139,7 +139,7 @@ fn gates_are_accurate_and_alike() {
     one.set_rows(Exec { simd: Simd::best(), team: &team }, 0, &[1.0]);
     close(&truth, 1e-6, |exec| {
         let mut y = vec![f32::NAN; n * 16];
-        let epilogue = Epilogue { bias: None, activation: ActivationFunction::GeluNew };
+        let epilogue = Epilogue { activation: ActivationFunction::GeluNew, ..Epilogue::default() };
         linear(
             exec,
             &one,

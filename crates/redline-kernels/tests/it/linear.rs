@@ -3,7 +3,6 @@
 use std::ops::Range;
 
 use proptest::prelude::*;
-use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Exec, Format, Matrix, Rows, RowsMut, Simd, Team};
 
@@ -15,19 +14,19 @@ pub(crate) fn formats() -> Vec<Format> {
     Format::ALL.iter().flat_map(|&f| if f.is_integer() { groups(f).collect() } else { vec![f] }).collect()
 }
 
-struct Case {
-    format: Format,
-    rows: usize,
-    k: usize,
-    outputs: usize,
-    outliers: Vec<u32>,
-    weights: Vec<f32>,
-    inputs: Vec<f32>,
-    bias: Vec<f32>,
+pub(crate) struct Case {
+    pub(crate) format: Format,
+    pub(crate) rows: usize,
+    pub(crate) k: usize,
+    pub(crate) outputs: usize,
+    pub(crate) outliers: Vec<u32>,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) inputs: Vec<f32>,
+    pub(crate) bias: Vec<f32>,
 }
 
 impl Case {
-    fn new(format: Format, rows: usize, k: usize, outputs: usize, seed: u64) -> Self {
+    pub(crate) fn new(format: Format, rows: usize, k: usize, outputs: usize, seed: u64) -> Self {
         let mut random = Random(seed);
         let mut bias = random.values(outputs);
         bias.resize(outputs.next_multiple_of(16), 0.0);
@@ -37,7 +36,7 @@ impl Case {
     }
 
     /// Adds outlier columns.
-    fn with_outliers(mut self) -> Self {
+    pub(crate) fn with_outliers(mut self) -> Self {
         let k = self.k as u32;
         self.outliers = [0, 1, 3, k / 2, k - 1].into_iter().filter(|&c| c < k).collect();
         self.outliers.sort_unstable();
@@ -45,24 +44,24 @@ impl Case {
         self
     }
 
-    fn matrix(&self) -> Matrix {
+    pub(crate) fn matrix(&self) -> Matrix {
         let outliers = self.outliers.clone();
         let mut matrix = Matrix::with_outliers(self.format, self.outputs, self.k, outliers).unwrap();
         on_one_thread(|exec| matrix.set_rows(exec, 0, &self.weights));
         matrix
     }
 
-    /// Sum of one output without bias, in the canonical order.
-    fn sum(&self, packed: &Packed, r: usize, o: usize) -> f32 {
-        let (w, x) = (&self.weights[o * self.k..][..self.k], &self.inputs[r * self.k..][..self.k]);
+    /// Continues the sum `acc` of one output with the products of inputs `x`, in the canonical order.
+    pub(crate) fn sum(&self, acc: f32, packed: &Packed, x: &[f32], o: usize) -> f32 {
+        let w = &self.weights[o * self.k..][..self.k];
         let chain = |value: fn(f32) -> f32| {
-            w.iter().zip(x).fold(0f32, |acc, (&w, &x)| value(w).mul_add(value(x), acc))
+            w.iter().zip(x).fold(acc, |acc, (&w, &x)| value(w).mul_add(value(x), acc))
         };
         match self.format {
             Format::F32 => chain(|x| x),
             Format::Bf16 => chain(bf16),
             Format::W8 { .. } | Format::W4 { .. } => {
-                let acc = self.integer_sum(packed, x, o);
+                let acc = self.integer_sum(acc, packed, x, o);
                 self.outliers
                     .iter()
                     .fold(acc, |acc, &c| bf16(w[c as usize]).mul_add(bf16(x[c as usize]), acc))
@@ -70,10 +69,9 @@ impl Case {
         }
     }
 
-    fn integer_sum(&self, packed: &Packed, x: &[f32], o: usize) -> f32 {
+    fn integer_sum(&self, mut acc: f32, packed: &Packed, x: &[f32], o: usize) -> f32 {
         let kept = |i: usize| if self.outliers.contains(&(i as u32)) { 0.0 } else { x[i] };
         let group = self.format.group().filter(|&g| g > 0).unwrap_or(128);
-        let mut acc = 0f32;
         for first in (0..self.k).step_by(group) {
             let inputs = first / 128 * 128..(first / 128 * 128 + 128).min(self.k);
             let m = inputs.map(|i| kept(i).abs()).fold(0f32, |m, x| if x > m || x.is_nan() { x } else { m });
@@ -93,7 +91,8 @@ impl Case {
         let matrix = self.matrix();
         let packed = Packed { format: self.format, k: self.k, matrix: &matrix };
         let outputs = (0..self.rows).flat_map(|r| (0..self.outputs).map(move |o| (r, o)));
-        outputs.map(|(r, o)| self.sum(&packed, r, o) + self.bias[o]).collect()
+        let row = |r: usize| &self.inputs[r * self.k..][..self.k];
+        outputs.map(|(r, o)| self.sum(0.0, &packed, row(r), o) + self.bias[o]).collect()
     }
 
     /// The outputs, checked to be the same in every variant that this machine and format support.
@@ -118,7 +117,7 @@ impl Case {
         let stride = self.outputs.next_multiple_of(16);
         let mut y = vec![f32::NAN; rows * stride];
         let mut scratch = vec![u32::MAX; scratch_words(matrix.shape(), rows)];
-        let epilogue = Epilogue { bias: Some(&self.bias), activation: ActivationFunction::None };
+        let epilogue = Epilogue { bias: Some(&self.bias), ..Epilogue::default() };
         let x = Rows::new(&self.inputs[from * self.k..], rows, self.k, self.k);
         linear(
             exec,
@@ -139,10 +138,10 @@ impl Case {
 }
 
 /// The documented layout of integer formats, read byte by byte.
-struct Packed<'a> {
-    format: Format,
-    k: usize,
-    matrix: &'a Matrix,
+pub(crate) struct Packed<'a> {
+    pub(crate) format: Format,
+    pub(crate) k: usize,
+    pub(crate) matrix: &'a Matrix,
 }
 
 impl Packed<'_> {
@@ -263,7 +262,7 @@ fn no_bytes_of_a_file_saturate_a_sum() {
                     *b = byte.unwrap_or(random.next() as u8);
                 }
                 let packed = Packed { format, k: 256, matrix: &matrix };
-                let sum = |o| case.integer_sum(&packed, &case.inputs, o) + case.bias[o];
+                let sum = |o| case.integer_sum(0.0, &packed, &case.inputs, o) + case.bias[o];
                 let want: Vec<f32> = (0..64).map(sum).collect();
                 everywhere(|exec, name| {
                     assert!(same(&case.run(exec, &matrix, 0, 1), &want), "{format} {byte:?} on {name}");

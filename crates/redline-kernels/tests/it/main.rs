@@ -4,6 +4,7 @@ mod attention;
 mod elementwise;
 mod kv;
 mod linear;
+mod lora;
 mod probe;
 mod refusals;
 mod values;

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use redline_kernels::op::activation::{ActivationFunction, silu_gate};
+use redline_kernels::op::activation::silu_gate;
 use redline_kernels::op::add::add;
 use redline_kernels::op::attention::{AttentionShape, attention};
 use redline_kernels::op::embedding::embedding;
@@ -92,7 +92,7 @@ fn outputs_bias_and_scratch_have_room_for_whole_strips() {
     let on = |format: &str, outputs: usize, stride: usize, bias: usize, inputs: usize, scratch: usize| {
         let matrix = Matrix::zeroed(Format::parse(format).unwrap(), 17, 4).unwrap();
         let (mut y, x, bias) = (vec![0.0; 96], vec![0.0; 2 * inputs], vec![0.0; bias]);
-        let epilogue = Epilogue { bias: Some(&bias), activation: ActivationFunction::None };
+        let epilogue = Epilogue { bias: Some(&bias), ..Epilogue::default() };
         let (mut scratch, x) = (vec![0; scratch], rows(&x, inputs));
         let y = &mut RowsMut::new(&mut y[..outputs], 2, 17, stride);
         on_one_thread(|exec| linear(exec, &matrix, x, y, epilogue, Variant::Blocked, &mut scratch));

@@ -2,9 +2,11 @@
 
 use super::attention::Attention;
 use super::embedding::Embedding;
+use super::linear::Linear;
 use super::mlp::Mlp;
 use super::norm::Norm;
 use crate::activation::ActivationName as Name;
+use crate::plan::Site;
 use crate::step::{Act, Step};
 
 /// One layer.
@@ -21,6 +23,18 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// The linear layer at a site of the layer.
+    pub fn linear(&self, site: Site) -> &Linear {
+        let (first, second) = self.mlp.layers();
+        match site {
+            Site::Qkv => &self.attention.qkv,
+            Site::Output => &self.attention.output,
+            Site::Up => first,
+            Site::Down => second,
+            Site::Head => unreachable!("the head belongs to no layer"),
+        }
+    }
+
     /// `x + attention(norm(x))`, then `x + mlp(norm(x))`. The last layer continues only with the wanted rows, because the
     /// others need nothing beyond their keys and values.
     pub fn forward(&self, x: Act, last: bool, s: &mut Step<'_>) -> Act {

@@ -18,6 +18,7 @@ impl Embedding {
     /// `[rows, hidden]`
     pub fn forward(&self, s: &mut Step<'_>) -> Act {
         let x = s.embedding(&self.tokens, s.tokens());
+        s.update_embedding(x);
         match &self.positions {
             None => s.show(Name::Embedding, x),
             Some(table) => {

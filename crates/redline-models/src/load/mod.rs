@@ -6,6 +6,8 @@ mod packed;
 mod tests;
 pub(crate) mod unpacked;
 
+use std::sync::Arc;
+
 use redline_kernels::op::activation::ActivationFunction;
 use redline_kernels::op::attention::AttentionShape;
 use redline_kernels::op::rope::RopeTable;
@@ -143,13 +145,13 @@ impl<'a> Loader<'a> {
                 builder.assemble(pieces)?
             }
         };
-        Ok(model(&spec, architecture, decoder, head, footprint))
+        Ok(model(spec, architecture, decoder, head, footprint))
     }
 }
 
 /// Assembles a model from its parts.
 fn model(
-    spec: &DecoderSpec,
+    spec: DecoderSpec,
     architecture: &'static str,
     decoder: Decoder,
     head: Option<Matrix>,
@@ -169,7 +171,8 @@ fn model(
         parameters,
         format: decoder.embedding.tokens.format(),
     };
-    Model { facts, decoder, head, rope, footprint }
+    let (spec, decoder, head) = (Arc::new(spec), Arc::new(decoder), head.map(Arc::new));
+    Model { facts, spec, decoder, head, rope, footprint }
 }
 
 /// Source of a model's matrices and vectors.

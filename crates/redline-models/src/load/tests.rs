@@ -78,7 +78,8 @@ fn build(exec: Exec<'_>, kv_heads: &[usize]) -> Model {
     let builder = Builder { spec: &spec, from: MadeUp(exec), format: Format::F32 };
     let pieces = (0..builder.pieces()).map(|i| builder.piece(i)).collect::<Result<_, _>>().unwrap();
     let (decoder, head) = builder.assemble(pieces).unwrap();
-    model(&spec, "LlamaForCausalLM", decoder, head, Footprint::new(&spec, Format::F32, |_| 0))
+    let footprint = Footprint::new(&spec, Format::F32, |_| 0);
+    model(spec, "LlamaForCausalLM", decoder, head, footprint)
 }
 
 /// Bits of the logits of every token, run in pieces of `piece` tokens.

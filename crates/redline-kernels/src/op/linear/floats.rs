@@ -2,14 +2,15 @@
 
 use std::ops::Range;
 
-use redline_simd::{Isa, Kernel};
+use redline_simd::{Isa, Kernel, Simd};
 
+use super::lora::{Areas, Gains, LoraPart, LoraRows, MAX_PARTS, common};
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
 use crate::format::float32::F32Mac;
 use crate::format::{Format, Mac};
-use crate::tile::{GROUP_STRIPS, TileArgs, tile_count, tile_rows, tiles};
+use crate::tile::{GROUP_STRIPS, TILE_ROWS, TileArgs, tile_count, tile_rows, tiles};
 use crate::{Exec, Rows};
 
 /// Number of steps of k that a group of strips keeps in the second-level cache while all rows pass over it.
@@ -24,9 +25,11 @@ pub(super) fn run(
     w: &Matrix,
     x: Rows<'_>,
     outputs: Outputs<'_>,
+    loras: &[LoraRows<'_>],
     variant: Variant,
     scratch: &mut [u32],
 ) {
+    let (scratch, rest) = scratch.split_at_mut(super::scratch_words(w.shape(), x.rows));
     let (inputs, x_stride) = if w.format() == Format::Bf16 {
         bf16::pack_inputs(exec, x, scratch);
         (scratch.as_ptr(), w.steps())
@@ -34,16 +37,55 @@ pub(super) fn run(
         (x.data.as_ptr().cast::<u32>(), x.stride)
     };
     let block = if variant == Variant::Deep { DEEP_STEPS } else { BLOCK_STEPS };
-    let job = Job { matrix: w, x: inputs, x_stride, rows: x.rows, block, outputs };
-    let shared = SharedJob(job);
+    let simd = exec.simd;
+    let job = Job {
+        simd,
+        matrix: w,
+        x: inputs,
+        x_stride,
+        rows: x.rows,
+        block,
+        outputs,
+        resume: false,
+        areas: None,
+    };
     let unit = if x.rows >= GROUPED_ROWS { GROUP_STRIPS } else { 1 };
-    let (simd, distribution) = (exec.simd, variant.distribution(w, x.rows));
-    exec.team
-        .split_strips(w.strips(), unit, distribution, |strips| simd.run(Part { job: shared.get(), strips }));
+    let distribution = variant.distribution(w, x.rows);
+    let run = |job| {
+        let shared = SharedJob(job);
+        exec.team.split_strips(w.strips(), unit, distribution, |strips| {
+            simd.run(Part { job: shared.get(), strips })
+        });
+    };
+    if loras.is_empty() {
+        run(job);
+    } else {
+        let areas = shrink(exec, job, loras, rest);
+        run(Job { areas: Some(&areas), ..job });
+    }
 }
+
+/// Computes the inputs of the second matrix of every update: `t`, scaled, and rounded if the weights are bf16.
+fn shrink<'a>(exec: Exec<'_>, job: Job<'_>, loras: &'a [LoraRows<'a>], scratch: &'a mut [u32]) -> Areas<'a> {
+    let areas = Areas::new(loras, scratch, |rows| rows.len());
+    let shared = SharedJob(job);
+    let chunks = job.rows.div_ceil(CHUNK_ROWS);
+    let per_chunk = loras.len() * MAX_PARTS;
+    exec.team.split(chunks * per_chunk, 1, 2, |units| {
+        for item in units {
+            let rows = item / per_chunk * CHUNK_ROWS..(item / per_chunk + 1) * CHUNK_ROWS;
+            shared.get().down(&areas, &rows, (item % per_chunk / MAX_PARTS, item % MAX_PARTS));
+        }
+    });
+    areas
+}
+
+/// Number of rows of an update that one thread takes.
+const CHUNK_ROWS: usize = 8 * TILE_ROWS;
 
 #[derive(Clone, Copy)]
 struct Job<'a> {
+    simd: Simd,
     matrix: &'a Matrix,
     x: *const u32,
     x_stride: usize,
@@ -51,6 +93,69 @@ struct Job<'a> {
     /// Number of steps of k that stay cached while rows pass over them.
     block: usize,
     outputs: Outputs<'a>,
+    /// Continue from the sums in the outputs instead of from zero.
+    resume: bool,
+    /// Updates, whose inputs have been computed.
+    areas: Option<&'a Areas<'a>>,
+}
+
+impl<'a> Job<'a> {
+    /// The inputs of the second matrix of one part of an update, for some of its rows.
+    fn down(self, areas: &Areas<'a>, rows: &Range<usize>, (lora, part): (usize, usize)) {
+        let update = areas.loras[lora];
+        let own = common(rows, &update.range());
+        let Some(part_of) = update.lora.parts().get(part).filter(|_| !own.is_empty()) else { return };
+        let area = areas.of(lora, part, update.rows);
+        let first = own.start - update.first;
+        // SAFETY: the rows exist, and those of the area belong to the calling member.
+        let sums = unsafe {
+            let sums = area.sums.add(first * area.stride);
+            let x = self.x.add(own.start * self.x_stride);
+            let outputs = Outputs::of(sums, area.stride);
+            let job = Self { matrix: &part_of.down, x, rows: own.len(), outputs, ..self };
+            self.simd.run(Part { job, strips: 0..part_of.down.strips() });
+            std::slice::from_raw_parts_mut(sums, own.len() * area.stride)
+        };
+        let rank = part_of.up.cols();
+        for (r, t) in sums.chunks_mut(area.stride).map(|t| &mut t[..rank]).enumerate() {
+            if update.scale != 1.0 {
+                t.iter_mut().for_each(|t| *t *= update.scale);
+            }
+            // SAFETY: as above.
+            let packed = unsafe {
+                std::slice::from_raw_parts_mut(
+                    area.packed.add((first + r) * area.packed_stride),
+                    area.packed_stride,
+                )
+            };
+            if part_of.up.format() == Format::Bf16 {
+                bf16::pack_row(t, packed);
+            } else {
+                packed.iter_mut().zip(t).for_each(|(to, t)| *to = t.to_bits());
+            }
+        }
+    }
+
+    /// Continues the sums of some strips with the updates of all rows.
+    fn update(self, areas: &Areas<'a>, strips: &Range<usize>) {
+        for (lora, update) in areas.loras.iter().enumerate() {
+            for (part, LoraPart { up, first_strip, .. }) in update.lora.parts().iter().enumerate() {
+                let own = common(strips, &(*first_strip..first_strip + up.strips()));
+                if own.is_empty() {
+                    continue;
+                }
+                let area = areas.of(lora, part, update.rows);
+                let outputs = self.outputs.from(update.first, *first_strip);
+                let (x, x_stride, rows) = (area.packed.cast_const(), area.packed_stride, update.rows);
+                let job = Self { matrix: up, x, x_stride, rows, outputs, resume: true, areas: None, ..self };
+                self.simd.run(Part { job, strips: own.start - first_strip..own.end - first_strip });
+            }
+            if let Some(gains) = update.lora.gains() {
+                let (rows, strips) = (update.range(), strips.clone());
+                self.simd.run(Gains { outputs: self.outputs, gains, rows, strips });
+            }
+        }
+    }
 }
 
 struct SharedJob<'a>(Job<'a>);
@@ -119,13 +224,16 @@ impl Part<'_> {
                             x_stride: job.x_stride,
                             y: job.outputs.at(rows.start, strip),
                             y_stride: job.outputs.stride,
-                            resume: start > 0,
+                            resume: job.resume || start > 0,
                             later: later(t, tiles_of_rows).map(|strips| {
                                 strips.map(|c| words.wrapping_add(((strip + c) * steps + next) * M::WORDS))
                             }),
                         };
                         tiles::<S, M>(s, args, rows.len(), group);
                     }
+                }
+                if let Some(areas) = job.areas {
+                    job.update(areas, &(strip..strip + group));
                 }
                 job.outputs.finish(s, 0..job.rows, strip..strip + group);
             }

@@ -2,16 +2,19 @@
 //!
 //! Order per output, float formats: `acc = 0; for k ascending: acc = fma(w, x, acc)`; with bf16 weights, the inputs are rounded
 //! to bf16 first, for any number of rows. For integer formats, see `dot.rs` and `op/quantise.rs`; then the bf16 products of
-//! outlier columns are added to the same sum, ascending. Last `+ bias`, then the activation, with one rounding each. Threads
+//! outlier columns are added to the same sum, ascending. Low-rank updates of a row follow (`lora.rs`). Last `+ bias`, then the
+//! activation, with one rounding each. Threads
 //! own strips of outputs, and sums that leave the registers are stored as f32, which is exact. So rows, blocks, tiles and
 //! threads never affect a result.
 
 mod floats;
 mod integers;
+mod lora;
 mod variant;
 
 use redline_simd::{Isa, LANES};
 
+pub use self::lora::{Lora, LoraPart, LoraRows, MAX_PARTS, lora_scratch_words};
 pub use self::variant::Variant;
 use super::activation::{ActivationFunction, apply};
 use crate::Matrix;
@@ -23,6 +26,8 @@ use crate::{Exec, Rows, RowsMut};
 /// Operations on an output after its sum.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Epilogue<'a> {
+    /// Low-rank updates of rows, in the order of the rows. Several updates of the same rows follow each other.
+    pub loras: &'a [LoraRows<'a>],
     /// Added to every row; has at least as many values as the strips have outputs (a multiple of 16).
     pub bias: Option<&'a [f32]>,
     /// Applied last.
@@ -39,7 +44,7 @@ pub fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
 }
 
 /// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must hold that many.
-/// `scratch` must hold at least [`scratch_words`] words. Features of `variant` that the tier or format lacks are ignored.
+/// `scratch` must hold at least [`scratch_words`] words, and [`lora_scratch_words`] more for updates. Features of `variant` that the tier or format lacks are ignored.
 pub fn linear(
     exec: Exec<'_>,
     w: &Matrix,
@@ -62,11 +67,13 @@ pub fn linear(
     if x.rows == 0 {
         return;
     }
+    let loras = epilogue.loras;
+    lora::check(loras, w, x.rows);
     let outputs = Outputs { y: Disjoint::new(y.data), stride: y.stride, epilogue };
     if w.format().is_integer() {
-        integers::run(exec, w, x, outputs, variant, scratch);
+        integers::run(exec, w, x, outputs, loras, variant, scratch);
     } else {
-        floats::run(exec, w, x, outputs, variant, scratch);
+        floats::run(exec, w, x, outputs, loras, variant, scratch);
     }
 }
 

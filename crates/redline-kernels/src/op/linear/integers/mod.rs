@@ -1,6 +1,7 @@
 //! Linear layers with integer weights: with vector dot products, or for many rows with tile registers if the tier has them.
 //! Both follow the same order.
 
+mod lora;
 mod tiles;
 
 use std::marker::PhantomData;
@@ -8,6 +9,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd, TILE_BYTES};
 
+use super::lora::{Areas, Finish, LoraRows};
 use super::variant::TILES_FROM_ROWS;
 use super::{Outputs, Variant};
 use crate::Matrix;
@@ -37,9 +39,11 @@ pub(super) fn run(
     w: &Matrix,
     x: Rows<'_>,
     outputs: Outputs<'_>,
+    loras: &[LoraRows<'_>],
     variant: Variant,
     scratch: &mut [u32],
 ) {
+    let (scratch, rest) = scratch.split_at_mut(scratch_words(w.shape(), x.rows));
     let tiles = exec.simd.tiles().filter(|_| variant == Variant::Tiles && x.rows >= TILES_FROM_ROWS);
     let part_of = if variant == Variant::DotHalf { 2 } else { 1 };
     let layout = match tiles {
@@ -55,13 +59,30 @@ pub(super) fn run(
     if let Some(outliers) = w.outliers() {
         gather(x, outliers, apart);
     }
-    let job = Job { matrix: w, layout, inputs, apart, outputs };
-    let simd = exec.simd;
-    match tiles {
+    let (simd, summed_k) = (exec.simd, layout.summed_k);
+    let job = Job {
+        simd,
+        matrix: w,
+        layout,
+        summed_k,
+        inputs,
+        starts: None,
+        apart,
+        outputs,
+        resume: false,
+        areas: None,
+    };
+    let run = |job| match tiles {
         Some(tiles) => tiles::run(exec, tiles, variant, job),
-        None => exec
-            .team
-            .split_strips(w.strips(), 1, variant.distribution(w, x.rows), |strips| part(simd, job, strips)),
+        None => {
+            exec.team.split_strips(w.strips(), 1, variant.distribution(w, x.rows), |strips| part(job, strips))
+        }
+    };
+    if loras.is_empty() {
+        run(job);
+    } else {
+        let areas = lora::shrink(exec, tiles, job, loras, rest);
+        run(Job { areas: Some(&areas), ..job });
     }
 }
 
@@ -89,13 +110,23 @@ fn gather(x: Rows<'_>, outliers: &Outliers, out: &mut [u32]) {
 
 #[derive(Clone, Copy)]
 struct Job<'a> {
+    simd: Simd,
     matrix: &'a Matrix,
     layout: InputLayout,
+    /// Number of k that are summed as integers before scaling. It differs from that of the layout if the inputs were laid out for
+    /// another matrix.
+    summed_k: usize,
     /// Laid out as described by [`InputLayout`].
     inputs: &'a [u32],
+    /// Initial sums `[tiles][groups][rows]`, if they are not those of the layout.
+    starts: Option<&'a [u32]>,
     /// Inputs of outlier columns.
     apart: &'a [u32],
     outputs: Outputs<'a>,
+    /// Continue from the sums in the outputs instead of from zero.
+    resume: bool,
+    /// Updates, whose inputs have been computed.
+    areas: Option<&'a Areas<'a>>,
 }
 
 /// Bytes of a tile's inputs that stay in the first-level cache while strips pass over them.
@@ -105,7 +136,7 @@ const GROUP_BYTES: usize = 384 << 10;
 
 /// Computes some strips. Weights are read once: one block of k of a group of strips stays in the second-level cache while every
 /// tile of rows passes over it; a tile's inputs of that block stay in the first.
-fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
+fn part(job: Job<'_>, strips: Range<usize>) {
     let Job { matrix, layout, .. } = job;
     let rows = layout.tile(0).len().max(1);
     let whole = layout.k.next_multiple_of(INPUT_GROUP);
@@ -119,7 +150,12 @@ fn part(simd: Simd, job: Job<'_>, strips: Range<usize>) {
         for start in (0..layout.k).step_by(block) {
             let k = start..layout.k.min(start + block);
             for tile in 0..layout.tiles() {
-                run_tile(simd, Tile { job, tile, strips: strips.clone(), k: k.clone() });
+                run_tile(Tile { job, tile, strips: strips.clone(), k: k.clone() });
+                if let Some(areas) = job.areas.filter(|_| k.end == layout.k) {
+                    job.update(areas, layout.tile(tile), &strips);
+                    let rows = layout.tile(tile);
+                    job.simd.run_common(Finish { outputs: job.outputs, rows, strips: strips.clone() });
+                }
             }
         }
     }
@@ -139,15 +175,16 @@ struct TileOfRows<'a, I, const R: usize> {
     format: PhantomData<I>,
 }
 
-fn run_tile(simd: Simd, tile: Tile<'_>) {
+fn run_tile(tile: Tile<'_>) {
     match tile.job.matrix.format() {
-        Format::W8 { .. } => run_sized::<W8>(simd, tile),
-        Format::W4 { .. } => run_sized::<W4>(simd, tile),
+        Format::W8 { .. } => run_sized::<W8>(tile),
+        Format::W4 { .. } => run_sized::<W4>(tile),
         Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", tile.job.matrix.format()),
     }
 }
 
-fn run_sized<I: Integer>(simd: Simd, tile: Tile<'_>) {
+fn run_sized<I: Integer>(tile: Tile<'_>) {
+    let simd = tile.job.simd;
     macro_rules! by_rows {
         ($($rows:literal)*) => {
             match tile.job.layout.tile(tile.tile).len() {
@@ -169,50 +206,54 @@ impl<I: Integer, const R: usize> Kernel for TileOfRows<'_, I, R> {
         let Job { matrix, layout, inputs, outputs, .. } = job;
         let rows = layout.tile(tile);
         let Places { bytes, scales: x_scales, starts, .. } = layout.places(tile);
-        let (block, group) = (k.start / BLOCK, k.start / layout.summed_k);
+        let (block, group) = (k.start / BLOCK, k.start / job.summed_k);
         let blocks = k.len().div_ceil(BLOCK);
         for strip in strips {
             // SAFETY: `linear` checked that inputs, weights and outputs hold these rows, blocks and strips; the strips
             // belong to this member.
             unsafe {
                 let x = inputs.as_ptr();
+                let starts = match job.starts {
+                    Some(starts) => starts.as_ptr().add(rows.start * layout.k.div_ceil(job.summed_k)),
+                    None => x.add(starts),
+                };
                 let args = DotArgs {
                     w: matrix.words().as_ptr().add((strip * layout.blocks() + block) * I::BLOCK_WORDS),
                     scales: matrix.scales().of_strip(strip, matrix.groups(), group),
                     blocks,
                     skip: (layout.blocks() - blocks) * I::BLOCK_WORDS,
                     ask,
-                    group_blocks: layout.summed_k / BLOCK,
+                    group_blocks: job.summed_k / BLOCK,
                     x: x.add(bytes + block * INPUT_WORDS * R),
                     x_scales: x.add(x_scales + k.start / INPUT_GROUP * R).cast(),
-                    starts: x.add(starts + group * R).cast(),
+                    starts: starts.add(group * R).cast(),
                     y: outputs.at(rows.start, strip),
                     y_stride: outputs.stride,
-                    resume: k.start > 0,
+                    resume: job.resume || k.start > 0,
                 };
                 dot_tile::<S, I, R>(s, args);
                 if k.end < layout.k {
                     continue;
                 }
-                job.finish(s, rows.clone(), strip);
+                job.end_sums(s, rows.clone(), strip);
+                if job.areas.is_none() {
+                    outputs.finish(s, rows.clone(), strip..strip + 1);
+                }
             }
         }
     }
 }
 
 impl Job<'_> {
-    /// The steps after the integer sums of one strip: outlier columns, bias, activation.
+    /// What follows the integer sums of one strip: its outlier columns.
     ///
     /// # Safety
     /// The strip belongs to the calling member.
     #[inline(always)]
-    unsafe fn finish<S: Isa>(&self, s: S, rows: Range<usize>, strip: usize) {
-        // SAFETY: by contract.
-        unsafe {
-            if let Some(outliers) = self.matrix.outliers() {
-                self.add_outliers(s, outliers, rows.clone(), strip);
-            }
-            self.outputs.finish(s, rows, strip..strip + 1);
+    unsafe fn end_sums<S: Isa>(&self, s: S, rows: Range<usize>, strip: usize) {
+        if let Some(outliers) = self.matrix.outliers() {
+            // SAFETY: by contract.
+            unsafe { self.add_outliers(s, outliers, rows, strip) };
         }
     }
 
@@ -256,9 +297,22 @@ mod tests {
         let mut y = vec![0.0; 16 * tile_rows];
         let outputs = Outputs { y: Disjoint::new(&mut y), stride: 16, epilogue: Epilogue::default() };
         let inputs = vec![0; layout.words()];
-        let job = Job { matrix: &matrix, layout, inputs: &inputs, apart: &[], outputs };
-        let simd = Simd::variants()[0];
-        run_tile(simd, Tile { job, tile: 0, strips: 0..1, k: 0..32 });
+        let (simd, summed_k) = (Simd::variants()[0], layout.summed_k);
+        let matrix = &matrix;
+        let inputs = &inputs;
+        let job = Job {
+            simd,
+            matrix,
+            layout,
+            summed_k,
+            inputs,
+            starts: None,
+            apart: &[],
+            outputs,
+            resume: false,
+            areas: None,
+        };
+        run_tile(Tile { job, tile: 0, strips: 0..1, k: 0..32 });
     }
 
     #[test]

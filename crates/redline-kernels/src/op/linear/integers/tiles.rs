@@ -41,28 +41,31 @@ pub(super) fn layout(shape: MatrixShape, rows: usize) -> InputLayout {
 }
 
 pub(super) fn run(exec: Exec<'_>, tiles: Tiles, variant: Variant, job: Job<'_>) {
-    let simd = exec.simd;
     exec.team.split_strips(
         job.matrix.strips(),
         STRIPS,
         variant.distribution(job.matrix, job.layout.rows),
-        |strips| {
-            let depth = job.layout.summed_k.min(TILE_BYTES);
-            let part = Part { job, strips, depth };
-            let mut unit = tiles.configure(depth);
-            match job.matrix.format() {
-                Format::W8 { .. } => simd.run_common(Of::<W8>(part, &mut unit, W8)),
-                Format::W4 { .. } => simd.run_common(Of::<W4>(part, &mut unit, W4)),
-                Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", job.matrix.format()),
-            }
-        },
+        |strips| run_part(tiles, job, strips, 0..job.layout.tiles()),
     );
 }
 
-/// The strips of one member.
+/// Computes some strips of some tiles of rows.
+pub(super) fn run_part(unit: Tiles, job: Job<'_>, strips: Range<usize>, tiles: Range<usize>) {
+    let depth = job.summed_k.min(TILE_BYTES);
+    let part = Part { job, strips, tiles, depth };
+    let mut unit = unit.configure(depth);
+    match job.matrix.format() {
+        Format::W8 { .. } => job.simd.run_common(Of::<W8>(part, &mut unit, W8)),
+        Format::W4 { .. } => job.simd.run_common(Of::<W4>(part, &mut unit, W4)),
+        Format::F32 | Format::Bf16 => unreachable!("`linear` runs {} elsewhere", job.matrix.format()),
+    }
+}
+
+/// Some strips of some tiles of rows.
 struct Part<'a> {
     job: Job<'a>,
     strips: Range<usize>,
+    tiles: Range<usize>,
     /// Number of k per multiplication.
     depth: usize,
 }
@@ -93,17 +96,16 @@ impl<I: Integer> Kernel for Of<'_, I> {
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
         let Self(part, unit, _) = self;
-        let layout = part.job.layout;
         let mut panel = MaybeUninit::<Panel>::uninit();
         let panel = panel.as_mut_ptr().cast::<u32>();
         for p in 0..part.pieces() {
             let piece = part.piece(p);
-            let units = layout.tiles() * piece.k.len().div_ceil(layout.summed_k);
+            let units = part.tiles.len() * piece.k.len().div_ceil(part.job.summed_k);
             let mut ahead = part.ahead::<I>(p + 1, units);
             // SAFETY: the piece exists, and the panel holds as much.
             unsafe { part.fill::<S, I>(s, panel, &piece) };
-            for tile in (0..layout.tiles()).step_by(BLOCK_TILES) {
-                let tiles = tile..layout.tiles().min(tile + BLOCK_TILES);
+            for tile in part.tiles.clone().step_by(BLOCK_TILES) {
+                let tiles = tile..part.tiles.end.min(tile + BLOCK_TILES);
                 let block = Block { part: &part, piece: piece.clone(), tiles };
                 // SAFETY: the panel was filled with the piece, whose strips belong to this member.
                 unsafe { block.run(s, unit, panel, &mut ahead) };
@@ -251,7 +253,7 @@ impl Block<'_> {
         let Piece { strips, k } = &self.piece;
         let layout = job.layout;
         let (x_step, w_step, second) = (TILE_ROWS * TILE_BYTES, STRIPS * depth * LANES, depth * LANES);
-        let groups = k.len().div_ceil(layout.summed_k);
+        let groups = k.len().div_ceil(job.summed_k);
         let mut work = MaybeUninit::<Work>::uninit();
         // SAFETY: the sums of a block are first taken from the outputs or set to zero; products are read after they
         // were stored; inputs and panel hold every k of every group.
@@ -261,8 +263,8 @@ impl Block<'_> {
             self.take(s, sums);
             let mut waiting: Option<Product> = None;
             for group in 0..groups {
-                let first = k.start + group * layout.summed_k;
-                let steps = (k.end - first).min(layout.summed_k).div_ceil(depth);
+                let first = k.start + group * job.summed_k;
+                let steps = (k.end - first).min(job.summed_k).div_ceil(depth);
                 let w = panel.cast::<u8>().add((first - k.start) / depth * w_step);
                 for (i, tile) in self.tiles.clone().enumerate() {
                     let x = job.inputs.as_ptr().add(layout.places(tile).bytes).cast::<u8>();
@@ -294,8 +296,12 @@ impl Block<'_> {
             if k.end == layout.k {
                 let rows = layout.tile(self.tiles.start).start..layout.tile(self.tiles.end - 1).end;
                 for strip in strips.clone() {
-                    job.finish(s, rows.clone(), strip);
+                    job.end_sums(s, rows.clone(), strip);
                 }
+                if let Some(areas) = job.areas {
+                    job.update(areas, rows.clone(), strips);
+                }
+                job.outputs.finish(s, rows, strips.clone());
             }
         }
     }
@@ -364,7 +370,7 @@ impl Block<'_> {
         let Places { scales, rows, .. } = layout.places(tile);
         let first = self.piece.strips.start + product.pair * PAIR;
         let second = (first + 1).min(self.piece.strips.end - 1);
-        let group = product.k / layout.summed_k;
+        let group = product.k / self.part.job.summed_k;
         // SAFETY: these strips exist and so do their scales; places by contract.
         unsafe {
             let w = [self.part.weight_scale(s, first, group), self.part.weight_scale(s, second, group)];

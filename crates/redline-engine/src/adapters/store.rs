@@ -1,0 +1,292 @@
+//! The published adapters by name.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use redline_kernels::{Simd, with_team};
+use redline_models::adapter::{Adapter, AdapterBuilder, read};
+use redline_settings::{Setting, hint};
+use redline_weights::{AdapterFiles, Checksum};
+
+use super::AdapterOptions;
+use super::resident::{AdapterInfo, Published, SequenceAdapters};
+use crate::error::EngineError;
+use crate::options::ClockFn;
+use crate::request::AdapterChoice;
+
+/// Adapters by name, and how they are read.
+pub(crate) struct Store {
+    builder: AdapterBuilder,
+    simd: Simd,
+    clock: ClockFn,
+    options: AdapterOptions,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: BTreeMap<String, Entry>,
+    /// The last generation.
+    generation: u64,
+    /// The worth of the adapter that was evicted last: newer adapters are worth more.
+    floor: f64,
+}
+
+/// A name.
+struct Entry {
+    dir: PathBuf,
+    generation: u64,
+    digest: Checksum,
+    /// `None` while it is evicted.
+    adapter: Option<Arc<Adapter>>,
+    load_s: f64,
+    uses: u64,
+    worth: f64,
+    /// What the last publication replaced.
+    previous: Option<Box<Previous>>,
+}
+
+/// An adapter that was replaced.
+struct Previous {
+    dir: PathBuf,
+    digest: Checksum,
+    adapter: Arc<Adapter>,
+    load_s: f64,
+}
+
+/// An adapter that was read, and is not published yet.
+struct Loaded {
+    dir: PathBuf,
+    digest: Checksum,
+    adapter: Arc<Adapter>,
+    load_s: f64,
+}
+
+/// The adapters of a request, if all are in memory.
+pub(crate) enum Resolved {
+    Ready(SequenceAdapters),
+    /// The name of one that has to be read again.
+    Evicted(String),
+}
+
+impl Entry {
+    fn bytes(&self) -> u64 {
+        let previous = self.previous.as_ref().map_or(0, |previous| previous.adapter.bytes());
+        self.adapter.as_ref().map_or(0, |adapter| adapter.bytes()) + previous
+    }
+
+    fn info(&self, name: &str) -> AdapterInfo {
+        AdapterInfo {
+            name: name.to_owned(),
+            generation: self.generation,
+            dir: self.dir.clone(),
+            bytes: self.adapter.as_ref().map_or(0, |adapter| adapter.bytes()),
+            load_s: self.load_s,
+        }
+    }
+}
+
+impl State {
+    /// Counts a use.
+    fn touch(&mut self, name: &str) {
+        let floor = self.floor;
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.uses += 1;
+            let bytes = entry.bytes().max(1) as f64;
+            entry.worth = floor + entry.uses as f64 * entry.load_s.max(1e-6) / bytes;
+        }
+    }
+
+    /// Evicts until all adapters fit `memory`, but never `kept`.
+    fn shrink(&mut self, memory: u64, kept: &str) {
+        while self.entries.values().map(Entry::bytes).sum::<u64>() > memory {
+            // What was replaced goes first.
+            if let Some(entry) = self.entries.values_mut().find(|entry| entry.previous.is_some()) {
+                entry.previous = None;
+                continue;
+            }
+            let others = self.entries.iter_mut().filter(|(name, entry)| *name != kept && entry.adapter.is_some());
+            let Some((_, least)) = others.min_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth)) else { return };
+            least.adapter = None;
+            self.floor = self.floor.max(least.worth);
+        }
+    }
+}
+
+impl Store {
+    pub(crate) fn new(builder: AdapterBuilder, simd: Simd, clock: ClockFn, options: AdapterOptions) -> Self {
+        Self { builder, simd, clock, options, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Reads and packs an adapter. Nothing that exists changes.
+    fn read(&self, dir: &Path) -> Result<Loaded, EngineError> {
+        let start = (self.clock)();
+        let files = AdapterFiles::open(dir)?;
+        let weights = read(self.builder.spec(), &files, self.options.max_rank)?;
+        // On a thread of its own, because packing rounds values and needs the default rounding mode.
+        let built = with_team(self.simd, 1, |exec| self.builder.build(exec, &weights));
+        let built = built.map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
+        let adapter = built.map_err(|_| EngineError::Stopped)??;
+        if adapter.bytes() > self.options.memory {
+            let fact = format!(
+                "an adapter of {} bytes exceeds the {} bytes for adapters\n  in `{}`",
+                adapter.bytes(),
+                self.options.memory,
+                dir.display()
+            );
+            return Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]));
+        }
+        let load_s = (self.clock)().saturating_sub(start) as f64 * 1e-9;
+        Ok(Loaded { dir: dir.to_owned(), digest: weights.digest, adapter: Arc::new(adapter), load_s })
+    }
+
+    /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
+    /// have this generation (0: none has the name). If anything fails, nothing changes.
+    pub(crate) fn load(&self, name: &str, dir: &Path, expected: Option<u64>) -> Result<AdapterInfo, EngineError> {
+        check_name(name)?;
+        check_generation(&self.state(), name, expected)?;
+        let loaded = self.read(dir)?;
+        let mut state = self.state();
+        // Others may have published meanwhile.
+        check_generation(&state, name, expected)?;
+        let same = state.entries.iter().find(|(other, entry)| *other != name && entry.digest == loaded.digest);
+        if let Some((other, _)) = same {
+            let fact = format!("`{name}` is the same adapter as `{other}`\n  in `{}`", dir.display());
+            return Err(EngineError::request(fact, "give an adapter one name"));
+        }
+        Ok(publish(&mut state, name, loaded, self.options.memory))
+    }
+
+    /// Removes a name. Requests that use the adapter keep it until they end.
+    pub(crate) fn unload(&self, name: &str, expected: Option<u64>) -> Result<(), EngineError> {
+        let mut state = self.state();
+        check_generation(&state, name, expected)?;
+        state.entries.remove(name).map(drop).ok_or_else(|| unknown(name, &state))
+    }
+
+    /// Publishes the adapter that the last publication under this name replaced.
+    pub(crate) fn roll_back(&self, name: &str) -> Result<AdapterInfo, EngineError> {
+        let mut state = self.state();
+        let Some(entry) = state.entries.get_mut(name) else { return Err(unknown(name, &state)) };
+        let Some(previous) = entry.previous.take() else {
+            let fact = format!("`{name}` has no earlier adapter in memory");
+            return Err(EngineError::request(fact, "load it from its directory"));
+        };
+        let Previous { dir, digest, adapter, load_s } = *previous;
+        Ok(publish(&mut state, name, Loaded { dir, digest, adapter, load_s }, self.options.memory))
+    }
+
+    /// Reads an evicted adapter again. It keeps its generation if it is still the same.
+    pub(crate) fn restore(&self, name: &str) -> Result<(), EngineError> {
+        let Some(dir) = self.state().entries.get(name).map(|entry| entry.dir.clone()) else {
+            return Err(unknown(name, &self.state()));
+        };
+        let loaded = self.read(&dir)?;
+        let mut state = self.state();
+        match state.entries.get_mut(name) {
+            None => return Err(unknown(name, &state)),
+            // Another one was published meanwhile.
+            Some(entry) if entry.adapter.is_some() => {}
+            Some(entry) if entry.digest == loaded.digest => {
+                entry.adapter = Some(loaded.adapter);
+                entry.load_s = loaded.load_s;
+                state.touch(name);
+                state.shrink(self.options.memory, name);
+            }
+            Some(_) => {
+                publish(&mut state, name, loaded, self.options.memory);
+            }
+        }
+        Ok(())
+    }
+
+    /// All adapters, by name.
+    pub(crate) fn list(&self) -> Vec<AdapterInfo> {
+        self.state().entries.iter().map(|(name, entry)| entry.info(name)).collect()
+    }
+
+    /// The adapters that a request names.
+    pub(crate) fn resolve(&self, choices: &[AdapterChoice]) -> Result<Resolved, EngineError> {
+        let most = self.options.max_uses;
+        if choices.len() > most {
+            let fact = format!("{} adapters are combined", choices.len());
+            return Err(EngineError::request(fact, format!("combine at most {most}")));
+        }
+        let mut state = self.state();
+        let mut uses = Vec::with_capacity(choices.len());
+        for AdapterChoice { name, scale } in choices {
+            let Some(entry) = state.entries.get(name) else { return Err(unknown(name, &state)) };
+            let Some(adapter) = entry.adapter.clone() else { return Ok(Resolved::Evicted(name.clone())) };
+            check_scale(name, *scale, &adapter, choices.len())?;
+            uses.push((Published { adapter, generation: entry.generation }, *scale));
+        }
+        for choice in choices {
+            state.touch(&choice.name);
+        }
+        Ok(Resolved::Ready(SequenceAdapters::new(uses)))
+    }
+}
+
+/// Replaces the adapter of a name.
+fn publish(state: &mut State, name: &str, loaded: Loaded, memory: u64) -> AdapterInfo {
+    state.generation += 1;
+    let generation = state.generation;
+    let Loaded { dir, digest, adapter, load_s } = loaded;
+    let old = state.entries.remove(name);
+    let uses = old.as_ref().map_or(0, |old| old.uses);
+    let previous = old.and_then(|old| {
+        let (dir, digest, load_s) = (old.dir, old.digest, old.load_s);
+        Some(Box::new(Previous { dir, digest, adapter: old.adapter?, load_s }))
+    });
+    let entry = Entry { dir, generation, digest, adapter: Some(adapter), load_s, uses, worth: 0.0, previous };
+    let info = entry.info(name);
+    state.entries.insert(name.to_owned(), entry);
+    state.touch(name);
+    state.shrink(memory, name);
+    info
+}
+
+fn check_name(name: &str) -> Result<(), EngineError> {
+    let plain = |c: char| c.is_alphanumeric() || "-_./".contains(c);
+    if name != "base" && !name.is_empty() && name.chars().all(plain) {
+        return Ok(());
+    }
+    let fact = format!("`{name}` is no name of an adapter");
+    Err(EngineError::request(fact, "take letters, digits, `-`, `_`, `.` and `/`; `base` is the model without adapters"))
+}
+
+fn check_generation(state: &State, name: &str, expected: Option<u64>) -> Result<(), EngineError> {
+    let now = state.entries.get(name).map_or(0, |entry| entry.generation);
+    match expected.filter(|expected| *expected != now) {
+        None => Ok(()),
+        Some(expected) => {
+            let fact = format!("`{name}` has generation {now} instead of {expected}");
+            Err(EngineError::request(fact, "somebody published another one meanwhile: look at it first"))
+        }
+    }
+}
+
+fn check_scale(name: &str, scale: f32, adapter: &Adapter, uses: usize) -> Result<(), EngineError> {
+    if !scale.is_finite() {
+        let fact = format!("the scale of `{name}` is {scale}");
+        return Err(EngineError::request(fact, "give a finite number; 1 is the adapter as it was trained"));
+    }
+    if adapter.has_gains() && (scale != 1.0 || uses > 1) {
+        let fact = format!("`{name}` rescales the layers that it changes (DoRA)");
+        return Err(EngineError::request(fact, "use it alone, with scale 1"));
+    }
+    Ok(())
+}
+
+fn unknown(name: &str, state: &State) -> EngineError {
+    let mut known: Vec<&str> = state.entries.keys().map(String::as_str).collect();
+    known.truncate(8);
+    let fact = format!("no adapter is named `{name}`");
+    let known = if known.is_empty() { "none is loaded".to_owned() } else { format!("loaded: {}", known.join(", ")) };
+    EngineError::request(fact, known)
+}

@@ -1,0 +1,171 @@
+//! Builds an adapter in memory from its matrices, beside the model that it updates.
+
+use std::sync::Arc;
+
+use redline_kernels::op::linear::{Lora, LoraPart};
+use redline_kernels::{Buffer, Exec, Matrix};
+
+use super::resident::{Adapter, EmbeddingUpdate};
+use super::source::{AdapterWeights, ModuleDelta, ModulePlace};
+use crate::block::decoder::Decoder;
+use crate::error::ModelError;
+use crate::footprint::position_format;
+use crate::plan::Site;
+use crate::spec::{DecoderSpec, LinearSpec};
+use crate::step::padded;
+
+/// Number of outputs in a strip.
+const STRIP: usize = 16;
+
+/// What adapters of a model are built from. It shares the model's weights, so that a thread can build while the model runs.
+#[derive(Clone, Debug)]
+pub struct AdapterBuilder {
+    pub(crate) spec: Arc<DecoderSpec>,
+    pub(crate) decoder: Arc<Decoder>,
+    pub(crate) head: Option<Arc<Matrix>>,
+}
+
+impl AdapterBuilder {
+    /// The specification of the model.
+    pub fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
+    /// Packs the matrices of an adapter.
+    pub fn build(&self, exec: Exec<'_>, weights: &AdapterWeights) -> Result<Adapter, ModelError> {
+        let mut layers = Vec::with_capacity(self.spec.layers.len());
+        for layer in 0..self.spec.layers.len() {
+            let mut sites = [const { None }; Site::OF_LAYER.len()];
+            for (lora, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
+                let modules = weights.modules.iter().filter_map(|module| match module.place {
+                    ModulePlace::Part { layer: of, site: at, part } if (of, at) == (layer, site) => {
+                        Some((part, module))
+                    }
+                    _ => None,
+                });
+                let modules: Vec<_> = modules.collect();
+                *lora = self.lora(
+                    exec,
+                    self.matrix(layer, site),
+                    self.spec.layers[layer].linear(site),
+                    &modules,
+                )?;
+            }
+            layers.push(sites);
+        }
+        let at = |place| weights.modules.iter().filter(move |module| module.place == place);
+        let head = self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens);
+        let linear = LinearSpec::plain(String::new(), self.spec.hidden, self.spec.vocab);
+        let modules: Vec<_> = at(ModulePlace::Head).map(|module| (0, module)).collect();
+        let head = self.lora(exec, head, &linear, &modules)?;
+        let embedding = at(ModulePlace::Embedding).next();
+        let embedding = embedding.map(|module| self.embedding(exec, module)).transpose()?;
+        let mut adapter = Adapter { layers, head, embedding, bytes: 0 };
+        let tables = adapter.embedding.iter().map(|update| update.down.bytes() + update.up.bytes());
+        adapter.bytes = adapter.loras().map(Lora::bytes).chain(tables).sum::<usize>() as u64;
+        Ok(adapter)
+    }
+
+    fn matrix(&self, layer: usize, site: Site) -> &Matrix {
+        self.decoder.layers[layer].linear(site).matrix()
+    }
+
+    /// The update of a layer by the modules of its parts.
+    fn lora(
+        &self,
+        exec: Exec<'_>,
+        base: &Matrix,
+        linear: &LinearSpec,
+        modules: &[(usize, &ModuleDelta)],
+    ) -> Result<Option<Lora>, ModelError> {
+        let (mut parts, mut gains) = (Vec::new(), None);
+        for &(part, module) in modules {
+            let first: usize = linear.parts[..part].iter().map(|part| part.outputs).sum();
+            if let Some(magnitude) = &module.magnitude {
+                let gains = match &mut gains {
+                    Some(gains) => gains,
+                    none => none.insert(ones(padded(linear.outputs()))?),
+                };
+                module.gains(base, first, magnitude, &mut gains[first..]);
+            }
+            parts.push(module.part(exec, base, first)?);
+        }
+        // An update that is zero leaves every bit alone, the sign of a zero too.
+        let changes = modules
+            .iter()
+            .any(|(_, module)| module.magnitude.is_some() || module.b.iter().any(|b| *b != 0.0));
+        Ok(changes.then(|| Lora::new(parts, gains)))
+    }
+
+    fn embedding(&self, exec: Exec<'_>, module: &ModuleDelta) -> Result<EmbeddingUpdate, ModelError> {
+        let format = position_format(self.decoder.embedding.tokens.format());
+        let (rank, vocab, hidden) = (module.rank, self.spec.vocab, self.spec.hidden);
+        let mut down = Matrix::zeroed(format, vocab, rank)?;
+        down.set_rows(exec, 0, &module.a);
+        let mut up = Matrix::zeroed(format, hidden, rank)?;
+        up.set_rows(exec, 0, &module.scaled_b());
+        let gains =
+            module.magnitude.as_ref().map(|magnitude| self.embedding_gains(module, magnitude)).transpose()?;
+        Ok(EmbeddingUpdate { down, up, gains })
+    }
+
+    /// `magnitude / |E + scaling B A|` of every value of the embedding, over all tokens.
+    fn embedding_gains(&self, module: &ModuleDelta, magnitude: &[f32]) -> Result<Buffer<f32>, ModelError> {
+        let hidden = self.spec.hidden;
+        let (mut row, mut squares) = (vec![0.0; hidden], vec![0f64; hidden]);
+        let b = module.scaled_b();
+        for (token, a) in module.a.chunks_exact(module.rank).enumerate() {
+            self.decoder.embedding.tokens.row(token, &mut row);
+            for ((square, e), b) in squares.iter_mut().zip(&row).zip(b.chunks_exact(module.rank)) {
+                let e = a.iter().zip(b).fold(*e, |e, (a, b)| b.mul_add(*a, e));
+                *square += f64::from(e) * f64::from(e);
+            }
+        }
+        let mut gains = Buffer::zeroed(hidden)?;
+        for ((gain, m), square) in gains.iter_mut().zip(magnitude).zip(&squares) {
+            *gain = (f64::from(*m) / square.sqrt()) as f32;
+        }
+        Ok(gains)
+    }
+}
+
+fn ones(len: usize) -> Result<Buffer<f32>, ModelError> {
+    let mut ones = Buffer::zeroed(len)?;
+    ones.fill(1.0);
+    Ok(ones)
+}
+
+impl ModuleDelta {
+    fn scaled_b(&self) -> Vec<f32> {
+        self.b.iter().map(|b| b * self.scaling).collect()
+    }
+
+    /// Both matrices, for outputs of a layer with weights `base` from `first` on.
+    fn part(&self, exec: Exec<'_>, base: &Matrix, first: usize) -> Result<LoraPart, ModelError> {
+        let (down_format, up_format) = Lora::formats(base.format());
+        let columns = base.outlier_columns().to_vec();
+        let mut down = Matrix::with_outliers(down_format, self.rank, base.cols(), columns)?;
+        down.set_rows(exec, 0, &self.a);
+        // Outputs of other projections in the first strip are zero.
+        let before = first % STRIP;
+        let mut up = Matrix::zeroed(up_format, before + self.b.len() / self.rank, self.rank)?;
+        up.set_rows(exec, before, &self.scaled_b());
+        Ok(LoraPart { down, up, first_strip: first / STRIP })
+    }
+
+    /// `magnitude / |W + scaling B A|` of every output (DoRA, Liu et al. 2024), where `base` has the weights of these outputs from
+    /// `first` on.
+    fn gains(&self, base: &Matrix, first: usize, magnitude: &[f32], gains: &mut [f32]) {
+        let mut row = vec![0.0; base.cols()];
+        let updates = self.b.chunks_exact(self.rank);
+        for (o, ((gain, m), b)) in gains.iter_mut().zip(magnitude).zip(updates).enumerate() {
+            base.row(first + o, &mut row);
+            for (b, a) in b.iter().zip(self.a.chunks_exact(base.cols())) {
+                let b = b * self.scaling;
+                row.iter_mut().zip(a).for_each(|(w, a)| *w = b.mul_add(*a, *w));
+            }
+            let squares: f64 = row.iter().map(|w| f64::from(*w) * f64::from(*w)).sum();
+            *gain = (f64::from(*m) / squares.sqrt()) as f32;
+        }
+    }
+}

@@ -1,0 +1,11 @@
+//! Adapters (LoRA, Hu et al. 2021): low-rank updates of a model's linear layers, applied to some rows of a pass.
+//!
+//! An adapter in memory has the format of the model's weights: f32 or bf16, or eight bits if those are integers. It is built beside
+//! the model and changes none of its weights, so that rows with different adapters, and rows without, share every pass.
+
+mod build;
+pub(crate) mod resident;
+mod source;
+
+pub use self::build::AdapterBuilder;
+pub use self::resident::{Adapter, AdapterLimits, AdapterUse, Adapters, HeadUpdates};

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod activation;
+pub mod adapter;
 pub mod arch;
 pub mod block;
 mod convert;

@@ -74,7 +74,16 @@ impl Checkpoint {
 
     /// Opens one safetensors file of any name, for tensors that are not a model's weights.
     pub fn open_file(path: &Path) -> Result<Self> {
-        let (shard, tensors) = safetensors(path)?;
+        Self::one(path, safetensors)
+    }
+
+    /// Opens one file that `torch.save` wrote, like [`Self::open_file`].
+    pub(crate) fn open_pytorch(path: &Path) -> Result<Self> {
+        Self::one(path, pytorch::open)
+    }
+
+    fn one(path: &Path, open: Open) -> Result<Self> {
+        let (shard, tensors) = open(path)?;
         let mut checkpoint = Self::empty(path.to_owned());
         checkpoint.add(shard, tensors);
         Ok(checkpoint)

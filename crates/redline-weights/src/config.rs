@@ -144,7 +144,24 @@ impl ConfigFile {
         WeightsError::ConfigUnsupported { file, key, value, supported: supported.into() }
     }
 
-    fn parse(file: &Path, json: &[u8]) -> Result<Self> {
+    /// The value of a key, including `null`.
+    pub(crate) fn value(&self, key: &str) -> Option<&Value> {
+        self.values.get(key)
+    }
+
+    /// Whether the value of a key is absent, `null`, `false`, or an empty text, list or object.
+    pub(crate) fn is_empty(&self, key: &str) -> bool {
+        match self.values.get(key) {
+            None | Some(Value::Null | Value::Bool(false)) => true,
+            Some(Value::String(text)) => text.is_empty(),
+            Some(Value::Array(list)) => list.is_empty(),
+            Some(Value::Object(object)) => object.is_empty(),
+            Some(Value::Bool(true) | Value::Number(_)) => false,
+        }
+    }
+
+    /// Parses the content of `file`.
+    pub(crate) fn parse(file: &Path, json: &[u8]) -> Result<Self> {
         if json.starts_with(BYTE_ORDER_MARK) {
             return Err(WeightsError::ByteOrderMark { file: file.to_owned() });
         }
@@ -165,7 +182,8 @@ impl ConfigFile {
         value.ok_or_else(|| WeightsError::ConfigMissingKey { file: self.file.clone(), key: self.name(key) })
     }
 
-    fn typed<'a, T>(
+    /// The value of a key that `get` reads; an error that says what is `needed` if it reads nothing.
+    pub(crate) fn typed<'a, T>(
         &'a self,
         key: &str,
         needed: &'static str,

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use redline_settings::{Command, Hint, hint};
 
+use crate::adapter::AdapterFault;
 use crate::dtype::{Dtype, StoredDtype};
 use crate::fault::{HeaderFault, IndexFault};
 use crate::infq::InfqFault;
@@ -124,6 +125,9 @@ pub enum WeightsError {
     #[error("`{}` is {}, but only {supported} is supported\n  in `{}`", Quoted(.key), Quoted(.value), .file.display())]
     ConfigUnsupported { file: PathBuf, key: String, value: String, supported: String },
 
+    #[error("{fault}\n  in `{}`", .place.display())]
+    Adapter { place: PathBuf, fault: AdapterFault },
+
     #[error("{fault}\n  in `{}`", .dir.display())]
     Signed { dir: PathBuf, fault: SignatureFault },
 
@@ -151,6 +155,7 @@ impl WeightsError {
             Self::Pytorch { fault, .. } => fault.hint()?.into(),
             Self::Infq { fault, .. } => fault.hint()?,
             Self::Signed { fault, .. } => fault.hint().into(),
+            Self::Adapter { fault, .. } => fault.hint()?.into(),
             Self::Index { fault: IndexFault::MissingShard { shard, .. }, .. } => {
                 format!("the download is not complete: get `{}` too", Quoted(shard)).into()
             }

@@ -5,6 +5,7 @@
 //!   finite.
 //! - [`Infq`], [`InfqWriter`]: a directory of packed weights in which a [`Checksum`] covers every byte.
 //! - [`ConfigFile`]: a JSON configuration file with typed getters.
+//! - [`AdapterFiles`]: a LoRA adapter that PEFT wrote.
 //! - [`resolve_model`]: resolves the name of a model to a directory, using the local Hugging Face cache.
 //! - [`HubFolder`]: stores downloaded files in that cache.
 //! - [`check_signed`]: checks that a model directory was signed by the owner of a key.
@@ -15,6 +16,7 @@
 //! under `attacks/` break the rules one at a time. No environment variable is read here.
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod checkpoint;
 mod checksum;
 mod config;
@@ -40,6 +42,9 @@ mod source;
 mod whole;
 mod write;
 
+pub use adapter::{
+    Adapter, AdapterConfig, AdapterFault, AdapterFiles, BaseModule, LowRank, ModuleKind, path_in_root,
+};
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
 pub use config::ConfigFile;

@@ -9,3 +9,4 @@ mod source;
 
 pub use self::build::AdapterBuilder;
 pub use self::resident::{Adapter, AdapterLimits, AdapterUse, Adapters, HeadUpdates};
+pub use self::source::{AdapterWeights, ModuleDelta, ModulePlace, base_modules, check_base, read};

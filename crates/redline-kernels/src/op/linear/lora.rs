@@ -232,7 +232,7 @@ impl<'a> Areas<'a> {
 
     /// The indices of the updates of some of `rows`.
     pub(super) fn overlapping(&self, rows: &Range<usize>) -> Range<usize> {
-        let first = self.loras.partition_point(|lora| lora.range().end < rows.start);
+        let first = self.loras.partition_point(|lora| lora.range().end <= rows.start);
         let count = self.loras[first..].partition_point(|lora| lora.first < rows.end);
         first..first + count
     }

@@ -3,6 +3,7 @@
 use redline_engine::{Classified, ClassifyOutcome, ClassifyRequest, ItemError, JudgeOptions, Label};
 use redline_wire::{ClassResult, Classification, ClassifyLine, Finite, SchemaVersion};
 
+use crate::adapter::adapters;
 use crate::{LoadedModel, cost, judge};
 
 /// Builds a request. Absent keys take their values from `defaults`, whose texts and salt are not used.
@@ -20,6 +21,7 @@ pub fn request(line: ClassifyLine, defaults: &ClassifyRequest) -> ClassifyReques
             truncate: line.truncate.or(from.truncate),
             item_errors: line.item_errors.unwrap_or(from.item_errors),
             cache_salt: line.cache_salt.unwrap_or_default(),
+            adapters: adapters(line.adapter, &from.adapters),
             timeout_s: line.timeout_s.or(from.timeout_s),
             ..judge::framed(line.template, line.end, from)
         },
@@ -58,6 +60,8 @@ pub fn answer(model: &LoadedModel, classes: &[Label], outcome: ClassifyOutcome) 
 mod tests {
     use redline_engine::{LabelEnd, LongLabels, Truncate};
 
+    use redline_engine::AdapterChoice;
+
     use super::*;
 
     fn labels(texts: [&str; 2]) -> Vec<Label> {
@@ -79,6 +83,7 @@ mod tests {
                 truncate: Some(Truncate::Left),
                 item_errors: false,
                 cache_salt: String::new(),
+                adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
                 timeout_s: Some(2.0),
             },
             ..ClassifyRequest::new(Vec::new(), labels(["a", "b"]))
@@ -98,13 +103,14 @@ mod tests {
                 truncate: Some(Truncate::Right),
                 item_errors: true,
                 cache_salt: "tenant".to_owned(),
+                adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
                 timeout_s: Some(3.0),
             },
             ..ClassifyRequest::new(vec!["t".to_owned(), "u".to_owned()], labels(["c", "d"]))
         };
         let json = r#"{"id":1,"texts":["t","u"],"classes":["c","d"],"threshold":0.25,"template":"{text}:",
             "long_labels":"bytes","label_end":"always","end":".","calibrate":"N/A","truncate":"right","item_errors":true,
-            "cache_salt":"tenant","timeout_s":3}"#;
+            "cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));
     }
 }

@@ -6,6 +6,7 @@ use redline_wire::{
 };
 
 use crate::LoadedModel;
+use crate::adapter::adapters;
 
 /// Default number of masks after the prompt.
 pub const MAX_NEW_TOKENS: usize = 128;
@@ -35,6 +36,7 @@ pub fn request(line: DiffuseLine, prompt: Prompt, defaults: &DiffuseRequest) -> 
         stop: line.stop.map_or(defaults.stop, |stop| stop.0),
         ignore_eos: line.ignore_eos.unwrap_or(defaults.ignore_eos),
         savings: defaults.savings,
+        adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
     }
 }

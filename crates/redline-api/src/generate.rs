@@ -2,11 +2,13 @@
 
 use redline_engine as engine;
 use redline_engine::{
-    Continuation, GenerateOutcome, GenerateRequest, Penalties, Prompt, PromptLogprobs, Sampling,
+    AdapterChoice, Continuation, GenerateOutcome, GenerateRequest, Penalties, Prompt, PromptLogprobs,
+    Sampling,
 };
 use redline_wire as wire;
 use redline_wire::{CompletionChoice, Finite, GenerateLine, GenerateMeta, SchemaVersion, TextCompletion};
 
+use crate::adapter::adapters;
 use crate::{LoadedModel, cost};
 
 /// Values for the keys that a request leaves out.
@@ -36,6 +38,8 @@ pub struct GenerateDefaults {
     pub prompt_logprobs_from: usize,
     /// Whether to use the KV cache; otherwise the whole sequence is computed again for every token.
     pub kv_cache: bool,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
     /// Time limit of a request in seconds.
     pub timeout_s: Option<f64>,
 }
@@ -134,6 +138,7 @@ pub fn request(line: GenerateLine, prompt: Prompt, defaults: &GenerateDefaults) 
         ),
         kv_cache: line.kv_cache.unwrap_or(defaults.kv_cache),
         cache_salt: line.cache_salt.unwrap_or_default(),
+        adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
     }
 }
@@ -216,6 +221,8 @@ fn token(from: engine::TokenLogprob) -> wire::TokenEntry {
 
 #[cfg(test)]
 mod tests {
+    use redline_engine::AdapterChoice;
+
     use super::*;
 
     #[test]
@@ -258,6 +265,7 @@ mod tests {
             prompt_logprobs: Some(1),
             prompt_logprobs_from: 4,
             kv_cache: false,
+            adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
             timeout_s: Some(2.0),
         }
     }
@@ -318,6 +326,7 @@ mod tests {
             prompt_logprobs: Some(PromptLogprobs { from: 4, top: 1 }),
             kv_cache: false,
             cache_salt: String::new(),
+            adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
             timeout_s: Some(2.0),
             ..GenerateRequest::new(Prompt::Text("p".to_owned()), 9)
         };
@@ -343,6 +352,7 @@ mod tests {
             prompt_logprobs: Some(PromptLogprobs { from: 11, top: 8 }),
             kv_cache: true,
             cache_salt: "tenant".to_owned(),
+            adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
             timeout_s: Some(3.0),
             ..GenerateRequest::new(Prompt::Ids(vec![4]), 2)
         };
@@ -350,7 +360,7 @@ mod tests {
             "typical_p":0.5,"repetition_penalty":0.75,"frequency_penalty":-1,"presence_penalty":2,
             "logit_bias":{"9":-100,"8":0.5},"n":5,"best_of":6,
             "stop":["x","y"],"ignore_eos":false,"logprobs":6,"prompt_logprobs":8,"prompt_logprobs_from":11,
-            "kv_cache":true,"cache_salt":"tenant","timeout_s":3}"#;
+            "kv_cache":true,"cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));
     }
 }

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod chat;
 pub mod classify;
 mod cost;

@@ -3,6 +3,7 @@
 use redline_engine::{ItemError, JudgeOptions, Label, Ranked, RerankOutcome, RerankRequest};
 use redline_wire::{Finite, RerankLine, RerankResult, Reranking, SchemaVersion};
 
+use crate::adapter::adapters;
 use crate::{ApiError, LoadedModel, cost, judge};
 
 /// Builds a request. Absent keys take their values from `defaults`, whose documents and salt are not used; an empty query there
@@ -25,6 +26,7 @@ pub fn request(line: RerankLine, defaults: &RerankRequest) -> Result<RerankReque
             truncate: line.truncate.or(from.truncate),
             item_errors: line.item_errors.unwrap_or(from.item_errors),
             cache_salt: line.cache_salt.unwrap_or_default(),
+            adapters: adapters(line.adapter, &from.adapters),
             timeout_s: line.timeout_s.or(from.timeout_s),
             ..judge::framed(line.template, line.end, from)
         },
@@ -59,6 +61,8 @@ pub fn answer(model: &LoadedModel, outcome: RerankOutcome) -> Reranking {
 mod tests {
     use redline_engine::{LabelEnd, LongLabels, Truncate};
 
+    use redline_engine::AdapterChoice;
+
     use super::*;
 
     #[test]
@@ -91,13 +95,14 @@ mod tests {
                 truncate: Some(Truncate::Right),
                 item_errors: false,
                 cache_salt: "tenant".to_owned(),
+                adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
                 timeout_s: Some(3.0),
             },
             ..RerankRequest::new("r".to_owned(), vec!["d".to_owned(), "e".to_owned()])
         };
         let json = r#"{"query":"r","documents":["d","e"],"yes":"true","no":"false","top_n":1,"threshold":0.25,
             "template":"{query}{document}","length":"mean","label_end":"always","end":".","calibrate":"N/A","truncate":"right",
-            "item_errors":false,"cache_salt":"tenant","timeout_s":3}"#;
+            "item_errors":false,"cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));
     }
 

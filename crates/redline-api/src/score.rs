@@ -5,6 +5,7 @@ use redline_wire::{
     Finite, ItemFault, MonteCarlo, SchemaVersion, ScoreLine, ScoreMeta, Scoring, TextOrLabelIds,
 };
 
+use crate::adapter::adapters;
 use crate::prompt::prompt;
 use crate::{ApiError, LoadedModel, cost};
 
@@ -40,6 +41,7 @@ pub fn request(line: ScoreLine, query: Prompt, defaults: &ScoreRequest) -> Resul
         mc_samples: line.mc_samples.or(defaults.mc_samples),
         seed: line.seed.or(defaults.seed),
         cache_salt: line.cache_salt.unwrap_or_default(),
+        adapters: adapters(line.adapter, &defaults.adapters),
         timeout_s: line.timeout_s.or(defaults.timeout_s),
     })
 }
@@ -108,6 +110,8 @@ fn finite(row: &[f32]) -> Vec<Finite<f32>> {
 mod tests {
     use redline_engine::{LongLabels, Tokenization, Truncate};
 
+    use redline_engine::AdapterChoice;
+
     use super::*;
 
     /// The request of a line.
@@ -135,6 +139,7 @@ mod tests {
             mc_samples: Some(16),
             seed: None,
             cache_salt: String::new(),
+            adapters: vec![AdapterChoice { name: "default".to_owned(), scale: 1.0 }],
             timeout_s: None,
         }
     }
@@ -196,11 +201,12 @@ mod tests {
             mc_samples: Some(8),
             seed: Some(3),
             cache_salt: "tenant".to_owned(),
+            adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
             timeout_s: Some(3.0),
         };
         let json = r#"{"query":[1],"items":[[2]],"item_labels":[["x",[9]]],"long_labels":"mean","apply_softmax":false,
             "item_first":true,"full_logprobs":false,"tokenization":"concat","truncate":"right","item_errors":true,
-            "return_token_ids":false,"mc_samples":8,"seed":3,"cache_salt":"tenant","timeout_s":3}"#;
+            "return_token_ids":false,"mc_samples":8,"seed":3,"cache_salt":"tenant","adapter":[{"name":"tone","scale":0.5}],"timeout_s":3}"#;
         assert_eq!(line(json), format!("{keys:#?}"));
     }
 }

@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod command;
 mod demo_model;
 mod display;

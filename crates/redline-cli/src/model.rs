@@ -7,7 +7,8 @@ use std::sync::OnceLock;
 use clap::Args;
 use redline_api::LoadedModel;
 use redline_engine::{
-    Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, Source, TraceLog,
+    AdapterOptions, Buckets, Engine, EngineError, Options, PlanOptions, PlanPolicy, PrefixCacheSize, Source,
+    TraceLog,
 };
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Exec, Format, Simd, Tier};
@@ -15,6 +16,7 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
+use crate::adapters::{AdapterFlags, Named};
 use crate::demo_model;
 use crate::env::{self, Environment, or_else};
 use crate::message::{self, Failure};
@@ -277,7 +279,12 @@ impl MachineFlags {
     /// Fills in the values that no flag gave, from the environment and the machine.
     pub(crate) fn resolve(&self, environment: Environment, clock: &Clock) -> Result<Settings, Failure> {
         let backend = self.backend.resolve(environment, clock)?;
-        Ok(Settings { threads: Threads::of(self.threads, environment)?, backend, tells_fallback: true })
+        Ok(Settings {
+            threads: Threads::of(self.threads, environment)?,
+            backend,
+            adapters: Vec::new(),
+            tells_fallback: true,
+        })
     }
 }
 
@@ -357,6 +364,7 @@ impl BackendFlags {
             memory: or_else(self.memory, || environment.value(env::MEMORY, value::bytes))?,
             prefix_cache: None,
             stall_s: None,
+            adapters: None,
             clock: clock.clone(),
         })
     }
@@ -401,6 +409,7 @@ pub(crate) struct Backend {
     memory: Option<u64>,
     prefix_cache: Option<PrefixCacheSize>,
     stall_s: Option<f64>,
+    adapters: Option<AdapterOptions>,
     clock: Clock,
 }
 
@@ -444,6 +453,7 @@ impl Backend {
             max_context: self.max_context,
             memory: self.memory.or_else(free_memory),
             prefix_cache: self.prefix_cache,
+            adapters: self.adapters,
             queue: QUEUE,
             stall_s: self.stall_s,
             clock: self.clock.as_fn(),
@@ -457,6 +467,8 @@ impl Backend {
 pub(crate) struct Settings {
     threads: Threads,
     backend: Backend,
+    /// Adapters to load with the model.
+    adapters: Vec<Named>,
     /// Whether to report that the library tokenizer is used instead of the native one.
     tells_fallback: bool,
 }
@@ -480,9 +492,10 @@ impl Settings {
             max_context: None,
             trace: None,
             profile: None,
+            adapters: None,
             ..base
         };
-        Self { threads: self.threads, backend, tells_fallback: false }
+        Self { threads: self.threads, backend, adapters: Vec::new(), tells_fallback: false }
     }
 
     /// Sets the number of seconds that prompts may add to a pass while other requests generate.
@@ -490,11 +503,20 @@ impl Settings {
         Self { backend: Backend { stall_s, ..self.backend }, ..self }
     }
 
-    /// Loads a model.
+    /// Lets requests use these adapters.
+    pub(crate) fn with_adapters(self, flags: &AdapterFlags) -> Self {
+        let backend = Backend { adapters: flags.options(), ..self.backend };
+        Self { backend, adapters: flags.named().to_vec(), ..self }
+    }
+
+    /// Loads a model and its adapters.
     pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<LoadedModel, Failure> {
         let options = self.backend.options(model.source(environment)?, self.threads);
         let model = &model.name;
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;
+        for Named { name, dir } in &self.adapters {
+            progress::during(&format!("loading {name}"), || engine.load_adapter(name, dir, Some(0)))?;
+        }
         if self.tells_fallback {
             engine.tokenizer().into_iter().for_each(|it| message::warn_of_fallback(model, it));
         }

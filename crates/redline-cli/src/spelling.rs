@@ -16,6 +16,8 @@ struct Flags;
 /// The flag of a setting.
 fn flag(setting: Setting) -> &'static str {
     match setting {
+        Setting::Adapter => "--adapter",
+        Setting::AdapterMemory => "--adapter-memory",
         Setting::BestOf => "--best-of",
         Setting::BlockLength => "--block-length",
         Setting::Cache => "--cache",

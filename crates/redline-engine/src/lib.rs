@@ -5,6 +5,7 @@
 //! tokenizer crates.
 #![forbid(unsafe_code)]
 
+mod adapters;
 mod answer;
 mod cancel;
 mod clock;
@@ -19,6 +20,7 @@ mod request;
 mod scheduler;
 pub mod simulator;
 
+pub use adapters::AdapterInfo;
 pub use answer::outcome::{
     BatchOutcome, Classified, ClassifyOutcome, ComparisonOutcome, Continuation, DiffuseOutcome,
     DiffusionPass, DiffusionProgress, Divergence, EngineUse, Estimate, FilledMask, FinishReason,
@@ -33,7 +35,9 @@ pub use clock::monotonic_clock;
 pub use error::EngineError;
 pub use front::{Engine, MAX_DEVICES, ModelInfo};
 pub use heartbeat::profile::{ProfileEvent, ProfileLog, ProfiledPass};
-pub use options::{ActivationLog, ClockFn, Embedded, Options, PrefixCacheSize, Source, TraceLog};
+pub use options::{
+    ActivationLog, AdapterOptions, ClockFn, Embedded, Options, PrefixCacheSize, Source, TraceLog,
+};
 pub use plan::{
     Bucket, BucketMode, Buckets, PlanCounters, PlanEntry, PlanEvent, PlanLog, PlanOptions, PlanOrigin,
     PlanPolicy,
@@ -47,8 +51,9 @@ pub use redline_models::spec::Objective;
 pub use redline_models::trace::Observation;
 pub use redline_settings as settings;
 pub use request::{
-    Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd, LongLabels,
-    Penalties, PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization, Truncate,
+    AdapterChoice, Algorithm, BatchRequest, BlockCache, DiffuseRequest, GenerateRequest, Label, LabelEnd,
+    LongLabels, Penalties, PerplexityRequest, Prompt, PromptLogprobs, Sampling, ScoreRequest, Tokenization,
+    Truncate,
 };
 pub use request::{ClassifyRequest, JudgeOptions, RerankRequest};
 

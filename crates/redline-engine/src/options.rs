@@ -6,6 +6,7 @@ use std::sync::Arc;
 use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS};
 use redline_kernels::{Format, Tier};
 use redline_models::activation::Activation;
+use redline_models::adapter::AdapterLimits;
 use redline_models::trace::Observation;
 
 use crate::clock::monotonic_clock;
@@ -32,6 +33,24 @@ impl PrefixCacheSize {
             Self::Bytes(bytes) => bytes,
         };
         usize::try_from(bytes / page_bytes.max(1)).unwrap_or(usize::MAX)
+    }
+}
+
+/// How adapters are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdapterOptions {
+    /// Maximum bytes of adapters in memory, those of running requests aside.
+    pub memory: u64,
+    /// Maximum rank of an adapter.
+    pub max_rank: usize,
+    /// Maximum number of adapters that a request combines.
+    pub max_uses: usize,
+}
+
+impl Default for AdapterOptions {
+    /// 1 GiB, rank 64, 4 adapters for a request.
+    fn default() -> Self {
+        Self { memory: 1 << 30, max_rank: 64, max_uses: 4 }
     }
 }
 
@@ -96,6 +115,8 @@ pub struct Options {
     /// Keep keys and values of earlier requests, for requests that begin with the same tokens, as long as all keys and values
     /// take no more than this; `None`: keep none. Beyond, memory grows for running requests only.
     pub prefix_cache: Option<PrefixCacheSize>,
+    /// How adapters are kept; `None`: requests cannot use any.
+    pub adapters: Option<AdapterOptions>,
     /// Maximum number of waiting and running requests.
     pub queue: usize,
     /// Seconds that prompts may add to a pass while some request generates; `None`: 4/5 of the time of a pass without prompts.
@@ -114,6 +135,13 @@ pub struct Options {
 }
 
 impl Options {
+    /// The largest adapters that passes need memory for.
+    pub(crate) fn adapter_limits(&self) -> AdapterLimits {
+        let limits =
+            |adapters: AdapterOptions| AdapterLimits { rank: adapters.max_rank, uses: adapters.max_uses };
+        self.adapters.map(limits).unwrap_or_default()
+    }
+
     /// Creates options with these values. Other fields take their defaults: one thread, the fastest tier, the checkpoint's
     /// formats, no memory limit, a prefix cache, up to 256 requests at a time, estimated plans, a monotonic clock.
     pub fn new(source: Source) -> Self {
@@ -130,6 +158,7 @@ impl Options {
             max_context: None,
             memory: None,
             prefix_cache: Some(PrefixCacheSize::Automatic),
+            adapters: None,
             queue: 256,
             stall_s: None,
             plans: PlanOptions::default(),

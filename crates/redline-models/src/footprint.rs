@@ -21,7 +21,7 @@ pub struct Footprint {
     head: MatrixShape,
     layers: Vec<LayerFootprint>,
     /// The largest adapters that passes need memory for.
-    pub(crate) adapters: AdapterLimits,
+    adapters: AdapterLimits,
 }
 
 /// The matrices of one layer, and the shape of its keys and values.
@@ -60,6 +60,11 @@ impl Footprint {
         let (hidden, vocab) = (spec.hidden, spec.vocab);
         let adapters = AdapterLimits::default();
         Self { hidden, vocab, weights, head: head.unwrap_or(tokens), layers, adapters }
+    }
+
+    /// The footprint with memory for adapters up to these limits in every pass.
+    pub fn with_adapters(self, adapters: AdapterLimits) -> Self {
+        Self { adapters, ..self }
     }
 
     /// Bytes of the weights in memory.

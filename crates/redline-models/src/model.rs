@@ -151,7 +151,7 @@ impl Model {
 
     /// Lets arenas that are reserved from now on have memory for adapters up to these limits.
     pub fn limit_adapters(&mut self, limits: AdapterLimits) {
-        self.footprint.adapters = limits;
+        self.footprint = self.footprint.clone().with_adapters(limits);
     }
 
     /// Every shape that determines how a pass runs, as text: equal for models that differ only in their weights.

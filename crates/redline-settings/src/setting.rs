@@ -3,6 +3,10 @@
 /// Something that a caller can set: of a request, or of how a model is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Setting {
+    /// An adapter to load.
+    Adapter,
+    /// Bytes that adapters may take.
+    AdapterMemory,
     /// Continuations that are generated, of which the best are returned.
     BestOf,
     /// Masks of a block.
@@ -58,6 +62,8 @@ pub enum Setting {
 impl Setting {
     /// Every setting.
     pub const ALL: &[Self] = &[
+        Self::Adapter,
+        Self::AdapterMemory,
         Self::BestOf,
         Self::BlockLength,
         Self::Cache,
@@ -88,6 +94,8 @@ impl Setting {
     /// The name of the field, as requests and options have it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Adapter => "adapter",
+            Self::AdapterMemory => "adapter_memory",
             Self::BestOf => "best_of",
             Self::BlockLength => "block_length",
             Self::Cache => "cache",

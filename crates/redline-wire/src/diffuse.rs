@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use redline_settings::{Algorithm, BlockCache, FinishReason};
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::AdapterNames;
 use crate::chat::{JsonText, chat_keys};
 use crate::finite::Finite;
 use crate::id::RequestId;
@@ -71,6 +72,9 @@ pub struct DiffuseLine {
     /// Continue after an end-of-sequence token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ignore_eos: Option<bool>,
+    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterNames>,
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,

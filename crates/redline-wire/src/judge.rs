@@ -3,6 +3,7 @@
 use redline_settings::{LabelEnd, LongLabels, Truncate};
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::AdapterNames;
 use crate::cost::CostMeta;
 use crate::finite::Finite;
 use crate::id::RequestId;
@@ -51,6 +52,9 @@ pub struct ClassifyLine {
     /// Only requests with the same salt share entries of the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterNames>,
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,
@@ -105,6 +109,9 @@ pub struct RerankLine {
     /// Only requests with the same salt share entries of the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterNames>,
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod adapter;
 mod chat;
 mod cost;
 mod diffuse;
@@ -26,6 +27,7 @@ mod tokenize;
 mod trace;
 mod usage;
 
+pub use adapter::{AdapterName, AdapterNames};
 pub use chat::{ChatKeys, JsonText};
 pub use cost::CostMeta;
 pub use diffuse::{DiffuseLine, Diffusion, DiffusionChoice, DiffusionMeta, DiffusionStep};

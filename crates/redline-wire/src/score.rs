@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use redline_settings::{LongLabels, Tokenization, Truncate};
 use serde::{Deserialize, Serialize};
 
+use crate::adapter::AdapterNames;
 use crate::chat::{JsonText, chat_keys};
 use crate::cost::CostMeta;
 use crate::finite::Finite;
@@ -68,6 +69,9 @@ pub struct ScoreLine {
     /// Only requests with the same salt share entries of the prefix cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache_salt: Option<String>,
+    /// The adapters of the request: a name, or a list of names and of objects with `name` and `scale`; `base` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub adapter: Option<AdapterNames>,
     /// Time limit of the request in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_s: Option<f64>,

@@ -8,13 +8,14 @@ use redline_engine::{JudgeOptions, Label, LabelEnd, LongLabels, Truncate};
 
 use super::Context;
 use super::template::ChatFlags;
+use crate::adapters::AdapterFlags;
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelName, PrefixCacheFlag};
 use crate::text;
 use crate::value;
 
 /// Keys of a line of `--jsonl` that both have, for the help.
-pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, timeout_s. An \
+pub(super) const KEYS: &str = "threshold, template, length, label_end, end, calibrate, truncate, item_errors, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An \
      absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// How labels are scored, for the help.
@@ -68,6 +69,8 @@ pub(super) struct JudgeFlags {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// Parses `--length`.
@@ -92,6 +95,7 @@ impl JudgeFlags {
             truncate: self.truncate,
             item_errors: self.item_errors,
             timeout_s: self.timeout,
+            adapters: self.adapters.choices(),
             ..JudgeOptions::default()
         }
     }
@@ -114,7 +118,8 @@ impl JudgeFlags {
     ) -> Result<(LoadedModel, Option<ChatFrames>), Failure> {
         let chat = self.chat.requested(model, context.environment, self.quiet)?;
         let settings = self.machine.resolve(context.environment, &context.clock)?;
-        let settings = self.prefix_cache.resolve(settings, context.environment)?;
+        let settings =
+            self.prefix_cache.resolve(settings, context.environment)?.with_adapters(&self.adapters);
         let loaded = settings.load(model, context.environment)?;
         let chat = chat.map(|chat| ChatFrames::new(chat, &loaded.engine)).transpose()?;
         Ok((loaded, chat))

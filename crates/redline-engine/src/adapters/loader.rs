@@ -4,6 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
+use redline_settings::{Setting, hint};
+
+use super::resident::SequenceAdapters;
 use super::store::{Resolved, Store};
 use crate::error::EngineError;
 use crate::heartbeat::core::Arrival;
@@ -11,14 +14,14 @@ use crate::heartbeat::runner::{Inbox, Job};
 use crate::request::AdapterChoice;
 
 /// Hands requests to the engine's thread once their adapters are in memory.
-pub(crate) struct Loader {
+pub(crate) struct AdapterLoader {
     store: Arc<Store>,
     inbox: Inbox,
     waiting: Option<Sender<(Arrival, Vec<AdapterChoice>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Loader {
+impl AdapterLoader {
     /// Starts the thread.
     pub(crate) fn start(store: Arc<Store>, inbox: Inbox) -> Result<Self, EngineError> {
         let (waiting, arrivals) = channel();
@@ -28,6 +31,11 @@ impl Loader {
             .spawn(move || run(&of_thread, &to, &arrivals))
             .map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;
         Ok(Self { store, inbox, waiting: Some(waiting), thread: Some(thread) })
+    }
+
+    /// The adapters that a request names, read again if they were evicted.
+    pub(crate) fn resolve(&self, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
+        resolve(&self.store, choices)
     }
 
     pub(crate) fn store(&self) -> &Store {
@@ -46,7 +54,7 @@ impl Loader {
     }
 }
 
-impl Drop for Loader {
+impl Drop for AdapterLoader {
     fn drop(&mut self) {
         self.waiting = None;
         if let Some(thread) = self.thread.take()
@@ -72,7 +80,7 @@ fn run(store: &Store, inbox: &Inbox, arrivals: &Receiver<(Arrival, Vec<AdapterCh
 
 /// Reads adapters until all are in memory. With each round another one is, unless the memory for adapters holds fewer than the
 /// request combines.
-fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<super::SequenceAdapters, EngineError> {
+fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<SequenceAdapters, EngineError> {
     for _ in 0..=2 * choices.len() {
         match store.resolve(choices)? {
             Resolved::Ready(adapters) => return Ok(adapters),
@@ -80,5 +88,5 @@ fn resolve(store: &Store, choices: &[AdapterChoice]) -> Result<super::SequenceAd
         }
     }
     let fact = format!("the memory for adapters does not hold the {} that are combined", choices.len());
-    Err(EngineError::request(fact, redline_settings::hint!["give more ", redline_settings::Setting::AdapterMemory]))
+    Err(EngineError::request(fact, hint!["give more ", Setting::AdapterMemory]))
 }

@@ -42,7 +42,8 @@ impl SequenceAdapters {
         for (published, scale) in &uses {
             let _ = write!(key, "{}:{:x},", published.generation, scale.to_bits());
         }
-        let uses = uses.into_iter().map(|(published, scale)| AdapterUse { adapter: published.adapter, scale });
+        let uses =
+            uses.into_iter().map(|(published, scale)| AdapterUse { adapter: published.adapter, scale });
         Self { uses: uses.collect(), key }
     }
 

@@ -9,10 +9,9 @@ use redline_models::adapter::{Adapter, AdapterBuilder, read};
 use redline_settings::{Setting, hint};
 use redline_weights::{AdapterFiles, Checksum};
 
-use super::AdapterOptions;
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
 use crate::error::EngineError;
-use crate::options::ClockFn;
+use crate::options::{AdapterOptions, ClockFn};
 use crate::request::AdapterChoice;
 
 /// Adapters by name, and how they are read.
@@ -106,8 +105,11 @@ impl State {
                 entry.previous = None;
                 continue;
             }
-            let others = self.entries.iter_mut().filter(|(name, entry)| *name != kept && entry.adapter.is_some());
-            let Some((_, least)) = others.min_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth)) else { return };
+            let others =
+                self.entries.iter_mut().filter(|(name, entry)| *name != kept && entry.adapter.is_some());
+            let Some((_, least)) = others.min_by(|(_, a), (_, b)| a.worth.total_cmp(&b.worth)) else {
+                return;
+            };
             least.adapter = None;
             self.floor = self.floor.max(least.worth);
         }
@@ -147,14 +149,20 @@ impl Store {
 
     /// Reads an adapter and publishes it under a name, in place of the one that has the name. If `expected` is given, that one must
     /// have this generation (0: none has the name). If anything fails, nothing changes.
-    pub(crate) fn load(&self, name: &str, dir: &Path, expected: Option<u64>) -> Result<AdapterInfo, EngineError> {
+    pub(crate) fn load(
+        &self,
+        name: &str,
+        dir: &Path,
+        expected: Option<u64>,
+    ) -> Result<AdapterInfo, EngineError> {
         check_name(name)?;
         check_generation(&self.state(), name, expected)?;
         let loaded = self.read(dir)?;
         let mut state = self.state();
         // Others may have published meanwhile.
         check_generation(&state, name, expected)?;
-        let same = state.entries.iter().find(|(other, entry)| *other != name && entry.digest == loaded.digest);
+        let same =
+            state.entries.iter().find(|(other, entry)| *other != name && entry.digest == loaded.digest);
         if let Some((other, _)) = same {
             let fact = format!("`{name}` is the same adapter as `{other}`\n  in `{}`", dir.display());
             return Err(EngineError::request(fact, "give an adapter one name"));
@@ -257,7 +265,10 @@ fn check_name(name: &str) -> Result<(), EngineError> {
         return Ok(());
     }
     let fact = format!("`{name}` is no name of an adapter");
-    Err(EngineError::request(fact, "take letters, digits, `-`, `_`, `.` and `/`; `base` is the model without adapters"))
+    Err(EngineError::request(
+        fact,
+        "take letters, digits, `-`, `_`, `.` and `/`; `base` is the model without adapters",
+    ))
 }
 
 fn check_generation(state: &State, name: &str, expected: Option<u64>) -> Result<(), EngineError> {
@@ -287,6 +298,7 @@ fn unknown(name: &str, state: &State) -> EngineError {
     let mut known: Vec<&str> = state.entries.keys().map(String::as_str).collect();
     known.truncate(8);
     let fact = format!("no adapter is named `{name}`");
-    let known = if known.is_empty() { "none is loaded".to_owned() } else { format!("loaded: {}", known.join(", ")) };
+    let known =
+        if known.is_empty() { "none is loaded".to_owned() } else { format!("loaded: {}", known.join(", ")) };
     EngineError::request(fact, known)
 }

@@ -40,6 +40,8 @@ impl Engine {
             end_ids: if request.ignore_eos { Vec::new() } else { self.end_ids.clone() },
             kernel_path: self.info.kernel_path.clone(),
         };
-        Ticket::begin(cancel, |reply, cancels| self.run(BatchTask::new(job, reply), cancels, None))
+        Ticket::begin(cancel, |reply, cancels| {
+            self.run(BatchTask::new(job, reply), cancels, None, &request.adapters)
+        })
     }
 }

@@ -29,10 +29,11 @@ impl Room {
         let context = context(options.max_context, loader.context())?;
         let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
-        let footprint = loader.footprint();
+        let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
         let budget = Budget {
             weights: footprint.weight_bytes(),
+            adapters: options.adapters.map_or(0, |adapters| adapters.memory),
             activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
@@ -60,6 +61,8 @@ fn context(requested: Option<usize>, own: usize) -> Result<usize, EngineError> {
 /// Bytes that must fit the memory budget.
 pub(super) struct Budget {
     pub(super) weights: u64,
+    /// Bytes that adapters may take.
+    pub(super) adapters: u64,
     pub(super) activations: u64,
     /// Bytes of a page of keys and values.
     pub(super) page: u64,
@@ -84,19 +87,21 @@ impl Budget {
         let tokens = context.unwrap_or(1);
         let canvas = self.masked.then(|| canvas_bytes(self.activations, self.activation_row, tokens));
         let parts = if canvas.is_some() { 2 } else { 1 };
-        let pages = memory.saturating_sub(self.weights + self.activations) / (parts * self.page);
+        let weights = self.weights.saturating_add(self.adapters);
+        let pages = memory.saturating_sub(weights.saturating_add(self.activations)) / (parts * self.page);
         // One page more, because each sequence has its own page where two of them diverge.
         let least = tokens.div_ceil(PAGE_TOKENS) as u64 + 1;
         let least = least.max(canvas.unwrap_or(0).div_ceil(self.page));
         if pages >= least {
             return Ok(usize::try_from(pages).unwrap_or(usize::MAX));
         }
-        let needed = [self.weights, self.activations, parts * least * self.page];
+        let needed = [weights, self.activations, parts * least * self.page];
         let [weights, activations, kv] = summands(needed);
+        let adapters = if self.adapters > 0 { " and adapters" } else { "" };
         let what = if canvas.is_some() { "keys, values and canvases" } else { "keys and values" };
         let of = context.map_or("two pages".to_owned(), |tokens| format!("{tokens} tokens"));
         let fact = format!(
-            "a memory budget of {} MiB does not hold {weights} MiB of weights, {activations} MiB of activations and {kv} MiB \
+            "a memory budget of {} MiB does not hold {weights} MiB of weights{adapters}, {activations} MiB of activations and {kv} MiB \
              for {what} of {of}",
             mib_of_tenths(memory.saturating_mul(10) >> 20),
         );
@@ -164,6 +169,7 @@ mod tests {
         assert_eq!(summands(parts), ["7.1", "10", "0.9"]);
         let budget = Budget {
             weights: parts[0],
+            adapters: 0,
             activations: parts[1],
             page: parts[2] / 2,
             activation_row: 1,
@@ -178,5 +184,7 @@ mod tests {
             error.hint().is_some_and(|hint| hint.to_string().starts_with("give `memory` = 18MiB or more"))
         );
         assert!(budget.pages(18 * MIB, None).is_ok());
+        let error = Budget { adapters: MIB, ..budget }.pages(18 * MIB, None).unwrap_err().to_string();
+        assert!(error.contains("8.1 MiB of weights and adapters, 10 MiB of activations"), "{error}");
     }
 }

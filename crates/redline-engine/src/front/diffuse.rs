@@ -103,7 +103,7 @@ impl Engine {
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s)
+            self.run(DiffuseTask::new(job, transcript, reply), cancels, timeout_s, &request.adapters)
         })
     }
 

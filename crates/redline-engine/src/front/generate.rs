@@ -85,7 +85,8 @@ impl Engine {
         };
         let transcript = Transcript::new(self.tokenizer.clone(), request.stop);
         Ticket::begin(cancel, |reply, cancels| {
-            self.run(GenerateTask::new(job, self.simd, transcript, reply), cancels, request.timeout_s)
+            let task = GenerateTask::new(job, self.simd, transcript, reply);
+            self.run(task, cancels, request.timeout_s, &request.adapters)
         })
     }
 }

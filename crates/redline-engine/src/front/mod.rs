@@ -1,5 +1,6 @@
 //! The public engine: loads a model, checks requests, and hands them to the engine's thread.
 
+mod adapters;
 mod batch;
 mod budget;
 mod diffuse;
@@ -26,6 +27,8 @@ use redline_tokenizer::Tokenizer;
 use redline_weights::{Checkpoint, ConfigFile, Infq};
 
 use self::budget::Room;
+use crate::adapters::resident::SequenceAdapters;
+use crate::adapters::{AdapterLoader, Store};
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -35,6 +38,7 @@ use crate::heartbeat::runner::{Inbox, Job, Runner};
 use crate::heartbeat::task::Task;
 use crate::options::{Options, Source};
 use crate::plan::{Buckets, Counters, PlanCounters, PlanEntry};
+use crate::request::AdapterChoice;
 
 /// Maximum number of threads in a team.
 const MAX_THREADS: usize = 1024;
@@ -104,6 +108,8 @@ pub struct Engine {
     tokenizer: Option<Arc<Tokenizer>>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
+    /// Adapters, if the options allow some.
+    loader: Option<AdapterLoader>,
     simd: Simd,
     activations: Vec<(ActivationId, usize)>,
     counters: Arc<Counters>,
@@ -114,6 +120,7 @@ impl Drop for Engine {
     fn drop(&mut self) {
         // Closing the inbox ends the thread, and joining it frees the model before `drop` returns. A sink that runs on the
         // engine's thread may own the last handle; that thread cannot join itself.
+        self.loader = None;
         self.inbox = None;
         if let Ok(mut thread) = self.thread.lock()
             && let Some(thread) = thread.take()
@@ -217,7 +224,11 @@ impl Engine {
             Some(tier) => Simd::new(tier)?,
             None => Simd::best(),
         };
-        let Parts { name, model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
+        model.limit_adapters(options.adapter_limits());
+        let store = options.adapters.map(|adapters| {
+            Arc::new(Store::new(model.adapter_builder(), simd, options.clock.clone(), adapters))
+        });
         let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();
         let page_bytes = budget.page;
@@ -269,8 +280,9 @@ impl Engine {
             poison: options.poison,
         };
         let (inbox, thread) = runner.start(options.queue)?;
+        let loader = store.map(|store| AdapterLoader::start(store, inbox.clone())).transpose()?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, activations, counters, thread })
+        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), loader, simd, activations, counters, thread })
     }
 
     /// Facts about the model.
@@ -315,16 +327,23 @@ impl Engine {
         self.inbox.as_ref().ok_or(EngineError::Stopped)
     }
 
-    /// Hands a request to the engine's thread if a place is free. Any of `cancels` cancels it.
+    /// Hands a request with these adapters to the engine's thread if a place is free. Any of `cancels` cancels it.
     fn run(
         &self,
         task: impl Task + Send + 'static,
         cancels: Vec<Cancel>,
         timeout_s: Option<f64>,
+        choices: &[AdapterChoice],
     ) -> Result<(), EngineError> {
         let inbox = self.inbox()?;
         let place = inbox.place()?;
-        inbox.send(Job::Run(Arrival { task: Box::new(task), cancels, timeout_s, place }))
+        let adapters = SequenceAdapters::default();
+        let arrival = Arrival { task: Box::new(task), cancels, timeout_s, place, adapters };
+        if choices.is_empty() {
+            inbox.send(Job::Run(arrival))
+        } else {
+            self.loader()?.submit(arrival, choices)
+        }
     }
 
     /// Refuses requests that need a next-token prediction if the model makes none.

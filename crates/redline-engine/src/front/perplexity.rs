@@ -3,6 +3,7 @@
 use std::sync::mpsc::channel;
 
 use redline_kernels::memory::PeakMeter;
+use redline_models::adapter::Adapters;
 
 use super::Engine;
 use crate::answer::outcome::{ComparisonOutcome, Divergence, PerplexityOutcome};
@@ -29,10 +30,11 @@ impl Engine {
         self.check_predicts_next()?;
         let size = request.window.unwrap_or(WINDOW.min(self.info.context));
         let windows = self.limits().windows(&request.text, size)?;
+        let adapters = self.perplexity_adapters(&request)?;
         let meter = PeakMeter::begin();
         let mut tally = Tally::default();
         'text: for window in windows.iter() {
-            let mut open = OpenWindow::new(self);
+            let mut open = OpenWindow::new(self, adapters.clone());
             for pass in passes(&window, self.info.max_chunk) {
                 if cancel.is_cancelled() {
                     tally.cancelled = true;
@@ -45,7 +47,7 @@ impl Engine {
         tally.outcome(self, &windows, meter.peak_bytes())
     }
 
-    /// Computes [`Engine::perplexity`] of this model and of a reference model, and how much the two predicted distributions
+    /// Computes [`Engine::perplexity`] of this model and of a reference model without adapters, and how much the two predicted distributions
     /// differ. The engines take turns, so that at most 64 rows of logits are held at a time.
     pub fn compare(
         &self,
@@ -56,12 +58,14 @@ impl Engine {
         self.check_predicts_next()?;
         reference.check_predicts_next()?;
         let windows = self.common_windows(reference, &request)?;
+        let adapters = self.perplexity_adapters(&request)?;
         let meter = PeakMeter::begin();
         let (mut own, mut theirs) = (Tally::default(), Tally::default());
         let (mut kl, mut same_top) = (Vec::new(), 0usize);
         let mut memory = Distributions::default();
         'text: for window in windows.iter() {
-            let (mut first, mut second) = (OpenWindow::new(reference), OpenWindow::new(self));
+            let mut first = OpenWindow::new(reference, Adapters::default());
+            let mut second = OpenWindow::new(self, adapters.clone());
             for pass in passes(&window, OUTPUT_ROWS) {
                 if cancel.is_cancelled() {
                     (own.cancelled, theirs.cancelled) = (true, true);
@@ -99,6 +103,14 @@ impl Engine {
         Ok(ComparisonOutcome { model, reference, divergence })
     }
 
+    fn perplexity_adapters(&self, request: &PerplexityRequest) -> Result<Adapters, EngineError> {
+        Ok(if request.adapters.is_empty() {
+            Adapters::default()
+        } else {
+            self.loader()?.resolve(&request.adapters)?.uses
+        })
+    }
+
     /// The text as token ids and windows, which must be the same for both models.
     fn common_windows(&self, reference: &Self, request: &PerplexityRequest) -> Result<Windows, EngineError> {
         let (own, theirs) = (&self.info, &reference.info);
@@ -132,12 +144,13 @@ fn passes(window: &Window, tokens: usize) -> impl Iterator<Item = Pass> + use<> 
 /// A window in an engine; dropping it releases its keys and values.
 struct OpenWindow<'a> {
     engine: &'a Engine,
+    adapters: Adapters,
     id: Option<WindowId>,
 }
 
 impl<'a> OpenWindow<'a> {
-    fn new(engine: &'a Engine) -> Self {
-        Self { engine, id: None }
+    fn new(engine: &'a Engine, adapters: Adapters) -> Self {
+        Self { engine, adapters, id: None }
     }
 
     /// Runs the next pass of the window.
@@ -147,6 +160,7 @@ impl<'a> OpenWindow<'a> {
             window: self.id.take(),
             next: window.tokens[window.first.clamp(pass.start + 1, pass.end + 1)..=pass.end].to_vec(),
             tokens: window.tokens[..pass.end].to_vec(),
+            adapters: self.adapters.clone(),
             wanted,
             reply,
         };

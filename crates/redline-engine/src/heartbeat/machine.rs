@@ -1,11 +1,12 @@
 //! The interface that runs a pass: implemented by the model, and by a stand-in in the simulator.
 
 use redline_kernels::op::kv::KvPages;
-use redline_kernels::{Exec, Matrix, OutOfMemory, Rows, Simd, Team};
+use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
 use redline_models::Model;
 use redline_models::activation::Activation;
+use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
-use redline_models::model::Batch;
+use redline_models::model::{Batch, LabelHead};
 use redline_models::plan::Site;
 use redline_models::profile::Profile;
 use redline_models::step::{Arena, Watchers};
@@ -61,8 +62,8 @@ pub(crate) trait Machine {
     /// A selection of rows of the head.
     type Labels;
 
-    /// Selects the rows of the head for these ids.
-    fn labels(&self, ids: &[u32]) -> Result<Self::Labels, OutOfMemory>;
+    /// Selects the rows of the head for these ids, for sequences with these adapters.
+    fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<Self::Labels, OutOfMemory>;
 
     /// Prepares for sequences of up to `positions` tokens, of which `rows` are run in one pass in addition to any others.
     fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory>;
@@ -130,10 +131,10 @@ impl ModelMachine {
 
 impl Machine for ModelMachine {
     type Pages = KvPages;
-    type Labels = Matrix;
+    type Labels = LabelHead;
 
-    fn labels(&self, ids: &[u32]) -> Result<Matrix, OutOfMemory> {
-        self.model.head().gather(ids)
+    fn labels(&self, ids: &[u32], adapters: &Adapters) -> Result<LabelHead, OutOfMemory> {
+        self.model.label_head(ids, adapters)
     }
 
     fn reserve(&mut self, positions: usize, rows: usize) -> Result<(), OutOfMemory> {
@@ -164,7 +165,7 @@ impl Machine for ModelMachine {
         &mut self,
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
-        outputs: &[Outputs<'_, Matrix>],
+        outputs: &[Outputs<'_, LabelHead>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         let Some(threads) = self.team_size.as_ref().map(|size| size.of(batch.rows())) else {
@@ -198,7 +199,7 @@ impl ModelMachine {
         &mut self,
         kv: &mut KvCache,
         (batch, wanted): (&Batch, &[usize]),
-        outputs: &[Outputs<'_, Matrix>],
+        outputs: &[Outputs<'_, LabelHead>],
         read: &mut dyn FnMut(usize, Logits<'_>),
     ) {
         if self.poison {
@@ -228,7 +229,6 @@ impl ModelMachine {
         self.model.run(exec, &mut self.arena, kv, (batch, run), plan, watchers, |model, x, step| {
             for (index, output) in outputs.iter().enumerate() {
                 let mark = step.mark();
-                let head = output.labels.unwrap_or_else(|| model.head());
                 let planned = plans.get(plans.bucket(BucketMode::Logits, output.rows.len()));
                 let variant =
                     planned.filter(|_| output.labels.is_none()).and_then(|plan| plan.of(Site::Head));
@@ -239,7 +239,7 @@ impl ModelMachine {
                 } else {
                     &output.rows
                 };
-                let logits = model.logits(x, rows, head, variant, step);
+                let logits = model.logits(x, rows, output.labels, variant, step);
                 let mut sums = [0f64; OUTPUT_ROWS];
                 if output.normalise {
                     step.log_sum_exp(logits, &mut sums);

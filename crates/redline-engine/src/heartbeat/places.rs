@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::error::EngineError;
 
 /// The places of an engine.
+#[derive(Clone)]
 pub(crate) struct Places {
     occupied: Arc<AtomicUsize>,
     all: usize,

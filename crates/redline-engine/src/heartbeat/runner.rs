@@ -34,6 +34,8 @@ const OPEN: usize = 256;
 pub(crate) enum Job {
     /// A request.
     Run(Arrival),
+    /// A request that cannot begin, and why.
+    Fail(Arrival, EngineError),
     /// A pass over a window.
     Evaluate(EvaluateJob),
     /// The keys and values of a window are no longer needed.
@@ -47,6 +49,7 @@ pub(crate) enum Job {
 }
 
 /// The sending end of the inbox, with the places for requests.
+#[derive(Clone)]
 pub(crate) struct Inbox {
     jobs: Sender<Job>,
     places: Places,
@@ -203,6 +206,7 @@ fn beat(core: &mut Core<ModelMachine>, jobs: &Receiver<Job>) {
 fn take(core: &mut Core<ModelMachine>, job: Job) {
     match job {
         Job::Run(arrival) => core.arrive(arrival),
+        Job::Fail(arrival, error) => core.refuse(arrival, error),
         Job::Evaluate(job) => core.evaluate(job),
         Job::Release(window) => core.release(window),
         Job::Observe(job) => core.observe(job),

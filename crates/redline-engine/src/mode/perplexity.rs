@@ -6,6 +6,8 @@
 use std::sync::OnceLock;
 use std::sync::mpsc::Sender;
 
+use redline_models::adapter::Adapters;
+
 use crate::error::EngineError;
 use crate::heartbeat::machine::Logits;
 use crate::memory::cache::WindowId;
@@ -17,6 +19,8 @@ pub(crate) struct EvaluateJob {
     pub(crate) window: Option<WindowId>,
     /// All tokens of the window up to the end of this pass.
     pub(crate) tokens: Vec<u32>,
+    /// The adapters of the window.
+    pub(crate) adapters: Adapters,
     /// The next token for each of the last tokens, whose logits are evaluated.
     pub(crate) next: Vec<u32>,
     /// Additional results that are wanted.

@@ -1,6 +1,6 @@
 //! Requests to models that fill masks.
 
-use super::{Algorithm, BlockCache, Prompt, Sampling};
+use super::{AdapterChoice, Algorithm, BlockCache, Prompt, Sampling};
 
 /// `diffuse`: fill the masks of a canvas, which is a prompt followed by masks.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct DiffuseRequest {
     pub savings: bool,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
 }
 
 impl DiffuseRequest {
@@ -62,6 +64,7 @@ impl DiffuseRequest {
             ignore_eos: false,
             savings: true,
             timeout_s: None,
+            adapters: Vec::new(),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use redline_settings::{LabelEnd, LongLabels, Truncate};
 
-use super::Label;
+use super::{AdapterChoice, Label};
 
 /// How texts are put to the model and how its labels, the classes or yes and no, are scored.
 #[derive(Clone, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct JudgeOptions {
     pub item_errors: bool,
     /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
@@ -52,6 +54,7 @@ impl Default for JudgeOptions {
             truncate: None,
             item_errors: false,
             cache_salt: String::new(),
+            adapters: Vec::new(),
             timeout_s: None,
         }
     }

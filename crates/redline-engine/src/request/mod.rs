@@ -46,6 +46,15 @@ pub enum Label {
     Ids(Vec<i64>),
 }
 
+/// An adapter that a request uses.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdapterChoice {
+    /// Its name.
+    pub name: String,
+    /// Factor on its updates; 1 is the adapter as it was trained.
+    pub scale: f32,
+}
+
 /// `score`: for each item, the probability of each label as the next token after query and item.
 #[derive(Clone, Debug)]
 pub struct ScoreRequest {
@@ -83,6 +92,8 @@ pub struct ScoreRequest {
     pub seed: Option<u64>,
     /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
@@ -113,6 +124,7 @@ impl ScoreRequest {
             mc_samples: None,
             seed: None,
             cache_salt: String::new(),
+            adapters: Vec::new(),
             timeout_s: None,
         }
     }
@@ -202,6 +214,8 @@ pub struct GenerateRequest {
     pub kv_cache: bool,
     /// Only requests with the same salt share keys and values in the prefix cache. The empty string is a salt too.
     pub cache_salt: String,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
     /// Time limit in seconds; `None`: no limit.
     pub timeout_s: Option<f64>,
 }
@@ -231,6 +245,7 @@ impl GenerateRequest {
             prompt_logprobs: None,
             kv_cache: true,
             cache_salt: String::new(),
+            adapters: Vec::new(),
             timeout_s: None,
         }
     }
@@ -245,6 +260,8 @@ pub struct BatchRequest {
     pub max_new_tokens: usize,
     /// Continue after an end-of-sequence token (for measurements).
     pub ignore_eos: bool,
+    /// The adapters of all prompts, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
 }
 
 /// `perplexity`: how probable the model finds a text, window by window.
@@ -256,6 +273,8 @@ pub struct PerplexityRequest {
     /// Number of tokens in a window, at least 2; `None`: 512, or the context if that is shorter. Windows do not overlap. The
     /// first token of each is not counted, because nothing predicts it.
     pub window: Option<usize>,
+    /// The adapters, applied one after the other; empty: the base model.
+    pub adapters: Vec<AdapterChoice>,
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use redline_kernels::op::kv::{AttentionMask, PAGE_TOKENS};
 use redline_kernels::{Exec, OutOfMemory, Rows, Simd, Team};
+use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, PageStore};
 use redline_models::model::Batch;
 
@@ -84,7 +85,7 @@ impl Machine for Digests {
     type Pages = Ledger;
     type Labels = Vec<u32>;
 
-    fn labels(&self, ids: &[u32]) -> Result<Vec<u32>, OutOfMemory> {
+    fn labels(&self, ids: &[u32], _: &Adapters) -> Result<Vec<u32>, OutOfMemory> {
         Ok(ids.to_vec())
     }
 

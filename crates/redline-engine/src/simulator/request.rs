@@ -7,6 +7,7 @@ use super::generation::{Generation, Lockstep};
 use super::mix::Mix;
 use super::oracle::cached::{Stored, fewest_computed, most};
 use super::scoring::Scoring;
+use crate::adapters::resident::SequenceAdapters;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
 use crate::heartbeat::core::Arrival;
@@ -179,5 +180,8 @@ pub(super) fn ask(
     };
     let request =
         Pending { kind, cancel: cancel.clone(), timeout_s, arrived, number, preemptions: 0, alone: true };
-    (request, Arrival { task, cancels: vec![cancel], timeout_s, place })
+    (
+        request,
+        Arrival { task, cancels: vec![cancel], timeout_s, place, adapters: SequenceAdapters::default() },
+    )
 }

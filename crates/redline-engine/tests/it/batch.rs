@@ -18,7 +18,7 @@ fn prompts(count: usize, from: usize, step: usize, vocab: usize) -> Vec<Vec<i64>
 
 fn together(engine: &Engine, prompts: &[Vec<i64>], new: usize, ignore_eos: bool) -> BatchOutcome {
     let prompts = prompts.iter().map(|prompt| ids(prompt)).collect();
-    let request = BatchRequest { prompts, max_new_tokens: new, ignore_eos };
+    let request = BatchRequest { prompts, max_new_tokens: new, ignore_eos, adapters: Vec::new() };
     engine.generate_batch(&request, &Cancel::new()).unwrap()
 }
 
@@ -86,7 +86,12 @@ fn the_cache_is_free_again() {
     let prompts = prompts(64, 3, 0, engine.info().vocab);
     let first = together(&engine, &prompts, 2, true);
     assert_eq!(together(&engine, &prompts, 2, true).token_ids, first.token_ids);
-    let texts = BatchRequest { prompts: vec![text("In the beginning")], max_new_tokens: 4, ignore_eos: true };
+    let texts = BatchRequest {
+        prompts: vec![text("In the beginning")],
+        max_new_tokens: 4,
+        ignore_eos: true,
+        adapters: Vec::new(),
+    };
     let outcome = engine.generate_batch(&texts, &Cancel::new()).unwrap();
     assert_eq!(outcome.token_ids[0].len(), 4);
 }
@@ -98,7 +103,7 @@ fn prompts_that_do_not_fit_together_are_refused_with_their_pages() {
     let engine = Engine::load(Options { memory, ..options(&golden_dir()) }).unwrap();
     let ask = |lengths: [usize; 2]| {
         let prompts = lengths.map(|tokens| ids(&vec![7; tokens])).to_vec();
-        let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true };
+        let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true, adapters: Vec::new() };
         engine.generate_batch(&request, &Cancel::new())
     };
     assert_eq!(ask([124, 124]).unwrap().token_ids.concat().len(), 8);
@@ -114,7 +119,10 @@ fn what_makes_no_sense_is_refused() {
     let context = engine.info().context;
     let ask = |prompts: Vec<Vec<i64>>, max_new_tokens| {
         let prompts = prompts.iter().map(|prompt| ids(prompt)).collect();
-        engine.generate_batch(&BatchRequest { prompts, max_new_tokens, ignore_eos: true }, &Cancel::new())
+        engine.generate_batch(
+            &BatchRequest { prompts, max_new_tokens, ignore_eos: true, adapters: Vec::new() },
+            &Cancel::new(),
+        )
     };
     let refused = |result: Result<BatchOutcome, EngineError>| refusal(result);
     assert!(refused(ask(vec![], 1)).contains("a batch of 0 prompts"));
@@ -125,7 +133,12 @@ fn what_makes_no_sense_is_refused() {
     assert!(refused(ask(vec![vec![1], vec![1; context]], 1)).contains("exceed the context"));
     let cancel = Cancel::new();
     cancel.cancel();
-    let request = BatchRequest { prompts: vec![ids(&[1, 2])], max_new_tokens: 5, ignore_eos: true };
+    let request = BatchRequest {
+        prompts: vec![ids(&[1, 2])],
+        max_new_tokens: 5,
+        ignore_eos: true,
+        adapters: Vec::new(),
+    };
     let outcome = engine.generate_batch(&request, &cancel).unwrap();
     assert_eq!((outcome.token_ids, outcome.decode_tokens_per_s), (vec![vec![]], None));
 }

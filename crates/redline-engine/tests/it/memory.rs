@@ -131,7 +131,7 @@ fn a_model_is_compared_with_itself_in_the_memory_of_one_window() {
     let memory = budget(Engine::load(options(&golden_dir())).unwrap().info(), 2, 0);
     let engine = Engine::load(Options { memory: Some(memory), ..options(&golden_dir()) }).unwrap();
     let tokens: Vec<i64> = (0..100).map(|i| (i * 7) % 131).collect();
-    let request = PerplexityRequest { text: ids(&tokens), window: Some(100) };
+    let request = PerplexityRequest { text: ids(&tokens), window: Some(100), adapters: Vec::new() };
     let (send, answer) = channel();
     std::thread::spawn(move || drop(send.send(engine.compare(&engine, request, &Cancel::new()))));
     // Without an answer, the two windows wait for each other.
@@ -145,7 +145,7 @@ fn a_window_that_never_fits_is_refused_and_leaves_nothing_behind() {
     let engine = Engine::load(Options { memory: Some(memory), ..options(&golden_dir()) }).unwrap();
     let tokens: Vec<i64> = (0..250).map(|i| (i * 7) % 131).collect();
     let measure = |window| {
-        let request = PerplexityRequest { text: ids(&tokens), window: Some(window) };
+        let request = PerplexityRequest { text: ids(&tokens), window: Some(window), adapters: Vec::new() };
         engine.perplexity(request, &Cancel::new())
     };
     // The last token of a window is not run.

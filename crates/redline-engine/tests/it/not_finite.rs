@@ -45,7 +45,7 @@ fn generation_names_the_position() {
 fn a_batch_names_the_sequence() {
     let engine = broken();
     let prompts = vec![ids(&[1, 2, 3]), ids(&[4, 5, 6])];
-    let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true };
+    let request = BatchRequest { prompts, max_new_tokens: 4, ignore_eos: true, adapters: Vec::new() };
     let message = refusal(engine.generate_batch(&request, &Cancel::new()));
     assert!(message.contains("for position 4 of sequence 0"), "{message}");
 }
@@ -75,7 +75,7 @@ fn scores_need_the_logits_of_their_labels_only() {
 fn perplexity_and_divergence_name_the_token() {
     let folder = tempfile::tempdir().unwrap();
     let (engine, sound) = (broken(), crate::models::long(folder.path()));
-    let ask = || PerplexityRequest { text: ids(&[1, 2, 3, 4, 5]), window: Some(3) };
+    let ask = || PerplexityRequest { text: ids(&[1, 2, 3, 4, 5]), window: Some(3), adapters: Vec::new() };
     let message = refusal(engine.perplexity(ask(), &Cancel::new()));
     assert!(message.contains("counted token 1, in window 1"), "{message}");
     let error = engine.compare(&sound, ask(), &Cancel::new()).unwrap_err();
@@ -90,7 +90,7 @@ fn a_comparison_names_the_model_whose_output_is_not_finite() {
     let cracked = folders[0].path().join("cracked");
     std::fs::rename(write_broken(folders[0].path()), &cracked).unwrap();
     let (engine, sound) = (Engine::load(options(&cracked)).unwrap(), crate::models::long(folders[1].path()));
-    let ask = || PerplexityRequest { text: ids(&[1, 2, 3, 4, 5]), window: Some(3) };
+    let ask = || PerplexityRequest { text: ids(&[1, 2, 3, 4, 5]), window: Some(3), adapters: Vec::new() };
     for (model, reference) in [(&engine, &sound), (&sound, &engine)] {
         let message = refusal(model.compare(reference, ask(), &Cancel::new()));
         assert!(message.contains("counted token 1, in window 1\n  in `cracked`\n"), "{message}");

@@ -17,7 +17,7 @@ use crate::models::{
 };
 
 fn ask(text: Prompt, window: Option<usize>) -> PerplexityRequest {
-    PerplexityRequest { text, window }
+    PerplexityRequest { text, window, adapters: Vec::new() }
 }
 
 fn run(engine: &Engine, text: Prompt, window: Option<usize>) -> PerplexityOutcome {

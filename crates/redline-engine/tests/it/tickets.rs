@@ -278,7 +278,7 @@ fn a_panic_in_a_pass_fails_its_requests_and_the_engine_goes_on() {
         let message = refusal(ticket.wait());
         assert!(message.contains("a broken pass") && message.contains("report"), "{message}");
     }
-    let likelihood = PerplexityRequest { text: text("In the beginning"), window: None };
+    let likelihood = PerplexityRequest { text: text("In the beginning"), window: None, adapters: Vec::new() };
     assert!(refusal(engine.perplexity(likelihood.clone(), &Cancel::new())).contains("a broken pass"));
     panics.store(false, Ordering::SeqCst);
     let broken: redline_engine::ActivationLog = Arc::new(|_, _| panic!("a broken observer"));
@@ -312,7 +312,9 @@ fn likelihoods_are_the_same_beside_requests_in_tight_memory() {
     let engine = Engine::load(Options { memory: Some(memory), prefix_cache: None, ..plain }).unwrap();
     let likelihood = || {
         let text = text(&std::fs::read_to_string(demo_dir().join("held-out.txt")).unwrap()[..4000]);
-        engine.perplexity(PerplexityRequest { text, window: Some(150) }, &Cancel::new()).unwrap()
+        engine
+            .perplexity(PerplexityRequest { text, window: Some(150), adapters: Vec::new() }, &Cancel::new())
+            .unwrap()
     };
     let alone = likelihood();
     let together = std::thread::scope(|threads| {

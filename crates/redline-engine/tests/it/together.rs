@@ -229,7 +229,7 @@ fn a_text_that_is_measured_and_requests_that_need_its_room_wait_for_each_other()
     let options = Options { memory, prefix_cache: None, ..options(&dir.path().join("long")) };
     let engine = Engine::load(options).unwrap();
     let tokens: Vec<i64> = (0..5000).map(|i| (i * 13 + i / 7) % 300).collect();
-    let text = PerplexityRequest { text: ids(&tokens), window: Some(1024) };
+    let text = PerplexityRequest { text: ids(&tokens), window: Some(1024), adapters: Vec::new() };
     let asked = generation(ids(&tokens[..340]), 12);
     let expected = free.generate(asked.clone(), &Cancel::new(), &mut |_| ()).unwrap().token_ids;
     let nll = free.perplexity(text.clone(), &Cancel::new()).unwrap().nll;

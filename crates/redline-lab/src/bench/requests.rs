@@ -45,7 +45,7 @@ impl Prompts {
     /// A request for `batch` sequences.
     pub(crate) fn batch(&self, batch: usize, prompt: usize, new_tokens: usize, vocab: usize) -> BatchRequest {
         let prompts = (0..batch).map(|index| Prompt::Ids(self.ids(prompt, index, vocab))).collect();
-        BatchRequest { prompts, max_new_tokens: new_tokens, ignore_eos: true }
+        BatchRequest { prompts, max_new_tokens: new_tokens, ignore_eos: true, adapters: Vec::new() }
     }
 }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use redline_kernels::op::kv::{AttentionMask, KvFormat};
 use redline_kernels::{Exec, Format, Simd, Stopwatch, Team};
+use redline_models::adapter::Adapters;
 use redline_models::kv::{KvCache, SeqId};
 use redline_models::model::Batch;
 use redline_models::step::{Arena, Watchers};
@@ -127,7 +128,13 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, tokens) in parts {
             self.kv.reserve(sequence, tokens.len()).unwrap();
-            batch.push(sequence, self.kv.tokens(sequence), tokens, AttentionMask::Causal);
+            batch.push(
+                sequence,
+                self.kv.tokens(sequence),
+                tokens,
+                AttentionMask::Causal,
+                Adapters::default(),
+            );
         }
         self.run(&batch, watchers)
     }
@@ -137,7 +144,7 @@ impl Bench {
         let mut batch = Batch::default();
         for &(sequence, start, tokens, keys) in parts {
             self.kv.reserve(sequence, keys - self.kv.tokens(sequence)).unwrap();
-            batch.push(sequence, start, tokens, AttentionMask::Bidirectional(keys));
+            batch.push(sequence, start, tokens, AttentionMask::Bidirectional(keys), Adapters::default());
         }
         self.run(&batch, Watchers::default())
     }
@@ -153,7 +160,7 @@ impl Bench {
             None,
             watchers,
             |model, x, step| {
-                let logits = model.logits(x, &rows, model.head(), None, step);
+                let logits = model.logits(x, &rows, None, None, step);
                 let values = step.read(logits);
                 rows.iter().map(|&r| values.row(r).to_vec()).collect()
             },

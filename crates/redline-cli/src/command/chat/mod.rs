@@ -15,6 +15,7 @@ use self::session::Session;
 use super::Context;
 use super::generate::SamplingFlags;
 use super::template::TemplateFlags;
+use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, FAILED, Failure};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
@@ -60,6 +61,8 @@ pub(super) struct ChatArgs {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// Answers messages until the input ends.
@@ -67,7 +70,7 @@ pub(super) fn run(args: &ChatArgs, context: &Context) -> Result<ExitCode, Failur
     args.template.check_input(&[("the conversation", Some(Path::new("-")))])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.prefix_cache.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_adapters(&args.adapters);
     let chat = args.template.open(&model, context.environment, true)?;
     chat.check()?;
     let loaded = settings.load(&model, context.environment)?;
@@ -114,6 +117,7 @@ fn defaults(args: &ChatArgs) -> GenerateDefaults {
         prompt_logprobs: None,
         prompt_logprobs_from: 0,
         kv_cache: true,
+        adapters: args.adapters.choices(),
         timeout_s: args.timeout,
     }
 }

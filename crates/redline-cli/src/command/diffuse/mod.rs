@@ -19,6 +19,7 @@ use redline_wire::DiffuseLine;
 
 use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
+use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
@@ -34,7 +35,7 @@ fn keys() -> String {
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Masks in the prompt are filled too: write the model's own mask token, such as `<|mask|>`.\n\n\
     Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, steps, algorithm, alg_temp, eps, temperature, \
-    top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, timeout_s. \
+    top_k, top_p, seed, block_length, cfg_scale, threshold, cache, refresh, stop (text or list of texts), ignore_eos, adapter (a name, or a list of names and of objects with name and scale), timeout_s. \
     An absent key takes the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `diffuse`.
@@ -91,6 +92,8 @@ pub(super) struct DiffuseArgs {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// Which masks are filled when.
@@ -156,7 +159,7 @@ pub(super) fn run(args: &DiffuseArgs, context: &Context) -> Result<ExitCode, Fai
     args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.prefix_cache.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_adapters(&args.adapters);
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

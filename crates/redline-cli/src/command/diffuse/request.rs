@@ -30,6 +30,7 @@ pub(super) fn defaults(args: &DiffuseArgs) -> DiffuseRequest {
         refresh: schedule.refresh,
         stop: args.stop.clone(),
         ignore_eos: args.ignore_eos,
+        adapters: args.adapters.choices(),
         timeout_s: args.timeout,
         ..DiffuseRequest::new(Prompt::Text(String::new()), args.max_new_tokens)
     }

@@ -18,6 +18,7 @@ use redline_wire::GenerateLine;
 
 use super::template::{self, ChatFlags, Prompts};
 use super::{Context, finish};
+use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
@@ -32,7 +33,7 @@ fn keys() -> String {
 
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), prompt (text or list of ids), max_new_tokens, temperature, top_k, top_p, \
-    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, timeout_s. An absent key takes \
+    min_p, typical_p, repetition_penalty, presence_penalty, frequency_penalty, logit_bias (object of ids and numbers), n, best_of, seed, stop (text or list of texts), ignore_eos, kv_cache, logprobs, prompt_logprobs, prompt_logprobs_from, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes \
     the value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines.";
 
 /// Flags of `generate`.
@@ -103,6 +104,8 @@ pub(super) struct GenerateArgs {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// How the next token is chosen: greedily, unless one of these is given.
@@ -175,7 +178,11 @@ pub(super) fn run(args: &GenerateArgs, context: &Context) -> Result<ExitCode, Fa
     args.chat.check_input(&[("`--jsonl -`", args.jsonl.as_deref())])?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_stall(args.stall_ms);
+    let settings = args
+        .prefix_cache
+        .resolve(settings, context.environment)?
+        .with_adapters(&args.adapters)
+        .with_stall(args.stall_ms);
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

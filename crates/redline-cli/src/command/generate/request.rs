@@ -23,6 +23,7 @@ pub(super) fn defaults(args: &GenerateArgs) -> GenerateDefaults {
         prompt_logprobs: args.prompt_logprobs,
         prompt_logprobs_from: args.prompt_logprobs_from,
         kv_cache: !args.no_kv_cache,
+        adapters: args.adapters.choices(),
         timeout_s: args.timeout,
     }
 }

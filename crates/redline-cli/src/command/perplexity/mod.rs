@@ -14,6 +14,7 @@ use redline_kernels::Format;
 use redline_kernels::op::kv::KvFormat;
 
 use super::Context;
+use crate::adapters::AdapterFlags;
 use crate::interrupt::Interrupt;
 use crate::message::{self, Failure, INTERRUPTED};
 use crate::model::{MachineFlags, ModelFlag};
@@ -61,6 +62,8 @@ pub(super) struct PerplexityArgs {
     quiet: bool,
     #[command(flatten)]
     machine: MachineFlags,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// The measurement of one model, or of a model and its reference.
@@ -88,13 +91,13 @@ pub(super) fn run(args: &PerplexityArgs, context: &Context) -> Result<ExitCode, 
     let interrupt = Interrupt::install()?;
     let text = input::read(args)?;
     let reference = settings.with_formats(args.against_format, args.against_kv_format);
-    let loaded = settings.load(&model, context.environment)?;
+    let loaded = settings.with_adapters(&args.adapters).load(&model, context.environment)?;
     let reference = args
         .against
         .as_deref()
         .map(|name| reference.load(&model.another(name), context.environment))
         .transpose()?;
-    let request = PerplexityRequest { text, window: args.window };
+    let request = PerplexityRequest { text, window: args.window, adapters: args.adapters.choices() };
     let measured = progress::during("predicting the text", || {
         interrupt.during(|cancel| measure(&loaded, reference.as_ref(), request, cancel))
     });

@@ -16,6 +16,7 @@ use redline_wire::{Finite, ScoreLine, Scoring};
 use self::labels::Labels;
 use super::Context;
 use super::template::{self, ChatFlags, Prompts};
+use crate::adapters::AdapterFlags;
 use crate::jsonl::{self, Answer, Answers, Done, Lines, TargetFlags};
 use crate::message::{self, Failure};
 use crate::model::{MachineFlags, ModelFlag, PrefixCacheFlag};
@@ -30,7 +31,7 @@ fn keys() -> String {
 /// Keys that do not concern the chat template.
 const KEYS: &str = "Keys of a line of --jsonl: id (any value; the answer repeats it), query (text or list of ids), items (text, list of texts, or list of \
     lists of ids), labels (list of texts) and/or label_token_ids, item_labels (a list of labels for each item), long_labels, apply_softmax (or softmax), item_first, full_logprobs, \
-    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, timeout_s. An absent key takes the \
+    tokenization, mc_samples, seed, truncate, item_errors, return_token_ids, cache_salt, adapter (a name, or a list of names and of objects with name and scale), timeout_s. An absent key takes the \
     value of the command's flag. Up to 64 lines are run together; answers come in the order of the lines, and timeout_s counts \
     from the moment at which a line is begun.";
 
@@ -113,6 +114,8 @@ pub(super) struct ScoreArgs {
     machine: MachineFlags,
     #[command(flatten)]
     prefix_cache: PrefixCacheFlag,
+    #[command(flatten)]
+    adapters: AdapterFlags,
 }
 
 /// Scores the request from the flags, or answers a file of requests.
@@ -122,7 +125,7 @@ pub(super) fn run(args: &ScoreArgs, context: &Context) -> Result<ExitCode, Failu
     args.chat.check_input(&inputs)?;
     let model = args.model.resolve(context.environment)?;
     let settings = args.machine.resolve(context.environment, &context.clock)?;
-    let settings = args.prefix_cache.resolve(settings, context.environment)?;
+    let settings = args.prefix_cache.resolve(settings, context.environment)?.with_adapters(&args.adapters);
     let defaults = request::defaults(args);
     let prompts = args.chat.open(&model, context.environment, args.jsonl.is_some(), args.quiet)?;
     if let Some(path) = &args.jsonl {

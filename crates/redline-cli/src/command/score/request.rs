@@ -22,6 +22,7 @@ pub(super) fn defaults(args: &ScoreArgs) -> ScoreRequest {
         return_token_ids: args.return_token_ids,
         mc_samples: args.mc_samples,
         seed: args.seed,
+        adapters: args.adapters.choices(),
         timeout_s: args.timeout,
         ..ScoreRequest::new(query, Vec::new(), labels)
     }

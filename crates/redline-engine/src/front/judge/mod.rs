@@ -85,6 +85,7 @@ impl Judgement {
             softmax: true,
             item_errors: options.item_errors,
             cache_salt: options.cache_salt,
+            adapters: options.adapters,
             timeout_s: options.timeout_s,
             ..ScoreRequest::new(head, items, labels)
         };

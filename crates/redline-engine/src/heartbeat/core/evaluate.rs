@@ -4,6 +4,7 @@
 //! without them is run again from its first token. So neither requests nor windows wait for a window that does not run.
 
 use redline_kernels::op::kv::AttentionMask;
+use redline_models::adapter::Adapters;
 use redline_models::kv::SeqId;
 
 use super::{Core, seconds_between};
@@ -39,7 +40,9 @@ impl<M: Machine> Core<M> {
                 return;
             }
             Err(full) => Err(full.into()),
-            Ok(()) => self.evaluate_in(sequence, &job.tokens, Reader::new(job.next, job.wanted)),
+            Ok(()) => {
+                self.evaluate_in(sequence, &job.tokens, &job.adapters, Reader::new(job.next, job.wanted))
+            }
         };
         if evaluated.is_err() {
             self.cache.kv.release(sequence);
@@ -53,6 +56,7 @@ impl<M: Machine> Core<M> {
         &mut self,
         sequence: SeqId,
         tokens: &[u32],
+        adapters: &Adapters,
         mut reader: Reader,
     ) -> Result<Evaluated, EngineError> {
         let start = (self.clock)();
@@ -62,7 +66,7 @@ impl<M: Machine> Core<M> {
         for first in (self.cache.kv.tokens(sequence)..tokens.len()).step_by(chunk) {
             let end = tokens.len().min(first + chunk);
             self.batch.clear();
-            self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal);
+            self.batch.push(sequence, first, &tokens[first..end], AttentionMask::Causal, adapters.clone());
             let rows: Vec<usize> = (read_from.clamp(first, end) - first..end - first).collect();
             self.run_pass(&rows, true, &mut |logits, rows| reader.read(logits, rows))?;
         }

@@ -8,9 +8,11 @@ use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use redline_kernels::memory::PeakMeter;
+use redline_models::adapter::Adapters;
 use redline_models::model::Batch;
 
 pub(crate) use self::observe::ObserveJob;
+use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::EngineUse;
 use crate::cancel::Cancel;
 use crate::error::EngineError;
@@ -32,6 +34,7 @@ pub(crate) struct Arrival {
     /// Time limit in seconds, counted from now.
     pub(crate) timeout_s: Option<f64>,
     pub(crate) place: Place,
+    pub(crate) adapters: SequenceAdapters,
 }
 
 /// A running request.
@@ -40,6 +43,7 @@ struct Running {
     place: Place,
     cancels: Vec<Cancel>,
     timeout_s: Option<f64>,
+    adapters: Adapters,
     arrived: u64,
     /// Seconds from arrival to the first pass.
     queue_s: Option<f64>,
@@ -185,12 +189,13 @@ impl<M: Machine> Core<M> {
 
     /// Admits a request, or answers it with an error.
     pub(crate) fn arrive(&mut self, arrival: Arrival) {
-        let Arrival { mut task, cancels, timeout_s, place } = arrival;
+        let Arrival { mut task, cancels, timeout_s, place, adapters } = arrival;
         let memory = PeakMeter::begin();
         let arrived = (self.clock)();
         let rows = if task.draws() { task.longest() } else { 0 };
         let prepared = self.machine.reserve(task.longest(), rows);
-        let labels = prepared.and_then(|()| task.labels().map(|ids| self.machine.labels(ids)).transpose());
+        let labels = prepared
+            .and_then(|()| task.labels().map(|ids| self.machine.labels(ids, &adapters.uses)).transpose());
         let labels = match labels {
             Ok(labels) => labels,
             Err(error) => {
@@ -198,16 +203,17 @@ impl<M: Machine> Core<M> {
                 return task.answer(Err(error.into()));
             }
         };
-        task.start(&|salt, tokens| self.cache.matching(salt, tokens));
+        task.start(&|salt, tokens| self.cache.matching(&adapters.namespace(salt), tokens));
         let number = self.arrivals;
         self.arrivals += 1;
-        self.scheduler.arrive(number, task.salt());
+        self.scheduler.arrive(number, adapters.namespace(&task.salt()));
         self.labels.extend(labels.map(|labels| (number, labels)));
         let running = Running {
             task,
             place,
             cancels,
             timeout_s,
+            adapters: adapters.uses,
             arrived,
             queue_s: None,
             sampling_ns: 0,
@@ -218,6 +224,13 @@ impl<M: Machine> Core<M> {
         self.tasks.insert(number, running);
         self.log(&ProfileEvent::Arrived { request: number, at: arrived });
         self.end_if_finished(number);
+    }
+
+    /// Answers a request that cannot begin with an error.
+    pub(crate) fn refuse(&self, arrival: Arrival, error: EngineError) {
+        let Arrival { task, place, .. } = arrival;
+        drop(place);
+        task.answer(Err(error));
     }
 
     /// Returns whether there is nothing to do.
@@ -275,8 +288,10 @@ impl<M: Machine> Core<M> {
         self.batch.clear();
         for piece in pieces {
             let Some((sequence, tokens)) = self.scheduler.tokens(piece) else { continue };
-            self.batch.push(sequence, piece.start, tokens, piece.attention);
-            if let Some(running) = self.tasks.get_mut(&piece.key.task) {
+            let running = self.tasks.get_mut(&piece.key.task);
+            let adapters = running.as_ref().map(|running| running.adapters.clone()).unwrap_or_default();
+            self.batch.push(sequence, piece.start, tokens, piece.attention, adapters);
+            if let Some(running) = running {
                 running.queue_s.get_or_insert(seconds_between(running.arrived, start));
                 running.computed_tokens += piece.tokens;
             }

@@ -4,6 +4,7 @@ use std::sync::mpsc::Sender;
 
 use redline_kernels::memory::PeakMeter;
 use redline_kernels::op::kv::AttentionMask;
+use redline_models::adapter::Adapters;
 use redline_models::kv::SeqId;
 use redline_models::spec::Objective;
 
@@ -59,7 +60,13 @@ impl Core<ModelMachine> {
             for tokens in tokens.chunks(chunk.max(1)) {
                 self.cache.reserve(sequence, tokens.len())?;
                 self.batch.clear();
-                self.batch.push(sequence, self.cache.kv.tokens(sequence), tokens, attention);
+                self.batch.push(
+                    sequence,
+                    self.cache.kv.tokens(sequence),
+                    tokens,
+                    attention,
+                    Adapters::default(),
+                );
                 let rows: Vec<usize> = (0..tokens.len()).collect();
                 self.run_pass(&rows, false, &mut |_, _| ())?;
             }

@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use redline_kernels::op::kv::PAGE_TOKENS;
 use redline_kernels::{Simd, Team};
+use redline_models::adapter::Adapters;
 use redline_models::kv::KvCache;
 
 use super::*;
+use crate::adapters::resident::SequenceAdapters;
 use crate::answer::outcome::{FinishReason, GenerateOutcome};
 use crate::answer::ticket::{Event, GenerateTicket, Ticket};
 use crate::answer::transcript::Transcript;
@@ -66,7 +68,13 @@ impl Bench {
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let place = self.inbox.place().unwrap();
         let cancels = vec![cancel.clone()];
-        self.core.arrive(Arrival { task: Box::new(task), cancels, timeout_s, place });
+        self.core.arrive(Arrival {
+            task: Box::new(task),
+            cancels,
+            timeout_s,
+            place,
+            adapters: SequenceAdapters::default(),
+        });
         (ticket, cancel)
     }
 
@@ -207,7 +215,14 @@ fn the_profile_tells_when_requests_come_and_how_they_end() {
 fn evaluated(bench: &mut Bench, window: Option<WindowId>, tokens: usize) -> Evaluated {
     let (reply, result) = channel();
     let tokens = (0..tokens as u32).map(|i| i % 9).collect();
-    bench.core.evaluate(EvaluateJob { window, tokens, next: vec![1], wanted: Wanted::Nothing, reply });
+    bench.core.evaluate(EvaluateJob {
+        window,
+        tokens,
+        adapters: Adapters::default(),
+        next: vec![1],
+        wanted: Wanted::Nothing,
+        reply,
+    });
     bench.core.tick();
     result.try_recv().unwrap().unwrap()
 }

@@ -1,0 +1,141 @@
+//! The flags about adapters that commands share.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use redline_engine::{AdapterChoice, AdapterOptions};
+
+use crate::value::{self, BadValue};
+
+/// The name of the model without adapters.
+const BASE: &str = "base";
+
+/// Adapters that are loaded, and those that requests use.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Adapters")]
+pub(crate) struct AdapterFlags {
+    /// Load a LoRA adapter: a directory that PEFT wrote, under a name; without one, under that of the directory (repeatable)
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    adapter: Vec<Named>,
+    /// Adapters that requests use, applied one after the other, with a factor if it is not 1; `base` for none. Default: the loaded
+    /// one, if there is one only
+    #[arg(long = "use", value_name = "NAME[:SCALE],...", value_parser = uses)]
+    uses: Option<Uses>,
+    /// Memory for adapters; those that are worth least are read again when they are needed
+    #[arg(long, value_name = "SIZE", value_parser = value::bytes, default_value = "1GiB", help_heading = "Memory")]
+    adapter_memory: u64,
+}
+
+/// An adapter to load.
+#[derive(Clone, Debug)]
+pub(crate) struct Named {
+    pub(crate) name: String,
+    pub(crate) dir: PathBuf,
+}
+
+/// The adapters that a command uses.
+#[derive(Clone, Debug)]
+pub(crate) struct Uses(Vec<AdapterChoice>);
+
+/// Parses `--adapter`.
+fn named(text: &str) -> Result<Named, BadValue> {
+    let (name, dir) = match text.split_once('=') {
+        Some((name, dir)) => (name.to_owned(), Path::new(dir)),
+        None => {
+            let dir = Path::new(text);
+            let name = dir.file_name().map(|name| name.display().to_string());
+            (name.unwrap_or_default(), dir)
+        }
+    };
+    if name.is_empty() || dir.as_os_str().is_empty() {
+        return value::bad(format!("`{text}` is no adapter"), "write NAME=DIR, or a directory");
+    }
+    Ok(Named { name, dir: dir.to_owned() })
+}
+
+/// Parses `--use`.
+fn uses(text: &str) -> Result<Uses, BadValue> {
+    if text == BASE {
+        return Ok(Uses(Vec::new()));
+    }
+    let mut choices = Vec::new();
+    for part in text.split(',') {
+        let (name, scale) = part.split_once(':').unwrap_or((part, "1"));
+        let Some(scale) = scale.parse::<f32>().ok().filter(|scale| scale.is_finite()) else {
+            return value::bad(format!("`{scale}` is no scale"), "write NAME:SCALE, such as tone:0.5");
+        };
+        if name.is_empty() || name == BASE {
+            return value::bad(format!("`{text}` names no adapters"), "write NAME,NAME, or `base` alone");
+        }
+        choices.push(AdapterChoice { name: name.to_owned(), scale });
+    }
+    Ok(Uses(choices))
+}
+
+impl AdapterFlags {
+    /// The adapters to load.
+    pub(crate) fn named(&self) -> &[Named] {
+        &self.adapter
+    }
+
+    /// The engine's options for adapters; `None` if none is loaded.
+    pub(crate) fn options(&self) -> Option<AdapterOptions> {
+        let memory = self.adapter_memory;
+        (!self.adapter.is_empty()).then(|| AdapterOptions { memory, ..AdapterOptions::default() })
+    }
+
+    /// The adapters of requests that name none.
+    pub(crate) fn choices(&self) -> Vec<AdapterChoice> {
+        match (&self.uses, &self.adapter[..]) {
+            (Some(Uses(choices)), _) => choices.clone(),
+            (None, [Named { name, .. }]) => vec![AdapterChoice { name: name.clone(), scale: 1.0 }],
+            (None, _) => Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_adapter_without_a_name_has_that_of_its_directory() {
+        let read = |text| named(text).map(|named| (named.name, named.dir.display().to_string())).ok();
+        let found = |name: &str, dir: &str| Some((name.to_owned(), dir.to_owned()));
+        assert_eq!(read("tone=some/dir=x"), found("tone", "some/dir=x"));
+        assert_eq!(read("some/dir/"), found("dir", "some/dir/"));
+        assert_eq!([read("="), read("tone="), read("=dir"), read("")], [None, None, None, None]);
+    }
+
+    #[test]
+    fn uses_are_names_with_scales() {
+        let read = |text| {
+            let uses = uses(text).ok()?;
+            Some(uses.0.into_iter().map(|choice| (choice.name, choice.scale)).collect::<Vec<_>>())
+        };
+        let of = |name: &str, scale| (name.to_owned(), scale);
+        assert_eq!(read("base"), Some(vec![]));
+        assert_eq!(read("a"), Some(vec![of("a", 1.0)]));
+        assert_eq!(read("a:0.5,b,c:-2"), Some(vec![of("a", 0.5), of("b", 1.0), of("c", -2.0)]));
+        assert_eq!(
+            [read("a,base"), read("a:x"), read("a:nan"), read(""), read("a,")],
+            [None, None, None, None, None]
+        );
+    }
+
+    #[test]
+    fn one_loaded_adapter_is_used_and_of_several_none() {
+        let flags = |adapters: &[&str], uses: Option<&str>| AdapterFlags {
+            adapter: adapters.iter().map(|text| named(text).unwrap()).collect(),
+            uses: uses.map(|text| super::uses(text).unwrap()),
+            adapter_memory: 7,
+        };
+        let names = |flags: AdapterFlags| flags.choices().into_iter().map(|c| c.name).collect::<Vec<_>>();
+        assert_eq!(names(flags(&["a=x"], None)), ["a"]);
+        assert_eq!(names(flags(&["a=x"], Some("base"))), [""; 0]);
+        assert_eq!(names(flags(&["a=x", "b=y"], None)), [""; 0]);
+        assert_eq!(names(flags(&["a=x", "b=y"], Some("b,a"))), ["b", "a"]);
+        assert_eq!(flags(&["a=x"], None).options().map(|options| options.memory), Some(7));
+        assert_eq!(flags(&[], None).options(), None);
+    }
+}

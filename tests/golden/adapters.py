@@ -15,6 +15,9 @@ Every adapter is the directory that `save_pretrained` wrote (without its README.
 adapters/manifest.json: by adapter {base, covers, rank: {PATH: rank}, scaling: {PATH: scaling}, effect}; effect is the largest
 change of a logit by the adapter.
 
+adapters/rules.json: {modules, cases}; a case is a configuration (`config`, whose order of keys matters) and by PEFT's own functions
+the indices of the modules that it targets (`targeted`), and the rank and scaling of each of them.
+
 A and B come from a seed, and neither is zero. Before anything is written, the script makes sure that the directory, read back by
 PEFT, gives exactly the same logits; that the logits move by more than VISIBLE without any one of the modules; and that every config
 value under `matters` matters as much.
@@ -32,7 +35,10 @@ import peft
 import torch
 from make import HERE, VISIBLE, largest_change, require, significant, size, write_json
 from peft import LoraConfig, PeftModel, get_peft_model
+from peft.tuners import lora
 from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import check_target_module_exists
+from peft.utils.other import get_pattern_key
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForCausalLM
 
@@ -40,7 +46,7 @@ FOLDER = "adapters"
 PROMPT_TOKENS = 16
 MAX_BYTES = 1_500_000
 CONFIG = "adapter_config.json"
-LISTS = ("target_modules", "exclude_modules")  # PEFT writes sets, whose order differs between runs
+LISTS = ("target_modules", "exclude_modules")  # sets in PEFT, whose order differs between runs: sorted here
 
 
 @dataclass
@@ -179,6 +185,91 @@ ADAPTERS = [
 ]
 
 
+RULE_MODULES = [
+    *(
+        f"{prefix}layers.{layer}.{module}"
+        for prefix in ("model.", "")
+        for layer in (0, 1, 2, 10, 11)
+        for module in ("self_attn.q_proj", "self_attn.o_proj", "mlp.up_proj", "mlp.down_proj")
+    ),
+    *(f"{prefix}h.{layer}.{module}" for prefix in ("transformer.", "") for layer in (0, 3) for module in ("attn.c_proj", "mlp.c_proj")),
+    "model.layers.1.mlp.experts.0.up_proj",
+    "model.layers.0.block.1.q_proj",
+    "model.embed_tokens",
+    "embed_tokens",
+    "lm_head",
+    "layers.1",
+]
+
+ALL = ["q_proj", "o_proj", "up_proj", "down_proj", "c_proj", "embed_tokens", "lm_head"]
+RULES = [
+    dict(target_modules=["q_proj"]),
+    dict(target_modules=["proj"]),
+    dict(target_modules=["attn.c_proj", "mlp.up_proj"]),
+    dict(target_modules=["layers.1.mlp.up_proj", "1"]),
+    dict(target_modules=["model.layers.1.mlp.up_proj"], layers_to_transform=[0]),
+    dict(target_modules=ALL, layers_to_transform=[1, 11]),
+    dict(target_modules=ALL, layers_to_transform=0),
+    dict(target_modules=ALL, layers_to_transform=[]),
+    dict(target_modules=ALL, layers_to_transform=[0, 3], layers_pattern="h"),
+    dict(target_modules=ALL, layers_to_transform=[0, 1], layers_pattern=["h", "layers"]),
+    dict(target_modules=ALL, layers_to_transform=[0, 1], layers_pattern=["layers|h"]),
+    dict(target_modules=ALL, layers_to_transform=[0, 1], layers_pattern=["layers|h", "layers"]),
+    dict(target_modules=ALL, layers_to_transform=[0, 1], layers_pattern="[a-z]+"),
+    dict(target_modules=ALL, layers_to_transform=[0, 1], layers_pattern=""),
+    dict(target_modules=ALL, layers_to_transform=[0], layers_pattern="experts"),
+    dict(target_modules="q_proj"),
+    dict(target_modules="model.embed_tokens|lm_head"),
+    dict(target_modules=r".*\.(q|o)_proj"),
+    dict(target_modules=r"(?:.*?(?:self_attn|mlp).*?(?:q_proj|up_proj).*?)|(?:\bmodel\.layers\.[\d]{1,}\.mlp\.(?:down_proj))"),
+    dict(target_modules=r"model\.layers\.(?!10\.)\d+\.(?P<kind>self_attn|mlp)\..*(?<!down)_proj"),
+    dict(target_modules=r"(?i)MODEL\..*Q_PROJ"),
+    dict(target_modules=r"(layers)\.(\d)\2?\..*"),
+    dict(target_modules=ALL, exclude_modules=["o_proj", "layers.1.mlp.up_proj"]),
+    dict(target_modules=ALL, exclude_modules=r"model\..*"),
+    dict(target_modules=ALL, exclude_modules=r"layers\.1"),
+    dict(target_modules=ALL, exclude_modules=[]),
+    dict(target_modules=ALL, exclude_modules=""),
+    dict(target_modules=ALL, exclude_modules=["embed_tokens"], layers_to_transform=[2]),
+    dict(target_modules=ALL, r=4, rank_pattern={"q_proj": 2, "layers.0.self_attn.q_proj": 3}),
+    dict(target_modules=ALL, r=4, rank_pattern={"layers.0.self_attn.q_proj": 3, "q_proj": 2}),
+    dict(target_modules=ALL, r=4, rank_pattern={"layers.1": 9, "^layers.1.*": 5, "model.layers.1.*up_proj": 6}),
+    dict(target_modules=ALL, r=4, rank_pattern={"^model.layers.0.self_attn.q_proj": 5, "^self_attn.o_proj": 6, "mlp.+": 7}),
+    dict(target_modules=ALL, r=4, rank_pattern={r"mlp\.up_proj": 5, "mlp.down.proj": 6, "(q|o)_proj": 7, "^(.*)c_proj": 3}),
+    dict(target_modules=ALL, r=4, rank_pattern={"_proj": 5, ".*_proj": 6}),
+    dict(target_modules=ALL, r=4, rank_pattern={"": 5, "lm_head|embed_tokens": 6}),
+    dict(target_modules=ALL, r=4, lora_alpha=6, alpha_pattern={"q_proj": 3, "layers.[01].mlp.up_proj": 2.5}),
+    dict(target_modules=ALL, r=6, lora_alpha=7, use_rslora=True, rank_pattern={"q_proj": 3}, alpha_pattern={"q_proj": 11}),
+    dict(target_modules=ALL, r=3, lora_alpha=1),
+    dict(target_modules=ALL, r=7, lora_alpha=0),
+    dict(target_modules=ALL, r=7, lora_alpha=-3, use_rslora=True),
+    dict(target_modules=ALL),
+]
+
+
+def rule(config):
+    """What PEFT makes of a configuration."""
+    # Through JSON, as a file would be read.
+    read = LoraConfig(**json.loads(json.dumps(config)))
+    found = {"config": {"peft_type": "LORA"} | config, "targeted": [], "rank": [], "scaling": []}
+    for index, module in enumerate(RULE_MODULES):
+        if not check_target_module_exists(read, module):
+            continue
+        rank = read.rank_pattern.get(get_pattern_key(read.rank_pattern.keys(), module), read.r)
+        alpha = read.alpha_pattern.get(get_pattern_key(read.alpha_pattern.keys(), module), read.lora_alpha)
+        layer = lora.Linear(torch.nn.Linear(1, 1), "default", read, r=rank, lora_alpha=alpha)
+        found["targeted"].append(index)
+        found["rank"].append(rank)
+        found["scaling"].append(layer.scaling["default"])
+    return found
+
+
+def write_rules(path):
+    cases = [rule(config) for config in RULES]
+    lines = ",\n".join(json.dumps(case) for case in cases)
+    path.write_text(f'{{"modules": {json.dumps(RULE_MODULES)},\n"cases": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
 def base_model(adapter):
     """The base model, and the weight of the head for one that has none."""
     read = lambda cls: cls.from_pretrained(HERE / adapter.base, dtype=torch.float32, attn_implementation="eager").eval()
@@ -288,6 +379,11 @@ def save(adapter, model, directory):
             parameter.data = parameter.data.to(adapter.dtype)
     stored.save_pretrained(directory, safe_serialization=not adapter.pickled)
     (directory / "README.md").unlink()
+    values = json.loads((directory / CONFIG).read_text(encoding="utf-8"))
+    for key in LISTS:
+        values[key] = sorted(values[key]) if isinstance(values[key], list) else values[key]
+    # As PEFT writes it.
+    (directory / CONFIG).write_text(json.dumps(values, indent=2, sort_keys=True), encoding="utf-8")
 
 
 def make_one(adapter, seed, out):
@@ -326,14 +422,10 @@ def make_all(out):
     warnings.simplefilter("ignore")
     manifest = {adapter.name: make_one(adapter, seed, out) for seed, adapter in enumerate(ADAPTERS, start=1)}
     write_json(out / FOLDER / "manifest.json", manifest)
+    write_rules(out / FOLDER / "rules.json")
     total = size(out / FOLDER)
     require(total <= MAX_BYTES, f"{total} bytes in all")
     print(f"{len(manifest)} adapters, {total} bytes")
-
-
-def sorted_lists(path):
-    values = json.loads(path.read_text(encoding="utf-8"))
-    return {key: sorted(value) if key in LISTS and isinstance(value, list) else value for key, value in values.items()}
 
 
 def differences(ours, theirs):
@@ -346,8 +438,8 @@ def differences(ours, theirs):
             if not (a.is_file() and b.is_file()):
                 yield f"{label}: only in one of the folders"
             elif name == CONFIG:
-                if sorted_lists(a) != sorted_lists(b):
-                    yield f"{label}: other values"
+                if a.read_bytes() != b.read_bytes():
+                    yield f"{label}: other bytes"
             elif name.endswith(".safetensors"):
                 x, y = load_file(a), load_file(b)
                 if {key: value.shape for key, value in x.items()} != {key: value.shape for key, value in y.items()}:
@@ -361,6 +453,8 @@ def differences(ours, theirs):
         stable = [{key: value for key, value in side.get(name, {}).items() if key != "effect"} for side in (a, b)]
         if stable[0] != stable[1]:
             yield f"manifest.json: {name}"
+    if len({(folder / FOLDER / "rules.json").read_bytes() for folder in (ours, theirs)}) > 1:
+        yield "rules.json: other bytes"
 
 
 if __name__ == "__main__":

@@ -28,8 +28,8 @@ struct Options {
     rest: Vec<String>,
 }
 
-/// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, sampled continuations, and chat
-/// templates.
+/// `cargo xtask golden`: autoregressive models, models that fill masks, label scores of the latter, sampled continuations, chat
+/// templates, and adapters.
 pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
     let options = options(arguments)?;
     for file in [
@@ -38,6 +38,7 @@ pub(crate) fn golden(arguments: &[String]) -> Result<(), Failure> {
         "tests/golden/likelihood.py",
         "tests/golden/sampling.py",
         "tests/golden/chat.py",
+        "tests/golden/adapters.py",
     ] {
         let requirements = "tests/golden/requirements.txt";
         let script = Script { venv: ".venv-golden", requirements, environment: None, file };

@@ -1,5 +1,6 @@
 //! Models compared with the reference implementation, and their own invariance.
 
+mod adapters;
 mod bidirectional;
 mod convert;
 mod defaults;

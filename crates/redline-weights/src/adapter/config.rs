@@ -118,7 +118,7 @@ impl AdapterConfig {
             return Ok(scaling);
         }
         let module = module.to_owned();
-        let (alpha, divisor) = (alpha.to_string(), divisor.to_string());
+        let (alpha, divisor) = (format!("{alpha:e}"), divisor.to_string());
         Err(self.fault(AdapterFault::Scaling { module, alpha, divisor }))
     }
 
@@ -149,7 +149,7 @@ impl AdapterConfig {
             ranks: pattern_values(
                 &config,
                 "rank_pattern",
-                "ranks of 1 or more",
+                "a rank of 1 or more",
                 patterns.rank_pattern,
                 rank,
             )?,

@@ -39,8 +39,10 @@ pub enum AdapterFault {
 
     #[error("tensor `{}` belongs to module `{}`, which this model does not have", Quoted(.tensor), Quoted(.module))]
     UnknownModule { module: String, tensor: String },
-    #[error("tensor `{}` adapts module `{}`, whose kind cannot be adapted", Quoted(.tensor), Quoted(.module))]
+    #[error("tensor `{}` is not of the kind that adapts module `{}`", Quoted(.tensor), Quoted(.module))]
     Kind { module: String, tensor: String },
+    #[error("tensor `{}` belongs to module `{}`, which cannot be adapted", Quoted(.tensor), Quoted(.module))]
+    Fixed { module: String, tensor: String },
     #[error("tensor `{}` belongs to module `{}`, which the configuration does not target", Quoted(.tensor), Quoted(.module))]
     Untargeted { module: String, tensor: String },
     #[error("{count} modules are targeted, but have no tensors: `{}`{}", Quoted(.first), if *.count > 1 { ", ..." } else { "" })]
@@ -78,7 +80,10 @@ impl AdapterFault {
             Self::UnknownModule { .. } | Self::Shape { .. } | Self::OtherBase { .. } => {
                 "the adapter was trained on another base model"
             }
-            Self::Kind { .. } => "linear layers, the token embedding and the head can be adapted",
+            Self::Kind { .. } => {
+                "an embedding has `lora_embedding_A` and `lora_embedding_B`, a linear layer `lora_A` and `lora_B`"
+            }
+            Self::Fixed { .. } => "linear layers, the token embedding and the head can be adapted",
             Self::Untargeted { .. }
             | Self::NoTensorsFor { .. }
             | Self::Rank { .. }

@@ -78,7 +78,7 @@ impl<'a> Fit<'a> {
             Err(self.refuse(fault(path.clone(), any(parts).to_owned())))
         };
         let (a, b) = match module.kind {
-            ModuleKind::Fixed => return named(|module, tensor| AdapterFault::Kind { module, tensor }),
+            ModuleKind::Fixed => return named(|module, tensor| AdapterFault::Fixed { module, tensor }),
             ModuleKind::Embedding => (Part::EmbeddingA, Part::EmbeddingB),
             ModuleKind::Linear | ModuleKind::Head => (Part::A, Part::B),
         };

@@ -82,11 +82,10 @@ impl Expression {
         self.regex.is_match(module).map_err(|error| self.fault(&error))
     }
 
-    /// The index that [`Self::layer_index`] finds: `None` if the expression does not match, `Some(None)` if it matches without
-    /// an index.
-    pub(super) fn index(&self, module: &str) -> Result<Option<Option<usize>>, AdapterFault> {
+    /// The index that [`Self::layer_index`] finds; `None` if the expression does not match, or matches without an index.
+    pub(super) fn index(&self, module: &str) -> Result<Option<usize>, AdapterFault> {
         let found = self.regex.captures(module).map_err(|error| self.fault(&error))?;
-        Ok(found.map(|found| found.name("idx").and_then(|index| index.as_str().parse().ok())))
+        Ok(found.and_then(|found| found.name("idx")?.as_str().parse().ok()))
     }
 
     /// Compiles `full`, which contains `text`.
@@ -96,9 +95,15 @@ impl Expression {
             return Err(refuse(format!("it has {} bytes, but at most {MAX_LENGTH} are read", text.len())));
         }
         refuse_other_meanings(text).map_err(refuse)?;
-        let mut builder = RegexBuilder::new(full);
-        builder.backtrack_limit(MAX_STEPS).delegate_size_limit(MAX_SIZE).delegate_dfa_size_limit(MAX_SIZE);
-        let regex = builder.build().map_err(|error| refuse(error.to_string()))?;
+        let build = |pattern| {
+            let mut builder = RegexBuilder::new(pattern);
+            builder.backtrack_limit(MAX_STEPS);
+            builder.delegate_size_limit(MAX_SIZE).delegate_dfa_size_limit(MAX_SIZE);
+            builder.build().map_err(|error| refuse(error.to_string()))
+        };
+        // The text alone must be an expression, too; its errors count characters from its beginning.
+        build(text)?;
+        let regex = build(full)?;
         Ok(Self { key, text: text.to_owned(), regex })
     }
 
@@ -231,7 +236,8 @@ mod tests {
             Expression::whole("target_modules", pattern).unwrap();
         }
         assert_eq!(refused(&"a".repeat(4097)), "it has 4097 bytes, but at most 4096 are read");
-        assert!(refused("(q").starts_with("Parsing error"), "{}", refused("(q"));
+        assert!(refused("(q").starts_with("Parsing error at position 2"), "{}", refused("(q"));
+        assert!(refused("q)|(k").starts_with("Parsing error"), "not an expression by itself");
     }
 
     #[test]

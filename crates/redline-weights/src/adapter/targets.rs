@@ -73,8 +73,9 @@ impl Targets {
             return Ok(inner.iter().find(digits).and_then(|part| part.parse().ok()));
         }
         for name in &self.layer_names {
-            if let Some(index) = name.index(module)? {
-                return Ok(index);
+            // The first that matches decides, even if it has no index.
+            if name.matches(module)? {
+                return name.index(module);
             }
         }
         Ok(None)

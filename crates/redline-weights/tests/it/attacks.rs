@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use redline_weights::{Checkpoint, Result};
 
+use crate::adapter_attacks;
+
 const SINGLE: &str = "model.safetensors";
 const INDEX: &str = "model.safetensors.index.json";
 const PYTORCH: &str = "pytorch_model.bin";
@@ -239,11 +241,9 @@ attacks!(OF_PYTORCH_INDEX, PYTORCH_INDEX, {
 
 #[test]
 fn every_attack_is_listed_and_tested() {
-    let tested: BTreeSet<String> = [OF_SINGLE, OF_INDEX, OF_SHARD, OF_PYTORCH, OF_PYTORCH_INDEX]
-        .concat()
-        .into_iter()
-        .map(str::to_owned)
-        .collect();
+    let of_models = [OF_SINGLE, OF_INDEX, OF_SHARD, OF_PYTORCH, OF_PYTORCH_INDEX].concat();
+    let of_adapters = [adapter_attacks::OF_CONFIG, adapter_attacks::OF_TENSORS].concat();
+    let tested: BTreeSet<String> = of_models.into_iter().chain(of_adapters).map(str::to_owned).collect();
     let entries = std::fs::read_dir(directory("")).unwrap().map(Result::unwrap);
     let there = entries.filter(|entry| entry.file_type().unwrap().is_dir());
     assert_eq!(there.map(|entry| entry.file_name().into_string().unwrap()).collect::<BTreeSet<_>>(), tested);

@@ -1,5 +1,7 @@
 //! Tests of the public API: hostile files, damaged files, round trips, and error messages.
 
+mod adapter;
+mod adapter_attacks;
 mod attacks;
 mod checkpoint;
 mod config;

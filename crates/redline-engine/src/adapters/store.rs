@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use redline_kernels::{Simd, with_team};
-use redline_models::adapter::{Adapter, AdapterBuilder, read};
+use redline_models::adapter::{Adapter, AdapterBuilder, check_base, read};
 use redline_settings::{Setting, hint};
-use redline_weights::{AdapterFiles, Checksum};
+use redline_weights::{AdapterFiles, Checkpoint, Checksum};
 
 use super::resident::{AdapterInfo, Published, SequenceAdapters};
 use crate::error::EngineError;
@@ -17,6 +17,8 @@ use crate::request::AdapterChoice;
 /// Adapters by name, and how they are read.
 pub(crate) struct Store {
     builder: AdapterBuilder,
+    /// The checkpoint of the base, if it has one: adapters may contain copies of its embedding, which must be the same.
+    base: Option<PathBuf>,
     simd: Simd,
     clock: ClockFn,
     options: AdapterOptions,
@@ -117,8 +119,14 @@ impl State {
 }
 
 impl Store {
-    pub(crate) fn new(builder: AdapterBuilder, simd: Simd, clock: ClockFn, options: AdapterOptions) -> Self {
-        Self { builder, simd, clock, options, state: Mutex::default() }
+    pub(crate) fn new(
+        builder: AdapterBuilder,
+        base: Option<PathBuf>,
+        simd: Simd,
+        clock: ClockFn,
+        options: AdapterOptions,
+    ) -> Self {
+        Self { builder, base, simd, clock, options, state: Mutex::default() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -129,7 +137,11 @@ impl Store {
     fn read(&self, dir: &Path) -> Result<Loaded, EngineError> {
         let start = (self.clock)();
         let files = AdapterFiles::open(dir)?;
-        let weights = read(self.builder.spec(), &files, self.options.max_rank)?;
+        let (spec, most) = (self.builder.spec(), self.options.max_rank);
+        let weights = read(spec, &files, most)?;
+        if let Some(base) = &self.base {
+            check_base(spec, &files, most, &Checkpoint::open(base)?)?;
+        }
         // On a thread of its own, because packing rounds values and needs the default rounding mode.
         let built = with_team(self.simd, 1, |exec| self.builder.build(exec, &weights));
         let built = built.map_err(|e| EngineError::Threads { threads: 1, reason: e.to_string() })?;

@@ -11,7 +11,7 @@ mod perplexity;
 pub(crate) mod prompt;
 mod score;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -194,6 +194,14 @@ impl Parts {
     }
 }
 
+/// The directory with the checkpoint that the model was read from; `None` if it was converted, or is part of the binary.
+fn checkpoint(source: &Source) -> Option<PathBuf> {
+    match source {
+        Source::Directory(dir) if !Infq::is(dir) => Some(dir.clone()),
+        Source::Directory(_) | Source::Embedded(_) => None,
+    }
+}
+
 fn not_started(threads: usize, error: &std::io::Error) -> EngineError {
     EngineError::Threads { threads, reason: error.to_string() }
 }
@@ -227,7 +235,13 @@ impl Engine {
         let Parts { name, mut model, room, tokenizer, end_ids, mask_id } = Parts::read(&options, simd)?;
         model.limit_adapters(options.adapter_limits());
         let store = options.adapters.map(|adapters| {
-            Arc::new(Store::new(model.adapter_builder(), simd, options.clock.clone(), adapters))
+            Arc::new(Store::new(
+                model.adapter_builder(),
+                checkpoint(&options.source),
+                simd,
+                options.clock.clone(),
+                adapters,
+            ))
         });
         let Room { context, kv_format, budget, pages } = room;
         let facts = model.facts();

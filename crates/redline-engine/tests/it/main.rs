@@ -1,5 +1,6 @@
 //! The engine as a library: scoring rules, generation, invariance, refusals.
 
+mod adapters;
 mod alone;
 mod batch;
 mod class_ends;

@@ -5,6 +5,7 @@ use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
 
 use super::{Blocks, Builder, model};
+use crate::adapter::Adapters;
 use crate::footprint::Footprint;
 use crate::kv::KvCache;
 use crate::model::{Batch, Model};
@@ -94,10 +95,10 @@ fn logits(exec: Exec<'_>, kv_heads: &[usize], format: KvFormat, piece: usize) ->
     for tokens in tokens.chunks(piece) {
         kv.reserve(sequence, tokens.len()).unwrap();
         let mut batch = Batch::default();
-        batch.push(sequence, kv.tokens(sequence), tokens, AttentionMask::Causal);
+        batch.push(sequence, kv.tokens(sequence), tokens, AttentionMask::Causal, Adapters::default());
         let rows: Vec<usize> = (0..tokens.len()).collect();
         model.run(exec, &mut arena, &mut kv, (&batch, &rows), None, Watchers::default(), |model, x, step| {
-            let logits = model.logits(x, &rows, model.head(), None, step);
+            let logits = model.logits(x, &rows, None, None, step);
             let values = step.read(logits);
             all.extend(rows.iter().flat_map(|&r| values.row(r)).map(|x| x.to_bits()));
         });

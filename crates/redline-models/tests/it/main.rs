@@ -7,6 +7,7 @@ mod defaults;
 mod golden;
 mod interrupted;
 mod invariance;
+mod lora;
 mod positions;
 mod reference;
 mod refusals;

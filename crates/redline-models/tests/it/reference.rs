@@ -139,6 +139,27 @@ impl Bench {
         self.run(&batch, watchers)
     }
 
+    /// Logits of every row of one pass over parts with adapters.
+    pub(crate) fn adapted_pass(&mut self, parts: &[(SeqId, &[u32], Adapters)]) -> Vec<Vec<f32>> {
+        let rows: Vec<usize> = (0..parts.iter().map(|(_, tokens, _)| tokens.len()).sum()).collect();
+        self.wanted_pass(parts, &rows)
+    }
+
+    /// Logits of some rows of one pass over parts with adapters.
+    pub(crate) fn wanted_pass(
+        &mut self,
+        parts: &[(SeqId, &[u32], Adapters)],
+        rows: &[usize],
+    ) -> Vec<Vec<f32>> {
+        let mut batch = Batch::default();
+        for (sequence, tokens, adapters) in parts {
+            self.kv.reserve(*sequence, tokens.len()).unwrap();
+            let start = self.kv.tokens(*sequence);
+            batch.push(*sequence, start, tokens, AttentionMask::Causal, adapters.clone());
+        }
+        self.run_rows(&batch, rows, Watchers::default())
+    }
+
     /// Logits of every row of one pass over parts of canvases: the position of the first row, tokens, and tokens of the canvas.
     pub(crate) fn draw(&mut self, parts: &[(SeqId, usize, &[u32], usize)]) -> Vec<Vec<f32>> {
         let mut batch = Batch::default();
@@ -151,18 +172,23 @@ impl Bench {
 
     fn run(&mut self, batch: &Batch, watchers: Watchers<'_>) -> Vec<Vec<f32>> {
         let rows: Vec<usize> = (0..batch.rows()).collect();
+        self.run_rows(batch, &rows, watchers)
+    }
+
+    fn run_rows(&mut self, batch: &Batch, rows: &[usize], watchers: Watchers<'_>) -> Vec<Vec<f32>> {
+        let all: Vec<usize> = (0..rows.len()).collect();
         let exec = Exec { simd: self.simd, team: &self.team };
         self.model.run(
             exec,
             &mut self.arena,
             &mut self.kv,
-            (batch, &rows),
+            (batch, rows),
             None,
             watchers,
             |model, x, step| {
-                let logits = model.logits(x, &rows, None, None, step);
+                let logits = model.logits(x, &all, None, None, step);
                 let values = step.read(logits);
-                rows.iter().map(|&r| values.row(r).to_vec()).collect()
+                all.iter().map(|&r| values.row(r).to_vec()).collect()
             },
         )
     }

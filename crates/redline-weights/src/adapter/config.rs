@@ -213,8 +213,7 @@ fn targets(config: &ConfigFile) -> Result<Targets> {
     let Some(named) = names(config, "target_modules")? else {
         return Err(config.refuse("target_modules", "a list of module names or a pattern"));
     };
-    // As in PEFT: an empty list or text excludes nothing.
-    let excluded = if config.is_empty("exclude_modules") { None } else { names(config, "exclude_modules")? };
+    let excluded = names(config, "exclude_modules")?;
     let listed = matches!(named, Names::List(_));
     for key in ["layers_to_transform", "layers_pattern"] {
         if !listed && config.value(key).is_some_and(|value| !value.is_null()) {

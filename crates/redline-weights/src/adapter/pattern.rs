@@ -245,6 +245,9 @@ mod tests {
         let expression = Expression::whole("target_modules", "(?:(?=a)(a|aa)+)+$x").unwrap();
         let error = expression.matches(&"a".repeat(80)).unwrap_err().to_string();
         assert!(error.contains("backtrack"), "{error}");
+        // Three loops, one inside the other, need too many steps even for nine characters.
+        let expression = Expression::whole("target_modules", "(?:(?:(?:(?=.).)+)+)+x").unwrap();
+        assert!(expression.matches(&"a".repeat(9)).is_err() && !expression.matches("aaa").unwrap());
         refused(&"(?:a{1,1000}){1,1000}".repeat(3));
         refused(&format!("{}a{}", "(".repeat(1000), ")".repeat(1000)));
     }

@@ -274,8 +274,10 @@ fn write(dir: &Path, modules: &[(String, bool, usize, usize)]) {
             tensors.push(TensorDeclaration::new(name, Dtype::F32, shape));
         }
     }
-    let paths: Vec<&str> = modules.iter().map(|(path, ..)| path.as_str()).collect();
-    let config = serde_json::json!({"peft_type": "LORA", "r": 1, "target_modules": paths});
+    // Every module that has one of these names is targeted, so that no module of the model may be left out.
+    let last = |path: &'_ str| path.rsplit('.').next().unwrap().to_owned();
+    let names: Vec<String> = modules.iter().map(|(path, ..)| last(path)).collect();
+    let config = serde_json::json!({"peft_type": "LORA", "r": 1, "target_modules": names});
     let mut writer = DirWriter::create(dir).unwrap();
     writer.write("adapter_config.json", config.to_string().as_bytes()).unwrap();
     let written = writer.safetensors("adapter_model.safetensors", &tensors, |out| {

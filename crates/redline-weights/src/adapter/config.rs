@@ -17,7 +17,7 @@ use crate::file::read_file;
 /// The longest configuration that is read, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
 /// Maximum number of regular expressions in a pattern; plain names are not counted.
-const MAX_EXPRESSIONS: usize = 256;
+const MAX_EXPRESSIONS: usize = 64;
 
 /// Keys that are read here.
 const HONOURED: &[&str] = &[
@@ -37,7 +37,7 @@ const HONOURED: &[&str] = &[
 ];
 
 /// Keys that change nothing once the adapter is trained. PEFT sets `fan_in_fan_out` by the kind of each module, whatever the file
-/// says.
+/// says. `lorap_*` are learning rates of ms-swift.
 const WITHOUT_EFFECT: &[&str] = &[
     "auto_mapping",
     "base_model_name_or_path",
@@ -48,6 +48,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "loftq_config",
     "lora_dropout",
     "lora_ga_config",
+    "lorap_emb_lr",
+    "lorap_lr_ratio",
     "megatron_core",
     "peft_version",
     "qalora_group_size",

@@ -10,9 +10,9 @@ use super::fault::AdapterFault;
 /// Maximum length of a regular expression in bytes.
 const MAX_LENGTH: usize = 4096;
 /// Maximum number of backtracking steps for one module.
-const MAX_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 5_000;
 /// Maximum size of the parts that are matched without backtracking, in bytes.
-const MAX_SIZE: usize = 1 << 18;
+const MAX_SIZE: usize = 1 << 19;
 
 /// A key of `rank_pattern` or `alpha_pattern`.
 ///

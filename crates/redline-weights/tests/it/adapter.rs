@@ -70,7 +70,8 @@ fn keys_without_effect_and_empty_ones_are_accepted() {
         "qalora_group_size": 16, "megatron_core": "megatron.core", "loftq_config": {}, "bias": "none",
         "init_lora_weights": "gaussian", "alora_invocation_tokens": null, "lora_bias": false,
         "target_parameters": [], "layer_replication": null, "modules_to_save": null, "enable_lora": null,
-        "merge_weights": false, "rank_pattern": null, "alpha_pattern": {}, "some_new_key": """#,
+        "merge_weights": false, "rank_pattern": null, "alpha_pattern": {}, "some_new_key": "",
+        "lora_dtype": null, "lorap_emb_lr": 1e-06, "lorap_lr_ratio": 16.0"#,
     );
     assert_eq!((read.base_model(), read.scaling("q").unwrap()), (Some("org/model"), 1.75));
     for value in ["true", "false", "null", "\"eva\"", "\"orthogonal\"", "\"Gaussian\"", "\"mica\""] {

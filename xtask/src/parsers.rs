@@ -68,6 +68,14 @@ const TARGETS: &[Target] = &[
         seeds: &[("tests/golden", "config.json"), ("models", "config.json")],
         longest: 4096,
     },
+    Target {
+        name: "adapter",
+        seeds: &[
+            ("crates/redline-weights/attacks", "adapter_config.json"),
+            ("tests/golden/adapters", "adapter_config.json"),
+        ],
+        longest: 4096,
+    },
     Target { name: "infq", seeds: &[("fuzz/seeds/infq", "")], longest: 8192 },
 ];
 

@@ -80,7 +80,7 @@ def main():
     write("config_expression_backtracks", {"target_modules": "(?:(?:(?:(?:(?=.).)+)+)+)+x"})
     write("config_expression_huge", {"target_modules": "(?:(?:a{1,1000}){1,1000}){1,1000}"})
     write("config_expression_long", {"rank_pattern": {"+" * 5000: 1}})
-    write("config_expressions_many", {"rank_pattern": {f"q+{n}": 1 for n in range(257)}})
+    write("config_expressions_many", {"rank_pattern": {f"q+{n}": 1 for n in range(65)}})
     # Tensors.
     write("empty", tensors={})
     write("tensor_without_prefix", tensors={"layers.0.q.lora_A.weight": [1, 2], B: [3, 1]})
@@ -111,6 +111,11 @@ def main():
         f"{EMBED}.lora_embedding_A": [1, 4],
         f"{EMBED}.lora_embedding_B": [2, 1],
         f"{EMBED}.base_layer.weight": [5, 2],
+    })
+    write("shape_head_copy", {"target_modules": ["lm_head"]}, {
+        "base_model.model.lm_head.lora_A.weight": [1, 2],
+        "base_model.model.lm_head.lora_B.weight": [4, 1],
+        "base_model.model.lm_head.base_layer.weight": [2, 4],
     })
     write("magnitude_missing", {"use_dora": True})
     write("magnitude_without_dora", tensors=TENSORS | {f"{Q}.lora_magnitude_vector": [3]})

@@ -4,7 +4,7 @@ use redline_weights::{AdapterFiles, BaseModule, Checkpoint, Checksum, ModuleKind
 
 use crate::ModelError;
 use crate::plan::Site;
-use crate::spec::{DecoderSpec, LinearSpec, PositionSpec};
+use crate::spec::{DecoderSpec, HEAD, LinearSpec, PositionSpec};
 
 /// The part of a model that an adapter changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -130,7 +130,8 @@ pub fn base_modules(spec: &DecoderSpec, files: &AdapterFiles) -> Vec<(Option<Mod
             }));
         }
     }
-    if with_head {
+    // Transformers has a module for a tied head, too; LLaDA's code does not.
+    if with_head && (!spec.tied || spec.head == HEAD) {
         let path = spec.names(|_| true).full(spec.head);
         let path = path.strip_suffix(".weight").unwrap_or(&path).to_owned();
         let base = BaseModule { path, kind: ModuleKind::Head, inputs: spec.hidden, outputs: spec.vocab };

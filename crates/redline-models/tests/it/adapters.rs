@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use redline_models::adapter::{self, AdapterWeights, ModuleDelta, ModulePlace};
 use redline_models::arch;
 use redline_models::plan::Site;
-use redline_models::spec::{DecoderSpec, Orientation};
-use redline_weights::{AdapterFiles, Checkpoint, ConfigFile};
+use redline_models::spec::{DecoderSpec, HEAD, LinearSpec, Orientation};
+use redline_weights::{AdapterFiles, Checkpoint, ConfigFile, DirWriter, Dtype, TensorDeclaration};
 use serde_json::Value;
 
-use crate::reference::golden_root;
+use crate::reference::{golden_root, masked_goldens};
 
 /// An adapter of `tests/golden/adapters`, its base, and what the manifest says about it.
 struct Golden {
@@ -257,6 +257,85 @@ fn copies_of_the_base_are_compared_with_the_base() {
     let fact = "tensor `base_model.model.model.embed_tokens.base_layer.weight` is ";
     assert!(refused.starts_with(fact), "{refused}");
     assert!(refused.contains(" at element 15419, but the base model has 2.5 there\n"), "{refused}");
+}
+
+/// Writes an adapter of rank 1 for these modules, `(path, kind, inputs, outputs)`; A of module k holds k.
+fn write(dir: &Path, modules: &[(String, bool, usize, usize)]) {
+    let (mut tensors, mut values) = (Vec::new(), Vec::new());
+    for (index, (path, embedding, inputs, outputs)) in modules.iter().enumerate() {
+        let ends = if *embedding {
+            ["lora_embedding_A", "lora_embedding_B"]
+        } else {
+            ["lora_A.weight", "lora_B.weight"]
+        };
+        for (end, shape, value) in [(ends[0], [1, *inputs], index as f32), (ends[1], [*outputs, 1], 1.0)] {
+            let name = format!("base_model.model.{path}.{end}");
+            values.push(vec![value; shape[0] * shape[1]]);
+            tensors.push(TensorDeclaration::new(name, Dtype::F32, shape));
+        }
+    }
+    // Every module that has one of these names is targeted, so that no module of the model may be left out.
+    let last = |path: &'_ str| path.rsplit('.').next().unwrap().to_owned();
+    let names: Vec<String> = modules.iter().map(|(path, ..)| last(path)).collect();
+    let config = serde_json::json!({"peft_type": "LORA", "r": 1, "target_modules": names});
+    let mut writer = DirWriter::create(dir).unwrap();
+    writer.write("adapter_config.json", config.to_string().as_bytes()).unwrap();
+    let written = writer.safetensors("adapter_model.safetensors", &tensors, |out| {
+        values.iter().try_for_each(|values| out.write_f32(values))
+    });
+    written.unwrap();
+    writer.finish().unwrap();
+}
+
+/// The matrices of a checkpoint by PEFT's paths, in the order of the forward pass.
+fn matrices(spec: &DecoderSpec, prefixed: bool) -> Vec<(String, bool, usize, usize)> {
+    let mut linears = spec.linears();
+    // A tied head is a module in transformers, but not in LLaDA's code.
+    if spec.tied && spec.head == HEAD && prefixed {
+        linears.push(LinearSpec::plain("lm_head".into(), spec.hidden, spec.vocab));
+    } else if !spec.tied && !prefixed {
+        linears.pop();
+    }
+    let prefix = if prefixed { spec.prefix } else { "" };
+    let mut modules = vec![(format!("{prefix}{}", spec.embedding), true, spec.vocab, spec.hidden)];
+    for linear in &linears[1..] {
+        modules.extend(linear.parts.iter().map(|part| {
+            let path =
+                if part.name == "lm_head" { part.name.clone() } else { format!("{prefix}{}", part.name) };
+            (path, false, linear.inputs, part.outputs)
+        }));
+    }
+    modules
+}
+
+/// Every matrix of every family has a place, with the family's prefix and without.
+#[test]
+fn every_family_can_be_adapted_completely() {
+    for dir in crate::reference::goldens().into_iter().chain(masked_goldens()) {
+        let spec = spec(&dir);
+        for prefixed in [true, false] {
+            let modules = matrices(&spec, prefixed);
+            let folder = tempfile::tempdir().unwrap();
+            let to = folder.path().join("adapter");
+            write(&to, &modules);
+            let adapter = adapter::read(&spec, &AdapterFiles::open(&to).unwrap(), 1).unwrap();
+            let what = format!("{}, prefix {prefixed}", dir.display());
+            assert_eq!(adapter.modules.len(), modules.len(), "{what}");
+            assert!(adapter.modules.is_sorted_by(|a, b| a.place < b.place), "{what}");
+            for (index, (module, (path, ..))) in adapter.modules.iter().zip(&modules).enumerate() {
+                assert_eq!(module.a[0], index as f32, "{what}: {path} is at {:?}", module.place);
+                if let ModulePlace::Part { layer, .. } = module.place {
+                    assert!(
+                        path.contains(&format!(".{layer}.")) || path.contains(&format!("h.{layer}.")),
+                        "{what}: {path}"
+                    );
+                }
+            }
+            assert_eq!(adapter.modules[0].place, ModulePlace::Embedding, "{what}");
+            let head = prefixed && (!spec.tied || spec.head == HEAD);
+            assert_eq!(adapter.modules.last().unwrap().place == ModulePlace::Head, head, "{what}");
+        }
+    }
 }
 
 #[test]

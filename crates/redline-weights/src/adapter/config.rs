@@ -1,14 +1,13 @@
 //! `adapter_config.json`: the configuration of a LoRA adapter, with PEFT's meaning of every key.
 
 use std::collections::BTreeSet;
-use std::fmt;
 use std::path::{Path, PathBuf};
 
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
+use super::by_module::{self, ByModule, check_count, refused};
 use super::fault::AdapterFault;
-use super::pattern::{Expression, Suffix};
+use super::pattern::Expression;
 use super::targets::{Names, Targets};
 use crate::config::ConfigFile;
 use crate::error::{Result, WeightsError};
@@ -16,8 +15,6 @@ use crate::file::read_file;
 
 /// The longest configuration that is read, in bytes.
 const MAX_CONFIG: u64 = 4 << 20;
-/// Maximum number of regular expressions in a pattern; plain names are not counted.
-const MAX_EXPRESSIONS: usize = 256;
 
 /// Keys that are read here.
 const HONOURED: &[&str] = &[
@@ -37,7 +34,7 @@ const HONOURED: &[&str] = &[
 ];
 
 /// Keys that change nothing once the adapter is trained. PEFT sets `fan_in_fan_out` by the kind of each module, whatever the file
-/// says.
+/// says. `lorap_*` are learning rates of ms-swift.
 const WITHOUT_EFFECT: &[&str] = &[
     "auto_mapping",
     "base_model_name_or_path",
@@ -48,6 +45,8 @@ const WITHOUT_EFFECT: &[&str] = &[
     "loftq_config",
     "lora_dropout",
     "lora_ga_config",
+    "lorap_emb_lr",
+    "lorap_lr_ratio",
     "megatron_core",
     "peft_version",
     "qalora_group_size",
@@ -63,14 +62,12 @@ const INITIAL: &[&str] = &["gaussian", "eva", "orthogonal", "mica"];
 #[derive(Debug, Clone)]
 pub struct AdapterConfig {
     file: PathBuf,
-    rank: usize,
-    alpha: f64,
     rank_stabilised: bool,
     dora: bool,
     base: Option<String>,
     targets: Targets,
-    ranks: Vec<(Suffix, usize)>,
-    alphas: Vec<(Suffix, f64)>,
+    ranks: ByModule<usize>,
+    alphas: ByModule<f64>,
 }
 
 impl AdapterConfig {
@@ -105,13 +102,13 @@ impl AdapterConfig {
 
     /// The rank of a module: the value of the first key of `rank_pattern` that matches its path, or `r`.
     pub fn rank(&self, module: &str) -> Result<usize> {
-        Ok(first(&self.ranks, module).map_err(|fault| self.fault(fault))?.unwrap_or(self.rank))
+        self.ranks.of(module).map_err(|fault| self.fault(fault))
     }
 
     /// The factor on B A of a module: its alpha over its rank, or over the root of its rank (rsLoRA).
     pub fn scaling(&self, module: &str) -> Result<f32> {
         let rank = self.rank(module)?;
-        let alpha = first(&self.alphas, module).map_err(|fault| self.fault(fault))?.unwrap_or(self.alpha);
+        let alpha = self.alphas.of(module).map_err(|fault| self.fault(fault))?;
         let divisor = if self.rank_stabilised { (rank as f64).sqrt() } else { rank as f64 };
         let scaling = (alpha / divisor) as f32;
         if scaling.is_finite() {
@@ -129,53 +126,22 @@ impl AdapterConfig {
         }
         refuse_unsupported(&config)?;
         refuse_changed_base(&config).map_err(|fault| refused(&config, fault))?;
-        for key in ["rank_pattern", "alpha_pattern"] {
-            config.object(key)?;
-        }
-        let patterns: Patterns = serde_json::from_slice(json).map_err(|error| WeightsError::ConfigJson {
-            file: path.to_owned(),
-            message: error.to_string(),
-        })?;
-        let rank =
-            |value: &Value| value.as_u64().and_then(|rank| rank.try_into().ok()).filter(|&rank| rank > 0);
+        let (rank, alpha) = (positive(&config, "r", 8)?, config.f64_or("lora_alpha", 8.0)?);
+        let (ranks, alphas) = by_module::read(&config, json, rank, alpha)?;
         Ok(Self {
             file: path.to_owned(),
-            rank: positive(&config, "r", 8)?,
-            alpha: config.f64_or("lora_alpha", 8.0)?,
             rank_stabilised: config.bool_or("use_rslora", false)?,
             dora: config.bool_or("use_dora", false)?,
             base: config.opt_str("base_model_name_or_path")?.map(str::to_owned),
             targets: targets(&config)?,
-            ranks: pattern_values(
-                &config,
-                "rank_pattern",
-                "a rank of 1 or more",
-                patterns.rank_pattern,
-                rank,
-            )?,
-            alphas: pattern_values(
-                &config,
-                "alpha_pattern",
-                "numbers",
-                patterns.alpha_pattern,
-                Value::as_f64,
-            )?,
+            ranks,
+            alphas,
         })
     }
 
-    pub(super) fn fault(&self, fault: AdapterFault) -> WeightsError {
+    fn fault(&self, fault: AdapterFault) -> WeightsError {
         WeightsError::Adapter { place: self.file.clone(), fault }
     }
-}
-
-/// The value of the first pattern that matches.
-fn first<T: Copy>(patterns: &[(Suffix, T)], module: &str) -> Result<Option<T>, AdapterFault> {
-    for (pattern, value) in patterns {
-        if pattern.matches(module)? {
-            return Ok(Some(*value));
-        }
-    }
-    Ok(None)
 }
 
 /// Refuses every key that may change the result, unless its value is absent or empty.
@@ -213,8 +179,7 @@ fn targets(config: &ConfigFile) -> Result<Targets> {
     let Some(named) = names(config, "target_modules")? else {
         return Err(config.refuse("target_modules", "a list of module names or a pattern"));
     };
-    // As in PEFT: an empty list or text excludes nothing.
-    let excluded = if config.is_empty("exclude_modules") { None } else { names(config, "exclude_modules")? };
+    let excluded = names(config, "exclude_modules")?;
     let listed = matches!(named, Names::List(_));
     for key in ["layers_to_transform", "layers_pattern"] {
         if !listed && config.value(key).is_some_and(|value| !value.is_null()) {
@@ -266,76 +231,5 @@ fn one_or_more(config: &ConfigFile, key: &str) -> Result<Vec<String>> {
     match config.value(key) {
         Some(Value::String(one)) => Ok(vec![one.clone()]),
         _ => config.strings(key),
-    }
-}
-
-/// The values of `rank_pattern` or `alpha_pattern`, in the order of the file.
-fn pattern_values<T>(
-    config: &ConfigFile,
-    key: &'static str,
-    needed: &'static str,
-    entries: Option<Ordered>,
-    read: impl Fn(&Value) -> Option<T>,
-) -> Result<Vec<(Suffix, T)>> {
-    let (mut found, mut expressions) = (Vec::new(), 0);
-    for (pattern, value) in entries.unwrap_or_default().0 {
-        let value = read(&value).ok_or_else(|| WeightsError::ConfigBadType {
-            file: config.file().to_owned(),
-            key: format!("{key}.{pattern}"),
-            value: value.to_string(),
-            needed,
-        })?;
-        let suffix = Suffix::new(key, &pattern).map_err(|fault| refused(config, fault))?;
-        expressions += usize::from(!suffix.is_plain());
-        check_count(config, key, expressions)?;
-        found.push((suffix, value));
-    }
-    Ok(found)
-}
-
-/// Refuses more expressions than can be tried on every module in a short time.
-fn check_count(config: &ConfigFile, key: &'static str, count: usize) -> Result<()> {
-    if count <= MAX_EXPRESSIONS {
-        return Ok(());
-    }
-    Err(refused(config, AdapterFault::Patterns { key, limit: MAX_EXPRESSIONS }))
-}
-
-fn refused(config: &ConfigFile, fault: AdapterFault) -> WeightsError {
-    WeightsError::Adapter { place: config.file().to_owned(), fault }
-}
-
-/// The two objects whose order matters: the first key that matches decides.
-#[derive(serde::Deserialize)]
-struct Patterns {
-    rank_pattern: Option<Ordered>,
-    alpha_pattern: Option<Ordered>,
-}
-
-/// The entries of an object in the order of the file; empty for any other value.
-#[derive(Default)]
-struct Ordered(Vec<(String, Value)>);
-
-impl<'de> Deserialize<'de> for Ordered {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(OrderedVisitor)
-    }
-}
-
-struct OrderedVisitor;
-
-impl<'de> Visitor<'de> for OrderedVisitor {
-    type Value = Ordered;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("an object")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Ordered, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
-        }
-        Ok(Ordered(entries))
     }
 }

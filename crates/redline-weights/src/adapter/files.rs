@@ -78,7 +78,7 @@ impl AdapterFiles {
     }
 
     /// Like [`Self::open`], for a directory that must lie in `root`; so must the files in it, after all links are followed. A
-    /// relative path begins at `root`.
+    /// relative path begins at `root`. The files are opened after the check, so anyone who can write to `root` must be trusted.
     pub fn open_in(root: &Path, dir: &Path) -> Result<Self> {
         let dir = path_in_root(root, dir)?;
         for name in [CONFIG, SAFETENSORS, PYTORCH] {

@@ -4,6 +4,7 @@
 //! model, checks that adapter and model fit each other completely, and reads the values. Everything that would change the
 //! result and is not supported is refused by name; nothing is left out with a warning.
 
+mod by_module;
 mod config;
 mod fault;
 mod files;

@@ -10,9 +10,9 @@ use super::fault::AdapterFault;
 /// Maximum length of a regular expression in bytes.
 const MAX_LENGTH: usize = 4096;
 /// Maximum number of backtracking steps for one module.
-const MAX_STEPS: usize = 20_000;
+const MAX_STEPS: usize = 5_000;
 /// Maximum size of the parts that are matched without backtracking, in bytes.
-const MAX_SIZE: usize = 1 << 18;
+const MAX_SIZE: usize = 1 << 19;
 
 /// A key of `rank_pattern` or `alpha_pattern`.
 ///
@@ -245,6 +245,9 @@ mod tests {
         let expression = Expression::whole("target_modules", "(?:(?=a)(a|aa)+)+$x").unwrap();
         let error = expression.matches(&"a".repeat(80)).unwrap_err().to_string();
         assert!(error.contains("backtrack"), "{error}");
+        // Three loops, one inside the other, need too many steps even for nine characters.
+        let expression = Expression::whole("target_modules", "(?:(?:(?:(?=.).)+)+)+x").unwrap();
+        assert!(expression.matches(&"a".repeat(9)).is_err() && !expression.matches("aaa").unwrap());
         refused(&"(?:a{1,1000}){1,1000}".repeat(3));
         refused(&format!("{}a{}", "(".repeat(1000), ")".repeat(1000)));
     }

@@ -70,12 +70,33 @@ fn keys_without_effect_and_empty_ones_are_accepted() {
         "qalora_group_size": 16, "megatron_core": "megatron.core", "loftq_config": {}, "bias": "none",
         "init_lora_weights": "gaussian", "alora_invocation_tokens": null, "lora_bias": false,
         "target_parameters": [], "layer_replication": null, "modules_to_save": null, "enable_lora": null,
-        "merge_weights": false, "rank_pattern": null, "alpha_pattern": {}, "some_new_key": """#,
+        "merge_weights": false, "rank_pattern": null, "alpha_pattern": {}, "some_new_key": "",
+        "lora_dtype": null, "lorap_emb_lr": 1e-06, "lorap_lr_ratio": 16.0"#,
     );
     assert_eq!((read.base_model(), read.scaling("q").unwrap()), (Some("org/model"), 1.75));
     for value in ["true", "false", "null", "\"eva\"", "\"orthogonal\"", "\"Gaussian\"", "\"mica\""] {
         config(&format!(r#", "target_modules": ["q"], "init_lora_weights": {value}"#));
     }
+}
+
+#[test]
+fn values_of_patterns_have_their_types() {
+    let read = |more: &str| {
+        let text = format!(r#"{{"peft_type": "LORA", "target_modules": ["q"], {more}}}"#);
+        AdapterConfig::from_bytes("adapter_config.json", text.as_bytes())
+    };
+    let says = |more: &str, fact: &str| {
+        check(read(more), Path::new("DIR"), &format!("{fact}\n  in `adapter_config.json`"));
+    };
+    says(r#""alpha_pattern": {"q": "2"}"#, r#"`alpha_pattern.q` is "2", but a number is needed"#);
+    says(r#""rank_pattern": {"q": 2.5}"#, "`rank_pattern.q` is 2.5, but a rank of 1 or more is needed");
+    says(r#""rank_pattern": {"q": -1}"#, "`rank_pattern.q` is -1, but a rank of 1 or more is needed");
+    says(r#""alpha_pattern": [1]"#, "`alpha_pattern` is [1], but an object is needed");
+    says(
+        r#""rank_pattern": {"q": 1, "q": 2}"#,
+        "not a JSON object: the key `q` stands twice at line 1 column 75",
+    );
+    read(r#""alpha_pattern": {"q": 0.5}"#).unwrap();
 }
 
 const CONFIG: &str = r#"{"peft_type": "LORA", "r": 1, "lora_alpha": 2, "target_modules": ["q"]}"#;

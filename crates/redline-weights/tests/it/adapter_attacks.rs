@@ -36,7 +36,7 @@ attacks!(OF_CONFIG, CONFIG, {
         "the pattern `(?:(?:a{1,1000}){1,1000}){1,1000}` of `target_modules` cannot be used: Error compiling regex: Regex error: error building NFA",
     adapter_config_expression_long =>
         &format!("the pattern `{}...` of `rank_pattern` cannot be used: it has 5000 bytes, but at most 4096 are read", "+".repeat(160)),
-    adapter_config_expressions_many => "`rank_pattern` has more than 256 regular expressions",
+    adapter_config_expressions_many => "`rank_pattern` has more than 64 regular expressions",
     adapter_config_invocation_tokens =>
         "`alora_invocation_tokens` is [1,2], but only an absent or empty value is supported",
     adapter_config_layer_replication =>
@@ -97,6 +97,7 @@ attacks!(OF_TENSORS, TENSORS, {
         "tensor `base_model.model.embed.lora_embedding_A` is 1 x 5, but this model needs 1 x 4",
     adapter_shape_flat =>
         "tensor `base_model.model.layers.0.q.lora_A.weight` is 2, but this model needs 1 x 2",
+    adapter_shape_head_copy => "tensor `base_model.model.lm_head.base_layer.weight` is 2 x 4, but this model needs 4 x 2",
     adapter_shape_inputs =>
         "tensor `base_model.model.layers.0.q.lora_A.weight` is 1 x 3, but this model needs 1 x 2",
     adapter_shape_outputs =>
@@ -142,6 +143,44 @@ fn modules() -> Vec<BaseModule> {
         module("lm_head", ModuleKind::Head, 2, 4),
         module("positions", ModuleKind::Fixed, 8, 2),
     ]
+}
+
+/// Every hint, with an attack that leads to it.
+const HINTS: &[(&str, &str)] = &[
+    ("config_expression_broken", "a list of module names needs no regular expression"),
+    ("config_expressions_many", "write module names instead of regular expressions"),
+    (
+        "config_pissa",
+        "save the adapter again with `path_initial_model_for_weight_conversion`, which makes it an ordinary LoRA adapter",
+    ),
+    (
+        "tensor_bias",
+        "only `lora_A`, `lora_B`, `lora_embedding_A`, `lora_embedding_B` and `lora_magnitude_vector` are read, with the prefix \
+         `base_model.model.`",
+    ),
+    (
+        "tensor_without_half",
+        "the file is incomplete, or the training did not gather the parts of its weights before saving",
+    ),
+    ("tensor_other_module", "the adapter was trained on another base model"),
+    ("shape_inputs", "the adapter was trained on another base model"),
+    (
+        "tensor_embedding_as_linear",
+        "an embedding has `lora_embedding_A` and `lora_embedding_B`, a linear layer `lora_A` and `lora_B`",
+    ),
+    ("tensor_fixed_module", "linear layers, the token embedding and the head can be adapted"),
+    ("rank_of_shape", "`adapter_config.json` and the tensors are not from one adapter"),
+    ("target_without_tensors", "`adapter_config.json` and the tensors are not from one adapter"),
+];
+
+#[test]
+fn a_refusal_comes_with_advice() {
+    for (attack, hint) in HINTS {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("attacks").join(format!("adapter_{attack}"));
+        let read = AdapterFiles::open(&dir).and_then(|files| files.read(&modules(), MAX_RANK));
+        let found = read.expect_err(attack).hint().map(|hint| hint.to_string());
+        assert_eq!(found.as_deref(), Some(*hint), "{attack}");
+    }
 }
 
 fn refused(attack: &str, file: &str, fact: &str) {

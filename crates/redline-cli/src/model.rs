@@ -410,6 +410,11 @@ impl Backend {
         self.tier
     }
 
+    /// The requested format of keys and values.
+    pub(crate) fn kv_format(&self) -> Option<KvFormat> {
+        self.kv_format
+    }
+
     /// These settings, adapted to a lane.
     pub(crate) fn for_lane(self, setup: &Setup) -> Self {
         let plans = match &setup.plans {
@@ -423,7 +428,8 @@ impl Backend {
             },
         };
         let prefix_cache = setup.prefix_cache.then_some(PrefixCacheSize::Automatic);
-        Self { plans, prefix_cache, ..self }
+        let kv_format = setup.kv_format.or(self.kv_format);
+        Self { plans, prefix_cache, kv_format, ..self }
     }
 
     /// Converts the settings to engine options.

@@ -429,7 +429,7 @@ impl Backend {
         };
         let prefix_cache = setup.prefix_cache.then_some(PrefixCacheSize::Automatic);
         let kv_format = setup.kv_format.or(self.kv_format);
-        Self { plans, prefix_cache, kv_format, ..self }
+        Self { plans, kv_format, prefix_cache, ..self }
     }
 
     /// Converts the settings to engine options.

@@ -50,7 +50,9 @@ impl Cache {
                 normal(SEEDS[1], first, &mut k[..rows * width]);
                 normal(SEEDS[2], first, &mut v[..rows * width]);
                 let [k, v] = [&k, &v].map(|values| Rows::new(values, rows, width, width));
-                caches.iter_mut().for_each(|cache| cache.store(exec, sequence, start, rows, k, v));
+                for cache in &mut caches {
+                    cache.store(exec, sequence, start, rows, k, v);
+                }
             }
         }
         caches.iter_mut().for_each(Self::copy);

@@ -227,7 +227,7 @@ mod tests {
     fn short_contexts_may_be_slow() {
         let slow = |context, min_speedup| {
             let own = measured(KvFormat::W8, &[2.0; 2]);
-            Outcome { own, min_speedup, ..outcome(context) }.rows().unwrap()[0].missed().len()
+            Outcome { min_speedup, own, ..outcome(context) }.rows().unwrap()[0].missed().len()
         };
         assert_eq!([slow(2047, 1.15), slow(2048, 1.15), slow(2048, 0.0)], [0, 1, 0]);
     }

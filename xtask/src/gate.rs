@@ -22,6 +22,11 @@ const GATES: &[Gate] = &[
         name: "gemm-perf",
         lane: &["gemm", "--formats=f32,w8,w4", "--m=1,128", "--n=4096", "--k=4096", "--min-speedup=1.5"],
     },
+    // Attention of a prompt over int8 keys and values, compared with f16, and the change of perplexity on the demo model.
+    Gate {
+        name: "attn-prefill-perf",
+        lane: &["attn-prefill", "--ctx=4096", "--heads-per-kv=4", "--perplexity-tokens=8192"],
+    },
     // Verdicts: equal arms are the same, a slowdown of 5 % is found, and nothing is wrong under disturbance.
     Gate { name: "self-test", lane: &["self-test"] },
 ];
@@ -151,7 +156,7 @@ mod tests {
             let Err(Failure::Usage(message)) = gate(&arguments) else { panic!("{arguments:?}") };
             message
         };
-        assert!(refused(&[]).contains("tokenizer-perf, gemm-perf"));
+        assert!(refused(&[]).contains("tokenizer-perf, gemm-perf, attn-prefill-perf"));
         assert!(refused(&["speed"]).contains("no gate `speed`"));
         assert!(refused(&["gemm-perf", "all"]).contains("got 2"));
     }

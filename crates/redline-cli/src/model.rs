@@ -419,6 +419,11 @@ impl Backend {
         self.tier
     }
 
+    /// The requested format of keys and values.
+    pub(crate) fn kv_format(&self) -> Option<KvFormat> {
+        self.kv_format
+    }
+
     /// These settings, adapted to a lane.
     pub(crate) fn for_lane(self, setup: &Setup) -> Self {
         let plans = match &setup.plans {
@@ -432,7 +437,8 @@ impl Backend {
             },
         };
         let prefix_cache = setup.prefix_cache.then_some(PrefixCacheSize::Automatic);
-        Self { plans, prefix_cache, ..self }
+        let kv_format = setup.kv_format.or(self.kv_format);
+        Self { plans, kv_format, prefix_cache, ..self }
     }
 
     /// Converts the settings to engine options.

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod attention;
 pub mod baseline;
 pub mod bench;
 mod canary;

@@ -106,7 +106,8 @@ impl Probe {
         peak(self.exec(), arithmetic, clock)
     }
 
-    fn read(&self, arithmetics: Arithmetics, clock: &Clock) -> Limits {
+    /// One reading of the bandwidth and of every peak, as limits for each of these arithmetics.
+    fn read(&self, arithmetics: &[Arithmetics], clock: &Clock) -> Vec<Limits> {
         let bandwidth = self.read_bandwidth(clock);
         let mut seen: Vec<(Arithmetic, f64)> = Vec::new();
         let mut peak_of = |arithmetic| {
@@ -117,10 +118,13 @@ impl Probe {
             seen.push((arithmetic, peak));
             peak
         };
-        let peak = peak_of(arithmetics.weights);
-        let [keys, values] = arithmetics.attention.map(&mut peak_of);
-        // Attention does equally many operations of both kinds.
-        Limits { bandwidth, peak, attention_peak: 2.0 / (1.0 / keys + 1.0 / values) }
+        let mut limits = |arithmetics: &Arithmetics| {
+            let peak = peak_of(arithmetics.weights);
+            let [keys, values] = arithmetics.attention.map(&mut peak_of);
+            // Attention does equally many operations of both kinds.
+            Limits { bandwidth, peak, attention_peak: 2.0 / (1.0 / keys + 1.0 / values) }
+        };
+        arithmetics.iter().map(&mut limits).collect()
     }
 
     /// Takes `n` samples, each between two readings of both limits.
@@ -131,14 +135,28 @@ impl Probe {
         clock: &Clock,
         sample: impl FnMut(usize) -> Result<T, E>,
     ) -> Result<Vec<Held<T>>, E> {
-        let read = || self.read(arithmetics, clock);
-        let (samples, readings) = conditions::take(n, clock, read, |limits| 1e15 / limits.peak, sample)?;
-        let held = |(sample, around): (Watched<T>, &[Limits])| Held {
+        self.hold_arms(n, &[arithmetics], |_| 0, clock, sample)
+    }
+
+    /// Takes `n` samples of arms, each of which has its own arithmetic, between two readings of the limits of all arms. `arm`
+    /// returns the arm of a sample.
+    pub fn hold_arms<T, E>(
+        &self,
+        n: usize,
+        arms: &[Arithmetics],
+        arm: impl Fn(usize) -> usize,
+        clock: &Clock,
+        sample: impl FnMut(usize) -> Result<T, E>,
+    ) -> Result<Vec<Held<T>>, E> {
+        let read = || self.read(arms, clock);
+        let canary_ns = |limits: &Vec<Limits>| 1e15 / limits[0].peak;
+        let (samples, readings) = conditions::take(n, clock, read, canary_ns, sample)?;
+        let held = |(i, (sample, around)): (usize, (Watched<T>, &[Vec<Limits>]))| Held {
             value: sample.value,
-            limits: around[0].midpoint(around[1]),
+            limits: around[0][arm(i)].midpoint(around[1][arm(i)]),
             condition: sample.condition,
         };
-        Ok(samples.into_iter().zip(readings.windows(2)).map(held).collect())
+        Ok(samples.into_iter().zip(readings.windows(2)).enumerate().map(held).collect())
     }
 }
 
@@ -245,6 +263,17 @@ mod tests {
     }
 
     #[test]
+    fn a_sample_has_the_limits_of_its_arm() {
+        let probe = Probe::new(1, Simd::best(), 4096).unwrap();
+        let clock = Clock::ticking(10_000_000);
+        let arms = [Arithmetic::Int8, Arithmetic::F32].map(Arithmetics::of_weights);
+        let [fast, slow] = [Arithmetic::Int8, Arithmetic::F32].map(|one| probe.arithmetic_peak(one, &clock));
+        let held = probe.hold_arms(3, &arms, |i| usize::from(i == 1), &clock, Ok::<_, LimitError>).unwrap();
+        let peaks: Vec<f64> = held.iter().map(|held| held.limits.attention_peak).collect();
+        assert!(fast > slow && peaks == [fast, slow, fast], "{peaks:?}");
+    }
+
+    #[test]
     fn attention_is_bounded_by_both_of_its_arithmetics() {
         let probe = Probe::new(1, Simd::best(), 4096).unwrap();
         let clock = Clock::ticking(10_000_000);
@@ -253,7 +282,7 @@ mod tests {
         assert!(fast > slow, "they differ, or nothing is shown: {fast} {slow}");
         let arithmetics =
             Arithmetics { weights: Arithmetic::Int8, attention: [Arithmetic::Int8, Arithmetic::F32] };
-        let limits = probe.read(arithmetics, &clock);
+        let limits = probe.read(&[arithmetics], &clock)[0];
         assert_eq!(limits.peak, fast);
         // Half of the operations in one, half in the other: their times add up.
         let seconds = 0.5 / fast + 0.5 / slow;

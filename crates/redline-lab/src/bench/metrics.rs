@@ -76,6 +76,11 @@ impl Row {
         if least > 0.0 { self.gate(metric, least) } else { self }
     }
 
+    /// Adds a maximum for the absolute value of a metric.
+    pub(crate) fn within(self, metric: &str, most: f64) -> Self {
+        self.gate(metric, -most).at_most(metric, most)
+    }
+
     /// Adds metrics of `trials`, which get their units and directions from `specs`.
     pub(crate) fn measured<'a, T>(self, specs: &'a [MetricSpec], trials: &'a [T]) -> MeasuredRow<'a, T> {
         MeasuredRow { row: self, specs, trials }

@@ -11,6 +11,7 @@ mod trials;
 use std::path::PathBuf;
 
 use redline_engine::{Engine, EngineError, MAX_BATCH, ModelInfo, PlanPolicy};
+use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Simd, Tier};
 use redline_tokenizer::{Encoder, Tokenizer, TokenizerError};
 
@@ -55,6 +56,10 @@ pub struct BenchModel<'a> {
     pub packed_bytes: Option<u64>,
     /// The directory of stored plans that the user named; `None` if none was named.
     pub plan_cache: Option<PathBuf>,
+    /// Format of keys and values that the user named; `None` if none was named.
+    pub kv_format: Option<KvFormat>,
+    /// A text on which the embedded models were not trained.
+    pub text: &'a str,
     /// A second model that judges the text of this one; available for embedded models.
     pub judge: Option<Judge<'a>>,
 }
@@ -84,6 +89,8 @@ pub struct Setup {
     pub adaptive_threads: bool,
     /// Whether the prefix cache is on.
     pub prefix_cache: bool,
+    /// Format of keys and values; `None` for the setting of the command line.
+    pub kv_format: Option<KvFormat>,
     /// How passes are planned; `None` for the settings of the command line.
     pub plans: Option<PlanSetup>,
 }
@@ -104,7 +111,7 @@ pub struct PlanSetup {
 impl Setup {
     /// A setup with this number of threads and without a prefix cache.
     pub fn new(threads: usize) -> Self {
-        Self { threads, adaptive_threads: false, prefix_cache: false, plans: None }
+        Self { threads, adaptive_threads: false, prefix_cache: false, kv_format: None, plans: None }
     }
 }
 

@@ -345,7 +345,8 @@ mod tests {
     fn what_does_not_add_up_is_incorrect() {
         let with = |packed_bytes, peak| {
             let load = &|_| Err(EngineError::Stopped);
-            let model = BenchModel { load, packed_bytes, plan_cache: None, judge: None };
+            let model =
+                BenchModel { load, packed_bytes, plan_cache: None, kv_format: None, text: "", judge: None };
             check(&model, CASE, &Sample { peak, ..sample() })
         };
         assert!(with(None, None).is_ok() && with(Some(2090), Some(7096.0)).is_ok());

@@ -5,6 +5,8 @@ use crate::bench::{Bench, BenchModel, Flag, MetricSpec, Result, Text, Values};
 use crate::result::{Cell, Column};
 use crate::{Direction, LaneResult, Samples};
 
+mod attn_decode;
+mod attn_prefill;
 mod contention;
 mod diffusion;
 mod forward;
@@ -39,6 +41,8 @@ pub const ALL: &[Lane] = &[
     contention::LANE,
     limits::LANE,
     gemm::LANE,
+    attn_decode::LANE,
+    attn_prefill::LANE,
     forward::LANE,
     diffusion::LANE,
     memory::LANE,
@@ -295,11 +299,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn two_lanes_run_with_several_numbers_of_threads() {
+    fn four_lanes_run_with_several_numbers_of_threads() {
         for lane in ALL {
             let expected = match lane.name {
                 "limits" => vec![1, 2, 3],
                 "tokenizer" => vec![1, 2, 4, 8],
+                "attn-decode" | "attn-prefill" => vec![1, 3],
                 _ => vec![3],
             };
             assert_eq!((lane.threads)(3), expected, "{}", lane.name);

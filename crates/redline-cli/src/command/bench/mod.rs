@@ -356,12 +356,15 @@ impl Resolved {
                 };
                 let knows = *name == demo_model::DIFFUSION.name;
                 let judge = knows.then_some(Judge { load: &load_judge, text: demo_model::HELD_OUT });
-                let plan_cache = plan_cache.clone();
-                run(
-                    bench,
-                    &BenchModel { load: &load, packed_bytes: *packed_bytes, plan_cache, judge },
-                    values,
-                )
+                let model = BenchModel {
+                    load: &load,
+                    packed_bytes: *packed_bytes,
+                    plan_cache: plan_cache.clone(),
+                    kv_format: backend.kv_format(),
+                    text: demo_model::HELD_OUT,
+                    judge,
+                };
+                run(bench, &model, values)
             }
             Self::Text(run, source) => {
                 let text = Text { name: &source.name, tokenizer: &|encoder| source.load(encoder) };

@@ -18,7 +18,7 @@ mod split;
 
 use redline_simd::{Isa, Kernel, Simd};
 
-use self::block::{BLOCK_TILES, Block, Part, Tile};
+use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
 use self::floats::{Floats, HalfMac};
 use self::integers::{INTEGER_ROWS, Integers};
 use self::split::Split;
@@ -160,6 +160,18 @@ impl Kernel for OverOther<'_> {
     }
 }
 
+/// Bytes that each thread uses on its stack: queries, logits, unpacked pages, and weighted values of a block, which are those of a
+/// span and the merged ones.
+pub fn thread_bytes(format: KvFormat) -> usize {
+    let products = match format {
+        KvFormat::F32 => size_of::<Floats<F32Mac, F32Mac>>(),
+        KvFormat::Bf16 => size_of::<Floats<Bf16Mac, WidenMac>>(),
+        KvFormat::F16 => size_of::<Floats<HalfMac, HalfMac>>(),
+        KvFormat::W8 => size_of::<Integers>(),
+    };
+    products + 2 * size_of::<Values>()
+}
+
 /// One call of [`attention`].
 struct Job<'a> {
     shape: AttentionShape,
@@ -179,5 +191,23 @@ impl Job<'_> {
     /// Number of tiles of a segment's rows.
     fn tiles(&self, segment: &Segment<'_>) -> usize {
         (segment.rows * self.group).div_ceil(self.tile_rows)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
+
+    #[test]
+    fn a_thread_holds_a_block() {
+        let rows = BLOCK_TILES * TILE_ROWS;
+        // Values of a span, merged values; queries, queries of pairs, logits; a page of keys and of values.
+        let floats = 4 * (2 * rows * MAX_HEAD_DIM + 2 * rows * MAX_HEAD_DIM + rows * SPAN)
+            + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
+        assert_eq!(thread_bytes(KvFormat::F16), floats);
+        // Queries of a byte with a scale and a sum, logits of a tile, weights of two bytes.
+        let integers = rows * MAX_HEAD_DIM + 8 * rows + INTEGER_ROWS * SPAN * (4 + 2);
+        assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * rows * MAX_HEAD_DIM + integers);
     }
 }

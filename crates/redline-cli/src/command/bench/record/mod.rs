@@ -38,10 +38,12 @@ pub(super) struct RecordArgs {
     /// Print the result as Google Benchmark does: console (the table), csv or json; every repetition is an entry
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "csv_style"])]
     benchmark_format: Option<BenchmarkFormat>,
-    /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm or tokenizer
+    /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm, tokenizer,
+    /// attn-decode or attn-prefill
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score and tokenizer: also their --output F.csv
+    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, tokenizer,
+    /// attn-decode and attn-prefill: also their --output F.csv
     #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     /// Accept this run as the baseline: it replaces the file of --baseline

@@ -45,7 +45,7 @@ pub(super) fn qualities<const N: usize>(
     let ids = text.ids(tokens.map_or(all, |tokens| tokens.min(all)), 0, info.vocab);
     let window = Some(info.context.min(ids.len()));
     let quality = |format| {
-        let request = PerplexityRequest { text: Prompt::Ids(ids.clone()), window };
+        let request = PerplexityRequest { text: Prompt::Ids(ids.clone()), window, adapters: Vec::new() };
         Ok(Quality::of(&load(format)?.compare(&reference, request, &Cancel::new())?))
     };
     let formats = formats.into_iter().map(quality).collect::<Result<_>>()?;

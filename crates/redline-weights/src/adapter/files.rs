@@ -56,10 +56,10 @@ pub struct LowRank {
 impl AdapterFiles {
     /// Opens the adapter directory `dir`. Reads the configuration and the names of all tensors, but no values.
     pub fn open(dir: &Path) -> Result<Self> {
-        let about = fs::metadata(dir).map_err(WeightsError::io("open the adapter directory", dir))?;
+        fs::metadata(dir).map_err(WeightsError::io("open the adapter directory", dir))?;
         let refuse = |fault| WeightsError::Adapter { place: dir.to_owned(), fault };
         let config = dir.join(CONFIG);
-        if !about.is_dir() || !exists(&config)? {
+        if !exists(&config)? {
             return Err(refuse(AdapterFault::NoConfig));
         }
         let config = AdapterConfig::open(&config)?;

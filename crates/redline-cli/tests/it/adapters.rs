@@ -24,8 +24,18 @@ fn scored(extra: &[&str]) -> Run {
     redline(&[&["score", "--model", &model, "--json", "--quiet"], extra].concat())
 }
 
-const REQUEST: &[&str] =
-    &["--query-ids", "5,17,42,3", "--item-ids", "9,1", "--item-ids", "30", "--label-id", "2", "--label-id", "11"];
+const REQUEST: &[&str] = &[
+    "--query-ids",
+    "5,17,42,3",
+    "--item-ids",
+    "9,1",
+    "--item-ids",
+    "30",
+    "--label-id",
+    "2",
+    "--label-id",
+    "11",
+];
 
 /// The bits of [`REQUEST`] with two adapters loaded and further arguments.
 #[track_caller]
@@ -168,13 +178,19 @@ fn adapters_that_do_not_fit_are_refused() {
     let missing = path("tests/golden/adapters/missing");
     refused(&["--adapter", &missing], &[&missing]);
     refused(&["--adapter", &path("models/demo")], &["there is no `adapter_config.json`", "save_pretrained"]);
-    refused(&["--adapter", &adapter("qwen2-rslora")], &["this model needs", "was trained on another base model"]);
+    refused(
+        &["--adapter", &adapter("qwen2-rslora")],
+        &["this model needs", "was trained on another base model"],
+    );
     refused(&["--adapter", &path("models/demo-adapter")], &["was trained on another base model"]);
     refused(&["--adapter", &plain, "--adapter", &plain], &["`llama-plain` has generation 1"]);
     let same = format!("tone={}", path("tests/golden/adapters/llama-plain"));
     refused(&["--adapter", &plain, "--adapter", &same], &["`tone` is the same adapter as `llama-plain`"]);
     let dora = adapter("llama-dora");
-    refused(&["--adapter", &dora, "--use", "llama-dora:0.5"], &["(DoRA)", "hint: use it alone, with scale 1"]);
+    refused(
+        &["--adapter", &dora, "--use", "llama-dora:0.5"],
+        &["(DoRA)", "hint: use it alone, with scale 1"],
+    );
     let both = ["--adapter", &plain, "--adapter", &dora, "--use", "llama-plain,llama-dora"];
     refused(&both, &["(DoRA)"]);
     refused(
@@ -201,15 +217,21 @@ fn malformed_flags_are_usage_errors() {
 #[test]
 fn a_line_that_names_an_unknown_adapter_fails_alone() {
     let model = path("tests/golden/llama-a");
-    let lines = [json!("tone"), json!([{ "name": "llama-plain", "factor": 2 }]), json!(7), json!("llama-plain")];
+    let lines =
+        [json!("tone"), json!([{ "name": "llama-plain", "factor": 2 }]), json!(7), json!("llama-plain")];
     let line = |adapter| json!({ "query": [5], "items": [[9]], "label_token_ids": [2], "adapter": adapter });
     let lines: String = lines.map(|adapter| line(adapter).to_string() + "\n").concat();
-    let arguments = ["score", "--model", &model, "--quiet", "--jsonl", "-", "--adapter", &adapter("llama-plain")];
+    let arguments =
+        ["score", "--model", &model, "--quiet", "--jsonl", "-", "--adapter", &adapter("llama-plain")];
     let run = redline_reading(&arguments, lines.as_bytes());
     assert_eq!(run.code, 1, "{}", run.err);
     let answers: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let message = |at: usize| answers[at]["error"]["message"].as_str().unwrap_or_default().to_owned();
     assert!(message(0).contains("no adapter is named `tone`"), "{}", run.out);
-    assert!(message(1).contains("`name` and `scale`") && message(2).contains("`name` and `scale`"), "{}", run.out);
+    assert!(
+        message(1).contains("`name` and `scale`") && message(2).contains("`name` and `scale`"),
+        "{}",
+        run.out
+    );
     assert_eq!((answers.len(), message(3).as_str(), answers[3]["object"].as_str()), (4, "", Some("scoring")));
 }

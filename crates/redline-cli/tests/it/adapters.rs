@@ -104,7 +104,7 @@ fn lines_have_the_bits_of_single_commands() {
         (adapter("llama-plain"), adapter("llama-headless"), path("tests/golden/llama-a"));
     let arguments = ["score", "--model", &model, "--json", "--quiet", "--jsonl", "-"];
     let adapters = ["--adapter", &plain, "--adapter", &headless, "--use", "llama-headless"];
-    let run = redline_reading(&[arguments, adapters].concat(), lines.concat().as_bytes()).ok();
+    let run = redline_reading(&[&arguments[..], &adapters].concat(), lines.concat().as_bytes()).ok();
     let answers: Vec<Vec<Vec<u32>>> = run
         .out
         .lines()
@@ -125,27 +125,30 @@ fn lines_have_the_bits_of_single_commands() {
 
 #[test]
 fn every_command_of_texts_takes_adapters() {
-    let books = path("models/demo-adapter");
+    let jargon = path("models/demo-adapter/jargon");
+    let license = path("LICENSE-MIT");
     let asked = |command: &[&str], adapters: &[&str]| {
         redline(&[command, &["--model", "demo", "--quiet"], adapters].concat()).ok().out
     };
-    let commands: [&[&str]; 4] = [
-        &["classify", "--class", "scripture", "--class", "novel", "--text", "And the king slept."],
+    let commands: [&[&str]; 6] = [
+        &["classify", "--class", "king", "--class", "priest", "--text", "And the king slept."],
         &["rerank", "--query", "a king", "--document", "It rains.", "--document", "David is king."],
-        &["generate", "--prompt", "In the beginning", "--max-new-tokens", "8"],
-        &["perplexity", "--file", &path("LICENSE-MIT"), "--json"],
+        &["generate", "--prompt", "The king", "--max-new-tokens", "16"],
+        &["generate", "--prompt", "The king", "--max-new-tokens", "9", "--n", "2", "--temperature", "1"],
+        &["generate", "--prompt", "The king", "--max-new-tokens", "16", "--no-kv-cache"],
+        &["perplexity", "--file", &license],
     ];
     for command in commands {
         let base = asked(command, &[]);
-        assert_ne!(asked(command, &["--adapter", &books]), base, "{command:?}");
-        assert_eq!(asked(command, &["--adapter", &books, "--use", "base"]), base, "{command:?}");
+        assert_ne!(asked(command, &["--adapter", &jargon]), base, "{command:?}");
+        assert_eq!(asked(command, &["--adapter", &jargon, "--use", "base"]), base, "{command:?}");
     }
     let chat = |adapters: &[&str]| {
-        let arguments = [&["chat", "--model", "demo", "--quiet", "--max-new-tokens", "8"], adapters].concat();
-        redline_reading(&arguments, b"In the beginning\n").ok().out
+        let arguments = ["chat", "--model", "demo", "--quiet", "--max-new-tokens", "16"];
+        redline_reading(&[&arguments[..], adapters].concat(), b"The king\n").ok().out
     };
-    assert_ne!(chat(&["--adapter", &books]), chat(&[]));
-    assert_eq!(chat(&["--adapter", &books, "--use", "base"]), chat(&[]));
+    assert_ne!(chat(&["--adapter", &jargon]), chat(&[]));
+    assert_eq!(chat(&["--adapter", &jargon, "--use", "base"]), chat(&[]));
 }
 
 /// The held-out sentences of `models/demo-adapter`, whose ids are their classes.
@@ -183,7 +186,6 @@ fn adapters_that_do_not_fit_are_refused() {
         &["this model needs", "was trained on another base model"],
     );
     refused(&["--adapter", &path("models/demo-adapter")], &["was trained on another base model"]);
-    refused(&["--adapter", &plain, "--adapter", &plain], &["`llama-plain` has generation 1"]);
     let same = format!("tone={}", path("tests/golden/adapters/llama-plain"));
     refused(&["--adapter", &plain, "--adapter", &same], &["`tone` is the same adapter as `llama-plain`"]);
     let dora = adapter("llama-dora");
@@ -210,6 +212,7 @@ fn malformed_flags_are_usage_errors() {
         refused(&["--adapter", &plain, "--use", &uses], &[&format!("`{scale}` is no scale")]);
     }
     refused(&["--adapter", &plain, "--use", "llama-plain,base"], &["names no adapters"]);
+    refused(&["--adapter", &plain, "--adapter", &plain], &["two adapters are named `llama-plain`"]);
     refused(&["--adapter", "tone="], &["`tone=` is no adapter"]);
     refused(&["--adapter", &plain, "--adapter-memory", "much"], &["--adapter-memory"]);
 }
@@ -226,7 +229,7 @@ fn a_line_that_names_an_unknown_adapter_fails_alone() {
     let run = redline_reading(&arguments, lines.as_bytes());
     assert_eq!(run.code, 1, "{}", run.err);
     let answers: Vec<Value> = run.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let message = |at: usize| answers[at]["error"]["message"].as_str().unwrap_or_default().to_owned();
+    let message = |at: usize| answers[at]["message"].as_str().unwrap_or_default().to_owned();
     assert!(message(0).contains("no adapter is named `tone`"), "{}", run.out);
     assert!(
         message(1).contains("`name` and `scale`") && message(2).contains("`name` and `scale`"),

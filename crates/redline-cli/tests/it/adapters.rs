@@ -75,6 +75,7 @@ fn flags_choose_adapters() {
 fn a_name_is_that_of_the_directory_if_none_is_given() {
     let dir = path("tests/golden/adapters/llama-plain");
     let named = with(&["--adapter", &adapter("llama-plain")]);
+    assert_ne!(named, with(&[]));
     assert_eq!(with(&["--adapter", &dir, "--use", "llama-plain"]), named);
     assert_eq!(with(&["--adapter", &format!("other={dir}"), "--use", "other"]), named);
 }

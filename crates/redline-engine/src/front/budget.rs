@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redline_kernels::Format;
-use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
+use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS, page_bytes};
 use redline_models::Loader;
 use redline_models::spec::Objective;
 use redline_settings::{Setting, hint};
@@ -30,18 +30,37 @@ impl Room {
         let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
         let footprint = loader.footprint();
+        let shapes = footprint.kv_shapes(kv_format);
+        check_heads(&shapes)?;
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
         let budget = Budget {
             weights: footprint.weight_bytes(),
             activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
-            page: page_bytes(&footprint.kv_shapes(kv_format)) as u64,
+            page: page_bytes(&shapes) as u64,
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages })
     }
+}
+
+/// Refuses a format of keys and values that cannot hold the model's heads.
+fn check_heads(shapes: &[KvShape]) -> Result<(), EngineError> {
+    let Some(KvShape { format, head_dim, .. }) =
+        shapes.iter().find(|shape| !shape.format.holds(shape.head_dim))
+    else {
+        return Ok(());
+    };
+    let fact = format!(
+        "keys and values in `{}` need a `head_dim` that is a power of two, and this model's is {head_dim}",
+        format.name()
+    );
+    Err(EngineError::request(
+        fact,
+        hint!["take ", Setting::KvFormat.to(KvFormat::W8.name()), ", or leave it out"],
+    ))
 }
 
 /// Maximum sequence length: the requested one, which must not exceed the model's own context.

@@ -46,6 +46,9 @@ fn nothing_that_was_freed_is_read() {
     for checkpoint in ["llama-b", "dream-a"] {
         for &format in Format::ALL {
             for &kv_format in KvFormat::ALL {
+                // The heads of the first have 20 dimensions, which not every format holds.
+                let checkpoint =
+                    if kv_format.holds(20) { checkpoint } else { &checkpoint.replace("llama-b", "llama-a") };
                 check(checkpoint, format, kv_format, requests() / ways);
             }
         }

@@ -145,7 +145,27 @@ fn mib_of_tenths(tenths: u64) -> String {
     }
 }
 
+/// Number of tokens for which a generating sequence needs room at a time, if a row sees `window` keys and a pass has `rows` rows.
+/// Its prompt is stored whole. Then it gives back pages that no later row sees; if it is run again, a window and a pass must fit.
+/// Of several continuations, each needs that in addition to the prompt, which is held for the others.
+pub(crate) fn resident_tokens(
+    (prompt, total): (usize, usize),
+    window: Option<usize>,
+    rows: usize,
+    forks: bool,
+) -> usize {
+    let Some(window) = window.filter(|window| *window < total) else { return total };
+    let running = (window + rows).next_multiple_of(PAGE_TOKENS) + PAGE_TOKENS;
+    let prompt = prompt.next_multiple_of(PAGE_TOKENS);
+    if forks { prompt + running } else { total.min(prompt.max(running)) }
+}
+
 impl Engine {
+    /// Number of tokens for which a generation needs room at a time.
+    pub(super) fn resident(&self, prompt: usize, total: usize, forks: bool) -> usize {
+        resident_tokens((prompt, total), self.window, self.info.max_chunk, forks)
+    }
+
     /// Refuses sequences that together, with `spare` additional pages, would never fit the memory budget.
     pub(super) fn check_room(
         &self,

@@ -1,7 +1,7 @@
 //! The public engine: loads a model, checks requests, and hands them to the engine's thread.
 
 mod batch;
-mod budget;
+pub(crate) mod budget;
 mod diffuse;
 mod generate;
 mod judge;
@@ -101,6 +101,8 @@ pub struct ModelInfo {
 /// A loaded model and the thread that runs it.
 pub struct Engine {
     info: ModelInfo,
+    /// See [`Model::window`].
+    window: Option<usize>,
     tokenizer: Option<Arc<Tokenizer>>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
@@ -249,7 +251,7 @@ impl Engine {
             prefix_cache: options.prefix_cache.is_some(),
             operations: model.operations(),
         };
-        let activations = model.activations();
+        let (activations, window) = (model.activations(), model.window());
         let counters: Arc<Counters> = Arc::default();
         let runner = Runner {
             model,
@@ -270,7 +272,7 @@ impl Engine {
         };
         let (inbox, thread) = runner.start(options.queue)?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), simd, activations, counters, thread })
+        Ok(Self { info, window, tokenizer, end_ids, inbox: Some(inbox), simd, activations, counters, thread })
     }
 
     /// Facts about the model.

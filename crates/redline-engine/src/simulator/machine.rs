@@ -135,7 +135,7 @@ impl Machine for Digests {
                         }));
                     }
                     Some(window) => digests.extend(rows.map(|position| {
-                        digest(((position + 1).saturating_sub(window)..position + 1).map(token))
+                        digest(((position + 1).saturating_sub(window)..=position).map(token))
                     })),
                 },
                 AttentionMask::Bidirectional(keys) => {

@@ -105,6 +105,20 @@ fn kept_sequences_are_matched_only_where_their_pages_are_left() {
     }
 }
 
+/// A prompt of several passes keeps all its pages, because other prompts may begin with some of its tokens.
+#[test]
+fn a_prompt_that_was_not_continued_is_matched_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let used = engine(&model(dir.path(), WINDOWED), KvFormat::F32, None);
+    let long = prompt(400, 5);
+    answers(&used, &[asked(&long, 1)]);
+    for length in [20, 120, 399] {
+        let next = [&long[..length], &prompt(20, 7)].concat();
+        let outcome = used.generate(asked(&next, 1), &Cancel::new(), &mut |_| ()).unwrap();
+        assert_eq!(outcome.usage.cached_tokens, length);
+    }
+}
+
 #[test]
 fn pages_are_kept_if_some_layer_sees_all_tokens() {
     let dir = tempfile::tempdir().unwrap();

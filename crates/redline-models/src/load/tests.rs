@@ -1,5 +1,7 @@
 //! Models whose layers have different shapes of keys and values.
 
+use std::sync::Arc;
+
 use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
@@ -135,7 +137,7 @@ fn a_model_has_a_window_if_all_of_its_layers_have_one() {
     let team = Team::new(1).unwrap();
     let mut model = build(Exec { simd: Simd::best(), team: &team }, &[4, 4, 4]);
     let mut window_of = |windows: [Option<usize>; 3]| {
-        for (layer, window) in model.decoder.layers.iter_mut().zip(windows) {
+        for (layer, window) in Arc::get_mut(&mut model.decoder).unwrap().layers.iter_mut().zip(windows) {
             layer.attention.shape.window = window;
         }
         model.window()

@@ -223,7 +223,7 @@ impl Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
+    use crate::op::kv::{MAX_HEAD_DIM, MAX_SCALES, PAGE_TOKENS};
 
     #[test]
     fn a_thread_holds_a_block() {
@@ -232,8 +232,9 @@ mod tests {
         let floats = 4 * (2 * rows * MAX_HEAD_DIM + 2 * rows * MAX_HEAD_DIM + rows * SPAN)
             + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
         assert_eq!(thread_bytes(KvFormat::F16), floats);
-        // Queries of a byte with a scale and a sum, logits of a tile, weights of two bytes.
-        let integers = rows * MAX_HEAD_DIM + 8 * rows + INTEGER_ROWS * SPAN * (4 + 2);
+        // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
+        let integers =
+            rows * (MAX_HEAD_DIM + 4 + 4 * MAX_SCALES) + INTEGER_ROWS * SPAN * (4 + 2 * MAX_SCALES);
         assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * rows * MAX_HEAD_DIM + integers);
     }
 }

@@ -502,7 +502,8 @@ mod tests {
                 match action {
                     0..=3 => model.insert(id, namespace, &tokens, cache.insert(name, &tokens, id)),
                     4..=6 => {
-                        prop_assert_eq!(cache.matching(name, &tokens, any), model.longest(namespace, &tokens));
+                        let matching = cache.matching(name, &tokens, any);
+                        prop_assert_eq!(matching, model.longest(namespace, &tokens));
                         model.find(namespace, &tokens, cache.find(name, &tokens, any));
                     }
                     _ => model.evict(cache.evict()),

@@ -256,13 +256,17 @@ fn what_cannot_be_merged_is_refused_before_anything_is_written() {
     says(scaled, "it has no scale of 0.5");
     says(merged(&root.join("llama-b"), &adapter("qwen2-rslora"), &to), "this model needs");
     // The copy of the base's embedding tells another base of the same shape.
-    let other = tempfile::tempdir().unwrap();
-    let other = other.path().join("other");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let other = elsewhere.path().join("other");
     copy(&root.join("qwen2-b"), &other, Dtype::F32, |name, value| {
         if name.contains("embed_tokens") { value + 1.0 } else { value }
     });
     says(merged(&other, &adapter("qwen2-untied"), &to), "but the base model has");
     says(merged(&root.join("llama-a"), &root.join("llama-a"), &to), "there is no `adapter_config.json`");
+    let half = elsewhere.path().join("half");
+    copy(&root.join("llama-a"), &half, Dtype::F16, |_, value| value);
+    let large = merge(&half, &adapter("llama-plain"), &to, 1e9, &mut |_| Ok(()));
+    says(large, "F16");
 }
 
 #[test]

@@ -29,9 +29,13 @@ With `--model`, the adapter is checked as `--adapter` would check it. An adapter
 that does not fit ends the command with exit code 1 and names the first tensor
 or module that is wrong.";
 
+/// Flags that say something about the model only.
+const OF_MODEL: &[&str] = &["require_signed", "format", "group", "outliers"];
+
 /// Flags of `adapter inspect`.
 #[derive(Debug, Args)]
 #[command(after_help = ABOUT)]
+#[command(mut_args(|flag| if OF_MODEL.contains(&flag.get_id().as_str()) { flag.requires("model") } else { flag }))]
 pub(super) struct InspectArgs {
     /// The adapter: a directory that PEFT wrote
     #[arg(value_name = "DIR")]
@@ -127,7 +131,7 @@ fn joined(mut all: Vec<String>, more: &[StoredDtype]) -> Vec<String> {
     all
 }
 
-/// The modules, those with one name, rank, scaling and shape together, in the order of their first.
+/// The modules, those with one name, rank, scaling and shape together, by their names.
 fn targets(modules: &[AdapterModule]) -> Vec<AdapterTarget> {
     let mut targets: Vec<AdapterTarget> = Vec::new();
     for module in modules {
@@ -156,6 +160,7 @@ fn targets(modules: &[AdapterModule]) -> Vec<AdapterTarget> {
             }
         }
     }
+    targets.sort_by(|a, b| a.name.cmp(&b.name));
     targets
 }
 
@@ -249,8 +254,8 @@ fits         m
 in memory    2.0 KiB beside w8 weights
 
 target  modules  rank  alpha  scaling  inputs  outputs  parameters  types
-q             3     2      3      1.5       8        4          72  F32, BF16
 k             1     2      3      1.5       8        4          24  F32, BF16
+q             3     2      3      1.5       8        4          72  F32, BF16
 q             1     4      3     0.75       8        4          48  F32, BF16
 ";
         assert_eq!(text(&inspection), expected);

@@ -1,5 +1,6 @@
 //! Tests of the binary from outside: its output and its exit codes.
 
+mod adapter_command;
 mod attention_lanes;
 mod bad_input;
 mod bench;

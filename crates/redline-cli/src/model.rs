@@ -16,7 +16,7 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
-use crate::adapters::{AdapterFlags, Named};
+use crate::adapters::{self, AdapterFlags, Named};
 use crate::demo_model;
 use crate::env::{self, Environment, or_else};
 use crate::message::{self, Failure};
@@ -517,6 +517,7 @@ impl Settings {
 
     /// Loads a model and its adapters.
     pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<LoadedModel, Failure> {
+        adapters::check_names(&self.adapters)?;
         let options = self.backend.options(model.source(environment)?, self.threads);
         let model = &model.name;
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;

@@ -184,7 +184,8 @@ mod tests {
     #[test]
     fn layers_of_a_shape() {
         static FLAGS: &[Flag] = &[outputs("3"), inputs("5"), SHAPE];
-        let shapes = |given: &[(&'static str, &'static str)]| shapes(&Values::new(FLAGS, given.iter().copied()));
+        let shapes =
+            |given: &[(&'static str, &'static str)]| shapes(&Values::new(FLAGS, given.iter().copied()));
         // 32 query heads and 8 KV heads of 64 over 2048; gate and up of 8192 each.
         let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
         assert_eq!(shapes(&[("shape", "llama-3.2-1b")]).unwrap(), expected);

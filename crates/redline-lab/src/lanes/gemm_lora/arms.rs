@@ -150,7 +150,8 @@ impl<'a> Arms<'a> {
         let [fused, two_call] = [Arm::Fused, Arm::TwoCall].map(|arm| {
             let nmse = self.nmse(&self.expected[arm as usize]);
             verify(nmse <= MAX_NMSE, || {
-                let fact = format!("outputs of {arm:?} have an error of {nmse}, but at most {MAX_NMSE} is right");
+                let fact =
+                    format!("outputs of {arm:?} have an error of {nmse}, but at most {MAX_NMSE} is right");
                 format!("{fact}\n  in {}", self.case.place())
             })?;
             Ok(Checked { nmse, digest: self.digest(arm) })
@@ -176,7 +177,12 @@ impl<'a> Arms<'a> {
             let how = format!("beside a row without an adapter, with {} threads", exec.team.size());
             self.same(&base[..rows * stride], &self.expected[Arm::Base as usize], 0, &how)?;
             self.same(&mixed[..rows * stride], &self.expected[Arm::Fused as usize], 0, &how)?;
-            self.same(&mixed[rows * stride..], &base[rows * stride..], rows, "in the layer without adapters")?;
+            self.same(
+                &mixed[rows * stride..],
+                &base[rows * stride..],
+                rows,
+                "in the layer without adapters",
+            )?;
         }
         Ok(())
     }
@@ -294,7 +300,14 @@ impl Buffers {
 }
 
 /// Runs a layer, with updates of its rows.
-fn apply(exec: Exec<'_>, w: &Matrix, x: Rows<'_>, y: &mut [f32], loras: &[LoraRows<'_>], scratch: &mut [u32]) {
+fn apply(
+    exec: Exec<'_>,
+    w: &Matrix,
+    x: Rows<'_>,
+    y: &mut [f32],
+    loras: &[LoraRows<'_>],
+    scratch: &mut [u32],
+) {
     let rows = x.rows();
     let mut y = RowsMut::new(y, rows, w.rows(), w.rows().next_multiple_of(crate::linear::STRIP));
     let variant = Variant::estimate(exec.simd, w, rows);
@@ -355,7 +368,8 @@ mod tests {
             let format = Format::parse(name).unwrap();
             for (rows, adapters) in [(1, 1), (5, 2), (30, 8)] {
                 let case = Case { format, rows, adapters, ..CASE };
-                let [one, three] = [1, 3].map(|threads| with_arms(threads, case, |arms| arms.check().unwrap()));
+                let [one, three] =
+                    [1, 3].map(|threads| with_arms(threads, case, |arms| arms.check().unwrap()));
                 assert_eq!(one, three, "{name}: threads do not change bits");
                 let [fused, two_call] = one;
                 assert!(fused.nmse < 1e-4 && two_call.nmse < 1e-4, "{name}: {fused:?} {two_call:?}");
@@ -386,21 +400,34 @@ mod tests {
         let clock = Clock::ticking(1);
         with_arms(2, CASE, |arms| {
             arms.check().unwrap();
-            assert!(arms.sample(2, &clock).is_ok() && arms.check_mixed().is_ok() && arms.check_alone().is_ok());
-            let mut with = |arm: Arm, at: usize, check: &dyn Fn(&mut Arms<'_>) -> Result<()>, parts: &[&str]| {
-                let before = std::mem::replace(&mut arms.expected[arm as usize][at], 9.0);
-                incorrect(check(arms), parts);
-                arms.expected[arm as usize][at] = before;
-            };
+            assert!(
+                arms.sample(2, &clock).is_ok() && arms.check_mixed().is_ok() && arms.check_alone().is_ok()
+            );
+            let mut with =
+                |arm: Arm, at: usize, check: &dyn Fn(&mut Arms<'_>) -> Result<()>, parts: &[&str]| {
+                    let before = std::mem::replace(&mut arms.expected[arm as usize][at], 9.0);
+                    incorrect(check(arms), parts);
+                    arms.expected[arm as usize][at] = before;
+                };
             let sampled = |arms: &mut Arms<'_>| arms.sample(2, &Clock::ticking(1)).map(drop);
             for arm in Arm::ALL {
                 with(arm, 48 + 3, &sampled, &["output 3 of row 1 is ", "but 9 when it was checked"]);
             }
             let mixed = |arms: &mut Arms<'_>| arms.check_mixed();
-            with(Arm::Base, 7, &mixed, &["output 7 of row 0 is ", "but 9 beside a row without an adapter, with 2"]);
+            with(
+                Arm::Base,
+                7,
+                &mixed,
+                &["output 7 of row 0 is ", "but 9 beside a row without an adapter, with 2"],
+            );
             with(Arm::Fused, 2 * 48, &mixed, &["output 0 of row 2 is ", "but 9 beside a row without"]);
             let alone = |arms: &mut Arms<'_>| arms.check_alone();
-            with(Arm::Fused, 4 * 48 + 1, &alone, &["output 1 of row 4 is 9, but ", "alone on the scalar tier"]);
+            with(
+                Arm::Fused,
+                4 * 48 + 1,
+                &alone,
+                &["output 1 of row 4 is 9, but ", "alone on the scalar tier"],
+            );
         });
     }
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
+use redline_kernels::Format;
 use redline_kernels::matrix::MatrixShape;
 use redline_kernels::op::linear::Lora;
-use redline_kernels::Format;
 
 use crate::linear::STRIP;
 use crate::roofline::Work;
@@ -121,6 +121,10 @@ pub(super) mod tests {
             Case { format, outputs: 4096, inputs: 4096, rank: 16, adapters: 1, rows: 1 }.floor_pct()
         };
         let ratio = floor("w4") / floor("w8");
-        assert!((1.85..2.0).contains(&ratio) && (0.75..0.8).contains(&floor("w8")), "{ratio} {}", floor("w8"));
+        assert!(
+            (1.85..2.0).contains(&ratio) && (0.75..0.8).contains(&floor("w8")),
+            "{ratio} {}",
+            floor("w8")
+        );
     }
 }

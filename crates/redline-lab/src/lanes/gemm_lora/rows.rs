@@ -63,9 +63,7 @@ impl Outcome<'_> {
             .each("base_ms", ms(Arm::Base))?
             .each("baseline_tokens_per_s", |sample| tokens / sample.value.of(Arm::TwoCall))?
             .each("speedup", |sample| sample.value.of(Arm::TwoCall) / sample.value.of(arm))?
-            .each("lora_tax_pct", |sample| {
-                100.0 * (sample.value.of(arm) / sample.value.of(Arm::Base) - 1.0)
-            })?
+            .each("lora_tax_pct", |sample| 100.0 * (sample.value.of(arm) / sample.value.of(Arm::Base) - 1.0))?
             .one("lora_tax_floor_pct", case.floor_pct())?
             .one("l2_diff", checked.nmse.sqrt())?
             .one("nmse", checked.nmse)?
@@ -146,7 +144,10 @@ mod tests {
         // Five rows of inputs.
         assert_eq!(samples(&rows[0], "tokens_per_s"), [4.0, 2.5]);
         assert_eq!(samples(&rows[1], "tokens_per_s"), [2.0, 1.0]);
-        assert_eq!((samples(&rows[0], "speedup"), samples(&rows[1], "speedup")), (vec![2.0, 2.5], vec![1.0; 2]));
+        assert_eq!(
+            (samples(&rows[0], "speedup"), samples(&rows[1], "speedup")),
+            (vec![2.0, 2.5], vec![1.0; 2])
+        );
         assert_eq!(samples(&rows[0], "lora_tax_pct"), [25.0, 0.0]);
         assert_eq!(samples(&rows[1], "lora_tax_pct"), [150.0, 150.0]);
         assert_eq!(samples(&rows[0], "cpu_time"), [2.5, 4.0]);

@@ -79,7 +79,10 @@ fn the_tax_and_the_speedup_follow_from_the_times() {
                 near(samples(row, "seconds")[i], ms * 1e-3, row);
                 near(samples(row, "tokens_per_s")[i], tokens / (ms * 1e-3), row);
                 near(samples(row, "speedup")[i], apart[i] / ms, row);
-                assert!((samples(row, "lora_tax_pct")[i] - 100.0 * (ms / base[i] - 1.0)).abs() < 1e-6, "{row}");
+                assert!(
+                    (samples(row, "lora_tax_pct")[i] - 100.0 * (ms / base[i] - 1.0)).abs() < 1e-6,
+                    "{row}"
+                );
             }
             // A layer of 40 x 96 has three strips of 96 weights; an adapter has the strips of its rank and as many of 40 x rank.
             let params = ["adapter_rank", "adapters_n"].map(|name| row["params"][name].as_f64().unwrap());
@@ -141,7 +144,8 @@ fn files_have_the_columns_of_the_seed() {
     with(&["--out", &path("gemm_lora.csv"), "--summary", &path("gemm_summary.json")]);
     let csv = fs::read_to_string(path("gemm_lora.csv")).unwrap();
     assert!(csv.starts_with(&format!("{SEED},name,adapters,format,")), "{csv}");
-    let summary: Value = serde_json::from_str(&fs::read_to_string(path("gemm_summary.json")).unwrap()).unwrap();
+    let summary: Value =
+        serde_json::from_str(&fs::read_to_string(path("gemm_summary.json")).unwrap()).unwrap();
     assert_eq!(summary["lane"], "gemm-lora");
     assert!(summary["rows"][0]["metrics"]["lora_tax_pct"]["value"].is_number(), "{summary}");
     assert!(!folder.path().join("gemm_lora_summary.json").exists(), "there is one summary");

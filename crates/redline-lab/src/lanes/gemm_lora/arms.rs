@@ -147,7 +147,7 @@ impl<'a> Arms<'a> {
         }
         self.check_mixed()?;
         self.check_alone()?;
-        let [fused, two_call] = [Arm::Fused, Arm::TwoCall].map(|arm| {
+        let [fused, two_call] = [Arm::Fused, Arm::TwoCall].map(|arm| -> Result<Checked> {
             let nmse = self.nmse(&self.expected[arm as usize]);
             verify(nmse <= MAX_NMSE, || {
                 let fact =
@@ -388,7 +388,7 @@ mod tests {
             arms.check().unwrap();
             let base = arms.nmse(&arms.expected[Arm::Base as usize]);
             assert!(base > 0.1 && arms.nmse(&arms.expected[Arm::Fused as usize]) < 1e-12, "{base}");
-            // The outputs of one adapter in place of those of the other.
+            // The outputs of a row of one adapter in place of those of a row of the other.
             let mut swapped = arms.expected[Arm::Fused as usize].clone();
             swapped.copy_within(0..48, 4 * 48);
             assert!(arms.nmse(&swapped) > 0.1);

@@ -37,8 +37,10 @@ pub(super) const LANE: Lane = Lane {
         linear::WEIGHTS,
         Flag::runs("7"),
         Flag::warmups("1"),
-        flag("min-speedup", "X", "0")
-            .help("Fail where one call with rank 32 is less than so many times as fast as separate calls; 0: no gate"),
+        flag("min-speedup", "X", "auto").help(
+            "Fail where one call with rank 32 is less than so many times as fast as separate calls; 0: no gate; auto: 1.4 where \
+             separate calls take so long that a tax of its floor plus 3 points would reach it",
+        ),
         flag("max-tax", "PERCENT", "4").help(
             "Fail where one adapter of rank 16 or less adds more to a layer of 2^24 weights or more; 0: no gate",
         ),
@@ -55,6 +57,7 @@ pub(super) const LANE: Lane = Lane {
         ("formats", "f32,w8"),
         ("weights-mib", "1"),
         ("num-runs", "2"),
+        ("min-speedup", "0"),
         ("max-tax", "0"),
         ("max-over-floor", "0"),
     ],
@@ -192,7 +195,10 @@ impl Plan {
             weight_bytes: linear::weight_bytes(bench, values)?,
             runs: values.runs()?,
             gates: Gates {
-                min_speedup: values.number("min-speedup")?,
+                min_speedup: match values.text("min-speedup") {
+                    "auto" => None,
+                    _ => Some(values.number("min-speedup")?),
+                },
                 max_tax: values.number("max-tax")?,
                 max_over_floor: values.number("max-over-floor")?,
             },

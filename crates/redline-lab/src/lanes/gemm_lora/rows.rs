@@ -6,9 +6,13 @@ use super::case::Case;
 use crate::Row;
 use crate::bench::Result;
 use crate::roofline::Held;
+use crate::stats::sorted;
 
-/// The rank of which the seed asks for a speedup over separate calls.
+/// The rank of which the seed asks for a speedup over separate calls, and that speedup.
 const SPEEDUP_RANK: usize = 32;
+const MIN_SPEEDUP: f64 = 1.4;
+/// The tax above its floor, in percentage points, with which a speedup counts as within reach.
+const REACH: f64 = 3.0;
 /// The number of adapters from which on the tax is compared with its floor.
 const MANY_ADAPTERS: usize = 8;
 /// The largest rank of one adapter whose tax has a maximum.
@@ -19,8 +23,8 @@ const LARGE: usize = 1 << 24;
 /// Bounds of the gates; 0: no gate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Gates {
-    /// Minimum speedup over separate calls.
-    pub(super) min_speedup: f64,
+    /// Minimum speedup over separate calls; `None`: that of the seed, where it is within reach.
+    pub(super) min_speedup: Option<f64>,
     /// Maximum tax of one adapter in percent.
     pub(super) max_tax: f64,
     /// Maximum tax of many adapters above its floor in percentage points.
@@ -92,10 +96,26 @@ impl Outcome<'_> {
             .checked_on(format!("{}/{format}", self.tier))
     }
 
+    /// The minimum speedup; 0: no gate. One call takes at least as long as the layer alone, so the speedup of the seed is within reach
+    /// only where separate calls take so much longer than that.
+    fn min_speedup(&self) -> f64 {
+        self.gates.min_speedup.unwrap_or_else(|| {
+            let least = 1.0 + (self.case.floor_pct() + REACH) / 100.0;
+            let reach =
+                |sample: &Held<Sample>| sample.value.of(Arm::TwoCall) / sample.value.of(Arm::Base) / least;
+            let reach = sorted(&self.samples.iter().map(reach).collect::<Vec<_>>());
+            if reach.get(reach.len() / 2).is_some_and(|reach| *reach >= MIN_SPEEDUP) {
+                MIN_SPEEDUP
+            } else {
+                0.0
+            }
+        })
+    }
+
     fn gated(&self, row: Row) -> Row {
         let (case, gates) = (&self.case, &self.gates);
         let large = case.outputs * case.inputs >= LARGE;
-        let row = if case.rank == SPEEDUP_RANK { row.at_least("speedup", gates.min_speedup) } else { row };
+        let row = if case.rank == SPEEDUP_RANK { row.at_least("speedup", self.min_speedup()) } else { row };
         if case.adapters >= MANY_ADAPTERS && gates.max_over_floor > 0.0 {
             return row.at_most("lora_tax_pct", case.floor_pct() + gates.max_over_floor);
         }
@@ -114,7 +134,7 @@ mod tests {
     use super::*;
     use crate::lanes::tests::{samples, timed};
 
-    const GATES: Gates = Gates { min_speedup: 1.4, max_tax: 4.0, max_over_floor: 3.0 };
+    const GATES: Gates = Gates { min_speedup: Some(1.4), max_tax: 4.0, max_over_floor: 3.0 };
 
     /// An outcome with these seconds of base, fused and separate calls.
     fn outcome(case: Case, seconds: &[[f64; 3]]) -> Outcome<'static> {
@@ -192,8 +212,22 @@ mod tests {
     }
 
     #[test]
+    fn the_speedup_of_the_seed_is_asked_for_where_it_is_within_reach() {
+        let gates = Gates { min_speedup: None, ..GATES };
+        let case = Case { outputs: 4096, inputs: 4096, rank: 32, adapters: 1, rows: 8, ..CASE };
+        let least = 1.0 + (case.floor_pct() + 3.0) / 100.0;
+        let missed = |two_call: f64| {
+            let samples = [[1.0, 1.0, 1.0], [1.0, 9.0, two_call], [1.0, 9.0, two_call]];
+            Outcome { gates, ..outcome(case, &samples) }.rows().unwrap()[0].missed()
+        };
+        assert_eq!(missed(1.4 * least - 1e-3), [""; 0]);
+        let facts = missed(1.4 * least + 1e-3);
+        assert!(facts.len() == 1 && facts[0].contains("at least 1.400"), "{facts:?}");
+    }
+
+    #[test]
     fn a_bound_of_zero_is_no_gate() {
-        let zero = Gates { min_speedup: 0.0, max_tax: 0.0, max_over_floor: 0.0 };
+        let zero = Gates { min_speedup: Some(0.0), max_tax: 0.0, max_over_floor: 0.0 };
         let large = Case { outputs: 4096, inputs: 4096, rows: 8, ..CASE };
         for case in [Case { rank: 32, adapters: 8, ..large }, Case { rank: 16, adapters: 1, ..large }] {
             let outcome = Outcome { gates: zero, ..outcome(case, &[[1.0, 9.0, 1.0]]) };

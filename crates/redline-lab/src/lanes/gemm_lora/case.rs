@@ -115,16 +115,12 @@ pub(super) mod tests {
             attention: 0.0,
         };
         assert_eq!(CASE.work(), expected);
-        // Adapters of int4 weights are int8: twice the share of those of int8 weights.
+        // Adapters of int4 weights are int8: twice the share of those of int8 weights. In memory, the second matrix has 32 columns.
         let floor = |name| {
             let format = Format::parse(name).unwrap();
             Case { format, outputs: 4096, inputs: 4096, rank: 16, adapters: 1, rows: 1 }.floor_pct()
         };
         let ratio = floor("w4") / floor("w8");
-        assert!(
-            (1.85..2.0).contains(&ratio) && (0.8..0.95).contains(&floor("w8")),
-            "{ratio} {}",
-            floor("w8")
-        );
+        assert!((1.85..2.0).contains(&ratio) && (1.2..1.3).contains(&floor("w8")), "{ratio} {}", floor("w8"));
     }
 }

@@ -122,7 +122,7 @@ fn what_the_gates_ask_decides_the_exit_code() {
     near(most, 1e6 + 100.0 * 8.0 * 1824.0 / 4608.0, &Value::Null);
     assert_eq!(gates(&["--adapters", "8"]), Value::Null, "the smoke form has no gates");
     assert_eq!(gates(&["--adapters", "1", "--max-tax", "1e6"]), Value::Null, "the layer is small");
-    let large = ["--adapters", "1", "--n", "4096", "--k", "4096", "--rows", "1", "--max-tax", "1e6"];
+    let large = ["--adapters", "1", "--n", "4096", "--k", "4096", "--max-tax", "1e6"];
     assert_eq!(gates(&large)[0]["most"].as_f64(), Some(1e6));
 }
 

@@ -21,6 +21,7 @@ mod durability;
 mod environment;
 mod examples;
 mod exchange;
+mod gemm_lora_lane;
 mod generate;
 mod guide_fields;
 mod guides;

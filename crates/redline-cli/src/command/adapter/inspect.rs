@@ -251,7 +251,7 @@ parameters   144
 in the file  576 B as F32, BF16
 digest       0f
 fits         m
-in memory    2.0 KiB beside w8 weights
+in memory    2 KiB beside w8 weights
 
 target  modules  rank  alpha  scaling  inputs  outputs  parameters  types
 k             1     2      3      1.5       8        4          24  F32, BF16

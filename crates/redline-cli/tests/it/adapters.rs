@@ -1,5 +1,6 @@
 //! Adapters through the binary: which ones a request uses, what is refused, and what the demo adapters do to texts.
 
+use std::fs;
 use std::path::Path;
 
 use redline_wire::Scoring;
@@ -144,8 +145,12 @@ fn every_command_of_texts_takes_adapters() {
         assert_ne!(asked(command, &["--adapter", &jargon]), base, "{command:?}");
         assert_eq!(asked(command, &["--adapter", &jargon, "--use", "base"]), base, "{command:?}");
     }
+    let template = tempfile::NamedTempFile::new().unwrap();
+    fs::write(template.path(), "{{ messages[0].content }}").unwrap();
+    let template = template.path().to_str().unwrap();
     let chat = |adapters: &[&str]| {
-        let arguments = ["chat", "--model", "demo", "--quiet", "--max-new-tokens", "16"];
+        let arguments =
+            ["chat", "--model", "demo", "--quiet", "--chat-template", template, "--max-new-tokens", "16"];
         redline_reading(&[&arguments[..], adapters].concat(), b"The king\n").ok().out
     };
     assert_ne!(chat(&["--adapter", &jargon]), chat(&[]));

@@ -90,8 +90,8 @@ pub(crate) struct BackendFlags {
     /// Tensor parallelism: number of logical devices, from 1 to 8, among which outputs and heads are divided [env: REDLINE_TP]
     #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
-    /// Format of the KV cache: f32, bf16, f16 or w8 (8-bit integers); default: f32 with f32 weights, else bf16
-    /// [env: REDLINE_KV_FORMAT]
+    /// Format of the KV cache: f32, bf16, f16, w8 (8-bit integers) or w4 (4-bit integers, for heads whose dimension is a power of
+    /// two); default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
     kv_format: Option<KvFormat>,
     /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is

@@ -22,12 +22,12 @@ pub struct ConvertOptions {
     pub outliers: f64,
 }
 
-/// Progress of a conversion.
+/// Progress of a conversion, in parameters, or of a merge, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Progress {
-    /// Parameters written.
+    /// The part that is written.
     pub done: u64,
-    /// Parameters of the model.
+    /// The whole.
     pub total: u64,
 }
 
@@ -78,7 +78,7 @@ pub fn convert_on(
 }
 
 /// Files of a model directory to copy besides the weights; licences are included.
-const COMPANIONS: &[&str] = &[
+pub(crate) const COMPANIONS: &[&str] = &[
     "config.json",
     "generation_config.json",
     "tokenizer.json",

@@ -67,6 +67,34 @@ pub enum ModelError {
         /// The directory.
         dir: String,
     },
+    /// An adapter was to be merged into a converted directory.
+    #[error("this model is converted: an adapter is merged into weights as they were trained\n  in `{dir}`")]
+    MergeConverted {
+        /// The directory.
+        dir: String,
+    },
+    /// A DoRA adapter was to be merged with a scale.
+    #[error(
+        "the adapter rescales the weights that it changes (DoRA), so it has no scale of {scale}\n  in `{adapter}`"
+    )]
+    MergeScale {
+        /// The scale.
+        scale: f32,
+        /// The adapter's directory.
+        adapter: String,
+    },
+    /// An adapter was to be merged into a tensor that is embedding and head.
+    #[error(
+        "module `{module}` is the {changed}, which the adapter changes alone, but in this model it is one tensor with the {other}"
+    )]
+    MergeTied {
+        /// The path of the module.
+        module: String,
+        /// What the module is.
+        changed: &'static str,
+        /// What the same tensor is, too.
+        other: &'static str,
+    },
     /// The requested format differs from the format of a converted directory.
     #[error("this model is converted to {format}; {wanted} cannot be made of it\n  in `{dir}`")]
     Converted {
@@ -135,6 +163,13 @@ impl ModelError {
                 Some(hint![Setting::Format.unset(), ", or load the model that was converted"])
             }
             Self::AlreadyConverted { .. } => Some("convert the model that it was made of".into()),
+            Self::MergeConverted { .. } => {
+                Some("merge into the model that it was made of, and convert the result".into())
+            }
+            Self::MergeScale { .. } => Some("use scale 1".into()),
+            Self::MergeTied { .. } => {
+                Some(hint!["merged, both would change; load it beside the model with ", Setting::Adapter])
+            }
             Self::Config { .. } | Self::Cancelled => None,
         }
     }

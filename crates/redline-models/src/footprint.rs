@@ -7,6 +7,7 @@ use redline_kernels::op::kv::{KvFormat, KvShape};
 use redline_kernels::op::linear::{MAX_PARTS, lora_scratch_words, scratch_words};
 
 use crate::adapter::resident::AdapterLimits;
+use crate::plan::Site;
 use crate::spec::{DecoderSpec, LayerSpec, LinearSpec, NormSpec};
 use crate::step::{ArenaSize, padded};
 
@@ -70,6 +71,23 @@ impl Footprint {
     /// Bytes of the weights in memory.
     pub fn weight_bytes(&self) -> u64 {
         self.weights
+    }
+
+    /// The head, or the embedding if the head is tied to it.
+    pub(crate) fn head(&self) -> MatrixShape {
+        self.head
+    }
+
+    /// The linear layer at a site of a layer.
+    pub(crate) fn linear(&self, layer: usize, site: Site) -> MatrixShape {
+        let LayerFootprint { qkv, output, first, second, .. } = self.layers[layer];
+        match site {
+            Site::Qkv => qkv,
+            Site::Output => output,
+            Site::Up => first,
+            Site::Down => second,
+            Site::Head => self.head,
+        }
     }
 
     /// Memory for passes of up to `rows` tokens with logits for up to `outputs` rows.

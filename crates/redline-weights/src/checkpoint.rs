@@ -191,14 +191,33 @@ impl Checkpoint {
             }
             hash.write(&(info.shape.len() as u64).to_le_bytes());
             info.shape.iter().for_each(|&dim| hash.write(&(dim as u64).to_le_bytes()));
-            let end = info.offset() + info.bytes();
-            for offset in (info.offset()..end).step_by(CHUNK) {
-                let length = (end - offset).min(CHUNK as u64) as usize;
-                let raw = shard.source.read(offset, length, &mut buffer).map_err(shard.read_error(info))?;
+            shard.pieces(info, &mut buffer, |raw| {
                 hash.write(raw);
-            }
+                Ok::<_, WeightsError>(())
+            })?;
         }
         Ok(hash.checksum())
+    }
+
+    /// Passes the bytes of a tensor, of any type and as they are stored, to `take`, in order and in pieces of at most 1 MiB.
+    pub fn read_raw<E: From<WeightsError>>(
+        &self,
+        name: &str,
+        take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let (info, shard) = self.locate(name)?;
+        shard.pieces(info, &mut Vec::new(), take)
+    }
+
+    /// The files, each with its tensors in the order of their bytes.
+    pub(crate) fn files(&self) -> Vec<(&Path, Vec<&TensorInfo>)> {
+        let mut files: Vec<_> = self.shards.iter().map(|shard| (shard.file.as_path(), Vec::new())).collect();
+        for located in self.tensors.values() {
+            files[located.shard].1.push(&located.info);
+        }
+        // Tensors of PyTorch may share their bytes: those are in the order of their names.
+        files.iter_mut().for_each(|(_, tensors)| tensors.sort_by_key(|info| info.offset()));
+        files
     }
 
     fn empty(origin: PathBuf) -> Self {
@@ -222,6 +241,21 @@ impl Checkpoint {
 }
 
 impl Shard {
+    /// Passes the bytes of a tensor to `take`, in order.
+    fn pieces<E: From<WeightsError>>(
+        &self,
+        info: &TensorInfo,
+        buffer: &mut Vec<u8>,
+        mut take: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let end = info.offset() + info.bytes();
+        for offset in (info.offset()..end).step_by(CHUNK) {
+            let length = (end - offset).min(CHUNK as u64) as usize;
+            take(self.source.read(offset, length, buffer).map_err(self.read_error(info))?)?;
+        }
+        Ok(())
+    }
+
     /// Returns an error if a value is not finite. `values` begins at element `first` of the tensor.
     fn refuse_non_finite(&self, info: &TensorInfo, dtype: Dtype, values: &[f32], first: usize) -> Result<()> {
         // A branch-free pass first; the position is searched only if a value is not finite.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk::{Disk, DiskFile};
 use crate::error::{Result, WeightsError};
-use crate::file::{FileWriter, is_plain_name};
+use crate::file::{FileWriter, is_plain_name, open_regular};
 use crate::write::{SafetensorsWriter, TensorDeclaration};
 
 /// Number of names tried for the temporary directory.
@@ -72,6 +72,15 @@ impl DirWriter {
         self.file(name, |file, path| file.write_all(bytes).map_err(WeightsError::io("write the file", path)))
     }
 
+    /// Copies the file `from` under its own name and syncs it.
+    pub fn copy_file(&mut self, from: &Path) -> Result<()> {
+        let name = from.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let (mut source, _) = open_regular(from)?;
+        self.file(&name, |file, _| {
+            io::copy(&mut source, file).map(drop).map_err(WeightsError::io("copy the file", from))
+        })
+    }
+
     /// Writes the safetensors file `name` and syncs it; `fill` gives the values of all `tensors`, in order.
     pub fn safetensors(
         &mut self,
@@ -79,10 +88,20 @@ impl DirWriter {
         tensors: &[TensorDeclaration],
         fill: impl FnOnce(&mut SafetensorsWriter<&mut FileWriter>) -> Result<()>,
     ) -> Result<()> {
+        self.fill_safetensors(name, tensors, fill)
+    }
+
+    /// Like [`Self::safetensors`], with other errors of `fill`.
+    pub(crate) fn fill_safetensors<E: From<WeightsError>>(
+        &mut self,
+        name: &str,
+        tensors: &[TensorDeclaration],
+        fill: impl FnOnce(&mut SafetensorsWriter<&mut FileWriter>) -> Result<(), E>,
+    ) -> Result<(), E> {
         self.file(name, |file, path| {
             let mut writer = SafetensorsWriter::in_file(file, path, tensors)?;
             fill(&mut writer)?;
-            writer.finish().map(drop)
+            Ok(writer.finish().map(drop)?)
         })
     }
 
@@ -119,12 +138,16 @@ impl DirWriter {
         }
     }
 
-    fn file(&mut self, name: &str, fill: impl FnOnce(&mut FileWriter, &Path) -> Result<()>) -> Result<()> {
+    fn file<E: From<WeightsError>>(
+        &mut self,
+        name: &str,
+        fill: impl FnOnce(&mut FileWriter, &Path) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (file, shown) = self.create_file(name)?;
         let mut writer = BufWriter::new(file);
         fill(&mut writer, &shown)?;
         let file = writer.into_inner().map_err(io::IntoInnerError::into_error);
-        file.and_then(|file| file.sync()).map_err(WeightsError::io("write the file", &shown))
+        Ok(file.and_then(|file| file.sync()).map_err(WeightsError::io("write the file", &shown))?)
     }
 
     fn sync_directory(&self, path: &Path) -> Result<()> {

@@ -35,6 +35,7 @@ mod json;
 mod plans;
 mod pytorch;
 mod quoted;
+mod rewrite;
 mod safetensors;
 mod shard;
 mod signed;
@@ -43,7 +44,8 @@ mod whole;
 mod write;
 
 pub use adapter::{
-    Adapter, AdapterConfig, AdapterFault, AdapterFiles, BaseModule, LowRank, ModuleKind, path_in_root,
+    Adapter, AdapterConfig, AdapterFault, AdapterFiles, AdapterModule, BaseModule, FittedModule, LowRank,
+    ModuleKind, path_in_root,
 };
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;
@@ -59,6 +61,7 @@ pub use hub::{HubFolder, HubId, HubRoots, PartialBlob, cached_model, resolve_mod
 pub use infq::{Infq, InfqFault, InfqWriter, Scheme, Weight, WeightPart};
 pub use plans::{BadPlan, Fields, PlanStore};
 pub use pytorch::PytorchFault;
+pub use rewrite::TensorWriter;
 pub use safetensors::TensorInfo;
 pub use signed::{SignatureFault, SigningKey, check_signed, is_signed_name};
 pub use whole::{write_file, write_file_on, write_new_file_on};

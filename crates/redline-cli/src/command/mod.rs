@@ -1,5 +1,6 @@
 //! The commands, one file each, with their flags.
 
+mod adapter;
 mod bench;
 mod chat;
 mod classify;
@@ -81,6 +82,8 @@ enum Command {
     Pull(pull::PullArgs),
     /// Pack a model once, so that it loads quickly and in a smaller format
     Convert(convert::ConvertArgs),
+    /// Inspect LoRA adapters, and merge them into models
+    Adapter(adapter::AdapterArgs),
     /// Write a model with the shape of a real one and random weights
     Synth(synth::SynthArgs),
     /// Make a plan for every size of pass, and print the plans
@@ -160,6 +163,7 @@ pub(crate) fn run(arguments: &[OsString]) -> Result<ExitCode, Failure> {
         Command::Tokenize(args) => tokenize::run(&args, &context),
         Command::Pull(args) => pull::run(&args, &context),
         Command::Convert(args) => convert::run(&args, &context),
+        Command::Adapter(args) => adapter::run(&args, &context),
         Command::Synth(args) => synth::run(&args, &context),
         Command::Precompile(args) => precompile::run(&args, &context),
         Command::Bench(args) => bench::run(&args, &context),

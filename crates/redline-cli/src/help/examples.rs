@@ -80,6 +80,26 @@ redline convert models/demo -o demo-w4 --format w4 --group 32
 redline generate --model demo-w8 --prompt "To be" --max-new-tokens 8"#,
     ),
     (
+        "adapter",
+        "redline adapter inspect tests/golden/adapters/llama-plain
+redline adapter merge tests/golden/llama-a tests/golden/adapters/llama-plain \\
+    merged",
+    ),
+    (
+        "adapter inspect",
+        "redline adapter inspect tests/golden/adapters/llama-plain
+redline adapter inspect tests/golden/adapters/llama-plain \\
+    --model tests/golden/llama-a --format w8 --json",
+    ),
+    (
+        "adapter merge",
+        "redline adapter merge tests/golden/llama-a tests/golden/adapters/llama-plain \\
+    merged
+redline adapter merge tests/golden/llama-a tests/golden/adapters/llama-plain \\
+    merged-half --scale 0.5
+redline generate --model merged --prompt-ids 1,2,3 --max-new-tokens 8",
+    ),
+    (
         "synth",
         "redline synth small random --format w4
 redline bench generate --model random --profile smoke",
@@ -99,6 +119,12 @@ redline bench generate --profile smoke -o run -o run.csv",
         "bench all",
         "redline bench all --profile smoke --only memory,forward -o runs
 redline report runs -o runs.html",
+    ),
+    (
+        "bench gemm-lora",
+        "redline bench gemm-lora --profile smoke --rank 8,16 --adapters 1,2 --threads 1
+redline bench gemm-lora --profile smoke --threads 1 --out gemm_lora.csv \\
+    --summary gemm_summary.json",
     ),
     (
         "compare",

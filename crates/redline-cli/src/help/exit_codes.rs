@@ -23,6 +23,8 @@ const REQUESTS: &str = "Exit codes: 0 done; 1 failed, also if only one line of -
     an error; 2 wrong usage; 130 interrupted by Ctrl-C.";
 /// Commands that end early at Ctrl-C.
 const LONG: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage; 130 interrupted by Ctrl-C.";
+/// Commands that check one thing against another.
+const FITS: &str = "Exit codes: 0 done; 1 failed, also if the adapter does not fit the model; 2 wrong usage.";
 /// Commands that read results, which must be of the right form.
 const RESULTS: &str = "Exit codes: 0 done; 1 failed; 2 wrong usage, or a file that cannot be read or used.";
 
@@ -32,6 +34,8 @@ pub(super) fn section(path: &str) -> String {
         "" => TABLE,
         "score" | "classify" | "rerank" | "generate" | "diffuse" | "tokenize" => REQUESTS,
         "chat" | "perplexity" | "convert" | "synth" => LONG,
+        "adapter" if path == "adapter merge" => LONG,
+        "adapter" => FITS,
         "export" | "import" => RESULTS,
         "bench" if path == "bench" => "Exit codes: those of the lane; `redline help bench LANE` lists them.",
         "bench" | "compare" | "report" | "doctor" | "parity" => "",

@@ -6,6 +6,9 @@ use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use serde_json::{Map, Value, json};
+
+use crate::checkpoint;
 use crate::harness::{command, finish, limited, redline, tiers, traced, tracing};
 
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/llama-b");
@@ -137,6 +140,54 @@ fn a_random_model_that_is_ended_by_a_signal_leaves_nothing() {
         let run = finish(child.wait_with_output().unwrap());
         assert_eq!((run.code, &*run.err), (code, "cancelled: nothing is written\n"), "{format}");
         assert_eq!(names(work.path()), [""; 0], "{format}");
+    }
+}
+
+/// A model whose embedding and head are 300 MB of zeros each, which the file does not store, and the path of an adapter for it.
+fn large_model(dir: &Path) -> String {
+    const VOCAB: u64 = 1 << 20;
+    fs::create_dir(dir).unwrap();
+    let golden = Path::new(GOLDEN).with_file_name("llama-a");
+    let mut config: Value = serde_json::from_slice(&fs::read(golden.join("config.json")).unwrap()).unwrap();
+    config["vocab_size"] = VOCAB.into();
+    fs::write(dir.join("config.json"), config.to_string()).unwrap();
+    let (mut header, mut end) = (Map::new(), 0);
+    for shard in ["00001", "00002", "00003"] {
+        let bytes = fs::read(golden.join(format!("model-{shard}-of-00003.safetensors"))).unwrap();
+        for mut tensor in checkpoint::read(&bytes) {
+            if ["model.embed_tokens.weight", "lm_head.weight"].contains(&tensor.name.as_str()) {
+                tensor.shape[0] = VOCAB;
+            }
+            let begin = end;
+            end += 4 * tensor.shape.iter().product::<u64>();
+            let entry = json!({"dtype": "F32", "shape": tensor.shape, "data_offsets": [begin, end]});
+            header.insert(tensor.name, entry);
+        }
+    }
+    let header = Value::Object(header).to_string();
+    let path = dir.join("model.safetensors");
+    fs::write(&path, [&(header.len() as u64).to_le_bytes()[..], header.as_bytes()].concat()).unwrap();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.set_len(8 + header.len() as u64 + end).unwrap();
+    Path::new(GOLDEN).with_file_name("adapters/llama-plain").display().to_string()
+}
+
+/// Half a gigabyte is being written when the signal arrives.
+#[test]
+fn a_merge_that_is_ended_by_a_signal_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = folder.path().join("model");
+    let adapter = large_model(&model);
+    for (signal, code) in [("INT", 130), ("TERM", 143)] {
+        let work = tempfile::tempdir().unwrap();
+        let to = work.path().join("to");
+        let (model, to) = (model.to_str().unwrap(), to.to_str().unwrap());
+        let mut merge = command(&["adapter", "merge", model, &adapter, to]);
+        let mut child = merge.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        signal_when_begun(work.path(), &mut child, signal);
+        let run = finish(child.wait_with_output().unwrap());
+        assert_eq!((run.code, &*run.err), (code, "cancelled: nothing is written\n"), "{signal}");
+        assert_eq!(names(work.path()), [""; 0], "{signal}");
     }
 }
 

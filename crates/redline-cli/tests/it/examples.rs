@@ -9,12 +9,13 @@ const ROOT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
 /// What examples read from the repository.
 const READ: &[&str] = &["LICENSE-MIT", "models", "tests"];
 
-/// The commands with examples, each as the words after `redline`: all commands, and the lanes of `bench`.
+/// The commands with examples, each as the words after `redline`: all commands, the lanes of `bench`, and what is below `adapter`.
 fn paths() -> Vec<Vec<String>> {
     let commands = commands().into_iter().map(|name| vec![name]);
     let lanes = redline_lab::lanes::ALL.iter().map(|lane| lane.name).chain(["all"]);
     let lanes = lanes.map(|lane| vec!["bench".to_owned(), lane.to_owned()]);
-    [vec![]].into_iter().chain(commands).chain(lanes).collect()
+    let below = ["inspect", "merge"].map(|name| vec!["adapter".to_owned(), name.to_owned()]);
+    [vec![]].into_iter().chain(commands).chain(lanes).chain(below).collect()
 }
 
 /// The examples in the help of a command, each with its further lines.

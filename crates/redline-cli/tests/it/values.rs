@@ -30,7 +30,11 @@ fn flags(path: &[&str]) -> Vec<(String, String)> {
 fn a_bad_value_of_any_flag_is_wrong_usage() {
     let commands = commands();
     let lanes = redline_lab::lanes::ALL.iter().map(|lane| vec!["bench", lane.name]);
-    let paths = commands.iter().map(|name| vec![name.as_str()]).chain(lanes).chain([vec!["bench", "all"]]);
+    let paths = commands.iter().map(|name| vec![name.as_str()]).chain(lanes).chain([
+        vec!["bench", "all"],
+        vec!["adapter", "inspect"],
+        vec!["adapter", "merge"],
+    ]);
     let mut seen = BTreeSet::new();
     for path in paths {
         for (name, value) in flags(&path) {

@@ -15,7 +15,7 @@ use crate::spec::{DecoderSpec, LinearSpec};
 use crate::step::padded;
 
 /// Number of outputs in a strip.
-const STRIP: usize = 16;
+pub(super) const STRIP: usize = 16;
 
 /// What adapters of a model are built from. It shares the model's weights, so that a thread can build while the model runs.
 #[derive(Clone, Debug)]
@@ -61,7 +61,7 @@ impl AdapterBuilder {
         let embedding = at(ModulePlace::Embedding).next();
         let embedding = embedding.map(|module| self.embedding(exec, module)).transpose()?;
         let mut adapter = Adapter { layers, head, embedding, bytes: 0 };
-        let tables = adapter.embedding.iter().map(|update| update.down.bytes() + update.up.bytes());
+        let tables = adapter.embedding.iter().map(EmbeddingUpdate::bytes);
         adapter.bytes = adapter.loras().map(Lora::bytes).chain(tables).sum::<usize>() as u64;
         Ok(adapter)
     }

@@ -4,9 +4,15 @@
 //! the model and changes none of its weights, so that rows with different adapters, and rows without, share every pass.
 
 mod build;
+mod fit;
+mod memory;
+mod merge;
 pub(crate) mod resident;
 mod source;
+mod update;
 
 pub use self::build::AdapterBuilder;
+pub use self::fit::{AdapterFit, fit};
+pub use self::merge::{merge, merge_on};
 pub use self::resident::{Adapter, AdapterLimits, AdapterUse, Adapters, HeadUpdates};
 pub use self::source::{AdapterWeights, ModuleDelta, ModulePlace, base_modules, check_base, read};

@@ -90,6 +90,12 @@ impl Adapter {
     }
 }
 
+impl EmbeddingUpdate {
+    pub(super) fn bytes(&self) -> usize {
+        self.down.bytes() + self.up.bytes() + self.gains.as_ref().map_or(0, Buffer::bytes)
+    }
+}
+
 impl HeadUpdates {
     /// The updates of the rows `ids` of the head by some adapters; `None` if they leave the head alone.
     pub fn new(uses: &[AdapterUse], ids: &[u32]) -> Result<Option<Self>, OutOfMemory> {

@@ -154,7 +154,7 @@ fn parts(linear: &LinearSpec) -> impl Iterator<Item = BaseModule> {
 }
 
 /// The transpose of `values`, `[rows, columns]`.
-fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
+pub(super) fn transposed(values: &[f32], rows: usize) -> Vec<f32> {
     let columns = values.len() / rows.max(1);
     (0..columns).flat_map(|column| (0..rows).map(move |row| values[row * columns + column])).collect()
 }

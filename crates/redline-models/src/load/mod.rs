@@ -109,6 +109,11 @@ impl<'a> Loader<'a> {
         Ok(Self { architecture: architecture.name, spec, from, format, outliers, footprint })
     }
 
+    /// The specification of the model.
+    pub(crate) fn spec(&self) -> &DecoderSpec {
+        &self.spec
+    }
+
     /// How much memory the model needs.
     pub fn footprint(&self) -> &Footprint {
         &self.footprint

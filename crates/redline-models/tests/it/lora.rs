@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use redline_kernels::op::kv::KvFormat;
 use redline_kernels::{Format, Simd};
-use redline_models::adapter::{Adapter, AdapterLimits, AdapterUse, AdapterWeights, Adapters, read};
-use redline_models::{Model, arch};
-use redline_weights::{AdapterFiles, ConfigFile};
+use redline_models::adapter::{
+    Adapter, AdapterFit, AdapterLimits, AdapterUse, AdapterWeights, Adapters, fit, read,
+};
+use redline_models::{LoadOptions, Model, Weights, arch, load};
+use redline_weights::{AdapterFiles, Checkpoint, ConfigFile};
 
 use crate::reference::{Bench, golden_root, kv, nmse, on_team, open, reference};
 
@@ -171,5 +173,28 @@ fn an_adapter_with_zero_b_leaves_every_bit_alone() {
         let prompt = [1, 2, 3, 4, 5, 6];
         let with = bench.adapted_pass(&[(a, &prompt, uses(&[(&zero, 1.0)]))]);
         assert_eq!(bits(&with), bits(&bench.pass(&[(b, &prompt)])), "{format}");
+    }
+}
+
+/// The bytes that are told before an adapter is packed are those that it takes.
+#[test]
+fn the_memory_of_an_adapter_is_known_before_it_is_packed() {
+    let formats = [Format::F32, Format::Bf16, Format::W8 { group: 128 }, Format::W4 { group: 64 }];
+    for (dir, base) in goldens() {
+        for (format, outliers) in formats.into_iter().flat_map(|f| [(f, 0.0), (f, 0.25)]) {
+            let root = golden_root().join(&base);
+            let config = ConfigFile::open(&root.join("config.json")).unwrap();
+            let checkpoint = Checkpoint::open(&root).unwrap();
+            let options = LoadOptions { format: Some(format), outliers, mmap: false };
+            let from = Weights::Checkpoint(&checkpoint);
+            let files = AdapterFiles::open(&dir).unwrap();
+            let told = fit(&config, from, options, &files, LIMITS.rank).unwrap();
+            let model = on_team(|exec| load(exec, &config, from, options)).unwrap();
+            let weights = weights(&base, &dir);
+            let bytes = build(&model, &weights).bytes();
+            assert_eq!(told, AdapterFit { format, bytes, digest: weights.digest }, "{}", dir.display());
+            let few = fit(&config, from, options, &files, 1).unwrap_err().to_string();
+            assert!(few.contains("but at most 1 is allowed"), "{few}");
+        }
     }
 }

@@ -8,6 +8,7 @@ mod golden;
 mod interrupted;
 mod invariance;
 mod lora;
+mod merge;
 mod positions;
 mod reference;
 mod refusals;

@@ -94,6 +94,11 @@ impl AdapterConfig {
         self.dora
     }
 
+    /// Whether B A is scaled by alpha over the root of the rank instead of the rank (`use_rslora`).
+    pub fn rank_stabilised(&self) -> bool {
+        self.rank_stabilised
+    }
+
     /// Whether the module of this path is adapted. `linear` says whether it is a linear layer other than the head, which are the
     /// modules of `all-linear`.
     pub fn targets(&self, module: &str, linear: bool) -> Result<bool> {
@@ -105,10 +110,15 @@ impl AdapterConfig {
         self.ranks.of(module).map_err(|fault| self.fault(fault))
     }
 
+    /// The alpha of a module: the value of the first key of `alpha_pattern` that matches its path, or `lora_alpha`.
+    pub fn alpha(&self, module: &str) -> Result<f64> {
+        self.alphas.of(module).map_err(|fault| self.fault(fault))
+    }
+
     /// The factor on B A of a module: its alpha over its rank, or over the root of its rank (rsLoRA).
     pub fn scaling(&self, module: &str) -> Result<f32> {
         let rank = self.rank(module)?;
-        let alpha = self.alphas.of(module).map_err(|fault| self.fault(fault))?;
+        let alpha = self.alpha(module)?;
         let divisor = if self.rank_stabilised { (rank as f64).sqrt() } else { rank as f64 };
         let scaling = (alpha / divisor) as f32;
         if scaling.is_finite() {

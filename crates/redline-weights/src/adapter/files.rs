@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::config::AdapterConfig;
 use super::fault::AdapterFault;
-use super::fit::{BaseModule, Fit, Fitted, ModuleKind};
+use super::fit::{BaseModule, Fit, FittedModule, ModuleKind};
 use super::names::{self, Parts};
 use super::root::path_in_root;
 use crate::checkpoint::Checkpoint;
@@ -104,6 +104,14 @@ impl AdapterFiles {
         self.parts.keys().map(String::as_str)
     }
 
+    pub(super) fn parts(&self) -> &BTreeMap<String, Parts> {
+        &self.parts
+    }
+
+    pub(super) fn tensors(&self) -> &Checkpoint {
+        &self.tensors
+    }
+
     /// Reads the adapter for the model that has these modules.
     ///
     /// # Errors
@@ -161,13 +169,18 @@ impl AdapterFiles {
         Err(WeightsError::Adapter { place: self.file().to_owned(), fault })
     }
 
-    fn fit(&self, modules: &[BaseModule], max_rank: usize) -> Result<Vec<Fitted<'_>>> {
+    /// Checks everything but values: the modules of the adapter, in the order of the modules of the model.
+    ///
+    /// # Errors
+    /// Those of [`Self::read`] that do not concern values.
+    pub fn fit(&self, modules: &[BaseModule], max_rank: usize) -> Result<Vec<FittedModule<'_>>> {
         let fit = Fit { config: &self.config, tensors: &self.tensors, parts: &self.parts, max_rank };
         fit.check(modules)
     }
 
-    fn low_rank(&self, fitted: &Fitted<'_>) -> Result<LowRank> {
-        let &Fitted { module, rank, scaling, a, b, magnitude, .. } = fitted;
+    /// Reads the values of one module.
+    pub fn low_rank(&self, fitted: &FittedModule<'_>) -> Result<LowRank> {
+        let &FittedModule { module, rank, scaling, a, b, magnitude, .. } = fitted;
         let magnitude = magnitude.map(|tensor| self.values(tensor)).transpose()?;
         Ok(LowRank { module, rank, a: self.values(a)?, b: self.values(b)?, scaling, magnitude })
     }

@@ -34,12 +34,15 @@ pub enum ModuleKind {
     Fixed,
 }
 
-/// The tensors of one module, checked.
-pub(super) struct Fitted<'a> {
+/// The tensors of one module, checked; [`super::AdapterFiles::low_rank`] reads their values.
+#[derive(Debug, Clone)]
+pub struct FittedModule<'a> {
     /// Index in the modules of the model.
-    pub(super) module: usize,
-    pub(super) rank: usize,
-    pub(super) scaling: f32,
+    pub module: usize,
+    /// Rows of A and columns of B.
+    pub rank: usize,
+    /// The factor on B A.
+    pub scaling: f32,
     pub(super) a: &'a str,
     pub(super) b: &'a str,
     pub(super) magnitude: Option<&'a str>,
@@ -56,7 +59,7 @@ pub(super) struct Fit<'a> {
 
 impl<'a> Fit<'a> {
     /// Checks everything but values; returns the modules in the order of the model.
-    pub(super) fn check(&self, modules: &[BaseModule]) -> Result<Vec<Fitted<'a>>> {
+    pub(super) fn check(&self, modules: &[BaseModule]) -> Result<Vec<FittedModule<'a>>> {
         let places: BTreeMap<&str, usize> =
             modules.iter().enumerate().map(|(index, module)| (module.path.as_str(), index)).collect();
         let mut fitted = Vec::with_capacity(self.parts.len());
@@ -72,7 +75,7 @@ impl<'a> Fit<'a> {
         Ok(fitted)
     }
 
-    fn module(&self, index: usize, module: &BaseModule, parts: &'a Parts) -> Result<Fitted<'a>> {
+    fn module(&self, index: usize, module: &BaseModule, parts: &'a Parts) -> Result<FittedModule<'a>> {
         let path = &module.path;
         let named = |fault: fn(String, String) -> AdapterFault| {
             Err(self.refuse(fault(path.clone(), any(parts).to_owned())))
@@ -94,7 +97,7 @@ impl<'a> Fit<'a> {
         let magnitude = self.magnitude(module, parts)?;
         let base = self.base(module, parts)?;
         let scaling = self.config.scaling(path)?;
-        Ok(Fitted { module: index, rank, scaling, a, b, magnitude, base })
+        Ok(FittedModule { module: index, rank, scaling, a, b, magnitude, base })
     }
 
     fn rank(&self, path: &str) -> Result<usize> {

@@ -6,6 +6,7 @@
 
 mod by_module;
 mod config;
+mod contents;
 mod fault;
 mod files;
 mod fit;
@@ -15,7 +16,8 @@ mod root;
 mod targets;
 
 pub use config::AdapterConfig;
+pub use contents::AdapterModule;
 pub use fault::AdapterFault;
 pub use files::{Adapter, AdapterFiles, LowRank};
-pub use fit::{BaseModule, ModuleKind};
+pub use fit::{BaseModule, FittedModule, ModuleKind};
 pub use root::path_in_root;

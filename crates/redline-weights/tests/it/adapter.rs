@@ -237,3 +237,55 @@ fn links_must_not_lead_out_of_the_root() {
         fs::remove_dir_all(root.join("b")).unwrap();
     }
 }
+
+#[test]
+fn the_contents_of_an_adapter_are_known_without_a_model() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let contents = AdapterFiles::open(folder.path()).unwrap().contents().unwrap();
+    let [q] = &contents[..] else { panic!("{contents:?}") };
+    assert_eq!(q.base, self::q()[0]);
+    assert_eq!((q.rank, q.alpha, q.scaling, q.parameters, q.bytes), (1, 2.0, 2.0, 4, 12));
+    let names: Vec<String> = q.dtypes.iter().map(ToString::to_string).collect();
+    assert_eq!(names, ["F16", "F32"]);
+    let config = folder.path().join("adapter_config.json");
+    fs::write(&config, CONFIG.replace(r#""r": 1"#, r#""r": 2"#)).unwrap();
+    let refused = AdapterFiles::open(folder.path()).unwrap().contents().unwrap_err().to_string();
+    assert!(refused.contains("the configuration gives this module rank 2"), "{refused}");
+    fs::write(&config, CONFIG.replace(r#"["q"]"#, r#"["k"]"#)).unwrap();
+    let refused = AdapterFiles::open(folder.path()).unwrap().contents().unwrap_err().to_string();
+    assert!(refused.contains("which the configuration does not target"), "{refused}");
+}
+
+/// The copies of base weights that PEFT stores are not parameters, and show which module is the head.
+#[test]
+fn copies_of_base_weights_are_bytes_but_no_parameters() {
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden/adapters/qwen2-untied");
+    let contents = AdapterFiles::open(&golden).unwrap().contents().unwrap();
+    let kinds: Vec<_> = contents.iter().map(|module| (module.base.path.as_str(), module.base.kind)).collect();
+    assert_eq!(kinds, [("lm_head", ModuleKind::Head), ("model.embed_tokens", ModuleKind::Embedding)]);
+    for module in &contents {
+        let BaseModule { inputs, outputs, .. } = module.base;
+        assert_eq!(module.parameters, (module.rank * (inputs + outputs)) as u64, "{module:?}");
+        assert_eq!(module.bytes, 4 * (module.parameters + (inputs * outputs) as u64), "{module:?}");
+    }
+}
+
+#[test]
+fn a_digest_of_files_depends_on_tensors_and_scaling() {
+    let folder = tempfile::tempdir().unwrap();
+    write(folder.path());
+    let digest = || AdapterFiles::open(folder.path()).unwrap().digest().unwrap();
+    let first = digest();
+    assert_eq!(digest(), first);
+    let config = folder.path().join("adapter_config.json");
+    fs::write(&config, CONFIG.replace(r#""lora_alpha": 2"#, r#""lora_alpha": 3"#)).unwrap();
+    assert_ne!(digest(), first, "another scaling");
+    fs::write(&config, CONFIG.replace(r#""lora_alpha""#, r#""lora_dropout": 0.5, "lora_alpha""#)).unwrap();
+    assert_eq!(digest(), first, "a key without effect");
+    let path = folder.path().join("adapter_model.safetensors");
+    let mut bytes = fs::read(&path).unwrap();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&path, bytes).unwrap();
+    assert_ne!(digest(), first, "another value");
+}

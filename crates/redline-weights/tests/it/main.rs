@@ -12,6 +12,7 @@ mod half;
 mod hub;
 mod infq;
 mod pytorch;
+mod rewrite;
 mod round_trip;
 mod signed;
 mod write;

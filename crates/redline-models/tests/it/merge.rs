@@ -190,6 +190,81 @@ fn a_merged_checkpoint_keeps_names_types_files_and_all_other_bytes() {
     assert_eq!(changed, 6);
 }
 
+/// A DoRA adapter of an embedding and a head of more values than are in memory at once, which are compared with sums in f64.
+#[test]
+fn a_weight_that_is_merged_in_pieces_has_all_its_rows() {
+    const VOCAB: usize = 20_000;
+    let work = tempfile::tempdir().unwrap();
+    let path = |name: &str| work.path().join(name);
+    let small = Checkpoint::open(&golden_root().join("llama-a")).unwrap();
+    let config = fs::read_to_string(golden_root().join("llama-a/config.json")).unwrap();
+    let mut config: Value = serde_json::from_str(&config).unwrap();
+    let hidden = config["hidden_size"].as_u64().unwrap() as usize;
+    assert!(VOCAB * hidden > 1 << 20, "more than one piece");
+    config["vocab_size"] = VOCAB.into();
+    // Values between -1 and 1 that do not repeat soon.
+    let made = |count: usize, seed: usize| -> Vec<f32> {
+        (0..count).map(|i| ((i * 7919 + seed * 104_729) % 10_007) as f32 / 5003.5 - 1.0).collect()
+    };
+    let write = |dir: &str, file: &str, config: (&str, &str), tensors: &[(String, Vec<usize>, Vec<f32>)]| {
+        let declare = |(name, shape, _): &(String, Vec<usize>, Vec<f32>)| {
+            TensorDeclaration::new(name.clone(), Dtype::F32, shape.clone())
+        };
+        let declared: Vec<_> = tensors.iter().map(declare).collect();
+        let mut writer = DirWriter::create(&path(dir)).unwrap();
+        writer.write(config.0, config.1.as_bytes()).unwrap();
+        let all = |writer: &mut redline_weights::TensorWriter<'_>| {
+            tensors.iter().try_for_each(|(_, _, values)| writer.write_f32(values))
+        };
+        writer.safetensors(file, &declared, all).unwrap();
+        writer.finish().unwrap();
+    };
+    let tables = ["model.embed_tokens.weight", "lm_head.weight"];
+    let tensors = small.names().map(|name| match tables.iter().position(|table| *table == name) {
+        Some(seed) => (name.to_owned(), vec![VOCAB, hidden], made(VOCAB * hidden, seed)),
+        None => (name.to_owned(), small.info(name).unwrap().shape.clone(), values(&small, name)),
+    });
+    let tensors: Vec<_> = tensors.collect();
+    write("base", "model.safetensors", ("config.json", &config.to_string()), &tensors);
+    let of = |part: &str, shape: &[usize], seed: usize| {
+        (format!("base_model.model.{part}"), shape.to_vec(), made(shape.iter().product(), seed))
+    };
+    let parts = [
+        of("lm_head.lora_A.weight", &[2, hidden], 2),
+        of("lm_head.lora_B.weight", &[VOCAB, 2], 3),
+        of("lm_head.lora_magnitude_vector", &[VOCAB], 4),
+        of("model.embed_tokens.lora_embedding_A", &[2, VOCAB], 5),
+        of("model.embed_tokens.lora_embedding_B", &[hidden, 2], 6),
+        of("model.embed_tokens.lora_magnitude_vector", &[hidden], 7),
+    ];
+    let of_adapter = r#"{"peft_type": "LORA", "r": 2, "lora_alpha": 3, "use_dora": true, "target_modules": ["lm_head", "embed_tokens"]}"#;
+    write("adapter", "adapter_model.safetensors", ("adapter_config.json", of_adapter), &parts);
+    merged(&path("base"), &path("adapter"), &path("to")).unwrap();
+    let after = Checkpoint::open(&path("to")).unwrap();
+    let wide = |values: &[f32]| values.iter().map(|w| f64::from(*w)).collect::<Vec<_>>();
+    let [head_a, head_b, head_m, a, b, m] = [0, 1, 2, 3, 4, 5].map(|part: usize| wide(&parts[part].2));
+    let [mut embedding, mut head] = [0, 1].map(|seed| wide(&made(VOCAB * hidden, seed)));
+    let mut columns = vec![0.0; hidden];
+    for (token, (e, h)) in embedding.chunks_mut(hidden).zip(head.chunks_mut(hidden)).enumerate() {
+        for i in 0..hidden {
+            e[i] += 1.5 * (a[token] * b[2 * i] + a[VOCAB + token] * b[2 * i + 1]);
+            h[i] += 1.5 * (head_b[2 * token] * head_a[i] + head_b[2 * token + 1] * head_a[hidden + i]);
+            columns[i] += e[i] * e[i];
+        }
+        let length = h.iter().map(|h| h * h).sum::<f64>().sqrt();
+        h.iter_mut().for_each(|h| *h *= head_m[token] / length);
+    }
+    for e in embedding.chunks_mut(hidden) {
+        e.iter_mut().zip(&m).zip(&columns).for_each(|((e, m), square)| *e *= m / square.sqrt());
+    }
+    for (name, want) in tables.into_iter().zip([embedding, head]) {
+        let largest = want.iter().fold(0f64, |largest, w| largest.max(w.abs()));
+        for (i, (got, want)) in values(&after, name).into_iter().zip(want).enumerate() {
+            assert!((f64::from(got) - want).abs() <= 1e-6 * largest, "{name} {i}: {got} {want}");
+        }
+    }
+}
+
 #[test]
 fn values_are_rounded_to_nearest_even_in_the_type_of_the_checkpoint() {
     let work = tempfile::tempdir().unwrap();

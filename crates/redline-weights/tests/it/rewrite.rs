@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use redline_weights::{Checkpoint, DirWriter, WeightsError};
+use redline_weights::{Checkpoint, DirWriter, Dtype, TensorDeclaration, WeightsError};
 use serde_json::Value;
 
 /// Writes the tensors of a checkpoint again as they are. Returns the names of the files.
@@ -17,6 +17,29 @@ fn rewritten(from: &Checkpoint, to: &Path) -> Vec<String> {
     let mut names: Vec<_> = entries.collect();
     names.sort();
     names
+}
+
+/// A tensor longer than what is read at once, 1 MiB.
+#[test]
+fn a_long_tensor_comes_in_pieces_and_in_order() {
+    let work = tempfile::tempdir().unwrap();
+    let values: Vec<f32> = (0..700_001).map(|i| i as f32).collect();
+    let declared = [TensorDeclaration::new("w", Dtype::F32, [values.len()])];
+    let mut dir = DirWriter::create(&work.path().join("from")).unwrap();
+    dir.safetensors("model.safetensors", &declared, |writer| writer.write_f32(&values)).unwrap();
+    dir.finish().unwrap();
+    let from = Checkpoint::open(&work.path().join("from")).unwrap();
+    let mut lengths = Vec::new();
+    let read: Result<(), WeightsError> = from.read_raw("w", |raw| {
+        lengths.push(raw.len());
+        Ok(())
+    });
+    read.unwrap();
+    assert_eq!(lengths, [1 << 20, 1 << 20, 4 * values.len() - (2 << 20)]);
+    rewritten(&from, &work.path().join("to"));
+    let mut again = vec![0.0; values.len()];
+    Checkpoint::open(&work.path().join("to")).unwrap().read_f32("w", &mut again).unwrap();
+    assert!(again == values);
 }
 
 #[test]

@@ -137,9 +137,12 @@ fn merged_rows_are_those_of_peft() {
                 // Of a Conv1D, whose weights are transposed, the outputs are columns.
                 let conv = base.join("config.json");
                 let conv = fs::read_to_string(conv).unwrap().contains("GPT2");
-                let row = |row: usize| match conv {
-                    true => all.chunks_exact(shape[1]).map(|of| of[row]).collect::<Vec<_>>(),
-                    false => all[row * columns..(row + 1) * columns].to_vec(),
+                let row = |row: usize| {
+                    if conv {
+                        all.chunks_exact(shape[1]).map(|of| of[row]).collect::<Vec<_>>()
+                    } else {
+                        all[row * columns..(row + 1) * columns].to_vec()
+                    }
                 };
                 let last = if conv { shape[1] } else { shape[0] } - 1;
                 [row(0), row(last)].concat()

@@ -216,7 +216,9 @@ impl Checkpoint {
             files[located.shard].1.push(&located.info);
         }
         // Tensors of PyTorch may share their bytes: those are in the order of their names.
-        files.iter_mut().for_each(|(_, tensors)| tensors.sort_by_key(|info| info.offset()));
+        for (_, tensors) in &mut files {
+            tensors.sort_by_key(|info| info.offset());
+        }
         files
     }
 

@@ -6,32 +6,35 @@ use anyhow::{Context, anyhow};
 use crate::ci::{cargo, simulate};
 use crate::{Failure, audit, fuzz, mutants, parsers};
 
-/// A gate: a lane of the laboratory that fails below a minimum.
+/// A gate: lanes of the laboratory that fail if their figures miss a bound.
 struct Gate {
     name: &'static str,
-    lane: &'static [&'static str],
+    lanes: &'static [&'static [&'static str]],
 }
 
 /// All gates. The names are those of the repository's required checks.
 const GATES: &[Gate] = &[
     // At least five times as fast as the `tokenizers` crate (or `REDLINE_TOKENIZER_MIN_SPEEDUP`), with identical ids.
-    Gate { name: "tokenizer-perf", lane: &["tokenizer", "--threads=1,2"] },
+    Gate { name: "tokenizer-perf", lanes: &[&["tokenizer", "--threads=1,2"]] },
     // Packed formats compared with f32, for one row of inputs (memory-bound) and for many (compute-bound), with identical
-    // bits on every tier.
+    // bits on every tier. What adapters add to a layer, compared with the layer alone.
     Gate {
         name: "gemm-perf",
-        lane: &["gemm", "--formats=f32,w8,w4", "--m=1,128", "--n=4096", "--k=4096", "--min-speedup=1.5"],
+        lanes: &[
+            &["gemm", "--formats=f32,w8,w4", "--m=1,128", "--n=4096", "--k=4096", "--min-speedup=1.5"],
+            &["gemm-lora", "--rows=1,8", "--rank=16,32", "--adapters=1,8", "--num-runs=15"],
+        ],
     },
     // Attention of a prompt over int8 keys and values, compared with f16, and the change of perplexity on the demo model.
     Gate {
         name: "attn-prefill-perf",
-        lane: &["attn-prefill", "--ctx=4096", "--heads-per-kv=4", "--perplexity-tokens=8192"],
+        lanes: &[&["attn-prefill", "--ctx=4096", "--heads-per-kv=4", "--perplexity-tokens=8192"]],
     },
     // Verdicts: equal arms are the same, a slowdown of 5 % is found, and nothing is wrong under disturbance.
-    Gate { name: "self-test", lane: &["self-test"] },
+    Gate { name: "self-test", lanes: &[&["self-test"]] },
 ];
 
-/// `cargo xtask gate NAME`: runs the lane of a gate, or of all gates.
+/// `cargo xtask gate NAME`: runs the lanes of a gate, or of all gates.
 pub(crate) fn gate(arguments: &[String]) -> Result<(), Failure> {
     let names: Vec<&str> = GATES.iter().map(|gate| gate.name).chain(["all"]).collect();
     let hint = format!("hint: one of {}", names.join(", "));
@@ -46,8 +49,10 @@ pub(crate) fn gate(arguments: &[String]) -> Result<(), Failure> {
 }
 
 fn run(gate: &Gate) -> Result<(), Failure> {
-    let call = cargo().args(["run", "--locked", "--release", "--", "bench"]).args(gate.lane.iter().copied());
-    call.run().with_context(|| format!("gate `{}` failed", gate.name))?;
+    for lane in gate.lanes {
+        let call = cargo().args(["run", "--locked", "--release", "--", "bench"]).args(lane.iter().copied());
+        call.run().with_context(|| format!("gate `{}` failed", gate.name))?;
+    }
     Ok(())
 }
 
@@ -156,6 +161,8 @@ mod tests {
             let Err(Failure::Usage(message)) = gate(&arguments) else { panic!("{arguments:?}") };
             message
         };
+        let tax = GATES.iter().filter(|gate| gate.lanes.iter().any(|lane| lane[0] == "gemm-lora"));
+        assert_eq!(tax.map(|gate| gate.name).collect::<Vec<_>>(), ["gemm-perf"]);
         assert!(refused(&[]).contains("tokenizer-perf, gemm-perf, attn-prefill-perf"));
         assert!(refused(&["speed"]).contains("no gate `speed`"));
         assert!(refused(&["gemm-perf", "all"]).contains("got 2"));

@@ -95,6 +95,7 @@ impl GenerateDefaults {
             logprobs: self.logprobs,
             prompt_logprobs: prompt_logprobs(self.prompt_logprobs, self.prompt_logprobs_from),
             kv_cache: self.kv_cache,
+            adapters: self.adapters.clone(),
             timeout_s: self.timeout_s,
             ..GenerateRequest::new(prompt, self.max_new_tokens)
         }

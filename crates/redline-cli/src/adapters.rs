@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use redline_engine::{AdapterChoice, AdapterOptions};
 
+use crate::message::Failure;
 use crate::value::{self, BadValue};
 
 /// The name of the model without adapters.
@@ -70,6 +71,17 @@ fn uses(text: &str) -> Result<Uses, BadValue> {
         choices.push(AdapterChoice { name: name.to_owned(), scale });
     }
     Ok(Uses(choices))
+}
+
+/// Refuses two adapters of one name.
+pub(crate) fn check_names(adapters: &[Named]) -> Result<(), Failure> {
+    for (index, Named { name, .. }) in adapters.iter().enumerate() {
+        if adapters[..index].iter().any(|other| other.name == *name) {
+            let fact = format!("two adapters are named `{name}`");
+            return Err(Failure::usage(fact, "give each a name of its own: `--adapter NAME=DIR`"));
+        }
+    }
+    Ok(())
 }
 
 impl AdapterFlags {

@@ -16,7 +16,7 @@ use redline_lab::bench::{PlanSetup, Setup};
 use redline_lab::{Clock, Machine};
 use redline_weights::{HubRoots, Infq, SigningKey, WeightsError, check_signed, resolve_model};
 
-use crate::adapters::{AdapterFlags, Named};
+use crate::adapters::{self, AdapterFlags, Named};
 use crate::demo_model;
 use crate::env::{self, Environment, or_else};
 use crate::message::{self, Failure};
@@ -90,8 +90,8 @@ pub(crate) struct BackendFlags {
     /// Tensor parallelism: number of logical devices, from 1 to 8, among which outputs and heads are divided [env: REDLINE_TP]
     #[arg(long, alias = "tp-size", value_name = "N", value_parser = value::devices)]
     tp: Option<usize>,
-    /// Format of the KV cache: f32, bf16, f16 or w8 (8-bit integers); default: f32 with f32 weights, else bf16
-    /// [env: REDLINE_KV_FORMAT]
+    /// Format of the KV cache: f32, bf16, f16, w8 (8-bit integers) or w4 (4-bit integers, for heads whose dimension is a power of
+    /// two); default: f32 with f32 weights, else bf16 [env: REDLINE_KV_FORMAT]
     #[arg(long, value_name = "F", value_parser = value::kv_format)]
     kv_format: Option<KvFormat>,
     /// Memory for weights, activations, keys and values, such as 8GiB; the process takes some MiB more; default: 80 % of what is
@@ -517,6 +517,7 @@ impl Settings {
 
     /// Loads a model and its adapters.
     pub(crate) fn load(self, model: &ModelName, environment: Environment) -> Result<LoadedModel, Failure> {
+        adapters::check_names(&self.adapters)?;
         let options = self.backend.options(model.source(environment)?, self.threads);
         let model = &model.name;
         let engine = progress::during(&format!("loading {model}"), || Engine::load(options))?;

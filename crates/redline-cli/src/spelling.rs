@@ -25,6 +25,7 @@ fn flag(setting: Setting) -> &'static str {
         Setting::Chat => "--chat",
         Setting::ChatTemplate => "--chat-template",
         Setting::Format => "--format",
+        Setting::KvFormat => "--kv-format",
         Setting::LabelEnd => "--label-end",
         Setting::Labels => "--label",
         Setting::LongLabels => "--long-labels",

@@ -18,6 +18,7 @@ mod document;
 pub mod exchange;
 pub mod lanes;
 pub mod limits;
+mod linear;
 pub mod machine;
 pub mod number;
 pub mod parity;

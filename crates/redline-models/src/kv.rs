@@ -3,6 +3,9 @@
 //! Sequences share full pages; a partly filled page is copied when a sequence that shares it writes to it. A page becomes free
 //! when its last owner releases it. There are never more pages than the limit. Only reserving can fail, and it happens before a
 //! pass.
+//!
+//! If every layer has a sliding window, a sequence that continues at its end does not need its first pages any more, and may
+//! give them back ([`KvCache::release_unseen`]). It can then be continued or forked only where no row sees a token of them.
 
 use redline_kernels::OutOfMemory;
 use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
@@ -11,10 +14,23 @@ use redline_kernels::op::kv::{KvPages, KvShape, PAGE_TOKENS};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SeqId(usize);
 
+/// Stands for a page that a sequence gave back because no later row sees it.
+const NO_PAGE: u32 = u32::MAX;
+
 #[derive(Debug, Default)]
 struct Sequence {
+    /// Its pages, of which the first may be [`NO_PAGE`].
     pages: Vec<u32>,
+    /// Number of pages that it gave back.
+    unseen: usize,
     tokens: usize,
+}
+
+impl Sequence {
+    /// The pages that it owns.
+    fn owned(&self) -> &[u32] {
+        &self.pages[self.unseen..]
+    }
 }
 
 /// Why there is no room for more keys and values.
@@ -68,6 +84,8 @@ pub struct KvCache<P = KvPages> {
     ended: Vec<usize>,
     /// Whether storage that no sequence owns is poisoned.
     poisons: bool,
+    /// The largest number of keys that a row sees, itself included; `None` if rows see all keys before them.
+    window: Option<usize>,
 }
 
 impl KvCache {
@@ -93,7 +111,40 @@ impl<P: PageStore> KvCache<P> {
             sequences: Vec::new(),
             ended: Vec::new(),
             poisons: false,
+            window: None,
         }
+    }
+
+    /// Sets the largest number of keys that a row sees in any layer, itself included; `None` if rows of some layer see all keys
+    /// before them.
+    pub fn windowed(self, window: Option<usize>) -> Self {
+        Self { window, ..self }
+    }
+
+    /// The largest number of keys that a row sees in any layer, if every layer has a window.
+    pub fn window(&self) -> Option<usize> {
+        self.window
+    }
+
+    /// Number of leading pages that no row from position `start` on sees.
+    fn unseen_from(&self, start: usize) -> usize {
+        self.window.map_or(0, |window| (start + 1).saturating_sub(window) / PAGE_TOKENS)
+    }
+
+    /// Gives back the pages of a sequence that no row after its stored tokens sees.
+    pub fn release_unseen(&mut self, id: SeqId) {
+        let unseen = self.unseen_from(self.tokens(id));
+        let sequence = &mut self.sequences[id.0];
+        let (from, to) = (sequence.unseen, unseen.max(sequence.unseen));
+        let released: Vec<u32> = sequence.pages[from..to].to_vec();
+        sequence.pages[from..to].fill(NO_PAGE);
+        sequence.unseen = to;
+        self.give_back(&released);
+    }
+
+    /// Whether a sequence still has the pages that a row sees which follows its first `tokens` tokens.
+    pub fn can_continue(&self, id: SeqId, tokens: usize) -> bool {
+        tokens == 0 || self.sequences[id.0].unseen <= self.unseen_from(tokens)
     }
 
     /// Sets whether storage that no sequence owns is overwritten with values that would show in any result that depends on
@@ -145,11 +196,13 @@ impl<P: PageStore> KvCache<P> {
     /// Creates a sequence that begins with the first `tokens` tokens of `parent` and shares its pages.
     pub fn fork(&mut self, parent: SeqId, tokens: usize) -> SeqId {
         assert!(tokens <= self.tokens(parent), "fork at {tokens} of {}", self.tokens(parent));
+        assert!(self.can_continue(parent, tokens), "fork at {tokens}, before the pages that are left");
         let pages = self.sequences[parent.0].pages[..tokens.div_ceil(PAGE_TOKENS)].to_vec();
-        for &page in &pages {
+        let unseen = self.sequences[parent.0].unseen.min(pages.len());
+        for &page in &pages[unseen..] {
             self.owners[page as usize] += 1;
         }
-        self.begin(Sequence { pages, tokens })
+        self.begin(Sequence { pages, unseen, tokens })
     }
 
     /// Number of stored tokens.
@@ -157,7 +210,7 @@ impl<P: PageStore> KvCache<P> {
         self.sequences[id.0].tokens
     }
 
-    /// The sequence's pages.
+    /// The sequence's pages. Those that it gave back are numbers of no page.
     pub fn pages(&self, id: SeqId) -> &[u32] {
         &self.sequences[id.0].pages
     }
@@ -188,7 +241,7 @@ impl<P: PageStore> KvCache<P> {
 
     /// Number of pages that a sequence lacks for `more` further tokens, if pages have these numbers of owners.
     fn missing(&self, id: SeqId, more: usize, owners: &[u32]) -> usize {
-        let Sequence { pages, tokens } = &self.sequences[id.0];
+        let Sequence { pages, tokens, .. } = &self.sequences[id.0];
         let partial =
             if more > 0 && tokens % PAGE_TOKENS != 0 { pages.get(tokens / PAGE_TOKENS) } else { None };
         let copied = usize::from(partial.is_some_and(|page| owners[*page as usize] > 1));
@@ -205,7 +258,7 @@ impl<P: PageStore> KvCache<P> {
     ) -> bool {
         let mut owners = self.owners.clone();
         let mut room = self.room();
-        for page in released.into_iter().flat_map(|other| &self.sequences[other.0].pages) {
+        for page in released.into_iter().flat_map(|other| self.sequences[other.0].owned()) {
             let owners = &mut owners[*page as usize];
             *owners -= 1;
             room += usize::from(*owners == 0);
@@ -253,15 +306,19 @@ impl<P: PageStore> KvCache<P> {
     pub fn truncate(&mut self, id: SeqId, tokens: usize) {
         let sequence = &mut self.sequences[id.0];
         assert!(tokens <= sequence.tokens, "truncate to {tokens} of {}", sequence.tokens);
+        let kept = tokens.div_ceil(PAGE_TOKENS);
+        let surplus = sequence.pages[kept.max(sequence.unseen)..].to_vec();
+        sequence.pages.truncate(kept);
+        sequence.unseen = sequence.unseen.min(kept);
         sequence.tokens = tokens;
-        let surplus = sequence.pages.split_off(tokens.div_ceil(PAGE_TOKENS));
+        assert!(self.can_continue(id, tokens), "truncate to {tokens}, before the pages that are left");
         self.give_back(&surplus);
     }
 
     /// Ends a sequence.
     pub fn release(&mut self, id: SeqId) {
         let sequence = std::mem::take(&mut self.sequences[id.0]);
-        self.give_back(&sequence.pages);
+        self.give_back(sequence.owned());
         self.ended.push(id.0);
     }
 
@@ -411,6 +468,52 @@ mod tests {
         kv.release(child);
         kv.release(other);
         assert_eq!((kv.pages_in_use(), kv.sequences()), (0, 0));
+    }
+
+    #[test]
+    fn pages_that_no_later_row_sees_are_given_back() {
+        // The row at position p sees the keys from p - 69 on.
+        let mut kv = cache().windowed(Some(70));
+        let id = kv.create();
+        kv.reserve(id, 133).unwrap();
+        kv.store(id, 132);
+        kv.release_unseen(id);
+        assert_eq!(kv.pages_in_use(), 3, "the next row sees token 63");
+        let fork = kv.fork(id, 132);
+        kv.store(id, 133);
+        kv.release_unseen(id);
+        assert_eq!(kv.pages_in_use(), 3, "the fork still owns the first page");
+        assert!(kv.can_continue(id, 133) && kv.can_continue(fork, 132) && !kv.can_continue(id, 132));
+        let late = kv.fork(id, 133);
+        kv.release(fork);
+        assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (2, 3));
+        // Pages that were given back are not needed again, and are not given back twice.
+        kv.release_unseen(late);
+        kv.reserve(late, 3 * PAGE_TOKENS - 133).unwrap();
+        kv.store(late, 3 * PAGE_TOKENS);
+        // Both have a copy of the last page, and share the one before.
+        let has_room = |pages: usize, without: &[SeqId]| {
+            kv.has_room_without(late, pages * PAGE_TOKENS, without.iter().copied())
+        };
+        assert!(has_room(2, &[]) && !has_room(3, &[]) && has_room(3, &[id]) && !has_room(4, &[id]));
+        kv.release(id);
+        kv.release_unseen(late);
+        assert_eq!(kv.pages_in_use(), 2);
+        kv.truncate(late, 0);
+        assert_eq!((kv.pages_in_use(), kv.pages(late).len()), (0, 0));
+        kv.reserve(late, 5 * PAGE_TOKENS).unwrap();
+        assert!(kv.pages(late).iter().all(|page| *page < 5));
+    }
+
+    #[test]
+    #[should_panic(expected = "fork at 132, before the pages that are left")]
+    fn a_fork_that_needs_pages_that_are_gone_is_refused() {
+        let mut kv = cache().windowed(Some(70));
+        let id = kv.create();
+        kv.reserve(id, 133).unwrap();
+        kv.store(id, 133);
+        kv.release_unseen(id);
+        kv.fork(id, 132);
     }
 
     #[test]

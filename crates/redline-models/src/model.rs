@@ -181,6 +181,13 @@ impl Model {
         self.decoder.layers.len()
     }
 
+    /// The largest number of keys that a row sees in any layer, itself included; `None` unless every layer has a window. Layers
+    /// share page tables, so pages can be given back only if no layer needs them.
+    pub fn window(&self) -> Option<usize> {
+        let windows = self.decoder.layers.iter().map(|layer| layer.attention.shape.window);
+        windows.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
     /// The shapes of the keys and values of every layer, in a given format.
     pub fn kv_shapes(&self, format: KvFormat) -> Vec<KvShape> {
         self.footprint.kv_shapes(format)

@@ -21,6 +21,8 @@ pub enum Setting {
     ChatTemplate,
     /// Weight format.
     Format,
+    /// Format of keys and values.
+    KvFormat,
     /// Whether the end of a label is scored.
     LabelEnd,
     /// The labels of a score request.
@@ -71,6 +73,7 @@ impl Setting {
         Self::Chat,
         Self::ChatTemplate,
         Self::Format,
+        Self::KvFormat,
         Self::LabelEnd,
         Self::Labels,
         Self::LongLabels,
@@ -103,6 +106,7 @@ impl Setting {
             Self::Chat => "chat",
             Self::ChatTemplate => "chat_template",
             Self::Format => "format",
+            Self::KvFormat => "kv_format",
             Self::LabelEnd => "label_end",
             Self::Labels => "labels",
             Self::LongLabels => "long_labels",

@@ -44,8 +44,8 @@ mod whole;
 mod write;
 
 pub use adapter::{
-    Adapter, AdapterConfig, AdapterFault, AdapterFiles, AdapterModule, BaseModule, FittedModule, LowRank,
-    ModuleKind, path_in_root,
+    AdapterConfig, AdapterFault, AdapterFiles, AdapterModule, BaseModule, FittedModule, LowRank,
+    LowRankModules, ModuleKind, path_in_root,
 };
 pub use checkpoint::{Checkpoint, shard_names, weight_layouts};
 pub use checksum::Checksum;

@@ -24,7 +24,7 @@ pub struct AdapterName {
 
 /// An element of the list.
 #[derive(serde::Deserialize)]
-#[serde(untagged, expecting = "a name, or an object with `name` and `scale`")]
+#[serde(untagged, expecting = "an element of `adapter` is a name, or an object with `name` and `scale`")]
 enum Element {
     Name(String),
     Scaled(Scaled),

@@ -209,6 +209,11 @@ fn formats() {
 }
 
 #[test]
+fn adapters() {
+    check("docs/adapters.md");
+}
+
+#[test]
 fn plans() {
     check("docs/plans.md");
 }

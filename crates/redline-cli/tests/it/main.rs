@@ -1,6 +1,7 @@
 //! Tests of the binary from outside: its output and its exit codes.
 
 mod adapter_command;
+mod adapters;
 mod attention_lanes;
 mod bad_input;
 mod bench;
@@ -20,6 +21,7 @@ mod durability;
 mod environment;
 mod examples;
 mod exchange;
+mod gemm_lora_lane;
 mod generate;
 mod guide_fields;
 mod guides;

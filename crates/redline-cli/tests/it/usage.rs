@@ -191,7 +191,7 @@ const WRONG: &[(&[&str], &[&str])] = &[
         &["w4 has no group of 16", "32, 64, 128"],
     ),
     (&["synth", "gpt2", "/tmp/x", "--group", "64"], &["`--group 64` without"]),
-    (&["score", "--model", "demo", "--kv-format", "w4"], &["w4", "one of f32, bf16"]),
+    (&["score", "--model", "demo", "--kv-format", "w3"], &["w3", "one of f32, bf16"]),
     (&["precompile", "--tokens", "64"], &["no model given"]),
     (&["precompile", "--model", "demo", "--rows", "0"], &["--rows", "from 1"]),
     (&["bench"], &["no lane given", "--list"]),

@@ -32,8 +32,10 @@ impl Engine {
         let limits = self.limits();
         let prompts = request.prompts.iter().map(|prompt| limits.prompt(prompt, request.max_new_tokens));
         let prompts = prompts.collect::<Result<Vec<_>, _>>()?;
-        let totals: Vec<usize> = prompts.iter().map(|prompt| prompt.len() + request.max_new_tokens).collect();
-        self.check_room(format_args!("the prompts and their continuations"), &totals, 0)?;
+        let resident =
+            |prompt: &Vec<u32>| self.resident(prompt.len(), prompt.len() + request.max_new_tokens, false);
+        let residents: Vec<usize> = prompts.iter().map(resident).collect();
+        self.check_room(format_args!("the prompts and their continuations"), &residents, 0)?;
         let job = BatchJob {
             prompts,
             max_new_tokens: request.max_new_tokens,

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use redline_kernels::Format;
-use redline_kernels::op::kv::{KvFormat, PAGE_TOKENS, page_bytes};
+use redline_kernels::op::kv::{KvFormat, KvShape, PAGE_TOKENS, page_bytes};
 use redline_models::Loader;
 use redline_models::spec::Objective;
 use redline_settings::{Setting, hint};
@@ -30,6 +30,8 @@ impl Room {
         let natural = if loader.format() == Format::F32 { KvFormat::F32 } else { KvFormat::Bf16 };
         let kv_format = options.kv_format.unwrap_or(natural);
         let footprint = loader.footprint().clone().with_adapters(options.adapter_limits());
+        let shapes = footprint.kv_shapes(kv_format);
+        check_heads(&shapes)?;
         let arena = |tokens, rows| footprint.arena_size(tokens, rows).bytes();
         let budget = Budget {
             weights: footprint.weight_bytes(),
@@ -37,12 +39,29 @@ impl Room {
             activations: arena(options.plans.buckets.max_chunk(), OUTPUT_ROWS),
             activation_row: arena(2, 0) - arena(1, 0),
             output_row: arena(0, 2) - arena(0, 1),
-            page: page_bytes(&footprint.kv_shapes(kv_format)) as u64,
+            page: page_bytes(&shapes) as u64,
             masked: matches!(loader.objective(), Objective::Masked { .. }),
         };
         let pages = options.memory.map(|memory| budget.pages(memory, options.max_context)).transpose()?;
         Ok(Self { context, kv_format, budget, pages })
     }
+}
+
+/// Refuses a format of keys and values that cannot hold the model's heads.
+fn check_heads(shapes: &[KvShape]) -> Result<(), EngineError> {
+    let Some(KvShape { format, head_dim, .. }) =
+        shapes.iter().find(|shape| !shape.format.holds(shape.head_dim))
+    else {
+        return Ok(());
+    };
+    let fact = format!(
+        "keys and values in `{}` need a `head_dim` that is a power of two, and this model's is {head_dim}",
+        format.name()
+    );
+    Err(EngineError::request(
+        fact,
+        hint!["take ", Setting::KvFormat.to(KvFormat::W8.name()), ", or leave it out"],
+    ))
 }
 
 /// Maximum sequence length: the requested one, which must not exceed the model's own context.
@@ -131,7 +150,27 @@ fn mib_of_tenths(tenths: u64) -> String {
     }
 }
 
+/// Number of tokens for which a generating sequence needs room at a time, if a row sees `window` keys and a pass has `rows` rows.
+/// Its prompt is stored whole. Then it gives back pages that no later row sees; if it is run again, a window and a pass must fit.
+/// Of several continuations, each needs that in addition to the prompt, which is held for the others.
+pub(crate) fn resident_tokens(
+    (prompt, total): (usize, usize),
+    window: Option<usize>,
+    rows: usize,
+    forks: bool,
+) -> usize {
+    let Some(window) = window.filter(|window| *window < total) else { return total };
+    let running = (window + rows).next_multiple_of(PAGE_TOKENS) + PAGE_TOKENS;
+    let prompt = prompt.next_multiple_of(PAGE_TOKENS);
+    if forks { prompt + running } else { total.min(prompt.max(running)) }
+}
+
 impl Engine {
+    /// Number of tokens for which a generation needs room at a time.
+    pub(super) fn resident(&self, prompt: usize, total: usize, forks: bool) -> usize {
+        resident_tokens((prompt, total), self.window, self.info.max_chunk, forks)
+    }
+
     /// Refuses sequences that together, with `spare` additional pages, would never fit the memory budget.
     pub(super) fn check_room(
         &self,

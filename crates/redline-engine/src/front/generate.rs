@@ -66,8 +66,9 @@ impl Engine {
         let prompt = limits.prompt(&request.prompt, request.max_new_tokens)?;
         check_returned(&request, prompt.len(), self.info.vocab)?;
         let total = prompt.len() + request.max_new_tokens;
+        let resident = self.resident(prompt.len(), total, request.continuations() > 1);
         // Of several continuations, the earliest can always run beside the held prompt, with which it shares all pages but one.
-        self.check_room(format_args!("the prompt and its continuation"), &[total], 1)?;
+        self.check_room(format_args!("the prompt and its continuation"), &[resident], 1)?;
         let job = GenerateJob {
             prompt,
             max_new_tokens: request.max_new_tokens,

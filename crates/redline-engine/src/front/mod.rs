@@ -2,7 +2,7 @@
 
 mod adapters;
 mod batch;
-mod budget;
+pub(crate) mod budget;
 mod diffuse;
 mod generate;
 mod judge;
@@ -105,6 +105,8 @@ pub struct ModelInfo {
 /// A loaded model and the thread that runs it.
 pub struct Engine {
     info: ModelInfo,
+    /// See [`Model::window`].
+    window: Option<usize>,
     tokenizer: Option<Arc<Tokenizer>>,
     end_ids: Vec<u32>,
     inbox: Option<Inbox>,
@@ -274,7 +276,7 @@ impl Engine {
             prefix_cache: options.prefix_cache.is_some(),
             operations: model.operations(),
         };
-        let activations = model.activations();
+        let (activations, window) = (model.activations(), model.window());
         let counters: Arc<Counters> = Arc::default();
         let runner = Runner {
             model,
@@ -296,7 +298,8 @@ impl Engine {
         let (inbox, thread) = runner.start(options.queue)?;
         let loader = store.map(|store| AdapterLoader::start(store, inbox.clone())).transpose()?;
         let (tokenizer, thread) = (tokenizer.map(Arc::new), Mutex::new(Some(thread)));
-        Ok(Self { info, tokenizer, end_ids, inbox: Some(inbox), loader, simd, activations, counters, thread })
+        let inbox = Some(inbox);
+        Ok(Self { info, window, tokenizer, end_ids, inbox, loader, simd, activations, counters, thread })
     }
 
     /// Facts about the model.

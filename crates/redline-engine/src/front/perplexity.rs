@@ -47,8 +47,8 @@ impl Engine {
         tally.outcome(self, &windows, meter.peak_bytes())
     }
 
-    /// Computes [`Engine::perplexity`] of this model and of a reference model without adapters, and how much the two predicted distributions
-    /// differ. The engines take turns, so that at most 64 rows of logits are held at a time.
+    /// Computes [`Engine::perplexity`] of this model and of a reference model without adapters, and how much the two predicted
+    /// distributions differ. The engines take turns, so that at most 64 rows of logits are held at a time.
     pub fn compare(
         &self,
         reference: &Self,

@@ -139,7 +139,7 @@ impl Runner {
         let arena = Arena::new(model.arena_size(rows, OUTPUT_ROWS))?;
         let machine = Machine::new(&model, kv_format, simd, threads, devices);
         let plans = Plans::new(plans, machine, counters, clock.clone());
-        let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison);
+        let kv = KvCache::new(&model.kv_shapes(kv_format), pages).poisoned(poison).windowed(model.window());
         let cache = Cache::new(kv, most_kept);
         let operations = model.operations();
         let output_rows = operations.per_output / operations.per_token.max(1.0);

@@ -75,16 +75,15 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     /// Finds a kept sequence that shares the longest prefix with `tokens`, and the length of that prefix, at least 1. Marks it
-    /// as used.
-    pub(crate) fn find(&mut self, namespace: &str, tokens: &[u32]) -> Option<(T, usize)> {
+    /// as used. Only sequences count that can be continued after so many tokens, as `usable` says.
+    pub(crate) fn find(
+        &mut self,
+        namespace: &str,
+        tokens: &[u32],
+        usable: impl Fn(T, usize) -> bool,
+    ) -> Option<(T, usize)> {
         let walk = self.walk(self.trees.get(namespace)?.root, tokens);
-        if walk.tokens == 0 {
-            return None;
-        }
-        let mut node = walk.partial.map_or(walk.node, |(child, _)| child);
-        while let Some(&child) = self.nodes[node].children.values().next() {
-            node = child;
-        }
+        let (node, matched) = self.usable_leaf(&walk, usable)?;
         self.uses += 1;
         let now = self.uses;
         let leaf = self.nodes[node].leaf.as_mut()?;
@@ -92,7 +91,7 @@ impl<T: Copy> PrefixCache<T> {
         by_use.remove(&leaf.last_use);
         by_use.insert(now, node);
         leaf.last_use = now;
-        Some((leaf.kept, walk.tokens))
+        Some((leaf.kept, matched))
     }
 
     /// Number of kept sequences.
@@ -101,8 +100,45 @@ impl<T: Copy> PrefixCache<T> {
     }
 
     /// Number of tokens that [`PrefixCache::find`] would match; marks nothing as used.
-    pub(crate) fn matching(&self, namespace: &str, tokens: &[u32]) -> usize {
-        self.trees.get(namespace).map_or(0, |tree| self.walk(tree.root, tokens).tokens)
+    pub(crate) fn matching(
+        &self,
+        namespace: &str,
+        tokens: &[u32],
+        usable: impl Fn(T, usize) -> bool,
+    ) -> usize {
+        self.trees.get(namespace).map_or(0, |tree| {
+            let walk = self.walk(tree.root, tokens);
+            self.usable_leaf(&walk, usable).map_or(0, |(_, matched)| matched)
+        })
+    }
+
+    /// A usable leaf that shares as many tokens of a walk as any, and their number. Without unusable leaves, that is the first
+    /// leaf below the end of the walk.
+    fn usable_leaf(&self, walk: &Walk, usable: impl Fn(T, usize) -> bool) -> Option<(usize, usize)> {
+        let (mut top, mut matched) = walk.partial.unwrap_or((walk.node, self.nodes[walk.node].edge.len()));
+        let mut tokens = walk.tokens;
+        while tokens > 0 {
+            if let Some(leaf) = self.leaf_below(top, |kept| usable(kept, tokens)) {
+                return Some((leaf, tokens));
+            }
+            tokens -= matched;
+            top = self.nodes[top].parent?;
+            matched = self.nodes[top].edge.len();
+        }
+        None
+    }
+
+    /// The first usable leaf below a node, or the node itself.
+    fn leaf_below(&self, node: usize, usable: impl Fn(T) -> bool) -> Option<usize> {
+        let mut open = vec![node];
+        while let Some(node) = open.pop() {
+            let Node { children, leaf, .. } = &self.nodes[node];
+            if leaf.is_some_and(|leaf| usable(leaf.kept)) {
+                return Some(node);
+            }
+            open.extend(children.values().rev());
+        }
+        None
     }
 
     /// Keeps a sequence of these tokens. Returns the sequence that is no longer needed, if there is one: `kept` itself if a kept
@@ -261,26 +297,45 @@ mod tests {
 
     use super::*;
 
+    /// Every kept sequence is usable.
+    fn any<T>(_: T, _: usize) -> bool {
+        true
+    }
+
+    #[test]
+    fn a_sequence_that_is_not_usable_is_not_matched() {
+        let mut cache = PrefixCache::new();
+        cache.insert("", &[1, 2, 3, 4], 'a');
+        cache.insert("", &[1, 2, 5, 6], 'b');
+        let only = |usable: char| move |kept: char, _| kept == usable;
+        assert_eq!(cache.find("", &[1, 2, 9], only('b')), Some(('b', 2)));
+        // What is not usable after three tokens may hide what is usable after two.
+        assert_eq!(cache.find("", &[1, 2, 3], only('b')), Some(('b', 2)));
+        assert_eq!(cache.find("", &[1, 2, 3], only('c')), None);
+        assert_eq!((cache.matching("", &[1, 2], only('b')), cache.matching("", &[1, 2], only('c'))), (2, 0));
+        assert_eq!(cache.matching("", &[1, 2, 3, 4, 5], |kept, tokens| kept == 'a' && tokens == 4), 4);
+    }
+
     #[test]
     fn a_match_may_end_anywhere() {
         let mut cache = PrefixCache::new();
-        assert_eq!(cache.find("", &[1, 2]), None);
+        assert_eq!(cache.find("", &[1, 2], any), None);
         assert_eq!(cache.insert("", &[1, 2, 3, 4], 'a'), None);
-        assert_eq!(cache.find("", &[1, 2, 9]), Some(('a', 2)));
-        assert_eq!(cache.find("", &[1, 2, 3, 4, 5]), Some(('a', 4)));
-        assert_eq!(cache.find("", &[2]), None);
+        assert_eq!(cache.find("", &[1, 2, 9], any), Some(('a', 2)));
+        assert_eq!(cache.find("", &[1, 2, 3, 4, 5], any), Some(('a', 4)));
+        assert_eq!(cache.find("", &[2], any), None);
         assert_eq!(cache.insert("", &[1, 2, 7], 'b'), None);
-        assert_eq!(cache.find("", &[1, 2, 7, 8]), Some(('b', 3)));
-        assert_eq!(cache.find("", &[1, 2, 3]), Some(('a', 3)));
-        assert_eq!(cache.matching("", &[1, 2, 8]), 2);
+        assert_eq!(cache.find("", &[1, 2, 7, 8], any), Some(('b', 3)));
+        assert_eq!(cache.find("", &[1, 2, 3], any), Some(('a', 3)));
+        assert_eq!(cache.matching("", &[1, 2, 8], any), 2);
     }
 
     #[test]
     fn namespaces_do_not_share() {
         let mut cache = PrefixCache::new();
         cache.insert("tenant", &[1, 2], 'a');
-        assert_eq!(cache.find("", &[1, 2]), None);
-        assert_eq!(cache.find("tenant", &[1, 2]), Some(('a', 2)));
+        assert_eq!(cache.find("", &[1, 2], any), None);
+        assert_eq!(cache.find("tenant", &[1, 2], any), Some(('a', 2)));
         assert_eq!(cache.evict(), Some('a'));
         assert!(cache.trees.is_empty());
     }
@@ -293,7 +348,7 @@ mod tests {
         assert_eq!(cache.insert("", &[1, 2, 3], 'b'), Some('a'), "the longer one replaces the shorter");
         assert_eq!(cache.insert("", &[1], 'c'), Some('c'), "a shorter one adds nothing");
         assert_eq!(cache.insert("", &[1, 2, 3], 'd'), Some('d'));
-        assert_eq!(cache.find("", &[1, 2, 3, 4]), Some(('b', 3)));
+        assert_eq!(cache.find("", &[1, 2, 3, 4], any), Some(('b', 3)));
     }
 
     #[test]
@@ -302,7 +357,7 @@ mod tests {
         cache.insert("", &[1, 1], 'a');
         cache.insert("", &[1, 2], 'b');
         cache.insert("", &[3], 'c');
-        cache.find("", &[1, 1]);
+        cache.find("", &[1, 1], any);
         assert_eq!(
             [cache.evict(), cache.evict(), cache.evict(), cache.evict()],
             [Some('b'), Some('c'), Some('a'), None]
@@ -320,7 +375,7 @@ mod tests {
         for id in 0..98 {
             assert_eq!(cache.evict(), Some(id), "the least recently used of the flood");
         }
-        assert_eq!(cache.find("quiet", &[1, 2, 3, 4]), Some((1000, 4)));
+        assert_eq!(cache.find("quiet", &[1, 2, 3, 4], any), Some((1000, 4)));
         assert_eq!(
             [cache.evict(), cache.evict(), cache.evict(), cache.evict()],
             [Some(98), Some(1000), Some(99), None]
@@ -447,8 +502,9 @@ mod tests {
                 match action {
                     0..=3 => model.insert(id, namespace, &tokens, cache.insert(name, &tokens, id)),
                     4..=6 => {
-                        prop_assert_eq!(cache.matching(name, &tokens), model.longest(namespace, &tokens));
-                        model.find(namespace, &tokens, cache.find(name, &tokens));
+                        let matching = cache.matching(name, &tokens, any);
+                        prop_assert_eq!(matching, model.longest(namespace, &tokens));
+                        model.find(namespace, &tokens, cache.find(name, &tokens, any));
                     }
                     _ => model.evict(cache.evict()),
                 }

@@ -435,6 +435,9 @@ impl Scheduler {
         let sequence = &self.sequences[&piece.key];
         let stored = sequence.kv.map_or(0, |kv| cache.kv.tokens(kv));
         let missing = (piece.start + piece.tokens).saturating_sub(stored);
+        if let Some(kv) = sequence.kv.filter(|_| sequence.generates) {
+            cache.kv.release_unseen(kv);
+        }
         if !self.reserve(piece.key, missing, true, cache, pass) {
             return false;
         }

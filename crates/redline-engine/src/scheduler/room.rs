@@ -20,6 +20,10 @@
 //! take its room back. These are held, and need no room until F has finished. So each application of rule 5 finishes a
 //! sequence, or a token of a generating one.
 //!
+//! If every layer has a sliding window, a sequence that generates gives pages back that no later row sees (`run_piece`). It is
+//! then admitted if a window and a pass fit, instead of all its tokens: after preemption, it gives pages back while it runs
+//! again. Other sequences keep all their pages, because sequences that begin with some of their tokens may need them.
+//!
 //! This also bounds the work that is done twice. A sequence is preempted only when an earlier one is admitted by rule 5 or
 //! grows by a page. By rule 3 it is then run again at most once before the next such event.
 
@@ -70,6 +74,7 @@ impl Scheduler {
             if let (Some(from), Some(sequence)) = (self.sequences[&child].kv, self.sequences.get_mut(&parent))
                 && let Some(old) = sequence.kv
                 && cache.kv.tokens(old) <= cache.kv.tokens(from).min(sequence.tokens.len())
+                && cache.kv.can_continue(from, cache.kv.tokens(old))
             {
                 sequence.kv = Some(cache.kv.fork(from, cache.kv.tokens(old)));
                 cache.kv.release(old);
@@ -136,7 +141,10 @@ impl Scheduler {
         let stored = cache.kv.tokens(kv);
         let Some(sequence) = self.sequences.get_mut(&key) else { return false };
         sequence.kv = Some(kv);
-        let remaining = sequence.tokens.len() - stored;
+        let mut remaining = sequence.tokens.len() - stored;
+        if let Some(window) = cache.kv.window().filter(|_| sequence.generates) {
+            remaining = remaining.min(window + self.limits.rows);
+        }
         let admitted = self.reserve(key, remaining, make_way, cache, pass);
         let Some(sequence) = self.sequences.get_mut(&key) else { return false };
         if admitted {
@@ -230,6 +238,10 @@ impl Scheduler {
             if ahead.generates {
                 // Its next token might match too, but that is no reason to wait for every token it generates.
                 common = common.min(ahead.stored(kv));
+            }
+            let gone = |id: SeqId| ahead.stored(kv) >= common && !kv.can_continue(id, common);
+            if ahead.kv.is_some_and(gone) {
+                continue;
             }
             if common >= known + WORTH_WAITING && best.is_none_or(|(_, tokens)| common > tokens) {
                 best = Some((other, common));

@@ -34,19 +34,26 @@ pub(super) struct Generation {
 
 impl Generation {
     pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
-        let longest = random.of(&[12, 12, 100]);
-        let new = 1 + random.below(longest);
-        // The engine accepts prompts that leave one page free.
-        let prompt = tokens(random, (pages - 1) * PAGE_TOKENS - new);
+        // The engine accepts generations that leave one page free. With a window, they may be longer than what fits at a time.
+        let room = (pages - 1) * PAGE_TOKENS;
+        let longest =
+            if mix.window.is_some() { random.of(&[12, 100, 1000]) } else { random.of(&[12, 12, 100]) };
+        let mut new = 1 + random.below(longest);
+        let prompt = tokens(random, room - new.min(100));
         let sampling = sampling(random);
-        let best_of = if sampling.temperature > 0.0 && random.once_in(2) { 1 + random.below(5) } else { 1 };
+        let mut best_of =
+            if sampling.temperature > 0.0 && random.once_in(2) { 1 + random.below(5) } else { 1 };
+        while mix.resident(prompt.len(), new, best_of > 1) > room {
+            new = (new / 2).max(1);
+            best_of = if new == 1 { 1 } else { best_of };
+        }
         let n = if random.once_in(2) { best_of } else { 1 + random.below(best_of) };
         let (penalties, logit_bias) = (penalties(random), logit_bias(random));
         let end_ids = vec![random.below(3 * VOCABULARY) as u32];
         let from = random.below(prompt.len() + 2);
         let prompt_logprobs = random.once_in(4).then_some(PromptLogprobs { from, top: 1 });
         let of_prompt = prompt_logprobs.map(|wanted| {
-            let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at]) as f32;
+            let logprob = |at: usize| logprob(&prompt[..at], &prompt[at..=at], mix.window) as f32;
             (wanted.from.max(1)..prompt.len()).map(logprob).collect()
         });
         let (kv_cache, salt) = (!random.once_in(6), mix.salt(random));
@@ -69,7 +76,8 @@ impl Generation {
         let task = GenerateTask::new(job, Simd::best(), Transcript::new(None, Vec::new()), reply);
         let of_prompt = of_prompt.unwrap_or_default();
         let ticket = RefCell::new(ticket);
-        let expected = Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias };
+        let expected =
+            Continued { prompt, most: new, end_ids, sampling, penalties, logit_bias, window: mix.window };
         (Self { expected, n, best_of, kv_cache, salt, of_prompt, ticket }, Box::new(task))
     }
 
@@ -157,11 +165,12 @@ pub(super) struct Lockstep {
     prompts: Vec<Vec<u32>>,
     most: usize,
     end_ids: Vec<u32>,
+    window: Option<usize>,
     ticket: RefCell<BatchTicket>,
 }
 
 impl Lockstep {
-    pub(super) fn new(random: &mut Random, pages: usize) -> (Self, Box<dyn Task + Send>) {
+    pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let most = 1 + random.below(8);
         let end_ids = vec![random.below(3 * VOCABULARY) as u32];
         // The engine accepts batches whose sequences all fit at once, in whole pages.
@@ -181,7 +190,7 @@ impl Lockstep {
             kernel_path: String::new(),
         };
         let ticket = RefCell::new(ticket);
-        (Self { prompts, most, end_ids, ticket }, Box::new(BatchTask::new(job, reply)))
+        (Self { prompts, most, end_ids, window: mix.window, ticket }, Box::new(BatchTask::new(job, reply)))
     }
 
     pub(super) fn work(&self) -> Work {
@@ -199,7 +208,7 @@ impl Lockstep {
         }
         let mut whole = true;
         for (prompt, new) in self.prompts.iter().zip(&outcome.token_ids) {
-            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone());
+            let expected = Continued::greedy(prompt.clone(), self.most, self.end_ids.clone(), self.window);
             whole &= expected.continues(new, 0)?;
         }
         Ok(Checked::of(if whole { Outcome::Whole } else { Outcome::Part }))

@@ -49,6 +49,12 @@ pub(super) fn digest(tokens: impl Iterator<Item = u32>) -> u64 {
     tokens.fold(EMPTY, extended)
 }
 
+/// The digest of the last tokens, of which a row sees `window`; of all, if there is no window.
+pub(super) fn seen_digest(tokens: &[u32], window: Option<usize>) -> u64 {
+    let first = window.map_or(0, |window| tokens.len().saturating_sub(window));
+    digest(tokens[first..].iter().copied())
+}
+
 /// The digest of a canvas as the row at `position` sees it.
 pub(super) fn canvas_digest(tokens: impl Iterator<Item = u32>, position: usize) -> u64 {
     digest(tokens.chain([position as u32]))
@@ -114,20 +120,25 @@ impl Machine for Digests {
             }
             first += part.tokens;
         }
-        let mut digests = Vec::with_capacity(batch.rows());
+        let (window, mut digests) = (kv.window(), Vec::with_capacity(batch.rows()));
         for part in batch.parts() {
             let pages = kv.pages(part.sequence).to_vec();
             let store = kv.store_mut();
             let token = |p: usize| store.0[pages[p / PAGE_TOKENS] as usize][p % PAGE_TOKENS];
             let rows = part.start..part.start + part.tokens;
             match part.attention {
-                AttentionMask::Causal => {
-                    let mut before = digest((0..part.start).map(token));
-                    digests.extend(rows.map(|position| {
-                        before = extended(before, token(position));
-                        before
-                    }));
-                }
+                AttentionMask::Causal => match window {
+                    None => {
+                        let mut before = digest((0..part.start).map(token));
+                        digests.extend(rows.map(|position| {
+                            before = extended(before, token(position));
+                            before
+                        }));
+                    }
+                    Some(window) => digests.extend(rows.map(|position| {
+                        digest(((position + 1).saturating_sub(window)..=position).map(token))
+                    })),
+                },
                 AttentionMask::Bidirectional(keys) => {
                     let all = digest((0..keys).map(token));
                     digests.extend(rows.map(|position| extended(all, position as u32)));

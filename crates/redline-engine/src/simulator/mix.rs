@@ -2,6 +2,7 @@
 
 use super::Random;
 use super::machine::VOCABULARY;
+use crate::front::budget::resident_tokens;
 
 /// Random tokens: a random part of one of a few stems, then a tail of its own.
 pub(super) fn tokens(random: &mut Random, most: usize) -> Vec<u32> {
@@ -21,11 +22,22 @@ pub(super) struct Mix {
     pub(super) scores: bool,
     /// Whether requests use two different salts.
     salts: bool,
+    /// Number of tokens that a row sees; such a model has no canvases.
+    pub(super) window: Option<usize>,
+    /// Maximum number of tokens in a pass.
+    rows: usize,
 }
 
 impl Mix {
-    pub(super) fn new(random: &mut Random) -> Self {
-        Self { scores: random.once_in(4), salts: random.once_in(2) }
+    pub(super) fn new(random: &mut Random, rows: usize) -> Self {
+        let (scores, salts) = (random.once_in(4), random.once_in(2));
+        let window = random.once_in(3).then(|| random.of(&[1, 20, 64, 100, 250]));
+        Self { scores, salts, window, rows }
+    }
+
+    /// Number of tokens for which a generation needs room at a time.
+    pub(super) fn resident(self, prompt: usize, new: usize, forks: bool) -> usize {
+        resident_tokens((prompt, prompt + new), self.window, self.rows, forks)
     }
 
     pub(super) fn salt(self, random: &mut Random) -> String {

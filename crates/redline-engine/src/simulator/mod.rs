@@ -156,7 +156,9 @@ impl Schedule {
         let open = random.of(&[1, 3, 10, 256]);
         let stall_s = random.of(&[None, None, Some(0.0), Some(1e-4)]);
         let most_kept = random.of(&[None, Some(0), Some(pages / 2), Some(usize::MAX)]);
-        let cache = Cache::new(KvCache::over(Ledger::default(), pages), most_kept);
+        let (cancels, mix) = (random.once_in(2), Mix::new(&mut random, rows));
+        let kv = KvCache::over(Ledger::default(), pages).windowed(mix.window);
+        let cache = Cache::new(kv, most_kept);
         let scheduler = Scheduler::new(PassLimits { rows, open, stall_s }, CostModel::new(0.5));
         let team = Team::new(1).map_err(|e| e.to_string())?;
         let machine = Digests::new(team, clock.clone());
@@ -172,7 +174,6 @@ impl Schedule {
             })));
         let places = 1 + random.below(8);
         let inbox = Inbox::new(places).0;
-        let (cancels, mix) = (random.once_in(2), Mix::new(&mut random));
         Ok(Self {
             random,
             core,

@@ -166,10 +166,10 @@ pub(super) fn ask(
             (Kind::Generation(request), task)
         }
         3 => {
-            let (request, task) = Lockstep::new(random, pages);
+            let (request, task) = Lockstep::new(random, pages, mix);
             (Kind::Lockstep(request), task)
         }
-        4..=5 => {
+        4..=5 if mix.window.is_none() => {
             let (request, task) = Filling::new(random, pages);
             (Kind::Filling(request), task)
         }

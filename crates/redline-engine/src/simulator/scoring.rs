@@ -51,7 +51,7 @@ impl Scoring {
     pub(super) fn new(random: &mut Random, pages: usize, mix: Mix) -> (Self, Box<dyn Task + Send>) {
         let labels = labels(random);
         let longest = labels.iter().flatten().map(Vec::len).max().unwrap_or(0);
-        let masks = random.once_in(3).then(|| Masks {
+        let masks = (random.once_in(3) && mix.window.is_none()).then(|| Masks {
             id: MASK,
             shifted: random.once_in(2),
             samples: random.of(&[1, 3, 15]),
@@ -90,7 +90,8 @@ impl Scoring {
             Some(masks) => Box::new(MaskedScoreTask::new(job, masks, answer)),
         };
         let ticket = RefCell::new(ticket);
-        let request = LabelsRequest { items, labels, of, masks, softmax, full_logprobs, mean };
+        let request =
+            LabelsRequest { items, labels, of, masks, softmax, full_logprobs, mean, window: mix.window };
         (Self { request, salt, ticket }, task)
     }
 

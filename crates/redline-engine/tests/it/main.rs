@@ -30,6 +30,7 @@ mod simulator;
 mod tickets;
 mod tight;
 mod together;
+mod windows;
 
 /// Counts what the process allocates, as the binary does.
 #[global_allocator]

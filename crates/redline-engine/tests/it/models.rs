@@ -54,6 +54,12 @@ const LONG: &str = r#"{"architectures":["LlamaForCausalLM"],"hidden_size":32,"in
     "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300,
     "max_position_embeddings":2048,"rms_norm_eps":1e-5,"hidden_act":"silu","rope_theta":10000.0}"#;
 
+/// As [`LONG`], but rows see 100 keys.
+pub(crate) const WINDOWED: &str = r#"{"architectures":["Qwen2ForCausalLM"],"hidden_size":32,"intermediate_size":48,
+    "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2,"vocab_size":300,"use_sliding_window":true,
+    "sliding_window":100,"max_window_layers":0,"max_position_embeddings":2048,"rms_norm_eps":1e-5,"hidden_act":"silu",
+    "rope_theta":10000.0}"#;
+
 /// A tiny random model whose context is longer than one pass.
 pub(crate) fn long(dir: &Path) -> Engine {
     Engine::load(options(&tiny(dir, |_, _| ()))).unwrap()
@@ -61,7 +67,12 @@ pub(crate) fn long(dir: &Path) -> Engine {
 
 /// Writes the tiny model, after `edit` has changed the values of each named tensor.
 pub(crate) fn tiny(dir: &Path, edit: impl Fn(&str, &mut [f32])) -> PathBuf {
-    let config = ConfigFile::from_bytes("config.json", LONG.as_bytes()).unwrap();
+    tiny_of(LONG, dir, edit)
+}
+
+/// Writes a tiny model with this configuration.
+pub(crate) fn tiny_of(text: &str, dir: &Path, edit: impl Fn(&str, &mut [f32])) -> PathBuf {
+    let config = ConfigFile::from_bytes("config.json", text.as_bytes()).unwrap();
     let spec = (arch::find(&config).unwrap().spec)(&config).unwrap();
     let tensors = spec.tensors();
     let files: Vec<_> = tensors
@@ -70,7 +81,7 @@ pub(crate) fn tiny(dir: &Path, edit: impl Fn(&str, &mut [f32])) -> PathBuf {
         .collect();
     let to = dir.join("long");
     let mut writer = DirWriter::create(&to).unwrap();
-    writer.write("config.json", LONG.as_bytes()).unwrap();
+    writer.write("config.json", text.as_bytes()).unwrap();
     let mut state = 1u64;
     writer
         .safetensors("model.safetensors", &files, |out| {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use redline_engine::{
-    Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, Label, LongLabels, Options, Penalties,
-    PrefixCacheSize, PromptLogprobs, Sampling, ScoreRequest, Source,
+    Buckets, Cancel, DiffuseRequest, Engine, GenerateRequest, KvFormat, Label, LongLabels, Options,
+    Penalties, PrefixCacheSize, PromptLogprobs, Sampling, ScoreRequest, Source,
 };
 
 use crate::models::{
@@ -101,6 +101,13 @@ fn options_that_cannot_be_met() {
     assert!(load(Options { max_context: Some(0), ..options(&demo_dir()) }).contains("0 tokens"));
     let message = load(Options { max_context: Some(1_000_000), ..options(&demo_dir()) });
     assert!(message.contains("1000000") && message.contains("512"), "{message}");
+    let message = load(Options { kv_format: Some(KvFormat::W4), ..options(&golden_dir()) });
+    assert!(
+        message.contains(
+            "keys and values in `w4` need a `head_dim` that is a power of two, and this model's is 20"
+        ) && message.contains("`kv_format` = w8"),
+        "{message}"
+    );
     let nowhere = demo_dir().join("nothing-here");
     let message = load(Options { source: Source::Directory(nowhere), ..options(&demo_dir()) });
     assert!(message.contains("nothing-here") && message.contains("config.json"), "{message}");

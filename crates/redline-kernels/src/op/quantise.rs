@@ -15,7 +15,7 @@ use crate::{Exec, Rows};
 /// Number of words in a row of a tile register.
 const TILE_WORDS: usize = TILE_BYTES / 4;
 /// Groups below this magnitude become zero.
-const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
+pub(crate) const SMALLEST: f32 = f32::from_bits((127 - 100) << 23);
 
 /// Arrangement of a tile's bytes in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,11 +189,7 @@ impl Groups<'_> {
             }
             &kept[..cols.len()]
         };
-        let mut magnitude = s.splat_word(0);
-        for chunk in values.chunks(LANES) {
-            magnitude = s.max_magnitude(magnitude, load(s, chunk));
-        }
-        let m = f32::from_bits(s.max_word(magnitude));
+        let m = magnitude(s, values);
         let (scale, inv) = scale_of(m, 127.0);
         let inv = s.splat(inv);
         let padded = values.len().next_multiple_of(BLOCK);
@@ -231,11 +227,7 @@ impl Groups<'_> {
 /// scale. `packed` has a word for every four values, and as many as a multiple of sixteen values needs.
 #[inline(always)]
 pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32]) -> f32 {
-    let mut magnitude = s.splat_word(0);
-    for chunk in x.chunks(LANES) {
-        magnitude = s.max_magnitude(magnitude, load(s, chunk));
-    }
-    let m = f32::from_bits(s.max_word(magnitude));
+    let m = magnitude(s, x);
     let (scale, inv) = scale_of(m, 127.0);
     let inv = s.splat(inv);
     packed.fill(0);
@@ -245,6 +237,16 @@ pub(crate) fn quantise_head<S: Isa>(s: S, x: &[f32], packed: &mut [u32]) -> f32 
         }
     }
     scale
+}
+
+/// The largest magnitude, with infinity above all numbers and NaN above infinity.
+#[inline(always)]
+pub(crate) fn magnitude<S: Isa>(s: S, x: &[f32]) -> f32 {
+    let mut magnitude = s.splat_word(0);
+    for chunk in x.chunks(LANES) {
+        magnitude = s.max_magnitude(magnitude, load(s, chunk));
+    }
+    f32::from_bits(s.max_word(magnitude))
 }
 
 /// The first sixteen values of a slice, padded with +0.

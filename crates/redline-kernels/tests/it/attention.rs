@@ -21,13 +21,29 @@ struct Data {
     q: Vec<f32>,
     k: Vec<f32>,
     v: Vec<f32>,
+    /// Keys and values of each token and head as integers, for formats of integers.
+    integers: [Vec<Groups>; 2],
 }
+
+/// Groups of dimensions: integers and their scale.
+type Groups = Vec<(Vec<i32>, f32)>;
 
 impl Case {
     fn data(&self, seed: u64) -> Data {
         let mut random = Random(seed);
         let mut values = |heads: usize| random.values(self.tokens * heads * self.head_dim);
-        Data { q: values(self.heads), k: values(self.kv_heads), v: values(self.kv_heads) }
+        let (q, k, v) = (values(self.heads), values(self.kv_heads), values(self.kv_heads));
+        let integers = [&k, &v].map(|x| x.chunks(self.head_dim).map(|head| self.integers(head)).collect());
+        Data { q, k, v, integers }
+    }
+
+    /// A head of keys or values as integers; nothing for formats of floats.
+    fn integers(&self, head: &[f32]) -> Groups {
+        match self.format {
+            KvFormat::W8 => vec![quantised(head)],
+            KvFormat::W4 => rotated(head).chunks(32).map(levels).collect(),
+            _ => Vec::new(),
+        }
     }
 
     fn shape(&self) -> AttentionShape {
@@ -43,7 +59,7 @@ impl Case {
             KvFormat::F32 => x,
             KvFormat::Bf16 => bf16(x),
             KvFormat::F16 => f16(x),
-            KvFormat::W8 => unreachable!("several values share a scale"),
+            KvFormat::W8 | KvFormat::W4 => unreachable!("several values share a scale"),
         }
     }
 
@@ -52,43 +68,50 @@ impl Case {
         if self.format == KvFormat::F16 { x } else { self.stored(x) }
     }
 
-    /// The logits of some keys for the query `q`, which is scaled.
-    fn logits(&self, q: &[f32], keys: &[&[f32]]) -> Vec<f32> {
-        if self.format == KvFormat::W8 {
-            let (q, q_scale) = quantised(q);
-            let logit = |key: &&[f32]| {
-                let (k, k_scale) = quantised(key);
-                let sum: i32 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
-                sum as f32 * (k_scale * q_scale)
-            };
-            return keys.iter().map(logit).collect();
+    /// The logits of some keys for the query `q`, which is scaled. Keys are given by their place, token-major.
+    fn logits(&self, q: &[f32], data: &Data, keys: &[usize]) -> Vec<f32> {
+        let of_integers = |key: usize, q: &[i32]| {
+            let groups = &data.integers[0][key];
+            let q = q.chunks(if self.format == KvFormat::W4 { 32 } else { self.head_dim });
+            let dot = |k: &[i32], q: &[i32]| q.iter().zip(k).map(|(q, k)| q * k).sum::<i32>() as f32;
+            groups.iter().zip(q).map(|((k, scale), q)| (dot(k, q), *scale)).collect::<Vec<_>>()
+        };
+        match self.format {
+            KvFormat::W8 => {
+                let (q, q_scale) = quantised(q);
+                let of_key =
+                    |&key: &usize| of_integers(key, &q).iter().map(|(sum, s)| sum * (s * q_scale)).sum();
+                keys.iter().map(of_key).collect()
+            }
+            KvFormat::W4 => {
+                let (q, q_scale) = quantised(&rotated(q));
+                let add = |acc: f32, (sum, s): &(f32, f32)| sum.mul_add(*s, acc);
+                let of_key = |&key: &usize| of_integers(key, &q).iter().fold(0f32, add) * q_scale;
+                keys.iter().map(of_key).collect()
+            }
+            KvFormat::F32 | KvFormat::Bf16 | KvFormat::F16 => {
+                let q: Vec<f32> = q.iter().map(|x| self.query(*x)).collect();
+                let key = |key: usize| &data.k[key * self.head_dim..][..self.head_dim];
+                let dot =
+                    |k: &[f32]| q.iter().zip(k).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
+                keys.iter().map(|&j| dot(key(j))).collect()
+            }
         }
-        let q: Vec<f32> = q.iter().map(|x| self.query(*x)).collect();
-        let dot =
-            |key: &&[f32]| q.iter().zip(*key).fold(0f32, |acc, (q, k)| self.stored(*k).mul_add(*q, acc));
-        keys.iter().map(dot).collect()
     }
 
     /// The values, weighted with `p`.
-    fn weighted(&self, p: &[f32], values: &[&[f32]]) -> Vec<f32> {
+    fn weighted(&self, p: &[f32], data: &Data, values: &[usize]) -> Vec<f32> {
         let mut o = vec![0f32; self.head_dim];
-        if self.format == KvFormat::W8 {
-            let values: Vec<_> = values.iter().map(|value| quantised(value)).collect();
-            let w: Vec<f32> =
-                p.iter().zip(&values).map(|(p, v)| if *p > 0.0 { p * v.1 } else { 0.0 }).collect();
-            let largest = w.iter().copied().fold(0f32, f32::max);
-            if largest >= 2f32.powi(-100) {
-                let inverse = 16383.0 / largest;
-                for (d, o) in o.iter_mut().enumerate() {
-                    let product =
-                        |(w, v): (&f32, &(Vec<i32>, f32))| (w * inverse).round_ties_even() as i32 * v.0[d];
-                    *o = w.iter().zip(&values).map(product).sum::<i32>() as f32 * (largest / 16383.0);
-                }
+        if matches!(self.format, KvFormat::W8 | KvFormat::W4) {
+            let size = if self.format == KvFormat::W4 { 32 } else { self.head_dim };
+            for (group, o) in o.chunks_mut(size).enumerate() {
+                let of_group: Vec<_> = values.iter().map(|&j| &data.integers[1][j][group]).collect();
+                weighted_integers(p, &of_group, o);
             }
             return o;
         }
-        for (p, value) in p.iter().zip(values) {
-            for (o, v) in o.iter_mut().zip(*value) {
+        for (p, &j) in p.iter().zip(values) {
+            for (o, v) in o.iter_mut().zip(&data.v[j * self.head_dim..]) {
                 *o = self.stored(*v).mul_add(*p, *o);
             }
         }
@@ -98,8 +121,7 @@ impl Case {
     /// Reference for one query row and head over the keys up to `last`.
     fn reference(&self, data: &Data, position: usize, head: usize, last: usize) -> Vec<f32> {
         let (d, kv_head) = (self.head_dim, head / (self.heads / self.kv_heads));
-        let key = |j: usize| &data.k[(j * self.kv_heads + kv_head) * d..][..d];
-        let value = |j: usize| &data.v[(j * self.kv_heads + kv_head) * d..][..d];
+        let places = |keys: &[usize]| keys.iter().map(|j| j * self.kv_heads + kv_head).collect::<Vec<_>>();
         let q: Vec<f32> = data.q[(position * self.heads + head) * d..][..d].iter().map(|x| x * 0.3).collect();
         let first = self.window.map_or(0, |w| (last + 1).saturating_sub(w));
         let mut merged: Option<(f32, f32, Vec<f32>)> = None;
@@ -108,7 +130,7 @@ impl Case {
             if keys.is_empty() {
                 continue;
             }
-            let logits = self.logits(&q, &keys.iter().map(|&j| key(j)).collect::<Vec<_>>());
+            let logits = self.logits(&q, data, &places(&keys));
             let m = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let p: Vec<f32> = logits.iter().map(|s| exp(s - m)).collect();
             let mut lanes = [0f32; 16];
@@ -120,7 +142,7 @@ impl Case {
                     lanes[i] += lanes[i + half];
                 }
             }
-            let o = self.weighted(&p, &keys.iter().map(|&j| value(j)).collect::<Vec<_>>());
+            let o = self.weighted(&p, data, &places(&keys));
             merged = Some(match merged {
                 None => (m, lanes[0], o),
                 Some((top, sum, out)) => {
@@ -132,7 +154,8 @@ impl Case {
             });
         }
         let (_, sum, out) = merged.unwrap();
-        out.iter().map(|o| o / sum).collect()
+        let out: Vec<f32> = out.iter().map(|o| o / sum).collect();
+        if self.format == KvFormat::W4 { rotated(&out) } else { out }
     }
 
     /// All rows, in pieces of `piece` tokens, over pages in a scrambled order.
@@ -160,6 +183,46 @@ impl Case {
         }
         out
     }
+}
+
+/// Values that are integers with a scale each, weighted with `p`.
+fn weighted_integers(p: &[f32], values: &[&(Vec<i32>, f32)], o: &mut [f32]) {
+    let w: Vec<f32> = p.iter().zip(values).map(|(p, v)| if *p > 0.0 { p * v.1 } else { 0.0 }).collect();
+    let largest = w.iter().copied().fold(0f32, f32::max);
+    if largest >= 2f32.powi(-100) {
+        let inverse = 16383.0 / largest;
+        for (d, o) in o.iter_mut().enumerate() {
+            let product = |(w, v): (&f32, &&(Vec<i32>, f32))| (w * inverse).round_ties_even() as i32 * v.0[d];
+            *o = w.iter().zip(values).map(product).sum::<i32>() as f32 * (largest / 16383.0);
+        }
+    }
+}
+
+/// The normalised Walsh-Hadamard transform.
+fn rotated(x: &[f32]) -> Vec<f32> {
+    let mut x = x.to_vec();
+    let n = x.len();
+    let mut h = 1;
+    while h < n {
+        for i in (0..n).filter(|i| i & h == 0) {
+            (x[i], x[i + h]) = (x[i] + x[i + h], x[i] - x[i + h]);
+        }
+        h *= 2;
+    }
+    x.iter().map(|x| x * (1.0 / (n as f32).sqrt())).collect()
+}
+
+/// One group of 4 bits: odd integers from -15 to 15 and their scale.
+fn levels(x: &[f32]) -> (Vec<i32>, f32) {
+    let m = x.iter().fold(0f32, |m, x| m.max(x.abs()));
+    let scale = bf16(m / 15.75);
+    if m < 2f32.powi(-100) || scale == 0.0 {
+        return (vec![0; x.len()], 0.0);
+    }
+    let level = |x: &f32| 2 * x.mul_add(0.5 / scale, -0.5).round_ties_even() as i32 + 1;
+    let levels: Vec<i32> = x.iter().map(level).collect();
+    assert!(levels.iter().all(|level| (-15..=15).contains(level)), "{levels:?}");
+    (levels, scale)
 }
 
 /// One int8 group: integers and their scale.
@@ -203,6 +266,17 @@ fn cases() -> Vec<Case> {
             all.push(Case { format, heads, kv_heads, head_dim, tokens, window });
         }
     }
+    // Powers of two that are not above, for the format that holds nothing else.
+    for (heads, kv_heads, head_dim, tokens, window) in [
+        (2, 2, 1, 90, None),
+        (5, 1, 2, 300, Some(100)),
+        (4, 4, 4, 33, None),
+        (8, 2, 32, 270, Some(70)),
+        (3, 1, 128, 270, None),
+    ] {
+        all.push(Case { format: KvFormat::W4, heads, kv_heads, head_dim, tokens, window });
+    }
+    all.retain(|case| case.format.holds(case.head_dim));
     all
 }
 
@@ -280,9 +354,16 @@ fn pieces_do_not_show() {
 #[test]
 fn sequences_that_share_pages_do_not_show() {
     for &format in KvFormat::ALL {
-        for (heads, kv_heads, head_dim, window) in
-            [(4, 2, 24, None), (3, 1, 17, Some(100)), (6, 1, 255, None), (1, 1, 256, Some(40))]
-        {
+        for (heads, kv_heads, head_dim, window) in [
+            (4, 2, 24, None),
+            (3, 1, 17, Some(100)),
+            (6, 1, 255, None),
+            (1, 1, 256, Some(40)),
+            (4, 2, 64, Some(100)),
+        ] {
+            if !format.holds(head_dim) {
+                continue;
+            }
             let case = Case { format, heads, kv_heads, head_dim, tokens: 5 * 64 + 30, window };
             let data = case.data(7);
             for threads in [1, 2] {
@@ -358,7 +439,8 @@ fn the_spans_of_few_rows_are_merged_in_order() {
     for &format in KvFormat::ALL {
         for (window, bidirectional) in [(None, false), (Some(2100), false), (None, true)] {
             // The rows of the first sequence end in different spans. The second one shares its pages but ends earlier.
-            let case = Case { format, heads: 3, kv_heads: 1, head_dim: 24, tokens: 14 * SPAN + 1, window };
+            let head_dim = if format.holds(24) { 24 } else { 64 };
+            let case = Case { format, heads: 3, kv_heads: 1, head_dim, tokens: 14 * SPAN + 1, window };
             let data = case.data(11);
             let ends = [(case.tokens, 2), (5 * SPAN + 1, 1)];
             let keys = |end: usize| AttentionMask::Bidirectional(end);

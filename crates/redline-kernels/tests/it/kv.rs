@@ -118,6 +118,9 @@ fn layers_of_different_shapes_keep_apart() {
         Layer::new(KvFormat::Bf16, 4, 1, 24),
         Layer::new(KvFormat::F32, 3, 3, 8),
         Layer::new(KvFormat::Bf16, 2, 2, 17),
+        Layer::new(KvFormat::W4, 4, 2, 64),
+        Layer::new(KvFormat::W8, 2, 1, 20),
+        Layer::new(KvFormat::W4, 2, 2, 8),
     ];
     let shapes: Vec<KvShape> = layers.iter().map(|layer| layer.shape).collect();
     let bytes: usize = shapes.iter().map(|shape| page_bytes(&[*shape])).sum();
@@ -138,6 +141,12 @@ fn layers_of_different_shapes_keep_apart() {
             assert!(same(&layer.attend(exec, &kv, index, &table), &alone), "layer {index} on {name}");
         }
     });
+}
+
+#[test]
+#[should_panic(expected = "a head of 24 values in w4")]
+fn heads_that_a_format_does_not_hold_are_refused() {
+    KvPages::new(&[KvShape { format: KvFormat::W4, kv_heads: 1, head_dim: 24 }], 1);
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod rows;
 
 use redline_kernels::op::attention::SPAN;
 use redline_kernels::op::kv::{KvFormat, MAX_HEAD_DIM};
-use redline_kernels::{Tier, set_default_float_environment};
+use redline_kernels::{Simd, Tier, set_default_float_environment};
 
 use crate::baseline::Rule;
 use crate::bench::{
@@ -209,7 +209,7 @@ pub(crate) fn run(
     (bench.progress)("perplexity of the model");
     let quality = qualities(model, [plan.format, BASELINE], most_threads, plan.perplexity_tokens)?;
     for &threads in &bench.threads {
-        let probe = Probe::new(threads, bench.simd(), plan.kv_bytes)?;
+        let probe = Probe::new(threads, vectors(bench.simd()), plan.kv_bytes)?;
         for case in &plan.cases {
             let rows = measure(bench, &probe, &plan, case, &quality)?;
             let shape = format!("{} tokens, {} rows", case.context, case.tokens());
@@ -268,6 +268,14 @@ impl Plan {
         let outputs = 6.0 * 4.0 * case.tokens() as f64 * case.width() as f64;
         let what = format!("attention of {} sequences over {} tokens", case.batch, case.context);
         bench.fits(&what, self.kv_bytes as f64 + kv + outputs)
+    }
+}
+
+/// The tier whose instructions attention runs, and by whose peak it is bounded: only linear layers use tile registers.
+fn vectors(simd: Simd) -> Simd {
+    match simd.tier() {
+        Tier::Amx => Simd::new(Tier::Avx512).unwrap_or(simd),
+        Tier::Scalar | Tier::Avx2 | Tier::Avx512 => simd,
     }
 }
 
@@ -374,8 +382,6 @@ fn of_arm(samples: &[Held<Sample>], arm: usize) -> Vec<Held<Sample>> {
 
 #[cfg(test)]
 mod tests {
-    use redline_kernels::Simd;
-
     use super::*;
     use crate::Clock;
     use crate::bench::LaneError;
@@ -453,6 +459,14 @@ mod tests {
             let minimum = if matches!(tier, Tier::Avx512 | Tier::Amx) { 1.15 } else { 0.0 };
             assert_eq!(least(tier, &[]), minimum, "{}", tier.name());
             assert_eq!(least(tier, &[("min-speedup", "2")]), 2.0);
+        }
+    }
+
+    #[test]
+    fn attention_is_bounded_by_vectors() {
+        for simd in Simd::variants() {
+            let expected = if simd.tier() == Tier::Amx { Tier::Avx512 } else { simd.tier() };
+            assert_eq!(vectors(simd).tier(), expected);
         }
     }
 

@@ -11,6 +11,7 @@ mod contention;
 mod diffusion;
 mod forward;
 mod gemm;
+mod gemm_lora;
 mod generate;
 mod limits;
 mod memory;
@@ -41,6 +42,7 @@ pub const ALL: &[Lane] = &[
     contention::LANE,
     limits::LANE,
     gemm::LANE,
+    gemm_lora::LANE,
     attn_decode::LANE,
     attn_prefill::LANE,
     forward::LANE,

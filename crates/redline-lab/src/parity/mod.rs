@@ -53,6 +53,7 @@ pub fn default_tolerance(format: Format, kv_format: KvFormat) -> f64 {
         KvFormat::Bf16 => 4e-4,
         KvFormat::F16 => 1e-5,
         KvFormat::W8 => 3e-3,
+        KvFormat::W4 => 0.3,
     };
     f64::max(of_weights, of_keys)
 }

@@ -1,5 +1,7 @@
 //! Models whose layers have different shapes of keys and values.
 
+use std::sync::Arc;
+
 use redline_kernels::op::kv::{AttentionMask, KvFormat, PAGE_TOKENS, page_bytes};
 use redline_kernels::{Exec, Format, Matrix, Simd, Team};
 use redline_weights::ConfigFile;
@@ -128,4 +130,19 @@ fn every_layer_has_its_own_share_of_a_page() {
     assert_eq!(shapes.iter().map(|shape| shape.kv_heads).collect::<Vec<_>>(), [4, 1, 2]);
     // Keys of 8 dimensions, and values padded to 16.
     assert_eq!(page_bytes(&shapes), (4 + 1 + 2) * PAGE_TOKENS * (8 + 16) * 4);
+}
+
+#[test]
+fn a_model_has_a_window_if_all_of_its_layers_have_one() {
+    let team = Team::new(1).unwrap();
+    let mut model = build(Exec { simd: Simd::best(), team: &team }, &[4, 4, 4]);
+    let mut window_of = |windows: [Option<usize>; 3]| {
+        for (layer, window) in Arc::get_mut(&mut model.decoder).unwrap().layers.iter_mut().zip(windows) {
+            layer.attention.shape.window = window;
+        }
+        model.window()
+    };
+    assert_eq!(window_of([None; 3]), None);
+    assert_eq!(window_of([Some(3), None, Some(5)]), None);
+    assert_eq!(window_of([Some(3), Some(7), Some(5)]), Some(7));
 }

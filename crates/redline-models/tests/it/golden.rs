@@ -44,11 +44,19 @@ fn bf16_logits_stay_close_to_the_reference() {
     for dir in goldens() {
         let want = reference(&dir);
         for &kv in KvFormat::ALL {
-            let mut bench = Bench::new(open(&dir, Some(Format::Bf16)), kv, Simd::best(), 2);
+            let model = open(&dir, Some(Format::Bf16));
+            if model.kv_shapes(kv).iter().any(|shape| !kv.holds(shape.head_dim)) {
+                continue;
+            }
+            let mut bench = Bench::new(model, kv, Simd::best(), 2);
             let sequence = bench.sequence();
             let got = bench.pass(&[(sequence, &want.prompt)]).concat();
             let error = nmse(&got, &want.logits);
-            let most = if kv == KvFormat::W8 { 1e-3 } else { 1e-4 };
+            let most = match kv {
+                KvFormat::W8 => 1e-3,
+                KvFormat::W4 => 5e-2,
+                _ => 1e-4,
+            };
             assert!(error <= most, "{}: NMSE {error:e} with {} keys", dir.display(), kv.name());
         }
     }

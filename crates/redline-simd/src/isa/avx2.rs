@@ -1,19 +1,20 @@
 //! AVX2 with FMA and F16C: a vector is two 256-bit registers.
 
 use core::arch::x86_64::{
-    __m128i, __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1,
-    _mm_loadu_si128, _mm_prefetch, _mm_storeu_si128, _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32,
-    _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps, _mm256_castps_si256, _mm256_castsi256_ps,
-    _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepi8_epi16, _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32,
-    _mm256_cvtph_ps, _mm256_cvtps_epi32, _mm256_cvtps_ph, _mm256_div_ps, _mm256_fmadd_ps, _mm256_hadd_epi32,
-    _mm256_loadu_ps, _mm256_loadu_si256, _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu32,
-    _mm256_max_ps, _mm256_mul_ps, _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute4x64_epi64,
-    _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x, _mm256_set1_ps,
-    _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16, _mm256_srli_epi32,
-    _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
+    __m128i, __m256, __m256i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1, _mm_and_si128,
+    _mm_loadu_si128, _mm_prefetch, _mm_set1_epi8, _mm_shuffle_epi8, _mm_srli_epi16, _mm_storeu_si128,
+    _mm256_abs_epi8, _mm256_add_epi16, _mm256_add_epi32, _mm256_add_ps, _mm256_and_si256, _mm256_blendv_ps,
+    _mm256_castps_si256, _mm256_castsi256_ps, _mm256_castsi256_si128, _mm256_cmp_ps, _mm256_cvtepi8_epi16,
+    _mm256_cvtepi32_ps, _mm256_cvtepu16_epi32, _mm256_cvtph_ps, _mm256_cvtps_epi32, _mm256_cvtps_ph,
+    _mm256_div_ps, _mm256_fmadd_ps, _mm256_hadd_epi32, _mm256_loadu_ps, _mm256_loadu_si256,
+    _mm256_madd_epi16, _mm256_maddubs_epi16, _mm256_max_epu32, _mm256_max_ps, _mm256_mul_ps,
+    _mm256_packs_epi16, _mm256_packs_epi32, _mm256_permute_ps, _mm256_permute2f128_ps,
+    _mm256_permute4x64_epi64, _mm256_set1_epi8, _mm256_set1_epi16, _mm256_set1_epi32, _mm256_set1_epi64x,
+    _mm256_set1_ps, _mm256_setzero_si256, _mm256_sign_epi8, _mm256_slli_epi32, _mm256_srli_epi16,
+    _mm256_srli_epi32, _mm256_storeu_ps, _mm256_storeu_si256, _mm256_sub_ps, _mm256_xor_ps, _mm256_xor_si256,
 };
 
-use super::{Isa, LANES};
+use super::{Isa, LANES, ODD};
 
 /// Proof that the machine has AVX2, FMA and F16C.
 #[derive(Clone, Copy, Debug)]
@@ -33,6 +34,27 @@ pub struct F(__m256, __m256);
 /// Two halves: lanes 0..8 and 8..16.
 #[derive(Clone, Copy, Debug)]
 pub struct W(__m256i, __m256i);
+
+/// Adds the products of four k, `[16 outputs][4]` signed bytes, with the inputs of `R` rows. Bytes are widened to 16 bits: a register
+/// holds four k of four outputs, and `madd` adds k in pairs. So the sums of the two pairs of an output lie side by side.
+///
+/// # Safety
+/// The machine has AVX2; `x` is valid for reading `2 * R` words.
+#[inline(always)]
+#[allow(clippy::undocumented_unsafe_blocks)]
+unsafe fn add_shorts<const R: usize>(acc: &mut [[W; 2]; R], w: [__m128i; 4], x: *const u32) {
+    unsafe {
+        let w = w.map(|w| _mm256_cvtepi8_epi16(w));
+        for r in 0..R {
+            let x = _mm256_set1_epi64x(x.add(2 * r).cast::<i64>().read_unaligned());
+            let [a, b] = &mut acc[r];
+            a.0 = _mm256_add_epi32(a.0, _mm256_madd_epi16(w[0], x));
+            a.1 = _mm256_add_epi32(a.1, _mm256_madd_epi16(w[1], x));
+            b.0 = _mm256_add_epi32(b.0, _mm256_madd_epi16(w[2], x));
+            b.1 = _mm256_add_epi32(b.1, _mm256_madd_epi16(w[3], x));
+        }
+    }
+}
 
 // SAFETY: in this block, every intrinsic needs AVX2, FMA or F16C only, which the existence of `self` proves; pointers are
 // valid for the stated widths by the contracts of the trait.
@@ -102,6 +124,17 @@ unsafe impl Isa for Avx2 {
         unsafe {
             let sign = _mm256_set1_ps(-0.0);
             F(_mm256_xor_ps(a.0, sign), _mm256_xor_ps(a.1, sign))
+        }
+    }
+    #[inline(always)]
+    fn swap_lanes<const D: usize>(self, v: F) -> F {
+        unsafe {
+            match D {
+                1 => F(_mm256_permute_ps::<0b10_11_00_01>(v.0), _mm256_permute_ps::<0b10_11_00_01>(v.1)),
+                2 => F(_mm256_permute_ps::<0b01_00_11_10>(v.0), _mm256_permute_ps::<0b01_00_11_10>(v.1)),
+                4 => F(_mm256_permute2f128_ps::<1>(v.0, v.0), _mm256_permute2f128_ps::<1>(v.1, v.1)),
+                _ => F(v.1, v.0),
+            }
         }
     }
     #[inline(always)]
@@ -271,22 +304,32 @@ unsafe impl Isa for Avx2 {
         x: *const u32,
         stride: usize,
     ) {
-        // Bytes are widened to 16 bits: a register holds four k of four outputs, and `madd` adds k in pairs. So the sums of the
-        // two pairs of an output lie side by side.
         unsafe {
             for i in 0..8 {
                 let w = w.add(i * LANES);
-                let w: [__m256i; 4] = core::array::from_fn(|part| {
-                    _mm256_cvtepi8_epi16(_mm_loadu_si128(w.add(part * 4).cast()))
+                let w = core::array::from_fn(|part| _mm_loadu_si128(w.add(part * 4).cast()));
+                add_shorts(acc, w, x.add(i * stride));
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts_u4<const R: usize, const HIGH: bool>(
+        self,
+        acc: &mut [[W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        unsafe {
+            let (odd, mask) = (core::mem::transmute::<[i8; 16], __m128i>(ODD), _mm_set1_epi8(15));
+            for i in 0..8 {
+                let w = w.add(i * LANES);
+                let w = core::array::from_fn(|part| {
+                    let w = _mm_loadu_si128(w.add(part * 4).cast());
+                    let w = if HIGH { _mm_srli_epi16::<4>(w) } else { w };
+                    _mm_shuffle_epi8(odd, _mm_and_si128(w, mask))
                 });
-                for r in 0..R {
-                    let x = _mm256_set1_epi64x(x.add(i * stride + 2 * r).cast::<i64>().read_unaligned());
-                    let [a, b] = &mut acc[r];
-                    a.0 = _mm256_add_epi32(a.0, _mm256_madd_epi16(w[0], x));
-                    a.1 = _mm256_add_epi32(a.1, _mm256_madd_epi16(w[1], x));
-                    b.0 = _mm256_add_epi32(b.0, _mm256_madd_epi16(w[2], x));
-                    b.1 = _mm256_add_epi32(b.1, _mm256_madd_epi16(w[3], x));
-                }
+                add_shorts(acc, w, x.add(i * stride));
             }
         }
     }

@@ -3,16 +3,17 @@
 use core::arch::x86_64::{
     __m128i, __m512, __m512bh, __m512i, _CMP_LT_OQ, _MM_FROUND_TO_NEAREST_INT, _MM_HINT_T0, _MM_HINT_T1,
     _mm_prefetch, _mm256_loadu_si256, _mm256_storeu_si256, _mm512_add_epi32, _mm512_add_ps, _mm512_and_si512,
-    _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask, _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps,
-    _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32, _mm512_cvtps_ph, _mm512_div_ps,
-    _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps, _mm512_loadu_si512,
-    _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32, _mm512_max_ps,
-    _mm512_mul_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32, _mm512_set1_epi32, _mm512_set1_ps,
-    _mm512_slli_epi32, _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512,
-    _mm512_sub_ps, _mm512_xor_ps, _mm512_xor_si512,
+    _mm512_broadcast_i32x4, _mm512_castps_si512, _mm512_castsi512_ps, _mm512_cmp_ps_mask,
+    _mm512_cvtepi32_epi8, _mm512_cvtepi32_ps, _mm512_cvtepu16_epi32, _mm512_cvtph_ps, _mm512_cvtps_epi32,
+    _mm512_cvtps_ph, _mm512_div_ps, _mm512_dpbf16_ps, _mm512_dpbusd_epi32, _mm512_fmadd_ps, _mm512_loadu_ps,
+    _mm512_loadu_si512, _mm512_mask_blend_ps, _mm512_mask_storeu_ps, _mm512_maskz_loadu_ps, _mm512_max_epu32,
+    _mm512_max_ps, _mm512_mul_ps, _mm512_permute_ps, _mm512_reduce_add_epi32, _mm512_reduce_max_epu32,
+    _mm512_set1_epi32, _mm512_set1_ps, _mm512_shuffle_epi8, _mm512_shuffle_f32x4, _mm512_slli_epi32,
+    _mm512_srli_epi16, _mm512_srli_epi32, _mm512_storeu_ps, _mm512_storeu_si512, _mm512_sub_ps,
+    _mm512_xor_ps, _mm512_xor_si512,
 };
 
-use super::{Isa, LANES};
+use super::{Isa, LANES, ODD};
 
 /// Proof that the machine has AVX-512 F, BW, DQ, VL and VNNI, and with `BF16` a `vdpbf16ps` that passed the self-test.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +92,17 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
     #[inline(always)]
     fn neg(self, a: __m512) -> __m512 {
         unsafe { _mm512_xor_ps(a, _mm512_set1_ps(-0.0)) }
+    }
+    #[inline(always)]
+    fn swap_lanes<const D: usize>(self, v: __m512) -> __m512 {
+        unsafe {
+            match D {
+                1 => _mm512_permute_ps::<0b10_11_00_01>(v),
+                2 => _mm512_permute_ps::<0b01_00_11_10>(v),
+                4 => _mm512_shuffle_f32x4::<0b10_11_00_01>(v, v),
+                _ => _mm512_shuffle_f32x4::<0b01_00_11_10>(v, v),
+            }
+        }
     }
     #[inline(always)]
     fn scale_by_exponent(self, p: __m512, n: __m512) -> __m512 {
@@ -230,6 +242,29 @@ unsafe impl<const BF16: bool> Isa for Avx512<BF16> {
         unsafe {
             for i in 0..8 {
                 let w = self.load_words(w.add(i * LANES));
+                for r in 0..R {
+                    let x = x.add(i * stride + 2 * r);
+                    acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], _mm512_set1_epi32(*x as i32), w);
+                    acc[r][1] = _mm512_dpbusd_epi32(acc[r][1], _mm512_set1_epi32(*x.add(1) as i32), w);
+                }
+            }
+        }
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts_u4<const R: usize, const HIGH: bool>(
+        self,
+        acc: &mut [[__m512i; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        unsafe {
+            let mask = _mm512_set1_epi32(0x0f0f_0f0f);
+            let odd = _mm512_broadcast_i32x4(core::mem::transmute::<[i8; 16], __m128i>(ODD));
+            for i in 0..8 {
+                let w = self.load_words(w.add(i * LANES));
+                let w = if HIGH { _mm512_srli_epi16::<4>(w) } else { w };
+                let w = _mm512_shuffle_epi8(odd, _mm512_and_si512(w, mask));
                 for r in 0..R {
                     let x = x.add(i * stride + 2 * r);
                     acc[r][0] = _mm512_dpbusd_epi32(acc[r][0], _mm512_set1_epi32(*x as i32), w);

@@ -13,6 +13,10 @@ pub mod scalar;
 /// Number of lanes of a vector, on every tier.
 pub const LANES: usize = 16;
 
+/// `2 u - 15` for every 4-bit u ([`Isa::dot_shorts_u4`]).
+#[cfg(target_arch = "x86_64")]
+const ODD: [i8; 16] = [-15, -13, -11, -9, -7, -5, -3, -1, 1, 3, 5, 7, 9, 11, 13, 15];
+
 /// A piece of work that can run on any tier. Implementations mark `run` as `#[inline(always)]`, so that the body
 /// is compiled with the instructions of the tier it is entered through.
 pub trait Kernel {
@@ -101,6 +105,8 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     fn select_lt(self, a: Self::F, b: Self::F, x: Self::F, y: Self::F) -> Self::F;
     /// The bits of each lane with the sign flipped.
     fn neg(self, a: Self::F) -> Self::F;
+    /// Lane i becomes lane `i ^ D`; `D` is 1, 2, 4 or 8.
+    fn swap_lanes<const D: usize>(self, v: Self::F) -> Self::F;
     /// Adds `bits(n) << 23` to the bits of `p`: multiplies by two to the power of the integer that the low bits of `n` hold.
     fn scale_by_exponent(self, p: Self::F, n: Self::F) -> Self::F;
 
@@ -165,6 +171,16 @@ pub unsafe trait Isa: Copy + Send + Sync + 'static {
     /// # Safety
     /// `w` is valid for reading 128 words, `x` for `7 * stride + 2 * R`; `R <= SHORT_ROWS`.
     unsafe fn dot_shorts<const R: usize>(
+        self,
+        acc: &mut [[Self::W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    );
+    /// As [`Isa::dot_shorts`], with 4-bit weights: the half of each byte that `HIGH` names holds u and means `2 u - 15`.
+    /// # Safety
+    /// As there.
+    unsafe fn dot_shorts_u4<const R: usize, const HIGH: bool>(
         self,
         acc: &mut [[Self::W; 2]; R],
         w: *const u32,

@@ -122,6 +122,10 @@ unsafe impl Isa for Scalar {
         each(|i| -a[i])
     }
     #[inline(always)]
+    fn swap_lanes<const D: usize>(self, v: Self::F) -> Self::F {
+        each(|i| v[i ^ D])
+    }
+    #[inline(always)]
     fn scale_by_exponent(self, p: Self::F, n: Self::F) -> Self::F {
         each(|i| f32::from_bits(p[i].to_bits().wrapping_add(n[i].to_bits() << 23)))
     }
@@ -246,6 +250,24 @@ unsafe impl Isa for Scalar {
                 }
             }
         }
+    }
+    #[inline(always)]
+    unsafe fn dot_shorts_u4<const R: usize, const HIGH: bool>(
+        self,
+        acc: &mut [[Self::W; 2]; R],
+        w: *const u32,
+        x: *const u32,
+        stride: usize,
+    ) {
+        let odd = |byte: u8| (2 * (if HIGH { byte >> 4 } else { byte & 15 }) as i8 - 15) as u8;
+        let mut bytes = [[0; LANES]; 8];
+        for (i, to) in bytes.iter_mut().enumerate() {
+            // SAFETY: vector `i` of 8, by contract.
+            let w = unsafe { self.load_words(w.add(i * LANES)) };
+            *to = w.map(|w| u32::from_le_bytes(w.to_le_bytes().map(odd)));
+        }
+        // SAFETY: the array holds the weights; inputs by contract.
+        unsafe { self.dot_shorts(acc, bytes.as_ptr().cast(), x, stride) };
     }
     #[inline(always)]
     fn sum_shorts(self, acc: [Self::W; 2]) -> Self::F {

@@ -27,7 +27,7 @@ pub struct AdapterFiles {
 
 /// An adapter that fits a model.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adapter {
+pub struct LowRankModules {
     /// The adapted modules, in the order of the modules of the model.
     pub modules: Vec<LowRank>,
     /// A hash over the modules with their rank, scaling and values: equal for adapters that change a model equally.
@@ -118,12 +118,12 @@ impl AdapterFiles {
     /// - A tensor without a module, a targeted module without tensors, a shape or rank that does not fit, a rank above
     ///   `max_rank` ([`AdapterFault`]).
     /// - A value that is not finite.
-    pub fn read(&self, modules: &[BaseModule], max_rank: usize) -> Result<Adapter> {
+    pub fn read(&self, modules: &[BaseModule], max_rank: usize) -> Result<LowRankModules> {
         let fitted = self.fit(modules, max_rank)?;
         let modules: Vec<LowRank> =
             fitted.iter().map(|fitted| self.low_rank(fitted)).collect::<Result<_>>()?;
         let digest = digest(&modules);
-        Ok(Adapter { modules, digest })
+        Ok(LowRankModules { modules, digest })
     }
 
     /// Compares the copies of the base model's embedding and head, which PEFT stores with an adapter that changes them, with the

@@ -18,6 +18,6 @@ mod targets;
 pub use config::AdapterConfig;
 pub use contents::AdapterModule;
 pub use fault::AdapterFault;
-pub use files::{Adapter, AdapterFiles, LowRank};
+pub use files::{AdapterFiles, LowRank, LowRankModules};
 pub use fit::{BaseModule, FittedModule, ModuleKind};
 pub use root::path_in_root;

@@ -46,7 +46,7 @@ pub(super) fn complete(
 #[cfg(test)]
 mod tests {
     use clap::{Args as _, FromArgMatches as _};
-    use redline_engine::{Penalties, Prompt, PromptLogprobs, Sampling};
+    use redline_engine::{AdapterChoice, Penalties, Prompt, PromptLogprobs, Sampling};
 
     use super::*;
 
@@ -64,7 +64,7 @@ mod tests {
         let line = "--prompt p --max-new-tokens 9 --stop x --stop y --ignore-eos --no-kv-cache --logprobs 3 --prompt-logprobs 2 \
                     --prompt-logprobs-from 4 --temperature 0.5 --top-k 7 --top-p 0.75 --min-p 0.125 --seed 5 --timeout 2.5 \
                     --typical-p 0.5 --repetition-penalty 1.5 --presence-penalty -0.5 --frequency-penalty 0.25 \
-                    --logit-bias -3=1.5,7=-100 --n 2 --best-of 4";
+                    --logit-bias -3=1.5,7=-100 --n 2 --best-of 4 --adapter tone=x --use tone:0.5";
         let expected = GenerateRequest {
             sampling: Sampling {
                 temperature: 0.5,
@@ -83,6 +83,7 @@ mod tests {
             logprobs: Some(3),
             prompt_logprobs: Some(PromptLogprobs { from: 4, top: 2 }),
             kv_cache: false,
+            adapters: vec![AdapterChoice { name: "tone".to_owned(), scale: 0.5 }],
             timeout_s: Some(2.5),
             ..GenerateRequest::new(Prompt::Text("p".to_owned()), 9)
         };

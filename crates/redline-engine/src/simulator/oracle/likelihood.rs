@@ -1,6 +1,6 @@
 //! Scores of labels, token by token and canvas by canvas.
 
-use super::super::machine::{VOCABULARY, canvas_digest, digest, logits, normaliser};
+use super::super::machine::{VOCABULARY, canvas_digest, logits, normaliser, seen_digest};
 use super::random;
 use crate::mode::score::Masks;
 
@@ -13,11 +13,11 @@ pub(in crate::simulator) struct Scored {
 }
 
 /// Log-probability of a label after a prompt: the sum over its tokens, each given those before it.
-pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32]) -> f64 {
+pub(in crate::simulator) fn logprob(prompt: &[u32], label: &[u32], window: Option<usize>) -> f64 {
     let mut all = prompt.to_vec();
     let mut sum = 0.0;
     for &token in label {
-        let row = logits(digest(all.iter().copied()));
+        let row = logits(seen_digest(&all, window));
         sum += f64::from(row[token as usize]) - normaliser(&row);
         all.push(token);
     }
@@ -105,6 +105,8 @@ pub(in crate::simulator) struct LabelsRequest {
     pub(in crate::simulator) softmax: bool,
     pub(in crate::simulator) full_logprobs: bool,
     pub(in crate::simulator) mean: bool,
+    /// Number of tokens that a row sees.
+    pub(in crate::simulator) window: Option<usize>,
 }
 
 impl LabelsRequest {
@@ -120,7 +122,7 @@ impl LabelsRequest {
             return self.of_long(item, labels);
         }
         let row = match self.masks {
-            None => logits(digest(self.items[item].iter().copied())),
+            None => logits(seen_digest(&self.items[item], self.window)),
             Some(masks) => masked_row(&self.items[item], &[None], 0, masks),
         };
         let own: Vec<f64> = labels.iter().map(|label| f64::from(row[label[0] as usize])).collect();
@@ -142,7 +144,7 @@ impl LabelsRequest {
     fn of_long(&self, item: usize, labels: &[Vec<u32>]) -> Scored {
         let whole = labels.iter().map(|label| {
             let sum = match self.masks {
-                None => logprob(&self.items[item], label),
+                None => logprob(&self.items[item], label, self.window),
                 Some(masks) => masked_logprob(&self.items[item], label, masks),
             };
             if self.mean { sum / label.len() as f64 } else { sum }

@@ -4,7 +4,7 @@
 //! temperature, top-k, top-p, min-p and typical-p; then the first candidate whose cumulative probability exceeds the random number
 //! of (seed, position). Candidates are ordered by probability, equals by id.
 
-use super::super::machine::{VOCABULARY, digest, logits};
+use super::super::machine::{VOCABULARY, logits, seen_digest};
 use super::likelihood::logprob;
 use super::{Verdict, by_weight, close, drawn, largest, random, splitmix, total};
 use crate::request::{Penalties, Sampling};
@@ -21,13 +21,20 @@ pub(in crate::simulator) struct Continued {
     pub(in crate::simulator) sampling: Sampling,
     pub(in crate::simulator) penalties: Penalties,
     pub(in crate::simulator) logit_bias: Vec<(u32, f32)>,
+    /// Number of tokens that a row sees.
+    pub(in crate::simulator) window: Option<usize>,
 }
 
 impl Continued {
     /// A greedy generation without penalties.
-    pub(in crate::simulator) fn greedy(prompt: Vec<u32>, most: usize, end_ids: Vec<u32>) -> Self {
+    pub(in crate::simulator) fn greedy(
+        prompt: Vec<u32>,
+        most: usize,
+        end_ids: Vec<u32>,
+        window: Option<usize>,
+    ) -> Self {
         let (sampling, penalties) = (Sampling::default(), Penalties::default());
-        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new() }
+        Self { prompt, most, end_ids, sampling, penalties, logit_bias: Vec::new(), window }
     }
 
     /// The changed logits of a row after `new` tokens.
@@ -49,8 +56,8 @@ impl Continued {
 
     /// The token after `new` tokens of the continuation with this seed.
     fn choice(&self, new: &[u32], seed: u64) -> Verdict<u32> {
-        let all = self.prompt.iter().chain(new).copied();
-        let row = self.changed(logits(digest(all)), new);
+        let all = [&self.prompt, new].concat();
+        let row = self.changed(logits(seen_digest(&all, self.window)), new);
         let sampling = Sampling { seed, ..self.sampling };
         choice(&row, &sampling, self.prompt.len() + new.len())
     }
@@ -115,7 +122,7 @@ impl Continued {
         if n == best_of || generated < expected {
             return Ok(generated == expected);
         }
-        let mean = |new: &Vec<u32>| logprob(&self.prompt, new) / new.len() as f64;
+        let mean = |new: &Vec<u32>| logprob(&self.prompt, new, self.window) / new.len() as f64;
         let mut order: Vec<(u64, f64)> = seeds.into_iter().zip(all.iter().map(mean)).collect();
         order.sort_by(|a, b| b.1.total_cmp(&a.1));
         let open = order

@@ -8,6 +8,7 @@ use redline_simd::{Isa, LANES};
 
 use super::{Job, SPAN};
 use crate::op::exp::exp;
+use crate::op::hadamard::hadamard;
 use crate::op::kv::{AttentionMask, KvShape, MAX_HEAD_DIM, PAGE_TOKENS, Segment};
 use crate::tile::TILE_ROWS;
 
@@ -142,7 +143,7 @@ impl<'a> Block<'a> {
 
     /// Number of weighted values of a row, including the padding of the last strip.
     pub(super) fn width(&self) -> usize {
-        self.shape().value_strips() * LANES
+        self.shape().value_vectors() * LANES
     }
 
     pub(super) fn tile(&self, t: usize) -> Tile<'_> {
@@ -166,14 +167,17 @@ impl<'a> Block<'a> {
         (tile.segment.first_row + index / self.job.group, head * self.shape().head_dim)
     }
 
-    /// The scaled query of row `r` of a tile, padded with zeros.
+    /// The scaled query of row `r` of a tile, rotated if the format rotates, and padded with zeros.
     #[inline(always)]
-    pub(super) fn query(&self, tile: &Tile<'_>, r: usize) -> [f32; MAX_HEAD_DIM] {
+    pub(super) fn query<S: Isa>(&self, s: S, tile: &Tile<'_>, r: usize) -> [f32; MAX_HEAD_DIM] {
         let (row, column) = self.place(tile, r);
         let q = &self.job.q.row(row)[column..][..self.shape().head_dim];
         let mut scaled = [0f32; MAX_HEAD_DIM];
         for (to, x) in scaled.iter_mut().zip(q) {
             *to = x * self.job.shape.scale;
+        }
+        if self.shape().format.is_rotated() {
+            hadamard(s, &mut scaled[..q.len()]);
         }
         scaled
     }
@@ -291,7 +295,7 @@ impl<'a> Block<'a> {
         }
     }
 
-    /// `out = O / L` of row `r` of tile `t`.
+    /// `out = O / L` of row `r` of tile `t`, rotated back if the format rotates.
     ///
     /// # Safety
     /// `merged` is valid for reading [`Block::width`] values; no other thread writes this row.
@@ -306,12 +310,15 @@ impl<'a> Block<'a> {
     ) {
         let (row, column) = self.place(&self.tile(t), r);
         let head_dim = self.shape().head_dim;
-        for at in (0..head_dim).step_by(LANES) {
-            // SAFETY: the values by contract; this head of this row belongs to this tile alone.
-            unsafe {
-                let to = self.job.out.get().add(row * self.job.stride + column + at);
+        // SAFETY: the values by contract; this head of this row belongs to this tile alone.
+        unsafe {
+            let to = self.job.out.get().add(row * self.job.stride + column);
+            for at in (0..head_dim).step_by(LANES) {
                 let o = s.div(s.load(merged.add(at)), s.splat(state.sum));
-                s.store_partial(to, o, (head_dim - at).min(LANES));
+                s.store_partial(to.add(at), o, (head_dim - at).min(LANES));
+            }
+            if self.shape().format.is_rotated() {
+                hadamard(s, std::slice::from_raw_parts_mut(to, head_dim));
             }
         }
     }

@@ -9,22 +9,10 @@ use redline_simd::{Isa, LANES};
 use super::SPAN;
 use super::block::{BLOCK_TILES, Block, Products, ROWS, Seen, Values, softmax};
 use super::page::{HeadPage, Unpacked};
+use crate::format::Mac;
 use crate::format::bf16::{self, pack_row};
-use crate::format::{Mac, Widened};
 use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
 use crate::tile::TILE_ROWS;
-
-/// f16 values, widened exactly, times f32 inputs.
-pub(super) struct HalfMac;
-
-impl Widened for HalfMac {
-    const WORDS: usize = LANES / 2;
-    #[inline(always)]
-    unsafe fn load<S: Isa>(s: S, p: *const u32) -> S::F {
-        // SAFETY: 8 readable words, sixteen f16, by contract.
-        unsafe { s.load_f16(p.cast()) }
-    }
-}
 
 /// Queries, logits and values of a block; every part is written before it is read. `K` multiplies keys, `V` values.
 pub(super) struct Floats<K, V> {
@@ -40,11 +28,11 @@ pub(super) struct Floats<K, V> {
 
 impl<S: Isa, K: Mac, V: Mac> Products<S> for Floats<K, V> {
     #[inline(always)]
-    fn load_queries(&mut self, _s: S, block: &Block<'_>) {
+    fn load_queries(&mut self, s: S, block: &Block<'_>) {
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
-                self.load_query(block, t * TILE_ROWS + r, &block.query(&tile, r));
+                self.load_query(block, t * TILE_ROWS + r, &block.query(s, &tile, r));
             }
         }
     }

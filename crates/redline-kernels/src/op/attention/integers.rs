@@ -1,12 +1,14 @@
-//! Attention over int8 keys and values, whose products are exact sums of integers.
+//! Attention over keys and values that are integers with scales, whose products are exact sums.
 //!
-//! Order, per query row and head: the scaled query is quantised like an input of a linear layer, as one group; a logit is
-//! `f32(I) * (s_k * s_q)` with the exact sum `I` of its products. In a span, `p` and `l` are those of the float formats. The weight
-//! of a value is `w = p * s_v` (+0 where p is not above 0), `W` the largest of them; `P = w * (16383 / W)` rounded to nearest
-//! even, 14 bits; `o = f32(sum of P v) * (W / 16383)`, where the sum is exact. If `W` is below 2^-100, `o` is +0; if a weight
-//! is not finite, `o` is NaN. Because the sums are exact, their order, the tiles and the keys that a row does not see
-//! (P = 0) have no effect.
+//! Order, per query row and head: the scaled query (rotated, if the format rotates) is quantised like an input of a linear layer, as
+//! one group; a logit is the exact sum of its products, or of those of each group of dimensions, times scales in the order that
+//! the format states: `f32(I) * (s_k * s_q)` in `w8`. In a span, `p` and `l` are those of the float formats. For every group of
+//! dimensions with a scale of its own, the weight of a value is `w = p * s_v` (+0 where p is not above 0), `W` the largest of
+//! them; `P = w * (16383 / W)` rounded to nearest even, 14 bits; `o = f32(sum of P v) * (W / 16383)`, where the sum is exact. If
+//! `W` is below 2^-100, `o` is +0; if a weight is not finite, `o` is NaN. Because the sums are exact, their order, the tiles and
+//! the keys that a row does not see (P = 0) have no effect.
 
+use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -14,9 +16,8 @@ use redline_simd::{Isa, LANES};
 
 use super::SPAN;
 use super::block::{BLOCK_TILES, Block, Products, ROWS, Seen, Values, softmax};
-use crate::dot::INPUT_WORDS;
-use crate::format::{BLOCK, Integer, w8::W8};
-use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
+use crate::format::BLOCK;
+use crate::op::kv::{IntegerEncoding, MAX_HEAD_DIM, MAX_SCALES, PAGE_BLOCKS, PAGE_TOKENS, QueryScale};
 use crate::op::quantise::{quantise_head, scale_of};
 use crate::tile::TILE_ROWS;
 
@@ -26,22 +27,26 @@ pub(super) const INTEGER_ROWS: usize = 4;
 const PAGES: usize = SPAN / PAGE_TOKENS;
 /// Largest weight of a value: 14 bits.
 const LARGEST: f32 = 16383.0;
-/// Number of scales of sixteen tokens: those of keys, and those of values.
-const BLOCK_SCALES: usize = 2 * LANES;
+/// Number of words of the weights of a tile's rows.
+const WEIGHT_WORDS: usize = INTEGER_ROWS * SPAN / 2;
 /// Words of a line of the cache.
 const LINE: usize = 16;
 
 /// Queries, logits and values of a block; every part is written before it is read.
-pub(super) struct Integers {
+pub(super) struct Integers<F> {
     /// Quantised queries, for each tile `[dimensions / 4][rows of the tile]` words.
     queries: MaybeUninit<[u32; ROWS * MAX_HEAD_DIM / 4]>,
-    /// The scale of each row's query, and the initial value of its sums.
-    scales: [(f32, u32); ROWS],
-    /// Logits of a tile, then the weights of its values: `[rows][keys of a span]`.
+    /// The scale of each row's query.
+    scales: [QueryScale; ROWS],
+    /// Logits of a tile, then the probabilities: `[rows][keys of a span]`.
     logits: MaybeUninit<[f32; INTEGER_ROWS * SPAN]>,
-    /// Weights of a tile as integers, `[keys / 4][rows of the tile][2]` words.
-    weights: MaybeUninit<[u32; INTEGER_ROWS * SPAN / 2]>,
+    /// Weights of a tile as integers, for each group of dimensions `[keys / 4][rows of the tile][2]` words.
+    weights: MaybeUninit<[u32; WEIGHT_WORDS * MAX_SCALES]>,
+    format: PhantomData<F>,
 }
+
+/// The scale of a row's weights in each group of dimensions.
+type WeightScales = [f32; MAX_SCALES];
 
 /// A tile and the pages that it reads of a span.
 struct Read<'a> {
@@ -92,19 +97,22 @@ macro_rules! with_rows {
     };
 }
 
-impl<S: Isa> Products<S> for Integers {
+impl<S: Isa, F: IntegerEncoding> Products<S> for Integers<F> {
     #[inline(always)]
     fn load_queries(&mut self, s: S, block: &Block<'_>) {
-        let steps = block.shape().steps();
+        let shape = block.shape();
         for t in 0..block.len() {
             let tile = block.tile(t);
             for r in 0..tile.rows {
                 let mut packed = [0; MAX_HEAD_DIM / 4];
-                let scale = quantise_head(s, &block.query(&tile, r), &mut packed);
-                let bytes = packed.iter().flat_map(|word| word.to_le_bytes());
-                let sum: i32 = bytes.map(|byte| i32::from(byte as i8)).sum();
-                self.scales[t * TILE_ROWS + r] = (scale, (-W8::offset::<S>() * sum) as u32);
-                for (step, &word) in packed.iter().enumerate().take(steps) {
+                let scale = quantise_head(s, &block.query(s, &tile, r), &mut packed);
+                let mut starts = [0; MAX_SCALES];
+                for (start, words) in starts.iter_mut().zip(packed.chunks(shape.scale_dims() / 4)) {
+                    let bytes = words.iter().flat_map(|word| word.to_le_bytes());
+                    *start = -F::offset::<S>() * bytes.map(|byte| i32::from(byte as i8)).sum::<i32>();
+                }
+                self.scales[t * TILE_ROWS + r] = QueryScale { scale, starts };
+                for (step, &word) in packed.iter().enumerate().take(shape.key_dims() / 4) {
                     // SAFETY: a tile has room for TILE_ROWS queries.
                     unsafe { self.query_words(t).add(step * tile.rows + r).write(word) };
                 }
@@ -128,7 +136,7 @@ impl<S: Isa> Products<S> for Integers {
             }
             let (read, rows) = (Read::new(block, t, start, &seen[t]), block.tile(t).rows);
             with_rows!(rows, INTEGER_ROWS, self.logits::<S>(s, &read));
-            let mut scales = [0f32; INTEGER_ROWS];
+            let mut scales = [[0f32; MAX_SCALES]; INTEGER_ROWS];
             for r in 0..rows {
                 (tops[t * TILE_ROWS + r], scales[r]) = self.weigh(s, &read, r, rows);
             }
@@ -143,13 +151,14 @@ impl<S: Isa> Products<S> for Integers {
     }
 }
 
-impl Integers {
+impl<F: IntegerEncoding> Integers<F> {
     pub(super) fn new() -> Self {
         Self {
             queries: MaybeUninit::uninit(),
-            scales: [(0.0, 0); ROWS],
+            scales: [QueryScale::default(); ROWS],
             logits: MaybeUninit::uninit(),
             weights: MaybeUninit::uninit(),
+            format: PhantomData,
         }
     }
 
@@ -164,7 +173,8 @@ impl Integers {
     #[inline(always)]
     fn logits<S: Isa, const R: usize>(&mut self, s: S, read: &Read<'_>) {
         let shape = read.block.shape();
-        let (strip, blocks_of_key) = (shape.key_strip_words(), shape.key_dims() / BLOCK);
+        let strip = shape.key_strip_words();
+        let scale_words = (shape.head_words() - shape.scales()) / PAGE_BLOCKS;
         let queries = self.query_words(read.tile);
         let scales = &self.scales[read.tile * TILE_ROWS..][..R];
         let to = self.logits.as_mut_ptr().cast::<f32>();
@@ -172,40 +182,47 @@ impl Integers {
             let (Some(words), Some(slots)) = (read.pages[page], read.seen.slots(page)) else { continue };
             for keys in slots.start / LANES..slots.end.div_ceil(LANES) {
                 read.prefetch(s, page, keys * strip..(keys + 1) * strip);
-                let scales_at = shape.scales() + keys * BLOCK_SCALES;
-                read.prefetch(s, page, scales_at..scales_at + BLOCK_SCALES);
-                // SAFETY: the strip lies within the page, whose scales follow its values; queries and logits hold R rows.
+                let scales_at = shape.scales() + keys * scale_words;
+                read.prefetch(s, page, scales_at..scales_at + scale_words);
+                // SAFETY: the strip lies within the page; queries and logits hold R rows.
                 unsafe {
-                    let mut sums = [[s.splat_word(0); R]; 1];
+                    let logits = F::logits::<S, R>(s, shape, words.as_ptr(), keys, (queries, scales));
                     for r in 0..R {
-                        sums[0][r] = s.splat_word(scales[r].1);
-                    }
-                    let w = words.as_ptr().add(keys * strip);
-                    for block in 0..blocks_of_key {
-                        let q = queries.add(block * INPUT_WORDS * R);
-                        s.dot_u8(&mut sums, w.add(block * W8::BLOCK_WORDS), q);
-                    }
-                    let key_scales = s.load(words.as_ptr().add(shape.scales() + keys * LANES).cast());
-                    for r in 0..R {
-                        let scale = s.mul(key_scales, s.splat(scales[r].0));
-                        let logits = s.mul(s.to_float(sums[0][r]), scale);
-                        s.store(to.add(r * SPAN + page * PAGE_TOKENS + keys * LANES), logits);
+                        s.store(to.add(r * SPAN + page * PAGE_TOKENS + keys * LANES), logits[r]);
                     }
                 }
             }
         }
     }
 
-    /// Turns the logits of row `r` of `rows` into weights of its values. Returns maximum and sum, and the scale of the weights.
+    /// Turns the logits of row `r` of `rows` into weights of its values. Returns maximum and sum, and the scales of the weights.
     #[inline(always)]
-    fn weigh<S: Isa>(&mut self, s: S, read: &Read<'_>, r: usize, rows: usize) -> ((f32, f32), f32) {
-        let values_scales = read.block.shape().scales() + PAGE_TOKENS;
+    fn weigh<S: Isa>(&mut self, s: S, read: &Read<'_>, r: usize, rows: usize) -> ((f32, f32), WeightScales) {
+        let (from, to) = read.seen.keys[r];
+        let mut scales = [0.0; MAX_SCALES];
+        let mut top = (0.0, 0.0);
+        if from < to {
+            // SAFETY: logits were computed for all blocks of sixteen keys of which a row sees any.
+            top = unsafe { softmax(s, self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN), from..to) };
+        }
+        for group in 0..read.block.shape().scale_groups() {
+            scales[group] = self.weigh_group(s, read, (r, rows), group);
+        }
+        (top, scales)
+    }
+
+    /// Turns the probabilities of row `r` of `rows` into weights of its values in a group of dimensions. Returns their scale.
+    #[inline(always)]
+    fn weigh_group<S: Isa>(&mut self, s: S, read: &Read<'_>, (r, rows): (usize, usize), group: usize) -> f32 {
+        let shape = read.block.shape();
         let (from, to) = read.seen.keys[r];
         let whole = blocks_of_32(read.seen);
-        // SAFETY: logits were computed for all blocks of sixteen keys of which a row sees any; weights hold every row.
+        let mut weighted = [0f32; SPAN];
+        // SAFETY: probabilities were computed for all blocks of sixteen keys of which the row sees any; weights hold every row.
         unsafe {
-            let logits = self.logits.as_mut_ptr().cast::<f32>().add(r * SPAN);
-            let weights = self.weights.as_mut_ptr().cast::<[u32; 2]>().add(r);
+            let p = self.logits.as_ptr().cast::<f32>().add(r * SPAN);
+            let weights = self.weights.as_mut_ptr().cast::<u32>().add(group * WEIGHT_WORDS);
+            let weights = weights.cast::<[u32; 2]>().add(r);
             let store = |at: usize, packed: [[u32; 2]; LANES / 4]| {
                 for (group, words) in packed.into_iter().enumerate() {
                     weights.add((at / 4 + group) * rows).write(words);
@@ -214,29 +231,29 @@ impl Integers {
             let nothing = s.pack_shorts(s.splat_word(0));
             if from >= to {
                 whole.step_by(LANES).for_each(|at| store(at, nothing));
-                return ((0.0, 0.0), 0.0);
+                return 0.0;
             }
-            let top = softmax(s, logits, from..to);
             let (begin, end) = (from / LANES * LANES, to.next_multiple_of(LANES));
             let mut largest = s.splat_word(0);
             for at in (begin..end).step_by(LANES) {
                 let Some(words) = read.pages[at / PAGE_TOKENS] else { continue };
-                let (p, zero) = (s.load(logits.add(at)), s.splat(0.0));
-                let scale = s.load(words.as_ptr().add(values_scales + at % PAGE_TOKENS).cast());
+                let (p, zero) = (s.load(p.add(at)), s.splat(0.0));
+                let scale = F::value_scales(s, shape, words.as_ptr(), group, at % PAGE_TOKENS);
                 let w = s.select_lt(zero, p, s.mul(p, scale), zero);
-                s.store(logits.add(at), w);
+                s.store(weighted.as_mut_ptr().add(at), w);
                 largest = s.max_magnitude(largest, w);
             }
             let largest = f32::from_bits(s.max_word(largest));
             let (scale, inv) = scale_of(largest, LARGEST);
             for at in whole.step_by(LANES) {
                 if (begin..end).contains(&at) && largest.is_finite() {
-                    store(at, s.pack_shorts(s.to_nearest(s.mul(s.load(logits.add(at)), s.splat(inv)))));
+                    let w = s.load(weighted.as_ptr().add(at));
+                    store(at, s.pack_shorts(s.to_nearest(s.mul(w, s.splat(inv)))));
                 } else {
                     store(at, nothing);
                 }
             }
-            (top, scale)
+            scale
         }
     }
 
@@ -248,35 +265,38 @@ impl Integers {
         read: &Read<'_>,
         first: usize,
         rows: usize,
-        scales: &[f32; INTEGER_ROWS],
+        scales: &[WeightScales; INTEGER_ROWS],
         o: &mut Values,
     ) {
         let (shape, width) = (read.block.shape(), read.block.width());
-        let weights = self.weights.as_ptr().cast::<u32>();
         let whole = blocks_of_32(read.seen);
-        for strip in 0..shape.value_strips() {
+        let stored = (shape.scales() - shape.key_words()) / shape.value_vectors();
+        for strip in 0..shape.value_vectors() {
+            let group = shape.scale_group(strip);
             let mut sums = [[s.splat_word(0); 2]; R];
             for page in 0..PAGES {
                 let Some(words) = read.pages[page] else { continue };
-                let at = shape.key_words() + strip * shape.value_strip_words();
                 if first == 0 {
-                    read.prefetch(s, page, at..at + shape.value_strip_words());
+                    let at = shape.key_words() + strip * stored;
+                    read.prefetch(s, page, at..at + stored);
                 }
                 let (begin, end) = (page * PAGE_TOKENS, (page + 1) * PAGE_TOKENS);
                 for key in (whole.start.max(begin)..whole.end.min(end)).step_by(BLOCK) {
                     // SAFETY: 32 tokens of the strip lie within the page; weights hold all rows of these.
                     unsafe {
-                        let w = words.as_ptr().add(at + (key - begin) * shape.value_words());
-                        s.dot_shorts(&mut sums, w, weights.add((key / 4 * rows + first) * 2), rows * 2);
+                        let weights = self.weights.as_ptr().cast::<u32>().add(group * WEIGHT_WORDS);
+                        let weights = weights.add((key / 4 * rows + first) * 2);
+                        let (place, x) = ((strip, key - begin), (weights, rows * 2));
+                        F::add_values::<S, R>(s, &mut sums, (shape, words.as_ptr()), place, x);
                     }
                 }
             }
             for r in 0..R {
                 let row = read.tile * TILE_ROWS + first + r;
-                // SAFETY: a strip of a row of the block.
+                // SAFETY: a vector of a row of the block.
                 unsafe {
                     let o = o.as_mut_ptr().cast::<f32>().add(row * width + strip * LANES);
-                    s.store(o, s.mul(s.sum_shorts(sums[r]), s.splat(scales[first + r])));
+                    s.store(o, s.mul(s.sum_shorts(sums[r]), s.splat(scales[first + r][group])));
                 }
             }
         }

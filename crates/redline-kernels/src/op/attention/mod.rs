@@ -1,6 +1,7 @@
 //! Grouped-query attention over paged keys and values, causal or bidirectional ([`AttentionMask`]).
 //!
-//! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16); logits
+//! Canonical order, per query row and head: the query is scaled (and rounded to the cache's format, except f16; formats of integers
+//! have products of their own); logits
 //! `acc = fma(k, q, acc)`, dimension ascending; spans of 256 keys counted from position 0. In a span: maximum; `p = exp(s - m)`;
 //! `l` in 16 lanes (key mod 16), then the tree; `o[d] = fma(p, v, o[d])`, key ascending, over the keys that this row sees and
 //! no others. Spans are merged ascending, the first is copied: `M' = max(M, m); a = exp(M - M'); b = exp(m - M');
@@ -19,16 +20,18 @@ mod split;
 use redline_simd::{Isa, Kernel, Simd};
 
 use self::block::{BLOCK_TILES, Block, Part, Tile, Values};
-use self::floats::{Floats, HalfMac};
+use self::floats::Floats;
 use self::integers::{INTEGER_ROWS, Integers};
 use self::split::Split;
 pub use self::split::scratch_words;
-use super::kv::{AttentionMask, KvFormat, KvPages, KvShape, Segment, assert_segments, rows_of};
-use crate::format::bf16::{Bf16Mac, WidenMac};
-use crate::format::float32::F32Mac;
+use super::kv::{
+    AttentionMask, FormatVisitor, IntegerEncoding, KvFormat, KvPages, KvShape, Segment, assert_segments,
+    rows_of,
+};
+use crate::format::Mac;
 use crate::threads::Disjoint;
 use crate::tile::TILE_ROWS;
-use crate::{Exec, Rows, RowsMut};
+use crate::{Arithmetic, Exec, Rows, RowsMut};
 
 /// Number of keys in a span.
 pub const SPAN: usize = 256;
@@ -69,7 +72,8 @@ pub fn attention(
     let looks_back = segments.iter().all(|segment| segment.attention == AttentionMask::Causal);
     assert!(shape.window.is_none() || looks_back, "a window looks back only");
     let (stride, to) = (out.stride, Disjoint::new(out.data));
-    let tile_rows = if kv_shape.format == KvFormat::W8 { INTEGER_ROWS } else { TILE_ROWS };
+    let integers = kv_shape.format.arithmetics()[0] == Arithmetic::Int8;
+    let tile_rows = if integers { INTEGER_ROWS } else { TILE_ROWS };
     let group = shape.heads / kv_heads;
     let job = Job { shape, kv, kv_shape, layer, q, out: to, stride, group, tile_rows };
     let tiles: usize = segments.iter().map(|segment| job.tiles(segment)).sum();
@@ -125,21 +129,18 @@ struct Work<'a> {
 }
 
 fn run(simd: Simd, work: Work<'_>) {
-    match work.block.shape().format {
-        KvFormat::Bf16 => simd.run(OverBf16(work)),
-        KvFormat::F32 | KvFormat::F16 | KvFormat::W8 => simd.run_common(OverOther(work)),
-    }
+    let [of_keys, _] = work.block.shape().format.arithmetics();
+    if of_keys == Arithmetic::Bf16 { simd.run(OverBf16(work)) } else { simd.run_common(OverOther(work)) }
 }
 
-/// Work over bf16 keys and values, for which tiers have instructions of their own.
+/// Work over bf16 keys, for which tiers have instructions of their own.
 struct OverBf16<'a>(Work<'a>);
 
 impl Kernel for OverBf16<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Work { block, part } = self.0;
-        block.run_with(s, &mut Floats::<Bf16Mac, WidenMac>::new(), part);
+        self.0.block.shape().format.visit(WorkOn::<_, true> { work: self.0, s });
     }
 }
 
@@ -150,12 +151,30 @@ impl Kernel for OverOther<'_> {
     type Output = ();
     #[inline(always)]
     fn run<S: Isa>(self, s: S) {
-        let Work { block, part } = self.0;
-        match block.shape().format {
-            KvFormat::F32 => block.run_with(s, &mut Floats::<F32Mac, F32Mac>::new(), part),
-            KvFormat::F16 => block.run_with(s, &mut Floats::<HalfMac, HalfMac>::new(), part),
-            KvFormat::W8 => block.run_with(s, &mut Integers::new(), part),
-            KvFormat::Bf16 => unreachable!("has a kernel of its own"),
+        self.0.block.shape().format.visit(WorkOn::<_, false> { work: self.0, s });
+    }
+}
+
+/// Work on a tier, over bf16 keys only or over all others.
+struct WorkOn<'a, S, const BF16: bool> {
+    work: Work<'a>,
+    s: S,
+}
+
+impl<S: Isa, const BF16: bool> FormatVisitor for WorkOn<'_, S, BF16> {
+    type Output = ();
+    #[inline(always)]
+    fn floats<K: Mac, V: Mac>(self) {
+        let Work { block, part } = self.work;
+        if K::SPLIT == BF16 {
+            block.run_with(self.s, &mut Floats::<K, V>::new(), part);
+        }
+    }
+    #[inline(always)]
+    fn integers<F: IntegerEncoding>(self) {
+        let Work { block, part } = self.work;
+        if !BF16 {
+            block.run_with(self.s, &mut Integers::<F>::new(), part);
         }
     }
 }
@@ -163,13 +182,20 @@ impl Kernel for OverOther<'_> {
 /// Bytes that each thread uses on its stack: queries, logits, unpacked pages, and weighted values of a block, which are those of a
 /// span and the merged ones.
 pub fn thread_bytes(format: KvFormat) -> usize {
-    let products = match format {
-        KvFormat::F32 => size_of::<Floats<F32Mac, F32Mac>>(),
-        KvFormat::Bf16 => size_of::<Floats<Bf16Mac, WidenMac>>(),
-        KvFormat::F16 => size_of::<Floats<HalfMac, HalfMac>>(),
-        KvFormat::W8 => size_of::<Integers>(),
-    };
-    products + 2 * size_of::<Values>()
+    format.visit(ProductBytes) + 2 * size_of::<Values>()
+}
+
+/// Bytes of a format's queries, logits and unpacked pages.
+struct ProductBytes;
+
+impl FormatVisitor for ProductBytes {
+    type Output = usize;
+    fn floats<K: Mac, V: Mac>(self) -> usize {
+        size_of::<Floats<K, V>>()
+    }
+    fn integers<F: IntegerEncoding>(self) -> usize {
+        size_of::<Integers<F>>()
+    }
 }
 
 /// One call of [`attention`].
@@ -197,7 +223,7 @@ impl Job<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::op::kv::{MAX_HEAD_DIM, PAGE_TOKENS};
+    use crate::op::kv::{MAX_HEAD_DIM, MAX_SCALES, PAGE_TOKENS};
 
     #[test]
     fn a_thread_holds_a_block() {
@@ -206,8 +232,9 @@ mod tests {
         let floats = 4 * (2 * rows * MAX_HEAD_DIM + 2 * rows * MAX_HEAD_DIM + rows * SPAN)
             + 4 * 2 * PAGE_TOKENS * MAX_HEAD_DIM;
         assert_eq!(thread_bytes(KvFormat::F16), floats);
-        // Queries of a byte with a scale and a sum, logits of a tile, weights of two bytes.
-        let integers = rows * MAX_HEAD_DIM + 8 * rows + INTEGER_ROWS * SPAN * (4 + 2);
+        // Queries of a byte with a scale and sums, logits of a tile, weights of two bytes for each group of dimensions.
+        let integers =
+            rows * (MAX_HEAD_DIM + 4 + 4 * MAX_SCALES) + INTEGER_ROWS * SPAN * (4 + 2 * MAX_SCALES);
         assert_eq!(thread_bytes(KvFormat::W8), 4 * 2 * rows * MAX_HEAD_DIM + integers);
     }
 }

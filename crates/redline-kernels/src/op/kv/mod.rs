@@ -5,14 +5,14 @@
 //! never depends on what was cached.
 
 mod format;
-mod token;
 
 use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, LANES, Simd};
 
+use self::format::write_token;
+pub(crate) use self::format::{FormatVisitor, IntegerEncoding, MAX_SCALES, QueryScale};
 pub use self::format::{KvFormat, KvShape, MAX_HEAD_DIM};
-use self::token::write_token;
 use crate::memory::{Buffer, OutOfMemory};
 use crate::{Exec, Rows};
 
@@ -118,7 +118,8 @@ impl KvPages {
     pub fn new(layers: &[KvShape], limit: usize) -> Self {
         let mut start = 0;
         for shape in layers {
-            assert!(shape.head_dim <= MAX_HEAD_DIM, "a head of {} values", shape.head_dim);
+            let KvShape { format, head_dim, .. } = shape;
+            assert!(format.holds(*head_dim), "a head of {head_dim} values in {}", format.name());
         }
         let layout = layers.iter().map(|&shape| {
             let layer = KvLayer { shape, start };
@@ -397,7 +398,8 @@ mod tests {
         let simd = Simd::best();
         for &format in KvFormat::ALL {
             for tokens in [0, 1, 3, 16, 29, PAGE_TOKENS] {
-                let shapes = [16, 33].map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
+                let dims = [16, if format.holds(33) { 33 } else { 64 }];
+                let shapes = dims.map(|head_dim| KvShape { format, kv_heads: 2, head_dim });
                 let mut kv = KvPages::new(&shapes, 2);
                 let (from, to) = (kv.grow().unwrap(), kv.grow().unwrap());
                 for (layer, shape) in shapes.into_iter().enumerate() {

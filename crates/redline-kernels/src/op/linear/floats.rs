@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use redline_simd::{Isa, Kernel, Simd};
 
-use super::lora::{Areas, Gains, LoraPart, LoraRows, MAX_PARTS, common};
+use super::lora::{Areas, Gains, LoraPart, LoraRows, common, most_parts};
 use super::{Outputs, Variant};
 use crate::Matrix;
 use crate::format::bf16::{self, Bf16Mac};
@@ -70,11 +70,12 @@ fn shrink<'a>(exec: Exec<'_>, job: Job<'_>, loras: &'a [LoraRows<'a>], scratch: 
     let areas = Areas::new(loras, scratch, |rows| rows.len());
     let shared = SharedJob(job);
     let chunks = job.rows.div_ceil(CHUNK_ROWS);
-    let per_chunk = loras.len() * MAX_PARTS;
+    let parts = most_parts(loras);
+    let per_chunk = loras.len() * parts;
     exec.team.split(chunks * per_chunk, 1, 2, |units| {
         for item in units {
             let rows = item / per_chunk * CHUNK_ROWS..(item / per_chunk + 1) * CHUNK_ROWS;
-            shared.get().down(&areas, &rows, (item % per_chunk / MAX_PARTS, item % MAX_PARTS));
+            shared.get().down(&areas, &rows, (item % per_chunk / parts, item % parts));
         }
     });
     areas

@@ -86,6 +86,11 @@ impl Lora {
         &self.parts
     }
 
+    /// The gains, if this is a DoRA update.
+    pub fn gains(&self) -> Option<&[f32]> {
+        self.gains.as_deref()
+    }
+
     /// Resident bytes.
     pub fn bytes(&self) -> usize {
         let parts: usize = self.parts.iter().map(|part| part.down.bytes() + part.up.bytes()).sum();
@@ -146,6 +151,11 @@ pub(super) fn packed_words(format: Format, rank: usize) -> usize {
             rank.div_ceil(BLOCK) * INPUT_WORDS + 2 * rank.div_ceil(INPUT_GROUP)
         }
     }
+}
+
+/// The number of parts of the update with the most.
+pub(super) fn most_parts(loras: &[LoraRows<'_>]) -> usize {
+    loras.iter().map(|lora| lora.lora.parts().len()).max().unwrap_or(0)
 }
 
 /// Checks updates against the layer: whole rows, in their order.
@@ -250,13 +260,6 @@ pub(super) struct Gains<'a> {
     pub(super) gains: &'a [f32],
     pub(super) rows: Range<usize>,
     pub(super) strips: Range<usize>,
-}
-
-impl Lora {
-    /// The gains, if this is a DoRA update.
-    pub fn gains(&self) -> Option<&[f32]> {
-        self.gains.as_deref()
-    }
 }
 
 impl Kernel for Gains<'_> {

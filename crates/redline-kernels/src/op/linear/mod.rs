@@ -44,7 +44,8 @@ pub fn scratch_words(shape: MatrixShape, rows: usize) -> usize {
 }
 
 /// `y[r] = epilogue(W x[r])`. Rows of `y` are written up to the next multiple of 16 outputs, so `y.stride` must hold that many.
-/// `scratch` must hold at least [`scratch_words`] words, and [`lora_scratch_words`] more for updates. Features of `variant` that the tier or format lacks are ignored.
+/// `scratch` must hold at least [`scratch_words`] words, and [`lora_scratch_words`] more for updates. Features of `variant` that the
+/// tier or format lacks are ignored.
 pub fn linear(
     exec: Exec<'_>,
     w: &Matrix,

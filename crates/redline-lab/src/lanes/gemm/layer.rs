@@ -2,26 +2,23 @@
 
 use redline_kernels::op::linear::{Epilogue, Variant, linear, scratch_words};
 use redline_kernels::{Buffer, Exec, Format, Matrix, Rows, RowsMut, Simd, Team, Tier};
-use redline_models::random::{STEP, mix};
 
 use crate::Clock;
 use crate::bench::{LaneError, Result, verify};
 use crate::digest::digest;
 use crate::limits::LimitError;
+use crate::linear::{Noise, STRIP, copies, spread};
 use crate::parity::ActivationDifference;
 use crate::roofline::Work;
 
 /// Target duration of a sample, which consists of consecutive calls, at most [`MOST_CALLS`].
 const SAMPLE_NS: u64 = 10_000_000;
 const MOST_CALLS: usize = 1 << 16;
-/// Rows of weights generated at a time.
-const CHUNK: usize = 256;
 /// Maximum numbers of outputs and input rows that are checked.
 const CHECKED: (usize, usize) = (32, 4);
-/// Seeds of weights and inputs.
-const SEEDS: (u64, u64) = (1, 2);
-/// Outputs per strip; output rows are padded to whole strips.
-const STRIP: usize = 16;
+/// Weights with the spread of freshly initialised ones.
+const WEIGHTS: Noise = Noise { seed: 1, spread: 0.035 };
+const INPUTS: Noise = Noise { seed: 2, spread: 1.0 };
 
 /// A linear layer, ready to run with up to a given number of input rows.
 pub(super) struct Layer<'a> {
@@ -60,19 +57,9 @@ impl<'a> Layer<'a> {
         rows: usize,
         bytes: usize,
     ) -> Result<Self> {
-        let mut matrix = Matrix::zeroed(format, n, k)?;
-        let mut values = vec![0f32; CHUNK.min(n) * k];
-        for first in (0..n).step_by(CHUNK) {
-            let values = &mut values[..CHUNK.min(n - first) * k];
-            weights(first, k, values);
-            matrix.set_rows(exec, first, values);
-        }
-        let mut matrices = vec![matrix];
-        while matrices.len() * matrices[0].bytes() < bytes {
-            matrices.push(copy(&matrices[0])?);
-        }
+        let matrices = copies(WEIGHTS.matrix(exec, format, (n, k))?, bytes)?;
         let mut x = Buffer::zeroed(rows * k)?;
-        noise(SEEDS.1, 0, 1.0, &mut x);
+        INPUTS.fill(0, &mut x);
         let scratch = Buffer::zeroed(scratch_words(matrices[0].shape(), rows))?;
         let y = Buffer::zeroed(rows * n.next_multiple_of(STRIP))?;
         Ok(Self { exec, matrices, next: 0, x, y, scratch })
@@ -132,7 +119,7 @@ impl<'a> Layer<'a> {
         let mut exact = Matrix::zeroed(Format::F32, outputs.len(), k)?;
         let mut row = vec![0f32; k];
         for (i, &output) in outputs.iter().enumerate() {
-            weights(output, k, &mut row);
+            WEIGHTS.fill(output * k, &mut row);
             exact.set_rows(self.exec, i, &row);
         }
         let mut difference = ActivationDifference::default();
@@ -176,36 +163,6 @@ impl<'a> Layer<'a> {
         let per_call = |ns: u64| ns as f64 * 1e-9 / calls as f64;
         Sample { seconds: per_call(elapsed.ns.max(1)), cpu_seconds: elapsed.processor_ns.map(per_call) }
     }
-}
-
-/// Generates the weights from row `first` on, `k` values each, with the spread of freshly initialised weights.
-fn weights(first: usize, k: usize, out: &mut [f32]) {
-    noise(SEEDS.0, first * k, 0.035, out);
-}
-
-/// Generates the values from `first` on of an endless noise sequence, uniform in `[-spread, spread)`: SplitMix64's
-/// finaliser over a counter.
-fn noise(seed: u64, first: usize, spread: f32, out: &mut [f32]) {
-    for (i, value) in out.iter_mut().enumerate() {
-        let z = STEP.wrapping_mul((first + i) as u64 + 1).wrapping_add(seed << 32);
-        *value = ((mix(z) >> 40) as f32 / 8_388_608.0 - 1.0) * spread;
-    }
-}
-
-/// Copies a matrix into its own memory.
-fn copy(matrix: &Matrix) -> Result<Matrix> {
-    let mut copied = Matrix::zeroed(matrix.format(), matrix.rows(), matrix.cols())?;
-    let strips = 0..matrix.strips();
-    let (from, to) = (matrix.planes(strips.clone()), copied.planes_mut(strips));
-    to.words.copy_from_slice(from.words);
-    to.scales.copy_from_slice(from.scales);
-    Ok(copied)
-}
-
-/// At most `count` evenly spread numbers below `end`, including the first and the last.
-fn spread(count: usize, end: usize) -> Vec<usize> {
-    let count = count.min(end);
-    (0..count).map(|i| if count == 1 { end - 1 } else { i * (end - 1) / (count - 1) }).collect()
 }
 
 #[cfg(test)]
@@ -268,11 +225,5 @@ mod tests {
                 before = checked.l2_diff;
             });
         }
-    }
-
-    #[test]
-    fn samples_reach_both_ends() {
-        assert_eq!(spread(4, 10), [0, 3, 6, 9]);
-        assert_eq!((spread(4, 1), spread(1, 9), spread(4, 2)), (vec![0], vec![8], vec![0, 1]));
     }
 }

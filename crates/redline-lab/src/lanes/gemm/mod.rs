@@ -6,12 +6,10 @@
 mod layer;
 
 use redline_kernels::{Format, set_default_float_environment};
-use redline_models::spec::DecoderSpec;
-use redline_models::synth::{SHAPES, Shape};
 
 use super::prelude::*;
-use crate::Machine;
 use crate::limits::Probe;
+use crate::linear;
 use crate::roofline::Arithmetics;
 use layer::{Checked, Layer, Sample};
 
@@ -34,15 +32,11 @@ pub(super) const LANE: Lane = Lane {
     flags: &[
         flag("m", "N,..", "1,2,4,8,16,32,128,512").help("Rows of inputs (tokens)"),
         flag("rows-curve", "", "false").help("Every m from 1 to 32 instead of --m"),
-        flag("n", "N", "8192").help("Outputs"),
-        flag("k", "N", "2048").help("Inputs"),
-        flag("shape", "SHAPE", "none").help(
-            "The linear layers of a model's shape, as `redline synth` knows them, instead of --n and --k",
-        ),
-        flag("formats", "F,..", "f32,bf16,w8,w4")
-            .help("Formats of weights, with a group as in w8g0 or w4g32"),
-        flag("weights-mib", "N", "auto")
-            .help("MiB of weights to cycle through; auto: four times the last-level cache, at most 512"),
+        linear::outputs("8192"),
+        linear::inputs("2048"),
+        linear::SHAPE,
+        linear::formats_flag("f32,bf16,w8,w4"),
+        linear::WEIGHTS,
         Flag::runs("5"),
         Flag::warmups("1"),
         flag("min-speedup", "X", "0")
@@ -91,9 +85,6 @@ const COLUMNS: &[Column] = &[
     median("speedup_over_f32", OVER_F32),
 ];
 
-/// Default limit of the bytes of weights to cycle through.
-const MOST_WEIGHTS: u64 = 512 << 20;
-
 struct Plan {
     rows: Vec<usize>,
     layers: Vec<(usize, usize)>,
@@ -127,17 +118,11 @@ fn run(bench: &Bench<'_>, values: &Values) -> Result<()> {
 impl Plan {
     fn of(bench: &Bench<'_>, values: &Values) -> Result<Self> {
         let rows = if values.switch("rows-curve")? { (1..=32).collect() } else { values.counts("m")? };
-        let layers = match shape(values)? {
-            None => vec![(values.count("n")?, values.count("k")?)],
-            Some(shape) => layers(&shape.spec().map_err(|e| LaneError::Usage(e.to_string()))?),
-        };
-        let mut formats = values.text("formats").split(',').map(format).collect::<Result<Vec<_>, _>>()?;
+        let layers = linear::shapes(values)?;
+        let mut formats = linear::formats(values)?;
         // f32 comes first, because the others are compared with it.
         formats.sort_by_key(|&format| format != Format::F32);
-        let weight_bytes = match values.count_or_auto("weights-mib")? {
-            None => cycled_bytes(&bench.machine),
-            Some(mib) => mib.saturating_mul(1 << 20),
-        };
+        let weight_bytes = linear::weight_bytes(bench, values)?;
         let (runs, min_speedup) = (values.runs()?, values.number("min-speedup")?);
         let plan = Self { rows, layers, formats, weight_bytes, runs, min_speedup };
         require(plan.min_speedup == 0.0 || plan.formats.contains(&Format::F32), || {
@@ -162,53 +147,6 @@ impl Plan {
         }
         Ok(())
     }
-}
-
-/// Bytes of weights to cycle through: four times the last-level cache, at most 512 MiB.
-fn cycled_bytes(machine: &Machine) -> usize {
-    let caches = machine.last_level_cache().map_or(MOST_WEIGHTS, |cache| cache.saturating_mul(4));
-    caches.min(MOST_WEIGHTS) as usize
-}
-
-fn shape(values: &Values) -> Result<Option<&'static Shape>> {
-    let name = values.text("shape");
-    let shape = SHAPES.iter().find(|shape| shape.name == name);
-    if shape.is_some() || name == "none" {
-        return Ok(shape);
-    }
-    let names: Vec<&str> = SHAPES.iter().map(|shape| shape.name).collect();
-    Err(values.invalid("shape", &format!("one of {} is needed", names.join(", "))))
-}
-
-/// Parses a format, with or without a group: `w8`, `w4g32`.
-fn format(text: &str) -> Result<Format> {
-    let text = text.trim();
-    let groups = |&format: &Format| format.groups().iter().filter_map(move |&group| format.with_group(group));
-    let grouped = |format: &Format| Some((text.strip_prefix(format.name())?.strip_prefix('g')?, *format));
-    let with_group = || {
-        let (group, format) = Format::ALL.iter().find_map(grouped)?;
-        format.is_integer().then(|| format.with_group(group.parse().ok()?)).flatten()
-    };
-    Format::parse(text).or_else(with_group).ok_or_else(|| {
-        let mut names: Vec<String> = Format::ALL.iter().map(ToString::to_string).collect();
-        names.extend(Format::ALL.iter().flat_map(groups).map(|f| f.to_string()).filter(|n| n.contains('g')));
-        LaneError::Usage(format!("`--formats` has `{text}`, but one of {} is needed", names.join(", ")))
-    })
-}
-
-/// Outputs and inputs of the linear layers of a decoder, without duplicates.
-fn layers(spec: &DecoderSpec) -> Vec<(usize, usize)> {
-    let mut shapes = Vec::new();
-    for layer in &spec.layers {
-        let (first, second) = layer.mlp.parts();
-        for linear in [&layer.attention.qkv, &layer.attention.output, first, second] {
-            let shape = (linear.outputs(), linear.inputs);
-            if !shapes.contains(&shape) {
-                shapes.push(shape);
-            }
-        }
-    }
-    shapes
 }
 
 /// The rows of one layer in one format: one per number of input rows.
@@ -293,22 +231,6 @@ mod tests {
     use crate::lanes::tests::{bench, samples, timed};
 
     #[test]
-    fn formats_with_and_without_groups() {
-        let all = Format::ALL.iter().flat_map(|f| {
-            let groups = f.groups().iter().filter_map(|&g| f.with_group(g));
-            groups.chain([*f]).collect::<Vec<_>>()
-        });
-        for one in all {
-            assert_eq!(format(&one.to_string()).unwrap(), one);
-        }
-        assert_eq!(format("w8g128").unwrap(), format("w8").unwrap());
-        for bad in ["", "w8g", "w8g7", "w4g0", "f32g0", "w5", "w8g128 x", "g128"] {
-            let LaneError::Usage(fact) = format(bad).unwrap_err() else { panic!("{bad}") };
-            assert!(fact.contains("w8g0") && fact.contains("w4g32") && fact.contains("bf16"), "{fact}");
-        }
-    }
-
-    #[test]
     fn formats_are_held_against_f32_with_as_many_inputs() {
         let row = |m: usize, seconds: &[f64]| {
             let seconds = Samples::new("s", Direction::Lower, seconds.to_vec()).unwrap();
@@ -325,31 +247,6 @@ mod tests {
     }
 
     #[test]
-    fn layers_of_a_shape() {
-        let shape = |name| shape(&Values::new(LANE.flags, [("shape", name)]));
-        // 32 query heads and 8 KV heads of 64 over 2048; gate and up of 8192 each.
-        let expected = [(3072, 2048), (2048, 2048), (16384, 2048), (2048, 8192)];
-        assert_eq!(layers(&shape("llama-3.2-1b").unwrap().unwrap().spec().unwrap()), expected);
-        let Err(LaneError::Usage(fact)) = shape("gpt") else { panic!("accepted") };
-        assert!(fact.contains("gpt2") && fact.contains("llama-3.2-1b"), "{fact}");
-    }
-
-    #[test]
-    fn weights_exceed_the_caches_within_reason() {
-        let cache = |bytes| crate::machine::Cache {
-            level: 3,
-            kind: "unified".to_owned(),
-            size_bytes: Some(bytes),
-            line_bytes: None,
-            shared_by: None,
-            instances: Some(1),
-        };
-        let with = |bytes| cycled_bytes(&Machine { caches: vec![cache(bytes)], ..Machine::default() });
-        assert_eq!((with(32 << 20), with(480 << 20)), (128 << 20, 512 << 20));
-        assert_eq!(cycled_bytes(&Machine::default()), 512 << 20);
-    }
-
-    #[test]
     fn a_gate_over_f32_needs_f32_which_comes_first() {
         let clock = Clock::scripted(|| 0);
         let plan = |formats: &str| {
@@ -358,7 +255,7 @@ mod tests {
         let Err(LaneError::Usage(fact)) = plan("w8,bf16") else { panic!("a gate over nothing") };
         assert!(fact.contains("`--formats` leaves it out"), "{fact}");
         let formats = plan("w8,bf16,f32").map(|plan| plan.formats).unwrap();
-        assert_eq!(formats, ["f32", "w8", "bf16"].map(|name| format(name).unwrap()));
+        assert_eq!(formats, ["f32", "w8", "bf16"].map(|name| Format::parse(name).unwrap()));
     }
 
     #[test]

@@ -35,15 +35,18 @@ pub(super) struct RecordArgs {
     /// output, for such values
     #[arg(short, long, aliases = ["out", "csv"], value_name = "PATH")]
     output: Vec<PathBuf>,
+    /// Write the summary to this file instead of F_summary.json beside the file of --output
+    #[arg(long, value_name = "FILE", requires = "output")]
+    summary: Option<PathBuf>,
     /// Print the result as Google Benchmark does: console (the table), csv or json; every repetition is an entry
     #[arg(long, value_name = "FORMAT", conflicts_with_all = ["json", "csv_style"])]
     benchmark_format: Option<BenchmarkFormat>,
-    /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm, tokenizer,
+    /// Write only the columns of a seed's program (docs/seeds.md) to the file of --output: score, gemm, gemm-lora, tokenizer,
     /// attn-decode or attn-prefill
     #[arg(long, value_name = "NAME", requires = "output")]
     csv_style: Option<String>,
-    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, tokenizer,
-    /// attn-decode and attn-prefill: also their --output F.csv
+    /// Compare with an earlier run: a directory with run.json, or such a file; lanes score, gemm-lora,
+    /// tokenizer, attn-decode and attn-prefill: also their --output F.csv
     #[arg(long, alias = "baseline-out", value_name = "RUN", help_heading = "Comparison")]
     pub(super) baseline: Option<PathBuf>,
     /// Accept this run as the baseline: it replaces the file of --baseline
@@ -101,6 +104,12 @@ impl RecordArgs {
                 "`--output FILE.csv` writes the values to a file",
             ));
         }
+        if self.summary.is_some() && self.csv().is_none_or(message::is_stdin) {
+            return Err(Failure::usage(
+                "`--summary` without a file for comma-separated values",
+                "`--output FILE.csv`; `--json` prints the whole result",
+            ));
+        }
         if let Some(style) = self.csv_style.as_ref().filter(|_| self.csv().is_none()) {
             let fact = format!("`--csv-style {style}` without a file for comma-separated values");
             return Err(Failure::usage(fact, "`--output FILE.csv`, or `--output -` for standard output"));
@@ -151,7 +160,8 @@ impl<'a> Recorder<'a> {
         if let Some(style) = &args.csv_style {
             known_style(lane, style)?;
         }
-        for path in [args.csv(), args.baseline.as_deref().filter(|_| args.update_baseline)] {
+        let baseline = args.baseline.as_deref().filter(|_| args.update_baseline);
+        for path in [args.csv(), args.summary.as_deref(), baseline] {
             path.map_or(Ok(()), writable)?;
         }
         let baseline = match &args.baseline {
@@ -355,7 +365,8 @@ impl<'a> Recorder<'a> {
         }
         let shown = output::piece(&text);
         put(path, &csv)?;
-        put(&summary_path(path), &run.summary_json().map_err(|error| written(&error))?)?;
+        let summary = self.args.summary.clone().unwrap_or_else(|| summary_path(path));
+        put(&summary, &run.summary_json().map_err(|error| written(&error))?)?;
         shown
     }
 }

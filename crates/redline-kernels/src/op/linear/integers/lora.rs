@@ -8,7 +8,7 @@ use redline_simd::{Isa, Kernel, Tiles};
 use super::{Job, Tile, run_tile, tiles};
 use crate::format::{Format, INPUT_GROUP};
 use crate::op::linear::Outputs;
-use crate::op::linear::lora::{Areas, Gains, LoraRows, MAX_PARTS, common};
+use crate::op::linear::lora::{Areas, Gains, LoraRows, common, most_parts};
 use crate::op::quantise::{Arrangement, Groups, InputLayout};
 use crate::threads::Disjoint;
 use crate::{Exec, Rows};
@@ -31,18 +31,18 @@ pub(super) fn shrink<'a>(
     let areas = Areas::new(loras, scratch, |rows| tiled(layout, &rows).len());
     let chunk = if unit.is_some() { PANEL_TILES } else { 1 };
     let chunks = layout.tiles().div_ceil(chunk);
-    let per_chunk = loras.len() * MAX_PARTS;
+    let parts = most_parts(loras);
+    let per_chunk = loras.len() * parts;
     exec.team.split(chunks * per_chunk, 1, 2, |units| {
         for item in units {
             let tiles = item / per_chunk * chunk..layout.tiles().min((item / per_chunk + 1) * chunk);
-            let (lora, part) = (item % per_chunk / MAX_PARTS, item % MAX_PARTS);
-            down(&areas, job, unit, tiles, (lora, part));
+            down(&areas, job, unit, tiles, (item % per_chunk / parts, item % parts));
         }
     });
     // A few rows take less time than waking the other threads.
-    exec.team.split(loras.len() * MAX_PARTS, 1, if layout.rows < 8 { usize::MAX } else { 2 }, |units| {
+    exec.team.split(loras.len() * parts, 1, if layout.rows < 8 { usize::MAX } else { 2 }, |units| {
         for item in units {
-            pack(&areas, job, (item / MAX_PARTS, item % MAX_PARTS));
+            pack(&areas, job, (item / parts, item % parts));
         }
     });
     areas

@@ -36,7 +36,7 @@ impl AdapterBuilder {
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for layer in 0..self.spec.layers.len() {
             let mut sites = [const { None }; Site::OF_LAYER.len()];
-            for (lora, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
+            for (update, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
                 let modules = weights.modules.iter().filter_map(|module| match module.place {
                     ModulePlace::Part { layer: of, site: at, part } if (of, at) == (layer, site) => {
                         Some((part, module))
@@ -44,12 +44,8 @@ impl AdapterBuilder {
                     _ => None,
                 });
                 let modules: Vec<_> = modules.collect();
-                *lora = self.lora(
-                    exec,
-                    self.matrix(layer, site),
-                    self.spec.layers[layer].linear(site),
-                    &modules,
-                )?;
+                *update =
+                    lora(exec, self.matrix(layer, site), self.spec.layers[layer].linear(site), &modules)?;
             }
             layers.push(sites);
         }
@@ -57,7 +53,7 @@ impl AdapterBuilder {
         let head = self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens);
         let linear = LinearSpec::plain(String::new(), self.spec.hidden, self.spec.vocab);
         let modules: Vec<_> = at(ModulePlace::Head).map(|module| (0, module)).collect();
-        let head = self.lora(exec, head, &linear, &modules)?;
+        let head = lora(exec, head, &linear, &modules)?;
         let embedding = at(ModulePlace::Embedding).next();
         let embedding = embedding.map(|module| self.embedding(exec, module)).transpose()?;
         let mut adapter = Adapter { layers, head, embedding, bytes: 0 };
@@ -68,33 +64,6 @@ impl AdapterBuilder {
 
     fn matrix(&self, layer: usize, site: Site) -> &Matrix {
         self.decoder.layers[layer].linear(site).matrix()
-    }
-
-    /// The update of a layer by the modules of its parts.
-    fn lora(
-        &self,
-        exec: Exec<'_>,
-        base: &Matrix,
-        linear: &LinearSpec,
-        modules: &[(usize, &ModuleDelta)],
-    ) -> Result<Option<Lora>, ModelError> {
-        let (mut parts, mut gains) = (Vec::new(), None);
-        for &(part, module) in modules {
-            let first: usize = linear.parts[..part].iter().map(|part| part.outputs).sum();
-            if let Some(magnitude) = &module.magnitude {
-                let gains = match &mut gains {
-                    Some(gains) => gains,
-                    none => none.insert(ones(padded(linear.outputs()))?),
-                };
-                module.gains(base, first, magnitude, &mut gains[first..]);
-            }
-            parts.push(module.part(exec, base, first)?);
-        }
-        // An update that is zero leaves every bit alone, the sign of a zero too.
-        let changes = modules
-            .iter()
-            .any(|(_, module)| module.magnitude.is_some() || module.b.iter().any(|b| *b != 0.0));
-        Ok(changes.then(|| Lora::new(parts, gains)))
     }
 
     fn embedding(&self, exec: Exec<'_>, module: &ModuleDelta) -> Result<EmbeddingUpdate, ModelError> {
@@ -127,6 +96,31 @@ impl AdapterBuilder {
         }
         Ok(gains)
     }
+}
+
+/// The update of a layer by the modules of its parts.
+fn lora(
+    exec: Exec<'_>,
+    base: &Matrix,
+    linear: &LinearSpec,
+    modules: &[(usize, &ModuleDelta)],
+) -> Result<Option<Lora>, ModelError> {
+    let (mut parts, mut gains) = (Vec::new(), None);
+    for &(part, module) in modules {
+        let first: usize = linear.parts[..part].iter().map(|part| part.outputs).sum();
+        if let Some(magnitude) = &module.magnitude {
+            let gains = match &mut gains {
+                Some(gains) => gains,
+                none => none.insert(ones(padded(linear.outputs()))?),
+            };
+            module.gains(base, first, magnitude, &mut gains[first..]);
+        }
+        parts.push(module.part(exec, base, first)?);
+    }
+    // An update that is zero leaves every bit alone, the sign of a zero too.
+    let changes =
+        modules.iter().any(|(_, module)| module.magnitude.is_some() || module.b.iter().any(|b| *b != 0.0));
+    Ok(changes.then(|| Lora::new(parts, gains)))
 }
 
 fn ones(len: usize) -> Result<Buffer<f32>, ModelError> {

@@ -66,7 +66,9 @@ impl Update {
                 Gains::Rows(lengths) => {
                     let squares = values.iter().map(|w| f64::from(*w) * f64::from(*w)).sum();
                     let gain = gain(lengths[row], squares);
-                    values.iter_mut().for_each(|w| *w *= gain);
+                    for w in values.iter_mut() {
+                        *w *= gain;
+                    }
                 }
                 Gains::Columns(lengths, squares) => {
                     for ((w, length), squares) in values.iter_mut().zip(lengths).zip(squares) {

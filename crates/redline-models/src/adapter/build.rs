@@ -36,7 +36,7 @@ impl AdapterBuilder {
         let mut layers = Vec::with_capacity(self.spec.layers.len());
         for layer in 0..self.spec.layers.len() {
             let mut sites = [const { None }; Site::OF_LAYER.len()];
-            for (lora, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
+            for (update, &site) in sites.iter_mut().zip(Site::OF_LAYER) {
                 let modules = weights.modules.iter().filter_map(|module| match module.place {
                     ModulePlace::Part { layer: of, site: at, part } if (of, at) == (layer, site) => {
                         Some((part, module))
@@ -44,8 +44,8 @@ impl AdapterBuilder {
                     _ => None,
                 });
                 let modules: Vec<_> = modules.collect();
-                *lora =
-                    update(exec, self.matrix(layer, site), self.spec.layers[layer].linear(site), &modules)?;
+                *update =
+                    lora(exec, self.matrix(layer, site), self.spec.layers[layer].linear(site), &modules)?;
             }
             layers.push(sites);
         }
@@ -53,7 +53,7 @@ impl AdapterBuilder {
         let head = self.head.as_deref().unwrap_or(&self.decoder.embedding.tokens);
         let linear = LinearSpec::plain(String::new(), self.spec.hidden, self.spec.vocab);
         let modules: Vec<_> = at(ModulePlace::Head).map(|module| (0, module)).collect();
-        let head = update(exec, head, &linear, &modules)?;
+        let head = lora(exec, head, &linear, &modules)?;
         let embedding = at(ModulePlace::Embedding).next();
         let embedding = embedding.map(|module| self.embedding(exec, module)).transpose()?;
         let mut adapter = Adapter { layers, head, embedding, bytes: 0 };
@@ -99,7 +99,7 @@ impl AdapterBuilder {
 }
 
 /// The update of a layer by the modules of its parts.
-fn update(
+fn lora(
     exec: Exec<'_>,
     base: &Matrix,
     linear: &LinearSpec,

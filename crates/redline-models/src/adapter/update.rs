@@ -66,7 +66,7 @@ impl Update {
                 Gains::Rows(lengths) => {
                     let squares = values.iter().map(|w| f64::from(*w) * f64::from(*w)).sum();
                     let gain = gain(lengths[row], squares);
-                    for w in values {
+                    for w in values.iter_mut() {
                         *w *= gain;
                     }
                 }

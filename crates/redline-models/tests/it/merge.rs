@@ -16,6 +16,9 @@ use serde_json::Value;
 
 use crate::reference::{Bench, golden_root, kv, nmse, open, reference};
 
+/// Rounds to a type.
+type Round = fn(f32) -> f32;
+
 /// Golden adapters that change embedding or head of a base in which these are one tensor.
 const TIED: &[&str] = &["qwen2-tied"];
 
@@ -255,7 +258,9 @@ fn a_weight_that_is_merged_in_pieces_has_all_its_rows() {
             columns[i] += e[i] * e[i];
         }
         let length = h.iter().map(|h| h * h).sum::<f64>().sqrt();
-        h.iter_mut().for_each(|h| *h *= head_m[token] / length);
+        for h in h.iter_mut() {
+            *h *= head_m[token] / length;
+        }
     }
     for e in embedding.chunks_mut(hidden) {
         e.iter_mut().zip(&m).zip(&columns).for_each(|((e, m), square)| *e *= m / square.sqrt());
@@ -272,7 +277,7 @@ fn a_weight_that_is_merged_in_pieces_has_all_its_rows() {
 fn values_are_rounded_to_nearest_even_in_the_type_of_the_checkpoint() {
     let work = tempfile::tempdir().unwrap();
     let (adapter, base) = (golden_root().join("adapters/llama-dora"), golden_root().join("llama-a"));
-    let round: [(Dtype, fn(f32) -> f32); 2] =
+    let round: [(Dtype, Round); 2] =
         [(Dtype::BF16, |w| bf16_to_f32(f32_to_bf16_rne(w))), (Dtype::F16, |w| f16_to_f32(f32_to_f16_rne(w)))];
     for (dtype, round) in round {
         let path = |name: &str| work.path().join(format!("{name}-{dtype}"));
